@@ -1,4 +1,4 @@
-"""Diagnostics of dependence: debiased alignments, permutation tests, representations, and bounds by alignment."""
+"""Measures and permutation tests of dependence, based on the alignment of kernels."""
 
 from __future__ import annotations
 
@@ -19,19 +19,16 @@ from ..statistics.gram import AlignmentStatistics, gram_statistics
 from ..targets import Target, Task
 
 BLOCK_ROWS = 8192
-"""Rows of two representations whose products are formed at once."""
+"""Number of rows of two representations that are multiplied at a time."""
 
 PERMUTED_BYTES = 2**28
-"""Bytes of the permuted targets that one pass multiplies by the base kernels."""
+"""Largest size in bytes of the permuted targets that one pass multiplies by the base kernels."""
 
-MOST_GROUPS, GROUP_ROWS = 20, 4
-"""Groups of rows that a jackknife leaves out by default, at most, and rows of a group, at least."""
-
-LEAST_ROWS = 2 * GROUP_ROWS
-"""Rows of an alignment test, at least: two groups."""
+GROUP_ROWS = 4
+"""Smallest number of rows of a group of the jackknife."""
 
 ROUNDING = 1e-12
-"""Share of its magnitude up to which a statistic of permuted rows equals that of the rows in their order."""
+"""Largest difference of equal statistics, relative to their magnitude."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -84,7 +81,7 @@ def permutation_test(
     magnitude: float | np.ndarray,
     at_once: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return a statistic of some rows, and its p-value under permutations of them.
+    """Return a statistic and its p-value under permutations of the rows.
 
     Parameters
     ----------
@@ -95,15 +92,14 @@ def permutation_test(
     rng : Generator
         Draws the orders.
     magnitude : float or ndarray of shape (...)
-        What the statistic is compared with: values that differ by `ROUNDING` times as much are equal, such as those of
-        permutations that change nothing.
+        Magnitude of the statistic. Differences of up to `ROUNDING` times the magnitude are rounding errors.
     at_once : int
-        Orders that `statistic` is given together, at most.
+        Largest number of orders per call of `statistic`.
 
     Returns
     -------
     seen, p_value : ndarray of shape (...)
-        Of the rows in their order; share of orders, the given one among them, with at least the statistic seen.
+        Statistic of the rows in their order, and share of all orders whose statistic is at least as large.
     """
     orders = chain([np.arange(n_rows)], (rng.permutation(n_rows) for _ in range(n_permutations)))
     runs = [high - low for low, high in spans(n_permutations + 1, at_once)]
@@ -134,7 +130,8 @@ def unbiased_products(M: np.ndarray, diagonals: np.ndarray) -> np.ndarray:
     Song, Smola, Gretton, Bedo, Borgwardt (2012), JMLR 13:1393-1434, equation (5). Szekely, Rizzo (2014), Annals of
     Statistics 42:2382-2412: the same as products of U-centered matrices.
     """
-    m, traces = diagonals.shape[1], diagonals.sum(axis=1)
+    m = diagonals.shape[1]
+    traces = diagonals.sum(axis=1)
     if m < 4:
         raise ValueError(f"debiased alignments need at least 4 rows, got {m}.")
     corrected = M - m / (m - 2) * (diagonals @ diagonals.T) + np.outer(traces, traces) / ((m - 1) * (m - 2))
@@ -179,21 +176,26 @@ def linear_cka(X: np.ndarray, Y: np.ndarray, *, debiased: bool = False) -> float
         if not np.isfinite(values).all():
             raise ValueError(f"{name} must be finite, got NaN or infinity; look for missing values in the data.")
         representations.append(values)
-    m, widths = len(X), [values.shape[1] for values in representations]
+    m = len(X)
+    start = representations[0].shape[1]
+    n_columns = start + representations[1].shape[1]
     means = [values.mean(axis=0, dtype=np.float64) for values in representations]
-    products, diagonals, start = np.zeros((sum(widths), sum(widths))), np.empty((2, m)), widths[0]
+    products = np.zeros((n_columns, n_columns))
+    diagonals = np.empty((2, m))
     for low, high in spans(m, BLOCK_ROWS):
         block = np.hstack([values[low:high] - mean for values, mean in zip(representations, means, strict=True)])
         products += block.T @ block
         squares = block**2
-        diagonals[:, low:high] = squares[:, :start].sum(axis=1), squares[:, start:].sum(axis=1)
+        diagonals[0, low:high] = squares[:, :start].sum(axis=1)
+        diagonals[1, low:high] = squares[:, start:].sum(axis=1)
     across = float((products[:start, start:] ** 2).sum())
     M = np.array([[(products[:start, :start] ** 2).sum(), across], [across, (products[start:, start:] ** 2).sum()]])
     for name, values, norm in zip("XY", representations, np.sqrt(np.diag(M)), strict=True):
         largest = max(float(values.max()), -float(values.min()))
         if norm <= m * values.shape[1] * (4 * np.finfo(np.float64).eps * largest) ** 2:
             raise ValueError(f"{name} is the same in all rows, so its alignment is undefined; leave it out.")
-    M = unbiased_products(M, diagonals) if debiased else M
+    if debiased:
+        M = unbiased_products(M, diagonals)
     if not np.diag(M).min() > 0:
         raise ValueError("a representation is the same in all rows but for one, so its alignment is undefined.")
     return float(np.clip(M[0, 1] / np.sqrt(M[0, 0] * M[1, 1]), -1.0, 1.0))
@@ -252,12 +254,14 @@ def alignment_test(
     Gretton, Fukumizu, Teo, Song, Scholkopf, Smola (2008), NIPS 20 (the test, here with the linear kernel of the
     targets); Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, Definition 4.
     """
-    X, Y = as_rows(X), Target.of(y, task).Y
-    m, rng = X.shape[0], np.random.default_rng(random_state)
-    if m < LEAST_ROWS:
-        raise ValueError(f"alignment_test takes at least {LEAST_ROWS} rows, got {m}; give more rows.")
+    X = as_rows(X)
+    Y = Target.of(y, task).Y
+    m = X.shape[0]
+    rng = np.random.default_rng(random_state)
+    if m < 2 * GROUP_ROWS:
+        raise ValueError(f"alignment_test takes at least {2 * GROUP_ROWS} rows, got {m}; give more rows.")
     if n_groups is None:
-        n_groups = min(MOST_GROUPS, m // GROUP_ROWS)
+        n_groups = min(20, m // GROUP_ROWS)
     if not 2 <= n_groups <= m // GROUP_ROWS:
         raise ValueError(f"n_groups must be from 2 to a quarter of the rows, got {n_groups} for {m} rows.")
     if n_permutations < 1 or not 0 < level < 1:
@@ -270,15 +274,12 @@ def alignment_test(
     diagonals = np.empty((family.n_kernels, m))
     diagonals[:] = family.diag(moved) - statistics.shift[:, None]
     debiased = _debiased(statistics, diagonals)
-    loo = np.array(
-        [
-            _debiased(statistics.restrict([other for other in range(n_groups) if other != group]), diagonals)
-            for group in range(n_groups)
-        ]
-    )
-    error = np.sqrt((n_groups - 1) / n_groups * ((loo - loo.mean(axis=0)) ** 2).sum(axis=0))
+    groups = set(range(n_groups))
+    without_group = np.array([_debiased(statistics.restrict(sorted(groups - {g})), diagonals) for g in range(n_groups)])
+    deviations = without_group - without_group.mean(axis=0)
+    error = np.sqrt((n_groups - 1) / n_groups * (deviations**2).sum(axis=0))
     margin = stdtrit(n_groups - 1, (1 + level) / 2) * error
-    scales = statistics.multiplied(np.ones(family.n_kernels))  # as the target products are
+    scales = statistics.multiplied(np.ones(family.n_kernels))  # the scales of the target products
     grams = gram_operator(family, moved, shift=statistics.shift, scales=scales)
     Y = Y - Y.mean(axis=0)
     _, p_values = permutation_test(
@@ -300,13 +301,14 @@ def alignment_test(
 
 
 def _debiased(statistics: AlignmentStatistics, diagonals: np.ndarray) -> np.ndarray:
-    """Return debiased alignments of base kernels with the target, of their shifted diagonals on all rows."""
+    """Return debiased alignments of base kernels, with shifted diagonals on all rows, with the target."""
     p = statistics.n_kernels
     means = statistics.combined_row_means(np.eye(p))
     Y = statistics.targets - statistics.targets.mean(axis=0)
     centered = statistics.divided(centered_diagonals(diagonals[:, statistics.rows], means))
     M = np.empty((p + 1, p + 1))
-    M[:p, :p], M[p, p] = statistics.products(), statistics.target_norm() ** 2
+    M[:p, :p] = statistics.products()
+    M[p, p] = statistics.target_norm() ** 2
     M[p, :p] = M[:p, p] = statistics.target_products()
     products = unbiased_products(M, np.vstack([centered, np.einsum("iq,iq->i", Y, Y)]))
     norms = np.sqrt(np.maximum(np.diag(products), np.finfo(np.float64).tiny))
@@ -348,15 +350,18 @@ def independence_test(
     require_gram_matrices(K, L)
     if n_permutations < 1:
         raise ValueError(f"n_permutations must be positive, got {n_permutations}.")
-    K_c, L_c, rng = center_gram(K), center_gram(L), np.random.default_rng(random_state)
+    K_c = center_gram(K)
+    L_c = center_gram(L)
+    rng = np.random.default_rng(random_state)
 
     def products(orders: np.ndarray) -> np.ndarray:
         return np.array([np.vdot(K_c, L_c[np.ix_(order, order)]) for order in orders])
 
-    norms = np.vdot(K_c, K_c), np.vdot(L_c, L_c)
-    magnitude = float(np.sqrt(norms[0] * norms[1]))
+    K_norm = np.vdot(K_c, K_c)
+    L_norm = np.vdot(L_c, L_c)
+    magnitude = float(np.sqrt(K_norm * L_norm))
     seen, p = permutation_test(products, len(K), n_permutations, rng, magnitude=magnitude, at_once=1)
-    M = np.array([[norms[0], seen], [seen, norms[1]]])
+    M = np.array([[K_norm, seen], [seen, L_norm]])
     hsic = unbiased_products(M, np.array([np.diag(K_c), np.diag(L_c)]))[0, 1]
     return IndependenceTest(float(hsic), float(p))
 
@@ -401,9 +406,13 @@ def alignment_hypothesis(
     Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 4.2: h_S, Theorems 13 and 14; g_S, Theorem 15.
     """
     (K,) = as_gram_matrices([("K", K)])
-    K_c, z = center_gram(K), _standardized(y, K)
-    crossed = K_c if K_new is None else center_cross_gram(K_new, K)
-    return np.asarray(crossed @ z / (np.linalg.norm(K_c) if normalized else len(z)))
+    K_c = center_gram(K)
+    z = _standardized(y, K)
+    K_rows = K_c
+    if K_new is not None:
+        K_rows = center_cross_gram(K_new, K)
+    divisor = np.linalg.norm(K_c) if normalized else len(z)
+    return np.asarray(K_rows @ z / divisor)
 
 
 def alignment_error_bound(K: np.ndarray, y: np.ndarray, *, normalized: bool = True) -> float:
@@ -433,8 +442,10 @@ def alignment_error_bound(K: np.ndarray, y: np.ndarray, *, normalized: bool = Tr
     Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, Theorems 13 and 15.
     """
     (K,) = as_gram_matrices([("K", K)])
-    K_c, z = center_gram(K), _standardized(y, K)
-    largest, m = float(np.abs(z).max()), len(z)
+    K_c = center_gram(K)
+    z = _standardized(y, K)
+    m = len(z)
+    largest = float(np.abs(z).max())
     if normalized:
         norm = float(np.linalg.norm(K_c))
         gamma = float(np.sqrt((K_c**2).sum(axis=1).max() * m)) / norm
@@ -443,7 +454,7 @@ def alignment_error_bound(K: np.ndarray, y: np.ndarray, *, normalized: bool = Tr
 
 
 def _standardized(y: np.ndarray, K: np.ndarray) -> np.ndarray:
-    """Return the target less its mean, of variance one, shape (m,)."""
+    """Return the target with mean zero and variance one, shape (m,)."""
     require_gram_matrices(K, K)
     Y = Target.of(y).Y
     if Y.shape != (len(K), 1):
