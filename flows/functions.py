@@ -362,7 +362,7 @@ def _configuration_of_table(
 def require_table(
     files: Sequence[str], options: TableOptions, caller: Caller = PROGRAM, changes: Sequence[str] = ()
 ) -> None:
-    """Refuse missing files, columns, baselines and keys before long imports."""
+    """Refuse missing files, and unknown columns, baselines and configuration keys, before libraries are loaded."""
     from learnkernels.conf.schema.base import several
 
     require_files(files)

@@ -146,7 +146,7 @@ class Model(Savable, Value):
 
     @property
     def score_names(self) -> list[str]:
-        """Return the columns of a prediction that hold what the kernel's expansion says: numbers or decision values."""
+        """Return the columns of a prediction that hold predicted numbers or decision values."""
         begins = "prediction" if self.task == "regression" else "score"
         return [name for name in self.column_types if name.split(" ")[0] == begins]
 

@@ -159,7 +159,7 @@ def from_store(value: R) -> R:
 
 
 def step(name: str, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
-    """Return a decorator for Prefect tasks without persisted results: the store has expensive ones.
+    """Return a decorator for Prefect tasks whose results Prefect does not persist.
 
     Parameters
     ----------

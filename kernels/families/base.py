@@ -299,9 +299,9 @@ class KernelFamily(Parameterized, ABC):
         return [PlainRows(rows, self, shift)]
 
     def completed_grid(self) -> tuple[KernelFamily, np.ndarray]:
-        """Return a family with additional kernels that saves exponentials, and the positions of the kernels in it.
+        """Return a family with additional bandwidths, and the positions of these base kernels in it.
 
-        By default, there are no additional kernels.
+        Powers of one kernel replace exponentials. By default, there are no additional kernels.
         """
         return self, np.arange(self.n_kernels)
 

@@ -51,7 +51,7 @@ class Reference(Value):
     def of(
         cls, X: Rows, low: np.ndarray, high: np.ndarray, scores_of: Callable[[np.ndarray], np.ndarray], seed: int
     ) -> Self:
-        """Compute the statistics of training rows.
+        """Return the statistics of training rows that new rows are compared with.
 
         Parameters
         ----------

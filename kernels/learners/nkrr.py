@@ -207,7 +207,7 @@ class NKRR(JointLearner):
         whole_number("starts", self.starts, 1)
 
     def solve(self, grams: GramOperator, target: Target, C: float = 1.0, start: np.ndarray | None = None) -> Solution:
-        """Return the weights; see `JointLearner.solve`."""
+        """Return the weights of the base kernels; see `JointLearner.solve`."""
         problem = PolynomialRidge(grams, target, C, self.degree, self.offset)
         p = grams.n_kernels
         mu_0 = center_weights(self.center, p, float(self.norm))

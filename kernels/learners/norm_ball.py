@@ -60,7 +60,7 @@ class BallLearner(JointLearner):
         """Return the problem of the predictor on all rows or on a sample of them."""
 
     def minimize(self, problem: InnerProblem, ball: Ball, start: np.ndarray | None) -> tuple[np.ndarray, Certificate]:
-        """Return the weights in a ball, and their certificate."""
+        """Return the weights in a norm ball that minimize the objective, and their certificate of optimality."""
         return solve_on_ball(problem, ball, start, self.tol, self.max_iter)
 
     def ball(self, p: int) -> Ball:
@@ -275,7 +275,7 @@ class L2KRR(LpKRR):
         return Ball(center_weights(self.center, p, 2.0), positive("radius", self.radius), 2.0)
 
     def minimize(self, problem: InnerProblem, ball: Ball, start: np.ndarray | None) -> tuple[np.ndarray, Certificate]:
-        """Return the weights in a ball, and their certificate."""
+        """Return the weights in a norm ball that minimize the objective, and their certificate of optimality."""
         if self.algorithm == "newton":
             return super().minimize(problem, ball, start)
         forms = problem.grams.quadratic_forms

@@ -156,7 +156,7 @@ class TrainingSet:
 
 @dataclass(frozen=True, eq=False)
 class RegularizationPath:
-    """Predictors with linear scores in one kernel, one per value of C.
+    """Fitted predictors on one kernel, one per value of C.
 
     Attributes
     ----------
@@ -285,7 +285,7 @@ class Predictor(Parameterized, ABC):
         return {self.name: self}
 
     def choose(self, problem: Any) -> PredictorChoice:
-        """Return the predictor for a `choice.PredictionProblem` with the reason; by default, this one."""
+        """Return the predictor to use for a `choice.PredictionProblem`, and the reason; by default, this predictor."""
         self.check(problem.task)
         return PredictorChoice(self, "")
 

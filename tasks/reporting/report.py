@@ -295,7 +295,7 @@ def _predictor_lines(summary: pd.DataFrame, folds: pd.DataFrame) -> list[str]:
 
 
 def environment(refs: Sequence[FoldsRef] = ()) -> dict[str, Any]:
-    """Return the versions behind the numbers of a run; `earlier` lists versions of stored results."""
+    """Return the versions of Python and of libraries in a run; key `earlier` lists those of stored results."""
     values: dict[str, Any] = {
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",

@@ -267,7 +267,7 @@ BALLS = [(60, 8, 0.0, 10.0), (60, 40, 1.0, 0.1), (30, 90, 0.0, 0.1), (30, 90, 1.
 
 @pytest.mark.parametrize(("m", "p", "center", "C"), BALLS)
 def test_l2_krr_on_features_has_the_weights_of_matrices(m, p, center, C):
-    target, learner = numbers(features(3, m, p), 4), L2KRR(center=center, tolerance=1e-11)
+    target, learner = numbers(features(3, m, p), 4), L2KRR(center=center, tol=1e-11)
     expected = learner.solve(matrices(features(3, m, p)), target, C)
     for kind in ("dense", "sparse"):
         found = learner.solve(features(3, m, p, kind=kind), target, C)
