@@ -123,13 +123,13 @@ class Parameterized(Value):
 def explain_unknown_arguments(decorated: Decorated) -> Decorated:
     """Decorate a function or class: the error of an unknown argument lists the parameters and suggests the nearest."""
     function: Callable[..., Any] = decorated.__init__ if isinstance(decorated, type) else decorated  # type: ignore[misc]
-    known = list(signature(decorated).parameters)
+    parameter_names = list(signature(decorated).parameters)
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         for name in kwargs:
-            if name not in known:
-                raise TypeError(no_parameter(decorated.__name__, name, known))
+            if name not in parameter_names:
+                raise TypeError(no_parameter(decorated.__name__, name, parameter_names))
         return function(*args, **kwargs)
 
     if isinstance(decorated, type):

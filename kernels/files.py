@@ -321,13 +321,13 @@ def _made(kind: str, name: str, parameters: dict[str, Any], fitted: dict[str, An
         raise ValueError(f"{name} must have the parameters {', '.join(expected)}, got {', '.join(parameters)}")
     if kind == "record" and fitted is None:
         _require_types(known_class, parameters)
-    made = known_class(**parameters)
+    restored = known_class(**parameters)
     if fitted is not None:
         _require_types(known_class, fitted)
-        made._restore(fitted)
-    if isinstance(made, Savable):
-        made._require_sound()
-    return made
+        restored._restore(fitted)
+    if isinstance(restored, Savable):
+        restored._require_sound()
+    return restored
 
 
 def _require_types(known_class: type, values: Mapping[str, Any]) -> None:

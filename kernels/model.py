@@ -166,8 +166,11 @@ class Model(Savable, Value):
         """Return the share of the training rows that lack a value, of each column of which some do."""
         if self.table is None or self.reference is None:
             return {}
-        lacking = [(of.name, at.start + of.gap_place) for of, at in self.table.places if of.gap_place is not None]
-        return {name: float(self.reference.shares[place]) for name, place in lacking}
+        shares = {}
+        for column, features in self.table.places:
+            if column.gap_place is not None:
+                shares[column.name] = float(self.reference.shares[features.start + column.gap_place])
+        return shares
 
     @property
     def _half_width(self) -> np.ndarray | None:
@@ -208,10 +211,12 @@ class Model(Savable, Value):
         if not absent:
             return ""
         # Not filled in: a lost column changes all predictions, and whoever wants that can add it without values.
-        shown = ", ".join(absent[:SHOWN]) + (f" and {len(absent) - SHOWN} more" if absent[SHOWN:] else "")
+        lost_columns = ", ".join(absent[:SHOWN])
+        if len(absent) > SHOWN:
+            lost_columns += f" and {len(absent) - SHOWN} more"
         unknown = f"; the model does not read {listed(others)}" if others else ""
         add = ", or add the column without values to have that assumed" if assumed else ""
-        return f"lacks columns that the model reads: {shown}{unknown}; rename a column{add}."
+        return f"lacks columns that the model reads: {lost_columns}{unknown}; rename a column{add}."
 
     def raw_rows(self, table: Any, first: int = 0) -> Any:
         """Return the rows of a table as `columns` takes them: numbers, or columns.
@@ -228,13 +233,13 @@ class Model(Savable, Value):
         ValueError
             A column is missing, comes twice, or holds something that is no finite number where all must be.
         """
-        held = read_columns(table, self.features)
+        columns = read_columns(table, self.features)
         if self.table is not None:
-            return held
-        numbers = [held[name].read_numbers(POINT).values for name in self.features]
-        for name, of in zip(self.features, numbers, strict=True):
-            if (wrong := ~np.isfinite(of)).any():
-                row, column = int(wrong.argmax()), held[name]
+            return columns
+        numbers = [columns[name].read_numbers(POINT).values for name in self.features]
+        for name, values in zip(self.features, numbers, strict=True):
+            if (wrong := ~np.isfinite(values)).any():
+                row, column = int(wrong.argmax()), columns[name]
                 value = "a missing value" if column.gaps[row] else f"{str(column.values[row])!r:.40}"
                 raise ValueError(
                     f"column {name!r} must hold finite numbers, got {column.kind if column.kind == 'other' else value} "
@@ -317,10 +322,10 @@ class Model(Savable, Value):
         values, columns = (X.data, X.indices) if sparse.issparse(X) else (X, np.arange(X.shape[1]))
         bad = np.bincount(np.broadcast_to(columns, values.shape)[~np.isfinite(values)], minlength=X.shape[1])
         if bad.any():
-            found = [f"{self.features[int(j)]!r} ({bad[j]})" for j in np.flatnonzero(bad)]
-            more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
+            bad_columns = [f"{self.features[int(j)]!r} ({bad[j]})" for j in np.flatnonzero(bad)]
+            more = f" and {len(bad_columns) - NAMED} more" if len(bad_columns) > NAMED else ""
             raise ValueError(
-                f"X_raw must be finite, got NaN or infinity in column {', '.join(found[:NAMED])}{more} of "
+                f"X_raw must be finite, got NaN or infinity in column {', '.join(bad_columns[:NAMED])}{more} of "
                 f"{X.shape[0]} rows; impute or drop them."
             )
         return X
@@ -375,8 +380,9 @@ class Model(Savable, Value):
         require_numbers("low", self.low, (d,))
         require_numbers("spread", self.spread, (d,))
         if not (self.spread > 0).all():
-            least = self.spread.min()
-            raise ValueError(f"spread must be positive, got {least}; use one for columns that are constant.")
+            raise ValueError(
+                f"spread must be positive, got {self.spread.min()}; use one for columns that are constant."
+            )
         if self.reference is not None:
             self._require_reference(self.reference)
 

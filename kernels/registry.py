@@ -136,17 +136,17 @@ OTHER_NAMES: dict[str, tuple[str, ...]] = {
 """Names that a user may know from elsewhere, by the name here: in lower case, with dashes."""
 
 
-def did_you_mean(given: object, known: Iterable[str]) -> str:
+def did_you_mean(value: object, known_names: Iterable[str]) -> str:
     """Return a question that offers the known name meant by a given one, and a space; nothing if none is near.
 
     Another name of the same thing goes before a similar spelling, which may be the name of another thing.
     """
-    if not isinstance(given, str):
+    if not isinstance(value, str):
         return ""
-    names = [str(name) for name in known]
-    name = given[:100].lower()
+    names = [str(name) for name in known_names]
+    name = value[:100].lower()
     elsewhere = name.replace("_", "-").replace(" ", "-")
-    meant = [here for here, others in OTHER_NAMES.items() if elsewhere in others and here in names]
+    meant = [own_name for own_name, others in OTHER_NAMES.items() if elsewhere in others and own_name in names]
     if not meant:
         by_lower_case = {known_name.lower(): known_name for known_name in names}
         meant = [by_lower_case[close] for close in difflib.get_close_matches(name, by_lower_case, n=1)]

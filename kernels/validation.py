@@ -14,10 +14,10 @@ NAMED = 5
 
 def listed(names: Sequence[str]) -> str:
     """Return names for a sentence: the first five, and the number of the others."""
-    shown = ", ".join(repr(str(name)) for name in names[:NAMED])
+    quoted_names = ", ".join(repr(str(name)) for name in names[:NAMED])
     if len(names) > NAMED:
-        return f"{shown} and {len(names) - NAMED} more"
-    return shown
+        return f"{quoted_names} and {len(names) - NAMED} more"
+    return quoted_names
 
 
 def no_parameter(owner: str, name: str, known: Iterable[str]) -> str:
@@ -75,16 +75,16 @@ def as_numbers(name: str, values: Any) -> np.ndarray:
         raise ValueError(f"{name} must hold numbers, got {values!r:.60}.") from None
 
 
-def whole_number(name: str, value: Any, least: int) -> int:
-    """Return a parameter as an int; ValueError unless it is an integer of at least `least`."""
-    if isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least:
+def whole_number(name: str, value: Any, minimum: int) -> int:
+    """Return a parameter as an int; ValueError unless it is an integer of at least `minimum`."""
+    if isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= minimum:
         return int(value)
-    raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+    raise ValueError(f"{name} must be a whole number of at least {minimum}, got {value!r}.")
 
 
-def require_one_of(name: str, value: object, known: Iterable[str], others: str = "") -> None:
+def require_one_of(name: str, value: object, valid_names: Iterable[str], others: str = "") -> None:
     """Raise ValueError, with the nearest name, unless a value is one of the known names."""
-    names = list(known)
+    names = list(valid_names)
     if isinstance(value, str) and value in names:
         return
     allowed = f"one of {', '.join(names)}" if names else "left out"

@@ -116,10 +116,10 @@ def _example(cells: Cells) -> str:
     return f"{cells.value!r} in row {cells.row:,} (from 0){others}"
 
 
-def _joined(earlier: Mapping[str, Cells], later: Mapping[str, Cells]) -> dict[str, Cells]:
+def _joined(earlier_block: Mapping[str, Cells], later_block: Mapping[str, Cells]) -> dict[str, Cells]:
     """Return the cells of two blocks by column, with the first cell of the earlier block."""
-    joined = dict(earlier)
-    for name, cells in later.items():
+    joined = dict(earlier_block)
+    for name, cells in later_block.items():
         first = joined.get(name)
         joined[name] = cells if first is None else first._replace(rows=first.rows + cells.rows)
     return joined
@@ -394,7 +394,7 @@ class CategoryColumn(ColumnEncoding):
             raise ValueError(f"column {self.name!r} must have a width from 0 to {MOST_DIGITS}, got {self.width}.")
 
     @classmethod
-    def of(cls, column: ColumnSummary, scale: Scale, most: int = MOST_LEVELS) -> Self:
+    def of(cls, column: ColumnSummary, scale: Scale, max_levels: int = MOST_LEVELS) -> Self:
         """Return the encoding of a column.
 
         With standard scale, the scale of an indicator is the geometric mean of two scales. One gives all indicators a
@@ -402,9 +402,9 @@ class CategoryColumn(ColumnEncoding):
         """
         counts = column.counts()
         by_frequency = sorted(counts, key=lambda level: (-counts[level], level is None, level or ""))
-        many = len(by_frequency) > most
+        many = len(by_frequency) > max_levels
         if many:
-            by_frequency = by_frequency[: max(0, most - 1)]
+            by_frequency = by_frequency[: max(0, max_levels - 1)]
         levels = tuple(by_frequency)
         scales = indicator_scales(counts, column.n, levels, scale)
         is_numeric = column.kind == "number" and not column.has_codes

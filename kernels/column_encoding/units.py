@@ -138,18 +138,18 @@ def _spellings(unit: str) -> Iterator[str]:
 
 
 @lru_cache(maxsize=1024)
-def conversion_between(unit: str, wanted: str) -> Conversion | None:
+def conversion_between(unit: str, target_unit: str) -> Conversion | None:
     """Return the conversion from one unit into another; None if they do not measure one known quantity.
 
     Parameters
     ----------
-    unit, wanted : str
+    unit, target_unit : str
         As written in a cell; empty for numbers without a unit.
     """
-    if unit == wanted:
+    if unit == target_unit:
         return Conversion(1.0)
     source = canonical_unit(unit)
-    target = canonical_unit(wanted)
+    target = canonical_unit(target_unit)
     if source == target:
         return Conversion(1.0)
     for units in CONVERSIONS.values():
@@ -165,9 +165,9 @@ def _composed(source: float | Conversion, target: float | Conversion) -> Convers
     return Conversion(to_base.factor / to_target.factor, (to_base.offset - to_target.offset) / to_target.factor)
 
 
-def convert(value: float, unit: str, wanted: str) -> float | None:
+def convert(value: float, unit: str, target_unit: str) -> float | None:
     """Return a value in another unit; None if the units do not measure one known quantity."""
-    conversion = conversion_between(unit, wanted)
+    conversion = conversion_between(unit, target_unit)
     if conversion is None:
         return None
     return value * conversion.factor + conversion.offset

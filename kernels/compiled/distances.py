@@ -193,7 +193,7 @@ def write_seeds(A: np.ndarray, B: np.ndarray, parts: Parts, strip: np.ndarray, o
     width = parts.width
     panels = -(-b // parts.across)
     stride = panels * parts.across
-    whole = b // width * width
+    vectorized = b // width * width
     for i in range(0, a, ROWS):
         rows = min(ROWS, a - i)
         fill_strip(A, i * d, rows, B, 0, panels, 0, parts, strip)
@@ -205,11 +205,11 @@ def write_seeds(A: np.ndarray, B: np.ndarray, parts: Parts, strip: np.ndarray, o
                     flat[to + j] = strip[at + j]
             for k in range(len(parts.gammas)):
                 factor = -parts.gammas[k]
-                write_exponentials((strip, at), factor, (flat, k * a * b + to), whole // width)
-                if whole < b:  # beyond the last value there may be another row
-                    write_exponentials((strip, at + whole), factor, (strip, rows * stride), 1)
-                    for j in range(b - whole):
-                        flat[k * a * b + to + whole + j] = strip[rows * stride + j]
+                write_exponentials((strip, at), factor, (flat, k * a * b + to), vectorized // width)
+                if vectorized < b:  # beyond the last value there may be another row
+                    write_exponentials((strip, at + vectorized), factor, (strip, rows * stride), 1)
+                    for j in range(b - vectorized):
+                        flat[k * a * b + to + vectorized + j] = strip[rows * stride + j]
 
 
 @compiled()
@@ -281,12 +281,12 @@ def exponentiate_values(D: np.ndarray, gammas: np.ndarray, width: int, spare: np
     """Write the exponentials of some values, shape (n,), into `out`, n values per gamma; `spare` is for two vectors."""
     flat = out.reshape(-1)
     size = len(D)
-    whole = size // width * width
-    rest = size - whole
+    vectorized = size // width * width
+    rest = size - vectorized
     for n in range(rest):
-        spare[n] = D[whole + n]
+        spare[n] = D[vectorized + n]
     for k in range(len(gammas)):
         write_exponentials((D, 0), -gammas[k], (flat, k * size), size // width)
         write_exponentials((spare, 0), -gammas[k], (spare, width), 1)
         for n in range(rest):
-            flat[k * size + whole + n] = spare[width + n]
+            flat[k * size + vectorized + n] = spare[width + n]

@@ -265,24 +265,24 @@ def add_triangle(
     column_sums : place of shape (vectors, p)
         Added to.
     """
-    K, here = strip
-    W, there = target
+    K, K_place = strip
+    W, W_place = target
     G, g = products
     T, t = target_products
     S, s = column_sums
     for i in range(vectors):
         for _ in range(rows):
             for k in range(size):
-                x = K[here + k]
+                x = K[K_place + k]
                 if weighted:
-                    S[s + i * p + k] += x * W[there + 1]
+                    S[s + i * p + k] += x * W[W_place + 1]
                 else:
                     S[s + i * p + k] += x
-                T[t + k] += x * W[there]
+                T[t + k] += x * W[W_place]
                 for l in range(k + 1):
-                    G[g + k * p + l] += x * K[here + l]
-            here += step
-            there += step
+                    G[g + k * p + l] += x * K[K_place + l]
+            K_place += step
+            W_place += step
 
 
 @compiled()
@@ -304,10 +304,10 @@ def add_rectangle(
     p : int
         Number of all kernels.
     """
-    K, here = left
-    L, there = right
+    K, K_place = left
+    L, L_place = right
     G, g = products
     for i in range(count):
         for k in range(n_left):
             for l in range(n_right):
-                G[g + k * p + l] += K[here + i * step + k] * L[there + i * step + l]
+                G[g + k * p + l] += K[K_place + i * step + k] * L[L_place + i * step + l]

@@ -165,7 +165,7 @@ class Vectors:
         """Return a vector of one number."""
         return ir.Constant(self.vector, [ir.Constant(self.number, float(value))] * self.lanes)
 
-    def whole(self, value: int) -> Value:
+    def integer(self, value: int) -> Value:
         """Return a vector of one whole number, of the bits of a value."""
         return ir.Constant(self.bits, [self.bits.element(value)] * self.lanes)
 
@@ -276,7 +276,7 @@ class Vectors:
     def absolute(self, x: Value) -> Value:
         """Return absolute values."""
         bits_without_sign = self.digits + (11 if self.is_double else 8)
-        bits = self.builder.and_(self.builder.bitcast(x, self.bits), self.whole(2**bits_without_sign - 1))
+        bits = self.builder.and_(self.builder.bitcast(x, self.bits), self.integer(2**bits_without_sign - 1))
         return self.builder.bitcast(bits, self.vector)
 
     def exponentials_less_one(self, xs: Sequence[Value]) -> list[Value]:
@@ -287,8 +287,8 @@ class Vectors:
         """
         build = self.builder
         digits = self.digits
-        least = self.constant(LEAST_EXPONENT)
-        xs = [build.select(build.fcmp_ordered("<", x, least), least, x) for x in xs]  # which leaves NaN
+        smallest = self.constant(LEAST_EXPONENT)
+        xs = [build.select(build.fcmp_ordered("<", x, smallest), smallest, x) for x in xs]  # which leaves NaN
         # A number plus this one has the nearest whole number in its last bits.
         rounder = self.constant(1.5 * 2.0**digits)
         high, low = LOG_2[digits]
@@ -296,9 +296,9 @@ class Vectors:
         k = [build.fsub(m, rounder) for m in rounded]
         r = [self.fused(n, self.constant(-high), x) for n, x in zip(k, xs, strict=True)]
         r = [self.fused(n, self.constant(-low), x) for n, x in zip(k, r, strict=True)]
-        one = self.whole((1023 if self.is_double else 127) << digits)
-        exponents = [build.shl(build.bitcast(m, self.bits), self.whole(digits)) for m in rounded]
-        powers = [build.bitcast(build.add(exponent, one), self.vector) for exponent in exponents]
+        bits_of_one = self.integer((1023 if self.is_double else 127) << digits)
+        exponents = [build.shl(build.bitcast(m, self.bits), self.integer(digits)) for m in rounded]
+        powers = [build.bitcast(build.add(exponent, bits_of_one), self.vector) for exponent in exponents]
         polynomials = self._polynomials(r)
         return [
             self.fused(power, polynomial, build.fsub(power, self.constant(1)))

@@ -231,9 +231,9 @@ class RightSide:
         return product
 
     def products(
-        self, A: Rows, beta: np.ndarray | None, given: np.ndarray, back: np.ndarray, w: np.ndarray | None = None
+        self, A: Rows, beta: np.ndarray | None, left_vectors: np.ndarray, back: np.ndarray, w: np.ndarray | None = None
     ) -> np.ndarray:
-        """Return ``K beta``, and add ``K' (given + w K beta)`` to `back`, for the kernel K between rows and these.
+        """Return ``K beta``, and add ``K' (left_vectors + w K beta)`` to `back`, for the kernel K of two sets of rows.
 
         Parameters
         ----------
@@ -241,7 +241,7 @@ class RightSide:
             Rows. Not modified.
         beta : ndarray of shape (b, n) or None
             None for zero, without computation.
-        given : ndarray of shape (a, n)
+        left_vectors : ndarray of shape (a, n)
             Vectors that the transposed kernel is multiplied by.
         back : ndarray of shape (b, n)
             Changed in place.
@@ -256,7 +256,7 @@ class RightSide:
         -----
         O(a b (d + p + n)) time; one strip of the kernel is in memory.
         """
-        a, n = given.shape
+        a, n = left_vectors.shape
         buffer = np.empty((min(STRIP, a), len(back)), dtype=self._dtype)
         forth = np.empty((0, n))
         if beta is not None:
@@ -265,7 +265,7 @@ class RightSide:
         for start in range(0, a, STRIP):
             rows = slice(start, min(start + STRIP, a))
             strip = buffer[: rows.stop - start]
-            vectors = given[rows]
+            vectors = left_vectors[rows]
             self._combination.fill(A[rows], self._rows, strip, right=self)
             if beta is not None:
                 forth[rows] = strip @ beta
@@ -300,7 +300,7 @@ class PackedRows(RightSide):
 
     def _work_arrays(self) -> tuple[np.ndarray, np.ndarray]:
         columns = self._columns
-        return _work_arrays(columns.weights, columns.most * columns.parts.across, self._dtype)
+        return _work_arrays(columns.weights, columns.max_panels * columns.parts.across, self._dtype)
 
     def _padded(self, beta: np.ndarray) -> np.ndarray:
         """Return vectors of shape (b, n) as rows of whole panels, shape (n, stride), padded with zeros."""
@@ -317,12 +317,12 @@ class PackedRows(RightSide):
         return product
 
     def products(
-        self, A: Rows, beta: np.ndarray | None, given: np.ndarray, back: np.ndarray, w: np.ndarray | None = None
+        self, A: Rows, beta: np.ndarray | None, left_vectors: np.ndarray, back: np.ndarray, w: np.ndarray | None = None
     ) -> np.ndarray:
-        """Return ``K beta``, and add ``K' (given + w K beta)`` to `back`; four rows of the kernel stay in the cache."""
-        a, n = given.shape
+        """Return ``K beta``, and add ``K' (left_vectors + w K beta)`` to `back`, by four rows of the kernel."""
+        a, n = left_vectors.shape
         if n > MOST_TOGETHER:
-            return super().products(A, beta, given, back, w)
+            return super().products(A, beta, left_vectors, back, w)
         forth = np.empty((0 if beta is None else a, n))
         padded_beta = self._padded(np.zeros_like(back) if beta is None else beta)
         padded_back = np.zeros_like(padded_beta)
@@ -331,7 +331,7 @@ class PackedRows(RightSide):
             self._columns,
             self._work_arrays()[0],
             empty_vectors(ROWS * self._columns.stride, self._dtype),
-            np.ascontiguousarray(given),
+            np.ascontiguousarray(left_vectors),
             np.zeros(a) if w is None else w,
             padded_beta,
             forth,

@@ -61,7 +61,7 @@ class PackedColumns(NamedTuple):
     stride: int
     parts: Parts
     weights: Weights
-    most: int
+    max_panels: int
 
 
 @compiled()
@@ -71,15 +71,15 @@ def combine_seeds(weights: Weights, size: int, width: int, buffer: np.ndarray, K
     `buffer` has blocks of `size` values, which are whole vectors: distances, seeds, and values kept between chains.
     """
     K[:size] = weights.constant
-    kept = size * (1 + weights.n_seeds)
+    kept_start = size * (1 + weights.n_seeds)
     for g in range(len(weights.groups)):
         first, length, source, keep = weights.groups[g]
         if source >= 0:
             start = size * (1 + source)
         else:
-            start = kept + size * (-1 - source)
+            start = kept_start + size * (-1 - source)
         coefficients = (weights.coefficients, first)
-        add_chain(length, (buffer, start), size // width, coefficients, (K, 0), (buffer, kept + size * keep))
+        add_chain(length, (buffer, start), size // width, coefficients, (K, 0), (buffer, kept_start + size * keep))
 
 
 @compiled()
@@ -102,12 +102,12 @@ def combine_rows(
         Written to; its rows are contiguous.
     """
     n_rows, n_columns = out.shape
-    packed, stride, parts, weights, most = B  # unpacked once, as each access counts a reference
+    packed, stride, parts, weights, max_panels = B  # unpacked once, as each access counts a reference
     across = parts.across
     last = column + n_columns
     end = -(-last // across)
-    for panel in range(column // across, end, most):
-        panels = min(most, end - panel)
+    for panel in range(column // across, end, max_panels):
+        panels = min(max_panels, end - panel)
         first = max(column, panel * across)
         stop = min(last, (panel + panels) * across)
         for i in range(0, n_rows, ROWS):
@@ -122,7 +122,7 @@ def combine_rows(
 
 @compiled()
 def combine_tile(
-    seeds: np.ndarray, weights: Weights, width: int, most: int, buffer: np.ndarray, K: np.ndarray, out: np.ndarray
+    seeds: np.ndarray, weights: Weights, width: int, max_panels: int, buffer: np.ndarray, K: np.ndarray, out: np.ndarray
 ) -> None:
     """Write the weighted sum of the kernels that follow from the seeds of one tile into `out`.
 
@@ -132,15 +132,15 @@ def combine_tile(
         Not modified.
     weights, width, buffer, K
         See `combine_seeds`.
-    most : int
+    max_panels : int
         Largest number of columns that are processed at a time, a multiple of `width`.
     out : ndarray of shape (a, b), of the dtype of the seeds
         Written to; its rows are contiguous.
     """
     a, b = out.shape
     for i in range(a):
-        for first in range(0, b, most):
-            n = min(most, b - first)
+        for first in range(0, b, max_panels):
+            n = min(max_panels, b - first)
             size = -(-n // width) * width
             for s in range(len(seeds)):
                 for j in range(n):
@@ -161,11 +161,11 @@ def apply_rows(
     `beta` is as for `multiply_rows`, of the dtype of the kernel; other parameters are as for `combine_rows`.
     """
     a, n = forth.shape
-    packed, stride, parts, weights, most = B
+    packed, stride, parts, weights, max_panels = B
     across = parts.across
     end = stride // across
-    for panel in range(0, end, most):
-        panels = min(most, end - panel)
+    for panel in range(0, end, max_panels):
+        panels = min(max_panels, end - panel)
         first = panel * across
         size = panels * across
         for i in range(0, a, ROWS):
@@ -183,13 +183,13 @@ def multiply_rows(
     B: PackedColumns,
     buffer: np.ndarray,
     K: np.ndarray,
-    given: np.ndarray,
+    left_vectors: np.ndarray,
     w: np.ndarray,
     beta: np.ndarray,
     forth: np.ndarray,
     back: np.ndarray,
 ) -> None:
-    """Compute ``K beta``, and add ``K' (given + w K beta)`` to `back`, by a few rows of the kernel K at a time.
+    """Compute ``K beta``, and add ``K' (left_vectors + w K beta)`` to `back`, by a few rows of the kernel K at a time.
 
     Parameters
     ----------
@@ -197,7 +197,7 @@ def multiply_rows(
         As for `combine_rows`.
     K : ndarray
         Work array for `ROWS` rows and all columns of the kernel.
-    given : ndarray of shape (a, n)
+    left_vectors : ndarray of shape (a, n)
         Vectors that the transposed kernel is multiplied by.
     w : ndarray of shape (a,)
         Weights of the rows.
@@ -209,30 +209,30 @@ def multiply_rows(
         Added to; the padding has no meaning.
     """
     n = len(back)
-    a = len(given)
-    packed, stride, parts, weights, most = B
+    a = len(left_vectors)
+    packed, stride, parts, weights, max_panels = B
     across = parts.across
     end = stride // across
     for i in range(0, a, ROWS):
         rows = min(ROWS, a - i)
-        for panel in range(0, end, most):
-            panels = min(most, end - panel)
+        for panel in range(0, end, max_panels):
+            panels = min(max_panels, end - panel)
             make_seeds(A, a, i, rows, packed, stride, panel, panels, parts, buffer)
             combine_seeds(weights, rows * panels * across, parts.width, buffer, K[panel * across * ROWS :])
         for r in range(rows):
             for c in range(n):
-                x = given[i + r, c]
+                x = left_vectors[i + r, c]
                 if len(forth):
                     forth[i + r, c] = 0.0
-                    for panel in range(0, end, most):
+                    for panel in range(0, end, max_panels):
                         first = panel * across
-                        size = min(most, end - panel) * across
+                        size = min(max_panels, end - panel) * across
                         start = first * ROWS + r * size
                         forth[i + r, c] += _product(K[start : start + size], beta[c, first : first + size])
                     x += w[i + r] * forth[i + r, c]
-                for panel in range(0, end, most):
+                for panel in range(0, end, max_panels):
                     first = panel * across
-                    size = min(most, end - panel) * across
+                    size = min(max_panels, end - panel) * across
                     start = first * ROWS + r * size
                     _add_multiple(K[start : start + size], x, back[c, first : first + size])
 

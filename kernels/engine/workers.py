@@ -141,21 +141,21 @@ def _cores() -> int:
 
 
 @contextmanager
-def threads_of_a_pass(wanted: int | None, n_tasks: int) -> Iterator[int]:
+def threads_of_a_pass(n_threads: int | None, n_tasks: int) -> Iterator[int]:
     """Enter a context with one thread of BLAS; yield the number of threads for a pass of `n_tasks` tasks.
 
     Parameters
     ----------
-    wanted : int or None
+    n_threads : int or None
         Number of threads; None for `available_threads`.
     n_tasks : int
         Largest number of threads.
     """
-    needs_cores = n_tasks > 1 and not wanted  # counting the cores takes time
+    needs_cores = n_tasks > 1 and not n_threads  # counting the cores takes time
     cores = _cores() if needs_cores else 1
     with one_blas_thread():
         with _lock:
-            n = max(1, min(n_tasks, wanted or available_threads(cores)))
+            n = max(1, min(n_tasks, n_threads or available_threads(cores)))
             _state.busy += n
         try:
             with at_most_threads(1):  # for passes within this one
@@ -204,8 +204,8 @@ class Workers(Protocol):
     def super_tile(self, n_rows: int, row_bytes: int) -> int:
         """Return the number of rows on each side of the square of pairs of one task."""
 
-    def spans(self, n_rows: int, least: int) -> list[tuple[int, int]]:
-        """Return runs that cover all rows, one per task, of at least `least` rows where possible."""
+    def spans(self, n_rows: int, min_rows: int) -> list[tuple[int, int]]:
+        """Return runs that cover all rows, one per task, of at least `min_rows` rows where possible."""
 
     def total(self, step: Step, shared: Any, argument: Any, tasks: Sequence[Any]) -> Any:
         """Return the sum of ``step(value of shared, argument, task)`` over at least one task.
@@ -295,9 +295,9 @@ class Threads:
         size = min(4096, max(512, -(-n_rows // SPANS)))
         return max(1, min(size, rows_in_memory))
 
-    def spans(self, n_rows: int, least: int) -> list[tuple[int, int]]:
+    def spans(self, n_rows: int, min_rows: int) -> list[tuple[int, int]]:
         """Return runs that do not depend on the number of threads, as they affect the rounding of sums."""
-        return spans(n_rows, max(least, -(-n_rows // SPANS)))
+        return spans(n_rows, max(min_rows, -(-n_rows // SPANS)))
 
     def total(self, step: Step, shared: Any, argument: Any, tasks: Sequence[Any]) -> Any:
         """Return the sum of the results, added in the order of the tasks for any number of threads."""

@@ -512,11 +512,11 @@ def distinct_examples(
     return first, which, np.column_stack(sums) / weights[:, None], weights
 
 
-def drawn_rows(m: int, most: int, seed: int) -> np.ndarray:
-    """Return the positions of all m rows, or of at most `most` rows drawn at random, ascending."""
-    if m <= most:
+def drawn_rows(m: int, n_drawn: int, seed: int) -> np.ndarray:
+    """Return the positions of all m rows, or of at most `n_drawn` rows drawn at random, ascending."""
+    if m <= n_drawn:
         return np.arange(m)
-    return np.sort(np.random.default_rng(seed).choice(m, most, replace=False))
+    return np.sort(np.random.default_rng(seed).choice(m, n_drawn, replace=False))
 
 
 def all_finite(values: Any) -> bool:

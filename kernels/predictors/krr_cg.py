@@ -96,7 +96,7 @@ class ConjugateGradients(Predictor):
             system.shifts,
             precondition,
             tolerance=tolerance,
-            most=MOST_ITERATIONS,
+            max_iter=MOST_ITERATIONS,
             progress=_continued(training.progress, steps_before),
             start=start,
         )
@@ -184,7 +184,7 @@ class _RidgeSystem:
             lambda R, shifts: is_included * precondition_others(R, shifts),
             tolerance=2.0 * self.tol,
             progress=self.training.progress,
-            most=MOST_ITERATIONS,
+            max_iter=MOST_ITERATIONS,
         )
 
 

@@ -577,7 +577,7 @@ def _solve_ridges(
     def precondition(R: np.ndarray, shifts: np.ndarray) -> np.ndarray:
         return R / (subspace.theta[:, None] + shifts)
 
-    return solve_shifted(matvec, right, shifts, precondition, tolerance=tolerance, most=400, progress=progress)
+    return solve_shifted(matvec, right, shifts, precondition, tolerance=tolerance, max_iter=400, progress=progress)
 
 
 def _fit_linear_models(

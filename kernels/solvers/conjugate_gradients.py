@@ -105,7 +105,7 @@ def solve_shifted(
     precondition: Callable[[np.ndarray, np.ndarray], np.ndarray],
     *,
     tolerance: float,
-    most: int,
+    max_iter: int,
     progress: Progress | None = None,
     start: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> ShiftedSolutions:
@@ -124,7 +124,7 @@ def solve_shifted(
         (n, k), by a symmetric and positive definite matrix.
     tolerance : float
         Largest relative residual; the 2-norm of ``b - (A + s I) x`` over that of b.
-    most : int
+    max_iter : int
         Maximum number of steps.
     progress : callable, optional
         Called after each step with the number of steps and the largest relative residual.
@@ -158,7 +158,7 @@ def solve_shifted(
     steps = 0
     for _ in range(MAX_RESTARTS):
         columns = np.flatnonzero(residuals > tolerance)
-        if not len(columns) or steps >= most:
+        if not len(columns) or steps >= max_iter:
             break
         previous = residuals[columns]
         steps, X[:, columns] = _search(
@@ -170,7 +170,7 @@ def solve_shifted(
             norms[columns],
             tolerance,
             steps,
-            most,
+            max_iter,
             progress,
         )
         R[:, columns] = B[:, columns] - apply(X[:, columns]) - X[:, columns] * shifts[columns]

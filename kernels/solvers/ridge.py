@@ -231,7 +231,7 @@ class StreamedRidge:
         shifts = np.full(B.shape[1], self.ridge)
         with one_blas_thread():  # waiting BLAS threads would slow down the passes over tiles
             return solve_shifted(
-                lambda V: self.grams.matvec(mu, V), B, shifts, precondition, tolerance=tolerance, most=400
+                lambda V: self.grams.matvec(mu, V), B, shifts, precondition, tolerance=tolerance, max_iter=400
             )
 
     def _preconditioner(self, mu: np.ndarray) -> Preconditioner:

@@ -64,13 +64,13 @@ def solve(A, B, shifts, precondition=lambda R, shifts: R, **given):
 def test_each_column_has_the_solution_of_its_own_shift_and_its_residual():
     A, B = matrix()
     shifts = np.array([1e-6, 1e-4, 1e-2, 1.0, 1e2, 1e-3])
-    found = solve(A, B, shifts, tolerance=1e-12, most=2000)
+    found = solve(A, B, shifts, tolerance=1e-12, max_iter=2000)
     assert found.converged
     for j, shift in enumerate(shifts):
         exact = np.linalg.solve(A + shift * np.eye(len(A)), B[:, j])
         # The residual over the smallest eigenvalue: 1e-12 / 1e-6 at worst.
         np.testing.assert_allclose(found.solutions[:, j], exact, rtol=0, atol=1e-5 * np.abs(exact).max())
-    rough = solve(A, B, shifts, tolerance=1e-8, most=500)
+    rough = solve(A, B, shifts, tolerance=1e-8, max_iter=500)
     R = B - A @ rough.solutions - rough.solutions * shifts
     expected = np.linalg.norm(R, axis=0) / np.linalg.norm(B, axis=0)
     np.testing.assert_allclose(rough.residuals, expected, rtol=0, atol=1e-14)
@@ -80,7 +80,7 @@ def test_what_is_not_reached_is_said_and_zero_right_hand_sides_are_solved_at_onc
     A, B = matrix(n=200, seed=2, decay=4.0)
     B[:, 1] = 0.0
     steps = []
-    found = solve(A, B, np.full(6, 1e-12), tolerance=1e-13, most=7, progress=lambda *at: steps.append(at))
+    found = solve(A, B, np.full(6, 1e-12), tolerance=1e-13, max_iter=7, progress=lambda *at: steps.append(at))
     assert not found.converged
     assert found.iterations == 7 == steps[-1][0]
     assert found.residuals[1] == 0.0
@@ -95,7 +95,7 @@ def test_a_good_preconditioner_saves_steps():
     def precondition(R, shifts):
         return Q @ ((Q.T @ R) / (s[:, None] + shifts))
 
-    given = {"shifts": np.full(6, 1e-7), "tolerance": 1e-9, "most": 1000}
+    given = {"shifts": np.full(6, 1e-7), "tolerance": 1e-9, "max_iter": 1000}
     plain, found = solve(A, B, **given), solve(A, B, precondition=precondition, **given)
     assert found.converged
     assert found.iterations <= 3 < 20 < plain.iterations
