@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[3]
 FIT = """
 import learnkernels
 X = np.random.default_rng(0).normal(size=(40, 3))
-learnkernels.KernelLearningRegressor(learnkernels.GaussianFamily([0.5, 1.0]), "align").fit(X, X[:, 0])
+learnkernels.KernelLearningRegressor(family=learnkernels.GaussianFamily([0.5, 1.0]), learner="align").fit(X, X[:, 0])
 from learnkernels.kernels.engine.tiles import add_tile as one
 """
 
