@@ -122,7 +122,7 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
     def set_params(self, **params: Any) -> Self:
         """Set the parameters of this estimator.
 
-        Nested parameters such as ``learner__norm`` or ``predictor__landmarks`` also work if the learner or predictor
+        Nested parameters such as ``learner__norm`` or ``predictor__n_components`` also work if the learner or predictor
         is a name. Objects passed to the constructor are copied, not modified.
 
         Parameters
