@@ -98,6 +98,13 @@ def option(name: str, by_command: bool, value: object = None) -> str:
     return f"{name}={short(value)}"
 
 
+def require_configured(name: str, names: Sequence[str], where: str) -> None:
+    """Raise InputError if a name is not among the names of a configuration; `where` begins the message."""
+    if name not in names:
+        valid = ", ".join(names)
+        raise InputError(f"{where}: {did_you_mean(name, names)}the configuration has {valid}; name one of them.")
+
+
 def listed(names: Sequence[object], limit: int = 12, show: Callable[[str], str] = repr) -> str:
     """Return names for a message, quoted by `show`, or their number."""
     quoted: list[str] = []

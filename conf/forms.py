@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, WithJsonSchema
 
-from .errors import InputError, did_you_mean
+from .errors import InputError, require_configured
 from .loading import validated
 from .schema import FEWEST_FOLDS, MOST_FOLDS, CompareConfig, DatasetConfig
 from .schema.base import LearnerName, MetricName
@@ -130,8 +130,7 @@ def with_form_fields(
     changes: dict[str, Any] = {}
     datasets: Sequence[DatasetConfig] = config.datasets
     if dataset:
-        datasets = [_dataset_named(dataset, datasets)]
-        changes["datasets"] = datasets
+        changes["datasets"] = datasets = [_dataset_named(dataset, datasets)]
     if table or target:
         changes["datasets"] = [_changed_dataset(datasets, table, target)]
     if learners:
@@ -154,9 +153,7 @@ def with_form_fields(
 
 def _dataset_named(name: str, datasets: Sequence[DatasetConfig]) -> DatasetConfig:
     by_label = {dataset.label: dataset for dataset in datasets}
-    if name not in by_label:
-        hint = did_you_mean(name, by_label)
-        raise InputError(f"dataset {name}: {hint}the configuration has {', '.join(by_label)}; name one of them.")
+    require_configured(name, list(by_label), f"dataset {name}")
     return by_label[name]
 
 
@@ -169,7 +166,8 @@ def _changed_dataset(datasets: Sequence[DatasetConfig], table: str, target: str)
         )
     keys = datasets[0].model_dump(by_alias=True, exclude_unset=True)
     if table:
-        keys = {key: value for key, value in keys.items() if key not in ("name", "version")}
+        for key in ("name", "version"):
+            keys.pop(key, None)
         keys |= {"source": "file", "path": table}
     if target:
         keys["target"] = target

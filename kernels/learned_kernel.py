@@ -22,7 +22,7 @@ from .statistics.gram import Normalization
 from .statistics.sampled import Sampling
 from .targets import Target
 from .validation import require_numbers, require_shape
-from .weights import as_sample_weight, near_one
+from .weights import as_sample_weight, near_one, weights_of_rows
 
 ALL_FEATURES = "all features"
 """Name of the view of base kernels that see all features."""
@@ -435,7 +435,7 @@ class LinearScores:
         V = self.dual[support]
         constant = self.intercept - kernel.row_means[support] @ V
         if sums.any():
-            w = None if kernel.sample_weight is None else kernel.sample_weight[support]
+            w = weights_of_rows(kernel.sample_weight, support)
             V = V - np.outer(kernel.centering.shares(len(V), w), sums)
             constant = constant + sums * (kernel.offset + kernel._grand_mean)
         X = kernel.X

@@ -43,7 +43,7 @@ def as_sample_weight(
     return w
 
 
-def weights_of_rows(weights: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:
+def weights_of_rows(weights: np.ndarray | None, rows: np.ndarray | slice) -> np.ndarray | None:
     """Return the weights of some rows; None if rows have no weights."""
     if weights is None:
         return None

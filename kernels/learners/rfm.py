@@ -13,6 +13,7 @@ from ..families.composed import NormalScoresFamily, normal_scores, scores_beside
 from ..statistics.gram import AlignmentStatistics, NormalizedProducts, gram_statistics
 from ..targets import Target
 from ..validation import require_one_of, whole_number
+from ..weights import weights_of_rows
 from .alignf import Alignf
 from .base import AlignmentLearner, FoundKernels, KernelSearchLearner
 from .closed_form import Unif
@@ -133,7 +134,7 @@ class RFM(KernelSearchLearner):
     def find(self, X: Rows, target: Target, C: float = 1.0, sample_weight: np.ndarray | None = None) -> FoundKernels:
         """Return base kernels and weights; see `KernelSearchLearner.find`."""
         rows = drawn_rows(X.shape[0], self.search_rows, self.random_state)
-        row_weights = None if sample_weight is None else sample_weight[rows]
+        row_weights = weights_of_rows(sample_weight, rows)
         first, _, Y, w = distinct_examples(X[rows], target.Y[rows], row_weights)
         examples = Examples(X[rows[first]], Y, w)
         columns = FeatureColumns.of(X.shape[1], self.codes, self.code_names)

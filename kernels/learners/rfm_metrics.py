@@ -17,6 +17,7 @@ from ..families.base import KernelFamily, distinct_rows, squared_distances
 from ..families.composed import FamilyUnion, MetricFamily
 from ..families.distances import CategoricalFamily, GaussianFamily, LaplacianFamily
 from ..solvers.factor import LeaveOneOut, LeftOut, cholesky, least_along
+from ..weights import weights_of_rows
 
 GAUSSIANS = (0.25, 1.0, 4.0)
 """Parameters gamma of Gaussians, in units of one over the median squared distance."""
@@ -167,7 +168,7 @@ def median_distance(
     """
     step = -(-len(Z) // MEDIAN_ROWS)
     if step > 1 and np.ptp(Z[::step], axis=0).any():
-        weights_of_some = None if sample_weight is None else sample_weight[::step]
+        weights_of_some = weights_of_rows(sample_weight, slice(None, None, step))
         return median_distance(Z[::step], metric, weights_of_some)
     distances = pdist(Z, metric)
     positive = distances > 0
@@ -415,7 +416,7 @@ def unit_weights(family: KernelFamily, X: np.ndarray, w: np.ndarray | None) -> n
     """
     step = -(-len(X) // UNIT_ROWS)
     rows = X[::step]
-    row_weights = None if w is None else w[::step]
+    row_weights = weights_of_rows(w, slice(None, None, step))
     mean_diagonals = np.array([1.0 - grand_mean(K, row_weights) for K in family.tile(rows, rows)])
     return np.divide(1.0, mean_diagonals, out=np.ones(len(mean_diagonals)), where=mean_diagonals > 0)
 

@@ -13,7 +13,7 @@ import pandas as pd
 from prefect import get_run_logger
 from scipy import sparse
 
-from learnkernels.conf.errors import InputError, did_you_mean, input_errors, listed, option
+from learnkernels.conf.errors import InputError, did_you_mean, input_errors, listed, option, require_configured
 from learnkernels.conf.schema import (
     OF_PROBABILITIES,
     CompareConfig,
@@ -108,8 +108,11 @@ def training_config(
             f"datasets: a model learns from one data set, got {', '.join(labels)}; name one with "
             f"{option('dataset', by_command)}."
         )
-    _require_one_of(labels, dataset, "dataset", by_command)
-    _require_one_of([candidate.title for candidate in config.learners], learner, "learner", by_command)
+    if dataset is not None:
+        require_configured(dataset, labels, option("dataset", by_command, dataset))
+    if learner is not None:
+        titles = [candidate.title for candidate in config.learners]
+        require_configured(learner, titles, option("learner", by_command, learner))
     data = next(data for data in config.datasets if dataset in (None, data.label))
     learners = tuple(candidate for candidate in config.learners if learner in (None, candidate.title))
     training = config.on(data).model_copy(update={"learners": learners, "baseline": None})
@@ -131,16 +134,6 @@ def training_config(
                 f"name another with {option('learner', by_command)}."
             )
     return training
-
-
-def _require_one_of(names: Sequence[str], name: str | None, key: str, by_command: bool) -> None:
-    """Raise InputError if the value of an option is not among the names of a configuration."""
-    if name is None or name in names:
-        return
-    raise InputError(
-        f"{option(key, by_command, name)}: {did_you_mean(name, names)}the configuration has {', '.join(names)}; name "
-        "one of them."
-    )
 
 
 def require_columns(ref: DatasetRef, ignore: Sequence[str]) -> None:
