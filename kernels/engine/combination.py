@@ -52,7 +52,7 @@ LEAST_COLUMNS = 64
 """Smallest number of columns of a tile."""
 
 STORED_BYTES = 1 << 30
-"""Memory of the stored blocks of a Gram matrix: all blocks of up to 32,000 rows."""
+"""Memory of the stored blocks of a Gram matrix: all blocks of up to 32,000 rows with 16 bits per value."""
 
 
 @dataclass(frozen=True)
@@ -384,6 +384,8 @@ class StoredBlock:
         Overwritten.
     """
 
+    formed_as = np.float32
+
     def __init__(self, K: np.ndarray) -> None:
         low = np.float64(K.min())
         high = np.float64(K.max())
@@ -406,6 +408,29 @@ class StoredBlock:
         return self._step * forth + self._middle * V.sum(axis=0), self._step * back + self._middle * U.sum(axis=0)
 
 
+class FloatBlock:
+    """A block of a kernel matrix in float32, each value as close to the exact one as float32 allows.
+
+    Parameters
+    ----------
+    K : ndarray of float64 of shape (a, b)
+        Not modified.
+    """
+
+    formed_as = np.float64
+
+    def __init__(self, K: np.ndarray) -> None:
+        self._K = K.astype(np.float32)
+
+    def products(self, V: np.ndarray, U: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return ``K @ V`` and ``K.T @ U`` for V of shape (b, c) and U of shape (a, c), both of float32."""
+        return self._K @ V, self._K.T @ U
+
+
+STORED_BLOCKS: dict[type, type[StoredBlock | FloatBlock]] = {np.int16: StoredBlock, np.float32: FloatBlock}
+"""Classes of stored blocks, by the type of a value."""
+
+
 class CombinedGram:
     """The symmetric matrix K of a `Combination` over m rows, not centered.
 
@@ -415,12 +440,9 @@ class CombinedGram:
     rows : RowSource of shape (m, d)
         Rows from `Workers.scatter_rows`.
     workers : Workers
-    stored : bool, default False
-        Whether threads of this process store blocks of the matrix during the first product in float32, with 16 bits
-        per value and in at most `STORED_BYTES`, for later products.
     """
 
-    def __init__(self, combination: Combination, rows: RowSource, workers: Workers, stored: bool = False) -> None:
+    def __init__(self, combination: Combination, rows: RowSource, workers: Workers) -> None:
         self._workers = workers
         self._spans = spans(rows.shape[0], SPAN)
         self._original_family = combination.family
@@ -432,11 +454,29 @@ class CombinedGram:
         self._rows_are_mapped = combination.family is not self._original_family
         self._pairs = [(i, j) for i in range(len(self._spans)) for j in range(i, len(self._spans))]
         self._shared = workers.broadcast((combination, rows, self._spans))
-        self._stored: dict[tuple[int, int], StoredBlock | None] = {}
-        if stored and isinstance(workers, Threads):
-            longest = max(stop - start for start, stop in self._spans)
-            n_stored = STORED_BYTES // (2 * longest**2)
-            self._stored = dict.fromkeys(self._pairs[:n_stored])
+        self._stored_as: type = np.float32
+        self._stored: dict[tuple[int, int], StoredBlock | FloatBlock | None] = {}
+
+    def store(self, value_type: type) -> bool:
+        """Let threads of this process store blocks of the matrix during the next product in float32, for later ones.
+
+        Parameters
+        ----------
+        value_type : {numpy.int16, numpy.float32}
+            Type of the stored values. Blocks take at most `STORED_BYTES`; others are formed in each product.
+
+        Returns
+        -------
+        complete : bool
+            Whether all blocks are stored.
+        """
+        if not isinstance(self._workers, Threads):
+            return False
+        longest = max(stop - start for start, stop in self._spans)
+        n_stored = STORED_BYTES // (np.dtype(value_type).itemsize * longest**2)
+        self._stored_as = value_type
+        self._stored = dict.fromkeys(self._pairs[:n_stored])
+        return n_stored >= len(self._pairs)
 
     def matvec(self, V: np.ndarray, dtype: DTypeLike = np.float64) -> np.ndarray:
         """Return ``K @ V``, shape (m, c), in O(m^2 (d + p + c)) time and O(m c) memory.
@@ -461,9 +501,10 @@ class CombinedGram:
         if block is None:
             A = rows[left]
             B = rows[right]
-            K = np.empty((A.shape[0], B.shape[0]), dtype=V.dtype)
-            combination.fill(A, B, K, right=combination.side(B, V.dtype))
-            block = StoredBlock(K)
+            block_class = STORED_BLOCKS[self._stored_as]
+            K = np.empty((A.shape[0], B.shape[0]), dtype=block_class.formed_as)
+            combination.fill(A, B, K, right=combination.side(B, K.dtype))
+            block = block_class(K)
             self._stored[pair] = block
         forth, back = block.products(V[right], V[left])
         if i == j:

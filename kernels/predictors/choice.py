@@ -43,8 +43,8 @@ RIDGES_ROWS = 3000
 CONJUGATE_FLOPS = 8e12
 """Most floating-point operations of conjugate gradients: five to eight minutes on two cores."""
 
-ROUGH = 0.1
-"""Relative residual of conjugate gradients with which errors on new rows change by about 0.1 %."""
+ROUGH = 0.01
+"""Relative residual of conjugate gradients with which errors on new rows are about those of the exact solution."""
 
 SELECTION_ROWS = 1500
 """Most rows for selecting C."""
@@ -184,7 +184,7 @@ class Auto(Predictor):
     1. The exact predictor: that of the learner, or else `SVM` for classification and `KRR` for regression. The limits
        are 5,000 rows for ridge regression with a single C, 3,000 with a grid of C, 20,000 for an SVM with a single C,
        and 10,000 with a grid.
-    2. `ConjugateGradients` to a relative residual of 0.1, if the passes take at most 8e12 floating-point operations;
+    2. `ConjugateGradients` to a relative residual of 0.01, if the passes take at most 8e12 floating-point operations;
        also for classification with more than 20,000 rows and a single C, as ridge regression on class indicators.
     3. `Nystroem`, also if `landmarks` or another loss are requested for classification.
     """

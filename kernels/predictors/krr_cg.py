@@ -19,7 +19,16 @@ from .base import Predictor, RegularizationPath, TrainingSet
 MOST_ITERATIONS = 1000
 
 STORED_TOLERANCE = 1e-2
-"""Smallest tolerance for which the Gram matrix is stored in 16 bits per value, as far as memory allows."""
+"""Smallest tolerance for which the Gram matrix is stored, as far as memory allows."""
+
+CODED = 2.0**-16
+"""Relative error of kernel values that are stored in 16 bits."""
+
+ROUNDED = 2.0**-23
+"""Relative error of kernel values that are computed in float64 and stored in float32."""
+
+SINGLE = 2.0**-20
+"""Relative error of kernel values that are computed in float32."""
 
 SINGLE_TOLERANCE = 1e-4
 """Smallest tolerance for which products with the Gram matrix are computed in float32."""
@@ -46,8 +55,8 @@ class ConjugateGradients(Predictor):
     -----
     Each step is a pass over all pairs of m training rows, O(m^2 (d + p + L q)) time for L values of C and q outputs.
     The preconditioner is a Nystroem approximation from r columns of the matrix, at most 2,000: O(m r^2) time, and
-    O(r^3) for each C. Memory is O(m (r + L q)). With a tolerance of 0.01 or more, the first pass stores the matrix in
-    16 bits per value, up to 1 GB. Held-out scores come from a regression without these rows, whose solution is the
+    O(r^3) for each C. Memory is O(m (r + L q)). With a tolerance of 0.01 or more, the first pass stores the matrix, up to
+    1 GB, in 16 bits per value or, for small ridges, in float32. Held-out scores come from a regression without these rows, whose solution is the
     start for all rows.
     """
 
@@ -138,11 +147,9 @@ class _RidgeSystem:
 
     def __init__(self, training: TrainingSet, target: Target, grid: Sequence[float], tolerance: float) -> None:
         weights = training.sample_weight
-        is_stored = tolerance >= STORED_TOLERANCE
         self.training = training
         self.tol = tolerance
-        self.gram = CombinedGram(training.kernel.combination, training.source, training.workers, stored=is_stored)
-        self.dtype = np.float32 if tolerance >= SINGLE_TOLERANCE else np.float64
+        self.gram = CombinedGram(training.kernel.combination, training.source, training.workers)
         self.kernel = training.whole_kernel()
         self.shares = training.shares[:, None]
         self.root = np.ones((training.n_rows, 1))
@@ -152,8 +159,30 @@ class _RidgeSystem:
         mean_diagonal = 1.0
         if self.kernel.C is None:
             mean_diagonal = float(mean_over(self.gram.diagonal(), weights) - mean_over(self.kernel.row_means, weights))
+        self.dtype = self._choose_precision(mean_diagonal / max(grid))
         self.right = np.tile(self.root * (target.Y - self.mean), len(grid))
         self.shifts = np.repeat(mean_diagonal / np.asarray(grid), target.Y.shape[1])
+
+    def _choose_precision(self, least_ridge: float) -> type:
+        """Return the type of products with the matrix, and let blocks be stored, as the tolerance and ridge allow."""
+        if self.tol < SINGLE_TOLERANCE:
+            return np.float64
+        stores = self.tol >= STORED_TOLERANCE
+        if self._tolerates(CODED, least_ridge):
+            if stores:
+                self.gram.store(np.int16)
+            return np.float32
+        if stores and self._tolerates(ROUNDED, least_ridge) and self.gram.store(np.float32):
+            return np.float32
+        return np.float32 if self._tolerates(SINGLE, least_ridge) else np.float64
+
+    def _tolerates(self, precision: float, ridge: float) -> bool:
+        """Return whether kernel values with errors of a relative size leave the system positive definite.
+
+        Errors up to h / 2 add a random symmetric matrix, whose spectral norm is about ``h sqrt(m / 3)``.
+        """
+        step = precision * float(np.abs(self.training.kernel.combination.coefficients).sum())
+        return ridge >= 2.0 * step * np.sqrt(self.training.n_rows / 3.0)
 
     def matvec(self, V: np.ndarray) -> np.ndarray:
         """Return ``D H K H' D V``, where H subtracts the mean."""

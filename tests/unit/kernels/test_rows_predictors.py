@@ -10,7 +10,14 @@ import pytest
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
-from learnkernels import FeatureFamily, GaussianFamily, LinearFamily, PolynomialFamily, learn_kernel
+from learnkernels import (
+    FeatureFamily,
+    GaussianFamily,
+    KernelLearningRegressor,
+    LinearFamily,
+    PolynomialFamily,
+    learn_kernel,
+)
 from learnkernels.kernels import centering, estimators, learners, targets
 from learnkernels.kernels.compiled.distances import as_differences
 from learnkernels.kernels.engine import combination as combined
@@ -203,7 +210,20 @@ def test_the_matrix_of_all_rows_is_applied_without_being_formed(monkeypatch, thr
     np.testing.assert_allclose(gram.diagonal(), K.diagonal(), rtol=0, atol=1e-12)
 
 
-def test_stored_blocks_are_those_of_the_matrix_to_16_bits_on_any_number_of_threads(monkeypatch):
+@pytest.mark.parametrize("alpha", [1e-2, 1e-4, 1e-6])
+def test_conjugate_gradients_converge_for_small_ridges(alpha):
+    """Rounding to 16 or 32 bits would add eigenvalues below minus the ridge, so that they break down."""
+    X = np.random.default_rng(0).normal(size=(3_000, 3))
+    y = np.sin(2.0 * X).sum(axis=1)
+    options = {"family": GaussianFamily([0.05, 0.2]), "alpha": alpha}
+    rough = KernelLearningRegressor(predictor=ConjugateGradients(tol=0.01), **options).fit(X, y)
+    exact = KernelLearningRegressor(predictor="krr", **options).fit(X, y)
+    deviations = rough.predict(X) - exact.predict(X)
+    assert np.sqrt(np.mean(deviations**2)) < 0.02 * y.std()  # twice the residual, which bounds it for small ridges
+
+
+@pytest.mark.parametrize("value_type", [np.int16, np.float32])
+def test_stored_blocks_are_those_of_the_matrix_on_any_number_of_threads(monkeypatch, value_type):
     monkeypatch.setattr(combined, "SPAN", 90)
     monkeypatch.setattr(combined, "STRIP", 25)
     kernel, X, _, _ = problem(m=250)  # three runs of rows, so six blocks
@@ -211,8 +231,9 @@ def test_stored_blocks_are_those_of_the_matrix_to_16_bits_on_any_number_of_threa
     atol = np.ptp(K) / 2**16 * np.abs(V).sum(axis=0).max()  # half of a step an entry, and as much for float32
     products = []
     for threads, n_blocks in ((1, 6), (3, 6), (1, 4), (3, 0)):
-        monkeypatch.setattr(combined, "STORED_BYTES", 2 * 84**2 * n_blocks)
-        gram = combined.CombinedGram(kernel.combination, X, Threads(threads), stored=True)
+        monkeypatch.setattr(combined, "STORED_BYTES", np.dtype(value_type).itemsize * 84**2 * n_blocks)
+        gram = combined.CombinedGram(kernel.combination, X, Threads(threads))
+        gram.store(value_type)
         first = gram.matvec(V, np.float32)
         assert sum(block is not None for block in gram._stored.values()) == n_blocks
         np.testing.assert_array_equal(gram.matvec(V, np.float32), first)  # formed, and read
