@@ -11,6 +11,8 @@ import numpy as np
 
 from .base import Value
 from .centering import mean_over
+from .families.base import drawn_rows
+from .row_groups import RowGroups
 from .validation import require_one_of
 from .weights import near_one
 
@@ -71,12 +73,15 @@ class Target(Value):
         Names of the classes, empty for regression.
     labels : {"text", "integer", "boolean"}
         Type of the original labels.
+    row_groups : RowGroups or None
+        Groups or times of the rows, which choices between models respect.
     """
 
     task: Task
     values: np.ndarray
     classes: tuple[str, ...] = ()
     labels: Labels = "text"
+    row_groups: RowGroups | None = None
 
     @classmethod
     def of(cls, y: np.ndarray, task: Task | None = None) -> Target:
@@ -114,7 +119,23 @@ class Target(Value):
 
     def take(self, rows: np.ndarray | Sequence[int]) -> Target:
         """Return the target of some rows; the classes do not change."""
-        return replace(self, values=self.values[rows])
+        row_groups = self.row_groups
+        if row_groups is not None:
+            row_groups = row_groups.take(rows)
+        return replace(self, values=self.values[rows], row_groups=row_groups)
+
+    @property
+    def group_numbers(self) -> np.ndarray | None:
+        """Group of each row, or None."""
+        if self.row_groups is None:
+            return None
+        return self.row_groups.numbers
+
+    def sample(self, n_rows: int, seed: int) -> np.ndarray:
+        """Return the positions of all rows, or of at most `n_rows` randomly drawn ones, ascending."""
+        if self.row_groups is not None:
+            return self.row_groups.sample(n_rows, seed)
+        return drawn_rows(len(self), n_rows, seed)
 
     @property
     def Y(self) -> np.ndarray:

@@ -21,7 +21,7 @@ from ..column_encoding import EncodingReport, TableEncoding, is_table, shares_by
 from ..column_encoding.encoding import ColumnTypes
 from ..column_encoding.reading import read_columns
 from ..engine.workers import at_most_threads
-from ..families.base import KernelFamily, Rows, as_rows, distinct_rows, drawn_rows, squared_distances
+from ..families.base import KernelFamily, Rows, as_rows, distinct_rows, squared_distances
 from ..families.distances import GaussianFamily
 from ..files import Savable
 from ..learned_kernel import LearnedKernel, LinearScores
@@ -235,7 +235,7 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         if n_kernel_rows == m:
             return learn_from_rows(learner, family, X, target, sample_weight, **options)
         if isinstance(learner, KernelSearchLearner):
-            return learner.learn_from_rows(X, target, [C], drawn_rows(m, n_kernel_rows, seed))[0]
+            return learner.learn_from_rows(X, target, [C], target.sample(n_kernel_rows, seed))[0]
         assert family is not None  # learner.check raises otherwise
         family.check_rows(X)
         keep_origin = not learner.centered or not centering.subtracts

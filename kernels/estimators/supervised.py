@@ -18,17 +18,19 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from ..base import explain_unknown_arguments, warn_caller
 from ..engine.workers import Workers, blas_threads_for
-from ..families.base import KernelFamily, Rows, drawn_rows
+from ..families.base import KernelFamily, Rows, distinct_rows, drawn_rows
 from ..learned_kernel import LearnedKernel, LinearScores
 from ..learners import as_learner, learn_kernel
 from ..predictors import PREDICTORS, Predictor, TrainingSet, as_predictor
 from ..predictors.calibration import (
+    N_FOLDS,
     class_scores,
     fit_calibration,
     interval_half_width,
     probabilities,
 )
 from ..predictors.choice import SELECTION_ROWS, PredictionProblem, as_regularization, best_C
+from ..row_groups import RowGroups, as_row_groups
 from ..solvers.conjugate_gradients import Progress
 from ..targets import Target, Task
 from ..validation import positive, require_numbers, require_one_of
@@ -140,13 +142,15 @@ class SupervisedLearner(KernelLearner):
     ) -> None:
         """Fit calibration or residuals on the scores of held-out training rows."""
 
-    def _fit(self, X: Rows, y: np.ndarray, weights: np.ndarray | None, seed: int) -> Self:
+    def _fit(
+        self, X: Rows, y: np.ndarray, weights: np.ndarray | None, seed: int, row_groups: RowGroups | None = None
+    ) -> Self:
         """Fit on all rows or, with a time limit, on growing samples while the next fit is expected to end in time.
 
         The time of a fit is assumed to grow with the square of the number of rows, an upper bound for most fits.
         """
         if self.time_limit is None:
-            return self._fit_rows(X, y, weights, len(y), seed)
+            return self._fit_rows(X, y, weights, len(y), seed, row_groups)
         least_growth = 1.5  # a smaller sample is not worth a further fit
         started = time.perf_counter()
         limit = positive("time_limit", self.time_limit)
@@ -156,7 +160,8 @@ class SupervisedLearner(KernelLearner):
         while n < m:
             rows = np.sort(order[:n])
             fit_started = time.perf_counter()
-            self._fit_rows(X[rows], y[rows], weights_of_rows(weights, rows), m, seed)
+            groups_of_sample = row_groups.take(rows) if row_groups is not None else None
+            self._fit_rows(X[rows], y[rows], weights_of_rows(weights, rows), m, seed, groups_of_sample)
             fit_ended = time.perf_counter()
             time_left = max(0.0, started + limit - fit_ended)
             n_next = min(m, int(n * np.sqrt(time_left / (fit_ended - fit_started))))
@@ -168,13 +173,21 @@ class SupervisedLearner(KernelLearner):
                 )
                 return self
             n = n_next
-        return self._fit_rows(X, y, weights, m, seed)
+        return self._fit_rows(X, y, weights, m, seed, row_groups)
 
-    def _fit_rows(self, X: Rows, y: np.ndarray, weights: np.ndarray | None, n_all: int, seed: int) -> Self:
+    def _fit_rows(
+        self,
+        X: Rows,
+        y: np.ndarray,
+        weights: np.ndarray | None,
+        n_all: int,
+        seed: int,
+        row_groups: RowGroups | None = None,
+    ) -> Self:
         """Learn the kernel, then fit the predictor, on all or some of the rows."""
         log = FitLog(type(self).__name__, self.verbose)
         log.write(f"{len(y):,} of {n_all:,} rows")
-        target = self._encode_target(y)
+        target = replace(self._encode_target(y), row_groups=row_groups)
         C = self._requested_C()
         if C == "auto":
             C = self._best_C_of_equal_weights(X, target, seed)
@@ -182,7 +195,7 @@ class SupervisedLearner(KernelLearner):
         log.write(f"{kernel.learner} learned a kernel of {kernel.family.n_kernels} base kernels")
         self.n_samples_fit_ = len(y)
         progress = log.write_step if self.verbose else None
-        self._fit_predictor(TrainingSet.of(kernel, X, np.arange(len(y)), None, progress), y, seed)
+        self._fit_predictor(TrainingSet.of(kernel, X, np.arange(len(y)), None, progress), y, seed, row_groups)
         log.write(f"{self.predictor_} is fitted; {self.sampling_}")
         return self
 
@@ -191,7 +204,7 @@ class SupervisedLearner(KernelLearner):
         predictor = self._checked_learner(X, target.task).predictor
         if predictor is None:
             return 1.0
-        rows = drawn_rows(len(target), SELECTION_ROWS, seed)
+        rows = target.sample(SELECTION_ROWS, seed)
         kernel = learn_kernel(
             X[rows],
             target.values[rows],
@@ -209,9 +222,11 @@ class SupervisedLearner(KernelLearner):
             return self.family
         return default_family(X)
 
-    def _fit_predictor(self, training: TrainingSet, y: np.ndarray, seed: int) -> Self:
+    def _fit_predictor(
+        self, training: TrainingSet, y: np.ndarray, seed: int, row_groups: RowGroups | None = None
+    ) -> Self:
         """Choose and fit the predictor on a learned kernel, with the requested or the best C."""
-        target = self._encode_target(y)
+        target = replace(self._encode_target(y), row_groups=row_groups)
         C = self._C_for_kernel(training.kernel, len(y))
         predictor = self._choose_predictor(training, target, seed)
         with blas_threads_for(len(target)):
@@ -453,7 +468,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         require_numbers("calibration_", getattr(self, "calibration_", np.zeros(2)), (2,))
 
     @within_n_jobs
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, time: Any = None) -> Self:
         """Learn the kernel and fit the classifier.
 
         Parameters
@@ -465,6 +480,12 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
             Class labels: strings, integers or Booleans, with at least two classes.
         sample_weight : array-like of shape (m,), optional
             Non-negative weights. Only ratios matter; rows with weight zero are dropped.
+        groups : array-like of shape (m,), optional
+            Group of each row, such as a patient. The kernel, the regularization and probabilities are chosen on rows of
+            groups that did not train.
+        time : array-like of shape (m,), optional
+            Time of each row, as numbers or datetimes. The same choices predict later rows from earlier ones. Not with
+            `groups`.
 
         Returns
         -------
@@ -473,7 +494,8 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         Raises
         ------
         ValueError
-            A parameter is invalid, y has a single class, or the kernel cannot be learned from these rows.
+            A parameter is invalid, y has a single class, or the kernel cannot be learned from these rows. By time, a
+            class has only late rows.
 
         Warns
         -----
@@ -484,9 +506,13 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         seed = self._draw_seed()
         X, y = self._validate_training(X, y)
         check_classification_targets(y)
-        X, y, weights = drop_rows_without_weight(X, y, sample_weight, self.class_weight)
-        self._check_options(self._encode_target(y).task)
-        return self._fit(X, y, weights, seed)
+        row_groups = as_row_groups(groups, time, len(y))
+        rows, weights = rows_with_weight(y, sample_weight, self.class_weight)
+        target = self._encode_target(y[rows])
+        self._check_options(target.task)
+        row_groups = groups_of_copies(X[rows], row_groups, rows)
+        require_early_classes(target, row_groups)
+        return self._fit(X[rows], y[rows], weights, seed, row_groups)
 
     @property
     def _uses_held_out_scores(self) -> bool:
@@ -746,7 +772,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         return 1 / self.C_
 
     @within_n_jobs
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, time: Any = None) -> Self:
         """Learn the kernel and fit the ridge regression.
 
         Parameters
@@ -758,6 +784,12 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
             Target values.
         sample_weight : array-like of shape (m,), optional
             Non-negative weights. Only ratios matter; rows with weight zero are dropped.
+        groups : array-like of shape (m,), optional
+            Group of each row, such as a patient. The kernel, the regularization and intervals are chosen on rows of
+            groups that did not train.
+        time : array-like of shape (m,), optional
+            Time of each row, as numbers or datetimes. The same choices predict later rows from earlier ones. Not with
+            `groups`.
 
         Returns
         -------
@@ -778,10 +810,13 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         seed = self._draw_seed()
         X, y = self._validate_training(X, y, multi_output=True, y_numeric=True)
         y = np.asarray(y, dtype=np.float64)
-        X, y, weights = drop_rows_without_weight(X, y, sample_weight)
+        row_groups = as_row_groups(groups, time, len(y))
+        rows, weights = rows_with_weight(y, sample_weight)
+        X = X[rows]
+        y = y[rows]
         self._check_options("regression")
         if (y != y[0]).any():
-            return self._fit(X, y, weights, seed)
+            return self._fit(X, y, weights, seed, groups_of_copies(X, row_groups, rows))
         warn_caller("y is constant, so no kernel is learned and this value is predicted.")
         return self._fit_constant(X, y, seed)
 
@@ -907,10 +942,10 @@ def nested_samples(target: Target, seed: int) -> np.ndarray:
     return by_class[np.argsort(position_in_class / class_size, kind="stable")]
 
 
-def drop_rows_without_weight(
-    X: Rows, y: np.ndarray, sample_weight: Any, class_weight: Mapping[Any, float] | str | None = None
-) -> tuple[Rows, np.ndarray, np.ndarray | None]:
-    """Return the rows with a positive weight, their targets, and their weights of mean one, or None for equal ones.
+def rows_with_weight(
+    y: np.ndarray, sample_weight: Any, class_weight: Mapping[Any, float] | str | None = None
+) -> tuple[np.ndarray | slice, np.ndarray | None]:
+    """Return the rows with a positive weight, as a slice if all, and their weights of mean one, or None for equal ones.
 
     Raises
     ------
@@ -924,11 +959,43 @@ def drop_rows_without_weight(
     if class_weight is not None:
         factors["class_weight"] = weights_of_classes(y, class_weight, weights)
     if not factors:
-        return X, y, None
+        return slice(None), None
     rows, weights = counting_rows(*factors.values(), name=" times ".join(factors))
     if len(rows) < len(y):
-        return X[rows], y[rows], weights
-    return X, y, weights
+        return rows, weights
+    return slice(None), weights
+
+
+def groups_of_copies(X: Rows, row_groups: RowGroups | None, rows: np.ndarray | slice) -> RowGroups | None:
+    """Return the groups of the rows X at some positions, joined with those of their copies.
+
+    Raises
+    ------
+    ValueError
+        All of these rows are of one group or time.
+    """
+    if row_groups is None:
+        return None
+    row_groups = row_groups.take(rows)
+    if row_groups.n_groups < 2:
+        raise ValueError(
+            "groups or time must have two different values among the rows with a positive weight, got one."
+        )
+    _, which = distinct_rows(X)
+    return row_groups.joined_by(which)
+
+
+def require_early_classes(target: Target, row_groups: RowGroups | None) -> None:
+    """Raise ValueError if a class has rows in the last block of time only, so that it cannot be predicted."""
+    if row_groups is None or not row_groups.ordered:
+        return
+    training, _ = row_groups.splits(N_FOLDS)[-1]
+    late = np.setdiff1d(np.arange(len(target.classes)), target.values[training])
+    if len(late):
+        raise ValueError(
+            f"time must leave each class rows before the last {len(target) - len(training)} of {len(target)} rows, got "
+            f"none of class {target.classes[late[0]]!r}; leave that class or time out."
+        )
 
 
 def weights_of_classes(

@@ -480,7 +480,7 @@ def distinct_rows(X: Rows) -> tuple[np.ndarray, np.ndarray]:
 
 
 def distinct_examples(
-    X: Rows, Y: np.ndarray, w: np.ndarray | None
+    X: Rows, Y: np.ndarray, w: np.ndarray | None, groups: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
     """Return the distinct rows, with the mean target and the total weight of their copies.
 
@@ -492,6 +492,8 @@ def distinct_examples(
         Not modified.
     w : ndarray of shape (m,) or None
         Weights of the rows; None if all are one.
+    groups : ndarray of int of shape (m,), optional
+        Group of each row. Equal rows of different groups are different rows. Not modified.
 
     Returns
     -------
@@ -505,6 +507,8 @@ def distinct_examples(
         Total weights; None if there are neither copies nor weights.
     """
     first, which = distinct_rows(X)
+    if groups is not None:
+        first, which = distinct_rows(np.column_stack([which, groups]))
     if w is None and len(first) == len(Y):
         return np.arange(len(Y)), np.arange(len(Y)), Y, None
     weights = np.bincount(which, w)

@@ -1,7 +1,7 @@
 """Learners of kernel weights, one file per algorithm, and functions that learn a kernel from data or statistics.
 
-Imports: base, centering, engine, families, learned_kernel, registry, solvers, statistics, targets, validation,
-weights.
+Imports: base, centering, engine, families, learned_kernel, registry, row_groups, solvers, statistics, targets,
+validation, weights.
 """
 
 from __future__ import annotations

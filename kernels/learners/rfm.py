@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from ..families.base import KernelFamily, Rows, distinct_examples, drawn_rows
+from ..families.base import KernelFamily, Rows, distinct_examples
 from ..families.composed import NormalScoresFamily, normal_scores, scores_beside
 from ..statistics.gram import AlignmentStatistics, NormalizedProducts, gram_statistics
 from ..targets import Target
@@ -97,7 +97,8 @@ class RFM(KernelSearchLearner):
     -----
     Leave-one-out residuals on the rows that trained a metric are too small to select metrics by. The search rows are
     therefore split in two halves. Each learns metrics, fits ridge regressions (with the ridge by leave-one-out, in
-    closed form) and predicts the other half. ``alignf`` also computes alignments on each half, for base kernels in the
+    closed form) and predicts the other half. Groups of the target are not divided. By time, the first third predicts
+    the second, and both predict the last. ``alignf`` also computes alignments on each half, for base kernels in the
     metrics of the other, and averages its weights with equal ones. `FoundKernels.alignments` are those of each round on
     the test half.
 
@@ -133,10 +134,7 @@ class RFM(KernelSearchLearner):
 
     def find(self, X: Rows, target: Target, C: float = 1.0, sample_weight: np.ndarray | None = None) -> FoundKernels:
         """Return base kernels and weights; see `KernelSearchLearner.find`."""
-        rows = drawn_rows(X.shape[0], self.search_rows, self.random_state)
-        row_weights = weights_of_rows(sample_weight, rows)
-        first, _, Y, w = distinct_examples(X[rows], target.Y[rows], row_weights)
-        examples = Examples(X[rows[first]], Y, w)
+        examples = self._search_examples(X, target, sample_weight)
         columns = FeatureColumns.of(X.shape[1], self.codes, self.code_names)
         knots = self._knots(examples)
         if knots:
@@ -164,6 +162,14 @@ class RFM(KernelSearchLearner):
             tuple(alignments),
         )
 
+    def _search_examples(self, X: Rows, target: Target, sample_weight: np.ndarray | None) -> Examples:
+        """Return the distinct search rows."""
+        rows = target.sample(self.search_rows, self.random_state)
+        drawn = target.take(rows)
+        weights = weights_of_rows(sample_weight, rows)
+        first, _, Y, w = distinct_examples(X[rows], drawn.Y, weights, drawn.group_numbers)
+        return Examples(X[rows[first]], Y, w, drawn.take(first).row_groups)
+
     def _knots(self, examples: Examples) -> tuple[np.ndarray | None, ...]:
         """Return the knots of the normal scores to append, one entry per feature, or () for no scores."""
         if self.normal_scores not in (True, "auto"):
@@ -185,10 +191,9 @@ class RFM(KernelSearchLearner):
         if self.rounds == "auto" and self.metric != "diagonal" and len(columns.others) > COMPONENTS:
             numbers.append(UNSUPERVISED)
         try:
-            first, second = examples.halves(self.random_state)
             halves = [
                 SplitHalf(train, test, columns, self._rounds(train, columns, numbers))
-                for train, test in ((first, second), (second, first))
+                for train, test in examples.splits(self.random_state)
             ]
             for half in halves:
                 half.learn(2 if self.rounds == "auto" else last_round)
@@ -216,7 +221,9 @@ class RFM(KernelSearchLearner):
             yield Round(UNSUPERVISED, (components_of(X, examples.w),))
         kinds = ["diagonal", "full"] if self.metric == "both" else [self.metric]
         start = metric_of(X, examples.w, self.scaled)
-        for learned in learned_metrics(X, examples.Y, kinds, max(numbers), self.rank, examples.w, start, near):
+        rounds = max(numbers)
+        row_groups = examples.row_groups
+        for learned in learned_metrics(X, examples.Y, kinds, rounds, self.rank, examples.w, start, near, row_groups):
             if learned.number in numbers:
                 yield learned
 

@@ -16,6 +16,7 @@ from ..engine.combination import Combination
 from ..families.base import KernelFamily, distinct_rows, squared_distances
 from ..families.composed import FamilyUnion, MetricFamily
 from ..families.distances import CategoricalFamily, GaussianFamily, LaplacianFamily
+from ..row_groups import RowGroups
 from ..solvers.factor import LeaveOneOut, LeftOut, cholesky, least_along
 from ..weights import weights_of_rows
 
@@ -223,6 +224,7 @@ def learned_metrics(
     sample_weight: np.ndarray | None = None,
     start: RfmMetric | None = None,
     near: float | None = None,
+    row_groups: RowGroups | None = None,
 ) -> Iterator[Round]:
     r"""Yield the metrics of each round, from the gradients of a ridge regression in the previous metric.
 
@@ -248,13 +250,15 @@ def learned_metrics(
         Initial weights of the features; by default one over their standard deviations.
     near : float, optional
         Ridge close to the best one of the first regression.
+    row_groups : RowGroups, optional
+        Groups or times of the rows, for the ridge and the gradients.
 
     Notes
     -----
-    The gradient at a row is that of the regression without the row. Otherwise, features that merely identify rows would
-    get large weights. All kinds share the first regression. With more features than rows, outer products are formed in
-    the span of the rows. A round takes O(m^3 + m^2 d + m^2 q min(m, d)) per kind; a full metric learned in a full
-    metric takes another O(min(m, d)^3).
+    The gradient at a row is that of the regression without the row and its group. Otherwise, features that merely
+    identify rows would get large weights. All kinds share the first regression. With more features than rows, outer
+    products are formed in the span of the rows. A round takes O(m^3 + m^2 d + m^2 q min(m, d)) per kind; a full metric
+    learned in a full metric takes another O(min(m, d)^3).
 
     References
     ----------
@@ -271,7 +275,7 @@ def learned_metrics(
     for number in range(1, rounds + 1):
         outer_products = []
         for A in maps:
-            B, M, ridge = _factored_outer_product(Z, A, Y, sample_weight, ridge)
+            B, M, ridge = _factored_outer_product(Z, A, Y, sample_weight, ridge, row_groups)
             outer_products.append((B, M))
         if number == 1:
             outer_products = outer_products * len(kinds)
@@ -288,16 +292,21 @@ def learned_metrics(
 
 
 def _factored_outer_product(
-    Z: np.ndarray, A: np.ndarray, Y: np.ndarray, sample_weight: np.ndarray | None, near: float | None
+    Z: np.ndarray,
+    A: np.ndarray,
+    Y: np.ndarray,
+    sample_weight: np.ndarray | None,
+    near: float | None,
+    row_groups: RowGroups | None,
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Return B and M with the outer product ``B M B^T`` of gradients in the metric ``A A^T``, and the ridge."""
     mapped = Z * A if A.ndim == 1 else Z @ A
     if mapped.shape[1] <= len(Z):
-        M, ridge = gradient_outer_product(mapped, Y, sample_weight, near)
+        M, ridge = gradient_outer_product(mapped, Y, sample_weight, near, row_groups)
         return A, M, ridge
     # With more features than rows, M is in an orthonormal basis of the span of the rows.
     basis, coordinates = np.linalg.qr(mapped.T)
-    M, ridge = gradient_outer_product(coordinates.T, Y, sample_weight, near)
+    M, ridge = gradient_outer_product(coordinates.T, Y, sample_weight, near, row_groups)
     B = A[:, None] * basis if A.ndim == 1 else A @ basis
     return B, M, ridge
 
@@ -327,12 +336,16 @@ def _diagonal(B: np.ndarray, M: np.ndarray) -> np.ndarray:
 
 
 def gradient_outer_product(
-    Z: np.ndarray, Y: np.ndarray, sample_weight: np.ndarray | None = None, near: float | None = None
+    Z: np.ndarray,
+    Y: np.ndarray,
+    sample_weight: np.ndarray | None = None,
+    near: float | None = None,
+    row_groups: RowGroups | None = None,
 ) -> tuple[np.ndarray, float]:
     """Return the average outer product of the gradients of a ridge regression on Gaussians and Euclidean Laplacians.
 
     The base kernels have equal weights and traces. The ridge is selected by leave-one-out. The gradient at each row is
-    that of the regression without this row.
+    that of the regression without this row and its group.
 
     Parameters
     ----------
@@ -344,6 +357,8 @@ def gradient_outer_product(
         Weights of the rows; by default one. Not modified.
     near : float, optional
         Ridge close to the best one.
+    row_groups : RowGroups, optional
+        Groups that are left out together, or times of the rows, see `LeaveOneOut`.
 
     Returns
     -------
@@ -358,7 +373,7 @@ def gradient_outer_product(
         All rows are equal, or the prediction is constant.
     """
     K, slopes = radial_kernel(Z, sample_weight)
-    fit = LeaveOneOut(K, Y, sample_weight).best(ridges_of(K, sample_weight), near)
+    fit = LeaveOneOut(K, Y, sample_weight, row_groups=row_groups).best(ridges_of(K, sample_weight), near)
     del K  # frees a matrix of all pairs of rows
     M = np.zeros((Z.shape[1], Z.shape[1]))
     for gradients in left_out_gradients(Z, slopes, fit):
@@ -452,13 +467,27 @@ def left_out_gradients(Z: np.ndarray, slopes: np.ndarray, fit: LeftOut) -> Itera
     Notes
     -----
     Without row i, the coefficient of row j is ``alpha_j - G_ij alpha_i / G_ii``, where the last quotient is the
-    residual. All outputs therefore share one more product over all pairs of rows.
+    residual. All outputs therefore share one more product over all pairs of rows. Without the group g of row i, it is
+    ``alpha_j - G_jg r_g``, and each output takes a product of its own.
     """
     with_ones = np.column_stack([Z, np.ones(len(Z))])
+    if fit.row_groups is not None and fit.row_groups.n_groups < len(Z):
+        for alpha, residuals in zip(fit.alpha.T, fit.residuals_of_groups.T, strict=True):
+            changes = _changes_without_groups(fit.inverse, residuals, fit.row_groups.numbers)
+            coefficients = slopes * (alpha - changes)
+            yield 2.0 * _sums_of_differences(coefficients @ with_ones, Z)
+        return
     corrections = _sums_of_differences((slopes * fit.inverse) @ with_ones, Z)
-    for alpha, residuals in zip(fit.alpha.T, fit.residuals.T, strict=True):
+    for alpha, residuals in zip(fit.alpha.T, fit.residuals_of_groups.T, strict=True):
         of_regression = _sums_of_differences(slopes @ (alpha[:, None] * with_ones), Z)
         yield 2.0 * (of_regression - residuals[:, None] * corrections)
+
+
+def _changes_without_groups(G: np.ndarray, residuals: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    """Return in row i the changes of all coefficients if the group of row i is left out, shape (m, m)."""
+    of_group = np.zeros((numbers.max() + 1, len(numbers)))
+    of_group[numbers, np.arange(len(numbers))] = residuals
+    return np.asarray((of_group @ G)[numbers])
 
 
 def _sums_of_differences(products: np.ndarray, Z: np.ndarray) -> np.ndarray:
@@ -497,11 +526,20 @@ class KernelChoice:
 
 @dataclass(frozen=True)
 class Examples:
-    """Distinct rows X with their targets Y, and weights w or None."""
+    """Distinct rows X with their targets Y, weights w or None, and groups or None."""
 
     X: np.ndarray
     Y: np.ndarray
     w: np.ndarray | None
+    row_groups: RowGroups | None = None
+
+    def splits(self, seed: int) -> list[tuple[Examples, Examples]]:
+        """Return pairs of training and test rows: two halves of rows or groups, or two later thirds by time."""
+        if self.row_groups is None:
+            first, second = self.halves(seed)
+            return [(first, second), (second, first)]
+        splits = self.row_groups.splits(2, seed, _strata(self.Y))
+        return [(self._take(training), self._take(test)) for training, test in splits]
 
     def halves(self, seed: int) -> list[Examples]:
         """Return two random halves with similar targets, independent of the order of the rows."""
@@ -512,8 +550,17 @@ class Examples:
 
     def _take(self, rows: np.ndarray) -> Examples:
         """Return the examples at the given positions."""
-        w = None if self.w is None else self.w[rows]
-        return Examples(self.X[rows], self.Y[rows], w)
+        row_groups = self.row_groups
+        if row_groups is not None:
+            row_groups = row_groups.take(rows)
+        return Examples(self.X[rows], self.Y[rows], weights_of_rows(self.w, rows), row_groups)
+
+
+def _strata(Y: np.ndarray) -> np.ndarray:
+    """Return strata of similar targets, shape (m,): the class, or a quarter of the values."""
+    if Y.shape[1] > 1:
+        return Y.argmax(axis=1)
+    return np.searchsorted(np.quantile(Y, [0.25, 0.5, 0.75]), Y[:, 0])
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from ..row_groups import consecutive_blocks, cut_in_parts, draw_folds
 from ..targets import Target
 
 
@@ -110,26 +110,10 @@ def assign_folds(target: Target, n_folds: int, seed: int, groups: np.ndarray | N
 
 
 def _draw_folds(target: Target, n_folds: int, seed: int, groups: np.ndarray | None) -> np.ndarray:
-    """Return folds by the splitters of scikit-learn."""
-    from sklearn.model_selection import (  # here, because it brings pandas along
-        GroupKFold,
-        KFold,
-        StratifiedGroupKFold,
-        StratifiedKFold,
-    )
-
-    labels = None
-    splitter_class = KFold if groups is None else GroupKFold
+    classes = None
     if target.task == "classification":
-        labels = target.values
-        splitter_class = StratifiedKFold if groups is None else StratifiedGroupKFold
-    splitter = splitter_class(n_folds, shuffle=True, random_state=seed)
-    folds = np.empty(len(target), dtype=np.intp)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The least populated class", UserWarning)
-        for fold, (_, test) in enumerate(splitter.split(np.zeros((len(target), 1)), labels, groups)):
-            folds[test] = fold
-    return folds
+        classes = target.values
+    return draw_folds(len(target), n_folds, seed, groups, classes)
 
 
 def given_folds(target: Target, folds: np.ndarray, n_folds: int) -> np.ndarray:
@@ -173,34 +157,15 @@ def assign_blocks(target: Target, n_folds: int, times: np.ndarray) -> np.ndarray
         There are fewer distinct times than blocks, or a class is missing in the first block, which is the only training
         block of one trial.
     """
-    distinct, time_of_row, counts = np.unique(times, return_inverse=True, return_counts=True)
-    if len(distinct) < n_folds:
+    n_times = len(np.unique(times))
+    if n_times < n_folds:
         raise ValueError(
-            f"rows of one time stay together, so there must be at least one time per fold, got {len(distinct)} for "
+            f"rows of one time stay together, so there must be at least one time per fold, got {n_times} for "
             f"{n_folds} folds."
         )
-    ends = len(target) * np.arange(1, n_folds + 1) / n_folds
-    folds = _cut(counts, ends)[time_of_row]
+    folds = consecutive_blocks(times, n_folds)
     _require_classes(target, np.flatnonzero(folds == 0), "row in the first block of time, which trains alone once")
     return folds
-
-
-def _cut(sizes: np.ndarray, ends: Sequence[float] | np.ndarray) -> np.ndarray:
-    """Return the part of each unit, such as a group, in a sequence that is cut without dividing a unit.
-
-    `sizes` are the rows of each unit, `ends` the desired numbers of rows before the end of each part. Each part ends as
-    close as whole units allow, with at least one unit. Units after the last part have -1.
-    """
-    rows_before_end = np.cumsum(sizes)
-    parts = np.full(len(sizes), -1, dtype=np.intp)
-    start = 0
-    for part, end in enumerate(ends):
-        n_later_parts = len(ends) - 1 - part
-        candidates = rows_before_end[start : len(sizes) - n_later_parts]
-        stop = start + 1 + int(np.abs(candidates - end).argmin())
-        parts[start:stop] = part
-        start = stop
-    return parts
 
 
 def _require_classes(target: Target, training: np.ndarray, row: str = "training row") -> None:
@@ -325,9 +290,9 @@ def _units(m: int, groups: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _cut_in_order(order: np.ndarray, unit_sizes: np.ndarray, ends: Sequence[float] | np.ndarray) -> np.ndarray:
-    """Return the part of each unit, where parts are cut from the units in an order, see `_cut`."""
+    """Return the part of each unit, where parts are cut from the units in an order, see `cut_in_parts`."""
     parts = np.empty(len(unit_sizes), dtype=np.intp)
-    parts[order] = _cut(unit_sizes[order], ends)
+    parts[order] = cut_in_parts(unit_sizes[order], ends)
     return parts
 
 

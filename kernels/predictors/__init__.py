@@ -1,6 +1,6 @@
 """Predictors on a learned kernel, one file each, and their names.
 
-Imports: base, centering, engine, families, learned_kernel, registry, solvers, targets, validation, weights.
+Imports: base, centering, engine, families, learned_kernel, registry, row_groups, solvers, targets, validation, weights.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from ..solvers.conjugate_gradients import Progress, ShiftedSolutions
 from ..targets import Target, Task
 from ..validation import positive, whole_number
 from ..weights import weights_of_rows
-from .calibration import assign_calibration_folds, class_scores, pair_votes, votes_with_sums
+from .calibration import class_scores, held_out_splits, pair_votes, votes_with_sums
 
 MOST_FOLD_ROWS = 10_000
 """Most rows of which each of five folds is held out; of more rows, only the first fold is."""
@@ -448,18 +448,12 @@ def held_out_scores(
 
     Notes
     -----
-    Each of five folds is held out in turn, or only the first one of more than 10,000 rows. The only row of a class is
-    scored by a predictor of all rows.
+    Each of five folds, or of five later blocks of time, is held out in turn, or only one of more than 10,000 rows. The
+    only row or group of a class is scored by a predictor of all rows.
     """
-    codes = np.zeros(len(target), dtype=np.intp)
-    if target.task == "classification":
-        codes = target.values
-    folds = assign_calibration_folds(training.take()[0], codes)
-    rows = []
-    scores_of_folds = []
-    for fold in np.unique(folds) if len(folds) <= MOST_FOLD_ROWS else (0,):
-        held_out = np.flatnonzero(folds == fold)
-        others = np.flatnonzero((folds != fold) | (folds < 0))
-        rows.append(held_out)
-        scores_of_folds.append(scores(held_out, others))
-    return np.concatenate(rows), np.concatenate(scores_of_folds)
+    splits = held_out_splits(training.take()[0], target)
+    if len(target) > MOST_FOLD_ROWS:
+        is_ordered = target.row_groups is not None and target.row_groups.ordered
+        splits = splits[-1:] if is_ordered else splits[:1]
+    scores_of_splits = [scores(held_out, others) for others, held_out in splits]
+    return np.concatenate([held_out for _, held_out in splits]), np.concatenate(scores_of_splits)

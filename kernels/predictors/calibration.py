@@ -8,6 +8,11 @@ import numpy as np
 from scipy.special import expit, log_expit, softmax
 
 from ..families.base import Rows, distinct_rows
+from ..row_groups import Split
+from ..targets import Target
+
+N_FOLDS = 5
+"""Number of folds of held-out rows."""
 
 CONVERGED = 1e-13
 """Largest gradient of a fitted sigmoid, relative to the sum of the weights."""
@@ -22,7 +27,6 @@ def assign_calibration_folds(X: Rows, codes: np.ndarray) -> np.ndarray:
     A row that is the only one of its class, copies aside, has fold -1. Folds depend only on the set of distinct rows
     and their classes, neither on their order nor on repetitions.
     """
-    n_folds = 5
     first, distinct_row = distinct_rows(X)
     # Copies of a row in several classes are stratified by the first of their classes.
     class_of_distinct = np.full(len(first), codes.max())
@@ -30,12 +34,33 @@ def assign_calibration_folds(X: Rows, codes: np.ndarray) -> np.ndarray:
     shuffled = np.random.default_rng(0).permutation(len(first))
     by_class = shuffled[np.argsort(class_of_distinct[shuffled], kind="stable")]
     folds = np.empty(len(first), dtype=np.intp)
-    folds[by_class] = np.arange(len(first)) % n_folds
+    folds[by_class] = np.arange(len(first)) % N_FOLDS
     for code in range(codes.max() + 1):
         rows_of_class = distinct_row[codes == code]
         if np.ptp(folds[rows_of_class]) == 0:
             folds[rows_of_class] = -1
     return folds[distinct_row]
+
+
+def held_out_splits(X: Rows, target: Target) -> list[Split]:
+    """Return splits of the training rows that score each row, apart from the only one of its class, at most once.
+
+    Copies of a row, and groups of the target, are not divided. A class that a split would not train on is not held out.
+    """
+    codes = np.zeros(len(target), dtype=np.intp)
+    classes = None
+    if target.task == "classification":
+        codes = classes = target.values
+    if target.row_groups is None:
+        folds = assign_calibration_folds(X, codes)
+        return [(np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)) for fold in np.unique(folds[folds >= 0])]
+    splits = []
+    for training, test in target.row_groups.splits(N_FOLDS, classes=classes):
+        is_missing = ~np.isin(codes[test], codes[training])
+        if target.row_groups.ordered and len(np.unique(codes[training])) < len(np.unique(codes)):
+            continue
+        splits.append((np.concatenate([training, test[is_missing]]), test[~is_missing]))
+    return [(training, test) for training, test in splits if len(test)]
 
 
 def fit_sigmoid(

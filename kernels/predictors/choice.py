@@ -9,8 +9,9 @@ from typing import Any, Literal
 import numpy as np
 
 from ..centering import Centering, mean_over, subtract_means
-from ..families.base import distinct_examples, drawn_rows, n_mapped
-from ..solvers.factor import LeaveOneOut
+from ..families.base import distinct_examples, n_mapped
+from ..row_groups import RowGroups, Split
+from ..solvers.factor import LeaveOneOut, LeftOut
 from ..targets import Target, Task
 from ..validation import positive
 from ..weights import weights_of_rows
@@ -22,7 +23,7 @@ from .base import (
     TrainingSet,
     usable_gram,
 )
-from .calibration import assign_calibration_folds, calibrated_log_loss
+from .calibration import calibrated_log_loss, held_out_splits
 from .krr import KRR
 from .krr_cg import ConjugateGradients, n_sketched
 from .nystroem import MEMORY, Loss, Nystroem
@@ -313,11 +314,12 @@ def best_C(training: TrainingSet, target: Target, predictor: Predictor, seed: in
     Ridge regressions are compared on at most `SELECTION_ROWS` rows by leave-one-out predictions in closed form: the
     squared error or, for classification, the log loss of calibrated probabilities. The best ridge is then scaled to all
     rows, see `GROWTH`. Other losses use the five-fold cross-validation error of support vector machines, smoothed along
-    the grid. Both evaluate a kernel that has seen all rows, and leave out the copies of a row together.
+    the grid. Both evaluate a kernel that has seen all rows, and leave out copies of a row, and groups of the target,
+    together. By time, they predict blocks of rows from all earlier rows.
     """
-    sample_ratio = max(1.0, training.n_rows / SELECTION_ROWS)
+    n_all = training.n_rows
     if training.n_rows > SELECTION_ROWS:
-        sample = drawn_rows(training.n_rows, SELECTION_ROWS, seed)
+        sample = target.sample(SELECTION_ROWS, seed)
         training = training.subset(sample)
         target = target.take(sample)
     kernel = training.whole_kernel()
@@ -325,15 +327,16 @@ def best_C(training: TrainingSet, target: Target, predictor: Predictor, seed: in
     X, _ = training.take()
     weights = kernel.sample_weight
     if target.task == "classification" and predictor.loss != "squared":
-        folds = assign_calibration_folds(X, target.values)
-        errors = _svm_errors(K, target, weights, folds, kernel.centering)
+        errors = _svm_errors(K, target, weights, held_out_splits(X, target), kernel.centering)
         _, position = best_on_grid(errors[None], smooth=True)
         return GRID[position]
     least_ridge = _least_ridge(predictor, target.task)
     ridges = [ridge for ridge in reversed(RIDGES) if ridge >= least_ridge]
-    first, _, Y, weights = distinct_examples(X, target.Y, weights)
-    ridge = _best_ridge(K[np.ix_(first, first)], Y, weights, target.task, kernel.gram_centering, ridges)
-    return sample_ratio**GROWTH / ridge
+    first, _, Y, weights = distinct_examples(X, target.Y, weights, target.group_numbers)
+    K = K[np.ix_(first, first)]
+    row_groups = target.take(first).row_groups
+    ridge = _best_ridge(K, Y, weights, target.task, kernel.gram_centering, ridges, row_groups)
+    return max(1.0, n_all / SELECTION_ROWS) ** GROWTH / ridge
 
 
 def _least_ridge(predictor: Predictor, task: Task) -> float:
@@ -353,6 +356,7 @@ def _best_ridge(
     task: Task,
     centering: Centering,
     ridges: Sequence[float],
+    row_groups: RowGroups | None,
 ) -> float:
     """Return the ridge with the lowest leave-one-out error or, for classification, calibrated log loss.
 
@@ -364,25 +368,33 @@ def _best_ridge(
         sample = np.arange(0, len(K), step)
         sample_weights = weights_of_rows(weights, sample)
         K_sample = K[::step, ::step]
-        start = _best_ridge(K_sample, Y[sample], sample_weights, task, centering, ridges) * step**-GROWTH
-    path = LeaveOneOut(centering.gram(K, weights), Y, weights, centering)
+        sample_groups = None
+        if row_groups is not None:
+            sample_groups = row_groups.take(sample)
+        start = _best_ridge(K_sample, Y[sample], sample_weights, task, centering, ridges, sample_groups)
+        start *= step**-GROWTH
+    path = LeaveOneOut(centering.gram(K, weights), Y, weights, centering, row_groups)
     if task == "regression":
         return path.best(ridges, start).ridge
     shares = Y
     if Y.shape[1] == 1:
         shares = np.column_stack([1.0 - Y, 1.0 + Y]) / 2.0
-    return path.best(ridges, start, lambda fit: calibrated_log_loss(Y - fit.residuals, shares, weights)).ridge
+
+    def log_loss(fit: LeftOut) -> float:
+        rows = fit.is_held_out
+        scores = (Y - fit.residuals)[rows]
+        return calibrated_log_loss(scores, shares[rows], weights_of_rows(weights, rows))
+
+    return path.best(ridges, start, log_loss).ridge
 
 
 def _svm_errors(
-    K: np.ndarray, target: Target, weights: np.ndarray | None, folds: np.ndarray, centering: Centering
+    K: np.ndarray, target: Target, weights: np.ndarray | None, splits: Sequence[Split], centering: Centering
 ) -> np.ndarray:
     """Return the total weight of held-out rows that SVMs misclassify, for each C of the grid, shape (L,)."""
     row_weights = np.ones(len(K)) if weights is None else weights
     errors = np.zeros(len(GRID))
-    for fold in np.unique(folds[folds >= 0]):
-        held_out = np.flatnonzero(folds == fold)
-        training = np.flatnonzero(folds != fold)
+    for training, held_out in splits:
         w = weights_of_rows(weights, training)
         K_training = K[np.ix_(training, training)]
         K_cross = K[np.ix_(held_out, training)]

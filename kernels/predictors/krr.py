@@ -16,7 +16,8 @@ from ..families.feature import FeatureFamily
 from ..solvers.factor import LeaveOneOut, cholesky, ridge_factor
 from ..solvers.monomial_ridge import factor_of_power
 from ..targets import Target
-from .base import ExactPredictor, RegularizationPath, TrainingSet, usable_gram
+from ..weights import weights_of_rows
+from .base import ExactPredictor, RegularizationPath, TrainingSet, held_out_scores, usable_gram
 
 FACTORS = 8
 """Most values of C with a Cholesky factor each; eigenvectors cost as much as 9 to 13 factors."""
@@ -135,7 +136,18 @@ def _fit_monomials(F: np.ndarray, training: TrainingSet, target: Target, grid: S
         mean_diagonal = float(np.average(np.square(F).sum(axis=1), weights=weights))
     F = F / np.sqrt(mean_diagonal)
 
+    def scores_of_others(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
+        mean = centering.mean(F[others], weights_of_rows(weights, others))
+        Z = F - mean
+        path = ridge_path(
+            Z[others], target.take(others), grid, weights_of_rows(weights, others), centering, factor=True
+        )
+        dual, intercept = path.coefficients()
+        return np.asarray(Z[rows] @ (Z[others].T @ dual) + intercept)
+
     def held_out() -> tuple[np.ndarray, np.ndarray]:
+        if target.row_groups is not None:
+            return held_out_scores(training, target, scores_of_others)
         first, distinct_row, Y, w = distinct_examples(training.take()[0], target.Y, weights)
         scores = left_out_scores(F[first], Y, 1.0 / grid[0], w, centering)
         return np.arange(training.n_rows), scores[distinct_row]
@@ -150,10 +162,10 @@ def _fit_leaving_out(training: TrainingSet, target: Target, C: float) -> Regular
     weights = training.sample_weight
     centering = training.kernel.gram_centering
     K, new_rows = usable_gram(kernel)
-    first, distinct_row, Y, w = distinct_examples(training.take()[0], target.Y, weights)
+    first, distinct_row, Y, w = distinct_examples(training.take()[0], target.Y, weights, target.group_numbers)
     K_distinct = K if w is None else K[np.ix_(first, first)]
     try:
-        left_out = LeaveOneOut(K_distinct, Y, w, centering).at(1.0 / C)
+        left_out = LeaveOneOut(K_distinct, Y, w, centering, target.take(first).row_groups).at(1.0 / C)
     except ValueError:
         return None
     dual = left_out.alpha
@@ -162,12 +174,17 @@ def _fit_leaving_out(training: TrainingSet, target: Target, C: float) -> Regular
         row_weights = np.ones(len(K)) if weights is None else weights
         dual_of_copies = (dual / left_out.sample_weight[:, None])[distinct_row] + C * (target.Y - Y[distinct_row])
         dual = row_weights[:, None] * dual_of_copies
+
+    def held_out() -> tuple[np.ndarray, np.ndarray]:
+        rows = np.flatnonzero(left_out.is_held_out[distinct_row])
+        return rows, (Y - left_out.residuals)[distinct_row[rows]]
+
     return RegularizationPath(
         target,
         np.dot(new_rows, dual)[None],
         centering.target_mean(target.Y, weights),
         kernel,
-        held_out=lambda: (np.arange(training.n_rows), (Y - left_out.residuals)[distinct_row]),
+        held_out=held_out,
     )
 
 

@@ -93,7 +93,7 @@ class ConjugateGradients(Predictor):
         steps_before = 0
         held_out = None
         if fine and len(grid) == 1:
-            rows = held_out_rows(training, seed)
+            rows = held_out_rows(training, target, seed)
             others = system.solve_without(rows, precondition)
             products = system.matvec(others.solutions)
             held_out = rows, products[rows] / system.root[rows] + system.mean
@@ -222,12 +222,26 @@ def n_sketched(m: int) -> int:
     return max(1, min(2000, m // 4, 48_000_000 // m))
 
 
-def held_out_rows(training: TrainingSet, seed: int) -> np.ndarray:
-    """Return positions of held-out training rows with all their copies: a fifth of the rows, at most about 1,000."""
-    first, distinct_row = distinct_rows(training.take()[0])
-    n_held_out = min(1000, -(-len(first) // 5))
-    drawn = np.random.default_rng(seed).choice(len(first), n_held_out, replace=False)
-    return np.flatnonzero(np.isin(distinct_row, drawn))
+def held_out_rows(training: TrainingSet, target: Target, seed: int) -> np.ndarray:
+    """Return positions of held-out training rows: a fifth of the rows, at most about 1,000, or the last ones by time.
+
+    Copies of a row are held out together, and so is a group.
+    """
+    row_groups = target.row_groups
+    if row_groups is not None and row_groups.ordered:
+        times = np.sort(row_groups.numbers)
+        n_held_out = min(1000, -(-len(times) // 5))
+        return np.flatnonzero(row_groups.numbers >= max(times[-n_held_out], times[0] + 1))
+    if row_groups is not None:
+        _, unit_of_row = np.unique(row_groups.numbers, return_inverse=True)
+    else:
+        _, unit_of_row = distinct_rows(training.take()[0])
+    n_units = int(unit_of_row.max()) + 1
+    n_held_out = min(1000, -(-n_units // 5))
+    if row_groups is not None:
+        n_held_out = min(n_held_out, max(1, 1000 * n_units // len(unit_of_row)))
+    drawn = np.random.default_rng(seed).choice(n_units, n_held_out, replace=False)
+    return np.flatnonzero(np.isin(unit_of_row, drawn))
 
 
 def convergence_note(solutions: ShiftedSolutions, values: np.ndarray) -> str:

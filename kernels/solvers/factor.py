@@ -8,12 +8,16 @@ from functools import cache, cached_property
 from operator import attrgetter
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh, lapack
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh, lapack, solve_triangular
 
 from ..centering import Centering, weighted_by_roots
+from ..row_groups import RowGroups
 
 Factor = tuple[np.ndarray, bool]
 """Cholesky factor in the format of `scipy.linalg.cho_solve`."""
+
+LATER_BLOCKS = 5
+"""Number of blocks of time that are predicted from earlier rows, after the first block."""
 
 
 def cholesky(A: np.ndarray, ridge: float = 0.0) -> Factor | None:
@@ -108,7 +112,7 @@ def ridge_factor(K: np.ndarray, ridge: float) -> Factor:
 
 @dataclass(frozen=True)
 class LeftOut:
-    r"""Ridge regression with its leave-one-out residuals.
+    r"""Ridge regression with its leave-one-out residuals, or those without the group of a row or all later rows.
 
     Attributes
     ----------
@@ -118,11 +122,15 @@ class LeftOut:
         Dual coefficients; with a centered kernel they sum to zero.
     sample_weight : ndarray of shape (m,)
         w.
+    row_groups : RowGroups or None
+        Groups that are left out together; None to leave out single rows.
     """
 
     ridge: float
     alpha: np.ndarray
     sample_weight: np.ndarray
+    row_groups: RowGroups | None
+    _regressions: LeaveOneOut
     _factor: Factor
     _constant: float
     _alpha_around_others: np.ndarray
@@ -135,16 +143,47 @@ class LeftOut:
 
     @cached_property
     def residuals(self) -> np.ndarray:
-        """``y_i - f^(-i)(x_i)``, shape (m, q); f^(-i) is fitted, with its intercept, on all rows except row i."""
-        inverse = self._inverse
-        diagonal = np.array([np.vdot(inverse[j:, j], inverse[j:, j]) for j in range(len(inverse))])
-        diagonal -= self._constant * self.sample_weight
-        return np.asarray(self._alpha_around_others / (self.sample_weight * diagonal)[:, None])
+        """``y_i - f^(-i)(x_i)``, shape (m, q); f^(-i) is fitted, with its intercept, on all rows except row i.
+
+        With row groups, f^(-i) is fitted without the group of row i or, if they are in order, on the rows of earlier
+        blocks; NaN for rows of the first block.
+        """
+        if self.row_groups is None:
+            inverse = self._inverse
+            diagonal = np.array([np.vdot(inverse[j:, j], inverse[j:, j]) for j in range(len(inverse))])
+            diagonal -= self._constant * self.sample_weight
+            return np.asarray(self._alpha_around_others / (self.sample_weight * diagonal)[:, None])
+        if self.row_groups.ordered:
+            return self._regressions.residuals_of_later(self.ridge)
+        return self.residuals_of_groups
+
+    @cached_property
+    def residuals_of_groups(self) -> np.ndarray:
+        """``y_i - f^(-g)(x_i)``, shape (m, q); f^(-g) is fitted on all rows except those of the group of row i."""
+        if self.row_groups is None:
+            return self.residuals
+        L = np.tril(self._inverse)
+        roots = np.sqrt(self.sample_weight)
+        residuals = np.empty_like(self.alpha)
+        for rows in rows_by_group(self.row_groups.numbers):
+            columns = L[rows.min() :, rows]
+            G = columns.T @ columns - self._constant * np.outer(roots[rows], roots[rows])
+            scaled = np.linalg.solve(G, self._alpha_around_others[rows] / roots[rows, None])
+            residuals[rows] = scaled / roots[rows, None]
+        return residuals
+
+    @property
+    def is_held_out(self) -> np.ndarray:
+        """Whether each row has a residual, shape (m,)."""
+        return np.asarray(~np.isnan(self.residuals[:, 0]))
 
     @property
     def loss(self) -> float:
         """Sum of the squared leave-one-out residuals, weighted by the rows."""
-        return float(self.sample_weight @ np.square(self.residuals).sum(axis=1))
+        squares = np.square(self.residuals).sum(axis=1)
+        if self.row_groups is None or not self.row_groups.ordered:
+            return float(self.sample_weight @ squares)
+        return float(np.nansum(self.sample_weight * squares))
 
     @cached_property
     def inverse(self) -> np.ndarray:
@@ -156,6 +195,13 @@ class LeftOut:
         G -= self._constant * roots
         G *= roots
         return G
+
+
+def rows_by_group(numbers: np.ndarray) -> list[np.ndarray]:
+    """Return the positions of the rows of each group."""
+    order = np.argsort(numbers, kind="stable")
+    starts = np.flatnonzero(np.diff(numbers[order])) + 1
+    return np.split(order, starts)
 
 
 class LeaveOneOut:
@@ -184,6 +230,9 @@ class LeaveOneOut:
     centering : Centering, default "center"
         Centering of K, see `LearnedKernel.gram_centering`. With "none", K is not centered and there is no intercept.
         With "target", K is not centered, and the intercept is the mean of the targets, without the one left out.
+    row_groups : RowGroups, optional
+        Groups that are left out together. If they are in order, five later blocks are predicted from all rows before
+        the block. By default, single rows are left out.
 
     Notes
     -----
@@ -196,6 +245,10 @@ class LeaveOneOut:
     which avoids cancellation in G. Each ridge takes a Cholesky factor and, for the residuals, its inverse: m^3 / 3
     flops each, and O(m^2 q).
 
+    Without a group of s rows, the residuals are :math:`G_{gg}^{-1} \alpha_g`, which takes O(m s^2) more time. For rows
+    in order and the factor :math:`L L^\top` of the matrix, the residuals of a block b, predicted from the rows before
+    it, are :math:`L_{bb} (L^{-1} y)_b`, as the factor of the first rows is part of the factor of all.
+
     References
     ----------
     Cawley, Talbot (2003), Neural Networks 16:467-475, for the least-squares SVM.
@@ -207,7 +260,10 @@ class LeaveOneOut:
         Y: np.ndarray,
         sample_weight: np.ndarray | None = None,
         centering: Centering = Centering.CENTER,
+        row_groups: RowGroups | None = None,
     ) -> None:
+        self._row_groups = row_groups
+        self._centering = centering
         if sample_weight is None:
             self._weights = np.ones(len(K))
         else:
@@ -236,9 +292,42 @@ class LeaveOneOut:
         alpha_around_others = alpha
         if self._mean_of_others:
             alpha_of_ones = self._roots * cho_solve(factor, self._roots, check_finite=False)
-            weight_of_others = self._weights.sum() - self._weights
-            alpha_around_others = alpha + alpha_of_ones * (self._roots * self._targets) / weight_of_others[:, None]
-        return LeftOut(ridge, alpha, self._weights, factor, constant, alpha_around_others)
+            weight_of_others = self._weights.sum() - self._sum_by_group(self._weights[:, None])
+            alpha_around_others = (
+                alpha + alpha_of_ones * self._sum_by_group(self._roots * self._targets) / weight_of_others
+            )
+        return LeftOut(ridge, alpha, self._weights, self._row_groups, self, factor, constant, alpha_around_others)
+
+    def _sum_by_group(self, values: np.ndarray) -> np.ndarray:
+        """Return for each row the sum of values over its group, shape (m, q); the values if no rows are grouped."""
+        if self._row_groups is None:
+            return values
+        numbers = self._row_groups.numbers
+        sums = np.column_stack([np.bincount(numbers, column) for column in values.T])
+        return np.asarray(sums[numbers])
+
+    def residuals_of_later(self, ridge: float) -> np.ndarray:
+        """Return the residuals of each block of rows, predicted from earlier blocks; NaN for the first block."""
+        assert self._row_groups is not None
+        blocks = self._row_groups.blocks(1 + LATER_BLOCKS)
+        order = np.argsort(blocks, kind="stable")
+        factor = cholesky(self._matrix[np.ix_(order, order)], ridge)
+        if factor is None:
+            raise ValueError(f"the kernel plus a ridge of {ridge:.1e} is not positive definite; use a larger ridge.")
+        L = np.tril(factor[0])
+        z, ones = (solve_triangular(L, values[order], lower=True) for values in (self._targets, self._roots))
+        residuals = np.full_like(self._targets, np.nan)
+        for block in range(1, blocks.max() + 1):
+            start, stop = np.searchsorted(blocks[order], [block, block + 1])
+            intercept = np.zeros(self._targets.shape[1])
+            if self._centering.subtracts:
+                intercept = ones[:start].T @ z[:start] / np.square(ones[:start]).sum()
+            elif self._centering.intercept:
+                earlier = order[:start]
+                intercept = (self._roots[earlier].T @ self._targets[earlier]) / self._weights[earlier].sum()
+            rows = order[start:stop]
+            residuals[rows] = L[start:stop, start:stop] @ (z[start:stop] - ones[start:stop] * intercept)
+        return np.asarray(residuals / self._roots)
 
     def best(
         self,

@@ -602,7 +602,7 @@ def test_probabilities_are_fitted_on_scores_of_held_out_rows(predictor, y):
     folds = np.arange(len(X)) if predictor == "krr" else folds  # in closed form, each row by itself
     scores, told = np.empty(Y.shape), np.arange(len(X))
     if predictor is CG:  # some rows, of a regression that takes the means of all
-        told = held_out_rows(TrainingSet.of(kernel, X, np.arange(len(X))), 0)
+        told = held_out_rows(TrainingSet.of(kernel, X, np.arange(len(X))), Target.of(y), 0)
         others = np.setdiff1d(np.arange(len(X)), told)
         alpha = np.linalg.solve(K[np.ix_(others, others)] + np.eye(len(others)) / 2.0, (Y - Y.mean(axis=0))[others])
         scores[told] = K[np.ix_(told, others)] @ alpha + Y.mean(axis=0)

@@ -1,0 +1,189 @@
+"""Groups and times of rows, and the splits into training and test rows that respect them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.sparse.csgraph import connected_components
+
+from .base import Value
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RowGroups(Value):
+    """Groups of rows that no split into training and test rows divides, optionally in order of time.
+
+    Attributes
+    ----------
+    numbers : ndarray of int of shape (m,)
+        Group of each row.
+    ordered : bool, default False
+        Whether the groups are points in time, so that only rows of earlier groups train for the rows of a group.
+    """
+
+    numbers: np.ndarray
+    ordered: bool = False
+
+    @property
+    def n_groups(self) -> int:
+        """Number of groups that have rows."""
+        return len(np.unique(self.numbers))
+
+    def take(self, rows: np.ndarray | Sequence[int] | slice) -> RowGroups:
+        """Return the groups of some rows."""
+        return RowGroups(self.numbers[rows], self.ordered)
+
+    def sample(self, n_rows: int, seed: int) -> np.ndarray:
+        """Return about `n_rows` randomly drawn rows, ascending: whole groups, unless they are large or in order."""
+        m = len(self.numbers)
+        if m <= n_rows:
+            return np.arange(m)
+        rng = np.random.default_rng(seed)
+        _, group_of_row, sizes = np.unique(self.numbers, return_inverse=True, return_counts=True)
+        if self.ordered or sizes.max() > n_rows / 20:
+            return np.sort(rng.choice(m, n_rows, replace=False))
+        order = rng.permutation(len(sizes))
+        is_drawn = np.zeros(len(sizes), dtype=bool)
+        is_drawn[order[np.cumsum(sizes[order]) <= n_rows]] = True
+        return np.flatnonzero(is_drawn[group_of_row])
+
+    def splits(self, n_splits: int, seed: int = 0, classes: np.ndarray | None = None) -> list[Split]:
+        """Return splits, each as the positions of training and test rows.
+
+        Each of `n_splits` folds of whole groups is tested once, stratified by classes if there are any. Of groups in
+        order, each of `n_splits` blocks is tested after training on all earlier rows. There are fewer splits if there
+        are too few groups.
+        """
+        if self.ordered:
+            blocks = self.blocks(n_splits + 1)
+            return [(np.flatnonzero(blocks < b), np.flatnonzero(blocks == b)) for b in range(1, blocks.max() + 1)]
+        folds = draw_folds(len(self.numbers), min(n_splits, self.n_groups), seed, self.numbers, classes)
+        return [(np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)) for fold in np.unique(folds)]
+
+    def blocks(self, n_blocks: int) -> np.ndarray:
+        """Return the block of each row: at most `n_blocks` consecutive blocks with nearly equal numbers of rows."""
+        return consecutive_blocks(self.numbers, min(n_blocks, self.n_groups))
+
+    def joined_by(self, which: np.ndarray) -> RowGroups:
+        """Return groups that also hold all rows with the same entry of `which`, such as copies of a row.
+
+        Groups in order do not change, nor do groups of which more than half of the rows would be in one.
+        """
+        if self.ordered:
+            return self
+        n_groups = int(self.numbers.max()) + 1
+        shape = (n_groups, int(which.max()) + 1)
+        links = sparse.coo_array((np.ones(len(which)), (self.numbers, which)), shape=shape)
+        bipartite = sparse.block_array([[None, links], [links.T, None]], format="csr")
+        _, components = connected_components(bipartite, directed=False)
+        joined = np.unique(components[self.numbers], return_inverse=True)[1]
+        if np.bincount(joined).max() > len(joined) / 2:
+            return self
+        return RowGroups(joined)
+
+
+Split = tuple[np.ndarray, np.ndarray]
+"""Positions of training rows and of test rows."""
+
+
+def as_row_groups(groups: Any, time: Any, n_rows: int) -> RowGroups | None:
+    """Return the row groups for the arguments of `fit`, or None if both are None.
+
+    Raises
+    ------
+    ValueError
+        Both are given, the length is wrong, an entry is missing, times are neither numbers nor dates, or all entries
+        are equal.
+    """
+    if groups is None and time is None:
+        return None
+    if groups is not None and time is not None:
+        raise ValueError(
+            "groups and time cannot be combined, got both; give time if predictions are for later rows, else groups."
+        )
+    name = "groups"
+    values = groups
+    if time is not None:
+        name = "time"
+        values = time
+    values = np.asarray(values)
+    if values.shape != (n_rows,):
+        raise ValueError(f"{name} must have one entry per row, got shape {values.shape} for {n_rows} rows.")
+    is_missing = _is_missing(values)
+    if is_missing.any():
+        raise ValueError(
+            f"{name} must have no missing values, got {is_missing.sum()} of {n_rows}, the first in row "
+            f"{is_missing.argmax()}; drop these rows."
+        )
+    if time is not None and (values.dtype.kind not in "iufMmO" or isinstance(values[0], str)):
+        raise ValueError(f"time must hold numbers or datetimes, got {values[0]!r:.60}; parse it first.")
+    try:
+        distinct, numbers = np.unique(values, return_inverse=True)
+    except TypeError:
+        kinds = sorted({type(value).__name__ for value in values})
+        raise ValueError(f"{name} must hold values of one type, got {' and '.join(kinds)}.") from None
+    if len(distinct) < 2:
+        raise ValueError(f"{name} must have at least two different values, got only {distinct[0]!s:.60}.")
+    return RowGroups(numbers, time is not None)
+
+
+def _is_missing(values: np.ndarray) -> np.ndarray:
+    """Return whether each value is None or differs from itself, as NaN and NaT do."""
+    if values.dtype.kind == "O":
+        return np.array([value is None or value != value for value in values], dtype=bool)
+    return np.asarray(values != values)
+
+
+def draw_folds(
+    m: int, n_folds: int, seed: int, groups: np.ndarray | None = None, classes: np.ndarray | None = None
+) -> np.ndarray:
+    """Return a random fold for each of m rows by the splitters of scikit-learn: whole groups, stratified by class."""
+    from sklearn.model_selection import (  # here, because it brings pandas along
+        GroupKFold,
+        KFold,
+        StratifiedGroupKFold,
+        StratifiedKFold,
+    )
+
+    if classes is None:
+        splitter_class = KFold if groups is None else GroupKFold
+    else:
+        splitter_class = StratifiedKFold if groups is None else StratifiedGroupKFold
+    splitter = splitter_class(n_folds, shuffle=True, random_state=seed)
+    folds = np.empty(m, dtype=np.intp)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The least populated class", UserWarning)
+        warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
+        for fold, (_, test) in enumerate(splitter.split(np.zeros((m, 1)), classes, groups)):
+            folds[test] = fold
+    return folds
+
+
+def consecutive_blocks(times: np.ndarray, n_blocks: int) -> np.ndarray:
+    """Return the block of each row: consecutive blocks of time with nearly equal numbers of rows."""
+    _, time_of_row, counts = np.unique(times, return_inverse=True, return_counts=True)
+    ends = len(times) * np.arange(1, n_blocks + 1) / n_blocks
+    return cut_in_parts(counts, ends)[time_of_row]
+
+
+def cut_in_parts(sizes: np.ndarray, ends: Sequence[float] | np.ndarray) -> np.ndarray:
+    """Return the part of each unit, such as a group, in a sequence that is cut without dividing a unit.
+
+    `sizes` are the rows of each unit, `ends` the desired numbers of rows before the end of each part. Each part ends as
+    close as whole units allow, with at least one unit. Units after the last part have -1.
+    """
+    rows_before_end = np.cumsum(sizes)
+    parts = np.full(len(sizes), -1, dtype=np.intp)
+    start = 0
+    for part, end in enumerate(ends):
+        n_later_parts = len(ends) - 1 - part
+        candidates = rows_before_end[start : len(sizes) - n_later_parts]
+        stop = start + 1 + int(np.abs(candidates - end).argmin())
+        parts[start:stop] = part
+        start = stop
+    return parts

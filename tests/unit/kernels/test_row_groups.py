@@ -1,0 +1,269 @@
+"""Groups and times of rows: what chooses and what is tested is never of one group, nor out of order."""
+
+import datetime
+
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn
+from sklearn.model_selection import GroupKFold, cross_validate
+
+from learnkernels import FeatureFamily, GaussianFamily, KernelLearningClassifier, KernelLearningRegressor
+from learnkernels.kernels.centering import Centering, center_gram
+from learnkernels.kernels.learners import learn_kernel
+from learnkernels.kernels.learners.rfm_metrics import Examples, left_out_gradients, radial_kernel
+from learnkernels.kernels.model_selection.folds import assign_blocks, assign_folds
+from learnkernels.kernels.predictors import as_predictor
+from learnkernels.kernels.predictors.base import TrainingSet
+from learnkernels.kernels.predictors.calibration import held_out_splits
+from learnkernels.kernels.predictors.krr_cg import held_out_rows
+from learnkernels.kernels.row_groups import RowGroups, as_row_groups
+from learnkernels.kernels.solvers.factor import LeaveOneOut
+from learnkernels.kernels.targets import Target
+
+FAMILY = GaussianFamily([0.1, 1.0])
+
+
+def data(m: int = 60, d: int = 3, n_groups: int = 14, seed: int = 0):
+    """Rows, two targets and the group of each row."""
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(m, d)), rng.normal(size=(m, 2)), rng.integers(0, n_groups, m)
+
+
+def ridge_predictions(K, cross, Y, w, ridge, centering):
+    """Predictions of a weighted kernel ridge regression, by one linear system."""
+    A = K + ridge * np.diag(1 / w)
+    if centering is not Centering.CENTER:
+        intercept = np.average(Y, axis=0, weights=w) if centering is Centering.TARGET else 0.0
+        return cross @ np.linalg.solve(A, Y - intercept) + intercept
+    ones = np.ones((len(K), 1))
+    solution = np.linalg.solve(np.block([[A, ones], [ones.T, np.zeros((1, 1))]]), np.vstack([Y, np.zeros((1, 2))]))
+    return cross @ solution[:-1] + solution[-1]
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("centering", list(Centering))
+def test_left_out_residuals_are_those_of_refits(centering, weighted, ordered):
+    X, Y, numbers = data()
+    w = np.random.default_rng(1).uniform(0.5, 2.0, len(X)) if weighted else np.ones(len(X))
+    K = np.exp(-np.square(X[:, None] - X).sum(axis=2))
+    groups = RowGroups(numbers, ordered)
+    expected = np.full_like(Y, np.nan)
+    splits = groups.splits(5)
+    if not ordered:
+        splits = [(np.flatnonzero(numbers != g), np.flatnonzero(numbers == g)) for g in np.unique(numbers)]
+    for training, test in splits:
+        among = K[np.ix_(training, training)]
+        predictions = ridge_predictions(among, K[np.ix_(test, training)], Y[training], w[training], 0.3, centering)
+        expected[test] = Y[test] - predictions
+    path = LeaveOneOut(centering.gram(K, w), Y, w if weighted else None, centering, groups)
+    np.testing.assert_allclose(path.at(0.3).residuals, expected, rtol=1e-7)
+    loss = np.nansum(w * np.square(expected).sum(axis=1))
+    assert path.at(0.3).loss == pytest.approx(loss, rel=1e-9)
+
+
+def test_groups_of_one_row_change_no_residual_and_no_gradient():
+    X, Y, _ = data()
+    K, slopes = radial_kernel(X)
+    plain = LeaveOneOut(K, Y).at(0.3)
+    grouped = LeaveOneOut(K, Y, row_groups=RowGroups(np.arange(len(X))[::-1])).at(0.3)
+    np.testing.assert_allclose(grouped.residuals, plain.residuals, rtol=1e-9)
+    for one, other in zip(left_out_gradients(X, slopes, plain), left_out_gradients(X, slopes, grouped), strict=True):
+        np.testing.assert_allclose(other, one, rtol=0, atol=1e-10)
+
+
+def test_gradients_are_those_of_regressions_without_the_group():
+    X, Y, numbers = data()
+    K, slopes = radial_kernel(X)
+    gradients = list(left_out_gradients(X, slopes, LeaveOneOut(K, Y, row_groups=RowGroups(numbers)).at(0.3)))
+    for row in (0, 7, 31):
+        others = np.flatnonzero(numbers != numbers[row])
+        alpha = LeaveOneOut(center_gram(K[np.ix_(others, others)]), Y[others]).at(0.3).alpha
+        expected = 2 * (slopes[row, others, None] * alpha).T @ (X[row] - X[others])
+        found = np.stack([of_output[row] for of_output in gradients])
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("n_groups", [2, 3, 14, 60])
+@pytest.mark.parametrize("task", ["classification", "regression"])
+@pytest.mark.parametrize("ordered", [False, True])
+def test_no_split_divides_a_group_or_looks_ahead(ordered, task, n_groups):
+    X, Y, _ = data()
+    numbers = np.random.default_rng(2).permutation(np.arange(60) % n_groups)
+    groups = RowGroups(numbers, ordered)
+    y = Y[:, 0] if task == "regression" else (Y[:, 0] > 0).astype(int)
+    target = Target(task, y, () if task == "regression" else ("a", "b"), row_groups=groups)
+    splits = [*groups.splits(5), *held_out_splits(X, target)]
+    positions = np.column_stack([np.arange(60.0), X[:, 1:]])
+    for training, test in Examples(positions, target.Y, None, groups).splits(0):
+        splits.append((training.X[:, 0].astype(int), test.X[:, 0].astype(int)))
+    kernel = learn_kernel(X, y, learner="alignf", family=FAMILY)
+    held_out = held_out_rows(TrainingSet.of(kernel, None, np.arange(60)), target, 0)
+    splits.append((np.setdiff1d(np.arange(60), held_out), held_out))
+    for training, test in splits:
+        assert min(len(training), len(test)) > 0
+        assert not np.intersect1d(numbers[training], numbers[test]).size
+        if ordered:
+            assert numbers[training].max() < numbers[test].min()
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("name", ["krr", "nystroem", "svm", "monomials"])
+def test_held_out_scores_do_not_depend_on_the_targets_of_their_group(name, ordered):
+    X, Y, numbers = data()
+    family = FeatureFamily(3) if name == "monomials" else FAMILY
+    task = "classification" if name == "svm" else "regression"
+    y = (Y[:, 0] > 0).astype(int) if name == "svm" else Y[:, 0]
+    classes = ("a", "b") if name == "svm" else ()
+    kernel = learn_kernel(X, y, learner="unif", family=family, task=task)
+    training = TrainingSet.of(kernel, None, np.arange(len(X)))
+    predictor = as_predictor("krr" if name == "monomials" else name)
+    groups = RowGroups(numbers, ordered)
+    last = numbers.max()
+    changed = y.copy()
+    swapped = np.flatnonzero(numbers == last)
+    changed[swapped] = changed[swapped][::-1] if name == "svm" else 5.0
+    scores = []
+    for values in (y, changed):
+        path = predictor.fit(training, Target(task, values, classes, row_groups=groups), [1.0], fine=True)
+        rows, found = path.held_out()
+        full = np.full((len(X), found.shape[1]), np.nan)
+        full[rows] = found
+        scores.append(full)
+    of_group = numbers == last
+    if ordered:
+        of_group |= groups.blocks(6) == groups.blocks(6).max()
+    assert np.isfinite(scores[0][of_group]).all()
+    np.testing.assert_allclose(scores[1][of_group], scores[0][of_group], rtol=0, atol=1e-6)  # conjugate gradients
+
+
+def test_comparisons_and_estimators_draw_the_same_folds():
+    _, Y, numbers = data(200)
+    y = Target.of(np.where(Y[:100].ravel() > 0, "up", "down"))
+    folds = assign_folds(y, 5, 3, numbers)
+    for fold, (_, test) in enumerate(RowGroups(numbers).splits(5, 3, y.values)):
+        np.testing.assert_array_equal(test, np.flatnonzero(folds == fold))
+    np.testing.assert_array_equal(RowGroups(numbers, True).blocks(5), assign_blocks(y, 5, numbers))
+
+
+def test_copies_join_groups_unless_most_rows_would_be_in_one():
+    joined = RowGroups(np.array([0, 0, 1, 1, 2, 2, 3, 3])).joined_by(np.array([0, 1, 1, 2, 3, 4, 5, 6]))
+    np.testing.assert_array_equal(joined.numbers, [0, 0, 0, 0, 1, 1, 2, 2])
+    groups = RowGroups(np.array([0, 0, 1, 1, 2, 2]))
+    assert groups.joined_by(np.zeros(6, dtype=int)) is groups
+
+
+@pytest.mark.parametrize("estimator", [KernelLearningRegressor, KernelLearningClassifier])
+def test_near_copies_in_groups_are_not_interpolated(estimator):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(100, 4))
+    signal = X @ [0.6, -0.5, 0.4, 0.3]
+    y = signal + 1.5 * rng.normal(size=100)
+    copies = np.repeat(np.arange(100), 4)
+    X_copies = X[copies] + 0.1 * rng.normal(size=(400, 4))
+    y_copies = y[copies] + 0.15 * rng.normal(size=400)
+    X_new = rng.normal(size=(500, 4))
+    truth = X_new @ [0.6, -0.5, 0.4, 0.3]
+    if estimator is KernelLearningClassifier:
+        y_copies = y_copies > 0
+    model = estimator().fit(X_copies, y_copies, groups=copies)
+    scores = model._scores(X_new)[:, 0]
+    assert np.corrcoef(scores, truth)[0, 1] > 0.7  # 100 noisy rows; 0.4 and less without groups
+    assert 1 / model.C_ > 1.0
+
+
+def test_intervals_cover_rows_of_new_groups():
+    """Each group has an effect, and its features reveal the group."""
+    rng = np.random.default_rng(0)
+    X_groups = rng.normal(size=(60, 5))
+    effects = rng.normal(size=60)
+    member = np.repeat(np.arange(60), 8)
+    X = X_groups[member] + 0.05 * rng.normal(size=(480, 5))
+    y = X[:, 0] + effects[member] + 0.3 * rng.normal(size=480)
+    training = member < 40
+    model = KernelLearningRegressor().fit(X[training], y[training], groups=member[training])
+    bounds = model.predict_interval(X[~training], alpha=0.2)
+    covered = (bounds[:, 0] <= y[~training]) & (y[~training] <= bounds[:, 1])
+    assert covered.mean() > 0.6  # 20 groups: a standard error of about 0.09 below 0.8
+
+
+def test_rows_may_come_in_any_order():
+    X, Y, _ = data(120, 3)
+    time = np.arange(120)
+    order = np.random.default_rng(0).permutation(120)
+    y = Y[:, 0] + X[:, 0]
+    model = KernelLearningRegressor().fit(X, y, time=time)
+    shuffled = KernelLearningRegressor().fit(X[order], y[order], time=time[order])
+    np.testing.assert_allclose(shuffled.predict(X[:20]), model.predict(X[:20]), rtol=0, atol=1e-6)
+    assert shuffled.alpha_ == model.alpha_
+
+
+@pytest.mark.parametrize(
+    "time",
+    [
+        np.arange(60.0),
+        pd.Series(pd.date_range("2024-01-01", periods=60, tz="Europe/Berlin")),
+        [datetime.date(2024, 1, 1) + datetime.timedelta(days=day) for day in range(60)],
+        np.arange("2024-01-01", "2024-03-01", dtype="datetime64[D]"),
+    ],
+)
+def test_times_are_numbers_or_dates(time):
+    np.testing.assert_array_equal(as_row_groups(None, time, 60).numbers, np.arange(60))
+
+
+BAD = [
+    ({"groups": [0, 1]}, "groups must have one entry per row, got shape \\(2,\\) for 60 rows"),
+    ({"groups": ["a", None] * 30}, "groups must have no missing values, got 30 of 60, the first in row 1"),
+    ({"time": [np.nan, *range(59)]}, "time must have no missing values, got 1 of 60"),
+    ({"time": pd.Series([pd.NaT, *pd.date_range("2024", periods=59)])}, "time must have no missing values, got 1"),
+    ({"groups": [7] * 60}, "groups must have at least two different values, got only 7"),
+    ({"time": np.ones(60)}, "time must have at least two different values, got only 1"),
+    ({"groups": range(60), "time": range(60)}, "groups and time cannot be combined"),
+    ({"time": ["2024-01-01"] * 30 + ["2024-01-02"] * 30}, "time must hold numbers or datetimes, got"),
+    ({"groups": [1, "a"] * 30}, "groups must hold values of one type, got int and str"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), BAD)
+@pytest.mark.parametrize("estimator", [KernelLearningRegressor, KernelLearningClassifier])
+def test_wrong_groups_and_times_are_refused_in_a_sentence(estimator, arguments, sentence):
+    X, _, _ = data()
+    arguments = {
+        name: np.array(values, dtype=object) if name == "groups" else values for name, values in arguments.items()
+    }
+    with pytest.raises(ValueError, match=sentence):
+        estimator().fit(X, np.arange(60) % 2, **arguments)
+
+
+def test_classes_that_only_late_rows_have_are_refused():
+    X, _, _ = data()
+    y = np.where(np.arange(60) < 55, np.arange(60) % 2, 2)
+    with pytest.raises(ValueError, match="time must leave each class rows before the last 10 of 60 rows, got none"):
+        KernelLearningClassifier().fit(X, y, time=np.arange(60))
+
+
+def test_groups_must_differ_among_the_rows_with_a_weight():
+    X, Y, _ = data()
+    with pytest.raises(ValueError, match="two different values among the rows with a positive weight"):
+        KernelLearningRegressor().fit(X, Y, sample_weight=np.arange(60) < 30, groups=np.arange(60) < 30)
+
+
+@pytest.mark.parametrize("kind", ["groups", "time"])
+@pytest.mark.parametrize("learner", ["rfm", "l2-krr", "alignf"])
+@pytest.mark.parametrize("predictor", ["krr", "krr-cg", "nystroem", "svm"])
+def test_each_predictor_fits_with_groups_and_times(predictor, learner, kind):
+    X, Y, numbers = data(90)
+    if learner == "l2-krr" and predictor == "svm":
+        pytest.skip("a ridge regression learns its weights with krr")
+    model = KernelLearningClassifier(learner=learner, predictor=predictor)
+    model.fit(X, np.where(Y[:90, 0] + X[:, 0] > 0, "a", "b"), **{kind: numbers})
+    assert np.isfinite(model.predict_proba(X)).all()
+
+
+def test_groups_are_routed_as_metadata():
+    X, Y, numbers = data()
+    with sklearn.config_context(enable_metadata_routing=True):
+        model = KernelLearningRegressor().set_fit_request(groups=True)
+        result = cross_validate(model, X, Y[:, 0], cv=GroupKFold(3), params={"groups": numbers}, error_score="raise")
+    assert len(result["test_score"]) == 3
