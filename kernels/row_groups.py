@@ -9,9 +9,23 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
+from scipy.cluster.hierarchy import linkage
 from scipy.sparse.csgraph import connected_components
+from scipy.spatial.distance import cdist, pdist
 
 from .base import Value
+
+FEWEST_CLUSTERED = 20
+"""Fewest distinct rows that are searched for near-duplicates."""
+
+MOST_CLUSTERED = 5000
+"""Most rows that are searched for near-duplicates, by the distances of all pairs."""
+
+NEAR = 0.15
+"""Largest distance of near-duplicates, in units of the median distance of standardized rows."""
+
+CLUSTERED_SHARE = 2 / 3
+"""Smallest share of distinct rows in isolated clusters, with which clusters become groups."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -130,6 +144,68 @@ def as_row_groups(groups: Any, time: Any, n_rows: int) -> RowGroups | None:
     if len(distinct) < 2:
         raise ValueError(f"{name} must have at least two different values, got only {distinct[0]!s:.60}.")
     return RowGroups(numbers, time is not None)
+
+
+def near_duplicates(X: Any) -> RowGroups | None:
+    """Return clusters of nearly equal rows as groups, or None unless most rows are in such clusters.
+
+    Parameters
+    ----------
+    X : ndarray or CSR matrix of shape (m, d)
+        Finite rows. Sparse rows, and more than `MOST_CLUSTERED` rows, are not clustered. Not modified.
+
+    Notes
+    -----
+    Distances are those of standardized features. A cluster of a single-linkage tree is isolated if the gaps inside are
+    at most `NEAR` of the median distance, and at most half of the gap around it. With d < 6 features the half becomes
+    ``64 ** (-1 / d)``, since gaps vary more in few dimensions. Two thirds of the rows must be in isolated clusters; the
+    groups are then those of gaps at most three quarters of the gap around. The time is O(m d), or O(m^2 d) if half of
+    some rows have a near neighbor.
+    """
+    m = X.shape[0]
+    if sparse.issparse(X) or not FEWEST_CLUSTERED <= m <= MOST_CLUSTERED:
+        return None
+    spread = X.std(axis=0)
+    varies = spread > 1e-12 * np.abs(X).max(axis=0)
+    Z, which = np.unique(X[:, varies] / spread[varies], axis=0, return_inverse=True)
+    if len(Z) < FEWEST_CLUSTERED or not _has_near_neighbors(Z):
+        return None
+    distances = pdist(Z)
+    near = NEAR * float(np.median(distances))
+    tree = linkage(distances, "single")
+    ratio = min(0.5, 64.0 ** (-1 / Z.shape[1]))
+    if np.mean(_isolated_clusters(tree, near, ratio) >= 0) < CLUSTERED_SHARE:
+        return None
+    clusters = _isolated_clusters(tree, near, max(ratio, 0.75))
+    clusters = np.where(clusters < 0, np.arange(len(Z)), clusters)
+    numbers = np.unique(clusters[np.ravel(which)], return_inverse=True)[1]
+    return RowGroups(numbers)
+
+
+def _has_near_neighbors(Z: np.ndarray) -> bool:
+    """Return whether at least half of 200 distinct rows have a neighbor nearer than `NEAR` of the median distance."""
+    drawn = Z[np.linspace(0, len(Z) - 1, min(len(Z), 200)).astype(np.intp)]
+    distances = cdist(drawn, Z)
+    nearest = np.partition(distances, 1, axis=1)[:, 1]  # the first one is the row itself
+    return bool(np.mean(nearest < NEAR * np.median(distances)) >= 0.5)
+
+
+def _isolated_clusters(tree: np.ndarray, near: float, ratio: float) -> np.ndarray:
+    """Return the largest isolated cluster of each row, as the number of its node in a single-linkage tree, or -1."""
+    m = len(tree) + 1
+    root = 2 * m - 2
+    children = tree[:, :2].astype(np.intp)
+    heights = np.concatenate([np.zeros(m), tree[:, 2]])
+    sizes = np.concatenate([np.ones(m), tree[:, 3]])
+    parents = np.full(root + 1, root)
+    parents[children] = np.arange(m, root + 1)[:, None]
+    is_isolated = (heights < near) & (heights < ratio * heights[parents]) & (sizes > 1) & (sizes <= max(2, m / 10))
+    clusters = np.full(root + 1, -1)
+    for node in range(root - 1, -1, -1):  # parents come after their children
+        clusters[node] = clusters[parents[node]]
+        if clusters[node] < 0 and is_isolated[node]:
+            clusters[node] = node
+    return clusters[:m]
 
 
 def _is_missing(values: np.ndarray) -> np.ndarray:

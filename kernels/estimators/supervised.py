@@ -30,7 +30,7 @@ from ..predictors.calibration import (
     probabilities,
 )
 from ..predictors.choice import SELECTION_ROWS, PredictionProblem, as_regularization, best_C
-from ..row_groups import RowGroups, as_row_groups
+from ..row_groups import RowGroups, as_row_groups, near_duplicates
 from ..solvers.conjugate_gradients import Progress
 from ..targets import Target, Task
 from ..validation import positive, require_numbers, require_one_of
@@ -78,10 +78,11 @@ class SupervisedLearner(KernelLearner):
     predictor_reason_: str = field(init=False)
     C_: float = field(init=False)
     n_samples_fit_: int = field(init=False)
+    n_groups_: int | None = field(init=False)
 
     _saved = (
         *KernelLearner._saved,
-        *("predictor_", "predictor_reason_", "C_", "n_samples_fit_", "dual_coef_", "intercept_"),
+        *("predictor_", "predictor_reason_", "C_", "n_samples_fit_", "n_groups_", "dual_coef_", "intercept_"),
     )
 
     @property
@@ -149,6 +150,9 @@ class SupervisedLearner(KernelLearner):
 
         The time of a fit is assumed to grow with the square of the number of rows, an upper bound for most fits.
         """
+        if row_groups is None:
+            row_groups = near_duplicates(X)
+        self.n_groups_ = None if row_groups is None else row_groups.n_groups
         if self.time_limit is None:
             return self._fit_rows(X, y, weights, len(y), seed, row_groups)
         least_growth = 1.5  # a smaller sample is not worth a further fit
@@ -187,6 +191,8 @@ class SupervisedLearner(KernelLearner):
         """Learn the kernel, then fit the predictor, on all or some of the rows."""
         log = FitLog(type(self).__name__, self.verbose)
         log.write(f"{len(y):,} of {n_all:,} rows")
+        if row_groups is not None:
+            log.write(f"choices respect {row_groups.n_groups:,} groups, times or clusters of near-duplicates")
         target = replace(self._encode_target(y), row_groups=row_groups)
         C = self._requested_C()
         if C == "auto":
@@ -402,6 +408,9 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         Number of training rows used in each step of `fit`; ``print(model.sampling_)`` shows one line.
     n_samples_fit_ : int
         Number of rows that the predictor was fitted on: those with a weight, or fewer under a `time_limit`.
+    n_groups_ : int or None
+        Number of groups or times that choices respected, or of clusters of near-duplicates, found if most of at most
+        5,000 rows are nearly equal to others. None for single rows.
     n_features_in_ : int
         Number of features seen during `fit`.
     feature_names_in_ : ndarray of shape (d,)
@@ -710,6 +719,9 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         Number of training rows used in each step of `fit`; ``print(model.sampling_)`` shows one line.
     n_samples_fit_ : int
         Number of rows that the predictor was fitted on: those with a weight, or fewer under a `time_limit`.
+    n_groups_ : int or None
+        Number of groups or times that choices respected, or of clusters of near-duplicates, found if most of at most
+        5,000 rows are nearly equal to others. None for single rows.
     n_features_in_ : int
         Number of features seen during `fit`.
     feature_names_in_ : ndarray of shape (d,)
@@ -834,6 +846,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         self.C_ = 1.0
         self.sampling_ = FitSampling(len(y), len(rows))
         self.n_samples_fit_ = len(y)
+        self.n_groups_ = None
         self.residuals_ = np.zeros((min(len(y), MOST_RESIDUALS), len(constant)))
         self._vector = y.ndim == 1
         set_coefficients(self, kernel, np.zeros((len(rows), len(constant))), constant)
@@ -1070,6 +1083,7 @@ def fit_on_kernel(
         del estimator.feature_names_in_
     estimator.n_features_in_ = d
     estimator.n_samples_fit_ = len(rows)
+    estimator.n_groups_ = None
     estimator.table_ = None
     estimator.sampling_ = FitSampling(len(rows), len(kernel.rows))
     seed = estimator._draw_seed()

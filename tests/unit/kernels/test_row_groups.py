@@ -17,7 +17,7 @@ from learnkernels.kernels.predictors import as_predictor
 from learnkernels.kernels.predictors.base import TrainingSet
 from learnkernels.kernels.predictors.calibration import held_out_splits
 from learnkernels.kernels.predictors.krr_cg import held_out_rows
-from learnkernels.kernels.row_groups import RowGroups, as_row_groups
+from learnkernels.kernels.row_groups import RowGroups, as_row_groups, near_duplicates
 from learnkernels.kernels.solvers.factor import LeaveOneOut
 from learnkernels.kernels.targets import Target
 
@@ -267,3 +267,60 @@ def test_groups_are_routed_as_metadata():
         model = KernelLearningRegressor().set_fit_request(groups=True)
         result = cross_validate(model, X, Y[:, 0], cv=GroupKFold(3), params={"groups": numbers}, error_score="raise")
     assert len(result["test_score"]) == 3
+
+
+# Near-duplicates -----------------------------------------------------------------------------------------------------
+
+
+def near_copies(copies: int = 4, d: int = 6, m: int = 150, noise: float = 0.1, seed: int = 0):
+    """Rows of normal features, each several times with a little noise, and the row that each comes from."""
+    rng = np.random.default_rng(seed)
+    origin = np.repeat(np.arange(m), copies)
+    return rng.normal(size=(m, d))[origin] + noise * rng.normal(size=(m * copies, d)), origin
+
+
+@pytest.mark.parametrize("copies", [2, 4, 8])
+@pytest.mark.parametrize("noise", [1e-9, 0.01, 0.1])
+def test_clusters_of_near_duplicates_are_found(copies, noise):
+    X, origin = near_copies(copies, noise=noise)
+    order = np.random.default_rng(1).permutation(len(X))
+    groups = near_duplicates(X[order] * [1, 1e3, 1e-3, 5, 1, 1] + [0, 1e4, 0, 0, 9, 0])
+    together = groups.numbers[:, None] == groups.numbers
+    expected = origin[order, None] == origin[order]
+    assert (together == expected).mean() > 0.999
+    assert together[expected].mean() > 0.9
+
+
+ORDINARY = {
+    "normal": lambda rng, d: rng.normal(size=(600, d)),
+    "heavy tails": lambda rng, d: rng.standard_t(2, size=(600, d)),
+    "few values": lambda rng, d: rng.integers(0, 4, size=(600, d)).astype(float),
+    "one number beside few values": lambda rng, d: np.column_stack(
+        [rng.normal(size=600), rng.integers(0, 3, size=(600, d - 1))]
+    ),
+    "copies": lambda rng, d: np.repeat(rng.normal(size=(150, d)), 4, axis=0),
+    "evenly spaced": lambda rng, d: np.column_stack([np.arange(600.0), rng.normal(size=(600, d - 1))]),
+    "five broad clusters": lambda rng, d: 9 * rng.integers(0, 5, size=(600, 1)) + rng.normal(size=(600, d)),
+    "constant": lambda rng, d: np.ones((600, d)),
+}
+
+
+@pytest.mark.parametrize("d", [1, 2, 4, 12])
+@pytest.mark.parametrize("kind", ORDINARY)
+def test_ordinary_rows_are_no_near_duplicates(kind, d):
+    assert near_duplicates(ORDINARY[kind](np.random.default_rng(0), d)) is None
+
+
+def test_near_duplicates_are_not_interpolated(capsys):
+    X, origin = near_copies()
+    rng = np.random.default_rng(1)
+    coefficients = np.array([0.6, -0.5, 0.4, 0.3, 0.2, -0.3])
+    y = (X[::4] @ coefficients + 1.5 * rng.normal(size=150))[origin] + 0.15 * rng.normal(size=600)
+    X_new = rng.normal(size=(1000, 6))
+    model = KernelLearningRegressor(verbose=True).fit(X, y)
+    error = np.sqrt(np.mean((model.predict(X_new) - X_new @ coefficients) ** 2))
+    assert error < 0.6  # 0.5 here; 0.8 where leave-one-out chooses alpha
+    assert model.alpha_ > 1.0
+    assert abs(model.n_groups_ - 150) < 15
+    assert f"{model.n_groups_} groups" in capsys.readouterr().out
+    assert KernelLearningRegressor().fit(X[::4], y[::4]).n_groups_ is None
