@@ -14,7 +14,7 @@ from scipy import sparse
 
 from ..compiled.distances import Differences, as_differences, pack_columns, pack_rows
 from ..compiled.loops import empty_vectors
-from ..families.base import KernelFamily, Rows, fill_seeds, sides_of_tile
+from ..families.base import KernelFamily, Rows, fill_seeds, mean_row
 from .tiles import TileSums, compile_tiles
 from .workers import BlockResults, RowSource, Workers
 
@@ -184,7 +184,7 @@ def pass_over_tiles(
     if not sparse.issparse(X):
         row_bytes += X.shape[1] * X.dtype.itemsize
     scattered = workers.scatter_rows(X, None, np.zeros(X.shape[1]))
-    shared = workers.broadcast(TilePass(family, scattered, Y, blocks, shift))
+    shared = workers.broadcast(TilePass(family, scattered, Y, blocks, shift, mean_row(X)))
     tasks = list(blocks.super_tiles(workers.super_tile(m, row_bytes)))
     sums: BlockResults = workers.total(TilePass.part, shared, None, tasks)
     products = sums.arrays.pop("products")
@@ -205,6 +205,7 @@ class TilePass:
     Y: np.ndarray
     blocks: RowBlocks
     shift: np.ndarray
+    center: np.ndarray | None = None
 
     @cached_property
     def _buffers(self) -> local:
@@ -275,7 +276,11 @@ class TilePass:
         if seconds - firsts:
             rows |= blocks.read(self.X, seconds - firsts)
         if not self._buffers.differences:
-            return rows, lambda i, j: self._filled_seeds(rows[i], rows[j])
+            operands = {
+                block: self.family.operands(rows_of_block, self.shift, self.center)
+                for block, rows_of_block in rows.items()
+            }
+            return rows, lambda i, j: self._filled_seeds(operands[i], operands[j], rows[i].shape[0], rows[j].shape[0])
 
         def differences(block: int) -> Sequence[Differences]:
             return as_differences(self.family.operands(rows[block], self.shift)) or ()
@@ -284,9 +289,9 @@ class TilePass:
         right = {block: pack_columns(differences(block), dtype) for block in seconds}
         return rows, lambda i, j: (left[i], right[j])
 
-    def _filled_seeds(self, A: Rows, B: Rows) -> np.ndarray:
+    def _filled_seeds(self, left: list[Any], right: list[Any], n_rows: int, n_columns: int) -> np.ndarray:
         """Return the seeds of a tile as the family computes them, in the work array of this thread."""
-        shape = (self.family.n_seeds, A.shape[0], B.shape[0])
+        shape = (self.family.n_seeds, n_rows, n_columns)
         seeds = np.asarray(self._buffers.seeds[: prod(shape)]).reshape(shape)
-        fill_seeds(*sides_of_tile(self.family.operands, A, B, self.shift), seeds)
+        fill_seeds(left, right, seeds)
         return seeds
