@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from threading import local
@@ -12,10 +13,10 @@ from numpy.typing import DTypeLike
 from scipy import sparse
 
 from ..centering import mirror
-from ..compiled.distances import Parts, as_differences, pack_columns, pack_rows
+from ..compiled.distances import Differences, Parts, pack_columns, pack_rows
 from ..compiled.loops import empty_vectors, lanes
 from ..compiled.plain import ROWS
-from ..families.base import KernelFamily, Rows, TilePlan, fill_seeds, mean_row, move
+from ..families.base import ExpandedRows, KernelFamily, Rows, TilePlan, fill_seeds, mean_row, move
 from ..families.composed import DividedFamily, divisors_for
 from ..families.distances import GaussianFamily
 from ..families.feature import FeatureFamily
@@ -124,10 +125,9 @@ class Combination:
         """Prepare rows as the right side of many tiles."""
         family, _, shift = self.evaluated
         center = mean_row(B)
-        operands = family.operands(B, shift, center, dtype)
-        if as_differences(operands) is None:
-            return RightSide(self, B, operands, center, dtype)
-        return PackedRows(self, B, operands, center, dtype)
+        if packable(family.operands(B[:1], shift, center, dtype)) is None:
+            return RightSide(self, B, family.operands(B, shift, center, dtype), center, dtype)
+        return PackedRows(self, B, center, dtype)
 
     def fill(self, A: Rows, B: Rows, out: np.ndarray, symmetric: bool = False, right: RightSide | None = None) -> None:
         """Write `matrix` into `out`, of shape (a, b) and in C order; `right` is the `side` of `B`, if available."""
@@ -278,17 +278,24 @@ class RightSide:
 class PackedRows(RightSide):
     """Right side of a kernel of distances: products with few vectors form no tile."""
 
-    def __init__(
-        self, combination: Combination, rows: Rows, operands: list[Any], center: np.ndarray, dtype: DTypeLike
-    ) -> None:
+    def __init__(self, combination: Combination, rows: Rows, center: np.ndarray, dtype: DTypeLike) -> None:
         super().__init__(combination, rows, [], center, dtype)
         self.matrices_per_tile = 1
+        operands = self._operands_of(rows)
         parts = Parts.of(operands, self._dtype)
         stride = -(-rows.shape[0] // parts.across) * parts.across
         values_per_column = 1 + self._weights.n_seeds + self._weights.n_kept
         most_panels = max(1, min(MOST_COLUMNS, MOST_VALUES // values_per_column) // parts.across)
         packed = pack_columns(operands, self._dtype)
         self._columns = PackedColumns(packed, stride, parts, self._weights, most_panels)
+
+    def _operands_of(self, A: Rows) -> list[Differences]:
+        family, _, shift = self._combination.evaluated
+        # Without a translation, base kernels in one metric share their rows; only rounding to float32 needs it.
+        center = None if self._dtype == np.float64 else self._center
+        differences = packable(family.operands(A, shift, center, self._dtype))
+        assert differences is not None
+        return differences
 
     def left(self, A: Rows, same_rows: bool = False) -> tuple[np.ndarray, int]:
         """Prepare rows as the left side of many tiles, and return them with their number."""
@@ -339,6 +346,18 @@ class PackedRows(RightSide):
         )
         back += padded_back[:, : len(back)].T
         return forth
+
+
+def packable(operands: Sequence[Any]) -> list[Differences] | None:
+    """Return operands as differences of rows, or None if seeds of one of them are not exponentials of distances."""
+    differences = []
+    for operand in operands:
+        if isinstance(operand, ExpandedRows) and operand.augmented is not None:
+            operand = Differences(operand.rows, operand.metric, operand.gammas)
+        if not isinstance(operand, Differences):
+            return None
+        differences.append(operand)
+    return differences
 
 
 def compile_combinations() -> None:
