@@ -69,8 +69,8 @@ def as_differences(operands: Sequence[object]) -> list[Differences] | None:
 class Parts(NamedTuple):
     """How seeds are made: the distances of a few parts of rows, which stand one after the other in flat arrays.
 
-    Of n rows in all, panels included, part f begins at ``n before[f]``. Positions have one entry more than there are
-    parts; without parts, seeds are not made of distances.
+    Of n rows in all, panels included, the rows of part f begin at ``n before[f]``; parts may share rows. Without parts,
+    seeds are not made of distances.
 
     Attributes
     ----------
@@ -78,8 +78,12 @@ class Parts(NamedTuple):
         Number of features, and a code of `CODES`.
     rooted : ndarray of bool of shape (n_parts,)
         Whether seeds are made of the roots of the distances.
-    before, seeds : ndarray of int of shape (n_parts + 1,)
-        Number of features, and of seeds, of the parts before.
+    repeated : ndarray of bool of shape (n_parts,)
+        Whether the distances, before roots, are those of the part before.
+    before : ndarray of int of shape (n_parts,)
+        Number of features of the rows before.
+    seeds : ndarray of int of shape (n_parts + 1,)
+        Number of seeds of the parts before.
     gammas, weights : ndarray
         Factors of all seeds, and weights of all features, of the dtype of the rows.
     width, across : int
@@ -89,6 +93,7 @@ class Parts(NamedTuple):
     d: np.ndarray
     code: np.ndarray
     rooted: np.ndarray
+    repeated: np.ndarray
     before: np.ndarray
     seeds: np.ndarray
     gammas: np.ndarray
@@ -99,14 +104,21 @@ class Parts(NamedTuple):
     @classmethod
     def of(cls, differences: Sequence[Differences], dtype: np.dtype) -> Parts:
         """Return the parts of some operands, in a precision."""
-        n_features = [part.rows.shape[1] for part in differences]
         gammas = [gamma for part in differences for gamma in part.gammas]
-        weights = [np.ones(part.rows.shape[1]) if part.weights is None else part.weights for part in differences]
+        with_new_rows = _with_new_rows(differences)
+        weights = [np.ones(part.rows.shape[1]) if part.weights is None else part.weights for part in with_new_rows]
+        starts = _starts([part.rows.shape[1] for part in with_new_rows])
+        codes = [CODES[part.metric] for part in differences]
+        places = [_place_of_rows(part, with_new_rows) for part in differences]
+        repeated = [
+            f > 0 and places[f] == places[f - 1] and codes[f] == codes[f - 1] for f in range(len(differences))
+        ]
         return cls(
-            d=np.array(n_features, dtype=np.intp),
-            code=np.array([CODES[part.metric] for part in differences], dtype=np.intp),
+            d=np.array([part.rows.shape[1] for part in differences], dtype=np.intp),
+            code=np.array(codes, dtype=np.intp),
             rooted=np.array([part.metric == "euclidean" for part in differences], dtype=bool),
-            before=_starts(n_features),
+            repeated=np.array(repeated, dtype=bool),
+            before=starts[places],
             seeds=_starts([len(part.gammas) for part in differences]),
             gammas=np.array(gammas, dtype=dtype),
             weights=np.concatenate([*weights, np.zeros(0)]).astype(dtype),
@@ -115,19 +127,44 @@ class Parts(NamedTuple):
         )
 
 
+def _with_new_rows(differences: Sequence[Differences]) -> list[Differences]:
+    """Return the parts whose rows no part before has.
+
+    Families make the operands of both sides in one way, so that the parts that share rows are the same on both.
+    """
+    with_new_rows: list[Differences] = []
+    for part in differences:
+        if _place_of_rows(part, with_new_rows) is None:
+            with_new_rows.append(part)
+    return with_new_rows
+
+
+def _place_of_rows(part: Differences, others: Sequence[Differences]) -> int | None:
+    """Return the position of the part with the same rows and weights, or None."""
+    for place, other in enumerate(others):
+        if _in_same_memory(part.rows, other.rows) and part.weights is other.weights:
+            return place
+    return None
+
+
+def _in_same_memory(A: np.ndarray, B: np.ndarray) -> bool:
+    """Return whether two arrays are the same, or views of the same values."""
+    return A.ctypes.data == B.ctypes.data and A.shape == B.shape and A.strides == B.strides
+
+
 def pack_rows(differences: Sequence[Differences], dtype: np.dtype) -> np.ndarray:
-    """Return the rows of all parts as the left side of tiles, flat."""
-    return np.concatenate([np.asarray(part.rows, dtype=dtype).ravel() for part in differences])
+    """Return the rows of all parts as the left side of tiles, flat; rows that parts share stand there once."""
+    return np.concatenate([np.asarray(part.rows, dtype=dtype).ravel() for part in _with_new_rows(differences)])
 
 
 def pack_columns(differences: Sequence[Differences], dtype: np.dtype) -> np.ndarray:
-    """Return the rows of all parts as the right side of tiles, flat.
+    """Return the rows of all parts as the right side of tiles, flat; rows that parts share stand there once.
 
     Panels of `panel_rows` rows follow each other, each feature by feature; zeros replace missing rows.
     """
     across = panel_rows(dtype)
     packed = []
-    for part in differences:
+    for part in _with_new_rows(differences):
         n_rows, d = part.rows.shape
         n_padded = rounded_up(n_rows, across)
         padded = np.zeros((n_padded, d), dtype=dtype)
@@ -190,6 +227,7 @@ def write_seeds(A: np.ndarray, B: np.ndarray, parts: Parts, strip: np.ndarray, o
     _, a, b = out.shape
     flat = out.reshape(-1)
     d = parts.d[0]
+    rooted = parts.rooted[0]
     width = parts.width
     panels = -(-b // parts.across)
     stride = panels * parts.across
@@ -202,12 +240,13 @@ def write_seeds(A: np.ndarray, B: np.ndarray, parts: Parts, strip: np.ndarray, o
             to = (i + r) * b
             if len(parts.gammas) == 0:
                 for j in range(b):
-                    flat[to + j] = strip[at + j]
+                    distance = strip[at + j]
+                    flat[to + j] = sqrt(distance) if rooted else distance
             for k in range(len(parts.gammas)):
                 factor = -parts.gammas[k]
-                write_exponentials((strip, at), factor, (flat, k * a * b + to), vectorized // width)
+                write_exponentials((strip, at), factor, rooted, (flat, k * a * b + to), vectorized // width)
                 if vectorized < b:  # beyond the last value there may be another row
-                    write_exponentials((strip, at + vectorized), factor, (strip, rows * stride), 1)
+                    write_exponentials((strip, at + vectorized), factor, rooted, (strip, rows * stride), 1)
                     for j in range(b - vectorized):
                         flat[k * a * b + to + vectorized + j] = strip[rows * stride + j]
 
@@ -216,7 +255,7 @@ def write_seeds(A: np.ndarray, B: np.ndarray, parts: Parts, strip: np.ndarray, o
 def fill_strip(
     A: np.ndarray, at: int, rows: int, B: np.ndarray, first: int, panels: int, f: int, parts: Parts, strip: np.ndarray
 ) -> None:
-    """Write the distances of up to `ROWS` rows, which begin at a place, from those of some panels into a strip.
+    """Write distances, without roots, of up to `ROWS` rows, which begin at a place, from those of some panels.
 
     The panels begin at `first`, and both are of part `f`; else as `make_seeds`.
     """
@@ -232,9 +271,6 @@ def fill_strip(
         else:
             for r in range(rows):
                 write_differences(1, code, (A, at + r * d), right, d, weights, (strip, r * stride + to), stride)
-    if parts.rooted[f]:
-        for j in range(rows * stride):
-            strip[j] = sqrt(strip[j])
 
 
 @compiled()
@@ -271,9 +307,11 @@ def make_seeds(
     for f in range(len(parts.d)):
         d = parts.d[f]
         before = parts.before[f]
-        fill_strip(A, a * before + i * d, rows, B, b * before + panel * parts.across * d, panels, f, parts, out)
+        if not parts.repeated[f]:
+            fill_strip(A, a * before + i * d, rows, B, b * before + panel * parts.across * d, panels, f, parts, out)
         for s in range(parts.seeds[f], parts.seeds[f + 1]):
-            write_exponentials((out, 0), -parts.gammas[s], (out, size * (1 + s)), size // parts.width)
+            seeds = (out, size * (1 + s))
+            write_exponentials((out, 0), -parts.gammas[s], parts.rooted[f], seeds, size // parts.width)
 
 
 @compiled()
@@ -286,7 +324,7 @@ def exponentiate_values(D: np.ndarray, gammas: np.ndarray, width: int, spare: np
     for n in range(rest):
         spare[n] = D[vectorized + n]
     for k in range(len(gammas)):
-        write_exponentials((D, 0), -gammas[k], (flat, k * size), size // width)
-        write_exponentials((spare, 0), -gammas[k], (spare, width), 1)
+        write_exponentials((D, 0), -gammas[k], False, (flat, k * size), size // width)
+        write_exponentials((spare, 0), -gammas[k], False, (spare, width), 1)
         for n in range(rest):
             flat[k * size + vectorized + n] = spare[width + n]

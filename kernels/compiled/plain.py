@@ -83,12 +83,15 @@ def write_differences(
 
 
 @compiled()
-def write_exponentials(distances: Place, factor: float, out: Place, n: int) -> None:
-    """Write ``exp(factor D) - 1`` of n vectors of values; ``factor D`` is not positive."""
+def write_exponentials(distances: Place, factor: float, rooted: bool, out: Place, n: int) -> None:
+    """Write ``exp(factor D) - 1`` of n vectors of values, or of their roots; ``factor D`` is not positive."""
     D, start = distances
     E, to = out
     for j in range(n):
-        E[to + j] = math.expm1(factor * D[start + j])
+        distance = D[start + j]
+        if rooted:
+            distance = math.sqrt(distance)
+        E[to + j] = math.expm1(factor * distance)
 
 
 @compiled()

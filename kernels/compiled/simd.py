@@ -279,6 +279,14 @@ class Vectors:
         bits = self.builder.and_(self.builder.bitcast(x, self.bits), self.integer(2**bits_without_sign - 1))
         return self.builder.bitcast(bits, self.vector)
 
+    def root(self, x: Value) -> Value:
+        """Return square roots."""
+        bits = 64 if self.is_double else 32
+        kind = ir.FunctionType(self.vector, [self.vector])
+        name = f"llvm.sqrt.v{self.lanes}f{bits}"
+        square_root = cgutils.get_or_insert_function(self.builder.module, kind, name)
+        return self.builder.call(square_root, [x])
+
     def exponentials_less_one(self, xs: Sequence[Value]) -> list[Value]:
         r"""Return :math:`e^x - 1` of vectors of values that are not positive, to two units in the last place.
 
@@ -364,17 +372,24 @@ def write_differences(
 
 
 @emitted
-def write_exponentials(v: Vectors, distances: Value, factor: Value, out: Value, n: Value) -> None:
-    """Write ``exp(factor D) - 1`` of n vectors."""
+def write_exponentials(v: Vectors, distances: Value, factor: Value, rooted: Value, out: Value, n: Value) -> None:
+    """Write ``exp(factor D) - 1`` of n vectors, or of their roots."""
     build = v.builder
     scale = v.splat(factor)
 
-    def write(place: Value, size: int) -> None:
-        xs = [build.fmul(scale, v.load(distances, place, q)) for q in range(size)]
+    def write(takes_roots: bool, place: Value, size: int) -> None:
+        values = [v.load(distances, place, q) for q in range(size)]
+        if takes_roots:
+            values = [v.root(value) for value in values]
+        xs = [build.fmul(scale, value) for value in values]
         for q, value in enumerate(v.exponentials_less_one(xs)):
             v.store(value, out, place, q)
 
-    v.in_groups(n, EXPONENTIAL_VECTORS, write)
+    def write_all(takes_roots: bool) -> None:
+        v.in_groups(n, EXPONENTIAL_VECTORS, partial(write, takes_roots))
+
+    is_rooted = build.zext(rooted, ir.IntType(64))
+    v.cases(is_rooted, {0: partial(write_all, False), 1: partial(write_all, True)})
 
 
 @emitted

@@ -293,7 +293,7 @@ class PackedRows(RightSide):
         family, _, shift = self._combination.evaluated
         # Without a translation, base kernels in one metric share their rows; only rounding to float32 needs it.
         center = None if self._dtype == np.float64 else self._center
-        differences = packable(family.operands(A, shift, center, self._dtype))
+        differences = packable(family.operands(np.asarray(A, dtype=np.float64), shift, center, self._dtype))
         assert differences is not None
         return differences
 
