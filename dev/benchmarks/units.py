@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from prefect.logging import disable_run_logger
 
-from dev.benchmarks.board.tables import raw_tables
+from dev.benchmarks.board.raw import raw_tables
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.tasks.data.ingest import ingest
 from learnkernels.tasks.measure.fold_statistics import compute_statistics, planned_trials, rows_of_trial
@@ -35,7 +35,8 @@ GRID = {"base": 4, "from": -3, "to": 5}
 def data_sets(folder: Path, board: bool) -> list[dict[str, Any]]:
     """Return how the tables are read; those of the board are written into a folder first."""
     found: list[dict[str, Any]] = [{"source": "sklearn", "name": name} for name in BUNDLED]
-    for table in raw_tables()[::4] if board else ():
+    small_tables = [table for table in raw_tables() if table.split.most <= 500]
+    for table in small_tables[::4] if board else ():
         X, y = table.read()
         X.assign(target=y).to_parquet(folder / f"{table.name}.parquet")
         found.append({"source": "file", "path": f"{table.name}.parquet", "task": table.task})

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict
+from functools import partial
 from itertools import product
 from types import SimpleNamespace
 
@@ -9,12 +10,22 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from pandas.api.types import is_datetime64_any_dtype
 
 from dev.benchmarks import history
 from dev.benchmarks.board.__main__ import LEAST, Measurement, measured, metrics
-from dev.benchmarks.board.contestants import OURS, TUNED
+from dev.benchmarks.board.contestants import (
+    OURS,
+    RAW_CONTESTANTS,
+    TUNED,
+    Contestant,
+    dates_as_numbers,
+    tuned_rbf,
+)
+from dev.benchmarks.board.raw import FORMER, LARGE_NAMES, SOURCES, raw_tables
 from dev.benchmarks.board.sections import SECTIONS
-from dev.benchmarks.board.tables import GROWING, LARGE, Drawing, Split, Table, numbers
+from dev.benchmarks.board.synthetic import GENERATORS, generate
+from dev.benchmarks.board.tables import FEWEST, GROWING, LARGE, Drawing, Split, Table, medium_tables, numbers
 from dev.benchmarks.board.verdict import Board
 from dev.tools.chaos.__main__ import KINDS
 from dev.tools.chaos.journal import Attempt, Failure, Journal, attempts_in, report
@@ -147,3 +158,67 @@ def test_a_journal_of_injected_faults_goes_on_after_a_line_that_was_cut_off(tmp_
 
 def test_each_kind_of_fault_has_its_function():
     assert all(callable(kind.function()) for kind in KINDS)
+
+
+def read_or_skip(table: Table) -> tuple[pd.DataFrame, np.ndarray]:
+    try:
+        return table.read()
+    except SystemExit as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.mark.parametrize("name", sorted(SOURCES))
+def test_unchanged_tables_have_targets_dates_and_the_rows_of_their_sizes(name: str):
+    source = SOURCES[name]
+    X, y = read_or_skip(Table(name, source.task, False, partial(source.read, raw=True)))
+    assert len(X) == len(y) >= 140
+    assert len(np.unique(y)) > 1
+    assert np.isfinite(y).all()
+    assert not set(source.without) & set(X)
+    assert {column for column in X if is_datetime64_any_dtype(X[column])} == set(source.dates) - set(source.without)
+    assert (len(y) >= FEWEST) == (name in LARGE_NAMES)
+
+
+def test_unchanged_tables_keep_their_halves_and_rivers_are_development_data():
+    try:
+        found = {(table.name, table.split.most): table for table in raw_tables()}
+    except SystemExit as missing:
+        pytest.skip(str(missing))
+    assert len({name for name, _ in found}) >= 30
+    halves_of_medium = {table.name: table.apart for table in medium_tables()}
+    for (name, _), table in found.items():
+        if name in FORMER:
+            assert table.apart == FORMER[name]
+        elif name in halves_of_medium:
+            assert table.apart == halves_of_medium[name]
+        elif name.startswith(("river", "synthetic")):
+            assert not table.apart
+
+
+@pytest.mark.parametrize("name", sorted(GENERATORS))
+def test_synthetic_tables_are_the_same_each_time(name: str):
+    X, y = generate(name, 400)
+    again, same = generate(name, 400)
+    pd.testing.assert_frame_equal(X, again)
+    np.testing.assert_array_equal(y, same)
+    assert len(X) == len(y) >= 390
+    assert len(np.unique(y)) > 1
+
+
+def test_methods_for_unchanged_tables_take_dates_gaps_and_new_levels():
+    X, y = generate("synthetic_reports", 300)
+    X.loc[5, "reported"] = pd.NaT
+    training, test = X.iloc[:200], X.iloc[200:].assign(district="elsewhere")
+    numeric = dates_as_numbers(X)
+    assert numeric["reported"].isna().sum() == 1
+    assert numeric["reported"][0] == pytest.approx(X["reported"][0].timestamp() / 86_400, abs=1e-4)
+    for name, contestant in RAW_CONTESTANTS.items():
+        if contestant.reason_to_skip("classification", *training.shape) is None:
+            predicted = contestant.make("classification", X.shape[1], 0).fit(training, y[:200]).predict(test)
+            assert set(np.ravel(predicted)) <= {0, 1}, name
+
+
+def test_a_method_for_few_rows_is_skipped_on_many():
+    limited = Contestant(tuned_rbf, most_rows=500)
+    assert limited.reason_to_skip("regression", 500, 3) is None
+    assert limited.reason_to_skip("regression", 501, 3) == "takes minutes with more than 500 rows"

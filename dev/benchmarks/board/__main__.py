@@ -136,7 +136,7 @@ def _split(journal: Path, section: str, table: Table, drawing: int, missing: lis
         KernelLearningRegressor().fit(np.eye(20), np.arange(20.0))  # compiles once per process
     for key in missing:
         contestant = SECTIONS[section].contestants[key]
-        if contestant.reason_to_skip(table.task, rows.X.shape[1]) or time.monotonic() > until:
+        if contestant.reason_to_skip(table.task, *rows.X.shape) or time.monotonic() > until:
             continue
         # A forked process inherits the BLAS threads of its parent; other packages change them.
         with threadpool_limits(int(os.environ[THREADS[0]])):

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from pandas.api.types import is_datetime64_any_dtype
 from sklearn.base import BaseEstimator
-from sklearn.compose import TransformedTargetRegressor, make_column_selector, make_column_transformer
+from sklearn.compose import TransformedTargetRegressor, make_column_transformer
 from sklearn.ensemble import (
     HistGradientBoostingClassifier,
     HistGradientBoostingRegressor,
@@ -28,7 +29,7 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 from sklearn.svm import SVC
 
 from learnkernels import KernelLearningClassifier, KernelLearningRegressor
@@ -52,14 +53,19 @@ class Contestant:
     needs: str | None = None
     tasks: tuple[str, ...] = ("classification", "regression")
     most_features: int = 10**6
+    most_rows: int = 10**9
 
-    def reason_to_skip(self, task: str, d: int) -> str | None:
+    def reason_to_skip(self, task: str, n: int, d: int) -> str | None:
         """Return why the method is skipped, None if it is not."""
         if self.needs is not None and importlib.util.find_spec(self.needs) is None:
             return f"{self.needs} is not installed"
         if task not in self.tasks:
             return f"supports {self.tasks[0]} only"
-        return f"takes minutes with more than {self.most_features} features" if d > self.most_features else None
+        if n > self.most_rows:
+            return f"takes minutes with more than {self.most_rows} rows"
+        if d > self.most_features:
+            return f"takes minutes with more than {self.most_features} features"
+        return None
 
 
 def tuned_rbf(task: str, d: int, seed: int) -> Any:
@@ -180,22 +186,73 @@ class Categories(BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: pd.DataFrame, y: np.ndarray) -> Categories:
         """Fit."""
-        self.levels_ = {name: pd.CategoricalDtype(X[name].dropna().unique()) for name in X if X[name].dtype == object}
+        X = dates_as_numbers(X)
+        self.levels_ = {name: pd.CategoricalDtype(X[name].dropna().unique()) for name in text_columns(X)}
         self.trees_ = self.trees.fit(self._typed(X), y)
         self.classes_ = getattr(self.trees_, "classes_", None)
         return self
 
     def predict(self, X: pd.DataFrame) -> np.ndarray:
         """Predict."""
-        return np.asarray(self.trees_.predict(self._typed(X)))
+        return np.asarray(self.trees_.predict(self._typed(dates_as_numbers(X))))
 
     def predict_proba(self, X: pd.DataFrame) -> np.ndarray:
         """Predict probabilities."""
-        return np.asarray(self.trees_.predict_proba(self._typed(X)))
+        return np.asarray(self.trees_.predict_proba(self._typed(dates_as_numbers(X))))
 
     def _typed(self, X: pd.DataFrame) -> pd.DataFrame:
-        X = X.astype(self.levels_)
-        return X.assign(**{name: X[name].cat.codes for name, of in self.levels_.items() if len(of.categories) > MOST})
+        known = {name: X[name].where(X[name].isin(levels.categories), None) for name, levels in self.levels_.items()}
+        typed = X.assign(**known).astype(self.levels_)
+        many_levels = [name for name, levels in self.levels_.items() if len(levels.categories) > MOST]
+        typed = typed.assign(**{name: typed[name].cat.codes for name in many_levels})
+        # LightGBM rejects names with characters of JSON.
+        return typed.set_axis([f"x{place}" for place in range(typed.shape[1])], axis=1)
+
+
+class CatBoostCategories(BaseEstimator):  # type: ignore[misc]
+    """CatBoost with its own treatment of categories; a missing category is a category."""
+
+    def __init__(self, trees: Any) -> None:
+        self.trees = trees
+
+    def fit(self, X: pd.DataFrame, y: np.ndarray) -> CatBoostCategories:
+        """Fit."""
+        X = dates_as_numbers(X)
+        self.texts_ = text_columns(X)
+        self.trees_ = self.trees.fit(self._filled(X), y, cat_features=self.texts_)
+        self.classes_ = getattr(self.trees_, "classes_", None)
+        return self
+
+    def predict(self, X: pd.DataFrame) -> np.ndarray:
+        """Predict."""
+        return np.asarray(self.trees_.predict(self._filled(dates_as_numbers(X))))
+
+    def predict_proba(self, X: pd.DataFrame) -> np.ndarray:
+        """Predict probabilities."""
+        return np.asarray(self.trees_.predict_proba(self._filled(dates_as_numbers(X))))
+
+    def _filled(self, X: pd.DataFrame) -> pd.DataFrame:
+        return X.assign(**{name: X[name].fillna("missing").astype(str) for name in self.texts_})
+
+
+def text_columns(X: pd.DataFrame) -> list[str]:
+    """Return the names of the columns of text."""
+    return [name for name in X if X[name].dtype == object]
+
+
+def dates_as_numbers(X: pd.DataFrame) -> pd.DataFrame:
+    """Return a table with the day, the month, the weekday and the hour of each date in place of the date."""
+    columns = {}
+    for name in X:
+        if not is_datetime64_any_dtype(X[name]):
+            columns[name] = X[name]
+            continue
+        dates = X[name]
+        columns[name] = (dates.astype("datetime64[s]") - pd.Timestamp("1970-01-01").as_unit("s")) / pd.Timedelta(days=1)
+        columns[f"{name}, month"] = dates.dt.month
+        columns[f"{name}, weekday"] = dates.dt.day_of_week
+        columns[f"{name}, hour"] = dates.dt.hour
+    return pd.DataFrame(columns)
 
 
 def raw_rbf(task: str, d: int, seed: int) -> Any:
@@ -206,10 +263,8 @@ def raw_rbf(task: str, d: int, seed: int) -> Any:
         OneHotEncoder(handle_unknown="ignore", max_categories=20, sparse_output=False),
         StandardScaler(),
     )
-    columns = make_column_transformer(
-        (texts, make_column_selector(dtype_include=object)), (numbers, make_column_selector(dtype_exclude=object))
-    )
-    return make_pipeline(columns, tuned_rbf(task, d, seed))
+    columns = make_column_transformer((texts, text_columns), remainder=numbers)
+    return make_pipeline(FunctionTransformer(dates_as_numbers), columns, tuned_rbf(task, d, seed))
 
 
 def raw_boosting(task: str, d: int, seed: int) -> Any:
@@ -219,9 +274,10 @@ def raw_boosting(task: str, d: int, seed: int) -> Any:
 
 RAW_CONTESTANTS = {
     OURS: Contestant(ours("auto")),
-    TUNED: Contestant(raw_rbf),
+    TUNED: Contestant(raw_rbf, most_rows=500),
     "HistGradientBoosting": Contestant(raw_boosting),
     "LightGBM": Contestant(lambda task, d, seed: Categories(lightgbm(task, d, seed)), "lightgbm"),
+    "CatBoost": Contestant(lambda task, d, seed: CatBoostCategories(catboost(task, d, seed)), "catboost"),
 }
 """For data sets with categories, unchanged."""
 

