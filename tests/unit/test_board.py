@@ -13,7 +13,8 @@ import pytest
 from pandas.api.types import is_datetime64_any_dtype
 
 from dev.benchmarks import history
-from dev.benchmarks.board.__main__ import LEAST, Measurement, measured, metrics
+from dev.benchmarks.board import Measurement
+from dev.benchmarks.board.__main__ import measured
 from dev.benchmarks.board.contestants import (
     OURS,
     RAW_CONTESTANTS,
@@ -22,6 +23,7 @@ from dev.benchmarks.board.contestants import (
     dates_as_numbers,
     tuned_rbf,
 )
+from dev.benchmarks.board.metrics import SMALLEST_PROBABILITY, expected_calibration_error, expected_errors, metrics
 from dev.benchmarks.board.raw import FORMER, LARGE_NAMES, SOURCES, raw_tables
 from dev.benchmarks.board.sections import SECTIONS
 from dev.benchmarks.board.synthetic import GENERATORS, generate
@@ -83,7 +85,7 @@ def test_metrics_count_classes_that_were_not_seen_and_need_no_probabilities():
     scores = SimpleNamespace(predict=lambda X: (X[:, 0] > 0.5).astype(int), decision_function=lambda X: X[:, 0] - 0.5)
     found = metrics(of_two, "classification", Drawing(X, np.array([0, 2]), X, np.array([0, 2, 1]), 1.0))
     assert found["error"] == pytest.approx(1 / 3)
-    assert found["log_loss"] == pytest.approx(-np.log([0.9, 0.7, LEAST]).mean())
+    assert found["log_loss"] == pytest.approx(-np.log([0.9, 0.7, SMALLEST_PROBABILITY]).mean())
     assert np.isnan(found["auc"])
     found = metrics(scores, "classification", Drawing(X, np.array([0, 1]), X, np.array([0, 1, 1]), 1.0))
     assert found["auc"] == 1.0
@@ -222,3 +224,40 @@ def test_a_method_for_few_rows_is_skipped_on_many():
     limited = Contestant(tuned_rbf, most_rows=500)
     assert limited.reason_to_skip("regression", 500, 3) is None
     assert limited.reason_to_skip("regression", 501, 3) == "takes minutes with more than 500 rows"
+
+
+def test_intervals_are_measured_in_all_rows_and_in_the_hardest_fifth():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(2000, 1))
+    is_hard = X[:, 0] > 0.8
+    y = rng.normal(0, np.where(is_hard, 5.0, 1.0))
+    model = SimpleNamespace(predict=lambda X: np.zeros(len(X)))
+    model.predict_interval = lambda X, alpha: np.tile([-2.0, 2.0], (len(X), 1))
+    values = metrics(model, "regression", Drawing(X, y, X, y, 2.0))
+    is_covered = np.abs(y) <= 2
+    assert values["coverage"] == is_covered.mean()
+    hardest = np.argsort(expected_errors(X, y))[-400:]
+    assert is_hard[hardest].mean() > 0.9  # 20 % of the rows are hard
+    assert values["hard_coverage"] == pytest.approx(is_covered[is_hard].mean(), abs=0.05)
+    penalties = [10 * max(abs(value) - 2, 0) for value in y]  # 2 / alpha, alpha 0.2
+    assert values["interval_score"] == pytest.approx(np.mean([4 + penalty for penalty in penalties]) / 2)
+    assert values["predict_seconds"] >= 0
+
+
+def test_the_calibration_error_is_the_gap_between_confidence_and_accuracy():
+    y = np.array([0] * 8 + [1] * 2)
+    assert expected_calibration_error(np.tile([0.8, 0.2], (10, 1)), y) == pytest.approx(0)
+    assert expected_calibration_error(np.tile([1.0, 0.0], (10, 1)), y) == pytest.approx(0.2)
+    two_bins = np.array([[0.9, 0.1]] * 5 + [[0.6, 0.4]] * 5)  # accuracies 1 and 0.6
+    assert expected_calibration_error(two_bins, y) == pytest.approx(0.05)
+
+
+def test_old_lines_of_a_journal_stay_readable(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    new = Measurement("small", "t", "regression", True, 9, 0, "x", 1.0, np.nan, np.nan, 1.0, 1, 1, 1, coverage=0.8)
+    columns_of_today = asdict(new)
+    old = {name: columns_of_today[name] for name in list(columns_of_today)[:14]}
+    path.write_text(json.dumps(old) + "\n" + json.dumps(columns_of_today) + "\n")
+    first, second = measured(path)
+    assert np.isnan(first.coverage)
+    assert second.coverage == 0.8

@@ -21,6 +21,16 @@ class Measurement:
         Area under the ROC curve for two classes, else NaN.
     seconds : float
         CPU time of the fit, which other processes disturb less than the time that passes.
+    coverage, hard_coverage : float
+        Share of test rows in their prediction intervals of level 0.8, of all rows and of the hardest fifth.
+    interval_score : float
+        Mean interval score of these, divided by the standard deviation of the training targets.
+    calibration_error : float
+        Expected calibration error of the predicted probabilities.
+    predict_seconds : float
+        CPU time of a prediction per 1,000 rows.
+
+    Fields with a default are NaN where they do not apply, and in journals of older versions.
     """
 
     section: str
@@ -37,3 +47,8 @@ class Measurement:
     n_train: int
     n_test: int
     n_features: int
+    coverage: float = float("nan")
+    hard_coverage: float = float("nan")
+    interval_score: float = float("nan")
+    calibration_error: float = float("nan")
+    predict_seconds: float = float("nan")
