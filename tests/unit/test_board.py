@@ -28,7 +28,7 @@ from dev.benchmarks.board.raw import FORMER, LARGE_NAMES, SOURCES, raw_tables
 from dev.benchmarks.board.sections import SECTIONS
 from dev.benchmarks.board.synthetic import GENERATORS, generate
 from dev.benchmarks.board.tables import FEWEST, GROWING, LARGE, Drawing, Split, Table, medium_tables, numbers
-from dev.benchmarks.board.verdict import Board
+from dev.benchmarks.board.verdict import Board, improvability, win_rates
 from dev.tools.chaos.__main__ import KINDS
 from dev.tools.chaos.journal import Attempt, Failure, Journal, attempts_in, report
 
@@ -41,7 +41,7 @@ def board(errors: dict[str, list[list[float]]], task: str = "regression", sizes:
         for (table, drawing, error), size in product(drawn, sizes):
             told = error, 2 * error, 1 - error, 1.0, size, 100, 7
             rows.append(Measurement("small", f"t{table}", task, True, size, drawing, name, *told))
-    return Board.of(rows, SECTIONS["small"])
+    return Board.from_measurements(rows, SECTIONS["small"])
 
 
 def test_the_board_has_ranks_means_and_wins():
@@ -74,7 +74,7 @@ def test_the_board_compares_sizes_apart_and_works_without_us():
     assert "| t0, 4,000 rows | 0.1000 | 0.2000 |" in page
     assert "| t0, 4,000 rows | 0.2000 | 0.4000 |" in page
     page = board({TUNED: [[0.2, 0.2]], "LightGBM": [[0.3, 0.3]]}, "classification").page()
-    assert "| tuned RBF | 1.000 | 1.000 | 1.000 | 1 |  |  |  |" in page
+    assert "| tuned RBF | 1.000 | 1.000 | 1.000 | 1 | 1.000 | 0.000 |  |  |  |" in page
     assert "largest ratios" not in page
 
 
@@ -261,3 +261,24 @@ def test_old_lines_of_a_journal_stay_readable(tmp_path):
     first, second = measured(path)
     assert np.isnan(first.coverage)
     assert second.coverage == 0.8
+
+
+def test_win_rates_and_improvability_are_means_over_data_sets():
+    errors = pd.DataFrame({"a": [0.1, 0.4], "b": [0.2, 0.4], "c": [0.4, 0.2]})
+    # a beats b and c on the first data set; on the second it ties with b and loses to c.
+    assert win_rates(errors).to_dict() == pytest.approx({"a": (1 + 0.25) / 2, "b": (0.5 + 0.25) / 2, "c": (0 + 1) / 2})
+    expected = {"a": (0 + 50) / 2, "b": (50 + 50) / 2, "c": (75 + 0) / 2}
+    assert improvability(errors).to_dict() == pytest.approx(expected)
+    assert win_rates(errors[["a"]]).isna().all()
+
+
+def test_the_page_summarizes_the_data_sets_of_tabarena_in_a_line():
+    rows = [
+        Measurement("small", table, "regression", True, 500, 0, name, error, np.nan, np.nan, 1.0, 500, 100, 7)
+        for table in ("airfoil", "other")
+        for name, error in ((OURS, 0.1), (TUNED, 0.2))
+    ]
+    page = Board.from_measurements(rows, SECTIONS["small"]).page()
+    assert "Data sets of TabArena (airfoil): our error is 0.500 of tuned RBF (geometric means)." in page
+    assert "| airfoil (TabArena) | 0.1000 | 0.2000 |" in page
+    assert "| other | 0.1000 | 0.2000 |" in page

@@ -135,7 +135,7 @@ def _write_pages(journal: Path, options: argparse.Namespace) -> None:
         rows = [row for row in measured(journal) if row.section == name]
         if not rows:
             continue
-        board = Board.of(rows, SECTIONS[name])
+        board = Board.from_measurements(rows, SECTIONS[name])
         page = options.output / f"{name}.md"
         page.write_text(board.page(), encoding="utf-8")
         board.picture(page.with_suffix(".png"))

@@ -308,6 +308,18 @@ Of several data sets with the same origin, the one with the most rows in the rar
 and shuttle are left out: boosted trees separate their classes without error, or almost so.
 """
 
+TABARENA = {
+    "airfoil": "airfoil_self_noise",
+    "casp": "physiochemical_protein",
+    "concrete": "concrete_compressive_strength",
+    "german": "credit-g",
+    "insurance": "healthcare_insurance_expenses",
+    "pima": "diabetes",
+    "qsar-fish-toxicity": "QSAR_fish_toxicity",
+    "splice": "splice",
+}
+"""Names in TabArena (Erickson et al. 2025, arXiv 2506.16791) of the data sets that it has, too; its splits differ."""
+
 USED = {"fars": False, "kr-vs-k": False, "kr-vs-k-zero-one_vs_draw": False, "nursery": True}
 """Halves that data sets with categories already belong to."""
 

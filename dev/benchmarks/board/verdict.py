@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -13,6 +14,7 @@ from scipy import stats
 
 from dev.benchmarks.board import Measurement
 from dev.benchmarks.board.contestants import OURS
+from dev.benchmarks.board.tables import TABARENA
 from learnkernels.tasks.measure.t_tests import corrected_p
 
 if TYPE_CHECKING:
@@ -23,6 +25,16 @@ LEVEL = 0.05
 
 MEASURES = {"error": "error", "log_loss": "log loss", "auc_loss": "1 - AUC"}
 """Metrics by the names of their columns; lower is better."""
+
+UNCERTAINTY = {
+    "classification": {"calibration_error": "calibration error"},
+    "regression": {
+        "coverage": "coverage",
+        "hard_coverage": "coverage of the hardest fifth",
+        "interval_score": "interval score",
+    },
+}
+"""Columns on probabilities and on intervals of level 0.8, by task."""
 
 TASKS = ("classification", "regression")
 
@@ -44,77 +56,88 @@ class Board:
         self.rows, self.section = rows, section
 
     @classmethod
-    def of(cls, measurements: Sequence[Measurement], section: Section) -> Board:
+    def from_measurements(cls, measurements: Sequence[Measurement], section: Section) -> Board:
         """Return the board of a journal; of repeated measurements the last one counts."""
-        rows = pd.DataFrame([asdict(one) for one in measurements]).assign(auc_loss=lambda table: 1 - table["auc"])
+        rows = pd.DataFrame([asdict(measurement) for measurement in measurements])
+        rows["auc_loss"] = 1 - rows["auc"]
         return cls(rows.drop_duplicates(["task", "table", "size", "drawing", "contestant"], keep="last"), section)
 
-    def _part(self, task: str, apart: bool) -> pd.DataFrame:
+    def _rows_of(self, task: str, apart: bool) -> pd.DataFrame:
         return self.rows[(self.rows["task"] == task) & (self.rows["apart"] == apart)]
 
-    def _sizes(self) -> list[Board]:
+    def _boards_by_size(self) -> list[Board]:
         """Return one board per size of the training set: sizes of one data set are not independent."""
-        return [Board(part, self.section) for _, part in self.rows.groupby("size")]
+        return [Board(rows, self.section) for _, rows in self.rows.groupby("size")]
 
     def values(self, task: str, apart: bool, measure: str = "error") -> pd.DataFrame:
         """Return means over splits, one row per data set and size, one column per method; NaN where missing."""
-        part = self._part(task, apart)
-        if part["size"].nunique() > 1:
-            part = part.assign(table=part["table"] + part["n_train"].map(", {:,} rows".format))
-        means = part.pivot_table(index="table", columns="contestant", values=measure, aggfunc="mean", sort=False)
-        return means.reindex(columns=[name for name in self.section.contestants if name in means]).sort_index()
+        rows = self._rows_of(task, apart)
+        if rows["size"].nunique() > 1:
+            rows = rows.assign(table=rows["table"] + rows["n_train"].map(", {:,} rows".format))
+        means = rows.pivot_table(index="table", columns="contestant", values=measure, aggfunc="mean", sort=False)
+        methods = [name for name in self.section.contestants if name in means]
+        return means.reindex(columns=methods).sort_index()
 
-    def _floored(self, task: str, apart: bool, measure: str) -> pd.DataFrame:
+    def _positive_values(self, task: str, apart: bool, measure: str) -> pd.DataFrame:
         """Return `values` with at least one wrong test row, so that ratios are defined."""
         values = self.values(task, apart, measure)
         if task == "regression":
             return values
-        tested = self._part(task, apart).drop_duplicates(["table", "drawing"]).groupby("table")["n_test"].sum()
-        return values.clip(lower=1.0 / tested.reindex(values.index), axis=0)
-
-    @staticmethod
-    def _common(values: pd.DataFrame) -> pd.DataFrame:
-        """Return the methods that have more than half of the data sets, on the data sets that they all have."""
-        return values.loc[:, values.notna().mean() > 0.5].dropna()
+        drawings = self._rows_of(task, apart).drop_duplicates(["table", "drawing"])
+        test_rows = drawings.groupby("table")["n_test"].sum()
+        return values.clip(lower=1.0 / test_rows.reindex(values.index), axis=0)
 
     def summary(self, task: str, apart: bool, measure: str = "error") -> pd.DataFrame:
         """Return one row per method, the lowest mean rank first; a geometric mean is over common data sets."""
-        values, floored = self.values(task, apart, measure), self._floored(task, apart, measure)
+        values = self.values(task, apart, measure)
+        positive = self._positive_values(task, apart, measure)
         reference = self.section.reference
-        ratio = floored.div(floored[reference], axis=0) if reference in floored else floored * np.nan
-        table = pd.DataFrame(
-            {
-                "mean rank": self._common(values).rank(axis=1).mean(),
-                f"{MEASURES[measure]} / {reference}": np.exp(np.log(ratio).mean()),
-                "seconds": self.values(task, apart, "seconds").median(),
-                "data sets": values.notna().sum(),
-            }
-        ).reindex(values.columns)
-        against = {name: self._against(name, task, apart, measure) for name in values}
-        table = table.join(pd.DataFrame.from_dict(against, orient="index", columns=["wins", "losses", "significant"]))
+        ratios = positive * np.nan
+        if reference in positive:
+            ratios = positive.div(positive[reference], axis=0)
+        common = _common(values)
+        columns = {
+            "mean rank": common.rank(axis=1).mean(),
+            f"{MEASURES[measure]} / {reference}": np.exp(np.log(ratios).mean()),
+            "seconds": self.values(task, apart, "seconds").median(),
+            "data sets": values.notna().sum(),
+            "win rate": win_rates(common),
+            "improvability": improvability(_common(positive)),
+            "prediction": self.values(task, apart, "predict_seconds").median(),
+        }
+        for column, title in UNCERTAINTY[task].items():
+            columns[title] = self.values(task, apart, column).mean()
+        comparisons = pd.DataFrame.from_dict(
+            {name: self._compare_with(name, task, apart, measure) for name in values},
+            orient="index",
+            columns=["wins", "losses", "significant"],
+        )
+        table = pd.DataFrame(columns).reindex(values.columns).join(comparisons)
         return table.sort_values("mean rank").rename_axis("method")
 
-    def _against(self, other: str, task: str, apart: bool, measure: str) -> list[object]:
+    def _compare_with(self, other: str, task: str, apart: bool, measure: str) -> list[object]:
         """Return on how many data sets we are better and worse than a method, and on how many significantly."""
         values = self.values(task, apart, measure)
         if other == OURS or OURS not in values:
             return ["", "", ""]
-        both, part = values[[OURS, other]].dropna(), self._part(task, apart)
-        significant = [0, 0]
-        for name in both.index:
-            of_table = part[part["table"] == name]
-            drawn = of_table.pivot_table(index="drawing", columns="contestant", values=measure)
-            ours, theirs = drawn[[OURS, other]].dropna().to_numpy().T
-            ratio = of_table["n_test"].iloc[0] / of_table["n_train"].iloc[0]
-            for place, (one, two) in enumerate(((ours, theirs), (theirs, ours))):
-                p = corrected_p(one, two, ratio)
-                significant[place] += p is not None and p < LEVEL
-        won, lost = int((both[OURS] < both[other]).sum()), int((both[OURS] > both[other]).sum())
-        return [won, lost, f"{significant[0]} : {significant[1]}"]
+        pairs = values[[OURS, other]].dropna()
+        rows = self._rows_of(task, apart)
+        significant_wins = 0
+        significant_losses = 0
+        for name in pairs.index:
+            rows_of_table = rows[rows["table"] == name]
+            drawings = rows_of_table.pivot_table(index="drawing", columns="contestant", values=measure)
+            ours, theirs = drawings[[OURS, other]].dropna().to_numpy().T
+            test_share = rows_of_table["n_test"].iloc[0] / rows_of_table["n_train"].iloc[0]
+            significant_wins += _is_lower(ours, theirs, test_share)
+            significant_losses += _is_lower(theirs, ours, test_share)
+        wins = int((pairs[OURS] < pairs[other]).sum())
+        losses = int((pairs[OURS] > pairs[other]).sum())
+        return [wins, losses, f"{significant_wins} : {significant_losses}"]
 
     def critical_difference(self, task: str, apart: bool, measure: str = "error") -> float:
         """Return the critical difference of mean ranks (Nemenyi; Demsar 2006, JMLR 7:1-30)."""
-        n, k = self._common(self.values(task, apart, measure)).shape
+        n, k = _common(self.values(task, apart, measure)).shape
         if n < 2 or k < 2:
             return float("nan")
         q = stats.studentized_range.ppf(1 - LEVEL, k, np.inf) / np.sqrt(2)
@@ -122,67 +145,106 @@ class Board:
 
     def losses(self, task: str, apart: bool, measure: str = "error") -> pd.DataFrame:
         """Return the data sets on which another method is better, the largest ratio first."""
-        floored = self._floored(task, apart, measure)
-        others = floored.drop(columns=[name for name in floored if name.startswith(OURS)]).dropna(how="all")
-        if OURS not in floored or others.empty:
+        values = self._positive_values(task, apart, measure)
+        our_methods = [name for name in values if name.startswith(OURS)]
+        others = values.drop(columns=our_methods).dropna(how="all")
+        if OURS not in values or others.empty:
             return pd.DataFrame()
-        ours, best = floored.loc[others.index, OURS], others.min(axis=1)
+        ours = values.loc[others.index, OURS]
+        best = others.min(axis=1)
         table = pd.DataFrame({"ours": ours, "best other": best, "method": others.idxmin(axis=1), "ratio": ours / best})
         return table[table["ratio"] > 1].sort_values("ratio", ascending=False)
 
     def overall(self) -> pd.DataFrame:
         """Return geometric means of our errors relative to every other method, per half and for all data sets."""
+        groups = {half: [apart] for apart, half in HALVES.items()} | {"all data sets": list(HALVES)}
         rows = {}
-        for what, halves in (*((half, [apart]) for apart, half in HALVES.items()), ("all data sets", [True, False])):
-            floored = [self._floored(task, apart, "error") for task in TASKS for apart in halves]
-            ratios = [part.rdiv(part[OURS], axis=0) for part in floored if OURS in part]
-            if ratios:
-                together = pd.concat(ratios)
-                rows[what] = {"number": float(len(together)), **np.exp(np.log(together).mean())}
+        for title, halves in groups.items():
+            ratios = self._our_ratios(halves)
+            if len(ratios):
+                rows[title] = {"number": float(len(ratios)), **np.exp(np.log(ratios).mean())}
         table = pd.DataFrame(rows).T.drop(columns=OURS, errors="ignore").rename_axis("our error relative to")
-        return table.astype({"number": int}) if rows else table
+        if not rows:
+            return table
+        return table.astype({"number": int})
+
+    def _our_ratios(self, halves: Sequence[bool]) -> pd.DataFrame:
+        """Return our error divided by that of every method, one row per data set of both tasks."""
+        parts = []
+        for task in TASKS:
+            for apart in halves:
+                values = self._positive_values(task, apart, "error")
+                if OURS in values:
+                    parts.append(values.rdiv(values[OURS], axis=0))
+        if not parts:
+            return pd.DataFrame()
+        return pd.concat(parts)
 
     # Output
 
     def page(self) -> str:
         """Return the results in Markdown: losses, then summaries, for each half, task and metric; then all values."""
-        drawings, number = self.rows["drawing"].nunique(), self.rows["table"].nunique()
-        lines = [f"Data sets: {number}. Random splits per data set and size of the training set: {drawings}."]
-        for board in self._sizes():
-            size = f", at most {board.rows['size'].iloc[0]:,} training rows" if len(self._sizes()) > 1 else ""
+        n_drawings = self.rows["drawing"].nunique()
+        n_tables = self.rows["table"].nunique()
+        boards = self._boards_by_size()
+        lines = [f"Data sets: {n_tables}. Random splits per data set and size of the training set: {n_drawings}."]
+        for board in boards:
+            size = ""
+            if len(boards) > 1:
+                size = f", at most {board.rows['size'].iloc[0]:,} training rows"
+            lines += board._tabarena_lines(size)
             for apart, task, measure in self._shown():
-                lines += board._verdict(task, apart, measure, size)
-            if len(overall := board.overall()):
+                lines += board._summary_lines(task, apart, measure, size)
+            overall = board.overall()
+            if len(overall):
                 lines += [f"\n### Geometric-mean ratios of errors{size}\n", _markdown(overall, 3)]
+        return "\n".join([*lines, *self._value_lines()]) + "\n"
+
+    def _value_lines(self) -> list[str]:
+        """Return the tables of all values, and of the seconds."""
+        lines = []
         for apart, task, measure in self._shown():
             values = self.values(task, apart, measure).dropna(how="all").dropna(how="all", axis=1)
             if len(values):
-                lines += [f"\n### {task.capitalize()}, {HALVES[apart]}: {MEASURES[measure]}\n", _markdown(values, 4)]
-        for apart in HALVES:
+                title = f"\n### {task.capitalize()}, {HALVES[apart]}: {MEASURES[measure]}\n"
+                lines += [title, _markdown(_mark_tabarena(values), 4)]
+        for apart, half in HALVES.items():
             for task in TASKS:
-                if len(seconds := self.values(task, apart, "seconds")):
-                    lines += [
-                        f"\n### {task.capitalize()}, {HALVES[apart]}: CPU seconds per fit\n",
-                        _markdown(seconds, 2),
-                    ]
-        return "\n".join(lines) + "\n"
+                seconds = self.values(task, apart, "seconds")
+                if len(seconds):
+                    lines += [f"\n### {task.capitalize()}, {half}: CPU seconds per fit\n", _markdown(seconds, 2)]
+        return lines
 
     def _shown(self) -> list[tuple[bool, str, str]]:
+        """Return each half, task and metric of the page, in its order."""
         measures = {"classification": self.section.measures, "regression": ("error",)}
         return [(apart, task, measure) for apart in HALVES for task in TASKS for measure in measures[task]]
 
-    def _verdict(self, task: str, apart: bool, measure: str, size: str) -> list[str]:
+    def _summary_lines(self, task: str, apart: bool, measure: str, size: str) -> list[str]:
         values = self.values(task, apart, measure).dropna(how="all")
         if not len(values):
             return []
-        lost = self.losses(task, apart, measure)
         lines = [f"\n### {task.capitalize()}, {len(values)} {HALVES[apart]}{size}: {MEASURES[measure]}\n"]
-        if len(lost):
-            lines += [f"Another method is better on {len(lost)}; largest ratios:\n", _markdown(lost.head(8), 3), ""]
+        losses = self.losses(task, apart, measure)
+        if len(losses):
+            largest = _markdown(_mark_tabarena(losses.head(8)), 3)
+            lines += [f"Another method is better on {len(losses)}; largest ratios:\n", largest, ""]
         critical = self.critical_difference(task, apart, measure)
-        summary = self.summary(task, apart, measure).dropna(how="all", subset=["mean rank", "data sets"])
         lines += [f"Critical difference of mean ranks (Nemenyi test, 5 % level): {critical:.2f}.\n"]
-        return [*lines, _markdown(summary[summary["data sets"] > 0], 3)]
+        summary = self.summary(task, apart, measure)
+        measured = summary[summary["data sets"] > 0].dropna(how="all", axis=1)
+        return [*lines, _markdown(measured, 3)]
+
+    def _tabarena_lines(self, size: str) -> list[str]:
+        """Return a line on the data sets that TabArena has, too; none without at least one."""
+        ratios = self._our_ratios(list(HALVES))
+        ratios = ratios[ratios.index.isin(TABARENA)].drop(columns=OURS, errors="ignore")
+        if not len(ratios):
+            return []
+        means = np.exp(np.log(ratios).mean())
+        comparisons = ", ".join(f"{mean:.3f} of {method}" for method, mean in means.dropna().items())
+        names = ", ".join(sorted(ratios.index))
+        return [f"\nData sets of TabArena{size} ({names}): our error is {comparisons} (geometric means)."]
 
     def picture(self, path: Path) -> None:
         """Draw mean ranks on held-out data sets, with the critical difference from the best; one size per section."""
@@ -191,21 +253,23 @@ class Board:
         if self.rows["size"].nunique() > 1:
             return
         measures = {"classification": self.section.measures[0], "regression": "error"}
-        ranks = {task: self.summary(task, True, measures[task])["mean rank"].dropna() for task in TASKS}
-        ranks = {task: of_task.iloc[::-1] for task, of_task in ranks.items() if len(of_task)}
-        if not ranks:
+        ranks_by_task = {}
+        for task in TASKS:
+            ranks = self.summary(task, True, measures[task])["mean rank"].dropna()
+            if len(ranks):
+                ranks_by_task[task] = ranks.iloc[::-1]
+        if not ranks_by_task:
             return
-        figure, axes = plt.subplots(1, len(ranks), figsize=(5 * len(ranks), 3.2), squeeze=False)
-        for axis, (task, of_task) in zip(axes[0], ranks.items(), strict=True):
-            axis.plot(of_task, range(len(of_task)), "o", color="0.4")
-            if OURS in of_task:
-                axis.plot(of_task[OURS], of_task.index.get_loc(OURS), "o", color="C3")
+        n_tasks = len(ranks_by_task)
+        figure, axes = plt.subplots(1, n_tasks, figsize=(5 * n_tasks, 3.2), squeeze=False)
+        for axis, (task, ranks) in zip(axes[0], ranks_by_task.items(), strict=True):
+            axis.plot(ranks, range(len(ranks)), "o", color="0.4")
+            if OURS in ranks:
+                axis.plot(ranks[OURS], ranks.index.get_loc(OURS), "o", color="C3")
             critical = self.critical_difference(task, True, measures[task])
             if np.isfinite(critical):
-                axis.axvspan(of_task.min(), of_task.min() + critical, color="0.92", zorder=0)
-            axis.set(
-                yticks=range(len(of_task)), yticklabels=of_task.index, xlabel="mean rank, lower is better", title=task
-            )
+                axis.axvspan(ranks.min(), ranks.min() + critical, color="0.92", zorder=0)
+            axis.set(yticks=range(len(ranks)), yticklabels=ranks.index, xlabel="mean rank, lower is better", title=task)
         figure.tight_layout()
         figure.savefig(path, dpi=120)
         plt.close(figure)
@@ -215,22 +279,67 @@ class Board:
         import mlflow
 
         mlflow.set_experiment("board")
-        found = {}
-        for board in self._sizes():
+        metrics: dict[str, dict[str, float]] = defaultdict(dict)
+        for board in self._boards_by_size():
+            size = board.rows["size"].iloc[0]
             for apart, task, measure in self._shown():
-                key = f"{name}.{board.rows['size'].iloc[0]}.{task}.{'held_out' if apart else 'development'}.{measure}"
-                summary = board.summary(task, apart, measure)
-                for method, row in summary.iloc[:, :3].rename(columns=lambda column: column.split(" /")[0]).iterrows():
-                    found.setdefault(method, {}).update(
-                        {f"{key}.{what.replace(' ', '_')}": float(value) for what, value in row.dropna().items()}
-                    )
-        for method, values in found.items():
+                half = "held_out" if apart else "development"
+                key = f"{name}.{size}.{task}.{half}.{measure}"
+                summary = board.summary(task, apart, measure).iloc[:, :3]
+                for method, row in summary.iterrows():
+                    for title, value in row.dropna().items():
+                        column = title.split(" /")[0].replace(" ", "_")
+                        metrics[method][f"{key}.{column}"] = float(value)
+        for method, values in metrics.items():
             with mlflow.start_run(run_name=f"{name}: {method}"):
                 mlflow.log_metrics(values)
 
 
+def win_rates(values: pd.DataFrame) -> pd.Series:
+    """Return the share of the other methods that each method beats, as a mean over data sets; a tie is half a win.
+
+    As in TabArena (Erickson et al. 2025, arXiv 2506.16791).
+    """
+    n_others = values.shape[1] - 1
+    if n_others < 1:
+        return pd.Series(np.nan, index=values.columns)
+    ranks = values.rank(axis=1, method="average")
+    return ((values.shape[1] - ranks) / n_others).mean()
+
+
+def improvability(values: pd.DataFrame) -> pd.Series:
+    """Return by how many percent the best method of a data set has a lower error, as a mean over data sets.
+
+    As in TabArena (Erickson et al. 2025, arXiv 2506.16791).
+    """
+    best = values.min(axis=1)
+    return 100 * (1 - values.rdiv(best, axis=0)).mean()
+
+
+def _common(values: pd.DataFrame) -> pd.DataFrame:
+    """Return the methods that have more than half of the data sets, on the data sets that they all have."""
+    return values.loc[:, values.notna().mean() > 0.5].dropna()
+
+
+def _is_lower(errors: np.ndarray, others: np.ndarray, test_share: float) -> bool:
+    p = corrected_p(errors, others, test_share)
+    return p is not None and p < LEVEL
+
+
+def _mark_tabarena(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table whose data sets that TabArena has are marked in their names."""
+    return table.rename(index={name: f"{name} (TabArena)" for name in TABARENA})
+
+
 def _markdown(table: pd.DataFrame, digits: int) -> str:
-    shown = table.reset_index().map(lambda one: f"{one:.{digits}f}" if isinstance(one, float) else str(one))
-    shown = shown.replace("nan", "")
-    lines = ["| " + " | ".join(map(str, shown.columns)) + " |", "|" + "---|" * shown.shape[1]]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in shown.to_numpy())])
+    cells = table.reset_index().map(lambda value: _cell(value, digits))
+    lines = ["| " + " | ".join(map(str, cells.columns)) + " |", "|" + "---|" * cells.shape[1]]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in cells.to_numpy())])
+
+
+def _cell(value: object, digits: int) -> str:
+    if not isinstance(value, float):
+        return str(value)
+    if np.isnan(value):
+        return ""
+    return f"{value:.{digits}f}"
