@@ -59,6 +59,7 @@ def test_the_board_has_ranks_means_and_wins():
     page = found.page()
     places = [page.index(text) for text in ("largest ratios", "Critical difference", "Regression, held")]
     assert places == sorted(places)
+    assert "| t2 | held-out | error | 0.610 | 0.400 | LightGBM | 1.525 |" in page
     # No wrong row counts as one.
     found = board({OURS: [[0.0, 0.0]], TUNED: [[0.02, 0.02]]}, "classification")
     ratio = found.summary("classification", True).loc[OURS, "error / tuned RBF"]

@@ -36,6 +36,9 @@ UNCERTAINTY = {
 }
 """Columns on probabilities and on intervals of level 0.8, by task."""
 
+MOST_LOSSES = 8
+"""Losses that a page lists per half, task and metric."""
+
 TASKS = ("classification", "regression")
 
 HALVES = {True: "held-out data sets", False: "development data sets"}
@@ -103,7 +106,7 @@ class Board:
             "data sets": values.notna().sum(),
             "win rate": win_rates(common),
             "improvability": improvability(_common(positive)),
-            "prediction": self.values(task, apart, "predict_seconds").median(),
+            "seconds per 1,000 predictions": self.values(task, apart, "predict_seconds").median(),
         }
         for column, title in UNCERTAINTY[task].items():
             columns[title] = self.values(task, apart, column).mean()
@@ -183,15 +186,17 @@ class Board:
     # Output
 
     def page(self) -> str:
-        """Return the results in Markdown: losses, then summaries, for each half, task and metric; then all values."""
+        """Return the results in Markdown: losses, then summaries for each half, task and metric, then all values."""
         n_drawings = self.rows["drawing"].nunique()
         n_tables = self.rows["table"].nunique()
         boards = self._boards_by_size()
         lines = [f"Data sets: {n_tables}. Random splits per data set and size of the training set: {n_drawings}."]
-        for board in boards:
-            size = ""
-            if len(boards) > 1:
-                size = f", at most {board.rows['size'].iloc[0]:,} training rows"
+        sizes = [""]
+        if len(boards) > 1:
+            sizes = [f", at most {board.rows['size'].iloc[0]:,} training rows" for board in boards]
+        for board, size in zip(boards, sizes, strict=True):
+            lines += board._loss_lines(size)
+        for board, size in zip(boards, sizes, strict=True):
             lines += board._tabarena_lines(size)
             for apart, task, measure in self._shown():
                 lines += board._summary_lines(task, apart, measure, size)
@@ -199,6 +204,20 @@ class Board:
             if len(overall):
                 lines += [f"\n### Geometric-mean ratios of errors{size}\n", _markdown(overall, 3)]
         return "\n".join([*lines, *self._value_lines()]) + "\n"
+
+    def _loss_lines(self, size: str) -> list[str]:
+        """Return the largest losses of each half, task and metric; no lines if no other method is better."""
+        tables = []
+        for apart, task, measure in self._shown():
+            losses = _mark_tabarena(self.losses(task, apart, measure).head(MOST_LOSSES))
+            losses.insert(0, "metric", MEASURES[measure])
+            losses.insert(0, "half", HALVES[apart].removesuffix(" data sets"))
+            tables.append(losses)
+        table = pd.concat(tables)
+        if not len(table):
+            return []
+        title = f"\n### Losses{size}: the largest ratios to the best other method\n"
+        return [title, _markdown(table.rename_axis("data set"), 3)]
 
     def _value_lines(self) -> list[str]:
         """Return the tables of all values, and of the seconds."""
@@ -225,10 +244,6 @@ class Board:
         if not len(values):
             return []
         lines = [f"\n### {task.capitalize()}, {len(values)} {HALVES[apart]}{size}: {MEASURES[measure]}\n"]
-        losses = self.losses(task, apart, measure)
-        if len(losses):
-            largest = _markdown(_mark_tabarena(losses.head(8)), 3)
-            lines += [f"Another method is better on {len(losses)}; largest ratios:\n", largest, ""]
         critical = self.critical_difference(task, apart, measure)
         lines += [f"Critical difference of mean ranks (Nemenyi test, 5 % level): {critical:.2f}.\n"]
         summary = self.summary(task, apart, measure)
