@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -98,9 +98,9 @@ class RFM(KernelSearchLearner):
     Leave-one-out residuals on the rows that trained a metric are too small to select metrics by. The search rows are
     therefore split in two halves. Each learns metrics, fits ridge regressions (with the ridge by leave-one-out, in
     closed form) and predicts the other half. Groups of the target are not divided. By time, the first third predicts
-    the second, and both predict the last. ``alignf`` also computes alignments on each half, for base kernels in the
-    metrics of the other, and averages its weights with equal ones. `FoundKernels.alignments` are those of each round on
-    the test half.
+    the second, and both predict the last. Metrics of all search rows use the mean ridges of the halves. ``alignf`` also
+    computes alignments on each half, for base kernels in the metrics of the other, and averages its weights with equal
+    ones. `FoundKernels.alignments` are those of each round on the test half.
 
     Copies of a row with one target are treated as one weighted row. Features need no scaling. A round takes
     ``O(m^3 + m^2 d q)`` time on the search rows, and a quarter of that on the halves. A selection takes an
@@ -144,10 +144,8 @@ class RFM(KernelSearchLearner):
         halves = self._halves(examples, columns)
         is_sample = X.shape[0] > self.search_rows
         choice = self._best_choice(halves, GAIN if is_sample else 0.0)
-        first_ridge = None
-        if halves and 1 in halves[0].rounds:
-            first_ridge = halves[0].rounds[1].ridge
-        metrics = choice.metrics(self._rounds(examples, columns, choice.rounds, first_ridge))
+        ridges = _mean_ridges(halves)
+        metrics = choice.metrics(self._rounds(examples, columns, choice.rounds, ridges, searches=False))
         family, sigmas = columns.union(metrics, examples, choice.kind)
         statistics = gram_statistics(family, examples.X, examples.Y, sample_weight=examples.w)
         weights = _fit_weights(self.weights, statistics, halves, choice)
@@ -191,12 +189,15 @@ class RFM(KernelSearchLearner):
         if self.rounds == "auto" and self.metric != "diagonal" and len(columns.others) > COMPONENTS:
             numbers.append(UNSUPERVISED)
         try:
-            halves = [
-                SplitHalf(train, test, columns, self._rounds(train, columns, numbers))
-                for train, test in examples.splits(self.random_state)
-            ]
-            for half in halves:
+            halves: list[SplitHalf] = []
+            best_ridges: dict[str, int] = {}
+            ridges_of_first = None
+            for train, test in examples.splits(self.random_state):
+                rounds = self._rounds(train, columns, numbers, ridges_of_first)
+                half = SplitHalf(train, test, columns, rounds, best_ridges)
                 half.learn(2 if self.rounds == "auto" else last_round)
+                ridges_of_first = half.ridges
+                halves.append(half)
         except ValueError:  # no metric can be learned on one half
             return []
         return halves
@@ -213,9 +214,14 @@ class RFM(KernelSearchLearner):
         return choice
 
     def _rounds(
-        self, examples: Examples, columns: FeatureColumns, numbers: Sequence[int], near: float | None = None
+        self,
+        examples: Examples,
+        columns: FeatureColumns,
+        numbers: Sequence[int],
+        near: Mapping[int, Sequence[float]] | None = None,
+        searches: bool = True,
     ) -> Iterator[Round]:
-        """Yield the rounds with the given numbers; `near` is close to the best ridge of the first regression."""
+        """Yield the rounds with the given numbers; `near` and `searches` are those of `learned_metrics`."""
         X = examples.X[:, columns.others]
         if UNSUPERVISED in numbers:
             yield Round(UNSUPERVISED, (components_of(X, examples.w),))
@@ -223,7 +229,9 @@ class RFM(KernelSearchLearner):
         start = metric_of(X, examples.w, self.scaled)
         rounds = max(numbers)
         row_groups = examples.row_groups
-        for learned in learned_metrics(X, examples.Y, kinds, rounds, self.rank, examples.w, start, near, row_groups):
+        for learned in learned_metrics(
+            X, examples.Y, kinds, rounds, self.rank, examples.w, start, near, searches, row_groups
+        ):
             if learned.number in numbers:
                 yield learned
 
@@ -265,6 +273,14 @@ def _with_scores(found_kernels: FoundKernels, knots: tuple[np.ndarray | None, ..
     with np.errstate(divide="ignore"):  # sigma is infinite for a feature without influence
         sigmas = 1.0 / rates
     return replace(found_kernels, family=NormalScoresFamily(found_kernels.family, knots), parameters=sigmas)
+
+
+def _mean_ridges(halves: Sequence[SplitHalf]) -> dict[int, np.ndarray]:
+    """Return the geometric means of the ridges of both halves, by number of the round."""
+    if not halves:
+        return {}
+    first, second = (half.ridges for half in halves)
+    return {number: np.sqrt(np.multiply(first[number], second[number])) for number in first if number in second}
 
 
 def _lowest_error(halves: Sequence[SplitHalf], choices: Sequence[KernelChoice]) -> tuple[KernelChoice, float]:

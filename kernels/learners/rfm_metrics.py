@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, reduce
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -92,17 +92,19 @@ class RfmMetric:
             return np.abs(self.map)
         return np.linalg.norm(self.map, norm, axis=1)
 
+    def medians(self, X: np.ndarray, w: np.ndarray | None = None) -> MedianDistances:
+        """Return the median distances between rows in the metric."""
+        return MedianDistances(self.mapped(X), w)
+
     def base_kernels(
-        self, X: np.ndarray, w: np.ndarray | None = None, factors: Factors = KINDS["both"]
+        self, medians: MedianDistances, factors: Factors = KINDS["both"]
     ) -> tuple[MetricFamily, np.ndarray]:
         """Return Gaussians and Laplacians with bandwidths around the median distance in the metric, and their sigma.
 
         Parameters
         ----------
-        X : ndarray of shape (m, d)
-            Rows. Not modified.
-        w : ndarray of shape (m,), optional
-            Weights of the rows. Not modified.
+        medians : MedianDistances
+            Median distances in the metric.
         factors : triple of sequence of float
             Factors of gamma, as in `KINDS`.
 
@@ -113,13 +115,12 @@ class RfmMetric:
             Difference in each feature at which a base kernel falls to 1 / e if two rows only differ in this feature;
             inf if it never does.
         """
-        Z = self.mapped(X)
         gaussian_factors, euclidean_factors, manhattan_factors = factors
         families: list[KernelFamily] = []
         sigmas = []
         with np.errstate(divide="ignore"):  # sigma is infinite for a feature without influence
             if gaussian_factors or euclidean_factors:
-                squared = median_distance(Z, "sqeuclidean", w)
+                squared = medians.squared
             if gaussian_factors:
                 families.append(GaussianFamily([factor / squared for factor in gaussian_factors]))
                 sigmas.append(np.sqrt(squared / np.array(gaussian_factors))[:, None] / self.lengths(2))
@@ -127,10 +128,28 @@ class RfmMetric:
                 families.append(LaplacianFamily([factor / np.sqrt(squared) for factor in euclidean_factors], 2))
                 sigmas.append((np.sqrt(squared) / np.array(euclidean_factors))[:, None] / self.lengths(2))
             if manhattan_factors:
-                distance = median_distance(Z, "cityblock", w)
+                distance = medians.cityblock
                 families.append(LaplacianFamily([factor / distance for factor in manhattan_factors]))
                 sigmas.append((distance / np.array(manhattan_factors))[:, None] / self.lengths(1))
         return MetricFamily(FamilyUnion(families), self.map, self.label), np.vstack(sigmas)
+
+
+class MedianDistances:
+    """Median distances between rows Z with weights w, each computed on first use."""
+
+    def __init__(self, Z: np.ndarray, w: np.ndarray | None) -> None:
+        self.Z = Z
+        self.w = w
+
+    @cached_property
+    def squared(self) -> float:
+        """Median squared Euclidean distance."""
+        return median_distance(self.Z, "sqeuclidean", self.w)
+
+    @cached_property
+    def cityblock(self) -> float:
+        """Median distance in the 1-norm."""
+        return median_distance(self.Z, "cityblock", self.w)
 
 
 @dataclass(frozen=True)
@@ -143,13 +162,13 @@ class Round:
         Number of ridge regressions so far; `UNSUPERVISED` for principal components.
     metrics : tuple of RfmMetric
         One metric per kind, or the initial one.
-    ridge : float or None
-        Ridge of the last regression.
+    ridges : tuple of float
+        Ridge of each regression of the round, one per metric of the round before.
     """
 
     number: int
     metrics: tuple[RfmMetric, ...]
-    ridge: float | None = None
+    ridges: tuple[float, ...] = ()
 
     def alignment(self, X: np.ndarray, Y: np.ndarray, w: np.ndarray | None = None) -> float:
         """Return the centered alignment of the kernel of the next regression with the target on the given rows."""
@@ -223,7 +242,8 @@ def learned_metrics(
     rank: int,
     sample_weight: np.ndarray | None = None,
     start: RfmMetric | None = None,
-    near: float | None = None,
+    near: Mapping[int, Sequence[float]] | None = None,
+    searches: bool = True,
     row_groups: RowGroups | None = None,
 ) -> Iterator[Round]:
     r"""Yield the metrics of each round, from the gradients of a ridge regression in the previous metric.
@@ -248,8 +268,10 @@ def learned_metrics(
         Weights of the rows; by default one. Not modified.
     start : RfmMetric, optional
         Initial weights of the features; by default one over their standard deviations.
-    near : float, optional
-        Ridge close to the best one of the first regression.
+    near : mapping of int to sequence of float, optional
+        Ridges close to the best ones of the regressions of a round, by number of the round.
+    searches : bool, default True
+        Whether to search the best ridge of each regression. If not, regressions use the ridges in `near`, if available.
     row_groups : RowGroups, optional
         Groups or times of the rows, for the ridge and the gradients.
 
@@ -271,12 +293,19 @@ def learned_metrics(
     varying = start.map > 0
     Z = X[:, varying] * start.map[varying]
     maps = [np.ones(Z.shape[1])]
-    ridge = near
+    if near is None:
+        near = {}
+    ridge: float | None = None
     for number in range(1, rounds + 1):
         outer_products = []
-        for A in maps:
-            B, M, ridge = _factored_outer_product(Z, A, Y, sample_weight, ridge, row_groups)
+        ridges = []
+        for position, A in enumerate(maps):
+            if number in near:
+                ridge = near[number][position]
+            searches_ridge = searches or number not in near
+            B, M, ridge = _factored_outer_product(Z, A, Y, sample_weight, ridge, searches_ridge, row_groups)
             outer_products.append((B, M))
+            ridges.append(ridge)
         if number == 1:
             outer_products = outer_products * len(kinds)
         maps = []
@@ -288,7 +317,7 @@ def learned_metrics(
             map_of_all_features = np.zeros((len(start.map), *A.shape[1:]))
             map_of_all_features[varying] = (start.map[varying] * A.T).T
             metrics.append(RfmMetric(map_of_all_features, f"{kind} metric {number}"))
-        yield Round(number, tuple(metrics), ridge)
+        yield Round(number, tuple(metrics), tuple(ridges))
 
 
 def _factored_outer_product(
@@ -297,16 +326,17 @@ def _factored_outer_product(
     Y: np.ndarray,
     sample_weight: np.ndarray | None,
     near: float | None,
+    searches: bool,
     row_groups: RowGroups | None,
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Return B and M with the outer product ``B M B^T`` of gradients in the metric ``A A^T``, and the ridge."""
     mapped = Z * A if A.ndim == 1 else Z @ A
     if mapped.shape[1] <= len(Z):
-        M, ridge = gradient_outer_product(mapped, Y, sample_weight, near, row_groups)
+        M, ridge = gradient_outer_product(mapped, Y, sample_weight, near, searches, row_groups)
         return A, M, ridge
     # With more features than rows, M is in an orthonormal basis of the span of the rows.
     basis, coordinates = np.linalg.qr(mapped.T)
-    M, ridge = gradient_outer_product(coordinates.T, Y, sample_weight, near, row_groups)
+    M, ridge = gradient_outer_product(coordinates.T, Y, sample_weight, near, searches, row_groups)
     B = A[:, None] * basis if A.ndim == 1 else A @ basis
     return B, M, ridge
 
@@ -340,6 +370,7 @@ def gradient_outer_product(
     Y: np.ndarray,
     sample_weight: np.ndarray | None = None,
     near: float | None = None,
+    searches: bool = True,
     row_groups: RowGroups | None = None,
 ) -> tuple[np.ndarray, float]:
     """Return the average outer product of the gradients of a ridge regression on Gaussians and Euclidean Laplacians.
@@ -357,6 +388,8 @@ def gradient_outer_product(
         Weights of the rows; by default one. Not modified.
     near : float, optional
         Ridge close to the best one.
+    searches : bool, default True
+        Whether to search the best ridge; otherwise `near` is used.
     row_groups : RowGroups, optional
         Groups that are left out together, or times of the rows, see `LeaveOneOut`.
 
@@ -373,7 +406,12 @@ def gradient_outer_product(
         All rows are equal, or the prediction is constant.
     """
     K, slopes = radial_kernel(Z, sample_weight)
-    fit = LeaveOneOut(K, Y, sample_weight, row_groups=row_groups).best(ridges_of(K, sample_weight), near)
+    regressions = LeaveOneOut(K, Y, sample_weight, row_groups=row_groups)
+    ridges = ridges_of(K, sample_weight)
+    if searches or near is None:
+        fit = regressions.best(ridges, near)
+    else:
+        fit = regressions.at(max(near, min(ridges)))
     del K  # frees a matrix of all pairs of rows
     M = np.zeros((Z.shape[1], Z.shape[1]))
     for gradients in left_out_gradients(Z, slopes, fit):
@@ -592,7 +630,7 @@ class FeatureColumns:
         families: list[KernelFamily] = []
         sigmas_of_metrics = []
         for metric in metrics:
-            family, sigma = metric.base_kernels(X[:, self.others], examples.w, KINDS[kind])
+            family, sigma = metric.base_kernels(metric.medians(X[:, self.others], examples.w), KINDS[kind])
             families.append(family)
             sigmas_of_metrics.append(sigma)
         sigmas = np.vstack(sigmas_of_metrics)
@@ -621,6 +659,8 @@ class SplitHalf:
         Columns of both.
     rounds : iterator of Round
         Rounds on the training rows: principal components if needed, then from round 0 on.
+    best_ridges : dict of str to int, optional
+        Position of the best ridge so far by kind, from which searches start; may be shared by two halves.
 
     Attributes
     ----------
@@ -630,15 +670,28 @@ class SplitHalf:
         Centered alignment of the kernel of each round with the target, on the test rows.
     """
 
-    def __init__(self, train: Examples, test: Examples, columns: FeatureColumns, rounds: Iterator[Round]) -> None:
+    def __init__(
+        self,
+        train: Examples,
+        test: Examples,
+        columns: FeatureColumns,
+        rounds: Iterator[Round],
+        best_ridges: dict[str, int] | None = None,
+    ) -> None:
         self.train = train
         self.test = test
         self.columns = columns
         self.rounds: dict[int, Round] = {}
         self.alignments: list[float] = []
         self._next_rounds = rounds
-        self._best_ridges: dict[str, int] = {}  # by kind, for the previous choice
+        self._best_ridges = {} if best_ridges is None else best_ridges
+        self._medians: dict[int, list[MedianDistances]] = {}
         self._kernels_of_rounds: dict[tuple[int, str], _SplitKernel] = {}
+
+    @property
+    def ridges(self) -> dict[int, tuple[float, ...]]:
+        """Ridges of the regressions of each learned round, by number of the round."""
+        return {number: learned.ridges for number, learned in self.rounds.items() if learned.ridges}
 
     def learn(self, number: int) -> None:
         """Learn rounds up to the given number."""
@@ -653,16 +706,15 @@ class SplitHalf:
         """Return the weighted sum of squared test errors of each choice, with equally weighted base kernels.
 
         Each choice uses its best ridge on the test rows. The search starts from that of the previous choice of its
-        kind.
+        kind, on either half.
         """
         errors = []
         for choice in choices:
             kernels = [self._kernel_of_round(number, choice.kind) for number in choice.rounds]
             if len(self.columns.codes):
                 kernels.append(self._kernel_of_codes)
-            K = np.sum([kernel.among_train for kernel in kernels], axis=0)
-            cross = np.sum([kernel.test_to_train for kernel in kernels], axis=0)
-            errors.append(self._lowest_error(K, cross, choice.kind))
+            kernel = reduce(_SplitKernel.plus, kernels)
+            errors.append(self._lowest_error(kernel.among_train, kernel.test_to_train, choice.kind))
         return np.array(errors)
 
     def _lowest_error(self, K: np.ndarray, cross: np.ndarray, kind: str) -> float:
@@ -688,10 +740,17 @@ class SplitHalf:
 
     def _kernel_of_round(self, number: int, kind: str) -> _SplitKernel:
         """Return the sum of the base kernels of unit trace in the metrics of a round."""
+        if kind == "both":
+            gaussians = self._kernel_of_round(number, "gaussian")
+            laplacians = self._kernel_of_round(number, "laplacian")
+            return gaussians.plus(laplacians)
         if (number, kind) not in self._kernels_of_rounds:
-            X = self.train.X[:, self.columns.others]
             metrics = self.rounds[number].metrics
-            families = [metric.base_kernels(X, self.train.w, KINDS[kind])[0] for metric in metrics]
+            if number not in self._medians:
+                X = self.train.X[:, self.columns.others]
+                self._medians[number] = [metric.medians(X, self.train.w) for metric in metrics]
+            pairs = zip(metrics, self._medians[number], strict=True)
+            families = [metric.base_kernels(medians, KINDS[kind])[0] for metric, medians in pairs]
             kernel = self._summed(FamilyUnion(families), self.columns.others)
             self._kernels_of_rounds[number, kind] = kernel
         return self._kernels_of_rounds[number, kind]
@@ -719,6 +778,10 @@ class _SplitKernel(NamedTuple):
 
     among_train: np.ndarray
     test_to_train: np.ndarray
+
+    def plus(self, other: _SplitKernel) -> _SplitKernel:
+        """Return the sum of two kernels."""
+        return _SplitKernel(self.among_train + other.among_train, self.test_to_train + other.test_to_train)
 
 
 class _RidgeErrors:

@@ -388,20 +388,26 @@ def least_along(value: Callable[[int], float], n: int, start: int | None = None)
     n : int
         Number of positions.
     start : int, optional
-        Position close to the minimum, from which neighbors are compared. By default the best of every fourth position,
-        with neighbors at distance two, then one.
+        Position close to the minimum, from which neighbors are compared; the distance to them doubles after every
+        second move. By default the best of every fourth position, with neighbors at distance two, then one.
     """
     cached_value = cache(value)
-    steps = [1]
+    step = 1
     if start is None:
         start = min(range(min(2, n - 1), n, 4), key=cached_value)
-        steps = [2, 1]
+        step = 2
     position = start
-    for step in steps:
-        while True:
-            neighbors = (position, max(position - step, 0), min(position + step, n - 1))
-            best = min(neighbors, key=cached_value)
-            if best == position:
-                break
+    n_moves = 0
+    while True:
+        neighbors = (position, max(position - step, 0), min(position + step, n - 1))
+        best = min(neighbors, key=cached_value)
+        if best != position:
             position = best
-    return position
+            n_moves += 1
+            if n_moves % 2 == 0:
+                step *= 2
+        elif step > 1:
+            step //= 2
+            n_moves = 0
+        else:
+            return position

@@ -127,6 +127,31 @@ def test_a_search_along_a_grid_finds_the_least_value_of_a_valley(n: int):
             assert len(set(asked)) == len(asked) <= n
 
 
+def test_a_search_from_a_distant_start_takes_few_values():
+    values = [abs(position - 150) for position in range(200)]
+    calls: list[int] = []
+
+    def value(position: int) -> float:
+        calls.append(position)
+        return values[position]
+
+    assert least_along(value, 200, 3) == 150
+    assert len(calls) < 30  # one step at a time takes 149 values
+
+
+def test_regressions_take_given_ridges_or_search_from_them():
+    X, Y = rows(60)
+    rounds = list(learned_metrics(X, Y, ("diagonal", "full"), 2, 100))
+    best = {number: rounds[number].ridges for number in (1, 2)}
+    assert [len(best[number]) for number in (1, 2)] == [1, 2]  # one regression per metric of the round before
+    near = {number: [4 * ridge for ridge in ridges] for number, ridges in best.items()}
+    searched = list(learned_metrics(X, Y, ("diagonal", "full"), 2, 100, near=near))
+    assert searched[1].ridges == best[1]
+    np.testing.assert_allclose(searched[2].ridges, best[2], rtol=1e-9)
+    taken = list(learned_metrics(X, Y, ("diagonal", "full"), 2, 100, near=near, searches=False))
+    assert [list(learned.ridges) for learned in taken[1:]] == [near[1], near[2]]
+
+
 # Gradients -----------------------------------------------------------------------------------------------------------
 
 
@@ -217,7 +242,7 @@ def test_of_more_features_than_rows_metrics_are_those_of_matrices_of_all_feature
         roots = np.sqrt(np.where(eigenvalues > LEAST * eigenvalues[-1], eigenvalues, 0.0))
         maps = [np.diag(np.sqrt(np.diag(products[0]))), (directions * roots) @ directions.T]
         maps = [A * np.sqrt(60 / np.square(A).sum()) for A in maps]
-        assert of.ridge == pytest.approx(ridge, rel=1e-12)
+        assert of.ridges[-1] == pytest.approx(ridge, rel=1e-12)
         for metric, A in zip(of.metrics, maps, strict=True):
             expected, found = Z @ A, metric.mapped(X)
             np.testing.assert_allclose(squares(found, found), squares(expected, expected), rtol=1e-7, atol=SOLVED)
@@ -325,7 +350,7 @@ def test_a_half_tells_what_a_regression_of_the_other_errs_on_it():
         K, cross = np.zeros((30, 30)), np.zeros((30, 30))
         taken = [metric for number in choice.rounds for metric in half.rounds[number].metrics]
         for metric in taken:
-            family, _ = metric.base_kernels(half.train.X, None, KINDS[choice.kind])
+            family, _ = metric.base_kernels(metric.medians(half.train.X), KINDS[choice.kind])
             tiles = (family.tile(Z, half.train.X) for Z in (half.train.X, half.test.X))
             for own, other in zip(*tiles, strict=True):
                 trace = np.trace(center_gram(own)) / 30
@@ -408,7 +433,10 @@ def test_what_is_chosen_errs_least_on_halves_that_taught_nothing(metric, gain, l
             best, n_learned = min(best, further, key=lambda one: error(one, "both")), number
     assert last in (None, n_learned)
     kind = min(COMBINED_KERNELS, key=lambda one: error(best, one))
-    union, _ = columns.union([one for of in learned(X, y) if of.number in best for one in of.metrics], examples, kind)
+    first, second = (half.ridges for half in pair)
+    ridges = {number: np.sqrt(np.multiply(first[number], second[number])) for number in first}
+    rounds = learned(X, y, near=ridges, searches=False)
+    union, _ = columns.union([one for of in rounds if of.number in best for one in of.metrics], examples, kind)
     found = RFM(metric=metric, normal_scores=False).find(X, Target.of(y[:, 0]))
     assert found.family.names == union.names
     expected = np.mean([half.alignments[: n_learned + 1] for half in pair], axis=0)
