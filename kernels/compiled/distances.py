@@ -15,11 +15,20 @@ import numpy as np
 
 from . import Metric
 from .cache import compiled
-from .loops import PANEL_VECTORS, empty_vectors, lanes, write_differences, write_exponentials
-from .plain import CITYBLOCK, DIFFERING, ROWS, SQUARED
+from .loops import PANEL_VECTORS, empty_vectors, lanes, subtract_common, write_differences, write_exponentials
+from .plain import CITYBLOCK, DIFFERING, ROWS, SQUARED, Place
 
 CODES = {"squared": SQUARED, "euclidean": SQUARED, "cityblock": CITYBLOCK, "differing": DIFFERING}
 """What is added for each feature, by the name of a metric."""
+
+LEAST_FEATURES = 16
+"""Smallest number of features for which a reference saves time."""
+
+MOST_DIFFERING = 0.5
+"""Largest share of features that differ from a reference, as a step with a reference takes longer."""
+
+SAMPLE_ROWS = 256
+"""Number of rows that a reference is found from."""
 
 
 @dataclass(frozen=True)
@@ -34,12 +43,16 @@ class Differences:
         Factors of the exponentials of the distances.
     weights : ndarray of shape (d,) or None
         See `distances`.
+    reference : ndarray of shape (d,) or None
+        Row that most rows share most features with, subtracted from packed rows. Distances then take a step for each
+        feature that differs from it.
     """
 
     rows: np.ndarray
     metric: Metric
     gammas: tuple[float, ...]
     weights: np.ndarray | None = None
+    reference: np.ndarray | None = None
 
     @property
     def n_seeds(self) -> int:
@@ -58,6 +71,34 @@ class Differences:
         parts = Parts.of([self], dtype)
         strip = empty_vectors(ROWS * rounded_up(len(self.rows), parts.across), dtype)
         write_seeds(pack_rows([left], dtype), pack_columns([self], dtype), parts, strip, out)
+
+
+    def near_reference(self) -> Differences:
+        """Return the same rows with a reference, if a sample of them differs from it in few features."""
+        n, d = self.rows.shape
+        if not n or d < LEAST_FEATURES or self.metric == "differing":
+            return self
+        sample = self.rows[:: -(-n // SAMPLE_ROWS)]
+        middle = len(sample) // 2
+        reference = np.partition(sample, middle, axis=0)[middle]  # the value of more than half of the rows, if any
+        if (sample != reference).mean() > MOST_DIFFERING:
+            return self
+        return replace(self, reference=reference)
+
+    def relative_rows(self) -> np.ndarray:
+        """Return the rows minus the reference, if there is one."""
+        if self.reference is None:
+            return self.rows
+        return np.asarray(self.rows - self.reference)
+
+    def distances_from_reference(self) -> np.ndarray:
+        """Return the distance of each row from the reference, without root; zeros if there is no reference."""
+        if self.reference is None:
+            return np.zeros(len(self.rows))
+        difference = self.relative_rows().astype(np.float64)
+        if CODES[self.metric] == CITYBLOCK:
+            return np.asarray(np.abs(difference).sum(axis=1))
+        return np.asarray(np.square(difference).sum(axis=1))
 
 
 def as_differences(operands: Sequence[object]) -> list[Differences] | None:
@@ -86,6 +127,12 @@ class Parts(NamedTuple):
         Number of seeds of the parts before.
     gammas, weights : ndarray
         Factors of all seeds, and weights of all features, of the dtype of the rows.
+    has_reference : ndarray of bool of shape (n_parts,)
+        Whether distances are made from those of a reference, which rows are relative to.
+    from_reference : ndarray of shape (n_parts, n_rows)
+        Distances of the rows of the right side, panels included, from the reference; no rows if no part has one.
+    small : float
+        Share of the distance from the reference below which a distance is summed over all features, as digits cancel.
     width, across : int
         Values of a vector, and rows of a panel, see `panel_rows`.
     """
@@ -98,6 +145,9 @@ class Parts(NamedTuple):
     seeds: np.ndarray
     gammas: np.ndarray
     weights: np.ndarray
+    has_reference: np.ndarray
+    from_reference: np.ndarray
+    small: float
     width: int
     across: int
 
@@ -122,9 +172,23 @@ class Parts(NamedTuple):
             seeds=_starts([len(part.gammas) for part in differences]),
             gammas=np.array(gammas, dtype=dtype),
             weights=np.concatenate([*weights, np.zeros(0)]).astype(dtype),
+            has_reference=np.array([part.reference is not None for part in differences], dtype=bool),
+            from_reference=_distances_from_references(differences, dtype),
+            small=float(np.sqrt(np.finfo(dtype).eps)),  # then roots have three quarters of the digits
             width=lanes(dtype),
             across=panel_rows(dtype),
         )
+
+
+def _distances_from_references(differences: Sequence[Differences], dtype: np.dtype) -> np.ndarray:
+    """Return the distances of the rows of each part from its reference, padded to whole panels."""
+    if all(part.reference is None for part in differences):
+        return np.zeros((len(differences), 0), dtype=dtype)
+    n = len(differences[0].rows)
+    padded = np.zeros((len(differences), rounded_up(n, panel_rows(dtype))), dtype=dtype)
+    for f, part in enumerate(differences):
+        padded[f, :n] = part.distances_from_reference()
+    return padded
 
 
 def _with_new_rows(differences: Sequence[Differences]) -> list[Differences]:
@@ -154,7 +218,8 @@ def _in_same_memory(A: np.ndarray, B: np.ndarray) -> bool:
 
 def pack_rows(differences: Sequence[Differences], dtype: np.dtype) -> np.ndarray:
     """Return the rows of all parts as the left side of tiles, flat; rows that parts share stand there once."""
-    return np.concatenate([np.asarray(part.rows, dtype=dtype).ravel() for part in _with_new_rows(differences)])
+    parts = _with_new_rows(differences)
+    return np.concatenate([part.relative_rows().astype(dtype, copy=False).ravel() for part in parts])
 
 
 def pack_columns(differences: Sequence[Differences], dtype: np.dtype) -> np.ndarray:
@@ -168,7 +233,7 @@ def pack_columns(differences: Sequence[Differences], dtype: np.dtype) -> np.ndar
         n_rows, d = part.rows.shape
         n_padded = rounded_up(n_rows, across)
         padded = np.zeros((n_padded, d), dtype=dtype)
-        padded[:n_rows] = part.rows
+        padded[:n_rows] = part.relative_rows()
         packed.append(padded.reshape(n_padded // across, across, d).transpose(0, 2, 1).ravel())
     return np.concatenate(packed)
 
@@ -274,6 +339,63 @@ def fill_strip(
 
 
 @compiled()
+def fill_from_reference(
+    A: np.ndarray,
+    at: int,
+    rows: int,
+    B: np.ndarray,
+    first: int,
+    panel: int,
+    panels: int,
+    f: int,
+    parts: Parts,
+    strip: np.ndarray,
+) -> None:
+    """Write distances as `fill_strip` does, from those of the reference, by the features in which a row differs."""
+    d = parts.d[f]
+    code = parts.code[f]
+    across = parts.across
+    stride = panels * across
+    small = parts.small
+    from_reference = parts.from_reference[f, panel * across : panel * across + stride]
+    differing = np.empty(d, dtype=np.intp)
+    for r in range(rows):
+        start = at + r * d
+        n = 0
+        length = 0.0
+        for c in range(d):
+            x = A[start + c]
+            if x != 0:
+                differing[n] = c
+                n += 1
+                length += abs(x) if code == CITYBLOCK else x * x
+        row = strip[r * stride : (r + 1) * stride]
+        for j in range(stride):
+            row[j] = from_reference[j] + length
+        subtract_common(code, (A, start), (B, first), d, differing, n, (row, 0), panels)
+        n_small = 0
+        for j in range(stride):
+            n_small += row[j] < small * from_reference[j]
+        if n_small > 0:
+            for j in range(stride):
+                if row[j] < small * from_reference[j]:
+                    column = first + j // across * across * d + j % across
+                    row[j] = distance_of_pair(code, (A, start), (B, column), across, d)
+
+
+@compiled()
+def distance_of_pair(code: int, left: Place, right: Place, step: int, d: int) -> float:
+    """Return the distance of two rows; `step` is from a feature to the next on the right."""
+    A, a = left
+    B, b = right
+    total = 0.0
+    for c in range(d):
+        difference = A[a + c] - B[b + c * step]
+        total += abs(difference) if code == CITYBLOCK else difference**2
+    return total
+
+
+@compiled()
 def make_seeds(
     A: np.ndarray,
     a: int,
@@ -307,8 +429,12 @@ def make_seeds(
     for f in range(len(parts.d)):
         d = parts.d[f]
         before = parts.before[f]
-        if not parts.repeated[f]:
-            fill_strip(A, a * before + i * d, rows, B, b * before + panel * parts.across * d, panels, f, parts, out)
+        at = a * before + i * d
+        first = b * before + panel * parts.across * d
+        if parts.has_reference[f] and not parts.repeated[f]:
+            fill_from_reference(A, at, rows, B, first, panel, panels, f, parts, out)
+        elif not parts.repeated[f]:
+            fill_strip(A, at, rows, B, first, panels, f, parts, out)
         for s in range(parts.seeds[f], parts.seeds[f + 1]):
             seeds = (out, size * (1 + s))
             write_exponentials((out, 0), -parts.gammas[s], parts.rooted[f], seeds, size // parts.width)

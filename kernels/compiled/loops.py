@@ -33,6 +33,7 @@ add_triangle = _loops.add_triangle
 lanes = _loops.lanes
 make_kernels = _loops.make_kernels
 make_target = _loops.make_target
+subtract_common = _loops.subtract_common
 write_differences = _loops.write_differences
 write_exponentials = _loops.write_exponentials
 

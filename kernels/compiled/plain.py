@@ -83,6 +83,52 @@ def write_differences(
 
 
 @compiled()
+def subtract_common(
+    code: int, left: Place, right: Place, d: int, differing: np.ndarray, n: int, out: Place, panels: int
+) -> None:
+    """Subtract from the sums of the lengths of a row and of the rows of some panels twice the length they share.
+
+    Lengths are squared norms or sums of absolute values; the length that two rows share is their inner product, or the
+    sum of the smaller absolute values of features of equal sign.
+
+    Parameters
+    ----------
+    code : {SQUARED, CITYBLOCK}
+        Distance.
+    left : place of shape (d,)
+        The row.
+    right : place of shape (panels, d, panel_rows)
+        Panels of the right side.
+    d : int
+        Number of features.
+    differing : ndarray of int
+        Features in which the row is not zero.
+    n : int
+        Number of these features.
+    out : place of shape (panels, panel_rows)
+        Sums of lengths; changed to distances.
+    panels : int
+        Number of panels.
+    """
+    A, a = left
+    B, b = right
+    D, to = out
+    for p in range(panels):
+        for i in range(n):
+            c = differing[i]
+            x = A[a + c]
+            for j in range(PANEL_VECTORS):
+                y = B[b + (p * d + c) * PANEL_VECTORS + j]
+                if code == SQUARED:
+                    common = x * y
+                elif x > 0:
+                    common = min(max(y, 0.0), x)
+                else:
+                    common = -max(min(y, 0.0), x)
+                D[to + p * PANEL_VECTORS + j] -= 2 * common
+
+
+@compiled()
 def write_exponentials(distances: Place, factor: float, rooted: bool, out: Place, n: int) -> None:
     """Write ``exp(factor D) - 1`` of n vectors of values, or of their roots; ``factor D`` is not positive."""
     D, start = distances

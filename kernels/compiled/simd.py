@@ -279,6 +279,24 @@ class Vectors:
         bits = self.builder.and_(self.builder.bitcast(x, self.bits), self.integer(2**bits_without_sign - 1))
         return self.builder.bitcast(bits, self.vector)
 
+    def least(self, x: Value, y: Value) -> Value:
+        """Return the lesser of two vectors' values."""
+        return self.builder.select(self.builder.fcmp_ordered("<", x, y), x, y)
+
+    def greatest(self, x: Value, y: Value) -> Value:
+        """Return the greater of two vectors' values."""
+        return self.builder.select(self.builder.fcmp_ordered(">", x, y), x, y)
+
+    def between_zero_and(self, bound: Value, x: Value) -> Value:
+        """Return the values between zero and a bound of either sign that are nearest to x."""
+        zero = self.constant(0)
+        return self.least(self.greatest(x, self.least(bound, zero)), self.greatest(bound, zero))
+
+    def sign(self, x: Value) -> Value:
+        """Return one or minus one."""
+        is_negative = self.builder.fcmp_ordered("<", x, self.constant(0))
+        return self.builder.select(is_negative, self.constant(-1), self.constant(1))
+
     def root(self, x: Value) -> Value:
         """Return square roots."""
         bits = 64 if self.is_double else 32
@@ -369,6 +387,43 @@ def write_differences(
         v.pair_of(rows, len(kinds), code),
         {len(kinds) * n_rows + kind: partial(loops, n_rows, kind) for n_rows, kind in shapes},
     )
+
+
+@emitted
+def subtract_common(
+    v: Vectors,
+    code: Value,
+    left: Value,
+    right: Value,
+    d: Value,
+    differing: Value,
+    n: Value,
+    out: Value,
+    panels: Value,
+) -> None:
+    """Subtract from sums of the lengths of two rows twice the length that they share."""
+    build = v.builder
+    across = v.place(PANEL_VECTORS * v.lanes)
+
+    def loops(kind: int) -> None:
+        with v.loop(panels) as p:
+            to = build.mul(p, across)
+            first_feature = build.mul(p, d)
+            sums = [v.variable(v.load(out, to, q)) for q in range(PANEL_VECTORS)]
+            with v.loop(n) as i:
+                c = build.load(build.gep(differing, [i]))
+                place = build.mul(build.add(first_feature, c), across)
+                x = v.spread(left, c)
+                factor = build.fmul(v.constant(-2), x if kind == SQUARED else v.sign(x))
+                for q in range(PANEL_VECTORS):
+                    common = v.load(right, place, q)
+                    if kind == CITYBLOCK:
+                        common = v.between_zero_and(x, common)
+                    v.add_product(sums[q], factor, common)
+            for q, variable in enumerate(sums):
+                v.store(build.load(variable), out, to, q)
+
+    v.cases(code, {kind: partial(loops, kind) for kind in (SQUARED, CITYBLOCK)})
 
 
 @emitted

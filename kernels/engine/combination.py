@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from threading import local
 from typing import Any
@@ -281,7 +281,8 @@ class PackedRows(RightSide):
     def __init__(self, combination: Combination, rows: Rows, center: np.ndarray, dtype: DTypeLike) -> None:
         super().__init__(combination, rows, [], center, dtype)
         self.matrices_per_tile = 1
-        operands = self._operands_of(rows)
+        operands = [part.near_reference() for part in self._operands_of(rows)]
+        self._references = [part.reference for part in operands]
         parts = Parts.of(operands, self._dtype)
         stride = -(-rows.shape[0] // parts.across) * parts.across
         values_per_column = 1 + self._weights.n_seeds + self._weights.n_kept
@@ -293,13 +294,15 @@ class PackedRows(RightSide):
         family, _, shift = self._combination.evaluated
         # Without a translation, base kernels in one metric share their rows; only rounding to float32 needs it.
         center = None if self._dtype == np.float64 else self._center
-        differences = packable(family.operands(np.asarray(A, dtype=np.float64), shift, center, self._dtype))
+        differences = packable(family.operands(A.astype(np.float64, copy=False), shift, center, self._dtype))
         assert differences is not None
         return differences
 
     def left(self, A: Rows, same_rows: bool = False) -> tuple[np.ndarray, int]:
         """Prepare rows as the left side of many tiles, and return them with their number."""
-        return pack_rows(self._operands_of(A), self._dtype), A.shape[0]
+        parts = zip(self._operands_of(A), self._references, strict=True)
+        relative = [replace(part, reference=reference) for part, reference in parts]
+        return pack_rows(relative, self._dtype), A.shape[0]
 
     def fill(self, left: tuple[np.ndarray, int], rows: slice, columns: slice, out: np.ndarray) -> None:
         """Write the kernel between `rows` of the left side and `columns`, rows of the right side, into `out`."""
