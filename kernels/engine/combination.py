@@ -584,6 +584,109 @@ def _columns(shared: Shared, B: Rows, run: int) -> BlockResults:
     return BlockResults({run: combination.matrix(rows[slice(*runs[run])], B)})
 
 
+def split_codes(combination: Combination, X: Rows) -> tuple[Combination, Combination | None]:
+    """Return the combination without its base kernels on a single code, and that of these.
+
+    A combination of such kernels only, or without them, is returned unchanged, with None.
+    """
+    family, coefficients, shift = combination.evaluated
+    if isinstance(family, FeatureFamily):
+        return combination, None
+    is_code_seed = np.concatenate(
+        [np.full(operand.n_seeds, _is_of_one_code(operand)) for operand in family.operands(X[:1], shift)]
+    )
+    is_code = is_code_seed[_seeds_of_kernels(combination.plan)]
+    if is_code.all() or not is_code.any():
+        return combination, None
+    parts = []
+    for kernels in (np.flatnonzero(~is_code), np.flatnonzero(is_code)):
+        parts.append(Combination(family.subset(kernels.tolist()), coefficients[kernels], shift[kernels]))
+    return parts[0], parts[1]
+
+
+def _is_of_one_code(operand: Any) -> bool:
+    """Return whether the kernels of an operand only depend on whether two rows have the same code."""
+    return isinstance(operand, Differences) and operand.metric == "differing" and operand.rows.shape[1] == 1
+
+
+def _seeds_of_kernels(plan: TilePlan) -> np.ndarray:
+    """Return the seed that each kernel is computed from, directly or by doubling."""
+    seeds = np.empty(len(plan.half), dtype=np.intp)
+    for kernel, seed in plan.order.tolist():
+        seeds[kernel] = seed if seed >= 0 else seeds[plan.half[kernel]]
+    return seeds
+
+
+class CodeSums:
+    r"""Sums over rows of base kernels that only depend on whether two rows have the same code.
+
+    .. math:: \sum_i V_{ij} \sum_c \bigl( a_c + b_c \, [x_c \neq x_{ic}] \bigr)
+
+    Parameters
+    ----------
+    combination : Combination
+        Base kernels of codes only.
+    X : ndarray of shape (s, d)
+        Rows. Not modified.
+    V : ndarray of shape (s, q)
+
+    Notes
+    -----
+    The coefficients are summed by code once. A new row then takes a search per code and no pass over rows.
+    """
+
+    def __init__(self, combination: Combination, X: Rows, V: np.ndarray) -> None:
+        self._combination = combination
+        _, coefficients, _ = combination.evaluated
+        self._total = V.sum(axis=0)
+        self._if_equal = coefficients @ combination.plan.offset
+        self._codes: list[np.ndarray] = []
+        self._sums: list[np.ndarray] = []
+        self._changes: list[float] = []
+        first_seed = 0
+        for operand in self._operands(X):
+            codes, code_of_row = np.unique(operand.rows[:, 0], return_inverse=True)
+            sums = np.zeros((len(codes), V.shape[1]))
+            np.add.at(sums, code_of_row, V)
+            self._codes.append(codes)
+            self._sums.append(sums)
+            self._changes.append(self._change(operand, first_seed))
+            first_seed += operand.n_seeds
+
+    def _operands(self, A: Rows) -> list[Differences]:
+        family, _, shift = self._combination.evaluated
+        return family.operands(A, shift)
+
+    def _change(self, operand: Differences, first_seed: int) -> float:
+        """Return the change of the sum of the base kernels if rows differ in one code."""
+        _, coefficients, _ = self._combination.evaluated
+        plan = self._combination.plan
+        weight = 1.0 if operand.weights is None else operand.weights[0]
+        seeds = np.zeros(plan.n_seeds)
+        seeds[first_seed : first_seed + operand.n_seeds] = np.expm1(-weight * np.array(operand.gammas))
+        changes = np.empty(len(coefficients))
+        for kernel, seed in plan.order.tolist():
+            if seed >= 0:
+                changes[kernel] = seeds[seed]
+            else:
+                half = changes[plan.half[kernel]]
+                changes[kernel] = half * (half + 2)
+        return float(coefficients @ changes)
+
+    def of(self, A: Rows) -> np.ndarray:
+        """Return the sums for new rows, shape (n, q)."""
+        sums = np.tile(self._if_equal * self._total, (A.shape[0], 1))
+        for operand, codes, sums_of_codes, change in zip(
+            self._operands(A), self._codes, self._sums, self._changes, strict=True
+        ):
+            new_codes = operand.rows[:, 0]
+            places = np.searchsorted(codes, new_codes).clip(max=len(codes) - 1)
+            is_known = codes[places] == new_codes
+            sums_of_equal = np.where(is_known[:, None], sums_of_codes[places], 0.0)
+            sums += change * (self._total - sums_of_equal)
+        return sums
+
+
 class Expansion:
     r"""Functions :math:`f_j(x) = b_j + \sum_i V_{ij} \, C(x - o, x_i)` for a `Combination` C, not centered.
 
@@ -644,10 +747,27 @@ class Expansion:
         return out
 
     def _side(self, dtype: np.dtype[Any]) -> RightSide:
-        """Return X as the right side of tiles in a precision."""
+        """Return X as the right side of tiles in a precision, for the base kernels that do not only depend on a code."""
         if dtype not in self._sides:
-            self._sides[dtype] = self.combination.side(self.X, dtype)
+            others, _ = self._split
+            self._sides[dtype] = others.side(self.X, dtype)
         return self._sides[dtype]
+
+    @cached_property
+    def _split(self) -> tuple[Combination, CodeSums | None]:
+        """The other base kernels, and the sums of those that only depend on a code."""
+        others, codes = split_codes(self.combination, self.X)
+        if codes is None:
+            return others, None
+        return others, CodeSums(codes, self.X, self.V)
+
+    def _sums(self, A: Rows, dtype: np.dtype[Any]) -> np.ndarray:
+        """Return the sums over the training rows, without the constant, for rows minus the origin."""
+        sums = self._side(dtype).applied(A, self.V)
+        _, code_sums = self._split
+        if code_sums is not None:
+            sums += code_sums.of(A)
+        return sums
 
     @cached_property
     def _weights(self) -> np.ndarray:
@@ -672,5 +792,5 @@ class Expansion:
             if isinstance(family, FeatureFamily):
                 out[strip_rows] = family.take(moved) @ self._weights + self.constant
             else:
-                out[strip_rows] = self._side(dtype).applied(moved, self.V) + self.constant
+                out[strip_rows] = self._sums(moved, dtype) + self.constant
         return 0
