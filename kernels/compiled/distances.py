@@ -72,7 +72,6 @@ class Differences:
         strip = empty_vectors(ROWS * rounded_up(len(self.rows), parts.across), dtype)
         write_seeds(pack_rows([left], dtype), pack_columns([self], dtype), parts, strip, out)
 
-
     def near_reference(self) -> Differences:
         """Return the same rows with a reference, if a sample of them differs from it in few features."""
         n, d = self.rows.shape
@@ -155,14 +154,12 @@ class Parts(NamedTuple):
     def of(cls, differences: Sequence[Differences], dtype: np.dtype) -> Parts:
         """Return the parts of some operands, in a precision."""
         gammas = [gamma for part in differences for gamma in part.gammas]
-        with_new_rows = _with_new_rows(differences)
-        weights = [np.ones(part.rows.shape[1]) if part.weights is None else part.weights for part in with_new_rows]
-        starts = _starts([part.rows.shape[1] for part in with_new_rows])
+        distinct, places = _distinct_rows(differences)
+        weights = [np.ones(part.rows.shape[1]) if part.weights is None else part.weights for part in distinct]
+        starts = _starts([part.rows.shape[1] for part in distinct])
         codes = [CODES[part.metric] for part in differences]
-        places = [_place_of_rows(part, with_new_rows) for part in differences]
-        repeated = [
-            f > 0 and places[f] == places[f - 1] and codes[f] == codes[f - 1] for f in range(len(differences))
-        ]
+        sources = list(zip(places, codes, strict=True))
+        repeated = [f > 0 and sources[f] == sources[f - 1] for f in range(len(sources))]
         return cls(
             d=np.array([part.rows.shape[1] for part in differences], dtype=np.intp),
             code=np.array(codes, dtype=np.intp),
@@ -191,24 +188,22 @@ def _distances_from_references(differences: Sequence[Differences], dtype: np.dty
     return padded
 
 
-def _with_new_rows(differences: Sequence[Differences]) -> list[Differences]:
-    """Return the parts whose rows no part before has.
+def _distinct_rows(differences: Sequence[Differences]) -> tuple[list[Differences], list[int]]:
+    """Return the parts whose rows no part before has, and for each part the position of its rows among them.
 
     Families make the operands of both sides in one way, so that the parts that share rows are the same on both.
     """
-    with_new_rows: list[Differences] = []
+    distinct: list[Differences] = []
+    places = []
     for part in differences:
-        if _place_of_rows(part, with_new_rows) is None:
-            with_new_rows.append(part)
-    return with_new_rows
-
-
-def _place_of_rows(part: Differences, others: Sequence[Differences]) -> int | None:
-    """Return the position of the part with the same rows and weights, or None."""
-    for place, other in enumerate(others):
-        if _in_same_memory(part.rows, other.rows) and part.weights is other.weights:
-            return place
-    return None
+        place = len(distinct)
+        for earlier, other in enumerate(distinct):
+            if _in_same_memory(part.rows, other.rows) and part.weights is other.weights:
+                place = earlier
+        if place == len(distinct):
+            distinct.append(part)
+        places.append(place)
+    return distinct, places
 
 
 def _in_same_memory(A: np.ndarray, B: np.ndarray) -> bool:
@@ -218,8 +213,8 @@ def _in_same_memory(A: np.ndarray, B: np.ndarray) -> bool:
 
 def pack_rows(differences: Sequence[Differences], dtype: np.dtype) -> np.ndarray:
     """Return the rows of all parts as the left side of tiles, flat; rows that parts share stand there once."""
-    parts = _with_new_rows(differences)
-    return np.concatenate([part.relative_rows().astype(dtype, copy=False).ravel() for part in parts])
+    distinct, _ = _distinct_rows(differences)
+    return np.concatenate([part.relative_rows().astype(dtype, copy=False).ravel() for part in distinct])
 
 
 def pack_columns(differences: Sequence[Differences], dtype: np.dtype) -> np.ndarray:
@@ -229,7 +224,8 @@ def pack_columns(differences: Sequence[Differences], dtype: np.dtype) -> np.ndar
     """
     across = panel_rows(dtype)
     packed = []
-    for part in _with_new_rows(differences):
+    distinct, _ = _distinct_rows(differences)
+    for part in distinct:
         n_rows, d = part.rows.shape
         n_padded = rounded_up(n_rows, across)
         padded = np.zeros((n_padded, d), dtype=dtype)

@@ -747,7 +747,7 @@ class Expansion:
         return out
 
     def _side(self, dtype: np.dtype[Any]) -> RightSide:
-        """Return X as the right side of tiles in a precision, for the base kernels that do not only depend on a code."""
+        """Return X as the right side of tiles of all base kernels but those of codes, in a precision."""
         if dtype not in self._sides:
             others, _ = self._split
             self._sides[dtype] = others.side(self.X, dtype)
@@ -755,7 +755,7 @@ class Expansion:
 
     @cached_property
     def _split(self) -> tuple[Combination, CodeSums | None]:
-        """The other base kernels, and the sums of those that only depend on a code."""
+        """The base kernels of tiles, and the sums of those that only depend on a code."""
         others, codes = split_codes(self.combination, self.X)
         if codes is None:
             return others, None

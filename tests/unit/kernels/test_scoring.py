@@ -25,6 +25,7 @@ from learnkernels.kernels.estimators import (
 )
 from learnkernels.kernels.families import CategoricalFamily, MetricFamily, NormalScoresFamily
 from learnkernels.kernels.families.base import as_rows, mean_row, move
+from learnkernels.kernels.families.composed import ComposedFamily
 from learnkernels.kernels.files import from_bytes, to_bytes
 from learnkernels.kernels.learned_kernel import LinearScores
 from learnkernels.kernels.learners import NKRR, learn_kernel
@@ -254,6 +255,107 @@ def test_single_precision_is_asked_for_and_errs_by_its_rounding(model):
     said = "precision must be one of float64, float32, got 'float16'"
     require_refusals([(partial(model.predict, X_new), said), (partial(model.fit, X, numbers(X)), said)])
     model.set_params(precision="float64")
+
+
+# Tables --------------------------------------------------------------------------------------------------------------
+
+BANDWIDTHS = [0.02, 0.04, 0.16]
+KINDS_OF_KERNELS = {
+    "Gaussian": GaussianFamily(BANDWIDTHS),
+    "Laplacian": LaplacianFamily(BANDWIDTHS),
+    "Euclidean Laplacian": LaplacianFamily(BANDWIDTHS, norm=2),
+    "all three": FamilyUnion(
+        [GaussianFamily(BANDWIDTHS), LaplacianFamily(BANDWIDTHS, norm=2), LaplacianFamily(BANDWIDTHS)]
+    ),
+    "categories": CategoricalFamily([0.3, 0.6, 1.0]),
+}
+N_FEATURES = 70
+
+
+def table_rows(n, seed):
+    """Return a code and numbers, followed by indicators that most rows share; the mean row is far from zero."""
+    rng = np.random.default_rng(seed)
+    X = 1.0 * (rng.random((n, N_FEATURES)) < 0.1)
+    X[:, 0] = rng.integers(0, 5, size=n)
+    X[:, 1:5] = rng.normal(size=(n, 4))
+    X[:, 5:] += 100.0
+    return X
+
+
+def wrapped(family, wrapper):
+    """Return base kernels on the whole table, in a metric, with normal scores, or beside kernels of a code."""
+    weights = np.linspace(0.5, 1.5, N_FEATURES)
+    if wrapper == "metrics":
+        map_ = np.random.default_rng(3).normal(size=(N_FEATURES, 30)) / 8
+        return FamilyUnion([MetricFamily(family, weights), MetricFamily(family, map_)])
+    if wrapper == "normal scores":
+        return NormalScoresFamily(family, [None, SCORES, SCORES] + [None] * (N_FEATURES - 3))
+    if wrapper == "codes":
+        union = FamilyUnion([CategoricalFamily([64.0]), family, CategoricalFamily([1.0, 2.0, 5.0])], [[0], None, [0]])
+        return NormalScoresFamily(union, [None, SCORES] + [None] * (N_FEATURES - 2))
+    return family
+
+
+def obvious_kernels(family, A, B):
+    """Return base kernels between the rows of two matrices by their definition, shape (p, a, b)."""
+    if isinstance(family, ComposedFamily):
+        return np.concatenate([obvious_kernels(part, map_(A), map_(B)) for part, map_ in family.parts()])
+    difference = A[:, None] - B
+    if family.distance == "differing":
+        D = (difference != 0).sum(axis=2)
+    elif family.distance == "cityblock":
+        D = np.abs(difference).sum(axis=2)
+    else:
+        D = np.square(difference).sum(axis=2)
+    if family.distance == "euclidean":
+        D = np.sqrt(D)
+    return np.exp(-np.multiply.outer(family.gammas, D))
+
+
+@pytest.mark.parametrize("wrapper", ["table", "metrics", "normal scores", "codes"])
+@pytest.mark.parametrize("kind", KINDS_OF_KERNELS)
+def test_scores_of_a_table_are_the_obvious_sum(kind, wrapper):
+    X = table_rows(130, seed=0)
+    new = np.concatenate([table_rows(40, seed=1), X[:9], np.median(X, axis=0)[None]])
+    new[0, 0] = 17.0  # a code that no training row has
+    family = wrapped(KINDS_OF_KERNELS[kind], wrapper)
+    for centering, w in product(("center", "none"), (None, np.arange(130.0) % 3 + 1)):
+        kernel = learn_kernel(X, numbers(X), learner="align", family=family, sample_weight=w, centering=centering)
+        dual = coefficients(len(X), total=2.0)
+        K, K_training = (
+            np.tensordot(kernel.weights / kernel.scales, obvious_kernels(family, rows_, X), 1) for rows_ in (new, X)
+        )
+        if centering == "center":
+            row_weights = np.ones(len(X)) if w is None else w
+            row_weights = row_weights / row_weights.sum()
+            training_means = K_training @ row_weights
+            K = K - (K @ row_weights)[:, None] - training_means + row_weights @ training_means
+        expected = K @ dual + 0.5
+        linear = LinearScores(kernel, dual, np.array([0.5, 0.5]))
+        size = np.abs(K).max() * np.abs(dual).sum(axis=0).max()
+        np.testing.assert_allclose(linear.of(new), expected, rtol=0, atol=1e-12 * size)
+        np.testing.assert_allclose(linear.of(new, np.float32), expected, rtol=0, atol=1e-4 * size)
+        if wrapper != "metrics":  # products with a matrix are rounded differently for one row
+            alone = np.concatenate([linear.of(new[i : i + 1]) for i in range(len(new))])
+            np.testing.assert_array_equal(alone, linear.of(new))
+
+
+@pytest.mark.parametrize("kind", ["Gaussian", "Laplacian", "Euclidean Laplacian"])
+def test_distances_from_a_reference_are_zero_for_equal_rows_alone(kind):
+    X = table_rows(300, seed=0)
+    family = KINDS_OF_KERNELS[kind].subset([1])
+    side = Combination(family, np.ones(1), np.zeros(1)).side(X)
+    assert side._columns.parts.has_reference.all()
+    near = X.copy()
+    near[:, 1] += 1e-9 * (1 + np.abs(X[:, 1]))
+    for new, is_equal in ((X, True), (near, False)):
+        K = np.empty((300, 300))
+        side.fill(side.left(new), slice(0, 300), slice(0, 300), K)
+        difference = 1.0 - np.diag(K)
+        if is_equal:
+            np.testing.assert_array_equal(difference, 0.0)
+        expected = 1.0 - np.diag(obvious_kernels(family, new, X)[0])
+        np.testing.assert_allclose(difference, expected, rtol=0, atol=1e-15)
 
 
 # Paths ---------------------------------------------------------------------------------------------------------------
