@@ -24,6 +24,7 @@ from safetensors.numpy import save as write_arrays
 from scipy import sparse
 
 from .centering import Centering
+from .estimator_files import estimator_from_array, estimator_to_array
 
 FORMAT = "learnkernels"
 """Name of the format, and of the text in the header."""
@@ -205,10 +206,12 @@ def to_data(value: Any, arrays: dict[str, np.ndarray], where: str) -> Any:
     if isinstance(value, sparse.csr_matrix | sparse.csr_array):
         parts = (value.data, value.indices, value.indptr, value.shape)
         return {type(value).__name__: to_data(list(parts), arrays, where)}
-    for kind, table in _classes().items():
-        for name, known_class in table.items():
-            if type(value) is known_class:
-                return {kind: [name, *_object_to_data(value, arrays, where)]}
+    kind_and_name = _known_names().get(type(value))
+    if kind_and_name is not None:
+        kind, name = kind_and_name
+        return {kind: [name, *_object_to_data(value, arrays, where)]}
+    if hasattr(value, "get_params"):
+        return {"estimator": _array_to_data(estimator_to_array(value), arrays, where)}
     if isinstance(value, list | tuple):
         entries = [to_data(entry, arrays, f"{where}.{position}") for position, entry in enumerate(value)]
         return entries if isinstance(value, list) else {"tuple": entries}
@@ -260,6 +263,12 @@ def _classes() -> dict[str, Mapping[str, Any]]:
     return {**tables, "record": records}
 
 
+@cache
+def _known_names() -> dict[type, tuple[str, str]]:
+    """Return kind and name of each class that files may name."""
+    return {known_class: (kind, name) for kind, table in _classes().items() for name, known_class in table.items()}
+
+
 # Reading -------------------------------------------------------------------------------------------------------------
 
 
@@ -275,10 +284,11 @@ def from_data(data: Any, arrays: Mapping[str, np.ndarray]) -> Any:
             return float(content)
         case "centering", str():
             return Centering(content)
-        case "array", str():
-            return arrays[content]
-        case "transposed", str():
-            return arrays[content].T
+        case "array" | "transposed", str():
+            array = arrays[content]
+            return array.T if kind == "transposed" else array
+        case "estimator", {"array": str(name)}:
+            return estimator_from_array(arrays[name])
         case "texts", [width, list(texts)]:
             return _texts(width, texts)
         case "tuple", list():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
@@ -186,15 +185,6 @@ class Model(Savable, Value):
         """Return slopes and offsets of the sigmoids, where there are probabilities."""
         return getattr(self.estimator, "calibration_", None)
 
-    @cached_property
-    def _reader(self) -> Estimator:
-        """Return the estimator of rows of numbers: without the names of its features, which it would miss in arrays."""
-        reader = copy(self.estimator)
-        if hasattr(reader, "feature_names_in_"):
-            del reader.feature_names_in_
-        reader.table_, reader.n_features_in_ = None, int(reader.kernel_.X.shape[1])
-        return reader
-
     @property
     def table(self) -> TableEncoding | None:
         """Column types of a table; None for a model of rows of numbers."""
@@ -332,22 +322,20 @@ class Model(Savable, Value):
 
     def columns_of(self, X: Rows) -> dict[str, np.ndarray]:
         """Return what `columns` does, of rows of features."""
-        from .predictors.calibration import probabilities
-
         types = self.column_types
         if not X.shape[0]:
             return {name: np.empty(0, dtype) for name, dtype in types.items()}
         if self.task == "regression":
-            values = [np.asarray(self._reader.predict(X)).reshape(X.shape[0], -1)]
+            values = [self.estimator._predictions(X)]
             if self._half_width is not None:
                 values += [values[0] - self._half_width, values[0] + self._half_width]
         else:
-            decisions = np.asarray(self._reader.decision_function(X))
+            decisions = self.estimator._decisions(X)
             binary = decisions.ndim == 1
             winners = (decisions > 0).astype(np.intp) if binary else decisions.argmax(axis=1)
             values = [self.estimator.classes_[winners], decisions]
             if self._calibration is not None:
-                values.append(probabilities(decisions, self._calibration))
+                values.append(self.estimator._probabilities(X))
         split = [column for value in values for column in ([value] if value.ndim == 1 else value.T)]
         return {
             name: np.ascontiguousarray(column, dtype=dtype)

@@ -299,16 +299,16 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         self.alignment_ = float(kernel.alignment)
 
     @within_n_jobs
-    def _scores(self, X: Any) -> np.ndarray:
-        """Return the linear scores of new rows, shape (n, q)."""
-        check_is_fitted(self)
+    def _scores(self, features: Rows) -> np.ndarray:
+        """Return the linear scores of new rows, given their features, shape (n, q)."""
         dtype = np.dtype(require_precision(getattr(self, "precision", "float64")))
         strip = chunk_rows_for(self.kernel_.X.shape[0])
         with at_most_threads(4):  # each thread has a tile of its own in memory
-            return self._linear.of(self._validate_new(X), dtype, strip)
+            return self._linear.of(features, dtype, strip)
 
     def _validate_new(self, X: Any) -> Rows:
         """Return new rows, checked, or the features of the rows of a table."""
+        check_is_fitted(self)
         if self.table_ is not None:
             report = EncodingReport()
             if not is_table(X) and self.table_.of_numbers:

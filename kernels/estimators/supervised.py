@@ -10,11 +10,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self, TypeVar, cast
 
 import numpy as np
-from sklearn.base import ClassifierMixin, RegressorMixin
+from scipy import sparse
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from sklearn.utils.validation import check_is_fitted, column_or_1d, has_fit_parameter
 
 from ..base import explain_unknown_arguments, warn_caller
 from ..engine.workers import Workers, blas_threads_for
@@ -50,6 +51,14 @@ from .base import (
     require_precision,
     within_n_jobs,
 )
+from .boosting import (
+    LEAST_SHARE,
+    BoostingProblem,
+    pays_by_default,
+    require_trees,
+    tree_features,
+    tree_predictions,
+)
 from .sampling import FitSampling
 
 WORK_OF_HELD_OUT = 0.5
@@ -66,10 +75,11 @@ MOST_RESIDUALS = 999
 class SupervisedLearner(KernelLearner):
     """Base of classifier and regressor: a predictor that is linear in the learned kernel.
 
-    A subclass also has the parameters `predictor`, `precision`, `time_limit` and `verbose`.
+    A subclass also has the parameters `predictor`, `boost`, `precision`, `time_limit` and `verbose`.
     """
 
     predictor: str | Predictor = "auto"
+    boost: Any = "auto"
     precision: Precision = "float64"
     time_limit: float | None = None
     verbose: bool = False
@@ -79,10 +89,13 @@ class SupervisedLearner(KernelLearner):
     C_: float = field(init=False)
     n_samples_fit_: int = field(init=False)
     n_groups_: int | None = field(init=False)
+    boost_: BaseEstimator | None = field(init=False)
+    boost_share_: float = field(init=False)
 
     _saved = (
         *KernelLearner._saved,
         *("predictor_", "predictor_reason_", "C_", "n_samples_fit_", "n_groups_", "dual_coef_", "intercept_"),
+        *("boost_", "boost_share_"),
     )
 
     @property
@@ -118,11 +131,25 @@ class SupervisedLearner(KernelLearner):
         require_one_of("predictor_", self.predictor_, PREDICTORS)
         require_numbers("dual_coef_", self.dual_coef_, (self.kernel_.X.shape[0], self._n_scores))
         require_numbers("intercept_", self.intercept_, (self._n_scores,))
+        if self.boost_ is not None:
+            self._require_sound_trees()
+
+    def _require_sound_trees(self) -> None:
+        """Raise ValueError if the share is none, or the trees do not predict a row of the kernel."""
+        if not 0 < self.boost_share_ <= 1:
+            raise ValueError(f"boost_share_ must be between 0 and 1, got {self.boost_share_}.")
+        n_classes = None
+        if hasattr(self, "classes_"):
+            n_classes = len(self.classes_)
+        X_trees, _ = tree_features(self.table_, self.kernel_.X[:1])
+        predicted = tree_predictions(self.boost_, X_trees, n_classes)
+        require_numbers("predictions of boost_", predicted, (1, n_classes or 1))
 
     def _check_options(self, task: Task) -> None:
-        """Raise ValueError for an invalid precision or predictor."""
+        """Raise ValueError for an invalid precision, predictor or boosting."""
         require_precision(self.precision)
         as_predictor(self.predictor).check(task)
+        require_trees(self.boost, task)
 
     @property
     @abstractmethod
@@ -139,9 +166,15 @@ class SupervisedLearner(KernelLearner):
 
     @abstractmethod
     def _use_held_out_scores(
-        self, training: TrainingSet, target: Target, predictor: Predictor, rows: np.ndarray, scores: np.ndarray
+        self,
+        training: TrainingSet,
+        target: Target,
+        predictor: Predictor,
+        rows: np.ndarray,
+        scores: np.ndarray,
+        boosting: BoostingProblem | None,
     ) -> None:
-        """Fit calibration or residuals on the scores of held-out training rows."""
+        """Fit calibration or residuals on the scores of held-out training rows, and trees if there is a problem."""
 
     def _fit(
         self, X: Rows, y: np.ndarray, weights: np.ndarray | None, seed: int, row_groups: RowGroups | None = None
@@ -201,9 +234,35 @@ class SupervisedLearner(KernelLearner):
         log.write(f"{kernel.learner} learned a kernel of {kernel.family.n_kernels} base kernels")
         self.n_samples_fit_ = len(y)
         progress = log.write_step if self.verbose else None
-        self._fit_predictor(TrainingSet.of(kernel, X, np.arange(len(y)), None, progress), y, seed, row_groups)
+        boosting = self._boosting_beside(X, target, weights, seed)
+        self._fit_predictor(TrainingSet.of(kernel, X, np.arange(len(y)), None, progress), target, seed, boosting)
         log.write(f"{self.predictor_} is fitted; {self.sampling_}")
+        if boosting is not None:
+            log.write(f"share of the boosted trees: {self.boost_share_:.2f}")
         return self
+
+    def _boosting_beside(
+        self, X: Rows, target: Target, weights: np.ndarray | None, seed: int
+    ) -> BoostingProblem | None:
+        """Return the problem of fitting trees beside the kernel; None for a kernel alone."""
+        if self.boost is False:
+            return None
+        obstacle = self._obstacle_to_boosting(X, target)
+        if self.boost == "auto":
+            is_named = self.learner != "auto" or self.family is not None
+            if is_named or obstacle is not None or not pays_by_default(target):
+                return None
+        elif obstacle is None and weights is not None and not has_fit_parameter(self.boost, "sample_weight"):
+            obstacle = "rows have weights, which it does not take"
+        if obstacle is not None:
+            raise ValueError(f"boost={self.boost!r:.60} cannot be used, as {obstacle}; use boost=False.")
+        return BoostingProblem.of(self.boost, self.table_, np.asarray(X), target, weights, seed)
+
+    def _obstacle_to_boosting(self, X: Rows, target: Target) -> str | None:
+        """Return why trees cannot stand beside the kernel; None if they can."""
+        if sparse.issparse(X):
+            return "rows are sparse"
+        return None
 
     def _best_C_of_equal_weights(self, X: Rows, target: Target, seed: int) -> float:
         """Return the C that a one-stage learner uses: the best one for equal weights; 1 for other learners."""
@@ -229,11 +288,10 @@ class SupervisedLearner(KernelLearner):
         return default_family(X)
 
     def _fit_predictor(
-        self, training: TrainingSet, y: np.ndarray, seed: int, row_groups: RowGroups | None = None
+        self, training: TrainingSet, target: Target, seed: int, boosting: BoostingProblem | None = None
     ) -> Self:
-        """Choose and fit the predictor on a learned kernel, with the requested or the best C."""
-        target = replace(self._encode_target(y), row_groups=row_groups)
-        C = self._C_for_kernel(training.kernel, len(y))
+        """Choose and fit the predictor on a learned kernel, with the requested or the best C, and trees beside it."""
+        C = self._C_for_kernel(training.kernel, len(target))
         predictor = self._choose_predictor(training, target, seed)
         with blas_threads_for(len(target)):
             if C == "auto":
@@ -245,10 +303,35 @@ class SupervisedLearner(KernelLearner):
             set_coefficients(self, path.kernel, *path.coefficients())
             for name in ("calibration_", "residuals_"):
                 self.__dict__.pop(name, None)
-            if self._uses_held_out_scores:
+            self.boost_ = None
+            self.boost_share_ = 0.0
+            if self._uses_held_out_scores or boosting is not None:
                 assert path.held_out is not None
-                self._use_held_out_scores(training, target, predictor, *path.held_out())
+                self._use_held_out_scores(training, target, predictor, *path.held_out(), boosting)
         return self
+
+    def _add_trees(
+        self, boosting: BoostingProblem, rows: np.ndarray, by_kernel: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Fit trees with the best share on held-out rows; return rows and their predictions by kernel and trees.
+
+        `by_kernel` are predictions for the given held-out rows. Trees with a negligible share are dropped.
+        """
+        rows_of_trees, by_trees = boosting.held_out_predictions(rows)
+        ascending = np.argsort(rows)
+        position = ascending[np.searchsorted(rows, rows_of_trees, sorter=ascending)]
+        share = boosting.best_share(rows_of_trees, by_kernel[position], by_trees)
+        if share < LEAST_SHARE:
+            return rows, by_kernel
+        self.boost_ = boosting.fit()
+        self.boost_share_ = share
+        return rows_of_trees, (1.0 - share) * by_kernel[position] + share * by_trees
+
+    def _with_trees(self, by_kernel: np.ndarray, features: Rows, n_classes: int | None = None) -> np.ndarray:
+        """Return the weighted mean of predictions by the kernel and by the trees, given the features of the rows."""
+        X_trees, _ = tree_features(self.table_, np.asarray(features))
+        by_trees = tree_predictions(self.boost_, X_trees, n_classes)
+        return (1.0 - self.boost_share_) * by_kernel + self.boost_share_ * by_trees
 
     def _C_for_kernel(self, kernel: LearnedKernel, n_rows: int) -> float | Literal["auto"]:
         """Return the requested C, or for "auto" the C that the kernel was learned with, if any."""
@@ -350,6 +433,11 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         "svm" (support vector machine), "nystroem" (linear classifier on landmarks), or an object such as
         ``Nystroem(n_components=2000)`` of `learnkernels.kernels.predictors`. "auto" selects, in this order: the
         predictor that the learner optimizes; krr after rfm, up to 5,000 rows; svm, up to 20,000 rows; krr-cg; nystroem.
+    boost : "auto", False or estimator, default "auto"
+        Boosted trees beside the kernel. Probabilities are then a weighted mean of both; the weight minimizes the log
+        loss on held-out rows, see `boost_share_`. "auto": scikit-learn's histogram-based gradient boosting, with at
+        least 1,000 rows and at most 12 classes, if none of `learner`, `family` and `class_weight` is given. An
+        estimator is fitted as it is. False: the kernel alone.
     precision : {"float64", "float32"}, default "float64"
         Precision of kernel values in predictions; fits always use float64. `set_params` can change it after `fit`.
         "float32" takes about half the time and changes scores by about 1e-6 of the largest, more with a large C.
@@ -399,6 +487,10 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         Intercept of each score.
     calibration_ : ndarray of shape (2,)
         Slope and offset of the sigmoid that all classes share; only with ``probability=True``.
+    boost_ : estimator or None
+        Fitted trees; None if the kernel predicts alone.
+    boost_share_ : float
+        Weight of the trees in the mean with the kernel, between 0 and 1.
     table_ : TableEncoding or None
         Inferred column types of a table, with the resulting features; None for arrays.
     relevance_ : dict of str to float
@@ -527,6 +619,13 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     def _uses_held_out_scores(self) -> bool:
         return bool(self.probability)
 
+    def _obstacle_to_boosting(self, X: Rows, target: Target) -> str | None:
+        if not self.probability:
+            return "probability is False"
+        if self.class_weight is not None:
+            return "class_weight is given"
+        return super()._obstacle_to_boosting(X, target)
+
     def _requested_C(self) -> float | Literal["auto"]:
         return as_regularization("C", self.C)
 
@@ -538,13 +637,26 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         return Target("classification", codes, tuple(str(label) for label in classes))
 
     def _use_held_out_scores(
-        self, training: TrainingSet, target: Target, predictor: Predictor, rows: np.ndarray, scores: np.ndarray
+        self,
+        training: TrainingSet,
+        target: Target,
+        predictor: Predictor,
+        rows: np.ndarray,
+        scores: np.ndarray,
+        boosting: BoostingProblem | None,
     ) -> None:
-        """Fit the sigmoid; for two classes and a squared loss, also move the intercept to equal probabilities.
+        scores = class_scores(scores, len(self.classes_), predictor.one_vs_one)
+        sigmoid = self._calibrate(training, target, predictor, rows, scores)
+        if boosting is not None:
+            self._add_trees(boosting, rows, probabilities(scores, sigmoid))
+
+    def _calibrate(
+        self, training: TrainingSet, target: Target, predictor: Predictor, rows: np.ndarray, scores: np.ndarray
+    ) -> np.ndarray:
+        """Fit and return the sigmoid; for two classes and a squared loss, move the intercept to equal probabilities.
 
         The probabilities ignore class weights, but the intercept does not.
         """
-        scores = class_scores(scores, len(self.classes_), predictor.one_vs_one)
         weights = training.sample_weight
         codes = target.values[rows]
         weighted = fit_calibration(scores, codes, weights_of_rows(weights, rows))
@@ -557,6 +669,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
             set_coefficients(self, self.kernel_, self.dual_coef_, self.intercept_ + shift)
             calibration = calibration - [0.0, calibration[0] * shift]
         self.calibration_ = calibration
+        return weighted
 
     def _weights_of_classes(self, target: Target) -> np.ndarray:
         """Return the weight of the class of each training row; all are positive."""
@@ -580,8 +693,30 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
             For two classes, positive for the second class. For more, one score per class, of which `predict` takes the
             largest: the predicted class indicator (ridge regression), the number of pairwise decisions for the class
             plus less than a third for their margins (svm), or the one-vs-rest score or log-odds (other losses).
+            With boosted trees, these are log-odds (two classes) or logarithms of the mixed probabilities.
         """
-        return class_scores(self._scores(X), len(self.classes_), PREDICTORS[self.predictor_].one_vs_one)
+        return self._decisions(self._validate_new(X))
+
+    def _decisions(self, features: Rows) -> np.ndarray:
+        """Return the result of `decision_function`, given the features of the rows."""
+        if self.boost_ is None:
+            return self._kernel_decisions(features)
+        tiny = np.finfo(np.float64).tiny
+        logarithms = np.log(np.maximum(self._probabilities(features), tiny))
+        if len(self.classes_) == 2:
+            return np.asarray(logarithms[:, 1] - logarithms[:, 0])
+        return np.asarray(logarithms)
+
+    def _kernel_decisions(self, features: Rows) -> np.ndarray:
+        """Return the scores of the kernel alone, given the features of the rows."""
+        return class_scores(self._scores(features), len(self.classes_), PREDICTORS[self.predictor_].one_vs_one)
+
+    def _probabilities(self, features: Rows) -> np.ndarray:
+        """Return the probability of each class, given the features of the rows."""
+        by_kernel = probabilities(self._kernel_decisions(features), self.calibration_)
+        if self.boost_ is None:
+            return by_kernel
+        return self._with_trees(by_kernel, features, len(self.classes_))
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the class of each new row.
@@ -620,7 +755,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         predictor that does not use the squared loss.
         """
         check_is_fitted(self, "calibration_")
-        return probabilities(self.decision_function(X), self.calibration_)
+        return self._probabilities(self._validate_new(X))
 
 
 @explain_unknown_arguments
@@ -664,6 +799,11 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         landmarks, a subset of the training rows), or an object such as ``Nystroem(n_components=2000)`` of
         `learnkernels.kernels.predictors`. "auto": krr up to 5,000 rows; otherwise krr-cg or nystroem, by size and
         memory.
+    boost : "auto", False or estimator, default "auto"
+        Boosted trees beside the kernel. Predictions are then a weighted mean of both; the weight minimizes the squared
+        error on held-out rows, see `boost_share_`. "auto": scikit-learn's histogram-based gradient boosting, with at
+        least 1,000 rows and one output, if neither `learner` nor `family` is given. An estimator is fitted as it is.
+        False: the kernel alone.
     precision : {"float64", "float32"}, default "float64"
         Precision of kernel values in predictions; fits always use float64. `set_params` can change it after `fit`.
         "float32" takes about half the time and changes scores by about 1e-6 of the largest, more with a large C.
@@ -710,6 +850,10 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
     residuals_ : ndarray of shape (n, q)
         Absolute residuals of held-out training rows, ascending in each column; at most 999, at even steps of rank.
         Only with ``intervals=True``.
+    boost_ : estimator or None
+        Fitted trees; None if the kernel predicts alone.
+    boost_share_ : float
+        Weight of the trees in the mean with the kernel, between 0 and 1.
     table_ : TableEncoding or None
         Inferred column types of a table, with the resulting features; None for arrays.
     relevance_ : dict of str to float
@@ -847,6 +991,8 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         self.sampling_ = FitSampling(len(y), len(rows))
         self.n_samples_fit_ = len(y)
         self.n_groups_ = None
+        self.boost_ = None
+        self.boost_share_ = 0.0
         self.residuals_ = np.zeros((min(len(y), MOST_RESIDUALS), len(constant)))
         self._vector = y.ndim == 1
         set_coefficients(self, kernel, np.zeros((len(rows), len(constant))), constant)
@@ -855,6 +1001,11 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
     @property
     def _uses_held_out_scores(self) -> bool:
         return bool(self.intervals)
+
+    def _obstacle_to_boosting(self, X: Rows, target: Target) -> str | None:
+        if target.Y.shape[1] > 1:
+            return "there are several outputs"
+        return super()._obstacle_to_boosting(X, target)
 
     def _requested_C(self) -> float | Literal["auto"]:
         alpha = as_regularization("alpha", self.alpha)
@@ -867,8 +1018,18 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         return Target.of(y, "regression")
 
     def _use_held_out_scores(
-        self, training: TrainingSet, target: Target, predictor: Predictor, rows: np.ndarray, scores: np.ndarray
+        self,
+        training: TrainingSet,
+        target: Target,
+        predictor: Predictor,
+        rows: np.ndarray,
+        scores: np.ndarray,
+        boosting: BoostingProblem | None,
     ) -> None:
+        if boosting is not None:
+            rows, scores = self._add_trees(boosting, rows, scores)
+        if not self.intervals:
+            return
         residuals = np.sort(np.abs(target.Y[rows] - scores), axis=0)
         n = len(residuals)
         if n > MOST_RESIDUALS:
@@ -888,10 +1049,17 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         -------
         values : ndarray of shape (n,) or (n, q)
         """
-        scores = self._scores(X)
+        values = self._predictions(self._validate_new(X))
         if self._vector:
-            return scores[:, 0]
-        return scores
+            return values[:, 0]
+        return values
+
+    def _predictions(self, features: Rows) -> np.ndarray:
+        """Return predicted values of shape (n, q), given the features of the rows."""
+        by_kernel = self._scores(features)
+        if self.boost_ is None:
+            return by_kernel
+        return self._with_trees(by_kernel, features)
 
     @available_if(_has_intervals)  # type: ignore[untyped-decorator]
     def predict_interval(self, X: Any, alpha: float = 0.1) -> np.ndarray:
@@ -934,7 +1102,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
             raise ValueError(
                 f"alpha must be between {1 / (n + 1):.3g}, as {n:,} residuals are known, and 1, got {alpha!r}."
             )
-        scores = self._scores(X)
+        scores = self._predictions(self._validate_new(X))
         bounds = np.stack([scores - half_width, scores + half_width], axis=1)
         if self._vector:
             return bounds[:, :, 0]
@@ -1090,7 +1258,9 @@ def fit_on_kernel(
     estimator.learner_reason_ = learner_reason(estimator.learner, estimator.family, kernel.X, kernel.learner)
     if kernel.sample_weight is not None:
         kernel = replace(kernel, sample_weight=of_mean_one(kernel.sample_weight))
-    return estimator._fit_predictor(TrainingSet.of(kernel, X, rows, workers, progress), y, seed)
+    return estimator._fit_predictor(
+        TrainingSet.of(kernel, X, rows, workers, progress), estimator._encode_target(y), seed
+    )
 
 
 def set_coefficients(

@@ -261,7 +261,7 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         -------
         Z : ndarray of shape (n, q)
         """
-        return self._scores(X)
+        return self._scores(self._validate_new(X))
 
     @property
     def _n_features_out(self) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import joblib
 import matplotlib.font_manager  # noqa: F401  (starts a process where it makes its list of fonts)
 import pytest
 
@@ -21,6 +22,7 @@ def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
         raise AssertionError(f"a unit test must start no process and use no network: {event} {arguments}")
 
 
+joblib.cpu_count(only_physical_cores=True)  # starts a process once, and scikit-learn's boosting asks for the number
 sys.addaudithook(_refuse)
 
 

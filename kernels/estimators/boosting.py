@@ -1,0 +1,207 @@
+"""Boosted trees beside the learned kernel: a weighted mean of both predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+from sklearn.base import clone
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from threadpoolctl import threadpool_limits
+
+from ..column_encoding import TableEncoding
+from ..predictors.calibration import held_out_splits
+from ..row_groups import Split
+from ..targets import Target
+from ..weights import weights_of_rows
+
+LEAST_ROWS = 1000
+"""Smallest number of training rows with which ``boost="auto"`` fits trees: a kernel alone is as good on fewer rows."""
+
+MOST_CLASSES = 12
+"""Largest number of classes with which ``boost="auto"`` fits trees: a tree per class and iteration takes long."""
+
+SHARE_ROWS = 1500
+"""Number of held-out rows that suffice to choose the share of the trees."""
+
+LEAST_SHARE = 0.05
+"""Smallest share with which the trees are kept."""
+
+SERIAL_ROWS = 5000
+"""Most training rows for which trees are fitted by one thread: more threads would wait for each other."""
+
+
+@dataclass(frozen=True, eq=False)
+class BoostingProblem:
+    """Unfitted trees and their training rows.
+
+    Attributes
+    ----------
+    trees : estimator
+        Classifier with `predict_proba`, or regressor. Not modified.
+    X : ndarray of shape (m, d)
+        Features of the kernel, by which copies of a row are recognized.
+    X_trees : ndarray of shape (m, d')
+        Features for trees, see `tree_features`.
+    target : Target
+    weights : ndarray of shape (m,) or None
+        Weights of the rows.
+    """
+
+    trees: Any
+    X: np.ndarray
+    X_trees: np.ndarray
+    target: Target
+    weights: np.ndarray | None
+
+    @classmethod
+    def of(
+        cls,
+        boost: Any,
+        table: TableEncoding | None,
+        X: np.ndarray,
+        target: Target,
+        weights: np.ndarray | None,
+        seed: int,
+    ) -> BoostingProblem:
+        """Return the problem for the parameter `boost` of an estimator, and rows in the features of its table."""
+        X_trees, categories = tree_features(table, X)
+        if boost != "auto":
+            trees = clone(boost)
+        elif target.task == "classification":
+            trees = HistGradientBoostingClassifier(categorical_features=categories, random_state=seed)
+        else:
+            trees = HistGradientBoostingRegressor(categorical_features=categories, random_state=seed)
+        return cls(trees, X, X_trees, target, weights)
+
+    def fit(self, rows: np.ndarray | None = None) -> Any:
+        """Return trees that are fitted on some of the training rows, by default on all."""
+        if rows is None:
+            rows = np.arange(len(self.X))
+        fitted = clone(self.trees)
+        options = {}
+        if self.weights is not None:
+            options["sample_weight"] = self.weights[rows]
+        with _threads_for(len(rows)):
+            return fitted.fit(self.X_trees[rows], self.target.values[rows], **options)
+
+    def held_out_predictions(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return some of the given training rows, and their predictions by trees that have not seen them.
+
+        Copies and groups of rows are held out together, and by time only earlier rows train. Splits are used one by one
+        until they have `SHARE_ROWS` rows.
+        """
+        n_classes = None
+        if self.target.task == "classification":
+            n_classes = len(self.target.classes)
+        rows_of_splits: list[np.ndarray] = []
+        predictions = []
+        for training, test in self._splits(rows):
+            predictions.append(tree_predictions(self.fit(training), self.X_trees[test], n_classes))
+            rows_of_splits.append(test)
+            if sum(map(len, rows_of_splits)) >= SHARE_ROWS:
+                break
+        return np.concatenate(rows_of_splits), np.concatenate(predictions)
+
+    def _splits(self, rows: np.ndarray) -> list[Split]:
+        """Return splits into training and test rows, the latest first, whose test rows are among the given rows."""
+        row_groups = self.target.row_groups
+        is_ordered = row_groups is not None and row_groups.ordered
+        if len(rows) < len(self.X) and not is_ordered:
+            return [(np.setdiff1d(np.arange(len(self.X)), rows), rows)]
+        splits = held_out_splits(self.X, self.target)
+        tested = [(training, np.intersect1d(test, rows)) for training, test in reversed(splits)]
+        return [(training, test) for training, test in tested if len(test)]
+
+    def best_share(self, rows: np.ndarray, by_kernel: np.ndarray, by_trees: np.ndarray) -> float:
+        """Return the share of the trees with the lowest loss on held-out rows, given both predictions."""
+        weights = weights_of_rows(self.weights, rows)
+        if self.target.task == "classification":
+            return share_of_classes(self.target.values[rows], by_kernel, by_trees, weights)
+        return share_of_numbers(self.target.Y[rows], by_kernel, by_trees, weights)
+
+
+def pays_by_default(target: Target) -> bool:
+    """Return whether ``boost="auto"`` fits trees for a target: for enough rows, and not too many classes."""
+    if len(target) < LEAST_ROWS:
+        return False
+    return target.task == "regression" or len(target.classes) <= MOST_CLASSES
+
+
+def tree_features(table: TableEncoding | None, X: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return features for trees, given those of the kernel, and which of them are levels of categories.
+
+    Trees get the levels and the missing values of a table; features of an array stay as they are.
+    """
+    if table is None:
+        return X, None
+    return table.for_trees(X)
+
+
+def tree_predictions(trees: Any, X_trees: np.ndarray, n_classes: int | None) -> np.ndarray:
+    """Return predicted numbers of shape (n, 1), or the probability of each class, shape (n, n_classes)."""
+    if n_classes is None:
+        return np.asarray(trees.predict(X_trees)).reshape(-1, 1)
+    P = np.zeros((len(X_trees), n_classes))
+    P[:, trees.classes_] = trees.predict_proba(X_trees)
+    return P
+
+
+def share_of_numbers(
+    measured: np.ndarray, by_kernel: np.ndarray, by_trees: np.ndarray, weights: np.ndarray | None
+) -> float:
+    r"""Return the share w of the trees with the least squared error of ``(1 - w) by_kernel + w by_trees``, in [0, 1].
+
+    Closed form on held-out rows; arrays have shape (n, 1).
+    """
+    difference = by_trees - by_kernel
+    if weights is not None:
+        difference = difference * weights[:, None]
+    denominator = float((difference * (by_trees - by_kernel)).sum())
+    if denominator <= 0:
+        return 0.0
+    share = float((difference * (measured - by_kernel)).sum()) / denominator
+    return min(max(share, 0.0), 1.0)
+
+
+def share_of_classes(
+    codes: np.ndarray, by_kernel: np.ndarray, by_trees: np.ndarray, weights: np.ndarray | None
+) -> float:
+    """Return the share w of the trees with the least log loss of ``(1 - w) by_kernel + w by_trees``, in [0, 1].
+
+    The loss is convex in w. Probabilities have shape (n, n_classes).
+    """
+    rows = np.arange(len(codes))
+    p_kernel = by_kernel[rows, codes]
+    p_trees = by_trees[rows, codes]
+    tiny = np.finfo(np.float64).tiny
+
+    def loss(share: float) -> float:
+        mixed = np.maximum((1.0 - share) * p_kernel + share * p_trees, tiny)
+        return -float(np.average(np.log(mixed), weights=weights))
+
+    return float(minimize_scalar(loss, bounds=(0.0, 1.0), method="bounded", options={"xatol": 1e-3}).x)
+
+
+def require_trees(boost: Any, task: str) -> None:
+    """Raise ValueError if `boost` is neither "auto", False nor an estimator that serves the task."""
+    if boost is False or (isinstance(boost, str) and boost == "auto"):
+        return
+    method = "predict_proba" if task == "classification" else "predict"
+    if isinstance(boost, type) or not hasattr(boost, "fit") or not hasattr(boost, method):
+        raise ValueError(
+            f"boost must be 'auto', False or an estimator with the methods fit and {method}, got {boost!r:.60}."
+        )
+
+
+@contextmanager
+def _threads_for(n_rows: int) -> Iterator[None]:
+    if n_rows > SERIAL_ROWS:
+        yield
+        return
+    with threadpool_limits(1, user_api="openmp"):
+        yield

@@ -1,0 +1,221 @@
+"""Boosted trees beside the learned kernel."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.ensemble import (
+    GradientBoostingRegressor,
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+    RandomForestClassifier,
+)
+from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier
+
+import learnkernels
+from learnkernels import GaussianFamily, KernelLearningClassifier, KernelLearningRegressor
+from learnkernels.kernels.estimators.boosting import LEAST_ROWS, share_of_classes, share_of_numbers
+from learnkernels.kernels.model import Model
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(700, 4))
+RULES = ((X[:, 0] > 0.3) & (X[:, 1] < 0.8)).astype(int) + (X[:, 2] > 1.0)
+"""Three classes by rules, which trees tell better than smooth kernels."""
+NUMBERS = np.where(X[:, 0] > 0.3, 1.0, -1.0) + np.sin(2.0 * X[:, 1]) + 0.1 * RNG.normal(size=700)
+FAST = {"family": GaussianFamily([0.1, 1.0])}
+
+
+def trees(task: str, **params):
+    kind = HistGradientBoostingClassifier if task == "classification" else HistGradientBoostingRegressor
+    return kind(max_iter=20, learning_rate=0.3, random_state=0, **params)
+
+
+def fitted(task: str, X=X, **params):
+    if task == "classification":
+        return KernelLearningClassifier(boost=trees(task), **FAST, **params).fit(X[:400], RULES[:400])
+    return KernelLearningRegressor(boost=trees(task), **FAST, **params).fit(X[:400], NUMBERS[:400])
+
+
+def test_shares_are_those_of_the_least_loss_on_a_grid():
+    grid = np.linspace(0.0, 1.0, 1001)
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        y = rng.normal(size=(50, 1))
+        by_kernel = y + rng.normal(size=(50, 1)) * rng.uniform(0.1, 2.0)
+        by_trees = y + rng.normal(size=(50, 1)) * rng.uniform(0.1, 2.0)
+        weights = rng.uniform(0.1, 3.0, size=50)
+        losses = [np.average(np.square(y - (1 - w) * by_kernel - w * by_trees)[:, 0], weights=weights) for w in grid]
+        share = share_of_numbers(y, by_kernel, by_trees, weights)
+        assert share == pytest.approx(grid[np.argmin(losses)], abs=1e-3)  # the step of the grid
+        codes = rng.integers(3, size=50)
+        P_kernel = rng.dirichlet(np.ones(3), size=50)
+        P_trees = rng.dirichlet(np.ones(3), size=50)
+        mixed = [((1 - w) * P_kernel + w * P_trees)[np.arange(50), codes] for w in grid]
+        log_losses = [-np.average(np.log(p), weights=weights) for p in mixed]
+        share = share_of_classes(codes, P_kernel, P_trees, weights)
+        assert share == pytest.approx(grid[np.argmin(log_losses)], abs=3e-3)
+    assert share_of_numbers(y, by_kernel, by_kernel, None) == 0.0
+
+
+def test_probabilities_are_the_mean_of_those_of_kernel_and_trees():
+    model = fitted("classification")
+    alone = clone(model).set_params(boost=False).fit(X[:400], RULES[:400])
+    by_trees = trees("classification").fit(X[:400], RULES[:400]).predict_proba(X)
+    w = model.boost_share_
+    assert 0.05 <= w <= 1.0
+    expected = (1.0 - w) * alone.predict_proba(X) + w * by_trees
+    np.testing.assert_allclose(model.predict_proba(X), expected, rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(model.predict(X), model.classes_[expected.argmax(axis=1)])
+    np.testing.assert_allclose(model.decision_function(X), np.log(expected), rtol=1e-9, atol=1e-12)
+    np.testing.assert_array_equal(model.dual_coef_, alone.dual_coef_)
+    assert alone.boost_ is None
+    assert alone.boost_share_ == 0.0
+
+
+def test_two_classes_have_log_odds_whose_sign_is_the_class():
+    y = RULES[:400] > 0
+    model = KernelLearningClassifier(boost=trees("classification"), **FAST).fit(X[:400], y)
+    P = model.predict_proba(X)
+    np.testing.assert_allclose(model.decision_function(X), np.log(P[:, 1] / P[:, 0]), rtol=1e-9, atol=1e-9)
+    np.testing.assert_array_equal(model.predict(X), P[:, 1] > P[:, 0])
+
+
+def test_numbers_and_intervals_are_those_of_the_mean():
+    model = fitted("regression")
+    alone = clone(model).set_params(boost=False).fit(X[:400], NUMBERS[:400])
+    by_trees = trees("regression").fit(X[:400], NUMBERS[:400]).predict(X)
+    w = model.boost_share_
+    assert 0.05 <= w <= 1.0
+    expected = (1.0 - w) * alone.predict(X) + w * by_trees
+    np.testing.assert_allclose(model.predict(X), expected, rtol=0, atol=1e-12)
+    bounds = model.predict_interval(X)
+    np.testing.assert_allclose(bounds.mean(axis=1), expected, rtol=0, atol=1e-12)
+    covered = (bounds[400:, 0] <= NUMBERS[400:]) & (NUMBERS[400:] <= bounds[400:, 1])
+    assert 0.83 < covered.mean() < 0.97  # 0.9, and four standard errors of 300 rows
+    new_error = np.mean((model.predict(X[400:]) - NUMBERS[400:]) ** 2)
+    assert new_error < np.mean((alone.predict(X[400:]) - NUMBERS[400:]) ** 2)
+
+
+def test_trees_that_do_not_help_are_dropped():
+    smooth = np.sin(X[:, 0]) + X[:, 1]  # without noise
+    model = KernelLearningRegressor(boost=trees("regression"), **FAST).fit(X, smooth)
+    assert model.boost_ is None
+    assert model.boost_share_ == 0.0
+    alone = KernelLearningRegressor(boost=False, **FAST).fit(X, smooth)
+    np.testing.assert_array_equal(model.predict(X), alone.predict(X))
+    np.testing.assert_array_equal(model.residuals_, alone.residuals_)
+
+
+@pytest.mark.parametrize(
+    ("params", "n_rows", "expected"),
+    [({}, LEAST_ROWS, True), ({}, LEAST_ROWS - 1, False), ({"learner": "alignf"}, LEAST_ROWS, False)],
+)
+def test_trees_are_added_by_default_to_many_rows_without_a_named_learner(params, n_rows, expected):
+    rng = np.random.default_rng(1)
+    Z = rng.normal(size=(n_rows, 2))
+    y = np.where(Z[:, 0] > 0.2, 1.0, -1.0) * np.where(Z[:, 1] > 0.0, 1.0, 0.5)
+    model = KernelLearningRegressor(**params).fit(Z, y)
+    assert isinstance(model.boost_, HistGradientBoostingRegressor) == expected
+    assert (model.boost_share_ > 0) == expected
+
+
+def test_trees_see_levels_and_missing_values_of_a_table():
+    rng = np.random.default_rng(2)
+    table = pd.DataFrame({"size": rng.normal(size=500), "grade": rng.choice(list("abcd"), 500)})
+    y = np.where(table["grade"].isin(["a", "c"]), 1.0, -1.0) * np.where(table["size"] > 0, 1.0, 0.2)
+    table.loc[::7, "size"] = np.nan
+    table.loc[::11, "grade"] = None
+    model = KernelLearningRegressor(boost=trees("regression"), **FAST).fit(table, y)
+    assert model.boost_share_ > 0
+    assert model.boost_.n_features_in_ == 2
+    shuffled = table[["grade", "size"]].iloc[::-1]
+    np.testing.assert_array_equal(model.predict(shuffled)[::-1], model.predict(table))
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_a_file_holds_the_trees(tmp_path, task):
+    for rows in (X, pd.DataFrame(X, columns=list("abcd")).assign(e=RNG.choice(list("xy"), 700))):
+        model = fitted(task, X=rows)
+        path = tmp_path / "model.safetensors"
+        model.save(path)
+        content = path.read_bytes()
+        restored = learnkernels.load(path)
+        np.testing.assert_array_equal(restored.predict(rows), model.predict(rows))
+        assert restored.boost_share_ == model.boost_share_
+        model.save(path)
+        assert path.read_bytes() == content
+
+
+def test_a_registered_model_predicts_with_the_trees():
+    model = fitted("regression")
+    names = tuple("abcd")
+    registered = Model(model, names, np.zeros(4), np.ones(4), {})
+    columns = registered.columns(X)
+    np.testing.assert_array_equal(columns["prediction"], model.predict(X))
+    np.testing.assert_allclose(columns["lower"], model.predict_interval(X)[:, 0], rtol=0, atol=1e-12)
+    classifier = Model(fitted("classification"), names, np.zeros(4), np.ones(4), {})
+    probabilities = classifier.columns(X)["probability 1"]
+    np.testing.assert_array_equal(probabilities, classifier.estimator.predict_proba(X)[:, 1])
+
+
+def test_refits_are_equal_to_the_last_bit():
+    for task in ("classification", "regression"):
+        first = fitted(task)
+        second = fitted(task)
+        np.testing.assert_array_equal(first.predict(X), second.predict(X))
+        assert first.boost_share_ == second.boost_share_
+
+
+def test_weights_and_groups_reach_the_trees():
+    weights = RNG.integers(1, 3, size=400).astype(float)
+    groups = np.arange(400) // 4
+    model = KernelLearningRegressor(boost=trees("regression"), **FAST)
+    model.fit(X[:400], NUMBERS[:400], sample_weight=weights, groups=groups)
+    by_trees = trees("regression").fit(X[:400], NUMBERS[:400], sample_weight=weights / weights.mean())
+    np.testing.assert_array_equal(model.boost_.predict(X), by_trees.predict(X))
+    model.fit(X[:400], NUMBERS[:400], time=np.arange(400))
+    assert 0.0 < model.boost_share_ <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("boost", "changes", "sentence"),
+    [
+        ("yes", {}, "boost must be 'auto', False or an estimator with the methods fit and predict_proba, got 'yes'"),
+        (True, {}, "boost must be 'auto', False or an estimator"),
+        (HistGradientBoostingClassifier, {}, "boost must be 'auto', False or an estimator"),
+        (HistGradientBoostingRegressor(), {}, "with the methods fit and predict_proba"),
+        (
+            LogisticRegression(),
+            {"class_weight": "balanced"},
+            "as class_weight is given; use boost=False",
+        ),
+        (LogisticRegression(), {"probability": False}, "cannot be used, as probability is False"),
+        (LogisticRegression(), {"X": sparse.csr_array(np.abs(X[:60]))}, "as rows are sparse"),
+        (KNeighborsClassifier(), {"sample_weight": np.arange(1.0, 61.0)}, "rows have weights, which it does not take"),
+    ],
+)
+def test_trees_that_cannot_be_used_are_refused(boost, changes, sentence):
+    params = {name: value for name, value in changes.items() if name in ("class_weight", "probability")}
+    rows = changes.get("X", X[:60])
+    model = KernelLearningClassifier(boost=boost, learner="alignf", **params)
+    with pytest.raises(ValueError, match=sentence):
+        model.fit(rows, RULES[:60], changes.get("sample_weight"))
+
+
+def test_several_outputs_have_no_trees():
+    with pytest.raises(ValueError, match="as there are several outputs"):
+        KernelLearningRegressor(boost=GradientBoostingRegressor(), **FAST).fit(X, np.column_stack([NUMBERS, NUMBERS]))
+
+
+def test_an_estimator_whose_types_are_not_trusted_is_not_saved(tmp_path):
+    class OwnForest(RandomForestClassifier):
+        pass
+
+    model = KernelLearningClassifier(boost=OwnForest(5), **FAST).fit(X[:200], RULES[:200])
+    with pytest.raises(ValueError, match=r"a OwnForest cannot be saved, as its parts .*OwnForest are not trusted"):
+        model.save(tmp_path / "model.safetensors")
+    assert not list(tmp_path.iterdir())
