@@ -54,6 +54,7 @@ RECORDS = {
     "LearnedKernelTransformer": "estimators",
     "LearnedKernel": "learned_kernel",
     "FitSampling": "estimators.sampling",
+    "ResidualScale": "predictors.residual_scale",
     "Certificate": "solvers.certificate",
     "Sampling": "statistics.sampled",
     "Model": "model",

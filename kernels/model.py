@@ -137,7 +137,7 @@ class Model(Savable, Value):
         if self.task == "regression":
             q = self.estimator.dual_coef_.shape[1]
             names = ["prediction"] if q == 1 else [f"prediction {i}" for i in range(q)]
-            return dict.fromkeys([*names, *(BOUNDS if self._half_width is not None else ())], number)
+            return dict.fromkeys([*names, *(BOUNDS if self._has_bounds else ())], number)
         classes = self.estimator.classes_
         scores = ["score"] if len(classes) == 2 else [f"score {label}" for label in classes]
         likely = [] if self._calibration is None else [f"probability {label}" for label in classes]
@@ -172,13 +172,11 @@ class Model(Savable, Value):
         return shares
 
     @property
-    def _half_width(self) -> np.ndarray | None:
-        """Return half of the width of the interval around a number, where there is one."""
-        from .predictors.calibration import interval_half_width
-
+    def _has_bounds(self) -> bool:
+        """Return whether there is an interval around each number."""
         if self.estimator.dual_coef_.shape[1] != 1 or not hasattr(self.estimator, "residuals_"):
-            return None
-        return interval_half_width(self.estimator.residuals_, OUTSIDE)
+            return False
+        return self.estimator._residual_quantile(OUTSIDE) is not None
 
     @property
     def _calibration(self) -> np.ndarray | None:
@@ -327,8 +325,9 @@ class Model(Savable, Value):
             return {name: np.empty(0, dtype) for name, dtype in types.items()}
         if self.task == "regression":
             values = [self.estimator._predictions(X)]
-            if self._half_width is not None:
-                values += [values[0] - self._half_width, values[0] + self._half_width]
+            if self._has_bounds:
+                half_widths = self.estimator._half_widths(X, OUTSIDE)
+                values += [values[0] - half_widths, values[0] + half_widths]
         else:
             decisions = self.estimator._decisions(X)
             binary = decisions.ndim == 1

@@ -298,13 +298,17 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         self.family_ = kernel.family
         self.alignment_ = float(kernel.alignment)
 
-    @within_n_jobs
     def _scores(self, features: Rows) -> np.ndarray:
         """Return the linear scores of new rows, given their features, shape (n, q)."""
+        return self._scores_of(self._linear, features)
+
+    @within_n_jobs
+    def _scores_of(self, linear: LinearScores, features: Rows) -> np.ndarray:
+        """Return linear scores of new rows, given their features, in the precision of the estimator."""
         dtype = np.dtype(require_precision(getattr(self, "precision", "float64")))
         strip = chunk_rows_for(self.kernel_.X.shape[0])
         with at_most_threads(4):  # each thread has a tile of its own in memory
-            return self._linear.of(features, dtype, strip)
+            return linear.of(features, dtype, strip)
 
     def _validate_new(self, X: Any) -> Rows:
         """Return new rows, checked, or the features of the rows of a table."""

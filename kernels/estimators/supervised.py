@@ -24,13 +24,16 @@ from ..learned_kernel import LearnedKernel, LinearScores
 from ..learners import as_learner, learn_kernel
 from ..predictors import PREDICTORS, Predictor, TrainingSet, as_predictor
 from ..predictors.calibration import (
+    MOST_RESIDUALS,
     N_FOLDS,
     class_scores,
+    conformal_quantile,
     fit_calibration,
-    interval_half_width,
+    order_statistics,
     probabilities,
 )
 from ..predictors.choice import SELECTION_ROWS, PredictionProblem, as_regularization, best_C
+from ..predictors.residual_scale import MOST_ROWS, ResidualScale
 from ..row_groups import RowGroups, as_row_groups, near_duplicates
 from ..solvers.conjugate_gradients import Progress
 from ..targets import Target, Task
@@ -66,9 +69,6 @@ WORK_OF_HELD_OUT = 0.5
 
 FIRST_ROWS = 500
 """Rows of the first fit under a time limit."""
-
-MOST_RESIDUALS = 999
-"""Most residuals that are stored for intervals: at even steps of rank, they give levels to a thousandth."""
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -301,7 +301,7 @@ class SupervisedLearner(KernelLearner):
             path = predictor.fit(training, target, [self.C_], fine=True)
             assert path.kernel is not None
             set_coefficients(self, path.kernel, *path.coefficients())
-            for name in ("calibration_", "residuals_"):
+            for name in ("calibration_", "residuals_", "residual_scale_"):
                 self.__dict__.pop(name, None)
             self.boost_ = None
             self.boost_share_ = 0.0
@@ -813,8 +813,8 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
     verbose : bool, default False
         Whether to print the steps of `fit` with their times.
     intervals : bool, default True
-        Whether to enable `predict_interval`. Cost: none for krr, half a fit for krr-cg, five fits for nystroem, or one
-        for more than 10,000 rows.
+        Whether to enable `predict_interval`. Cost: little for krr, half a fit for krr-cg, five fits for nystroem, or
+        one for more than 10,000 rows.
 
     Attributes
     ----------
@@ -854,6 +854,9 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         Fitted trees; None if the kernel predicts alone.
     boost_share_ : float
         Weight of the trees in the mean with the kernel, between 0 and 1.
+    residual_scale_ : ResidualScale or None
+        Expected size of the absolute residual of a row, by which intervals are wide or narrow. None, for one width, if
+        y is constant or fewer than 40 distinct rows are held out. Only with ``intervals=True``.
     table_ : TableEncoding or None
         Inferred column types of a table, with the resulting features; None for arrays.
     relevance_ : dict of str to float
@@ -903,8 +906,9 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
     intervals: bool = True
 
     _vector: bool = field(init=False)
+    residual_scale_: ResidualScale | None = field(init=False)
 
-    _saved = (*SupervisedLearner._saved, "_vector", "residuals_")
+    _saved = (*SupervisedLearner._saved, "_vector", "residuals_", "residual_scale_")
 
     @property
     def _n_scores(self) -> int:
@@ -916,6 +920,9 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         super()._require_sound()
         residuals = getattr(self, "residuals_", np.zeros(1))
         require_numbers("residuals_", residuals, residuals.shape)
+        scale = getattr(self, "residual_scale_", None)
+        if scale is not None:
+            scale.require_sound(self.kernel_.X.shape[1], self._n_scores)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -994,6 +1001,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         self.boost_ = None
         self.boost_share_ = 0.0
         self.residuals_ = np.zeros((min(len(y), MOST_RESIDUALS), len(constant)))
+        self.residual_scale_ = None
         self._vector = y.ndim == 1
         set_coefficients(self, kernel, np.zeros((len(rows), len(constant))), constant)
         return self
@@ -1030,12 +1038,10 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
             rows, scores = self._add_trees(boosting, rows, scores)
         if not self.intervals:
             return
-        residuals = np.sort(np.abs(target.Y[rows] - scores), axis=0)
-        n = len(residuals)
-        if n > MOST_RESIDUALS:
-            ranks = np.arange(1, MOST_RESIDUALS + 1) * (n + 1) / (MOST_RESIDUALS + 1)
-            residuals = residuals[np.ceil(ranks).astype(np.intp) - 1]
-        self.residuals_ = residuals
+        residuals = np.abs(target.Y[rows] - scores)
+        self.residuals_ = order_statistics(residuals)
+        drawn = drawn_rows(len(rows), MOST_ROWS, seed=0)
+        self.residual_scale_ = ResidualScale.fit(self.kernel_, training.take(rows[drawn])[0], residuals[drawn])
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the prediction for each new row.
@@ -1065,9 +1071,11 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
     def predict_interval(self, X: Any, alpha: float = 0.1) -> np.ndarray:
         r"""Return a prediction interval with coverage ``1 - alpha`` for each new row.
 
-        .. math:: f(x) \pm r_{(\lceil (n + 1)(1 - \alpha) \rceil)}
+        .. math:: f(x) \pm s(x) \, \rho_{(\lceil (n + 1)(1 - \alpha) \rceil)}, \qquad
+                  \rho_i = \frac{|y_i - f^{(-i)}(x_i)|}{s^{(-i)}(x_i)}
 
-        where r are the sorted absolute residuals of n held-out training rows.
+        where s is the expected size of an absolute residual, see `residual_scale_`, and :math:`\rho` are the sorted
+        ratios of n held-out training rows.
 
         Parameters
         ----------
@@ -1088,25 +1096,51 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
 
         Notes
         -----
-        All intervals have the same width: the coverage holds on average over all rows, but not for each subgroup. The
-        kernel has seen all training rows. Sample weights are ignored.
+        The coverage holds on average over all rows. It holds only approximately for subgroups and for single rows: as
+        far as s tells difficult rows from easy ones. All intervals have the same width if `residual_scale_` is None.
+        The kernel has seen all training rows. Sample weights are ignored.
 
         References
         ----------
-        Barber, Candes, Ramdas, Tibshirani (2021), Annals of Statistics 49:486-507, section 1.2, for the jackknife.
+        Barber, Candes, Ramdas, Tibshirani (2021), Annals of Statistics 49:486-507, section 1.2, for the jackknife. Lei,
+        G'Sell, Rinaldo, Tibshirani, Wasserman (2018), Journal of the American Statistical Association 113:1094-1111,
+        section 5.2, for the scale.
         """
         check_is_fitted(self, "residuals_")
-        half_width = interval_half_width(self.residuals_, alpha)
-        if half_width is None:
-            n = len(self.residuals_)
+        if self._residual_quantile(alpha) is None:
+            n = len(self._relative_residuals)
             raise ValueError(
                 f"alpha must be between {1 / (n + 1):.3g}, as {n:,} residuals are known, and 1, got {alpha!r}."
             )
-        scores = self._predictions(self._validate_new(X))
-        bounds = np.stack([scores - half_width, scores + half_width], axis=1)
+        features = self._validate_new(X)
+        scores = self._predictions(features)
+        half_widths = self._half_widths(features, alpha)
+        bounds = np.stack([scores - half_widths, scores + half_widths], axis=1)
         if self._vector:
             return bounds[:, :, 0]
         return bounds
+
+    @property
+    def _relative_residuals(self) -> np.ndarray:
+        """Absolute residuals, relative to the scale if there is one, ascending in each column."""
+        scale = getattr(self, "residual_scale_", None)  # absent from files of earlier versions
+        if scale is None:
+            return self.residuals_
+        return scale.ratios
+
+    def _residual_quantile(self, alpha: float) -> np.ndarray | None:
+        """Return half of the width of an interval, relative to the scale; None if there are too few residuals."""
+        return conformal_quantile(self._relative_residuals, alpha)
+
+    def _half_widths(self, X: Rows, alpha: float) -> np.ndarray:
+        """Return half of the width of each interval, shape (n, q), for validated rows and a valid `alpha`."""
+        quantile = self._residual_quantile(alpha)
+        assert quantile is not None
+        scale = getattr(self, "residual_scale_", None)
+        if scale is None:
+            return np.broadcast_to(quantile, (X.shape[0], len(quantile)))
+        sizes = np.clip(self._scores_of(scale.scores, X), scale.least, scale.most)
+        return sizes * quantile
 
 
 def nested_samples(target: Target, seed: int) -> np.ndarray:

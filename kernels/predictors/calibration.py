@@ -20,6 +20,9 @@ CONVERGED = 1e-13
 ROUGHLY_CONVERGED = 1e-5
 """Largest relative gradient for comparing losses, which are flat at the solution."""
 
+MOST_RESIDUALS = 999
+"""Most residuals that are stored for intervals: at even steps of rank, they give levels to a thousandth."""
+
 
 def assign_calibration_folds(X: Rows, codes: np.ndarray) -> np.ndarray:
     """Return five stratified folds of the training rows, shape (m,), with all copies of a row in one fold.
@@ -219,10 +222,21 @@ def pair_votes(scores: np.ndarray, n_classes: int) -> tuple[np.ndarray, np.ndarr
     return votes, sums
 
 
-def interval_half_width(residuals: np.ndarray, alpha: float) -> np.ndarray | None:
-    """Return the half-width of prediction intervals with coverage ``1 - alpha``, shape (q,).
+def order_statistics(values: np.ndarray) -> np.ndarray:
+    """Return each column in ascending order; of more than 999 values, 999 at even steps of rank."""
+    ascending = np.sort(values, axis=0)
+    n = len(ascending)
+    if n <= MOST_RESIDUALS:
+        return ascending
+    ranks = np.arange(1, MOST_RESIDUALS + 1) * (n + 1) / (MOST_RESIDUALS + 1)
+    return ascending[np.ceil(ranks).astype(np.intp) - 1]
 
-    The residuals are absolute ones of held-out rows, ascending in each column. None if there are too few for `alpha`.
+
+def conformal_quantile(residuals: np.ndarray, alpha: float) -> np.ndarray | None:
+    """Return the bound that a new residual exceeds with probability `alpha` at most, shape (q,).
+
+    The absolute residuals, or their ratios to a scale, are those of held-out rows, ascending in each column. None if
+    there are too few for `alpha`.
     """
     if not 0 < alpha < 1:
         return None

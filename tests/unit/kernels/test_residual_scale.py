@@ -1,0 +1,194 @@
+"""Intervals of locally varying width: the size of the residual at each row."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.linear_model import Ridge
+
+from learnkernels import KernelLearningRegressor, load
+from learnkernels.kernels.estimators import fit_on_kernel, keep_support, set_coefficients
+from learnkernels.kernels.families import GaussianFamily
+from learnkernels.kernels.predictors import ConjugateGradients, Nystroem
+from learnkernels.kernels.predictors.residual_scale import (
+    FEWEST_ROWS,
+    RIDGES,
+    ResidualScale,
+    feature_basis,
+    ridge_leaving_out,
+)
+from tests.refusals import require_refusals
+
+FAMILY = GaussianFamily([0.1, 0.4, 1.6])
+
+
+def noisy_rows(n: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return rows, noisy targets, and the size of their noise: from 0.1 where the first column is zero to 1.6."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2, 2, size=(n, 2))
+    size = 0.1 * 4 ** np.abs(X[:, 0])
+    return X, np.sin(2 * X[:, 0]) + X[:, 1] + size * rng.normal(size=n), size
+
+
+def coverage_by_fifth(model, X: np.ndarray, y: np.ndarray, size: np.ndarray, alpha: float) -> np.ndarray:
+    """Return the coverage from the least to the most noisy fifth of the rows."""
+    low, high = model.predict_interval(X, alpha).T
+    is_covered = (low <= y) & (y <= high)
+    return np.array([is_covered[rows].mean() for rows in np.array_split(np.argsort(size), 5)])
+
+
+KINDS = {
+    "krr": {"predictor": "krr"},
+    "krr, default family": {"family": None},
+    "krr-cg": {"predictor": ConjugateGradients(tol=1e-3)},
+    "nystroem": {"predictor": Nystroem(n_components=100)},
+    "uncentered": {"learner": "l2-krr", "centering": "none", "alpha": 1.0},
+    "float32": {"precision": "float32"},
+}
+
+
+@pytest.mark.parametrize("params", KINDS.values(), ids=KINDS)
+def test_intervals_hold_as_many_targets_where_noise_is_large_as_where_it_is_small(params):
+    X, y, _ = noisy_rows(2000, seed=0)
+    X_new, y_new, size = noisy_rows(4000, seed=1)
+    model = KernelLearningRegressor(**{"family": FAMILY, **params}).fit(X, y)
+    # Intervals of one width hold all targets of the first fifth and less than half of the last. krr-cg knows the
+    # residuals of 400 rows.
+    np.testing.assert_allclose(coverage_by_fifth(model, X_new, y_new, size, 0.2), 0.8, rtol=0, atol=0.15)
+    low, high = model.predict_interval(X_new, 0.2).T
+    np.testing.assert_allclose((low + high) / 2, model.predict(X_new), rtol=0, atol=1e-9)
+    assert np.corrcoef(high - low, size)[0, 1] > 0.9
+
+
+def test_weights_a_learned_kernel_and_sparse_rows_have_local_widths_too():
+    X, y, _ = noisy_rows(500, seed=0)
+    model = KernelLearningRegressor(family=FAMILY, alpha=1.0).fit(X, y)
+    on_kernel = fit_on_kernel(KernelLearningRegressor(family=FAMILY, alpha=1.0), model.kernel_, y)
+    on_sparse = KernelLearningRegressor(family=FAMILY, alpha=1.0).fit(sparse.csr_matrix(X), y)
+    weighted = KernelLearningRegressor(family=FAMILY, alpha=1.0).fit(X, y, np.full(500, 3.0))
+    expected = model.predict_interval(X)
+    assert np.ptp(expected[:, 1] - expected[:, 0]) > 1
+    # The kernels are centered around other origins, so that only rounding differs.
+    for other in (on_kernel, weighted):
+        np.testing.assert_allclose(other.predict_interval(X), expected, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(on_sparse.predict_interval(sparse.csr_matrix(X)), expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_left_out_predictions_are_those_of_regressions_without_the_row(weighted: bool):
+    rng = np.random.default_rng(0)
+    F, weights = rng.normal(size=(25, 6)) + 1, np.ones(25)
+    if weighted:
+        weights = rng.integers(1, 4, size=25) * 1.0
+    Y = np.column_stack([F[:, 0] + 0.1 * rng.normal(size=25), rng.normal(size=25)])
+    centered = F - np.average(F, axis=0, weights=weights)
+    ridges = RIDGES * np.average(np.square(centered).sum(axis=1), weights=weights)
+    everywhere = np.empty((len(ridges), 25, 2))
+    for place, ridge in enumerate(ridges):
+        for row in range(25):
+            others = np.arange(25) != row
+            regression = Ridge(alpha=ridge).fit(F[others], Y[others], sample_weight=weights[others])
+            everywhere[place, row] = regression.predict(F[[row]])[0]
+    best = np.argmin(np.einsum("n,lnq->lq", weights, np.square(Y - everywhere)), axis=0)
+    assert best[0] < best[1]  # one output follows from the features, and one does not
+    left_out, coefficients, intercept = ridge_leaving_out(F, Y, weights)
+    for output in range(2):
+        np.testing.assert_allclose(left_out[:, output], everywhere[best[output], :, output], rtol=0, atol=1e-9)
+        regression = Ridge(alpha=ridges[best[output]]).fit(F, Y[:, output], sample_weight=weights)
+        np.testing.assert_allclose(F @ coefficients[:, output] + intercept[output], regression.predict(F), atol=1e-9)
+
+
+def test_sizes_are_predicted_without_the_residuals_of_copies():
+    X, _, size = noisy_rows(100, seed=0)
+    kernel = KernelLearningRegressor(family=FAMILY, alpha=1.0).fit(X, size).kernel_
+    rows = np.repeat(np.arange(100), 2)
+    residuals = np.random.default_rng(0).exponential(size=(200, 1))
+    scale = ResidualScale.fit(kernel, kernel.X[rows], residuals)
+    changed = residuals.copy()
+    changed[:2] *= [[1.1], [0.9]]
+    changed[:2] *= residuals[:2].sum() / changed[:2].sum()  # the mean of the copies stays
+    np.testing.assert_allclose(ResidualScale.fit(kernel, kernel.X[rows], changed).dual, scale.dual, rtol=1e-6)
+    F = kernel.over(np.arange(100)).cross_gram(X) @ feature_basis(kernel.over(np.arange(100)))
+    left_out, _, _ = ridge_leaving_out(F, residuals.reshape(100, 2).mean(axis=1)[:, None], np.full(100, 2.0))
+    sizes = np.clip(left_out[rows], scale.least, scale.most)
+    np.testing.assert_allclose(scale.ratios, np.sort(residuals / sizes, axis=0), rtol=1e-6)
+
+
+@pytest.mark.parametrize("repeats", [1, 2])
+def test_few_distinct_rows_have_intervals_of_one_width(repeats: int):
+    n = FEWEST_ROWS - 1
+    X, y, _ = noisy_rows(n + 1, seed=0)
+    for n_rows in (n, n + 1):
+        rows = np.tile(np.arange(n_rows), repeats)
+        model = KernelLearningRegressor(family=FAMILY, alpha=1.0).fit(X[rows], y[rows])
+        low, high = model.predict_interval(X).T
+        if n_rows == n:
+            assert model.residual_scale_ is None
+            np.testing.assert_allclose(high - low, (high - low)[0], rtol=1e-12)
+        else:
+            assert np.ptp(high - low) > 0.01
+
+
+@pytest.mark.parametrize("unit", [2.0**-900, 1.0, 2.0**400])
+def test_each_output_has_a_scale_in_its_unit(unit: float):
+    X, y, _ = noisy_rows(300, seed=0)
+    kernel = KernelLearningRegressor(family=FAMILY, alpha=1.0).fit(X, y).kernel_
+    first = np.abs(y - X[:, 1])[:, None]
+    alone = ResidualScale.fit(kernel, kernel.X, first)
+    together = ResidualScale.fit(kernel, kernel.X, np.hstack([unit * first, first[::-1], 0 * first]))
+    np.testing.assert_allclose(together.dual[:, 0] / unit, alone.dual[:, 0], rtol=1e-9, atol=0)
+    np.testing.assert_allclose(together.ratios[:, 0], alone.ratios[:, 0], rtol=1e-9)
+    # An output without residuals has intervals without width, and not of 0 / 0.
+    assert not together.ratios[:, 2].any()
+    assert together.least[2] == together.most[2] == 1.0
+
+
+def test_a_target_that_is_constant_in_one_output_has_no_width_there():
+    X, y, _ = noisy_rows(100, seed=0)
+    model = KernelLearningRegressor(family=FAMILY, alpha=1.0).fit(X, np.column_stack([y, np.full(100, 3.0)]))
+    low, high = np.moveaxis(model.predict_interval(X), 1, 0)
+    assert (high[:, 0] - low[:, 0] > 0.1).all()
+    np.testing.assert_allclose(high[:, 1] - low[:, 1], 0.0, atol=1e-9)
+
+
+def test_support_and_files_keep_intervals_and_earlier_files_have_one_width(tmp_path):
+    X, y, _ = noisy_rows(100, seed=0)
+    model = KernelLearningRegressor(family=FAMILY, alpha=1.0).fit(X, y)
+    dual = model.dual_coef_.copy()
+    dual[:50] = 0
+    dual[50] -= dual.sum()
+    set_coefficients(model, model.kernel_, dual, model.intercept_)
+    smaller = keep_support(model)
+    assert smaller.kernel_.X.shape == (50, 2)
+    np.testing.assert_allclose(smaller.predict_interval(X), model.predict_interval(X), rtol=0, atol=1e-9)
+    model.save(tmp_path / "model.safetensors")
+    again = load(tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(again.predict_interval(X), model.predict_interval(X))
+    del model.residual_scale_
+    model.save(tmp_path / "earlier.safetensors")
+    low, high = load(tmp_path / "earlier.safetensors").predict_interval(X).T
+    np.testing.assert_allclose((high - low) / 2, model.residuals_[90, 0], rtol=1e-9)  # the 91st of 100
+
+
+def test_a_scale_that_does_not_fit_the_model_is_refused(tmp_path):
+    X, y, _ = noisy_rows(60, seed=0)
+    model = KernelLearningRegressor(family=FAMILY, alpha=1.0).fit(X, y)
+    scale = model.residual_scale_
+    wrong = {
+        "ratios": scale.ratios[:, [0, 0]],
+        "dual": scale.dual[1:],
+        "intercept": np.array([np.nan]),
+        "least": np.zeros(1),
+        "most": scale.least / 2,
+        "kernel": replace(scale.kernel, X=scale.kernel.X[:, :1]),
+    }
+
+    def save_with(name: str):
+        def save() -> None:
+            model.residual_scale_ = replace(scale, **{name: wrong[name]})
+            model.save(tmp_path / "model.safetensors")
+
+        return save
+
+    require_refusals([(save_with(name), "") for name in wrong])
