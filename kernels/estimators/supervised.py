@@ -1097,8 +1097,9 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         Notes
         -----
         The coverage holds on average over all rows. It holds only approximately for subgroups and for single rows: as
-        far as s tells difficult rows from easy ones. All intervals have the same width if `residual_scale_` is None.
-        The kernel has seen all training rows. Sample weights are ignored.
+        far as s distinguishes difficult rows from easy ones. A learned kernel that ignores a feature cannot represent
+        noise that depends on it. All intervals have the same width if `residual_scale_` is None. The kernel has seen
+        all training rows. Sample weights are ignored.
 
         References
         ----------
@@ -1139,8 +1140,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         scale = getattr(self, "residual_scale_", None)
         if scale is None:
             return np.broadcast_to(quantile, (X.shape[0], len(quantile)))
-        sizes = np.clip(self._scores_of(scale.scores, X), scale.least, scale.most)
-        return sizes * quantile
+        return scale.sizes(self._scores_of(scale.scores, X)) * quantile
 
 
 def nested_samples(target: Target, seed: int) -> np.ndarray:

@@ -27,7 +27,7 @@ LANDMARKS = 300
 RIDGES = np.logspace(-3, 5, 17)
 """Ridges to choose from, relative to the mean square of the features."""
 
-LEAST_SHARE = 0.3
+SMALLEST_SHARE = 0.3
 """Smallest size, as a share of the median size."""
 
 
@@ -45,7 +45,7 @@ class ResidualScale(Value):
         Coefficients of the landmarks, beta, one column per output.
     intercept : ndarray of shape (q,)
         b.
-    least, most : ndarray of shape (q,)
+    smallest, largest : ndarray of shape (q,)
         Bounds of s: 0.3 times the median and the maximum over the training rows.
     ratios : ndarray of shape (n, q)
         Ratios of the absolute residuals of held-out training rows to their sizes, ascending in each column; at most
@@ -65,8 +65,8 @@ class ResidualScale(Value):
     kernel: LearnedKernel
     dual: np.ndarray
     intercept: np.ndarray
-    least: np.ndarray
-    most: np.ndarray
+    smallest: np.ndarray
+    largest: np.ndarray
     ratios: np.ndarray
 
     @classmethod
@@ -96,27 +96,36 @@ class ResidualScale(Value):
         basis = feature_basis(landmarks)
         if basis is None:
             return None
-        moved_kernel = replace(landmarks, origin=np.zeros_like(landmarks.origin))
-        F = moved_kernel.cross_gram(X[first]) @ basis
+        kernel_without_origin = replace(landmarks, origin=np.zeros_like(landmarks.origin))
+        F = kernel_without_origin.cross_gram(X[first]) @ basis
         if weights is None:
             weights = np.ones(len(first))
         left_out, coefficients, intercept = ridge_leaving_out(F, targets, weights)
+        left_out = left_out[distinct_row]
 
-        typical = np.median(np.maximum(left_out[distinct_row], 0.0), axis=0)
-        is_zero = typical == 0
-        coefficients[:, is_zero] = 0.0
-        intercept[is_zero] = 1.0
-        left_out[:, is_zero] = 1.0
-        least = np.where(is_zero, 1.0, LEAST_SHARE * typical) * unit
-        most = left_out.max(axis=0) * unit
-        sizes = np.clip(left_out[distinct_row] * unit, least, most)
+        typical = np.median(np.maximum(left_out, 0.0), axis=0)
+        smallest = SMALLEST_SHARE * typical
+        largest = left_out.max(axis=0)
+        is_zero = typical == 0  # then all rows have the same size
+        smallest[is_zero] = 1.0
+        largest[is_zero] = 1.0
+        sizes = np.clip(left_out, smallest, largest) * unit
         return cls(
-            landmarks, basis @ coefficients * unit, intercept * unit, least, most, order_statistics(residuals / sizes)
+            kernel=landmarks,
+            dual=basis @ coefficients * unit,
+            intercept=intercept * unit,
+            smallest=smallest * unit,
+            largest=largest * unit,
+            ratios=order_statistics(residuals / sizes),
         )
+
+    def sizes(self, scores: np.ndarray) -> np.ndarray:
+        """Return the sizes of rows, given their `scores`, shape (n, q)."""
+        return np.clip(scores, self.smallest, self.largest)
 
     @cached_property
     def scores(self) -> LinearScores:
-        """The regression, before `least` and `most`."""
+        """Scores of the regression, of which sizes are the values within the bounds."""
         return LinearScores(self.kernel, self.dual, self.intercept)
 
     def require_sound(self, n_features: int, n_outputs: int) -> None:
@@ -126,10 +135,10 @@ class ResidualScale(Value):
         require_numbers("X of residual_scale_", self.kernel.X, (len(self.dual), n_features))
         require_numbers("dual of residual_scale_", self.dual, (len(self.dual), n_outputs))
         require_numbers("ratios of residual_scale_", self.ratios, (len(self.ratios), n_outputs))
-        for name in ("intercept", "least", "most"):
+        for name in ("intercept", "smallest", "largest"):
             require_numbers(f"{name} of residual_scale_", getattr(self, name), by_output)
-        if not (self.least > 0).all() or not (self.least <= self.most).all():
-            raise ValueError("residual_scale_ must have bounds with 0 < least <= most, got others; fit again.")
+        if not (self.smallest > 0).all() or not (self.smallest <= self.largest).all():
+            raise ValueError("residual_scale_ must have bounds with 0 < smallest <= largest, got others; fit again.")
 
 
 def feature_basis(kernel: LearnedKernel) -> np.ndarray | None:
@@ -138,12 +147,12 @@ def feature_basis(kernel: LearnedKernel) -> np.ndarray | None:
     Among the training rows of the kernel, products of features are the kernel's positive semi-definite part. Columns
     of B sum to zero if the kernel is centered.
     """
-    least_share = 1e-10
+    smallest_share = 1e-10
     eigenvalues, U = eigenvectors(kernel.gram())
     largest = float(eigenvalues[-1])
     if largest <= 0:
         return None
-    is_positive = eigenvalues > least_share * largest
+    is_positive = eigenvalues > smallest_share * largest
     U = kernel.gram_centering.less_mean(U[:, is_positive])
     return U / np.sqrt(eigenvalues[is_positive])
 

@@ -111,7 +111,7 @@ def test_sizes_are_predicted_without_the_residuals_of_copies():
     np.testing.assert_allclose(ResidualScale.fit(kernel, kernel.X[rows], changed).dual, scale.dual, rtol=1e-6)
     F = kernel.over(np.arange(100)).cross_gram(X) @ feature_basis(kernel.over(np.arange(100)))
     left_out, _, _ = ridge_leaving_out(F, residuals.reshape(100, 2).mean(axis=1)[:, None], np.full(100, 2.0))
-    sizes = np.clip(left_out[rows], scale.least, scale.most)
+    sizes = np.clip(left_out[rows], scale.smallest, scale.largest)
     np.testing.assert_allclose(scale.ratios, np.sort(residuals / sizes, axis=0), rtol=1e-6)
 
 
@@ -141,7 +141,7 @@ def test_each_output_has_a_scale_in_its_unit(unit: float):
     np.testing.assert_allclose(together.ratios[:, 0], alone.ratios[:, 0], rtol=1e-9)
     # An output without residuals has intervals without width, and not of 0 / 0.
     assert not together.ratios[:, 2].any()
-    assert together.least[2] == together.most[2] == 1.0
+    assert together.smallest[2] == together.largest[2] == 1.0
 
 
 def test_a_target_that_is_constant_in_one_output_has_no_width_there():
@@ -179,8 +179,8 @@ def test_a_scale_that_does_not_fit_the_model_is_refused(tmp_path):
         "ratios": scale.ratios[:, [0, 0]],
         "dual": scale.dual[1:],
         "intercept": np.array([np.nan]),
-        "least": np.zeros(1),
-        "most": scale.least / 2,
+        "smallest": np.zeros(1),
+        "largest": scale.smallest / 2,
         "kernel": replace(scale.kernel, X=scale.kernel.X[:, :1]),
     }
 
