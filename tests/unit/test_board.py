@@ -163,6 +163,12 @@ def test_each_kind_of_fault_has_its_function():
     assert all(callable(kind.function()) for kind in KINDS)
 
 
+@pytest.fixture
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scikit-learn's trees start a process that counts cores, which unit tests must not, unless this is set."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
 def read_or_skip(table: Table) -> tuple[pd.DataFrame, np.ndarray]:
     try:
         return table.read()
@@ -208,6 +214,7 @@ def test_synthetic_tables_are_the_same_each_time(name: str):
     assert len(np.unique(y)) > 1
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_methods_for_unchanged_tables_take_dates_gaps_and_new_levels():
     X, y = generate("synthetic_reports", 300)
     X.loc[5, "reported"] = pd.NaT
@@ -227,6 +234,7 @@ def test_a_method_for_few_rows_is_skipped_on_many():
     assert limited.reason_to_skip("regression", 501, 3) == "takes minutes with more than 500 rows"
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_intervals_are_measured_in_all_rows_and_in_the_hardest_fifth():
     rng = np.random.default_rng(0)
     X = rng.uniform(size=(2000, 1))
