@@ -218,7 +218,7 @@ class RFM(KernelSearchLearner):
         examples: Examples,
         columns: FeatureColumns,
         numbers: Sequence[int],
-        near: Mapping[int, Sequence[float]] | None = None,
+        near: Mapping[int, Sequence[float] | np.ndarray] | None = None,
         searches: bool = True,
     ) -> Iterator[Round]:
         """Yield the rounds with the given numbers; `near` and `searches` are those of `learned_metrics`."""

@@ -242,7 +242,7 @@ def learned_metrics(
     rank: int,
     sample_weight: np.ndarray | None = None,
     start: RfmMetric | None = None,
-    near: Mapping[int, Sequence[float]] | None = None,
+    near: Mapping[int, Sequence[float] | np.ndarray] | None = None,
     searches: bool = True,
     row_groups: RowGroups | None = None,
 ) -> Iterator[Round]:
