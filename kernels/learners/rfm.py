@@ -29,6 +29,7 @@ from .rfm_metrics import (
     KernelChoice,
     Round,
     SplitHalf,
+    best_kind_left_out,
     components_of,
     learned_metrics,
     metric_of,
@@ -46,6 +47,12 @@ GAIN = 0.01
 
 LEAST_ROWS = 20
 """Smallest number of distinct rows with which base kernels are selected by two-fold cross-fitting."""
+
+KIND_ROWS = 2500
+"""Largest number of rows for selecting the kind of base kernels by leave-one-out."""
+
+SIMILAR = 1.05
+"""Largest ratio of the error of a kind on the halves to the lowest with which leave-one-out compares it."""
 
 SEARCH_ROWS = 1500
 """Default of `search_rows`."""
@@ -102,6 +109,10 @@ class RFM(KernelSearchLearner):
     computes alignments on each half, for base kernels in the metrics of the other, and averages its weights with equal
     ones. `FoundKernels.alignments` are those of each round on the test half.
 
+    All kinds of base kernels use the same metrics, so leave-one-out residuals can select among kinds. With more rows
+    than `search_rows`, kinds with similar errors on the halves are selected by them, on at most 2,500 rows: the best
+    kind depends on the number of rows.
+
     Copies of a row with one target are treated as one weighted row. Features need no scaling. A round takes
     ``O(m^3 + m^2 d q)`` time on the search rows, and a quarter of that on the halves. A selection takes an
     eigendecomposition for half of the rows. The parameters sigma of a base kernel are, for each feature, the difference
@@ -134,7 +145,7 @@ class RFM(KernelSearchLearner):
 
     def find(self, X: Rows, target: Target, C: float = 1.0, sample_weight: np.ndarray | None = None) -> FoundKernels:
         """Return base kernels and weights; see `KernelSearchLearner.find`."""
-        examples = self._search_examples(X, target, sample_weight)
+        examples = self._drawn_examples(X, target, sample_weight, self.search_rows)
         columns = FeatureColumns.of(X.shape[1], self.codes, self.code_names)
         knots = self._knots(examples)
         if knots:
@@ -143,10 +154,15 @@ class RFM(KernelSearchLearner):
             return _with_scores(found_kernels, knots, examples)
         halves = self._halves(examples, columns)
         is_sample = X.shape[0] > self.search_rows
-        choice = self._best_choice(halves, GAIN if is_sample else 0.0)
+        choices = self._best_choices(halves, is_sample)
+        choice = choices[0]
         ridges = _mean_ridges(halves)
         metrics = choice.metrics(self._rounds(examples, columns, choice.rounds, ridges, searches=False))
-        family, sigmas = columns.union(metrics, examples, choice.kind)
+        kind = choice.kind
+        if len(choices) > 1:
+            more_examples = self._drawn_examples(X, target, sample_weight, KIND_ROWS)
+            kind = best_kind_left_out(choices, metrics, columns, halves[0], examples, more_examples)
+        family, sigmas = columns.union(metrics, examples, kind)
         statistics = gram_statistics(family, examples.X, examples.Y, sample_weight=examples.w)
         weights = _fit_weights(self.weights, statistics, halves, choice)
         alignments: list[float] = []
@@ -160,9 +176,9 @@ class RFM(KernelSearchLearner):
             tuple(alignments),
         )
 
-    def _search_examples(self, X: Rows, target: Target, sample_weight: np.ndarray | None) -> Examples:
-        """Return the distinct search rows."""
-        rows = target.sample(self.search_rows, self.random_state)
+    def _drawn_examples(self, X: Rows, target: Target, sample_weight: np.ndarray | None, most: int) -> Examples:
+        """Return the distinct rows of a random subset of at most `most` rows."""
+        rows = target.sample(most, self.random_state)
         drawn = target.take(rows)
         weights = weights_of_rows(sample_weight, rows)
         first, _, Y, w = distinct_examples(X[rows], drawn.Y, weights, drawn.group_numbers)
@@ -202,16 +218,24 @@ class RFM(KernelSearchLearner):
             return []
         return halves
 
-    def _best_choice(self, halves: Sequence[SplitHalf], gain: float) -> KernelChoice:
-        """Return the choice with the lowest error: metrics with the first kind of base kernels, then the kind."""
+    def _best_choices(self, halves: Sequence[SplitHalf], is_sample: bool) -> list[KernelChoice]:
+        """Return the choice with the lowest error: metrics with the first kind of base kernels, then the kind.
+
+        For a sample of the rows, the other kinds with similar errors follow.
+        """
         kinds = COMBINED_KERNELS if self.kernels == "auto" else (self.kernels,)
         if self.rounds == "auto":
-            choice = _best_metrics(halves, kinds[0], gain)
+            choice = _best_metrics(halves, kinds[0], GAIN if is_sample else 0.0)
         else:
             choice = KernelChoice(tuple(sorted({0, self.rounds})), kinds[0])
-        if halves and len(kinds) > 1:
-            choice, _ = _lowest_error(halves, [KernelChoice(choice.rounds, kind) for kind in kinds])
-        return choice
+        if not halves or len(kinds) == 1:
+            return [choice]
+        choices = [KernelChoice(choice.rounds, kind) for kind in kinds]
+        errors = _errors(halves, choices)
+        order = np.argsort(errors, kind="stable").tolist()
+        if not is_sample:
+            return [choices[order[0]]]
+        return [choices[position] for position in order if errors[position] <= SIMILAR * errors.min()]
 
     def _rounds(
         self,
@@ -227,11 +251,19 @@ class RFM(KernelSearchLearner):
             yield Round(UNSUPERVISED, (components_of(X, examples.w),))
         kinds = ["diagonal", "full"] if self.metric == "both" else [self.metric]
         start = metric_of(X, examples.w, self.scaled)
-        rounds = max(numbers)
-        row_groups = examples.row_groups
-        for learned in learned_metrics(
-            X, examples.Y, kinds, rounds, self.rank, examples.w, start, near, searches, row_groups
-        ):
+        rounds = learned_metrics(
+            X,
+            examples.Y,
+            kinds,
+            max(numbers),
+            self.rank,
+            examples.w,
+            start,
+            near=near,
+            searches=searches,
+            row_groups=examples.row_groups,
+        )
+        for learned in rounds:
             if learned.number in numbers:
                 yield learned
 
@@ -275,17 +307,25 @@ def _with_scores(found_kernels: FoundKernels, knots: tuple[np.ndarray | None, ..
     return replace(found_kernels, family=NormalScoresFamily(found_kernels.family, knots), parameters=sigmas)
 
 
-def _mean_ridges(halves: Sequence[SplitHalf]) -> dict[int, np.ndarray]:
+def _mean_ridges(halves: Sequence[SplitHalf]) -> dict[int, list[float]]:
     """Return the geometric means of the ridges of both halves, by number of the round."""
     if not halves:
         return {}
     first, second = (half.ridges for half in halves)
-    return {number: np.sqrt(np.multiply(first[number], second[number])) for number in first if number in second}
+    ridges = {}
+    for number in first.keys() & second.keys():
+        ridges[number] = np.sqrt(np.multiply(first[number], second[number])).tolist()
+    return ridges
+
+
+def _errors(halves: Sequence[SplitHalf], choices: Sequence[KernelChoice]) -> np.ndarray:
+    """Return the error of each choice over both halves."""
+    return np.asarray(np.sum([half.errors(choices) for half in halves], axis=0))
 
 
 def _lowest_error(halves: Sequence[SplitHalf], choices: Sequence[KernelChoice]) -> tuple[KernelChoice, float]:
     """Return the first choice with the lowest error over both halves, and this error."""
-    errors = np.sum([half.errors(choices) for half in halves], axis=0)
+    errors = _errors(halves, choices)
     return choices[int(np.argmin(errors))], float(errors.min())
 
 

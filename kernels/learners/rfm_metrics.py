@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property, reduce
 from typing import Literal, NamedTuple
@@ -408,10 +409,12 @@ def gradient_outer_product(
     K, slopes = radial_kernel(Z, sample_weight)
     regressions = LeaveOneOut(K, Y, sample_weight, row_groups=row_groups)
     ridges = ridges_of(K, sample_weight)
-    if searches or near is None:
+    fit = None
+    if near is not None and not searches:
+        with suppress(ValueError):  # the ridge is lost to rounding
+            fit = regressions.at(near)
+    if fit is None:
         fit = regressions.best(ridges, near)
-    else:
-        fit = regressions.at(max(near, min(ridges)))
     del K  # frees a matrix of all pairs of rows
     M = np.zeros((Z.shape[1], Z.shape[1]))
     for gradients in left_out_gradients(Z, slopes, fit):
@@ -648,6 +651,50 @@ class FeatureColumns:
         return union, sigmas_of_columns
 
 
+def best_kind_left_out(
+    choices: Sequence[KernelChoice],
+    metrics: Sequence[RfmMetric],
+    columns: FeatureColumns,
+    half: SplitHalf,
+    search_examples: Examples,
+    examples: Examples,
+) -> str:
+    """Return the kind of the choice with the lowest leave-one-out error of a ridge regression, the first of equals.
+
+    Parameters
+    ----------
+    choices : sequence of KernelChoice
+        Choices of one set of rounds.
+    metrics : sequence of RfmMetric
+        Metrics of these rounds.
+    columns : FeatureColumns
+        Columns of the rows.
+    half : SplitHalf
+        Half with the best ridge of each kind, relative to the trace.
+    search_examples : Examples
+        Rows for the median distances.
+    examples : Examples
+        Rows of the regressions.
+
+    Notes
+    -----
+    The best ridge is assumed to fall with the square root of the number of rows, for a kernel of unit mean diagonal.
+    """
+    X = examples.X
+    w = examples.w
+    growth = len(X) / len(half.train.X)
+    errors = []
+    for choice in choices:
+        family, _ = columns.union(metrics, search_examples, choice.kind)
+        K = center_gram(summed(family, unit_weights(family, X, w), X, X), w)
+        ridge = ridges_of(K, w)[half.best_ridges[choice.kind]] * growth**-1.5
+        error = np.inf
+        with suppress(ValueError):  # the ridge is lost to rounding
+            error = LeaveOneOut(K, examples.Y, w, row_groups=examples.row_groups).at(ridge).loss
+        errors.append(error)
+    return choices[int(np.argmin(errors))].kind
+
+
 class SplitHalf:
     """Training rows for metrics and ridge regressions, and test rows for their errors.
 
@@ -666,6 +713,8 @@ class SplitHalf:
     ----------
     rounds : dict of int to Round
         Rounds that were learned.
+    best_ridges : dict of str to int
+        See the parameter.
     alignments : list of float
         Centered alignment of the kernel of each round with the target, on the test rows.
     """
@@ -684,7 +733,7 @@ class SplitHalf:
         self.rounds: dict[int, Round] = {}
         self.alignments: list[float] = []
         self._next_rounds = rounds
-        self._best_ridges = {} if best_ridges is None else best_ridges
+        self.best_ridges = {} if best_ridges is None else best_ridges
         self._medians: dict[int, list[MedianDistances]] = {}
         self._kernels_of_rounds: dict[tuple[int, str], _SplitKernel] = {}
 
@@ -720,8 +769,8 @@ class SplitHalf:
     def _lowest_error(self, K: np.ndarray, cross: np.ndarray, kind: str) -> float:
         """Return the error of the ridge regression with the best ridge, by one Cholesky factor per ridge."""
         error_at = cache(_RidgeErrors(K, cross, self.train, self.test).at)
-        position = least_along(error_at, len(RIDGES), self._best_ridges.get(kind))
-        self._best_ridges[kind] = position
+        position = least_along(error_at, len(RIDGES), self.best_ridges.get(kind))
+        self.best_ridges[kind] = position
         return error_at(position)
 
     def products(self, choice: KernelChoice) -> tuple[np.ndarray, np.ndarray]:

@@ -403,10 +403,9 @@ def test_metrics_of_two_rounds_must_save_a_share_of_the_error_of_a_sample(monkey
         def errors(self, choices) -> np.ndarray:
             return np.array([errors[one.rounds] for one in choices])
 
-    learner = RFM(kernels="both")
-    assert learner._best_choice([Told(), Told()], 0.0).rounds == (0, 1, 3)
-    assert learner._best_choice([Told(), Told()], 0.02).rounds == (0, 3)
-    assert learner._best_choice([Told(), Told()], 0.005).rounds == (0, 1, 3)
+    assert rfm._best_metrics([Told(), Told()], "both", 0.0).rounds == (0, 1, 3)
+    assert rfm._best_metrics([Told(), Told()], "both", 0.02).rounds == (0, 3)
+    assert rfm._best_metrics([Told(), Told()], "both", 0.005).rounds == (0, 1, 3)
 
 
 @pytest.mark.parametrize(("metric", "gain", "last"), [("both", 0.0, 3), ("full", 1.0, 2), ("diagonal", 0.01, None)])
@@ -515,6 +514,46 @@ def test_a_kind_of_base_kernels_is_taken_alone_or_by_choice():
     assert families["auto"] in [families[kind] for kind in COMBINED_KERNELS]
     smooth = learn_kernel(X, np.sin(X[:, 0] / 2), learner=RFM(rounds=0))  # without noise: Gaussians predict it best
     assert all(name.startswith("gaussian") for name in smooth.family.names)
+
+
+def test_of_many_rows_the_kind_of_base_kernels_errs_least_on_rows_left_out():
+    half = telling_half()
+    choices = [KernelChoice((0, 1), kind) for kind in COMBINED_KERNELS]
+    half.errors(choices)
+    learned = choices[0].metrics(half.rounds.values())
+    X, Y = rows(40, seed=1)
+    errors = []
+    for choice in choices:
+        family, _ = half.columns.union(learned, half.train, choice.kind)
+        K = np.zeros((40, 40))
+        for kernel in family.tile(X, X):
+            K += kernel / (np.trace(center_gram(kernel)) / 40)
+        # The best ridge falls with the root of the number of rows, relative to the mean diagonal.
+        share = (
+            rfm_metrics.RIDGES[half.best_ridges[choice.kind]] * len(half.train.X) / 40 * (len(half.train.X) / 40) ** 0.5
+        )
+        ridge = share * np.trace(center_gram(K))
+        error = 0.0
+        for i in range(40):
+            others = np.delete(np.arange(40), i)
+            alpha, intercept = bordered(K[np.ix_(others, others)], Y[others], ridge)
+            error += ((Y[i] - K[i, others] @ alpha - intercept) ** 2).sum()
+        errors.append(error)
+    best = rfm_metrics.best_kind_left_out(choices, learned, half.columns, half, half.train, Examples(X, Y, None))
+    assert best == COMBINED_KERNELS[int(np.argmin(errors))]
+    assert best != COMBINED_KERNELS[0]  # so that the first of the list is not taken for the best
+
+
+def test_kinds_with_similar_errors_are_compared_on_more_rows_than_are_searched(monkeypatch: pytest.MonkeyPatch):
+    X, Y = rows(150)
+    target = Target.of(Y[:, 0])
+    by_kind = {kind: RFM(search_rows=40, rounds=1, kernels=kind).find(X, target).family for kind in COMBINED_KERNELS}
+    found_kinds = set()
+    for similar in (1.0, np.inf):
+        monkeypatch.setattr(rfm, "SIMILAR", similar)
+        family = RFM(search_rows=40, rounds=1).find(X, target).family
+        found_kinds |= {kind for kind, of_kind in by_kind.items() if of_kind == family}
+    assert len(found_kinds) == 2  # halves of 20 rows and 150 rows prefer different kinds
 
 
 def test_some_rows_are_searched_and_all_weighed():
