@@ -6,6 +6,10 @@ units of this version's, `cores` the same of the seconds of all cores, which oth
 scikit-learn and of single precision both are the time of this version's double precision in units of theirs.
 `difference` is the largest one of both versions' predictions, or of single precision's to double's, in units of the
 largest prediction. One row is predicted some hundred times a turn, of which the median counts.
+
+With ``--boosting``, default estimators are compared with boosted trees, CatBoost among them if it is installed, by CPU
+seconds of predictions: of rows of numbers, and of a table with dates and categories. Set the environment variables
+``OMP_NUM_THREADS``, ``OPENBLAS_NUM_THREADS`` and ``NUMBA_NUM_THREADS`` to 1 for one thread.
 """
 
 from __future__ import annotations
@@ -94,6 +98,107 @@ def _single(model: Any, new: np.ndarray) -> Callable[[], Any]:
             model.set_params(precision="float64")
 
     return predict
+
+
+def numbers_and_target(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows of sixteen numbers, and a smooth target of a few of them with noise."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 16))
+    _, _, signal = targets(X)
+    return X, signal + 0.3 * rng.normal(size=n)
+
+
+def table_and_target(n: int, seed: int) -> tuple[Any, np.ndarray]:
+    """Return a table of two dates, five categories of 5 to 200 levels and ten numbers, and a target of all kinds."""
+    import pandas as pd
+
+    rng = np.random.default_rng(seed)
+    effects = np.random.default_rng(0)  # the same for every seed
+    first_day = np.datetime64("2015-01-01") + rng.integers(0, 1500, n).astype("timedelta64[D]")
+    columns: dict[str, Any] = {
+        "arrival": first_day,
+        "departure": first_day + rng.integers(1, 30, n).astype("timedelta64[D]"),
+    }
+    day_of_year = pd.DatetimeIndex(first_day).day_of_year.to_numpy()
+    y = np.sin(2 * np.pi * day_of_year / 365) + 0.3 * rng.normal(size=n)
+    for n_levels in (5, 12, 40, 100, 200):
+        codes = np.minimum(rng.gamma(1.0, n_levels / 4, n).astype(int), n_levels - 1)
+        columns[f"category of {n_levels}"] = np.array([f"level {code}" for code in range(n_levels)])[codes]
+        y += 0.5 * effects.normal(size=n_levels)[codes]
+    for position in range(10):
+        columns[f"number {position}"] = rng.normal(size=n)
+    y += columns["number 0"] * columns["number 1"] + np.sin(columns["number 2"])
+    return pd.DataFrame(columns), y
+
+
+def with_plain_columns(X: Any) -> Any:
+    """Return a table with dates as days, as boosted trees read no dates; other rows unchanged."""
+    if isinstance(X, np.ndarray):
+        return X
+    days = {name: X[name].astype("int64") for name in X if X[name].dtype.kind == "M"}
+    return X.assign(**days)
+
+
+def boosted_trees(X: Any, y: np.ndarray) -> dict[str, Callable[[Any], Any]]:
+    """Return functions that predict by boosted trees fitted with one thread, by name; CatBoost if it is installed."""
+    import pandas as pd
+    from sklearn.ensemble import HistGradientBoostingRegressor
+
+    X = with_plain_columns(X)
+    categories = []
+    if not isinstance(X, np.ndarray):
+        categories = [name for name in X if not pd.api.types.is_numeric_dtype(X[name])]
+    types = {name: pd.CategoricalDtype(sorted(X[name].unique())) for name in categories}
+
+    def with_types(rows: Any) -> Any:
+        known = {name: rows[name].where(rows[name].isin(kind.categories)).astype(kind) for name, kind in types.items()}
+        return rows.assign(**known) if known else rows
+
+    histograms = HistGradientBoostingRegressor(categorical_features="from_dtype").fit(with_types(X), y)
+    predictors = {"HistGradientBoosting": lambda rows: histograms.predict(with_types(with_plain_columns(rows)))}
+    try:
+        from catboost import CatBoostRegressor
+    except ImportError:
+        return predictors
+    trees = CatBoostRegressor(thread_count=1, verbose=0, allow_writing_files=False)
+    trees.fit(X, y, cat_features=categories)
+    predictors["CatBoost"] = lambda rows: trees.predict(with_plain_columns(rows), thread_count=1)
+    return predictors
+
+
+def compared_with_boosting(sizes: tuple[int, ...], repeats: int) -> list[dict[str, Any]]:
+    """Return CPU seconds of predictions of 1,000 rows and of one row by default estimators and boosted trees."""
+    from learnkernels import KernelLearningRegressor
+
+    rows: list[dict[str, Any]] = []
+    for name, drawn in (("numbers", numbers_and_target), ("table", table_and_target)):
+        for m in sizes:
+            X, y = drawn(m, 0)
+            new, _ = drawn(1000, 1)
+            predictors = {"learnkernels": KernelLearningRegressor().fit(X, y).predict, **boosted_trees(X, y)}
+            for n in (len(new), 1):
+                part = new[:n]
+                _add_times(rows, {"case": name, "m": m, "n": n}, predictors, part, repeats)
+    return rows
+
+
+def _add_times(
+    rows: list[dict[str, Any]],
+    case: dict[str, Any],
+    predictors: dict[str, Callable[[Any], Any]],
+    new: Any,
+    repeats: int,
+) -> None:
+    """Add a row per predictor, with the median of its CPU seconds and its share of those of the first predictor."""
+    times: dict[str, list[float]] = {name: [] for name in predictors}
+    for _ in range(repeats):
+        for name, predict in predictors.items():
+            _, cores = seconds(lambda predict=predict: predict(new), 1)
+            times[name].append(cores)
+    first = statistics.median(next(iter(times.values())))
+    for name, taken in times.items():
+        median = statistics.median(taken)
+        rows.append({**case, "note": name, "seconds": median, "ratio": first / median})
 
 
 def _file(estimator: Any) -> bytes:
@@ -208,6 +313,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=REPEATS)
     parser.add_argument("--fast", action="store_true", help="tiny sizes, to see that it runs")
     parser.add_argument("--output", type=Path, default=Path("results/benchmarks/predictions.parquet"))
+    parser.add_argument("--boosting", action="store_true", help="compare default estimators with boosted trees")
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
@@ -215,9 +321,10 @@ def main() -> None:
         return
     if options.fast:
         options.rows, options.new, options.repeats = 200, 300, 2
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
+    if options.boosting:
+        sizes = (options.rows,) if options.fast else (500, 4000)
+        write_rows(compared_with_boosting(sizes, options.repeats), options.output)
+        return
     with tempfile.TemporaryDirectory() as folder:
         now = Version(Path(__file__).resolve().parents[2], options, Path(folder) / "now")
         before = Version(options.before.resolve(), options, Path(folder) / "before") if options.before else None
@@ -225,12 +332,20 @@ def main() -> None:
         for version in (now, before):
             if version is not None:
                 version.close()
+    write_rows(rows, options.output)
+
+
+def write_rows(rows: list[dict[str, Any]], output: Path) -> None:
+    """Print the table and store it."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     print(" | ".join(COLUMNS))  # noqa: T201
     for row in rows:
-        cells = [row[key] for key in COLUMNS]
+        cells = [row.get(key) for key in COLUMNS]
         print(" | ".join(f"{c:.3g}" if isinstance(c, float) else str(c or "") for c in cells))  # noqa: T201
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.Table.from_pylist(rows), options.output)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(rows), output)
 
 
 if __name__ == "__main__":
