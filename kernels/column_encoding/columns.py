@@ -77,8 +77,10 @@ class EncodingReport:
 
     def add(self, name: str, gaps: int, levels: int) -> None:
         """Count missing values and new levels of a column."""
-        self.gaps += Counter({name: gaps})
-        self.levels += Counter({name: levels})
+        if gaps:
+            self.gaps[name] += gaps
+        if levels:
+            self.levels[name] += levels
 
     def note_unread(self, column: reading.Column, kinds: str, rows: np.ndarray) -> None:
         """Record values of the wrong kind, in the rows where `rows` is true, shape (n,)."""
@@ -433,19 +435,20 @@ class CategoryColumn(ColumnEncoding):
         return "the category 'missing'" if self.has_gaps or self.many else "none of its categories"
 
     def encode(self, column: reading.Column, out: np.ndarray, report: EncodingReport) -> None:
-        texts = self._texts(column)
-        position_of_level = {level: j for j, level in enumerate(self.levels)}
-        positions = np.array([position_of_level.get(level, -1) for level in texts], dtype=np.intp)
+        texts = self._texts(column).tolist()
+        position_of_text = dict.fromkeys(texts, -1)
+        position_of_text.update((level, j) for j, level in enumerate(self.levels))
+        positions = np.array(list(map(position_of_text.__getitem__, texts)), dtype=np.intp)
         out[:] = 0.0
         rows = np.flatnonzero(positions >= 0)
         out[rows, positions[rows]] = np.asarray(self.scales)[positions[rows]]
         if self.many:
             out[:, -1] = reading.codes_of(texts)
-        n_gaps = sum(level is None for level in texts)
+        n_gaps = texts.count(None)
         n_new = 0
         if not self.many:
             n_new = int((positions < 0).sum())
-            if None not in position_of_level:
+            if None not in self.levels:
                 n_new -= n_gaps
         report.add(self.name, n_gaps, n_new)
 

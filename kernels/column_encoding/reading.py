@@ -364,15 +364,13 @@ def _is_container(value: Any) -> bool:
 
 def as_texts(values: Sequence[Any]) -> np.ndarray:
     """Return values as texts, with integers without a point and None for gaps, shape (n,) of objects."""
-    text_of_value: dict[Any, str | None] = {}
     texts = np.empty(len(values), dtype=object)
-    for i, value in enumerate(values):
-        try:
-            texts[i] = text_of_value[value]
-        except KeyError:
-            texts[i] = text_of_value[value] = _text(value)
-        except TypeError:  # not hashable
-            texts[i] = _text(value)
+    try:
+        text_of_value = {value: _text(value) for value in dict.fromkeys(values)}
+    except TypeError:  # not hashable
+        texts[:] = list(map(_text, values))
+        return texts
+    texts[:] = list(map(text_of_value.__getitem__, values))
     return texts
 
 
