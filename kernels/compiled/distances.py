@@ -27,6 +27,9 @@ LEAST_FEATURES = 16
 MOST_DIFFERING = 0.5
 """Largest share of features that differ from a reference, as a step with a reference takes longer."""
 
+LARGEST = 1e9
+"""Largest absolute value of rows with a reference, as products of larger ones may overflow."""
+
 SAMPLE_ROWS = 256
 """Number of rows that a reference is found from."""
 
@@ -80,7 +83,7 @@ class Differences:
         sample = self.rows[:: -(-n // SAMPLE_ROWS)]
         middle = len(sample) // 2
         reference = np.partition(sample, middle, axis=0)[middle]  # the value of more than half of the rows, if any
-        if (sample != reference).mean() > MOST_DIFFERING:
+        if (sample != reference).mean() > MOST_DIFFERING or np.abs(self.rows).max() > LARGEST:
             return self
         return replace(self, reference=reference)
 
@@ -359,22 +362,26 @@ def fill_from_reference(
         start = at + r * d
         n = 0
         length = 0.0
+        largest = 0.0
         for c in range(d):
             x = A[start + c]
             if x != 0:
                 differing[n] = c
                 n += 1
+                largest = max(largest, abs(x))
                 length += abs(x) if code == CITYBLOCK else x * x
         row = strip[r * stride : (r + 1) * stride]
-        for j in range(stride):
-            row[j] = from_reference[j] + length
-        subtract_common(code, (A, start), (B, first), d, differing, n, (row, 0), panels)
+        is_large = largest > LARGEST
+        if not is_large:
+            for j in range(stride):
+                row[j] = from_reference[j] + length
+            subtract_common(code, (A, start), (B, first), d, differing, n, (row, 0), panels)
         n_small = 0
         for j in range(stride):
             n_small += row[j] < small * from_reference[j]
-        if n_small > 0:
+        if is_large or n_small > 0:
             for j in range(stride):
-                if row[j] < small * from_reference[j]:
+                if is_large or row[j] < small * from_reference[j]:
                     column = first + j // across * across * d + j % across
                     row[j] = distance_of_pair(code, (A, start), (B, column), across, d)
 

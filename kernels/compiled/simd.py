@@ -288,7 +288,7 @@ class Vectors:
         return self.builder.select(self.builder.fcmp_ordered(">", x, y), x, y)
 
     def between_zero_and(self, bound: Value, x: Value) -> Value:
-        """Return the values between zero and a bound of either sign that are nearest to x."""
+        """Return the values nearest to x between zero and a bound, positive or negative."""
         zero = self.constant(0)
         return self.least(self.greatest(x, self.least(bound, zero)), self.greatest(bound, zero))
 

@@ -340,6 +340,21 @@ def test_scores_of_a_table_are_the_obvious_sum(kind, wrapper):
             np.testing.assert_array_equal(alone, linear.of(new))
 
 
+@pytest.mark.parametrize("side", ["new", "training"])
+@pytest.mark.parametrize("value", [1e8, 1e200])
+@pytest.mark.parametrize("kind", KINDS_OF_KERNELS)
+def test_a_row_far_from_all_others_is_at_a_large_distance(kind, value, side):
+    X = table_rows(60, seed=0)
+    new = table_rows(9, seed=1)
+    (new if side == "new" else X)[3, [2, 40]] = value
+    family = KINDS_OF_KERNELS[kind]
+    ones = np.ones(family.n_kernels)
+    with np.errstate(over="ignore"):
+        K = Combination(family, ones, 0 * ones).matrix(new, X)
+        expected = obvious_kernels(family, new, X).sum(axis=0)
+    np.testing.assert_allclose(K, expected, rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("kind", ["Gaussian", "Laplacian", "Euclidean Laplacian"])
 def test_distances_from_a_reference_are_zero_for_equal_rows_alone(kind):
     X = table_rows(300, seed=0)
