@@ -589,6 +589,12 @@ class Examples:
         by_target = shuffled[np.lexsort(self.Y[shuffled].T)]
         return [self._take(by_target[::2]), self._take(by_target[1::2])]
 
+    def every(self, step: int) -> Examples:
+        """Return every `step`-th example."""
+        if step <= 1:
+            return self
+        return self._take(np.arange(0, len(self.X), step))
+
     def _take(self, rows: np.ndarray) -> Examples:
         """Return the examples at the given positions."""
         row_groups = self.row_groups

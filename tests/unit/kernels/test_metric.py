@@ -40,6 +40,12 @@ SOLVED = 1e-9
 NEARLY = 1e-4
 
 
+@pytest.fixture
+def radial_only(monkeypatch):
+    """No linear kernel is added."""
+    monkeypatch.setattr(rfm, "LINEAR_SHARES", (0.0,))
+
+
 def rows(m: int = 30, d: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Rows, and two targets that are smooth in the first two features alone."""
     rng = np.random.default_rng(seed)
@@ -302,7 +308,7 @@ PARAMS += [{"rounds": 0, "kernels": "laplacian", "weights": "alignf"}]
 
 
 @pytest.mark.parametrize("params", PARAMS)
-def test_what_is_found_is_an_ordinary_learned_kernel(params):
+def test_what_is_found_is_an_ordinary_learned_kernel(params, radial_only):
     X, Y = rows(90)
     kernel = learn_kernel(X[:70], Y[:70, 0], learner=RFM(**params))
     assert kernel.parameters.shape == (len(kernel.weights), 3)
@@ -409,7 +415,7 @@ def test_metrics_of_two_rounds_must_save_a_share_of_the_error_of_a_sample(monkey
 
 
 @pytest.mark.parametrize(("metric", "gain", "last"), [("both", 0.0, 3), ("full", 1.0, 2), ("diagonal", 0.01, None)])
-def test_what_is_chosen_errs_least_on_halves_that_taught_nothing(metric, gain, last, monkeypatch):
+def test_what_is_chosen_errs_least_on_halves_that_taught_nothing(metric, gain, last, monkeypatch, radial_only):
     monkeypatch.setattr(rfm, "GAIN", gain)
     X, Y = rows(80)
     y, kinds = Y[:, :1], ["diagonal", "full"] if metric == "both" else [metric]
@@ -477,7 +483,7 @@ def test_of_many_features_principal_components_are_one_metric_more_to_choose():
     assert errors[0] < 0.8 * errors[1]  # spread makes all features count alike, noise as well
 
 
-def test_features_stand_beside_normal_scores_which_codes_of_levels_have_not():
+def test_features_stand_beside_normal_scores_which_codes_of_levels_have_not(radial_only):
     X, Y = rows(80)
     X[:, 2] = X[:, 2] > 0
     y = Target.of(Y[:, 0])
@@ -608,3 +614,38 @@ def test_parameters_out_of_range_and_nothing_to_learn_from_are_refused():
     ]
     table = [(RFM(**params).require, reason) for params, reason in refused]
     require_refusals([*table, (partial(RFM().find, np.ones_like(X), y), "all rows are equal")])
+
+
+# Linear kernel -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e3])
+def test_a_linear_kernel_is_added_where_the_target_is_linear(offset, monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 5)) * [1.0, 10.0, 0.1, 1.0, 1.0] + offset
+    coefficients = np.array([1.0, 0.05, 5.0, 0.0, -1.0])
+    y = (X - offset) @ coefficients + 0.3 * rng.normal(size=200)
+    X_new = rng.normal(size=(500, 5)) * [1.0, 10.0, 0.1, 1.0, 1.0] + offset
+
+    def error() -> float:
+        model = KernelLearningRegressor().fit(X, y)
+        assert any(name.startswith("linear") for name in model.family_.names) == bool(rfm.LINEAR_SHARES[1:])
+        assert set(model.relevance_) == {"0", "1", "2", "3", "4"}
+        np.testing.assert_array_equal(reread(model).predict(X_new), model.predict(X_new))
+        return float(np.sqrt(np.mean((model.predict(X_new) - (X_new - offset) @ coefficients) ** 2)))
+
+    with_linear = error()
+    monkeypatch.setattr(rfm, "LINEAR_SHARES", (0.0,))
+    assert with_linear < 0.8 * error()
+
+
+def test_no_linear_kernel_is_added_where_it_gains_little_nor_for_classes():
+    X, _ = rows(90)
+    bumps = np.cos(3 * X).sum(axis=1)
+    for learner, target in (
+        (RFM(), Target.of(bumps)),
+        (RFM(kernels="both"), Target.of(X[:, 0])),
+        (RFM(weights="alignf"), Target.of(X[:, 0])),
+        (RFM(), Target.of(np.where(X[:, 0] > 0, "a", "b"))),
+    ):
+        assert not any(name.startswith("linear") for name in learner.find(X, target).family.names)
