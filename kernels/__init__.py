@@ -5,5 +5,5 @@ every union of folds; `learners` turn those into weights with `solvers`, or find
 use the learned kernel, `estimators` are all that behind scikit-learn's interface, `files` saves and loads models.
 """
 
-NUMERICS_VERSION = 9
+NUMERICS_VERSION = 10
 """Raised whenever a weight or score may move by more than rounding; stored results of another version are not used."""
