@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from threading import local
@@ -16,10 +16,11 @@ from ..centering import mirror
 from ..compiled.distances import Differences, Parts, pack_columns, pack_rows
 from ..compiled.loops import empty_vectors, lanes
 from ..compiled.plain import ROWS
-from ..families.base import ExpandedRows, KernelFamily, Rows, TilePlan, fill_seeds, mean_row, move
+from ..families.base import ExpandedRows, KernelFamily, PlainRows, Rows, TilePlan, fill_seeds, mean_row, move
 from ..families.composed import DividedFamily, divisors_for
 from ..families.distances import GaussianFamily
 from ..families.feature import FeatureFamily
+from ..families.products import LinearFamily
 from .passes import block_rows_for
 from .tiles import chains
 from .weighing import (
@@ -584,22 +585,24 @@ def _columns(shared: Shared, B: Rows, run: int) -> BlockResults:
     return BlockResults({run: combination.matrix(rows[slice(*runs[run])], B)})
 
 
-def split_codes(combination: Combination, X: Rows) -> tuple[Combination, Combination | None]:
-    """Return the combination without its base kernels on a single code, and that of these.
+def split_kernels(
+    combination: Combination, X: Rows, is_selected: Callable[[Any], bool]
+) -> tuple[Combination, Combination | None]:
+    """Return the combination without the base kernels of selected operands, and that of these.
 
     A combination of such kernels only, or without them, is returned unchanged, with None.
     """
     family, coefficients, shift = combination.evaluated
     if isinstance(family, FeatureFamily):
         return combination, None
-    is_code_seed = np.concatenate(
-        [np.full(operand.n_seeds, _is_of_one_code(operand)) for operand in family.operands(X[:1], shift)]
+    selected_seeds = np.concatenate(
+        [np.full(operand.n_seeds, is_selected(operand)) for operand in family.operands(X[:1], shift)]
     )
-    is_code = is_code_seed[_seeds_of_kernels(combination.plan)]
-    if is_code.all() or not is_code.any():
+    selected_kernels = selected_seeds[_seeds_of_kernels(combination.plan)]
+    if selected_kernels.all() or not selected_kernels.any():
         return combination, None
     parts = []
-    for kernels in (np.flatnonzero(~is_code), np.flatnonzero(is_code)):
+    for kernels in (np.flatnonzero(~selected_kernels), np.flatnonzero(selected_kernels)):
         parts.append(Combination(family.subset(kernels.tolist()), coefficients[kernels], shift[kernels]))
     return parts[0], parts[1]
 
@@ -609,12 +612,62 @@ def _is_of_one_code(operand: Any) -> bool:
     return isinstance(operand, Differences) and operand.metric == "differing" and operand.rows.shape[1] == 1
 
 
+def _is_linear(operand: Any) -> bool:
+    """Return whether the kernel of an operand is linear in its rows."""
+    return isinstance(operand, PlainRows) and isinstance(operand.family, LinearFamily)
+
+
 def _seeds_of_kernels(plan: TilePlan) -> np.ndarray:
     """Return the seed that each kernel is computed from, directly or by doubling."""
     seeds = np.empty(len(plan.half), dtype=np.intp)
     for kernel, seed in plan.order.tolist():
         seeds[kernel] = seed if seed >= 0 else seeds[plan.half[kernel]]
     return seeds
+
+
+class LinearSums:
+    r"""Sums :math:`\sum_i V_{ij} \sum_k c_k \bigl( z_k \cdot z_{ik} - s_k \bigr)` over rows of linear base kernels.
+
+    Parameters
+    ----------
+    combination : Combination
+        Linear base kernels only, on their features z.
+    X : ndarray or CSR matrix of shape (s, d)
+        Rows. Not modified.
+    V : ndarray of shape (s, q)
+
+    Notes
+    -----
+    A new row takes one product per feature and no pass over rows.
+    """
+
+    def __init__(self, combination: Combination, X: Rows, V: np.ndarray) -> None:
+        self._combination = combination
+        _, coefficients, shift = combination.evaluated
+        self._constant = -float(coefficients @ shift) * V.sum(axis=0)
+        seeds = _seeds_of_kernels(combination.plan)
+        self._weights = [
+            coefficients[seeds == seed].sum() * np.asarray(operand.rows.T @ V)
+            for seed, operand in enumerate(self._operands(X))
+        ]
+
+    def _operands(self, A: Rows) -> list[PlainRows]:
+        family, _, shift = self._combination.evaluated
+        return family.operands(A, shift)
+
+    def of(self, A: Rows) -> np.ndarray:
+        """Return the sums for new rows, shape (n, q)."""
+        sums = np.tile(self._constant, (A.shape[0], 1))
+        for operand, weights in zip(self._operands(A), self._weights, strict=True):
+            sums += _row_products(operand.rows, weights)
+        return sums
+
+
+def _row_products(A: Rows, weights: np.ndarray) -> np.ndarray:
+    """Return ``A @ weights``, where the rounding of a row does not depend on the number of rows."""
+    if sparse.issparse(A):
+        return np.asarray(A @ weights)
+    return np.einsum("ij,jk->ik", A, weights)
 
 
 class CodeSums:
@@ -747,26 +800,30 @@ class Expansion:
         return out
 
     def _side(self, dtype: np.dtype[Any]) -> RightSide:
-        """Return X as the right side of tiles of all base kernels but those of codes, in a precision."""
+        """Return X as the right side of tiles of all other base kernels, in a precision."""
         if dtype not in self._sides:
             others, _ = self._split
             self._sides[dtype] = others.side(self.X, dtype)
         return self._sides[dtype]
 
     @cached_property
-    def _split(self) -> tuple[Combination, CodeSums | None]:
-        """The base kernels of tiles, and the sums of those that only depend on a code."""
-        others, codes = split_codes(self.combination, self.X)
-        if codes is None:
-            return others, None
-        return others, CodeSums(codes, self.X, self.V)
+    def _split(self) -> tuple[Combination, list[CodeSums | LinearSums]]:
+        """The base kernels of tiles, and the sums of those that depend on one code, or are linear."""
+        sums: list[CodeSums | LinearSums] = []
+        others, codes = split_kernels(self.combination, self.X, _is_of_one_code)
+        if codes is not None:
+            sums.append(CodeSums(codes, self.X, self.V))
+        others, linear = split_kernels(others, self.X, _is_linear)
+        if linear is not None:
+            sums.append(LinearSums(linear, self.X, self.V))
+        return others, sums
 
     def _sums(self, A: Rows, dtype: np.dtype[Any]) -> np.ndarray:
         """Return the sums over the training rows, without the constant, for rows minus the origin."""
         sums = self._side(dtype).applied(A, self.V)
-        _, code_sums = self._split
-        if code_sums is not None:
-            sums += code_sums.of(A)
+        _, sums_without_tiles = self._split
+        for part in sums_without_tiles:
+            sums += part.of(A)
         return sums
 
     @cached_property

@@ -290,6 +290,8 @@ def wrapped(family, wrapper):
         return FamilyUnion([MetricFamily(family, weights), MetricFamily(family, map_)])
     if wrapper == "normal scores":
         return NormalScoresFamily(family, [None, SCORES, SCORES] + [None] * (N_FEATURES - 3))
+    if wrapper == "linear":
+        return FamilyUnion([MetricFamily(LinearFamily(), weights), family, LinearFamily()])
     if wrapper == "codes":
         union = FamilyUnion([CategoricalFamily([64.0]), family, CategoricalFamily([1.0, 2.0, 5.0])], [[0], None, [0]])
         return NormalScoresFamily(union, [None, SCORES] + [None] * (N_FEATURES - 2))
@@ -300,6 +302,8 @@ def obvious_kernels(family, A, B):
     """Return base kernels between the rows of two matrices by their definition, shape (p, a, b)."""
     if isinstance(family, ComposedFamily):
         return np.concatenate([obvious_kernels(part, map_(A), map_(B)) for part, map_ in family.parts()])
+    if isinstance(family, LinearFamily):
+        return (A @ B.T)[None]
     difference = A[:, None] - B
     if family.distance == "differing":
         D = (difference != 0).sum(axis=2)
@@ -312,7 +316,7 @@ def obvious_kernels(family, A, B):
     return np.exp(-np.multiply.outer(family.gammas, D))
 
 
-@pytest.mark.parametrize("wrapper", ["table", "metrics", "normal scores", "codes"])
+@pytest.mark.parametrize("wrapper", ["table", "metrics", "normal scores", "codes", "linear"])
 @pytest.mark.parametrize("kind", KINDS_OF_KERNELS)
 def test_scores_of_a_table_are_the_obvious_sum(kind, wrapper):
     X = table_rows(130, seed=0)
@@ -325,6 +329,7 @@ def test_scores_of_a_table_are_the_obvious_sum(kind, wrapper):
         K, K_training = (
             np.tensordot(kernel.weights / kernel.scales, obvious_kernels(family, rows_, X), 1) for rows_ in (new, X)
         )
+        size = np.abs(K).max() * np.abs(dual).sum(axis=0).max()
         if centering == "center":
             row_weights = np.ones(len(X)) if w is None else w
             row_weights = row_weights / row_weights.sum()
@@ -332,7 +337,6 @@ def test_scores_of_a_table_are_the_obvious_sum(kind, wrapper):
             K = K - (K @ row_weights)[:, None] - training_means + row_weights @ training_means
         expected = K @ dual + 0.5
         linear = LinearScores(kernel, dual, np.array([0.5, 0.5]))
-        size = np.abs(K).max() * np.abs(dual).sum(axis=0).max()
         np.testing.assert_allclose(linear.of(new), expected, rtol=0, atol=1e-12 * size)
         np.testing.assert_allclose(linear.of(new, np.float32), expected, rtol=0, atol=1e-4 * size)
         if wrapper != "metrics":  # products with a matrix are rounded differently for one row
