@@ -185,7 +185,7 @@ class RFM(KernelSearchLearner):
         kind = choice.kind
         if len(choices) > 1:
             more_examples = self._drawn_examples(X, target, sample_weight, KIND_ROWS)
-            kind = best_kind_left_out(choices, metrics, columns, halves[0], examples, more_examples)
+            kind = best_kind_left_out(choices, metrics, columns, examples, more_examples)
         family, sigmas = columns.union(metrics, examples, kind)
         statistics = gram_statistics(family, examples.X, examples.Y, sample_weight=examples.w)
         weights = _fit_weights(self.weights, statistics, halves, choice)

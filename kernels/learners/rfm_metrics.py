@@ -661,7 +661,6 @@ def best_kind_left_out(
     choices: Sequence[KernelChoice],
     metrics: Sequence[RfmMetric],
     columns: FeatureColumns,
-    half: SplitHalf,
     search_examples: Examples,
     examples: Examples,
 ) -> str:
@@ -675,30 +674,35 @@ def best_kind_left_out(
         Metrics of these rounds.
     columns : FeatureColumns
         Columns of the rows.
-    half : SplitHalf
-        Half with the best ridge of each kind, relative to the trace.
     search_examples : Examples
         Rows for the median distances.
     examples : Examples
         Rows of the regressions.
-
-    Notes
-    -----
-    The best ridge is assumed to fall with the square root of the number of rows, for a kernel of unit mean diagonal.
     """
     X = examples.X
-    w = examples.w
-    growth = len(X) / len(half.train.X)
     errors = []
     for choice in choices:
         family, _ = columns.union(metrics, search_examples, choice.kind)
-        K = center_gram(summed(family, unit_weights(family, X, w), X, X), w)
-        ridge = ridges_of(K, w)[half.best_ridges[choice.kind]] * growth**-1.5
-        error = np.inf
-        with suppress(ValueError):  # the ridge is lost to rounding
-            error = LeaveOneOut(K, examples.Y, w, row_groups=examples.row_groups).at(ridge).loss
-        errors.append(error)
+        K = summed(family, unit_weights(family, X, examples.w), X, X)
+        errors.append(_left_out_error(K, examples))
     return choices[int(np.argmin(errors))].kind
+
+
+def _left_out_error(K: np.ndarray, examples: Examples) -> float:
+    """Return the leave-one-out error with the best ridge of every fourth row; inf if it is lost to rounding.
+
+    The best ridge is assumed to fall with the square root of the number of rows, for a kernel of unit mean diagonal.
+    """
+    step = 4
+    sample = examples.every(step)
+    K_sample = center_gram(K[::step, ::step], sample.w)
+    ridges = np.geomspace(RIDGES[0], RIDGES[-1], 2 * len(RIDGES) - 1) * np.trace(K_sample)
+    path = LeaveOneOut(K_sample, sample.Y, sample.w, row_groups=sample.row_groups)
+    ridge = path.best(ridges.tolist()).ridge
+    w = examples.w
+    with suppress(ValueError):
+        return LeaveOneOut(center_gram(K, w), examples.Y, w, row_groups=examples.row_groups).at(ridge * step**-0.5).loss
+    return np.inf
 
 
 class SplitHalf:
@@ -719,8 +723,6 @@ class SplitHalf:
     ----------
     rounds : dict of int to Round
         Rounds that were learned.
-    best_ridges : dict of str to int
-        See the parameter.
     alignments : list of float
         Centered alignment of the kernel of each round with the target, on the test rows.
     """
@@ -739,7 +741,7 @@ class SplitHalf:
         self.rounds: dict[int, Round] = {}
         self.alignments: list[float] = []
         self._next_rounds = rounds
-        self.best_ridges = {} if best_ridges is None else best_ridges
+        self._best_ridges = {} if best_ridges is None else best_ridges
         self._medians: dict[int, list[MedianDistances]] = {}
         self._kernels_of_rounds: dict[tuple[int, str], _SplitKernel] = {}
 
@@ -775,8 +777,8 @@ class SplitHalf:
     def _lowest_error(self, K: np.ndarray, cross: np.ndarray, kind: str) -> float:
         """Return the error of the ridge regression with the best ridge, by one Cholesky factor per ridge."""
         error_at = cache(_RidgeErrors(K, cross, self.train, self.test).at)
-        position = least_along(error_at, len(RIDGES), self.best_ridges.get(kind))
-        self.best_ridges[kind] = position
+        position = least_along(error_at, len(RIDGES), self._best_ridges.get(kind))
+        self._best_ridges[kind] = position
         return error_at(position)
 
     def products(self, choice: KernelChoice) -> tuple[np.ndarray, np.ndarray]:
