@@ -40,7 +40,8 @@ print(f"most frequent class: {guess:.3f}")
 # %%
 # In a configuration it is one key, ``groups: patient``, and on the command line
 # ``--group patient``; folds, splits and the choice of the regularization then keep
-# patients whole.
+# patients whole. In Python, ``model.fit(X, outcome, groups=patient)`` does the same for
+# the choices within one fit.
 plt.boxplot(errors.values(), tick_labels=list(errors))
 plt.axhline(guess, color="gray", linestyle="--", label="most frequent class")
 plt.ylabel("error")

@@ -609,11 +609,12 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         check_classification_targets(y)
         row_groups = as_row_groups(groups, time, len(y))
         rows, weights = rows_with_weight(y, sample_weight, self.class_weight)
-        target = self._encode_target(y[rows])
+        X, y = take_rows(X, y, rows)
+        target = self._encode_target(y)
         self._check_options(target.task)
-        row_groups = groups_of_copies(X[rows], row_groups, rows)
+        row_groups = groups_of_copies(X, row_groups, rows)
         require_early_classes(target, row_groups)
-        return self._fit(X[rows], y[rows], weights, seed, row_groups)
+        return self._fit(X, y, weights, seed, row_groups)
 
     @property
     def _uses_held_out_scores(self) -> bool:
@@ -975,8 +976,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         y = np.asarray(y, dtype=np.float64)
         row_groups = as_row_groups(groups, time, len(y))
         rows, weights = rows_with_weight(y, sample_weight)
-        X = X[rows]
-        y = y[rows]
+        X, y = take_rows(X, y, rows)
         self._check_options("regression")
         if (y != y[0]).any():
             return self._fit(X, y, weights, seed, groups_of_copies(X, row_groups, rows))
@@ -1179,6 +1179,13 @@ def rows_with_weight(
     if len(rows) < len(y):
         return rows, weights
     return slice(None), weights
+
+
+def take_rows(X: Rows, y: np.ndarray, rows: np.ndarray | slice) -> tuple[Rows, np.ndarray]:
+    """Return the rows at some positions and their targets, without a copy for all rows."""
+    if isinstance(rows, slice):
+        return X, y
+    return X[rows], y[rows]
 
 
 def groups_of_copies(X: Rows, row_groups: RowGroups | None, rows: np.ndarray | slice) -> RowGroups | None:
