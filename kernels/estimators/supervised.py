@@ -613,7 +613,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         target = self._encode_target(y)
         self._check_options(target.task)
         row_groups = groups_of_copies(X, row_groups, rows)
-        require_early_classes(target, row_groups)
+        require_divided_classes(target, row_groups)
         return self._fit(X, y, weights, seed, row_groups)
 
     @property
@@ -1207,9 +1207,17 @@ def groups_of_copies(X: Rows, row_groups: RowGroups | None, rows: np.ndarray | s
     return row_groups.joined_by(which)
 
 
-def require_early_classes(target: Target, row_groups: RowGroups | None) -> None:
-    """Raise ValueError if a class has rows in the last block of time only, so that it cannot be predicted."""
-    if row_groups is None or not row_groups.ordered:
+def require_divided_classes(target: Target, row_groups: RowGroups | None) -> None:
+    """Raise ValueError if each class is in one group, or a class in the last block of time only."""
+    if row_groups is None:
+        return
+    if not row_groups.ordered:
+        pairs = np.unique(np.column_stack([target.values, row_groups.numbers]), axis=0)
+        if len(pairs) == len(np.unique(target.values)):
+            raise ValueError(
+                "groups must divide at least one class, got a single group for each class; give groups that do not "
+                "depend on y."
+            )
         return
     training, _ = row_groups.splits(N_FOLDS)[-1]
     late = np.setdiff1d(np.arange(len(target.classes)), target.values[training])

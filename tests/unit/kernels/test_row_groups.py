@@ -243,6 +243,21 @@ def test_classes_that_only_late_rows_have_are_refused():
         KernelLearningClassifier().fit(X, y, time=np.arange(60))
 
 
+def test_groups_that_are_the_classes_are_refused():
+    X, _, _ = data()
+    with pytest.raises(ValueError, match="groups must divide at least one class"):
+        KernelLearningClassifier().fit(X, np.arange(60) % 3, groups=np.arange(60) % 3)
+
+
+@pytest.mark.parametrize("predictor", ["krr", "svm", "nystroem"])
+def test_a_class_of_one_group_has_probabilities(predictor):
+    X, _, numbers = data()
+    y = np.where(numbers < 2, 2, np.arange(60) % 2)
+    y[numbers == 1] = 0
+    model = KernelLearningClassifier(family=FAMILY, predictor=predictor).fit(X, y, groups=numbers)
+    np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0, rtol=1e-9)
+
+
 def test_groups_must_differ_among_the_rows_with_a_weight():
     X, Y, _ = data()
     with pytest.raises(ValueError, match="two different values among the rows with a positive weight"):
