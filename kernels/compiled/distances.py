@@ -27,6 +27,12 @@ LEAST_FEATURES = 16
 MOST_DIFFERING = 0.5
 """Largest share of features that differ from a reference, as a step with a reference takes longer."""
 
+FAR = 500.0
+"""Distance from a reference, times gamma, beyond which rounding of it shows in kernels of near rows."""
+
+SMALL = 1e-3
+"""Share of such a distance below which distances are summed over all features."""
+
 LARGEST = 1e9
 """Largest absolute value of rows with a reference, as products of larger ones may overflow."""
 
@@ -133,8 +139,8 @@ class Parts(NamedTuple):
         Whether distances are made from those of a reference, which rows are relative to.
     from_reference : ndarray of shape (n_parts, n_rows)
         Distances of the rows of the right side, panels included, from the reference; no rows if no part has one.
-    small : float
-        Share of the distance from the reference below which a distance is summed over all features, as digits cancel.
+    small : ndarray of shape (n_parts, n_rows)
+        Distances below which they are summed over all features, as digits cancel.
     width, across : int
         Values of a vector, and rows of a panel, see `panel_rows`.
     """
@@ -149,7 +155,7 @@ class Parts(NamedTuple):
     weights: np.ndarray
     has_reference: np.ndarray
     from_reference: np.ndarray
-    small: float
+    small: np.ndarray
     width: int
     across: int
 
@@ -163,6 +169,7 @@ class Parts(NamedTuple):
         codes = [CODES[part.metric] for part in differences]
         sources = list(zip(places, codes, strict=True))
         repeated = [f > 0 and sources[f] == sources[f - 1] for f in range(len(sources))]
+        from_reference = _distances_from_references(differences, dtype)
         return cls(
             d=np.array([part.rows.shape[1] for part in differences], dtype=np.intp),
             code=np.array(codes, dtype=np.intp),
@@ -173,8 +180,8 @@ class Parts(NamedTuple):
             gammas=np.array(gammas, dtype=dtype),
             weights=np.concatenate([*weights, np.zeros(0)]).astype(dtype),
             has_reference=np.array([part.reference is not None for part in differences], dtype=bool),
-            from_reference=_distances_from_references(differences, dtype),
-            small=float(np.sqrt(np.finfo(dtype).eps)),  # then roots have three quarters of the digits
+            from_reference=from_reference,
+            small=_small_distances(differences, from_reference),
             width=lanes(dtype),
             across=panel_rows(dtype),
         )
@@ -189,6 +196,16 @@ def _distances_from_references(differences: Sequence[Differences], dtype: np.dty
     for f, part in enumerate(differences):
         padded[f, :n] = part.distances_from_reference()
     return padded
+
+
+def _small_distances(differences: Sequence[Differences], from_reference: np.ndarray) -> np.ndarray:
+    """Return distances below which digits cancel, for the distances of rows from their references."""
+    eps = np.finfo(from_reference.dtype).eps
+    small = np.sqrt(eps) * from_reference  # then roots have three quarters of the digits
+    for f, part in enumerate(differences):
+        is_far = max(part.gammas, default=0.0) * from_reference[f] > FAR
+        small[f, is_far] = SMALL * from_reference[f, is_far]
+    return small
 
 
 def _distinct_rows(differences: Sequence[Differences]) -> tuple[list[Differences], list[int]]:
@@ -355,7 +372,7 @@ def fill_from_reference(
     code = parts.code[f]
     across = parts.across
     stride = panels * across
-    small = parts.small
+    small = parts.small[f, panel * across : panel * across + stride]
     from_reference = parts.from_reference[f, panel * across : panel * across + stride]
     differing = np.empty(d, dtype=np.intp)
     for r in range(rows):
@@ -378,10 +395,10 @@ def fill_from_reference(
             subtract_common(code, (A, start), (B, first), d, differing, n, (row, 0), panels)
         n_small = 0
         for j in range(stride):
-            n_small += row[j] < small * from_reference[j]
+            n_small += row[j] < small[j]
         if is_large or n_small > 0:
             for j in range(stride):
-                if is_large or row[j] < small * from_reference[j]:
+                if is_large or row[j] < small[j]:
                     column = first + j // across * across * d + j % across
                     row[j] = distance_of_pair(code, (A, start), (B, column), across, d)
 
