@@ -66,7 +66,7 @@ LINEAR_SHARES = (0.0, 0.3, 1.0, 4.0, 16.0)
 """Shares of a linear kernel, relative to the sum of the other base kernels, that leave-one-out compares."""
 
 LINEAR_GAIN = 0.02
-"""Share of the squared error that a linear kernel must save, as predictions then take three times as long."""
+"""Share of the squared error that a linear kernel must save: fits take longer with it."""
 
 LINEAR_ROWS = 750
 """Most rows of that comparison."""
