@@ -56,7 +56,7 @@ LEAST_ROWS = 20
 KIND_ROWS = 2500
 """Largest number of rows for selecting the kind of base kernels by leave-one-out."""
 
-SIMILAR = 1.05
+SIMILAR = 1.03
 """Largest ratio of the error of a kind on the halves to the lowest with which leave-one-out compares it."""
 
 SEARCH_ROWS = 1500
