@@ -20,7 +20,7 @@ from ..targets import Target
 from ..weights import weights_of_rows
 
 LEAST_ROWS = 1000
-"""Smallest number of training rows with which ``boost="auto"`` fits trees: a kernel alone is as good on fewer rows."""
+"""Smallest number of training rows with which ``boost="auto"`` fits trees: they gain little on fewer rows."""
 
 MOST_CLASSES = 12
 """Largest number of classes with which ``boost="auto"`` fits trees: a tree per class and iteration takes long."""
@@ -135,7 +135,7 @@ def pays_by_default(target: Target) -> bool:
 def tree_features(table: TableEncoding | None, X: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
     """Return features for trees, given those of the kernel, and which of them are levels of categories.
 
-    Trees get the levels and the missing values of a table; features of an array stay as they are.
+    Trees get the levels and the missing values of a table; the features of an array are returned.
     """
     if table is None:
         return X, None

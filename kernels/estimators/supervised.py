@@ -135,7 +135,7 @@ class SupervisedLearner(KernelLearner):
             self._require_sound_trees()
 
     def _require_sound_trees(self) -> None:
-        """Raise ValueError if the share is none, or the trees do not predict a row of the kernel."""
+        """Raise ValueError for an invalid share, or trees that cannot predict a row of the kernel."""
         if not 0 < self.boost_share_ <= 1:
             raise ValueError(f"boost_share_ must be between 0 and 1, got {self.boost_share_}.")
         n_classes = None
@@ -244,7 +244,7 @@ class SupervisedLearner(KernelLearner):
     def _boosting_beside(
         self, X: Rows, target: Target, weights: np.ndarray | None, seed: int
     ) -> BoostingProblem | None:
-        """Return the problem of fitting trees beside the kernel; None for a kernel alone."""
+        """Return the problem of fitting trees beside the kernel; None for no trees."""
         if self.boost is False:
             return None
         obstacle = self._obstacle_to_boosting(X, target)
@@ -436,8 +436,8 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     boost : "auto", False or estimator, default "auto"
         Boosted trees beside the kernel. Probabilities are then a weighted mean of both; the weight minimizes the log
         loss on held-out rows, see `boost_share_`. "auto": scikit-learn's histogram-based gradient boosting, with at
-        least 1,000 rows and at most 12 classes, if none of `learner`, `family` and `class_weight` is given. An
-        estimator is fitted as it is. False: the kernel alone.
+        least 1,000 rows and at most 12 classes, if none of `learner`, `family` and `class_weight` is given. Another
+        estimator takes the place of the trees. False: only the kernel.
     precision : {"float64", "float32"}, default "float64"
         Precision of kernel values in predictions; fits always use float64. `set_params` can change it after `fit`.
         "float32" takes about half the time and changes scores by about 1e-6 of the largest, more with a large C.
@@ -488,7 +488,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     calibration_ : ndarray of shape (2,)
         Slope and offset of the sigmoid that all classes share; only with ``probability=True``.
     boost_ : estimator or None
-        Fitted trees; None if the kernel predicts alone.
+        Fitted trees; None if only the kernel predicts.
     boost_share_ : float
         Weight of the trees in the mean with the kernel, between 0 and 1.
     table_ : TableEncoding or None
@@ -709,7 +709,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         return np.asarray(logarithms)
 
     def _kernel_decisions(self, features: Rows) -> np.ndarray:
-        """Return the scores of the kernel alone, given the features of the rows."""
+        """Return the scores of the kernel without trees, given the features of the rows."""
         return class_scores(self._scores(features), len(self.classes_), PREDICTORS[self.predictor_].one_vs_one)
 
     def _probabilities(self, features: Rows) -> np.ndarray:
@@ -803,8 +803,8 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
     boost : "auto", False or estimator, default "auto"
         Boosted trees beside the kernel. Predictions are then a weighted mean of both; the weight minimizes the squared
         error on held-out rows, see `boost_share_`. "auto": scikit-learn's histogram-based gradient boosting, with at
-        least 1,000 rows and one output, if neither `learner` nor `family` is given. An estimator is fitted as it is.
-        False: the kernel alone.
+        least 1,000 rows and one output, if neither `learner` nor `family` is given. Another estimator
+        takes the place of the trees. False: only the kernel.
     precision : {"float64", "float32"}, default "float64"
         Precision of kernel values in predictions; fits always use float64. `set_params` can change it after `fit`.
         "float32" takes about half the time and changes scores by about 1e-6 of the largest, more with a large C.
@@ -852,7 +852,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         Absolute residuals of held-out training rows, ascending in each column; at most 999, at even steps of rank.
         Only with ``intervals=True``.
     boost_ : estimator or None
-        Fitted trees; None if the kernel predicts alone.
+        Fitted trees; None if only the kernel predicts.
     boost_share_ : float
         Weight of the trees in the mean with the kernel, between 0 and 1.
     residual_scale_ : ResidualScale or None
