@@ -32,7 +32,6 @@ from .rfm_metrics import (
     KernelChoice,
     Round,
     SplitHalf,
-    best_kind_left_out,
     components_of,
     learned_metrics,
     metric_of,
@@ -52,12 +51,6 @@ GAIN = 0.01
 
 LEAST_ROWS = 20
 """Smallest number of distinct rows with which base kernels are selected by two-fold cross-fitting."""
-
-KIND_ROWS = 2500
-"""Largest number of rows for selecting the kind of base kernels by leave-one-out."""
-
-SIMILAR = 1.03
-"""Largest ratio of the error of a kind on the halves to the lowest with which leave-one-out compares it."""
 
 SEARCH_ROWS = 1500
 """Default of `search_rows`."""
@@ -124,10 +117,6 @@ class RFM(KernelSearchLearner):
     computes alignments on each half, for base kernels in the metrics of the other, and averages its weights with equal
     ones. `FoundKernels.alignments` are those of each round on the test half.
 
-    All kinds of base kernels use the same metrics, so leave-one-out residuals can select among kinds. With more rows
-    than `search_rows`, kinds with similar errors on the halves are selected by them, on at most 2,500 rows: the best
-    kind depends on the number of rows.
-
     Copies of a row with one target are treated as one weighted row. Features need no scaling. A round takes
     ``O(m^3 + m^2 d q)`` time on the search rows, and a quarter of that on the halves. A selection takes an
     eigendecomposition for half of the rows. The parameters sigma of a base kernel are, for each feature, the difference
@@ -178,15 +167,10 @@ class RFM(KernelSearchLearner):
             return _with_scores(found_kernels, knots, examples)
         halves = self._halves(examples, columns)
         is_sample = X.shape[0] > self.search_rows
-        choices = self._best_choices(halves, is_sample)
-        choice = choices[0]
+        choice = self._best_choice(halves, GAIN if is_sample else 0.0)
         ridges = _mean_ridges(halves)
         metrics = choice.metrics(self._rounds(examples, columns, choice.rounds, ridges, searches=False))
-        kind = choice.kind
-        if len(choices) > 1:
-            more_examples = self._drawn_examples(X, target, sample_weight, KIND_ROWS)
-            kind = best_kind_left_out(choices, metrics, columns, examples, more_examples)
-        family, sigmas = columns.union(metrics, examples, kind)
+        family, sigmas = columns.union(metrics, examples, choice.kind)
         statistics = gram_statistics(family, examples.X, examples.Y, sample_weight=examples.w)
         weights = _fit_weights(self.weights, statistics, halves, choice)
         alignments: list[float] = []
@@ -242,24 +226,16 @@ class RFM(KernelSearchLearner):
             return []
         return halves
 
-    def _best_choices(self, halves: Sequence[SplitHalf], is_sample: bool) -> list[KernelChoice]:
-        """Return the choice with the lowest error: metrics with the first kind of base kernels, then the kind.
-
-        For a sample of the rows, the other kinds with similar errors follow.
-        """
+    def _best_choice(self, halves: Sequence[SplitHalf], gain: float) -> KernelChoice:
+        """Return the choice with the lowest error: metrics with the first kind of base kernels, then the kind."""
         kinds = COMBINED_KERNELS if self.kernels == "auto" else (self.kernels,)
         if self.rounds == "auto":
-            choice = _best_metrics(halves, kinds[0], GAIN if is_sample else 0.0)
+            choice = _best_metrics(halves, kinds[0], gain)
         else:
             choice = KernelChoice(tuple(sorted({0, self.rounds})), kinds[0])
-        if not halves or len(kinds) == 1:
-            return [choice]
-        choices = [KernelChoice(choice.rounds, kind) for kind in kinds]
-        errors = _errors(halves, choices)
-        order = np.argsort(errors, kind="stable").tolist()
-        if not is_sample:
-            return [choices[order[0]]]
-        return [choices[position] for position in order if errors[position] <= SIMILAR * errors.min()]
+        if halves and len(kinds) > 1:
+            choice, _ = _lowest_error(halves, [KernelChoice(choice.rounds, kind) for kind in kinds])
+        return choice
 
     def _rounds(
         self,

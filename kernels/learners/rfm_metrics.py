@@ -657,54 +657,6 @@ class FeatureColumns:
         return union, sigmas_of_columns
 
 
-def best_kind_left_out(
-    choices: Sequence[KernelChoice],
-    metrics: Sequence[RfmMetric],
-    columns: FeatureColumns,
-    search_examples: Examples,
-    examples: Examples,
-) -> str:
-    """Return the kind of the choice with the lowest leave-one-out error of a ridge regression, the first of equals.
-
-    Parameters
-    ----------
-    choices : sequence of KernelChoice
-        Choices of one set of rounds.
-    metrics : sequence of RfmMetric
-        Metrics of these rounds.
-    columns : FeatureColumns
-        Columns of the rows.
-    search_examples : Examples
-        Rows for the median distances.
-    examples : Examples
-        Rows of the regressions.
-    """
-    X = examples.X
-    errors = []
-    for choice in choices:
-        family, _ = columns.union(metrics, search_examples, choice.kind)
-        K = summed(family, unit_weights(family, X, examples.w), X, X)
-        errors.append(_left_out_error(K, examples))
-    return choices[int(np.argmin(errors))].kind
-
-
-def _left_out_error(K: np.ndarray, examples: Examples) -> float:
-    """Return the leave-one-out error with the best ridge of every fourth row; inf if it is lost to rounding.
-
-    The best ridge is assumed to fall with the square root of the number of rows, for a kernel of unit mean diagonal.
-    """
-    step = 4
-    sample = examples.every(step)
-    K_sample = center_gram(K[::step, ::step], sample.w)
-    ridges = np.geomspace(RIDGES[0], RIDGES[-1], 2 * len(RIDGES) - 1) * np.trace(K_sample)
-    path = LeaveOneOut(K_sample, sample.Y, sample.w, row_groups=sample.row_groups)
-    ridge = path.best(ridges.tolist()).ridge
-    w = examples.w
-    with suppress(ValueError):
-        return LeaveOneOut(center_gram(K, w), examples.Y, w, row_groups=examples.row_groups).at(ridge * step**-0.5).loss
-    return np.inf
-
-
 class SplitHalf:
     """Training rows for metrics and ridge regressions, and test rows for their errors.
 

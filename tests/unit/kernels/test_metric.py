@@ -522,46 +522,6 @@ def test_a_kind_of_base_kernels_is_taken_alone_or_by_choice():
     assert all(name.startswith("gaussian") for name in smooth.family.names)
 
 
-def test_of_many_rows_the_kind_of_base_kernels_errs_least_on_rows_left_out():
-    half = telling_half()
-    choices = [KernelChoice((0, 1), kind) for kind in COMBINED_KERNELS]
-    learned = choices[0].metrics(half.rounds.values())
-    X, Y = rows(40, seed=1)
-
-    def left_out_error(K: np.ndarray, Y: np.ndarray, ridge: float) -> float:
-        error = 0.0
-        for i in range(len(K)):
-            others = np.delete(np.arange(len(K)), i)
-            alpha, intercept = bordered(K[np.ix_(others, others)], Y[others], ridge)
-            error += ((Y[i] - K[i, others] @ alpha - intercept) ** 2).sum()
-        return error
-
-    errors = []
-    for choice in choices:
-        family, _ = half.columns.union(learned, half.train, choice.kind)
-        K = np.zeros((40, 40))
-        for kernel in family.tile(X, X):
-            K += kernel / (np.trace(center_gram(kernel)) / 40)
-        sample = K[::4, ::4]
-        ridges = 2.0 ** np.arange(-30, 1) * np.trace(center_gram(sample))
-        best = min(ridges, key=lambda ridge, sample=sample: left_out_error(sample, Y[::4], ridge))
-        errors.append(left_out_error(K, Y, best / 2))  # the best ridge falls with the root of the number of rows
-    best_kind = rfm_metrics.best_kind_left_out(choices, learned, half.columns, half.train, Examples(X, Y, None))
-    assert best_kind == COMBINED_KERNELS[int(np.argmin(errors))]
-
-
-def test_kinds_with_similar_errors_are_compared_on_more_rows_than_are_searched(monkeypatch: pytest.MonkeyPatch):
-    X, Y = rows(150)
-    target = Target.of(Y[:, 0])
-    by_kind = {kind: RFM(search_rows=40, rounds=1, kernels=kind).find(X, target).family for kind in COMBINED_KERNELS}
-    found_kinds = set()
-    for similar in (1.0, np.inf):
-        monkeypatch.setattr(rfm, "SIMILAR", similar)
-        family = RFM(search_rows=40, rounds=1).find(X, target).family
-        found_kinds |= {kind for kind, of_kind in by_kind.items() if of_kind == family}
-    assert len(found_kinds) == 2  # halves of 20 rows and 150 rows prefer different kinds
-
-
 def test_some_rows_are_searched_and_all_weighed():
     X, Y = rows(120)
     learner = RFM(search_rows=50, rounds=0, weights="alignf")
