@@ -364,14 +364,9 @@ def _mean_ridges(halves: Sequence[SplitHalf]) -> dict[int, list[float]]:
     return ridges
 
 
-def _errors(halves: Sequence[SplitHalf], choices: Sequence[KernelChoice]) -> np.ndarray:
-    """Return the error of each choice over both halves."""
-    return np.asarray(np.sum([half.errors(choices) for half in halves], axis=0))
-
-
 def _lowest_error(halves: Sequence[SplitHalf], choices: Sequence[KernelChoice]) -> tuple[KernelChoice, float]:
     """Return the first choice with the lowest error over both halves, and this error."""
-    errors = _errors(halves, choices)
+    errors = np.sum([half.errors(choices) for half in halves], axis=0)
     return choices[int(np.argmin(errors))], float(errors.min())
 
 
