@@ -34,10 +34,10 @@ def estimator_to_array(estimator: BaseEstimator) -> np.ndarray:
     ValueError
         The estimator has parts of types that are not trusted when it is read.
     """
-    from skops import io
+    import skops.io
 
-    content = io.dumps(estimator)
-    unknown = sorted(set(io.get_untrusted_types(data=content)) - set(TRUSTED))
+    content = skops.io.dumps(estimator)
+    unknown = sorted(set(skops.io.get_untrusted_types(data=content)) - set(TRUSTED))
     if unknown:
         raise ValueError(
             f"a {type(estimator).__name__} cannot be saved, as its parts {', '.join(unknown):.100} are not trusted in "
@@ -48,10 +48,10 @@ def estimator_to_array(estimator: BaseEstimator) -> np.ndarray:
 
 def estimator_from_array(content: np.ndarray) -> BaseEstimator:
     """Return the estimator in the format of skops; raise an error for types that are not trusted."""
+    import skops.io
     from sklearn.base import BaseEstimator
-    from skops import io
 
-    estimator = io.loads(content.tobytes(), trusted=list(TRUSTED))
+    estimator = skops.io.loads(content.tobytes(), trusted=list(TRUSTED))
     if not isinstance(estimator, BaseEstimator):
         raise ValueError(f"an estimator is expected, got a {type(estimator).__name__}")
     return estimator

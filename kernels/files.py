@@ -207,11 +207,11 @@ def to_data(value: Any, arrays: dict[str, np.ndarray], where: str) -> Any:
     if isinstance(value, sparse.csr_matrix | sparse.csr_array):
         parts = (value.data, value.indices, value.indptr, value.shape)
         return {type(value).__name__: to_data(list(parts), arrays, where)}
-    kind_and_name = _known_names().get(type(value))
+    kind_and_name = _kind_and_name(type(value))
     if kind_and_name is not None:
         kind, name = kind_and_name
         return {kind: [name, *_object_to_data(value, arrays, where)]}
-    if hasattr(value, "get_params"):
+    if hasattr(value, "__sklearn_tags__"):
         return {"estimator": _array_to_data(estimator_to_array(value), arrays, where)}
     if isinstance(value, list | tuple):
         entries = [to_data(entry, arrays, f"{where}.{position}") for position, entry in enumerate(value)]
@@ -264,10 +264,13 @@ def _classes() -> dict[str, Mapping[str, Any]]:
     return {**tables, "record": records}
 
 
-@cache
-def _known_names() -> dict[type, tuple[str, str]]:
-    """Return kind and name of each class that files may name."""
-    return {known_class: (kind, name) for kind, table in _classes().items() for name, known_class in table.items()}
+def _kind_and_name(value_type: type) -> tuple[str, str] | None:
+    """Return kind and name of a class that files may name; None for others."""
+    for kind, table in _classes().items():
+        for name, known_class in table.items():
+            if value_type is known_class:
+                return kind, name
+    return None
 
 
 # Reading -------------------------------------------------------------------------------------------------------------

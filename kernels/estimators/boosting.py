@@ -1,4 +1,4 @@
-"""Boosted trees beside the learned kernel: a weighted mean of both predictions."""
+"""Boosted trees in addition to the learned kernel: a weighted mean of both predictions."""
 
 from __future__ import annotations
 

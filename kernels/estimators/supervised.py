@@ -234,17 +234,17 @@ class SupervisedLearner(KernelLearner):
         log.write(f"{kernel.learner} learned a kernel of {kernel.family.n_kernels} base kernels")
         self.n_samples_fit_ = len(y)
         progress = log.write_step if self.verbose else None
-        boosting = self._boosting_beside(X, target, weights, seed)
+        boosting = self._boosting_problem(X, target, weights, seed)
         self._fit_predictor(TrainingSet.of(kernel, X, np.arange(len(y)), None, progress), target, seed, boosting)
         log.write(f"{self.predictor_} is fitted; {self.sampling_}")
         if boosting is not None:
             log.write(f"share of the boosted trees: {self.boost_share_:.2f}")
         return self
 
-    def _boosting_beside(
+    def _boosting_problem(
         self, X: Rows, target: Target, weights: np.ndarray | None, seed: int
     ) -> BoostingProblem | None:
-        """Return the problem of fitting trees beside the kernel; None for no trees."""
+        """Return the problem of fitting trees in addition to the kernel; None for no trees."""
         if self.boost is False:
             return None
         obstacle = self._obstacle_to_boosting(X, target)
@@ -259,7 +259,7 @@ class SupervisedLearner(KernelLearner):
         return BoostingProblem.of(self.boost, self.table_, np.asarray(X), target, weights, seed)
 
     def _obstacle_to_boosting(self, X: Rows, target: Target) -> str | None:
-        """Return why trees cannot stand beside the kernel; None if they can."""
+        """Return why trees cannot be combined with the kernel; None if they can."""
         if sparse.issparse(X):
             return "rows are sparse"
         return None
@@ -290,7 +290,7 @@ class SupervisedLearner(KernelLearner):
     def _fit_predictor(
         self, training: TrainingSet, target: Target, seed: int, boosting: BoostingProblem | None = None
     ) -> Self:
-        """Choose and fit the predictor on a learned kernel, with the requested or the best C, and trees beside it."""
+        """Choose and fit the predictor on a learned kernel, with the requested or the best C, and the trees."""
         C = self._C_for_kernel(training.kernel, len(target))
         predictor = self._choose_predictor(training, target, seed)
         with blas_threads_for(len(target)):
@@ -434,7 +434,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         ``Nystroem(n_components=2000)`` of `learnkernels.kernels.predictors`. "auto" selects, in this order: the
         predictor that the learner optimizes; krr after rfm, up to 5,000 rows; svm, up to 20,000 rows; krr-cg; nystroem.
     boost : "auto", False or estimator, default "auto"
-        Boosted trees beside the kernel. Probabilities are then a weighted mean of both; the weight minimizes the log
+        Boosted trees in addition to the kernel. Probabilities are then a weighted mean; the weight minimizes the log
         loss on held-out rows, see `boost_share_`. "auto": scikit-learn's histogram-based gradient boosting, with at
         least 1,000 rows and at most 12 classes, if none of `learner`, `family` and `class_weight` is given. Another
         estimator takes the place of the trees. False: only the kernel.
@@ -801,7 +801,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         `learnkernels.kernels.predictors`. "auto": krr up to 5,000 rows; otherwise krr-cg or nystroem, by size and
         memory.
     boost : "auto", False or estimator, default "auto"
-        Boosted trees beside the kernel. Predictions are then a weighted mean of both; the weight minimizes the squared
+        Boosted trees in addition to the kernel. Predictions are then a weighted mean; the weight minimizes the squared
         error on held-out rows, see `boost_share_`. "auto": scikit-learn's histogram-based gradient boosting, with at
         least 1,000 rows and one output, if neither `learner` nor `family` is given. Another estimator
         takes the place of the trees. False: only the kernel.

@@ -25,7 +25,8 @@ SHARED = {"conf": {"kernels", "kernels.registry"}}
 """What configurations take of the mathematics: names, without NumPy."""
 
 THIRD_PARTY = {
-    "kernels": {"numpy", "scipy", "sklearn", "threadpoolctl", "numba", "llvmlite", "joblib", "narwhals", "safetensors"},
+    "kernels": {"numpy", "scipy", "sklearn", "threadpoolctl", "numba", "llvmlite", "joblib", "narwhals"}
+    | {"safetensors", "skops"},
     "conf": {"pydantic", "yaml"},
 }
 

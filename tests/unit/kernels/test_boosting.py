@@ -1,4 +1,4 @@
-"""Boosted trees beside the learned kernel."""
+"""Boosted trees in addition to the learned kernel."""
 
 from __future__ import annotations
 
