@@ -76,14 +76,18 @@ MetricChoice = Annotated[
     form_field("Metric of selection, reports and tests."),
 ]
 BaselineChoice = Annotated[
-    Literal["as configured", "none", "one tuned kernel", "one tuned kernel and boosting"],
-    form_field("Models to compare with: a constant, a linear model, a tuned RBF kernel, and gradient boosting."),
+    Literal["as configured", "none", "one tuned kernel", "one tuned kernel and boosting", "all"],
+    form_field(
+        "Models to compare with: a constant, a linear model, a tuned RBF kernel, gradient boosting, and the default "
+        "estimator."
+    ),
 ]
 
 BASELINES: dict[str, dict[str, Any] | None] = {
     "none": None,
     "one tuned kernel": {},
     "one tuned kernel and boosting": {"boosting": True},
+    "all": {"boosting": True, "estimator": True},
 }
 """The key `baseline` of a configuration, by the choice in the form."""
 

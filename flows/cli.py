@@ -89,7 +89,10 @@ MetricOption = Annotated[
 ]
 Without = Annotated[
     list[str] | None,
-    typer.Option(metavar="BASELINE", help="Drop a baseline: constant, linear, grid-search or boosting. Repeatable."),
+    typer.Option(
+        metavar="BASELINE",
+        help="Drop a baseline: constant, linear, grid-search, boosting or estimator. Repeatable.",
+    ),
 ]
 Minutes = Annotated[
     float | None, typer.Option(metavar="M", min=0, help="Sample the rows so that it takes about so many minutes.")

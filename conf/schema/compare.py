@@ -144,14 +144,15 @@ class ProtocolConfig(Strict):
 GRID_SEARCH_TITLE = "GridSearchCV"
 """The search over one Gaussian kernel in reports: scikit-learn's, which is no learner."""
 
-BaselineName = Literal["constant", "linear", "grid-search", "boosting"]
-"""Methods to compare learners with."""
+BaselineName = Literal["constant", "linear", "grid-search", "boosting", "estimator"]
+"""Methods to compare learners with: baselines, and the estimator of this package with its defaults."""
 
 BASELINE_TITLES: dict[BaselineName, str] = {
     "constant": "best constant",
     "linear": "linear model",
     "grid-search": GRID_SEARCH_TITLE,
     "boosting": "HistGradientBoosting",
+    "estimator": "default estimator",
 }
 """Baselines in reports, in the order in which they run: the slowest last."""
 
@@ -200,8 +201,13 @@ class BaselineConfig(Strict):
         description="Also scikit-learn's gradient boosting of trees, whose leaves and learning rate the validation "
         "rows choose.",
     )
+    estimator: bool = Field(
+        False,
+        description="Also KernelLearningClassifier() or KernelLearningRegressor() with its defaults, as used in "
+        "Python.",
+    )
     without: Annotated[tuple[BaselineName, ...], BeforeValidator(several)] = Field(
-        (), description=f"Baselines to leave out, of {', '.join(BASELINE_TITLES)}; boosting takes the longest."
+        (), description=f"Baselines to leave out, of {', '.join(BASELINE_TITLES)}; the last two take the longest."
     )
 
     @property
@@ -210,6 +216,8 @@ class BaselineConfig(Strict):
         left_out = set(self.without)
         if not self.boosting:
             left_out.add("boosting")
+        if not self.estimator:
+            left_out.add("estimator")
         return [name for name in BASELINE_TITLES if name not in left_out]
 
 

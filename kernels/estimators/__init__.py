@@ -6,8 +6,10 @@ solvers, statistics, targets, validation, weights.
 
 from .base import chunk_rows_for, default_family, set_table
 from .supervised import (
+    FeaturePredictor,
     KernelLearningClassifier,
     KernelLearningRegressor,
+    fit_on_features,
     fit_on_kernel,
     keep_support,
     set_coefficients,
@@ -15,11 +17,13 @@ from .supervised import (
 from .transformer import LearnedKernelTransformer
 
 __all__ = [
+    "FeaturePredictor",
     "KernelLearningClassifier",
     "KernelLearningRegressor",
     "LearnedKernelTransformer",
     "chunk_rows_for",
     "default_family",
+    "fit_on_features",
     "fit_on_kernel",
     "keep_support",
     "set_coefficients",

@@ -18,6 +18,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, has_fit_parameter
 
 from ..base import explain_unknown_arguments, warn_caller
+from ..column_encoding import TableEncoding
 from ..engine.workers import Workers, blas_threads_for
 from ..families.base import KernelFamily, Rows, distinct_rows, drawn_rows
 from ..learned_kernel import LearnedKernel, LinearScores
@@ -52,6 +53,7 @@ from .base import (
     default_family,
     learner_reason,
     require_precision,
+    set_table,
     within_n_jobs,
 )
 from .boosting import (
@@ -163,6 +165,10 @@ class SupervisedLearner(KernelLearner):
     @abstractmethod
     def _encode_target(self, y: np.ndarray) -> Target:
         """Return the target, and set the attributes that decode predictions."""
+
+    @abstractmethod
+    def _fit_features(self, X: Rows, y: np.ndarray, sample_weight: Any, groups: Any, time: Any) -> Self:
+        """Learn the kernel and fit the predictor on validated features; the other arguments are those of `fit`."""
 
     @abstractmethod
     def _use_held_out_scores(
@@ -604,9 +610,12 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
             Some weights are too small to matter, or cells or columns of a table are not used.
         """
         self._requested_C()
-        seed = self._draw_seed()
         X, y = self._validate_training(X, y)
         check_classification_targets(y)
+        return self._fit_features(X, y, sample_weight, groups, time)
+
+    def _fit_features(self, X: Rows, y: np.ndarray, sample_weight: Any, groups: Any, time: Any) -> Self:
+        seed = self._draw_seed()
         row_groups = as_row_groups(groups, time, len(y))
         rows, weights = rows_with_weight(y, sample_weight, self.class_weight)
         X, y = take_rows(X, y, rows)
@@ -731,7 +740,11 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         -------
         labels : ndarray of shape (n,)
         """
-        scores = self.decision_function(X)
+        return self._labels(self._validate_new(X))
+
+    def _labels(self, features: Rows) -> np.ndarray:
+        """Return the class of each row, given the features of the rows."""
+        scores = self._decisions(features)
         if scores.ndim == 1:
             return self.classes_[(scores > 0).astype(np.intp)]
         return self.classes_[scores.argmax(axis=1)]
@@ -971,9 +984,11 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
             of a table are not used.
         """
         self._requested_C()
-        seed = self._draw_seed()
         X, y = self._validate_training(X, y, multi_output=True, y_numeric=True)
-        y = np.asarray(y, dtype=np.float64)
+        return self._fit_features(X, np.asarray(y, dtype=np.float64), sample_weight, groups, time)
+
+    def _fit_features(self, X: Rows, y: np.ndarray, sample_weight: Any, groups: Any, time: Any) -> Self:
+        seed = self._draw_seed()
         row_groups = as_row_groups(groups, time, len(y))
         rows, weights = rows_with_weight(y, sample_weight)
         X, y = take_rows(X, y, rows)
@@ -1310,6 +1325,94 @@ def fit_on_kernel(
     return estimator._fit_predictor(
         TrainingSet.of(kernel, X, rows, workers, progress), estimator._encode_target(y), seed
     )
+
+
+@within_n_jobs
+def fit_on_features(
+    estimator: Estimator,
+    features: np.ndarray,
+    y: Any,
+    table: TableEncoding | None = None,
+    sample_weight: Any = None,
+    groups: Any = None,
+    time: Any = None,
+) -> Estimator:
+    """Fit an estimator on the features of a table that is already encoded.
+
+    Parameters
+    ----------
+    estimator : KernelLearningClassifier or KernelLearningRegressor
+        Fitted in place.
+    features : ndarray of shape (m, d)
+        Features of the training rows. Finite; not modified.
+    y : array-like of shape (m,)
+        Class labels, or target values.
+    table : TableEncoding, optional
+        Encoding of the table, through which boosted trees see categories and missing values. None for features of an
+        array.
+    sample_weight, groups, time : array-like of shape (m,), optional
+        As in `fit`.
+
+    Returns
+    -------
+    estimator : KernelLearningClassifier or KernelLearningRegressor
+        The same object. `FeaturePredictor` predicts from features.
+
+    Raises
+    ------
+    ValueError
+        `fit` would raise, or the features are not those of the table.
+    """
+    estimator._requested_C()
+    features = np.asarray(features, dtype=np.float64)
+    if table is not None and features.shape[1:] != (len(table.features),):
+        raise ValueError(
+            f"features must have a column for each of the {len(table.features)} features of table, got shape "
+            f"{features.shape}; encode the rows by this table."
+        )
+    if hasattr(estimator, "feature_names_in_"):
+        del estimator.feature_names_in_
+    estimator.n_features_in_ = features.shape[1]
+    set_table(estimator, table)
+    return estimator._fit_features(features, np.asarray(y), sample_weight, groups, time)
+
+
+@dataclass(frozen=True, eq=False)
+class FeaturePredictor:
+    """Predictions of a fitted estimator for rows whose table is already encoded.
+
+    Parameters
+    ----------
+    estimator : KernelLearningClassifier or KernelLearningRegressor
+        Fitted estimator with one output; not modified.
+    """
+
+    estimator: KernelLearningClassifier | KernelLearningRegressor
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """Class labels, in ascending order; only for a classifier."""
+        return self._classifier.classes_
+
+    @property
+    def _classifier(self) -> KernelLearningClassifier:
+        if not isinstance(self.estimator, KernelLearningClassifier):
+            raise AttributeError("only a classifier has classes, scores and probabilities.")
+        return self.estimator
+
+    def predict(self, features: np.ndarray) -> np.ndarray:
+        """Return the predicted label or value of each row, shape (n,)."""
+        if isinstance(self.estimator, KernelLearningClassifier):
+            return self.estimator._labels(features)
+        return self.estimator._predictions(features)[:, 0]
+
+    def decision_function(self, features: np.ndarray) -> np.ndarray:
+        """Return the scores of the rows, as the method of the classifier does."""
+        return self._classifier._decisions(features)
+
+    def predict_proba(self, features: np.ndarray) -> np.ndarray:
+        """Return the probability of each class, shape (n, n_classes)."""
+        return self._classifier._probabilities(features)
 
 
 def set_coefficients(

@@ -111,7 +111,7 @@ def require_keys(
             "datasets": [dict(dataset)],
             "kernels": [{"family": "gaussian", "gammas": [1.0]}],
             "learners": ["rfm", "alignf"],
-            "baseline": {"boosting": True, "without": list(without)},
+            "baseline": {"boosting": True, "estimator": True, "without": list(without)},
             "protocol": protocol,
         }
         try:

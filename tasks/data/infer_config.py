@@ -222,7 +222,7 @@ def _seconds_to_fit(dataset: Dataset, rows: np.ndarray) -> float:
 def _affordable_rows(minutes: float, n_trials: int, n_pilot_rows: int, pilot_seconds: float) -> int:
     """Return the number of training rows of which a comparison takes some minutes."""
     startup_seconds = 10.0
-    fits_per_trial = 4.0  # seconds of all learners and baselines on one core, in units of one fit
+    fits_per_trial = 5.0  # seconds of all learners and baselines on one core, in units of one fit
     growth = 1.5  # seconds grow at most with this power of the rows, up to ten thousand rows
     seconds = max(0.0, 60.0 * minutes - startup_seconds) * cpu_count() / (n_trials * fits_per_trial)
     return int(n_pilot_rows * (seconds / pilot_seconds) ** (1 / growth))
@@ -515,7 +515,8 @@ def _config_text(
     lines += [
         "",
         "learners: [rfm, alignf]",
-        f"baseline: {{boosting: true{without}}}  # constant, linear model, one tuned Gaussian kernel, boosted trees",
+        "# constant, linear model, one tuned Gaussian kernel, boosted trees, default estimator",
+        f"baseline: {{boosting: true, estimator: true{without}}}",
         "",
         "protocol:",
         *(f"  {line}" for line in protocol),

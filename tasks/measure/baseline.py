@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -21,9 +22,16 @@ from sklearn.preprocessing import KernelCenterer, StandardScaler
 from sklearn.svm import SVC
 from threadpoolctl import threadpool_limits
 
+from learnkernels.conf.errors import input_errors
 from learnkernels.conf.schema import BASELINE_TITLES, BaselineConfig, BaselineName, CompareConfig, grid_values
 from learnkernels.kernels.centering import centered_alignment
 from learnkernels.kernels.engine.workers import blas_threads_for
+from learnkernels.kernels.estimators import (
+    FeaturePredictor,
+    KernelLearningClassifier,
+    KernelLearningRegressor,
+    fit_on_features,
+)
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.model_selection.evaluation import FoldResult
 from learnkernels.kernels.model_selection.folds import Trial, inner_trials, rows_of
@@ -31,8 +39,9 @@ from learnkernels.kernels.model_selection.metrics import Metric, metric_for
 from learnkernels.kernels.predictors.calibration import fit_calibration, probabilities
 from learnkernels.kernels.predictors.choice import best_on_grid
 from learnkernels.kernels.targets import Target
+from learnkernels.kernels.weights import weights_of_rows
 
-from ..data.dataset import Dataset, load_dataset
+from ..data.dataset import Dataset, DatasetRef, load_dataset
 from .held_out import HeldOutPredictions
 from .trials import HELD_OUT, TrialJob, kept_test_rows, load_folds, trial_columns
 
@@ -40,9 +49,10 @@ CONSTANT: Final = "constant"
 LINEAR: Final = "linear"
 GRID_SEARCH: Final = "grid-search"
 BOOSTING: Final = "boosting"
+ESTIMATOR: Final = "estimator"
 
-SEARCHED = (GRID_SEARCH, BOOSTING)
-"""Baselines with a search over settings."""
+SLOW = (GRID_SEARCH, BOOSTING, ESTIMATOR)
+"""Baselines that take as long as a learner: searches over settings, and the default estimator."""
 
 ALPHAS = tuple(10.0**k for k in range(-3, 5))
 """Penalties of ridge regression, chosen by leave-one-out errors."""
@@ -70,24 +80,39 @@ def kinds_of(config: CompareConfig) -> list[BaselineName]:
     return config.baseline.kinds
 
 
+def serves(kind: BaselineName, ref: DatasetRef) -> bool:
+    """Return whether a baseline can be fitted on a data set.
+
+    Data sets of matrices have no features, and the default estimator takes dense rows and one output.
+    """
+    if kind == CONSTANT:
+        return True
+    if not ref.n_features:
+        return False
+    if kind != ESTIMATOR:
+        return True
+    dataset = load_dataset(ref)
+    return dataset.target.values.ndim == 1 and not sparse.issparse(dataset.X)
+
+
 def predictor_of(kind: BaselineName, task: str) -> str:
     """Return the entry of a baseline in the column of predictors of the fold table."""
-    predictors = {LINEAR: "ridge", GRID_SEARCH: "krr", BOOSTING: "trees"}
+    predictors = {LINEAR: "ridge", GRID_SEARCH: "krr", BOOSTING: "trees", ESTIMATOR: "auto"}
     if task == "classification":
-        predictors = {LINEAR: "logistic", GRID_SEARCH: "svm", BOOSTING: "trees"}
+        predictors |= {LINEAR: "logistic", GRID_SEARCH: "svm"}
     return predictors.get(kind, "constant")
 
 
 def settings_of(kind: BaselineName, baseline: BaselineConfig) -> str:
     """Return the settings of a baseline for the keys of the store."""
     if kind == GRID_SEARCH:
-        settings = baseline.model_dump_json(exclude={"boosting", "without"})
+        settings = baseline.model_dump_json(exclude={"boosting", "estimator", "without"})
         return f"centered, alignment on {SEARCHED_ROWS} rows, {settings}"
     if kind == LINEAR:
         return f"{ALPHAS}, alignment on {SEARCHED_ROWS} rows"
     if kind == BOOSTING:
         return repr((LEAVES, RATES))
-    return ""
+    return ""  # the key of a result has the version of the estimator's numbers
 
 
 def run_baseline(job: TrialJob, kind: BaselineName) -> dict[str, Any]:
@@ -99,9 +124,17 @@ def run_baseline(job: TrialJob, kind: BaselineName) -> dict[str, Any]:
     metric = metric_for(job.config.protocol.metric, target)
     training = rows_of(folds, job.trial.final)
     test = np.flatnonzero(folds == job.trial.test)
-    trivial_error = metric.trivial_error(target.take(test), target.take(training))
+    trivial_error = metric.trivial_error(
+        target.take(test),
+        target.take(training),
+        weights_of_rows(dataset.weights, test),
+        weights_of_rows(dataset.weights, training),
+    )
     if kind == CONSTANT:
         fitted = _best_constant(job.trial, target, metric, folds, trivial_error)
+    elif kind == ESTIMATOR:
+        with input_errors(f"data set {job.ref.name}: {BASELINE_TITLES[kind]}"):
+            fitted = _fit_default_estimator(dataset, metric, training, test)
     else:
         fitted = _fit_best_setting(job, kind, dataset, metric, folds, training, test)
     result = FoldResult(
@@ -123,7 +156,7 @@ def run_baseline(job: TrialJob, kind: BaselineName) -> dict[str, Any]:
         "algorithm": kind,
         "predictor": predictor_of(kind, target.task),
         "params": json.dumps(fitted.params),
-        "alignment": _alignment(kind, dataset, training, fitted.params),
+        "alignment": _alignment(kind, dataset, training, fitted),
         "test_alignment": None,
         "seconds_weights": 0.0,
         "seconds_fit": seconds,
@@ -153,7 +186,7 @@ class FittedBaseline:
     Attributes
     ----------
     errors : ndarray of shape (n_candidates, L)
-        Validation errors; the best setting is at `candidate` and `position`.
+        Validation errors, NaN without a search; the best setting is at `candidate` and `position`.
     C : float
         Chosen value along the grid, or NaN.
     params : dict of str to float
@@ -215,9 +248,17 @@ def _subsample(values: np.ndarray) -> np.ndarray:
     return by_target[::step]
 
 
-def _alignment(kind: BaselineName, dataset: Dataset, training: np.ndarray, params: dict[str, float]) -> float | None:
-    """Return the alignment of the kernel of a baseline on at most `SEARCHED_ROWS` training rows."""
+def _alignment(kind: BaselineName, dataset: Dataset, training: np.ndarray, fitted: FittedBaseline) -> float | None:
+    """Return the alignment of the kernel of a baseline on at most `SEARCHED_ROWS` training rows.
+
+    The kernel of the default estimator is measured on all of them, as that of a learner, or not at all.
+    """
     target = dataset.target
+    if kind == ESTIMATOR:
+        estimator = fitted.estimator.estimator
+        if estimator.sampling_.kernel < len(training):
+            return None
+        return float(estimator.alignment_)
     if kind not in (LINEAR, GRID_SEARCH) or target.values.ndim > 1:
         return None
     rows = np.sort(training[_subsample(target.values[training])])
@@ -227,7 +268,7 @@ def _alignment(kind: BaselineName, dataset: Dataset, training: np.ndarray, param
         features = StandardScaler(with_mean=not sparse.issparse(X)).fit_transform(X)
         K = linear_kernel(features)
     else:
-        K = rbf_kernel(X, gamma=params["gamma"])
+        K = rbf_kernel(X, gamma=fitted.params["gamma"])
     weights = None
     if dataset.weights is not None:
         weights = dataset.weights[rows]
@@ -235,6 +276,41 @@ def _alignment(kind: BaselineName, dataset: Dataset, training: np.ndarray, param
         return centered_alignment(K, Y @ Y.T, weights)
     except ValueError:  # features or targets of these rows are constant
         return None
+
+
+def _fit_default_estimator(dataset: Dataset, metric: Metric, training: np.ndarray, test: np.ndarray) -> FittedBaseline:
+    """Return the default estimator, fitted on the training rows as in Python, with its test error."""
+    target = dataset.target
+    estimator: KernelLearningClassifier | KernelLearningRegressor = KernelLearningRegressor()
+    if target.task == "classification":
+        estimator = KernelLearningClassifier()
+    fit = partial(
+        fit_on_features,
+        estimator,
+        dataset.X[training],
+        target.values[training],
+        table=dataset.table,
+        sample_weight=weights_of_rows(dataset.weights, training),
+    )
+    divisions = {"groups": dataset.groups, "time": dataset.times}
+    row_divisions = {name: values[training] for name, values in divisions.items() if values is not None}
+    with blas_threads_for(len(training)):
+        try:
+            fit(**row_divisions)
+        except ValueError:
+            if not row_divisions:
+                raise
+            fit()  # the training rows are of one group or time, or have a class of late rows only
+        predictor = FeaturePredictor(estimator)
+        response = _response(predictor, dataset.X[test], metric, None)
+    error = metric.measure(target.take(test), response, weights_of_rows(dataset.weights, test))
+    return FittedBaseline(
+        error=error,
+        errors=np.array([[np.nan]]),
+        C=estimator.C_,
+        estimator=predictor,
+        X=dataset.X,
+    )
 
 
 def _fit_best_setting(

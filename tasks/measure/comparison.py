@@ -23,7 +23,7 @@ from ..data.tables import columns_remembered
 from ..naming import side_by_side
 from ..plugins import require_params
 from ..workers.cluster import DaskPool
-from .baseline import CONSTANT, SEARCHED, kinds_of
+from .baseline import SLOW, kinds_of, serves
 from .fold_statistics import compute_statistics, planned_trials, require_feasible, rows_of_trial
 from .matrices import StoredMatrices, matrix_folder, own_matrices
 from .progress import RunProgress, StepProgress
@@ -31,7 +31,7 @@ from .run_learner import FoldsRef, evaluate_baseline, evaluate_learner, predicto
 from .trials import StatisticsRef
 
 SEARCHES = 10.0
-"""Cost in paths of a predictor: one-stage learners, searches for base kernels, and searched baselines."""
+"""Cost in paths of a predictor: one-stage learners, searches for base kernels, and slow baselines."""
 
 
 @dataclass(frozen=True)
@@ -65,18 +65,18 @@ def steps(config: CompareConfig) -> int:
 
 def timed_steps(config: CompareConfig) -> int:
     """Return the number of steps with trials that take time."""
-    n_methods = len(config.learners) + len(_searched_baselines(config))
+    n_methods = len(config.learners) + len(_slow_baselines(config))
     return len(config.datasets) * n_methods
 
 
-def _searched_baselines(config: CompareConfig) -> set[str]:
-    return set(SEARCHED) & set(kinds_of(config))
+def _slow_baselines(config: CompareConfig) -> set[str]:
+    return set(SLOW) & set(kinds_of(config))
 
 
 def work(config: CompareConfig, ref: DatasetRef) -> float:
     """Return the work on a data set: paths of a predictor on a thousand rows."""
     protocol = config.protocol
-    paths = SEARCHES * len(_searched_baselines(config))
+    paths = SEARCHES * len(_slow_baselines(config))
     for learner in config.learners:
         paths_of_learner: float = prod(map(len, learner.tune.values()))
         if not as_learner(learner.name, **learner.params).two_stage:
@@ -189,11 +189,11 @@ def _submit_results(
             yield (next(positions), ref, local), future
     for kind in kinds_of(prepared.config):
         for (ref, _, local), measured in zip(prepared.jobs, statistics, strict=True):
-            if not ref.n_features and kind != CONSTANT:
-                progress.skip()  # a data set of matrices has no features
+            if not serves(kind, ref):
+                progress.skip()
                 continue
             n_trials = 0
-            if kind in SEARCHED:
+            if kind in SLOW:
                 n_trials = _trials(local, ref)
             started = progress.start(f"{ref.name}: {BASELINE_TITLES[kind]}", n_trials)
             future = evaluate_baseline.submit(ref, measured, local, pool, started.advance, kind)

@@ -29,7 +29,7 @@ from ..naming import from_store, step
 from ..plugins import as_learner, learner_class, sources
 from ..store import computed_at, keep, kept, result_key, store_path
 from ..workers.cluster import Advance, DaskPool, map_here
-from .baseline import predictor_of, run_baseline, settings_of
+from .baseline import ESTIMATOR, kinds_of, predictor_of, run_baseline, settings_of
 from .families import build_family
 from .fold_statistics import planned_trials, sampled
 from .held_out import write_predictions
@@ -217,10 +217,10 @@ def _require_usable(config: schema.CompareConfig, learner: schema.LearnerConfig,
             f"{where} 'weights' gives rows weights, and a sample counts each row once; leave 'weights' out, or set "
             "'statistics.sample: none'."
         )
-    if ref.weighted and config.baseline is not None:
+    if ref.weighted and set(kinds_of(config)) - {ESTIMATOR}:
         raise InputError(
             f"{where} 'weights' gives rows weights, and the grid search of 'baseline' counts each row once; leave one "
-            "of them out."
+            "of them out, or all baselines but 'estimator'."
         )
     if ref.in_parts and config.baseline is not None:
         raise InputError(

@@ -422,11 +422,18 @@ def trial_columns(
         "n_test": result.n_test,
         "n_rows": n_rows,
         "trivial_error": result.trivial_error,
-        "validation_error": float(np.nanmin(result.validation_errors)),
+        "validation_error": _lowest(result.validation_errors),
         "candidate_errors": result.candidate_errors.tolist(),
         "regularization": result.C,
         "grid_edge": result.edge,
     }
+
+
+def _lowest(errors: np.ndarray) -> float | None:
+    """Return the lowest of the validation errors, or None if there are none."""
+    if np.isnan(errors).all():
+        return None
+    return float(np.nanmin(errors))
 
 
 def _learned_columns(learned: Learned, family: KernelFamily, position: int, features: Sequence[str]) -> dict[str, Any]:

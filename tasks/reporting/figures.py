@@ -16,7 +16,7 @@ import pandas as pd
 from learnkernels.conf.schema.compare import FiguresConfig
 from learnkernels.kernels.learners import LEARNERS
 
-from ..measure.baseline import BOOSTING, CONSTANT, GRID_SEARCH, LINEAR
+from ..measure.baseline import BOOSTING, CONSTANT, ESTIMATOR, GRID_SEARCH, LINEAR
 from ..measure.t_tests import critical_difference
 from . import tables
 
@@ -24,7 +24,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-BASELINE_COLORS = {GRID_SEARCH: "#333333", LINEAR: "#666666", BOOSTING: "#999999", CONSTANT: "#cccccc"}
+BASELINE_COLORS = {
+    GRID_SEARCH: "#333333",
+    LINEAR: "#666666",
+    BOOSTING: "#999999",
+    CONSTANT: "#cccccc",
+    ESTIMATOR: "#000000",
+}
 
 MARKERS = "oDs^vP*X"
 

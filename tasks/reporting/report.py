@@ -22,7 +22,7 @@ from learnkernels.conf.schema.compare import FiguresConfig
 from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.kernels.model_selection.metrics import in_words
 
-from ..measure.baseline import BOOSTING, CONSTANT, GRID_SEARCH, LINEAR
+from ..measure.baseline import BOOSTING, CONSTANT, ESTIMATOR, GRID_SEARCH, LINEAR
 from ..measure.run_learner import FoldsRef
 from ..measure.t_tests import SIGNIFICANCE, critical_difference
 from ..naming import file_name, step
@@ -58,7 +58,7 @@ WITHOUT_LEARNED_KERNEL = {
 """Methods that learn no kernel, the simplest first."""
 
 DEFAULT_LEARNER = "rfm"
-"""Default learner of the estimators."""
+"""Default learner of the estimators, which stands for the default estimator where that took no part."""
 
 
 def verdicts(summary: pd.DataFrame) -> list[str]:
@@ -125,20 +125,21 @@ def _complexity(row: pd.Series) -> int:
 def _advice(learners: Sequence[pd.Series], other: pd.Series) -> str:
     """Return the recommendation between the default estimator and the best method without a learned kernel."""
     best = learners[0]
-    learned = next((row for row in learners if row.algorithm == DEFAULT_LEARNER), best)
+    learned = _representative(learners)
+    name = _name(learned)
     is_better = learned.error_mean <= other.error_mean
     is_significant = _p(learned, other) < SIGNIFICANCE
     compared = f"{_name(other)} ({_difference(learned, other)})"
     if is_significant and is_better:
-        answer = f"Yes: {learned.learner} is significantly better than {compared}"
+        answer = f"Yes: {name} is significantly better than {compared}"
     elif is_significant:
-        answer = f"No: {learned.learner} is significantly worse than {compared}"
+        answer = f"No: {name} is significantly worse than {compared}"
     elif is_better:
-        answer = f"Optional: {learned.learner} is not significantly better than {compared}"
+        answer = f"Optional: {name} is not significantly better than {compared}"
     else:
-        answer = f"Not needed: {learned.learner} is not better than {compared}"
+        answer = f"Not needed: {name} is not better than {compared}"
     if is_better:
-        answer += f"; in Python: {_estimator(learned)}"
+        answer += f"; in Python: {_estimator(learned, learned.algorithm in (ESTIMATOR, DEFAULT_LEARNER))}"
     else:
         answer += f"; {WITHOUT_LEARNED_KERNEL[other.algorithm].advice}"
     if best is not learned:
@@ -146,13 +147,22 @@ def _advice(learners: Sequence[pd.Series], other: pd.Series) -> str:
     return answer
 
 
-def _estimator(row: pd.Series) -> str:
-    """Return the Python call of the estimator with a learner."""
+def _representative(learners: Sequence[pd.Series]) -> pd.Series:
+    """Return the default estimator if it took part, else its learner, else the best learner."""
+    for algorithm in (ESTIMATOR, DEFAULT_LEARNER):
+        matching = [row for row in learners if row.algorithm == algorithm]
+        if matching:
+            return matching[0]
+    return learners[0]
+
+
+def _estimator(row: pd.Series, is_default: bool = False) -> str:
+    """Return the Python call of the default estimator, or of the estimator with a learner."""
     kind = "Classifier"
     if row.task == "regression":
         kind = "Regressor"
     argument = f"learner={row.algorithm!r}"
-    if row.algorithm == DEFAULT_LEARNER:
+    if is_default:
         argument = ""
     return f"KernelLearning{kind}({argument})"
 
@@ -184,6 +194,8 @@ def _difference(row: pd.Series, other: pd.Series) -> str:
 def _name(row: pd.Series) -> str:
     if row.algorithm in WITHOUT_LEARNED_KERNEL:
         return WITHOUT_LEARNED_KERNEL[row.algorithm].name or str(row.learner)
+    if row.algorithm == ESTIMATOR:
+        return f"the {row.learner}"
     return str(row.learner)
 
 

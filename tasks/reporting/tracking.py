@@ -33,7 +33,7 @@ from learnkernels.kernels.files import ENDING
 
 from ..data.dataset import DatasetRef
 from ..databases import mlflow_store, mlflow_ui
-from ..measure.baseline import ALPHAS, BOOSTING, GRID_SEARCH, LEAVES, RATES, kinds_of
+from ..measure.baseline import ALPHAS, BOOSTING, ESTIMATOR, GRID_SEARCH, LEAVES, RATES, kinds_of
 from ..measure.fold_statistics import planned_trials
 from ..measure.run_learner import FoldsRef, predictor_options
 from ..naming import file_name, step
@@ -406,7 +406,9 @@ def _protocol_params(protocol: ProtocolConfig) -> dict[str, object]:
 
 
 def _baseline_settings(config: CompareConfig, row: pd.Series) -> dict[str, object]:
-    """Return the grids that a baseline searches."""
+    """Return the grids that a baseline searches, or that it has its defaults."""
+    if row.algorithm == ESTIMATOR:
+        return {"settings": "default"}
     if row.algorithm == BOOSTING:
         return {"max_leaf_nodes": f"one of {LEAVES}", "learning_rate": f"one of {RATES}"}
     if row.predictor == "ridge":

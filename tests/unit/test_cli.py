@@ -99,7 +99,7 @@ def test_functions_name_their_arguments_and_commands_their_options(here: Path):
     quick = str(ROOT / "conf/quickstart.yaml")
     data_files = "only applies to data files (.csv, .parquet, .arrow, .feather). In a configuration, use "
     columns = "its columns are a, churn."
-    baselines = "did you mean 'boosting'? the baselines are constant, linear, grid-search, boosting."
+    baselines = "did you mean 'boosting'? the baselines are constant, linear, grid-search, boosting, estimator."
     several = "datasets: a model learns from one data set, got breast_cancer, diabetes; name one with"
     table = [
         (partial(compare, "table.csv"), f"table.csv: name the column to predict with target=; {columns}"),
@@ -142,9 +142,9 @@ def test_functions_name_their_arguments_and_commands_their_options(here: Path):
 def test_a_text_is_a_list_of_one(here: Path):
     rows = pd.DataFrame({"a": np.arange(40.0) % 7, "y": ["no", "yes"] * 20})
     rows.to_csv("rows.csv", index=False)
-    for without, changes in (("boosting", "protocol.folds=4"), (["boosting"], ["protocol.folds=4"])):
+    for without, changes in (("estimator", "protocol.folds=4"), (["estimator"], ["protocol.folds=4"])):
         config = configuration("rows.csv", TableOptions("y", without=without), changes)
-        assert (config.protocol.folds, config.baseline.kinds) == (4, ["constant", "linear", "grid-search"])
+        assert (config.protocol.folds, config.baseline.kinds) == (4, ["constant", "linear", "grid-search", "boosting"])
 
 
 @pytest.mark.parametrize(

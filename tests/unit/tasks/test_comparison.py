@@ -1,5 +1,6 @@
 """Whole comparisons in this process, without Prefect and MLflow: what is refused, and what the fold tables hold."""
 
+import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import replace
@@ -305,9 +306,10 @@ def test_work_is_counted_in_paths_on_a_thousand_rows_and_little_of_it_needs_no_w
 
 def test_baselines_follow_all_learners_the_slowest_last_and_stand_in_the_tables():
     record = Mock()
-    config = small(learners=["unif"], baseline=SEARCH | {"boosting": True}, protocol={"folds": 3, "grid": [1]})
+    all_baselines = SEARCH | {"boosting": True, "estimator": True}
+    config = small(learners=["unif"], baseline=all_baselines, protocol={"folds": 3, "grid": [1]})
     folds, report = compared(config, record)
-    baselines = ["best constant", "linear model", "GridSearchCV", "HistGradientBoosting"]
+    baselines = ["best constant", "linear model", "GridSearchCV", "HistGradientBoosting", "default estimator"]
     measured = [(dataset, learner) for learner in ["unif", *baselines] for dataset in ("wine", "diabetes")]
     recorded = [call.args[2] for call in record.mock_calls]
     assert [(result.dataset, result.learner) for result in recorded] == measured
@@ -316,17 +318,21 @@ def test_baselines_follow_all_learners_the_slowest_last_and_stand_in_the_tables(
     assert shown == [(dataset, learner) for dataset in ("wine", "diabetes") for learner in ["unif", *baselines]]
     assert summarize(folds).set_index("learner").loc["best constant", "relative_error"].tolist() == [1.0, 1.0]
     assert all(f"| diabetes | {learner}" in report for learner in baselines)
+    uses = re.findall("use the learned kernel[?] (.*)", report)
+    assert all("the default estimator is" in use for use in uses)
+    assert len(uses) == 2
 
 
 def test_a_baseline_that_is_dropped_is_not_measured_and_changes_no_key_of_the_others():
-    asked = {"boosting": True, "without": ["boosting", "linear"]}
+    asked = {"boosting": True, "estimator": True, "without": ["boosting", "linear", "estimator"]}
     config = small(datasets=WINE, learners=["unif"], baseline=SEARCH | asked, protocol={"folds": 3, "grid": [1]})
     folds, report = compared(config)
     assert list(folds["learner"].unique()) == ["unif", "best constant", "GridSearchCV"]
     assert "HistGradientBoosting" not in report
-    whole = small(baseline=SEARCH | {"boosting": True}).baseline
+    assert "default estimator" not in report
+    whole = small(baseline=SEARCH | {"boosting": True, "estimator": True}).baseline
     assert settings_of("grid-search", config.baseline) == settings_of("grid-search", whole)
-    with pytest.raises(ValueError, match="'constant', 'linear', 'grid-search' or 'boosting'"):
+    with pytest.raises(ValueError, match="'constant', 'linear', 'grid-search', 'boosting' or 'estimator'"):
         small(baseline={"without": "trees"})
 
 

@@ -145,7 +145,10 @@ def test_what_takes_no_weights_is_refused_before_long_work():
         ({"learners": ["l2-krr"]}, "data set d: 'weights' gives rows weights, and learner l2-krr learns from rows th"),
         ({"learners": ["ensemble"]}, "and learner ensemble learns from rows that count once each; leave one of them"),
         ({"statistics": {"sample": "auto"}}, "and a sample counts each row once; leave 'weights' out, or set 'stat"),
-        ({"baseline": {}}, "and the grid search of 'baseline' counts each row once; leave one of them out"),
+        (
+            {"baseline": {"estimator": True}},
+            "and the grid search of 'baseline' counts each row once; leave one of them out",
+        ),
     ]
 
     def predictor(**keys: Any) -> Any:

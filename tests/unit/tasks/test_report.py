@@ -171,6 +171,33 @@ def test_the_verdict_is_about_the_default_estimator_and_names_a_better_learner()
     assert use.endswith("; in Python: KernelLearningRegressor().")
 
 
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_the_verdict_is_about_the_row_of_the_default_estimator_if_there_is_one(task: str):
+    errors = {"unif": [0.40, 0.41, 0.43], "rfm": [0.30, 0.32, 0.31], "estimator": [0.25, 0.24, 0.26]}
+
+    def advice(**changes: list[float]) -> str:
+        table = folds(errors | changes).assign(task=task)
+        table["learner"] = table["learner"].replace("estimator", "default estimator")
+        return verdicts(summarize(table))[1]
+
+    call = "KernelLearningClassifier" if task == "classification" else "KernelLearningRegressor"
+    better = advice()
+    assert "kernel? Yes: the default estimator is significantly better than unif (-40 %, p < 0.01)" in better
+    assert better.endswith(f"; in Python: {call}().")
+    behind = advice(rfm=[0.20, 0.21, 0.19])
+    assert "kernel? Yes: the default estimator is" in behind
+    assert f"; in Python: {call}(); {call}(learner='rfm') has 0.200 ± 0.010 (-20 %, p " in behind
+    worse = advice(boosting=[0.10, 0.11, 0.10])
+    assert "kernel? No: the default estimator is significantly worse than HistGradientBoosting (" in worse
+    assert worse.endswith("; use gradient boosting.")
+
+
+def test_a_default_estimator_of_the_lowest_error_wins():
+    table = among(estimator=[0.1, 0.1, 0.2]).replace({"learner": {"estimator": "default estimator"}})
+    won, _ = verdicts(summarize(table))
+    assert won.startswith("d: the default estimator has the lowest misclassification rate, 0.133 ± 0.058, signif")
+
+
 def test_a_tie_with_the_constant_says_that_nothing_beats_it():
     won, _ = verdicts(summarize(among(constant=[0.19, 0.20, 0.29], linear=[0.2, 0.2, 0.29])))
     assert won.endswith("; nothing beats the best constant.")
@@ -234,7 +261,8 @@ def test_each_method_is_tested_against_every_other():
     rows = summarize(among(constant=ERRORS["unif"], linear=ERRORS["unif"])).set_index("learner")
     of = rows.loc["alignf"]
     assert of.p_better_than_constant == of.p_better_than_linear == of.p_better_than_unif < 0.05
-    assert rows[["p_better_than_grid_search", "p_better_than_boosting"]].isna().all(axis=None)
+    absent = ["p_better_than_grid_search", "p_better_than_boosting", "p_better_than_estimator"]
+    assert rows[absent].isna().all(axis=None)
     p = of.p_better_than_unif
     np.testing.assert_allclose(of.p_each, [2 * p, 1.0, 2 * p, 2 * p, 2 * p])
     np.testing.assert_allclose(rows.loc["unif"].p_each, [1.0, 2 * p, 1.0, 1.0, 1.0])

@@ -161,7 +161,7 @@ def test_a_table_and_a_target_are_enough(table: Path):
         assert part in said
     config = config_of_text(found.text, Path("data.csv"))
     assert [learner.name for learner in config.learners] == ["rfm", "alignf"]
-    assert config.baseline.kinds == ["constant", "linear", "grid-search", "boosting"]
+    assert config.baseline.kinds == ["constant", "linear", "grid-search", "boosting", "estimator"]
     told: list[str] = []
     dataset = load_source(config.datasets[0], ".", tell=told.append)
     assert dataset.table.left_out == {"customer id": "as said", "site": "as said"}
@@ -219,7 +219,9 @@ def test_groups_time_and_metric_go_into_the_configuration(table: Path):
     assert grouped["datasets"][0]["groups"] == "shop"
     assert grouped["protocol"] == {"folds": 5, "refit": True, "metric": "roc_auc"}
     dropped = config_of_text(infer_config("data.csv", "churn", without=["boosting", "linear"]).text, Path("data.csv"))
-    assert dropped.baseline.kinds == ["constant", "grid-search"]
+    assert dropped.baseline.kinds == ["constant", "grid-search", "estimator"]
+    dropped = config_of_text(infer_config("data.csv", "churn", without=["estimator"]).text, Path("data.csv"))
+    assert dropped.baseline.kinds == ["constant", "linear", "grid-search", "boosting"]
     with pytest.raises(InputError, match=r"--without bosting: did you mean 'boosting'\? the baselines are constant"):
         infer_config("data.csv", "churn", without=["bosting"])
     in_time = infer_config("data.csv", "churn", {"time": "joined", "groups": None})

@@ -22,10 +22,17 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import KernelCenterer, StandardScaler
 from sklearn.svm import SVC
 
-from learnkernels import GaussianFamily, KernelLearningClassifier, gram_statistics, learn_kernel
+from learnkernels import (
+    GaussianFamily,
+    KernelLearningClassifier,
+    KernelLearningRegressor,
+    gram_statistics,
+    learn_kernel,
+)
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig, ProtocolConfig
 from learnkernels.kernels.column_encoding import TableEncoding
+from learnkernels.kernels.estimators.boosting import LEAST_ROWS
 from learnkernels.kernels.learners import RFM
 from learnkernels.kernels.model_selection.evaluation import KernelPredictors
 from learnkernels.kernels.model_selection.folds import (
@@ -49,7 +56,16 @@ from learnkernels.tasks.data.dataset import (
 )
 from learnkernels.tasks.data.ingest import ingest
 from learnkernels.tasks.measure import fold_statistics as measuring
-from learnkernels.tasks.measure.baseline import ALPHAS, BOOSTING, CONSTANT, GRID_SEARCH, LINEAR, run_baseline
+from learnkernels.tasks.measure.baseline import (
+    ALPHAS,
+    BOOSTING,
+    CONSTANT,
+    ESTIMATOR,
+    GRID_SEARCH,
+    LINEAR,
+    run_baseline,
+    serves,
+)
 from learnkernels.tasks.measure.families import build_family
 from learnkernels.tasks.measure.fold_statistics import planned_trials
 from learnkernels.tasks.measure.held_out import (
@@ -468,6 +484,94 @@ def test_boosting_has_categories_and_gaps_as_such():
     X = np.column_stack([levels, b])
     predicted = trees.fit(X[training], y[training]).predict(X[test])
     assert found["error"] == pytest.approx(np.sqrt(np.mean((predicted - y[test]) ** 2)), rel=1e-6)
+
+
+def by_default_estimator(of: CompareConfig, trial: Trial) -> tuple[dict[str, Any], list[np.ndarray]]:
+    """The row of the default estimator on the rows of a trial, and these."""
+    scaled_in_trial = trial if of.datasets[0].scale_on == "training" else None
+    ref = ingested(of, scaled_in_trial)
+    statistics = stored_statistics(ref, of, trial=scaled_in_trial)
+    return run_baseline(TrialJob(ref, statistics, trial, of), ESTIMATOR), rows_of(statistics, trial)
+
+
+def test_the_default_estimator_is_fitted_with_trees_as_on_the_table_in_python():
+    rng = np.random.default_rng(4)
+    n = 3 * LEAST_ROWS // 2
+    levels = rng.choice(4, n, p=[0.4, 0.3, 0.2, 0.1])  # levels are in one order, by frequency, in all rows and in few
+    b = np.where(rng.random(n) < 0.3, np.nan, rng.normal(size=n))
+    y = rng.permutation(4)[levels] + 3.0 * (b > 0.2) + 0.1 * rng.normal(size=n)
+    table = pd.DataFrame({"level": [f"l{i}" for i in levels], "b": b, "y": y})
+    table.to_parquet("data.parquet")
+    data = {"scale": "standard", "scale_on": "training", "missing": "impute"}
+    of = config(data, baseline={"estimator": True}, protocol={"folds": 3, "refit": True, "grid": [1.0]})
+    row, (training, validation, test) = by_default_estimator(of, replace(TRIAL, refit=True))
+    training = np.sort(np.append(training, validation))
+    assert len(training) >= LEAST_ROWS
+    model = KernelLearningRegressor().fit(table.loc[training, ["level", "b"]], y[training])
+    assert model.boost_share_ > 0
+    predicted = model.predict(table.loc[test, ["level", "b"]])
+    # Equal but for the order in which features are summed.
+    np.testing.assert_allclose(row[HELD_OUT].predicted, predicted, rtol=1e-6)
+    assert row["error"] == pytest.approx(np.sqrt(np.mean((predicted - y[test]) ** 2)), rel=1e-6)
+    assert row["alignment"] == pytest.approx(model.alignment_, rel=1e-6)
+    assert row["regularization"] == pytest.approx(model.C_)
+    assert (row["learner"], row["algorithm"], row["predictor"]) == ("default estimator", "estimator", "auto")
+    assert (row["n_kernels"], row["weights"], row["kernels"], row["validation_error"]) == (0, [], [], None)
+
+
+@pytest.mark.parametrize("metric", [None, "neg_log_loss", "roc_auc"])
+@pytest.mark.parametrize("divided_by", [{}, {"groups": "g"}, {"time": "t"}, {"weights": "w"}])
+def test_the_default_estimator_respects_groups_time_and_weights(
+    patients: pd.DataFrame, metric: str | None, divided_by: dict[str, str]
+):
+    table = patients.assign(g=np.arange(120) // 4, t=np.arange(120))
+    table.to_parquet("data.parquet")
+    protocol = {"folds": 3, "grid": [1.0], "metric": metric}
+    of = config({"features": ["a", "b"]} | divided_by, baseline={"estimator": True}, protocol=protocol)
+    trial = planned_trials(of.protocol, "time" in divided_by)[0]
+    row, (training, _, test) = by_default_estimator(of, trial)
+    arguments = {key: table[column].to_numpy()[training] for key, column in divided_by.items()}
+    weights = None
+    if "weights" in arguments:
+        arguments["sample_weight"] = arguments.pop("weights")
+        weights = table["w"].to_numpy()[test]
+    model = KernelLearningClassifier().fit(table.loc[training, ["a", "b"]], table["y"][training], **arguments)
+    new = table.loc[test, ["a", "b"]]
+    is_well = table["y"][test] == "well"
+    errors = {
+        None: np.average(model.predict(new) != table["y"][test], weights=weights),
+        "neg_log_loss": log_loss(is_well, model.predict_proba(new), sample_weight=weights),
+        "roc_auc": 1 - roc_auc_score(is_well, model.decision_function(new), sample_weight=weights),
+    }
+    assert row["error"] == pytest.approx(errors[metric], rel=1e-6)
+    np.testing.assert_allclose(row[HELD_OUT].probabilities, model.predict_proba(new), rtol=1e-6)
+
+
+def test_the_default_estimator_ignores_times_by_which_it_cannot_choose(patients: pd.DataFrame):
+    patients.assign(t=np.arange(120), y=np.where(np.arange(120) % 40 < 37, "ill", "well")).to_parquet("data.parquet")
+    of = config({"features": ["a", "b"], "time": "t"}, baseline={"estimator": True})
+    row, (training, _, _) = by_default_estimator(of, planned_trials(of.protocol, True)[0])
+    labels = pd.read_parquet("data.parquet")["y"][training]
+    with pytest.raises(ValueError, match="time must leave each class rows before the last"):
+        KernelLearningClassifier().fit(patients.loc[training, ["a", "b"]], labels, time=training)
+    assert np.isfinite(row["error"])
+
+
+def test_the_default_estimator_takes_dense_features_and_one_target():
+    X, target = bundled(load_diabetes)
+    names = tuple(f"f{c}" for c in range(X.shape[1]))
+    several = Target.of(np.column_stack([target.values, target.values]), "regression")
+    served = {}
+    for name, rows, of in (("dense", X, target), ("sparse", sparse.csr_matrix(X), target), ("several", X, several)):
+        ref = store_dataset(Dataset(rows, of, names), "set", "test")
+        served[name] = [kind for kind in (CONSTANT, LINEAR, ESTIMATOR) if serves(kind, ref)]
+    assert served == {
+        "dense": [CONSTANT, LINEAR, ESTIMATOR],
+        "sparse": [CONSTANT, LINEAR],
+        "several": [CONSTANT, LINEAR],
+    }
+    of_matrices = replace(ref, n_features=0)
+    assert [kind for kind in (CONSTANT, LINEAR, ESTIMATOR) if serves(kind, of_matrices)] == [CONSTANT]
 
 
 def test_probabilities_of_weighed_classes_are_shares_of_rows(patients: pd.DataFrame):
