@@ -58,7 +58,7 @@ WITHOUT_LEARNED_KERNEL = {
 """Methods that learn no kernel, the simplest first."""
 
 DEFAULT_LEARNER = "rfm"
-"""Default learner of the estimators, which stands for the default estimator where that took no part."""
+"""Default learner of the estimators, to judge if the default estimator took no part."""
 
 
 def verdicts(summary: pd.DataFrame) -> list[str]:

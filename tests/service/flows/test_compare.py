@@ -396,6 +396,16 @@ def test_conjugate_gradients_give_the_errors_of_the_matrix_and_say_how_they_ende
     assert "predictor_reason" not in runs["alignf"].data.tags
 
 
+def test_the_default_estimator_is_tracked_as_such(module_folder: Path):
+    alone = {"estimator": True, "without": ["constant", "linear", "grid-search"]}
+    folds, folder, runs = compared(datasets=WINE, learners=["unif"], baseline=alone)
+    assert list(folds["learner"].unique()) == ["unif", "default estimator"]
+    params = runs["default estimator"].data.params
+    assert (params["algorithm"], params["predictor"], params["param.settings"]) == ("estimator", "auto", "default")
+    assert "use the learned kernel? " in (folder / "report.md").read_text()
+    assert "the default estimator" in (folder / "report.md").read_text()
+
+
 @pytest.mark.slow(15)
 def test_a_sample_is_told_in_all_places(module_folder: Path):
     waves = {"datasets": WAVES, "kernels": FINE, "predictor": "krr", **TWO}
