@@ -18,6 +18,9 @@ from sklearn.neighbors import KNeighborsClassifier
 
 import learnkernels
 from learnkernels import GaussianFamily, KernelLearningClassifier, KernelLearningRegressor
+from learnkernels.kernels.column_encoding import TableEncoding
+from learnkernels.kernels.column_encoding.reading import read_columns
+from learnkernels.kernels.estimators import FeaturePredictor, fit_on_features
 from learnkernels.kernels.estimators.boosting import LEAST_ROWS, share_of_classes, share_of_numbers
 from learnkernels.kernels.model import Model
 
@@ -219,3 +222,40 @@ def test_an_estimator_whose_types_are_not_trusted_is_not_saved(tmp_path):
     with pytest.raises(ValueError, match=r"a OwnForest cannot be saved, as its parts .*OwnForest are not trusted"):
         model.save(tmp_path / "model.safetensors")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_a_fit_on_encoded_features_is_that_on_the_table(task: str):
+    gaps = np.where(RNG.random(400) < 0.2, np.nan, X[:400, 1])
+    rows = pd.DataFrame({"a": X[:400, 0], "b": gaps, "level": np.where(X[:400, 2] > 0.5, "high", "low")})
+    y = RULES[:400] if task == "classification" else NUMBERS[:400]
+    weights = RNG.uniform(0.5, 2.0, 400)
+    groups = np.arange(400) // 2
+    kind = KernelLearningClassifier if task == "classification" else KernelLearningRegressor
+    model = kind(boost=trees(task), **FAST).fit(rows, y, weights, groups)
+    table = TableEncoding.of(read_columns(rows), None, "standard")
+    features = table.encode(rows)
+    same = fit_on_features(kind(boost=trees(task), **FAST), features, y, table, weights, groups)
+    assert same.boost_share_ == model.boost_share_ > 0
+    assert same.n_groups_ == model.n_groups_ == 200
+    by_features = FeaturePredictor(same)
+    np.testing.assert_array_equal(by_features.predict(features), model.predict(rows))
+    np.testing.assert_array_equal(same.predict(rows), model.predict(rows))
+    if task == "classification":
+        np.testing.assert_array_equal(by_features.predict_proba(features), model.predict_proba(rows))
+        np.testing.assert_array_equal(by_features.decision_function(features), model.decision_function(rows))
+        np.testing.assert_array_equal(by_features.classes_, [0, 1, 2])
+    else:
+        with pytest.raises(AttributeError, match="only a classifier has classes"):
+            by_features.decision_function(features)
+    with pytest.raises(ValueError, match=r"features must have a column for each of the \d features of table"):
+        fit_on_features(same, features[:, 1:], y, table)
+
+
+def test_a_fit_on_features_without_a_table_is_that_on_the_array():
+    model = KernelLearningRegressor(**FAST).fit(X[:200], NUMBERS[:200])
+    same = KernelLearningRegressor(**FAST).fit(pd.DataFrame(X[:50], columns=list("abcd")), NUMBERS[:50])
+    fit_on_features(same, X[:200], NUMBERS[:200])
+    assert not hasattr(same, "feature_names_in_")
+    np.testing.assert_array_equal(same.predict(X), model.predict(X))
+    np.testing.assert_array_equal(FeaturePredictor(same).predict(X), model.predict(X))
