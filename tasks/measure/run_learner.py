@@ -89,7 +89,8 @@ dataset, task : name and task of the data set.
 learner, algorithm : name of the learner in reports and in the table of learners; `params` are its parameters as JSON.
 predictor, predictor_reason : name of the predictor, and the reason of ``auto``.
 metric, error : metric and test error. `trivial_error` is the error of the best constant.
-validation_error, candidate_errors : lowest validation error, and errors by combination of `tune` along the grid.
+validation_error, candidate_errors : lowest validation error, and errors by combination of `tune` along the grid; null
+    and NaN for the default estimator.
 regularization, grid_edge : chosen C, and whether the error still falls there, at the boundary of the grid.
 n_train, n_test, n_rows : training rows, test rows, and rows of the data set; in time, up to the last test row.
 kernels, n_kernels, weights : base kernels, and mu for the normalized base kernels.
