@@ -23,7 +23,7 @@ from learnkernels import compare, predict, train
 
 async def cell():  # a notebook has a running event loop
     quick = ["learners=[unif]", "kernels=[{family: gaussian, gammas: [0.1, 1.0]}]", "dask.workers=2"]
-    summary = compare("rows.csv", "y", without=["linear", "grid-search", "boosting"], changes=quick)
+    summary = compare("rows.csv", "y", without=["linear", "grid-search", "boosting", "estimator"], changes=quick)
     print(*summary["algorithm"], os.path.exists(os.path.join(summary.attrs["results"], "report.md")))
     rows = pd.read_csv("rows.csv").drop(columns="y").head(3)
     direct = train("rows.csv", "y", model="demo", changes=quick).predict(rows)
@@ -59,7 +59,7 @@ def test_a_script_without_the_usual_condition_is_told_what_it_lacks(home: Path):
     (home / "work" / "rows.csv").write_text("x,y\n" + "1,a\n2,b\n" * 30)
     (home / "work" / "script.py").write_text(
         "from learnkernels import compare\n"
-        "compare('rows.csv', 'y', without=['linear', 'grid-search', 'boosting'],\n"
+        "compare('rows.csv', 'y', without=['linear', 'grid-search', 'boosting', 'estimator'],\n"
         "        changes=['learners=[unif]', 'dask.workers=1'])\n"
     )
     command = [sys.executable, "script.py"]

@@ -20,7 +20,14 @@ from dev.tools.mutations import is_sentence
 from learnkernels.conf.errors import LONGEST, InputError, cut, did_you_mean, listed, one_line, short, without_passwords
 from learnkernels.conf.forms import BASELINES, with_form_fields
 from learnkernels.conf.loading import config_of_text, existing_files, load_config
-from learnkernels.conf.schema import CompareConfig, DatasetConfig, FamilyConfig, LearnerConfig, grid_values
+from learnkernels.conf.schema import (
+    BASELINE_TITLES,
+    CompareConfig,
+    DatasetConfig,
+    FamilyConfig,
+    LearnerConfig,
+    grid_values,
+)
 from learnkernels.conf.schema.base import LearnerName, PredictorName
 from learnkernels.conf.schema.datasets import ColumnKind, FileConfig
 from learnkernels.conf.schema.learners import PRESETS, SEARCHING, PredictorConfig, PresetName
@@ -379,6 +386,9 @@ def test_fields_of_the_form_replace_parts_of_the_configuration_and_empty_ones_ch
     assert filled.learners[0] == plain.learners[1]  # with its parameters
     assert filled.learners[1].name == "alignf"
     assert with_form_fields(filled, baseline="none").baseline is None
+    with_all = with_form_fields(plain, baseline="all").baseline
+    assert with_all is not None
+    assert with_all.kinds == list(BASELINE_TITLES)
     (table,) = with_form_fields(plain, table="rows.csv", target="y", folds=5).datasets
     assert (table.source, table.paths, table.target) == ("file", ("rows.csv",), "y")
     (target,) = with_form_fields(form_config(datasets=["iris", table]), dataset="rows", target="z").datasets
