@@ -113,9 +113,9 @@ class RFM(KernelSearchLearner):
     Leave-one-out residuals on the rows that trained a metric are too small to select metrics by. The search rows are
     therefore split in two halves. Each learns metrics, fits ridge regressions (with the ridge by leave-one-out, in
     closed form) and predicts the other half. Groups of the target are not divided. By time, the first third predicts
-    the second, and both predict the last. Metrics of all search rows use the mean ridges of the halves. ``alignf`` also
-    computes alignments on each half, for base kernels in the metrics of the other, and averages its weights with equal
-    ones. `FoundKernels.alignments` are those of each round on the test half.
+    the second, and both predict the last. ``alignf`` also computes alignments on each half, for base kernels in the
+    metrics of the other, and averages its weights with equal ones. `FoundKernels.alignments` are those of each round on
+    the test half.
 
     Copies of a row with one target are treated as one weighted row. Features need no scaling. A round takes
     ``O(m^3 + m^2 d q)`` time on the search rows, and a quarter of that on the halves. A selection takes an
@@ -169,7 +169,7 @@ class RFM(KernelSearchLearner):
         is_sample = X.shape[0] > self.search_rows
         choice = self._best_choice(halves, GAIN if is_sample else 0.0)
         ridges = _mean_ridges(halves)
-        metrics = choice.metrics(self._rounds(examples, columns, choice.rounds, ridges, searches=False))
+        metrics = choice.metrics(self._rounds(examples, columns, choice.rounds, ridges))
         family, sigmas = columns.union(metrics, examples, choice.kind)
         statistics = gram_statistics(family, examples.X, examples.Y, sample_weight=examples.w)
         weights = _fit_weights(self.weights, statistics, halves, choice)
@@ -243,9 +243,8 @@ class RFM(KernelSearchLearner):
         columns: FeatureColumns,
         numbers: Sequence[int],
         near: Mapping[int, Sequence[float] | np.ndarray] | None = None,
-        searches: bool = True,
     ) -> Iterator[Round]:
-        """Yield the rounds with the given numbers; `near` and `searches` are those of `learned_metrics`."""
+        """Yield the rounds with the given numbers; `near` is that of `learned_metrics`."""
         X = examples.X[:, columns.others]
         if UNSUPERVISED in numbers:
             yield Round(UNSUPERVISED, (components_of(X, examples.w),))
@@ -260,7 +259,6 @@ class RFM(KernelSearchLearner):
             examples.w,
             start,
             near=near,
-            searches=searches,
             row_groups=examples.row_groups,
         )
         for learned in rounds:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property, reduce
 from typing import Literal, NamedTuple
@@ -244,7 +243,6 @@ def learned_metrics(
     sample_weight: np.ndarray | None = None,
     start: RfmMetric | None = None,
     near: Mapping[int, Sequence[float] | np.ndarray] | None = None,
-    searches: bool = True,
     row_groups: RowGroups | None = None,
 ) -> Iterator[Round]:
     r"""Yield the metrics of each round, from the gradients of a ridge regression in the previous metric.
@@ -271,8 +269,6 @@ def learned_metrics(
         Initial weights of the features; by default one over their standard deviations.
     near : mapping of int to sequence of float, optional
         Ridges close to the best ones of the regressions of a round, by number of the round.
-    searches : bool, default True
-        Whether to search the best ridge of each regression. If not, regressions use the ridges in `near`, if available.
     row_groups : RowGroups, optional
         Groups or times of the rows, for the ridge and the gradients.
 
@@ -303,8 +299,7 @@ def learned_metrics(
         for position, A in enumerate(maps):
             if number in near:
                 ridge = near[number][position]
-            searches_ridge = searches or number not in near
-            B, M, ridge = _factored_outer_product(Z, A, Y, sample_weight, ridge, searches_ridge, row_groups)
+            B, M, ridge = _factored_outer_product(Z, A, Y, sample_weight, ridge, row_groups)
             outer_products.append((B, M))
             ridges.append(ridge)
         if number == 1:
@@ -327,17 +322,16 @@ def _factored_outer_product(
     Y: np.ndarray,
     sample_weight: np.ndarray | None,
     near: float | None,
-    searches: bool,
     row_groups: RowGroups | None,
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Return B and M with the outer product ``B M B^T`` of gradients in the metric ``A A^T``, and the ridge."""
     mapped = Z * A if A.ndim == 1 else Z @ A
     if mapped.shape[1] <= len(Z):
-        M, ridge = gradient_outer_product(mapped, Y, sample_weight, near, searches, row_groups)
+        M, ridge = gradient_outer_product(mapped, Y, sample_weight, near, row_groups)
         return A, M, ridge
     # With more features than rows, M is in an orthonormal basis of the span of the rows.
     basis, coordinates = np.linalg.qr(mapped.T)
-    M, ridge = gradient_outer_product(coordinates.T, Y, sample_weight, near, searches, row_groups)
+    M, ridge = gradient_outer_product(coordinates.T, Y, sample_weight, near, row_groups)
     B = A[:, None] * basis if A.ndim == 1 else A @ basis
     return B, M, ridge
 
@@ -371,7 +365,6 @@ def gradient_outer_product(
     Y: np.ndarray,
     sample_weight: np.ndarray | None = None,
     near: float | None = None,
-    searches: bool = True,
     row_groups: RowGroups | None = None,
 ) -> tuple[np.ndarray, float]:
     """Return the average outer product of the gradients of a ridge regression on Gaussians and Euclidean Laplacians.
@@ -389,8 +382,6 @@ def gradient_outer_product(
         Weights of the rows; by default one. Not modified.
     near : float, optional
         Ridge close to the best one.
-    searches : bool, default True
-        Whether to search the best ridge; otherwise `near` is used.
     row_groups : RowGroups, optional
         Groups that are left out together, or times of the rows, see `LeaveOneOut`.
 
@@ -407,14 +398,7 @@ def gradient_outer_product(
         All rows are equal, or the prediction is constant.
     """
     K, slopes = radial_kernel(Z, sample_weight)
-    regressions = LeaveOneOut(K, Y, sample_weight, row_groups=row_groups)
-    ridges = ridges_of(K, sample_weight)
-    fit = None
-    if near is not None and not searches:
-        with suppress(ValueError):  # the ridge is lost to rounding
-            fit = regressions.at(near)
-    if fit is None:
-        fit = regressions.best(ridges, near)
+    fit = LeaveOneOut(K, Y, sample_weight, row_groups=row_groups).best(ridges_of(K, sample_weight), near)
     del K  # frees a matrix of all pairs of rows
     M = np.zeros((Z.shape[1], Z.shape[1]))
     for gradients in left_out_gradients(Z, slopes, fit):
