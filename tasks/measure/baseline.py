@@ -83,16 +83,18 @@ def kinds_of(config: CompareConfig) -> list[BaselineName]:
 def serves(kind: BaselineName, ref: DatasetRef) -> bool:
     """Return whether a baseline can be fitted on a data set.
 
-    Data sets of matrices have no features, and the default estimator takes dense rows and one output.
+    Data sets of matrices have no features. Boosting takes one output; the default estimator also needs dense rows.
     """
     if kind == CONSTANT:
         return True
     if not ref.n_features:
         return False
-    if kind != ESTIMATOR:
+    if kind not in (BOOSTING, ESTIMATOR):
         return True
     dataset = load_dataset(ref)
-    return dataset.target.values.ndim == 1 and not sparse.issparse(dataset.X)
+    if dataset.target.values.ndim > 1:
+        return False
+    return kind == BOOSTING or not sparse.issparse(dataset.X)
 
 
 def predictor_of(kind: BaselineName, task: str) -> str:

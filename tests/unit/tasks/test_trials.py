@@ -557,17 +557,17 @@ def test_the_default_estimator_ignores_times_by_which_it_cannot_choose(patients:
     assert np.isfinite(row["error"])
 
 
-def test_the_default_estimator_takes_dense_features_and_one_target():
+def test_boosting_takes_one_target_and_the_default_estimator_dense_features():
     X, target = bundled(load_diabetes)
     names = tuple(f"f{c}" for c in range(X.shape[1]))
     several = Target.of(np.column_stack([target.values, target.values]), "regression")
     served = {}
     for name, rows, of in (("dense", X, target), ("sparse", sparse.csr_matrix(X), target), ("several", X, several)):
         ref = store_dataset(Dataset(rows, of, names), "set", "test")
-        served[name] = [kind for kind in (CONSTANT, LINEAR, ESTIMATOR) if serves(kind, ref)]
+        served[name] = [kind for kind in (CONSTANT, LINEAR, BOOSTING, ESTIMATOR) if serves(kind, ref)]
     assert served == {
-        "dense": [CONSTANT, LINEAR, ESTIMATOR],
-        "sparse": [CONSTANT, LINEAR],
+        "dense": [CONSTANT, LINEAR, BOOSTING, ESTIMATOR],
+        "sparse": [CONSTANT, LINEAR, BOOSTING],
         "several": [CONSTANT, LINEAR],
     }
     of_matrices = replace(ref, n_features=0)
