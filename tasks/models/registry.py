@@ -68,7 +68,7 @@ ARTIFACT = f"artifacts/{MODEL}"
 
 PACKAGES = (
     *("joblib", "llvmlite", "mlflow", "narwhals", "numba"),
-    *("numpy", "pandas", "safetensors", "scikit-learn", "scipy", "threadpoolctl"),
+    *("numpy", "pandas", "safetensors", "scikit-learn", "scipy", "skops", "threadpoolctl"),
 )
 """Packages that serve a model: MLflow, and the imports of `kernels`."""
 
