@@ -1056,7 +1056,11 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         residuals = np.abs(target.Y[rows] - scores)
         self.residuals_ = order_statistics(residuals)
         drawn = drawn_rows(len(rows), MOST_ROWS, seed=0)
-        self.residual_scale_ = ResidualScale.fit(self.kernel_, training.take(rows[drawn])[0], residuals[drawn])
+        row_groups = target.row_groups
+        if row_groups is not None:
+            row_groups = row_groups.take(rows[drawn])
+        X = training.take(rows[drawn])[0]
+        self.residual_scale_ = ResidualScale.fit(self.kernel_, X, residuals[drawn], row_groups)
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the prediction for each new row.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
@@ -11,6 +12,7 @@ import numpy as np
 from ..base import Value
 from ..families.base import Rows, distinct_examples, drawn_rows
 from ..learned_kernel import LearnedKernel, LinearScores
+from ..row_groups import RowGroups, Split
 from ..solvers.factor import eigenvectors
 from ..validation import require_numbers
 from .calibration import order_statistics
@@ -23,6 +25,9 @@ MOST_ROWS = 10_000
 
 LANDMARKS = 300
 """Most training rows with a coefficient. On development tables 600 and 1,500 were no better."""
+
+N_SPLITS = 5
+"""Number of splits of groups or times."""
 
 RIDGES = np.logspace(-3, 5, 17)
 """Ridges to choose from, relative to the mean square of the features."""
@@ -70,7 +75,9 @@ class ResidualScale(Value):
     ratios: np.ndarray
 
     @classmethod
-    def fit(cls, kernel: LearnedKernel, X: Rows, residuals: np.ndarray) -> Self | None:
+    def fit(
+        cls, kernel: LearnedKernel, X: Rows, residuals: np.ndarray, row_groups: RowGroups | None = None
+    ) -> Self | None:
         """Return the scale of the residuals of held-out rows.
 
         Parameters
@@ -81,6 +88,8 @@ class ResidualScale(Value):
             Held-out rows minus the origin of the kernel. Not modified.
         residuals : ndarray of shape (n, q)
             Absolute residuals of these rows. Not modified.
+        row_groups : RowGroups, optional
+            Groups or times of these rows. Sizes are then predicted without the groups, or from earlier rows.
 
         Returns
         -------
@@ -89,7 +98,8 @@ class ResidualScale(Value):
         """
         unit = residuals.max(axis=0)
         unit[unit == 0] = 1.0
-        first, distinct_row, targets, weights = distinct_examples(X, residuals / unit, None)
+        group_numbers = None if row_groups is None else row_groups.numbers
+        first, distinct_row, targets, weights = distinct_examples(X, residuals / unit, None, group_numbers)
         if len(first) < FEWEST_ROWS:
             return None
         landmarks = kernel.over(drawn_rows(kernel.X.shape[0], LANDMARKS, seed=0))
@@ -100,8 +110,15 @@ class ResidualScale(Value):
         F = kernel_without_origin.cross_gram(X[first]) @ basis
         if weights is None:
             weights = np.ones(len(first))
-        left_out, coefficients, intercept = ridge_leaving_out(F, targets, weights)
+        if row_groups is None:
+            left_out, coefficients, intercept = ridge_leaving_out(F, targets, weights)
+        else:
+            splits = row_groups.take(first).splits(N_SPLITS)
+            left_out, coefficients, intercept = ridge_over_splits(F, targets, weights, splits)
         left_out = left_out[distinct_row]
+        is_predicted = np.isfinite(left_out).all(axis=1)  # by time, the first rows are not
+        left_out = left_out[is_predicted]
+        residuals = residuals[is_predicted]
 
         typical = np.median(np.maximum(left_out, 0.0), axis=0)
         smallest = SMALLEST_SHARE * typical
@@ -207,3 +224,52 @@ def ridge_leaving_out(F: np.ndarray, Y: np.ndarray, weights: np.ndarray) -> tupl
         coefficients[:, is_better] = solution[:, is_better]
     coefficients = V @ coefficients
     return left_out, coefficients, mean_target - mean_feature @ coefficients
+
+
+def ridge_over_splits(
+    F: np.ndarray, Y: np.ndarray, weights: np.ndarray, splits: Sequence[Split]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return ridge regressions with intercept, with the best of `RIDGES` for each output by errors on test rows.
+
+    Parameters
+    ----------
+    F, Y, weights : ndarray
+        As in `ridge_leaving_out`.
+    splits : sequence of pairs of ndarray
+        Positions of training and test rows.
+
+    Returns
+    -------
+    left_out : ndarray of shape (n, q)
+        Predictions for test rows by regressions on the training rows; NaN for rows that are in no test.
+    coefficients : ndarray of shape (r, q)
+    intercept : ndarray of shape (q,)
+
+    Notes
+    -----
+    O(n r^2 + r^3) for each split, and O(n r q) for each ridge.
+    """
+    mean_square = np.average(np.square(F - np.average(F, axis=0, weights=weights)).sum(axis=1), weights=weights)
+    ridges = RIDGES * mean_square
+    predictions = np.full((len(ridges), *Y.shape), np.nan)
+    errors = np.zeros((len(ridges), Y.shape[1]))
+    for training, test in splits:
+        coefficients, intercepts = _ridge_path(F[training], Y[training], weights[training], ridges)
+        predictions[:, test] = F[test] @ coefficients + intercepts[:, None]
+        errors += np.einsum("n,lnq->lq", weights[test], np.square(Y[test] - predictions[:, test]))
+    best = errors.argmin(axis=0)
+    outputs = np.arange(Y.shape[1])
+    coefficients, intercepts = _ridge_path(F, Y, weights, ridges)
+    return predictions[best, :, outputs].T, coefficients[best, :, outputs].T, intercepts[best, outputs]
+
+
+def _ridge_path(F: np.ndarray, Y: np.ndarray, weights: np.ndarray, ridges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return coefficients of shape (L, r, q) and intercepts (L, q) of ridge regressions on some features."""
+    mean_feature = np.average(F, axis=0, weights=weights)
+    mean_target = np.average(Y, axis=0, weights=weights)
+    weighted = (F - mean_feature) * weights[:, None]
+    eigenvalues, V = eigenvectors(weighted.T @ (F - mean_feature))
+    projected = V.T @ (weighted.T @ (Y - mean_target))
+    shrinkage = 1.0 / (np.maximum(eigenvalues, 0.0) + ridges[:, None])
+    coefficients = V @ (shrinkage[:, :, None] * projected)
+    return coefficients, mean_target - mean_feature @ coefficients

@@ -17,7 +17,9 @@ from learnkernels.kernels.predictors.residual_scale import (
     ResidualScale,
     feature_basis,
     ridge_leaving_out,
+    ridge_over_splits,
 )
+from learnkernels.kernels.row_groups import RowGroups
 from tests.refusals import require_refusals
 
 FAMILY = GaussianFamily([0.1, 0.4, 1.6])
@@ -97,6 +99,39 @@ def test_left_out_predictions_are_those_of_regressions_without_the_row(weighted:
         np.testing.assert_allclose(left_out[:, output], everywhere[best[output], :, output], rtol=0, atol=1e-9)
         regression = Ridge(alpha=ridges[best[output]]).fit(F, Y[:, output], sample_weight=weights)
         np.testing.assert_allclose(F @ coefficients[:, output] + intercept[output], regression.predict(F), atol=1e-9)
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_predictions_over_splits_are_those_of_regressions_on_the_training_rows(ordered: bool):
+    rng = np.random.default_rng(1)
+    F, weights = rng.normal(size=(40, 6)) + 1, rng.integers(1, 4, size=40) * 1.0
+    Y = np.column_stack([F[:, 0] + 0.1 * rng.normal(size=40), rng.normal(size=40)])
+    splits = RowGroups(np.arange(40) // 4, ordered).splits(5)
+    centered = F - np.average(F, axis=0, weights=weights)
+    ridges = RIDGES * np.average(np.square(centered).sum(axis=1), weights=weights)
+    everywhere = np.full((len(ridges), 40, 2), np.nan)
+    for place, ridge in enumerate(ridges):
+        for training, test in splits:
+            regression = Ridge(alpha=ridge).fit(F[training], Y[training], sample_weight=weights[training])
+            everywhere[place, test] = regression.predict(F[test])
+    best = np.argmin(np.nansum(weights[:, None] * np.square(Y - everywhere), axis=1), axis=0)
+    left_out, coefficients, intercept = ridge_over_splits(F, Y, weights, splits)
+    for output in range(2):
+        np.testing.assert_allclose(left_out[:, output], everywhere[best[output], :, output], rtol=0, atol=1e-9)
+        regression = Ridge(alpha=ridges[best[output]]).fit(F, Y[:, output], sample_weight=weights)
+        np.testing.assert_allclose(F @ coefficients[:, output] + intercept[output], regression.predict(F), atol=1e-9)
+    assert np.isnan(left_out).any() == ordered  # the first rows are in no test
+
+
+def test_intervals_hold_targets_of_new_groups():
+    rng = np.random.default_rng(0)
+    group = np.repeat(np.arange(225), 4)
+    X = rng.normal(size=(225, 5))[group] + 0.05 * rng.normal(size=(900, 5))
+    y = X[:, 0] + rng.normal(size=225)[group] + 0.3 * rng.normal(size=900)
+    model = KernelLearningRegressor().fit(X[:600], y[:600], groups=group[:600])
+    low, high = model.predict_interval(X[600:], 0.2).T
+    is_covered = (low <= y[600:]) & (y[600:] <= high)
+    assert 0.7 < is_covered.mean() < 0.9  # 75 groups: two standard errors; 0.68 if sizes have seen the groups
 
 
 def test_sizes_are_predicted_without_the_residuals_of_copies():
