@@ -24,7 +24,7 @@ MOST_CLUSTERED = 5000
 NEAR = 0.15
 """Largest distance of near-duplicates, in units of the median distance of standardized rows."""
 
-CLUSTERED_SHARE = 2 / 3
+CLUSTERED_SHARE = 0.8
 """Smallest share of distinct rows in isolated clusters, with which clusters become groups."""
 
 
@@ -158,7 +158,7 @@ def near_duplicates(X: Any) -> RowGroups | None:
     -----
     Distances are those of standardized features. A cluster of a single-linkage tree is isolated if the gaps inside are
     at most `NEAR` of the median distance, and at most half of the gap around it. With d < 6 features the half becomes
-    ``64 ** (-1 / d)``, since gaps vary more in few dimensions. Two thirds of the rows must be in isolated clusters; the
+    ``64 ** (-1 / d)``, since gaps vary more in few dimensions. Four fifths of the rows must be in isolated clusters; the
     groups are then those of gaps at most three quarters of the gap around. The time is O(m d), or O(m^2 d) if half of
     some rows have a near neighbor.
     """
