@@ -158,7 +158,7 @@ def near_duplicates(X: Any) -> RowGroups | None:
     -----
     Distances are those of standardized features. A cluster of a single-linkage tree is isolated if the gaps inside are
     at most `NEAR` of the median distance, and at most half of the gap around it. With d < 6 features the half becomes
-    ``64 ** (-1 / d)``, since gaps vary more in few dimensions. Four fifths of the rows must be in isolated clusters; the
+    ``64 ** (-1 / d)``, since gaps vary more in few dimensions. Four fifths of the rows must be in such clusters; the
     groups are then those of gaps at most three quarters of the gap around. The time is O(m d), or O(m^2 d) if half of
     some rows have a near neighbor.
     """
