@@ -329,12 +329,12 @@ class Model(Savable, Value):
                 half_widths = self.estimator._half_widths(X, OUTSIDE)
                 values += [values[0] - half_widths, values[0] + half_widths]
         else:
-            decisions = self.estimator._decisions(X)
+            decisions, class_probabilities = self.estimator._decisions_and_probabilities(X)
             binary = decisions.ndim == 1
             winners = (decisions > 0).astype(np.intp) if binary else decisions.argmax(axis=1)
             values = [self.estimator.classes_[winners], decisions]
-            if self._calibration is not None:
-                values.append(self.estimator._probabilities(X))
+            if class_probabilities is not None:
+                values.append(class_probabilities)
         split = [column for value in values for column in ([value] if value.ndim == 1 else value.T)]
         return {
             name: np.ascontiguousarray(column, dtype=dtype)

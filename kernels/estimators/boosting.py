@@ -37,20 +37,7 @@ SERIAL_ROWS = 5000
 
 @dataclass(frozen=True, eq=False)
 class BoostingProblem:
-    """Unfitted trees and their training rows.
-
-    Attributes
-    ----------
-    trees : estimator
-        Classifier with `predict_proba`, or regressor. Not modified.
-    X : ndarray of shape (m, d)
-        Features of the kernel, by which copies of a row are recognized.
-    X_trees : ndarray of shape (m, d')
-        Features for trees, see `tree_features`.
-    target : Target
-    weights : ndarray of shape (m,) or None
-        Weights of the rows.
-    """
+    """Unfitted trees and their training rows, in the features X of the kernel and those for trees."""
 
     trees: Any
     X: np.ndarray
@@ -68,7 +55,7 @@ class BoostingProblem:
         weights: np.ndarray | None,
         seed: int,
     ) -> BoostingProblem:
-        """Return the problem for the parameter `boost` of an estimator, and rows in the features of its table."""
+        """Return the problem for the parameter `boost` and the table of an estimator."""
         X_trees, categories = tree_features(table, X)
         if boost != "auto":
             trees = clone(boost)
@@ -86,14 +73,13 @@ class BoostingProblem:
         options = {}
         if self.weights is not None:
             options["sample_weight"] = self.weights[rows]
-        with _threads_for(len(rows)):
+        with tree_threads(len(rows)):
             return fitted.fit(self.X_trees[rows], self.target.values[rows], **options)
 
     def held_out_predictions(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return some of the given training rows, and their predictions by trees that have not seen them.
+        """Return some of the given rows, and their predictions by trees that have not seen them.
 
-        Copies and groups of rows are held out together, and by time only earlier rows train. Splits are used one by one
-        until they have `SHARE_ROWS` rows.
+        Splits are used one by one until they have `SHARE_ROWS` rows.
         """
         n_classes = None
         if self.target.task == "classification":
@@ -139,7 +125,7 @@ def tree_features(table: TableEncoding | None, X: np.ndarray) -> tuple[np.ndarra
     """
     if table is None:
         return X, None
-    return table.for_trees(X)
+    return table.for_trees(np.asarray(X))
 
 
 def tree_predictions(trees: Any, X_trees: np.ndarray, n_classes: int | None) -> np.ndarray:
@@ -199,7 +185,8 @@ def require_trees(boost: Any, task: str) -> None:
 
 
 @contextmanager
-def _threads_for(n_rows: int) -> Iterator[None]:
+def tree_threads(n_rows: int) -> Iterator[None]:
+    """Enter a context with one thread of OpenMP for boosting on at most `SERIAL_ROWS` rows."""
     if n_rows > SERIAL_ROWS:
         yield
         return

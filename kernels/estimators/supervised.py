@@ -171,16 +171,13 @@ class SupervisedLearner(KernelLearner):
         """Learn the kernel and fit the predictor on validated features; the other arguments are those of `fit`."""
 
     @abstractmethod
-    def _use_held_out_scores(
-        self,
-        training: TrainingSet,
-        target: Target,
-        predictor: Predictor,
-        rows: np.ndarray,
-        scores: np.ndarray,
-        boosting: BoostingProblem | None,
-    ) -> None:
-        """Fit calibration or residuals on the scores of held-out training rows, and trees if there is a problem."""
+    def _held_out_predictions(
+        self, training: TrainingSet, target: Target, predictor: Predictor, rows: np.ndarray, scores: np.ndarray
+    ) -> np.ndarray:
+        """Return predictions of held-out training rows, given their scores: values, or calibrated probabilities."""
+
+    def _keep_residuals(self, training: TrainingSet, target: Target, rows: np.ndarray, predictions: np.ndarray) -> None:
+        """Keep residuals of held-out training rows, for intervals."""
 
     def _fit(
         self, X: Rows, y: np.ndarray, weights: np.ndarray | None, seed: int, row_groups: RowGroups | None = None
@@ -313,7 +310,11 @@ class SupervisedLearner(KernelLearner):
             self.boost_share_ = 0.0
             if self._uses_held_out_scores or boosting is not None:
                 assert path.held_out is not None
-                self._use_held_out_scores(training, target, predictor, *path.held_out(), boosting)
+                rows, scores = path.held_out()
+                predictions = self._held_out_predictions(training, target, predictor, rows, scores)
+                if boosting is not None:
+                    rows, predictions = self._add_trees(boosting, rows, predictions)
+                self._keep_residuals(training, target, rows, predictions)
         return self
 
     def _add_trees(
@@ -335,7 +336,7 @@ class SupervisedLearner(KernelLearner):
 
     def _with_trees(self, by_kernel: np.ndarray, features: Rows, n_classes: int | None = None) -> np.ndarray:
         """Return the weighted mean of predictions by the kernel and by the trees, given the features of the rows."""
-        X_trees, _ = tree_features(self.table_, np.asarray(features))
+        X_trees, _ = tree_features(self.table_, features)
         by_trees = tree_predictions(self.boost_, X_trees, n_classes)
         return (1.0 - self.boost_share_) * by_kernel + self.boost_share_ * by_trees
 
@@ -646,27 +647,14 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         self.classes_ = classes
         return Target("classification", codes, tuple(str(label) for label in classes))
 
-    def _use_held_out_scores(
-        self,
-        training: TrainingSet,
-        target: Target,
-        predictor: Predictor,
-        rows: np.ndarray,
-        scores: np.ndarray,
-        boosting: BoostingProblem | None,
-    ) -> None:
-        scores = class_scores(scores, len(self.classes_), predictor.one_vs_one)
-        sigmoid = self._calibrate(training, target, predictor, rows, scores)
-        if boosting is not None:
-            self._add_trees(boosting, rows, probabilities(scores, sigmoid))
-
-    def _calibrate(
+    def _held_out_predictions(
         self, training: TrainingSet, target: Target, predictor: Predictor, rows: np.ndarray, scores: np.ndarray
     ) -> np.ndarray:
-        """Fit and return the sigmoid; for two classes and a squared loss, move the intercept to equal probabilities.
+        """Fit the sigmoid and return probabilities, which ignore class weights.
 
-        The probabilities ignore class weights, but the intercept does not.
+        For two classes and a squared loss, move the intercept, with class weights, to equal probabilities.
         """
+        scores = class_scores(scores, len(self.classes_), predictor.one_vs_one)
         weights = training.sample_weight
         codes = target.values[rows]
         weighted = fit_calibration(scores, codes, weights_of_rows(weights, rows))
@@ -674,12 +662,13 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         if self.class_weight is not None and weights is not None:
             weights = relative_weights(weights, 1.0 / near_one(self._weights_of_classes(target)))
             calibration = fit_calibration(scores, codes, weights[rows])
+        held_out_probabilities = probabilities(scores, calibration)
         if len(self.classes_) == 2 and predictor.loss == "squared" and min(calibration[0], weighted[0]) > 0:
             shift = weighted[1] / weighted[0]
             set_coefficients(self, self.kernel_, self.dual_coef_, self.intercept_ + shift)
             calibration = calibration - [0.0, calibration[0] * shift]
         self.calibration_ = calibration
-        return weighted
+        return held_out_probabilities
 
     def _weights_of_classes(self, target: Target) -> np.ndarray:
         """Return the weight of the class of each training row; all are positive."""
@@ -709,24 +698,29 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
 
     def _decisions(self, features: Rows) -> np.ndarray:
         """Return the result of `decision_function`, given the features of the rows."""
-        if self.boost_ is None:
-            return self._kernel_decisions(features)
-        tiny = np.finfo(np.float64).tiny
-        logarithms = np.log(np.maximum(self._probabilities(features), tiny))
-        if len(self.classes_) == 2:
-            return np.asarray(logarithms[:, 1] - logarithms[:, 0])
-        return np.asarray(logarithms)
-
-    def _kernel_decisions(self, features: Rows) -> np.ndarray:
-        """Return the scores of the kernel without trees, given the features of the rows."""
-        return class_scores(self._scores(features), len(self.classes_), PREDICTORS[self.predictor_].one_vs_one)
+        decisions, _ = self._decisions_and_probabilities(features)
+        return decisions
 
     def _probabilities(self, features: Rows) -> np.ndarray:
         """Return the probability of each class, given the features of the rows."""
-        by_kernel = probabilities(self._kernel_decisions(features), self.calibration_)
+        _, class_probabilities = self._decisions_and_probabilities(features)
+        assert class_probabilities is not None
+        return class_probabilities
+
+    def _decisions_and_probabilities(self, features: Rows) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return decisions and, if there is a calibration, probabilities from one pass over the training rows."""
+        n_classes = len(self.classes_)
+        decisions = class_scores(self._scores(features), n_classes, PREDICTORS[self.predictor_].one_vs_one)
+        if not hasattr(self, "calibration_"):
+            return decisions, None
+        class_probabilities = probabilities(decisions, self.calibration_)
         if self.boost_ is None:
-            return by_kernel
-        return self._with_trees(by_kernel, features, len(self.classes_))
+            return decisions, class_probabilities
+        class_probabilities = self._with_trees(class_probabilities, features, n_classes)
+        logarithms = np.log(np.maximum(class_probabilities, np.finfo(np.float64).tiny))
+        if n_classes == 2:
+            return logarithms[:, 1] - logarithms[:, 0], class_probabilities
+        return logarithms, class_probabilities
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the class of each new row.
@@ -1040,20 +1034,15 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         self._vector = y.ndim == 1
         return Target.of(y, "regression")
 
-    def _use_held_out_scores(
-        self,
-        training: TrainingSet,
-        target: Target,
-        predictor: Predictor,
-        rows: np.ndarray,
-        scores: np.ndarray,
-        boosting: BoostingProblem | None,
-    ) -> None:
-        if boosting is not None:
-            rows, scores = self._add_trees(boosting, rows, scores)
+    def _held_out_predictions(
+        self, training: TrainingSet, target: Target, predictor: Predictor, rows: np.ndarray, scores: np.ndarray
+    ) -> np.ndarray:
+        return scores
+
+    def _keep_residuals(self, training: TrainingSet, target: Target, rows: np.ndarray, predictions: np.ndarray) -> None:
         if not self.intervals:
             return
-        residuals = np.abs(target.Y[rows] - scores)
+        residuals = np.abs(target.Y[rows] - predictions)
         self.residuals_ = order_statistics(residuals)
         drawn = drawn_rows(len(rows), MOST_ROWS, seed=0)
         row_groups = target.row_groups
