@@ -149,24 +149,24 @@ class RFM(KernelSearchLearner):
 
     def find(self, X: Rows, target: Target, C: float = 1.0, sample_weight: np.ndarray | None = None) -> FoundKernels:
         """Return base kernels and weights; see `KernelSearchLearner.find`."""
-        found_kernels = self._find_radial(X, target, C, sample_weight)
-        if target.task != "regression" or self.kernels != "auto" or self.weights != "unif":
-            return found_kernels
+        examples = self._search_examples(X, target, sample_weight)
         columns = FeatureColumns.of(X.shape[1], self.codes, self.code_names)
-        examples = self._drawn_examples(X, target, sample_weight, self.search_rows)
-        return _with_linear(found_kernels, examples, columns)
-
-    def _find_radial(self, X: Rows, target: Target, C: float, sample_weight: np.ndarray | None) -> FoundKernels:
-        """Return Gaussian and Laplacian base kernels and their weights."""
-        examples = self._drawn_examples(X, target, sample_weight, self.search_rows)
-        columns = FeatureColumns.of(X.shape[1], self.codes, self.code_names)
+        is_sample = X.shape[0] > self.search_rows
         knots = self._knots(examples)
         if knots:
-            without_scores = replace(self, normal_scores=False)
-            found_kernels = without_scores._find_radial(scores_beside(X, knots), target, C, sample_weight)
-            return _with_scores(found_kernels, knots, examples)
+            scored_examples = replace(examples, X=scores_beside(examples.X, knots))
+            scored_columns = FeatureColumns.of(scored_examples.X.shape[1], self.codes, self.code_names)
+            found_kernels = self._find_radial(scored_examples, scored_columns, is_sample)
+            found_kernels = _with_scores(found_kernels, knots, examples)
+        else:
+            found_kernels = self._find_radial(examples, columns, is_sample)
+        if target.task != "regression" or self.kernels != "auto" or self.weights != "unif":
+            return found_kernels
+        return _with_linear(found_kernels, examples, columns)
+
+    def _find_radial(self, examples: Examples, columns: FeatureColumns, is_sample: bool) -> FoundKernels:
+        """Return Gaussian and Laplacian base kernels of the features of the examples, and their weights."""
         halves = self._halves(examples, columns)
-        is_sample = X.shape[0] > self.search_rows
         choice = self._best_choice(halves, GAIN if is_sample else 0.0)
         ridges = _mean_ridges(halves)
         metrics = choice.metrics(self._rounds(examples, columns, choice.rounds, ridges))
@@ -184,9 +184,9 @@ class RFM(KernelSearchLearner):
             tuple(alignments),
         )
 
-    def _drawn_examples(self, X: Rows, target: Target, sample_weight: np.ndarray | None, most: int) -> Examples:
-        """Return the distinct rows of a random subset of at most `most` rows."""
-        rows = target.sample(most, self.random_state)
+    def _search_examples(self, X: Rows, target: Target, sample_weight: np.ndarray | None) -> Examples:
+        """Return the distinct search rows."""
+        rows = target.sample(self.search_rows, self.random_state)
         drawn = target.take(rows)
         weights = weights_of_rows(sample_weight, rows)
         first, _, Y, w = distinct_examples(X[rows], drawn.Y, weights, drawn.group_numbers)
