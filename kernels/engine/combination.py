@@ -100,6 +100,11 @@ class Combination:
         family, _, shift = self.evaluated
         return family.plan(shift)
 
+    def operands(self, A: Rows) -> list[Any]:
+        """Return rows prepared as one side of tiles of the evaluated kernels, see `KernelFamily.operands`."""
+        family, _, shift = self.evaluated
+        return family.operands(A, shift)
+
     def matrix(self, A: Rows, B: Rows, symmetric: bool = False) -> np.ndarray:
         """Return the kernel between the rows of `A` and of `B`.
 
@@ -596,7 +601,7 @@ def split_kernels(
     if isinstance(family, FeatureFamily):
         return combination, None
     selected_seeds = np.concatenate(
-        [np.full(operand.n_seeds, is_selected(operand)) for operand in family.operands(X[:1], shift)]
+        [np.full(operand.n_seeds, is_selected(operand)) for operand in combination.operands(X[:1])]
     )
     selected_kernels = selected_seeds[_seeds_of_kernels(combination.plan)]
     if selected_kernels.all() or not selected_kernels.any():
@@ -621,7 +626,9 @@ def _seeds_of_kernels(plan: TilePlan) -> np.ndarray:
     """Return the seed that each kernel is computed from, directly or by doubling."""
     seeds = np.empty(len(plan.half), dtype=np.intp)
     for kernel, seed in plan.order.tolist():
-        seeds[kernel] = seed if seed >= 0 else seeds[plan.half[kernel]]
+        if seed < 0:
+            seed = seeds[plan.half[kernel]]
+        seeds[kernel] = seed
     return seeds
 
 
@@ -648,17 +655,13 @@ class LinearSums:
         seeds = _seeds_of_kernels(combination.plan)
         self._weights = [
             coefficients[seeds == seed].sum() * np.asarray(operand.rows.T @ V)
-            for seed, operand in enumerate(self._operands(X))
+            for seed, operand in enumerate(combination.operands(X))
         ]
-
-    def _operands(self, A: Rows) -> list[PlainRows]:
-        family, _, shift = self._combination.evaluated
-        return family.operands(A, shift)
 
     def of(self, A: Rows) -> np.ndarray:
         """Return the sums for new rows, shape (n, q)."""
         sums = np.tile(self._constant, (A.shape[0], 1))
-        for operand, weights in zip(self._operands(A), self._weights, strict=True):
+        for operand, weights in zip(self._combination.operands(A), self._weights, strict=True):
             sums += _row_products(operand.rows, weights)
         return sums
 
@@ -697,7 +700,7 @@ class CodeSums:
         self._sums: list[np.ndarray] = []
         self._changes: list[float] = []
         first_seed = 0
-        for operand in self._operands(X):
+        for operand in combination.operands(X):
             codes, code_of_row = np.unique(operand.rows[:, 0], return_inverse=True)
             sums = np.zeros((len(codes), V.shape[1]))
             np.add.at(sums, code_of_row, V)
@@ -706,15 +709,13 @@ class CodeSums:
             self._changes.append(self._change(operand, first_seed))
             first_seed += operand.n_seeds
 
-    def _operands(self, A: Rows) -> list[Differences]:
-        family, _, shift = self._combination.evaluated
-        return family.operands(A, shift)
-
     def _change(self, operand: Differences, first_seed: int) -> float:
         """Return the change of the sum of the base kernels if rows differ in one code."""
         _, coefficients, _ = self._combination.evaluated
         plan = self._combination.plan
-        weight = 1.0 if operand.weights is None else operand.weights[0]
+        weight = 1.0
+        if operand.weights is not None:
+            weight = operand.weights[0]
         seeds = np.zeros(plan.n_seeds)
         seeds[first_seed : first_seed + operand.n_seeds] = np.expm1(-weight * np.array(operand.gammas))
         changes = np.empty(len(coefficients))
@@ -730,7 +731,7 @@ class CodeSums:
         """Return the sums for new rows, shape (n, q)."""
         sums = np.tile(self._if_equal * self._total, (A.shape[0], 1))
         for operand, codes, sums_of_codes, change in zip(
-            self._operands(A), self._codes, self._sums, self._changes, strict=True
+            self._combination.operands(A), self._codes, self._sums, self._changes, strict=True
         ):
             new_codes = operand.rows[:, 0]
             places = np.searchsorted(codes, new_codes).clip(max=len(codes) - 1)
