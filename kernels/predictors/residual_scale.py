@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -197,33 +197,25 @@ def ridge_leaving_out(F: np.ndarray, Y: np.ndarray, weights: np.ndarray) -> tupl
     -----
     O(n r^2 + r^3), and O(n r q) for each ridge.
     """
-    shares = weights / weights.sum()
-    mean_feature = shares @ F
-    mean_target = shares @ Y
+    regression = CenteredRidge.of(F, Y, weights)
+    squares = np.square(regression.Z)
     roots = np.sqrt(weights)[:, None]
-    Z = (F - mean_feature) * roots
-    deviations = Y - mean_target
-    eigenvalues, V = eigenvectors(Z.T @ Z)
-    eigenvalues = np.maximum(eigenvalues, 0.0)  # negative ones are rounding errors
-    Z = Z @ V
-    projected = Z.T @ (roots * deviations)
-    squares = np.square(Z)
+    deviations = Y - regression.mean_target
 
     left_out = np.empty_like(Y)
-    coefficients = np.empty_like(projected)
+    solutions = np.empty_like(regression.projected)
     best_error = np.full(Y.shape[1], np.inf)
-    for ridge in RIDGES * eigenvalues.sum() / weights.sum():
-        shrinkage = 1.0 / (eigenvalues + ridge)
-        solution = shrinkage[:, None] * projected
-        leverage = squares @ shrinkage + shares
-        residuals = (deviations - Z @ solution / roots) / (1.0 - leverage)[:, None]
+    for ridge in RIDGES * regression.eigenvalues.sum() / weights.sum():
+        shrinkage = 1.0 / (regression.eigenvalues + ridge)
+        solution = shrinkage[:, None] * regression.projected
+        leverage = squares @ shrinkage + weights / weights.sum()
+        residuals = (deviations - regression.Z @ solution / roots) / (1.0 - leverage)[:, None]
         error = weights @ np.square(residuals)
         is_better = error < best_error
         best_error[is_better] = error[is_better]
         left_out[:, is_better] = (Y - residuals)[:, is_better]
-        coefficients[:, is_better] = solution[:, is_better]
-    coefficients = V @ coefficients
-    return left_out, coefficients, mean_target - mean_feature @ coefficients
+        solutions[:, is_better] = solution[:, is_better]
+    return left_out, *regression.of_features(solutions)
 
 
 def ridge_over_splits(
@@ -249,27 +241,50 @@ def ridge_over_splits(
     -----
     O(n r^2 + r^3) for each split, and O(n r q) for each ridge.
     """
-    mean_square = np.average(np.square(F - np.average(F, axis=0, weights=weights)).sum(axis=1), weights=weights)
-    ridges = RIDGES * mean_square
+    regression = CenteredRidge.of(F, Y, weights)
+    ridges = RIDGES * regression.eigenvalues.sum() / weights.sum()
     predictions = np.full((len(ridges), *Y.shape), np.nan)
     errors = np.zeros((len(ridges), Y.shape[1]))
     for training, test in splits:
-        coefficients, intercepts = _ridge_path(F[training], Y[training], weights[training], ridges)
+        coefficients, intercepts = CenteredRidge.of(F[training], Y[training], weights[training]).path(ridges)
         predictions[:, test] = F[test] @ coefficients + intercepts[:, None]
         errors += np.einsum("n,lnq->lq", weights[test], np.square(Y[test] - predictions[:, test]))
     best = errors.argmin(axis=0)
     outputs = np.arange(Y.shape[1])
-    coefficients, intercepts = _ridge_path(F, Y, weights, ridges)
+    coefficients, intercepts = regression.path(ridges)
     return predictions[best, :, outputs].T, coefficients[best, :, outputs].T, intercepts[best, outputs]
 
 
-def _ridge_path(F: np.ndarray, Y: np.ndarray, weights: np.ndarray, ridges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return coefficients of shape (L, r, q) and intercepts (L, q) of ridge regressions on some features."""
-    mean_feature = np.average(F, axis=0, weights=weights)
-    mean_target = np.average(Y, axis=0, weights=weights)
-    weighted = (F - mean_feature) * weights[:, None]
-    eigenvalues, V = eigenvectors(weighted.T @ (F - mean_feature))
-    projected = V.T @ (weighted.T @ (Y - mean_target))
-    shrinkage = 1.0 / (np.maximum(eigenvalues, 0.0) + ridges[:, None])
-    coefficients = V @ (shrinkage[:, :, None] * projected)
-    return coefficients, mean_target - mean_feature @ coefficients
+class CenteredRidge(NamedTuple):
+    """Ridge regressions with intercept; Z are centered features times the roots of the weights, in the basis V."""
+
+    mean_feature: np.ndarray
+    mean_target: np.ndarray
+    Z: np.ndarray
+    projected: np.ndarray
+    eigenvalues: np.ndarray
+    V: np.ndarray
+
+    @classmethod
+    def of(cls, F: np.ndarray, Y: np.ndarray, weights: np.ndarray) -> Self:
+        """Return the regressions of Y, shape (n, q), on features F, shape (n, r)."""
+        shares = weights / weights.sum()
+        mean_feature = shares @ F
+        mean_target = shares @ Y
+        roots = np.sqrt(weights)[:, None]
+        Z = (F - mean_feature) * roots
+        eigenvalues, V = eigenvectors(Z.T @ Z)
+        eigenvalues = np.maximum(eigenvalues, 0.0)  # negative ones are rounding errors
+        Z = Z @ V
+        projected = Z.T @ (roots * (Y - mean_target))
+        return cls(mean_feature, mean_target, Z, projected, eigenvalues, V)
+
+    def path(self, ridges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return coefficients of the features, (L, r, q), and intercepts, (L, q), for L ridges."""
+        shrinkage = 1.0 / (self.eigenvalues + ridges[:, None])
+        return self.of_features(shrinkage[:, :, None] * self.projected)
+
+    def of_features(self, solutions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return coefficients of the features, and intercepts, given those in the basis."""
+        coefficients = self.V @ solutions
+        return coefficients, self.mean_target - self.mean_feature @ coefficients
