@@ -53,6 +53,10 @@ class DatasetRef:
     ----------
     folds : tuple of (int, int) or None
         Numbers of folds and of repeats that the data set brings.
+    n_outputs : int
+        Number of target columns.
+    sparse : bool
+        Whether the rows are sparse.
     """
 
     name: str
@@ -68,6 +72,8 @@ class DatasetRef:
     by_training: bool = False
     in_parts: bool = False
     folds: tuple[int, int] | None = None
+    n_outputs: int = 1
+    sparse: bool = False
 
 
 @dataclass(frozen=True)
@@ -168,6 +174,8 @@ def store_dataset(dataset: Dataset, name: str, source: str, tell: Tell = warning
         by_training=bool(dataset.by_training),
         in_parts=isinstance(dataset.X, RowFiles),
         folds=folds,
+        n_outputs=1 if dataset.target.task == "classification" else dataset.target.Y.shape[1],
+        sparse=sparse.issparse(dataset.X),
     )
     if not kept(path, tell):
         with keep(path) as folder:

@@ -32,6 +32,7 @@ from learnkernels.kernels.estimators import (
     KernelLearningRegressor,
     fit_on_features,
 )
+from learnkernels.kernels.estimators.boosting import tree_features, tree_threads
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.model_selection.evaluation import FoldResult
 from learnkernels.kernels.model_selection.folds import Trial, inner_trials, rows_of
@@ -66,9 +67,6 @@ LEAVES = (8, 31)
 RATES = (0.3, 0.1, 0.03)
 """Learning rates of boosting; scikit-learn's default is 0.1."""
 
-ONE_THREAD = 5000
-"""Maximum number of rows for which boosting gets one thread."""
-
 Parts = list[tuple[np.ndarray, np.ndarray]]
 """Training and validation rows of each inner trial, as `cv` of scikit-learn."""
 
@@ -89,12 +87,11 @@ def serves(kind: BaselineName, ref: DatasetRef) -> bool:
         return True
     if not ref.n_features:
         return False
-    if kind not in (BOOSTING, ESTIMATOR):
-        return True
-    dataset = load_dataset(ref)
-    if dataset.target.values.ndim > 1:
-        return False
-    return kind == BOOSTING or not sparse.issparse(dataset.X)
+    if kind == BOOSTING:
+        return ref.n_outputs == 1
+    if kind == ESTIMATOR:
+        return ref.n_outputs == 1 and not ref.sparse
+    return True
 
 
 def predictor_of(kind: BaselineName, task: str) -> str:
@@ -333,11 +330,7 @@ def _fit_best_setting(
     parts = _inner_parts(job.trial, folds, rows)
     X = space.X[rows]
     y = target.values[rows]
-    # With few rows on busy cores, boosting mostly waits for its threads.
-    openmp_threads = None
-    if len(rows) <= ONE_THREAD:
-        openmp_threads = 1
-    with blas_threads_for(len(rows)), threadpool_limits(openmp_threads, user_api="openmp"):
+    with blas_threads_for(len(rows)), tree_threads(len(rows)):
         errors = _validation_errors(space, X, y, parts, _scorer(metric, target))
         # Learning rates are too few for smoothing.
         candidate, position = best_on_grid(errors, smooth=job.trial.refit and kind == GRID_SEARCH)
@@ -435,11 +428,9 @@ def _linear_space(dataset: Dataset) -> SearchSpace:
 def _boosting_space(dataset: Dataset) -> SearchSpace:
     """Return gradient boosting with native categories and missing values."""
     X = dataset.X
-    categories = None
-    if dataset.table is not None:
-        X, categories = dataset.table.for_trees(np.asarray(X))
-    elif sparse.issparse(X):
+    if sparse.issparse(X):
         X = X.toarray()
+    X, categories = tree_features(dataset.table, X)
     options = {"categorical_features": categories, "random_state": 0}
     trees: Any = HistGradientBoostingRegressor(**options)
     if dataset.target.task == "classification":

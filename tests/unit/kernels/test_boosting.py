@@ -43,6 +43,16 @@ def fitted(task: str, X=X, **params):
     return KernelLearningRegressor(boost=trees(task), **FAST, **params).fit(X[:400], NUMBERS[:400])
 
 
+def fitted_parts(task: str, y: np.ndarray, method: str):
+    """Return a model with trees, the same with the kernel alone, and the weighted mean of kernel and trees."""
+    model = fitted(task)
+    alone = clone(model).set_params(boost=False).fit(X[:400], y[:400])
+    by_trees = getattr(trees(task).fit(X[:400], y[:400]), method)(X)
+    w = model.boost_share_
+    assert 0.05 <= w <= 1.0
+    return model, alone, (1.0 - w) * getattr(alone, method)(X) + w * by_trees
+
+
 def test_shares_are_those_of_the_least_loss_on_a_grid():
     grid = np.linspace(0.0, 1.0, 1001)
     for seed in range(5):
@@ -65,12 +75,7 @@ def test_shares_are_those_of_the_least_loss_on_a_grid():
 
 
 def test_probabilities_are_the_mean_of_those_of_kernel_and_trees():
-    model = fitted("classification")
-    alone = clone(model).set_params(boost=False).fit(X[:400], RULES[:400])
-    by_trees = trees("classification").fit(X[:400], RULES[:400]).predict_proba(X)
-    w = model.boost_share_
-    assert 0.05 <= w <= 1.0
-    expected = (1.0 - w) * alone.predict_proba(X) + w * by_trees
+    model, alone, expected = fitted_parts("classification", RULES, "predict_proba")
     np.testing.assert_allclose(model.predict_proba(X), expected, rtol=0, atol=1e-12)
     np.testing.assert_array_equal(model.predict(X), model.classes_[expected.argmax(axis=1)])
     np.testing.assert_allclose(model.decision_function(X), np.log(expected), rtol=1e-9, atol=1e-12)
@@ -88,12 +93,7 @@ def test_two_classes_have_log_odds_whose_sign_is_the_class():
 
 
 def test_numbers_and_intervals_are_those_of_the_mean():
-    model = fitted("regression")
-    alone = clone(model).set_params(boost=False).fit(X[:400], NUMBERS[:400])
-    by_trees = trees("regression").fit(X[:400], NUMBERS[:400]).predict(X)
-    w = model.boost_share_
-    assert 0.05 <= w <= 1.0
-    expected = (1.0 - w) * alone.predict(X) + w * by_trees
+    model, alone, expected = fitted_parts("regression", NUMBERS, "predict")
     np.testing.assert_allclose(model.predict(X), expected, rtol=0, atol=1e-12)
     bounds = model.predict_interval(X)
     np.testing.assert_allclose(bounds.mean(axis=1), expected, rtol=0, atol=1e-12)
