@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -17,12 +19,16 @@ AGAIN = 0.7
 """Seconds until an interrupt that a library has caught is raised again."""
 
 
+PATIENCE = 30.0
+"""Seconds after which a process that has received a signal ends without waiting for its threads."""
+
+
 class Stopped(KeyboardInterrupt):
     """A signal has asked this process to end."""
 
 
-_state = SimpleNamespace(received=None, kept="nothing was begun")
-"""The signal that this process has received, and the sentence about what is kept."""
+_state = SimpleNamespace(handles_signals=False, received=None, since=0.0, kept="nothing was begun")
+"""Whether `orderly_end` is active, the signal that this process has received, its time, and what is kept."""
 
 
 def requested() -> bool:
@@ -55,7 +61,8 @@ def stopping_steps() -> Iterator[None]:
     threads: list[int] = []
     token = _steps.set(threads)
     try:
-        yield
+        with _own_handler_of_sigterm():
+            yield
     except BaseException:
         with _entering:
             for thread in set(threads) - {threading.get_ident()}:
@@ -63,6 +70,22 @@ def stopping_steps() -> Iterator[None]:
         raise
     finally:
         _steps.reset(token)
+
+
+@contextmanager
+def _own_handler_of_sigterm() -> Iterator[None]:
+    """Within the context, the handler of `orderly_end`, if it is active, takes the place of Prefect's.
+
+    Prefect's handler raises once. If Python ignores that error, in a destructor for example, the flow run goes on.
+    """
+    if not _state.handles_signals or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 @contextmanager
@@ -87,7 +110,8 @@ def orderly_end() -> Iterator[None]:
     """Run a command so that SIGINT, SIGTERM and SIGHUP end it with a message and 128 plus the signal as exit code.
 
     A signal raises `Stopped` in the main thread. As libraries catch interrupts, a timer raises it again until the stack
-    is unwound. After the context, a signal ends the process immediately.
+    is unwound. A process that still runs `PATIENCE` later, because a thread or a child never ends, is ended by the same
+    signal. After the context, a signal ends the process immediately.
     """
     handled = list(SIGNALS)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # as under nohup
@@ -95,6 +119,7 @@ def orderly_end() -> Iterator[None]:
     for number in handled:
         signal.signal(number, _interrupt)
     signal.signal(signal.SIGALRM, _interrupt)
+    _state.handles_signals = True
     try:
         yield
     except BaseException:
@@ -102,18 +127,37 @@ def orderly_end() -> Iterator[None]:
             raise
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
+        _state.handles_signals = False
         for number in handled:
             signal.signal(number, signal.SIG_DFL)
     if requested():
-        sys.stderr.write(f"stopped; {_state.kept}.\n")
+        _print_message()
+        signal.signal(signal.SIGALRM, _end_by_signal)
+        signal.setitimer(signal.ITIMER_REAL, PATIENCE)  # the exit of Python waits for threads
         sys.exit(128 + _state.received)
 
 
+def _print_message() -> None:
+    """Print the sentence about what is kept."""
+    sys.stderr.write(f"stopped; {_state.kept}.\n")
+    sys.stderr.flush()
+
+
+def _end_by_signal(number: int, frame: FrameType | None) -> None:
+    """End this process by the signal that it has received, without waiting for threads."""
+    signal.signal(_state.received, signal.SIG_DFL)
+    os.kill(os.getpid(), _state.received)
+
+
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Raise `Stopped`, unless an interrupt already unwinds the stack."""
+    """Raise `Stopped`, unless an interrupt already unwinds the stack, and end the process if that takes too long."""
     if not requested():
         _state.received = number
+        _state.since = time.monotonic()
         signal.setitimer(signal.ITIMER_REAL, AGAIN, AGAIN)
+    elif time.monotonic() - _state.since > PATIENCE:
+        _print_message()
+        _end_by_signal(number, frame)
     error = sys.exc_info()[1]
     while error is not None:
         if not isinstance(error, Exception):

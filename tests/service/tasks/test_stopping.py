@@ -4,6 +4,8 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
 RUN = """
 import os, signal, time
 from learnkernels.tasks.signals import orderly_end
@@ -22,6 +24,31 @@ IN_FLOW = """from prefect.utilities.engine import capture_sigterm
         time.sleep(60)
 """
 """As Prefect has it while a flow runs: SIGTERM raises an error of its own."""
+
+IN_FLOW_WHILE_PUT_AWAY = """from prefect.utilities.engine import capture_sigterm
+    from learnkernels.tasks.signals import stopping_steps
+    with capture_sigterm(), stopping_steps():
+        PutAway()
+        time.sleep(60)
+"""
+
+NEVER_ENDING_THREAD = """from learnkernels.tasks import signals
+    signals.PATIENCE = 2.0
+    import threading
+    thread = threading.Thread(target=threading.Event().wait)
+    thread.start()
+    os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+NEVER_ENDING_CLEANUP = """from learnkernels.tasks import signals
+    import threading
+    signals.PATIENCE = 2.0
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)
+    finally:
+        threading.Event().wait()
+"""
 
 SWALLOWED = """try:
         os.kill(os.getpid(), signal.{name})
@@ -65,6 +92,17 @@ def test_a_signal_while_python_puts_an_object_away_ends_the_command_too():
     ended = ends(*(RUN.replace("{act}", "PutAway()").replace("{name}", name) for name in rows))
     for name, (code, _, said) in zip(rows, ended, strict=True):
         assert (code, said.splitlines()[-1]) == (128 + getattr(signal, name), "stopped; nothing was begun.")
+
+
+def test_sigterm_ends_a_flow_while_python_puts_an_object_away():
+    ((code, _, text),) = ends(RUN.replace("{act}", IN_FLOW_WHILE_PUT_AWAY).replace("{name}", "SIGTERM"))
+    assert (code, text.splitlines()[-1]) == (128 + signal.SIGTERM, "stopped; nothing was begun.")
+
+
+@pytest.mark.parametrize("act", [NEVER_ENDING_THREAD, NEVER_ENDING_CLEANUP])
+def test_a_command_ends_though_a_thread_or_its_cleanup_never_ends(act: str):
+    (ended,) = ends(RUN.replace("{act}", act).replace("{name}", "SIGTERM"))
+    assert ended == (-signal.SIGTERM, "", "stopped; nothing was begun.\n")
 
 
 def test_a_command_that_ends_by_itself_keeps_its_exit_code():
