@@ -70,9 +70,7 @@ def test_a_newcomer_compares_a_table_and_predicts_with_it(newcomer: Path, prefec
             assert done.returncode == 0, (command, done.stderr)
             said[command] = done.stdout
     assert "HistGradientBoosting" in said["learnkernels compare table.csv --target churn"]
-    assert re.search(r"^alignf\b", said["learnkernels learners"], re.MULTILINE)
     assert (work / "table.yaml").is_file()
-    assert (work / "results" / "mine").is_dir()
     written = [work / name for name in ("table.yaml", "scored.csv", "results", "mlartifacts", ".learnkernels")]
     assert [path for path in written if path.stat().st_mode & 0o077] == []
     truth, scored = pd.read_csv(work / "table.csv"), pd.read_csv(work / "scored.csv")

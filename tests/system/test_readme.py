@@ -16,7 +16,7 @@ from sklearn.datasets import load_breast_cancer
 
 from dev.tools.forked import Commands
 from dev.tools.waiting import within
-from tests.pages import check, commands, files_of, not_covered, python_blocks
+from tests.pages import check, commands, not_covered, python_blocks
 from tests.system.test_journeys import JOURNEY
 from tests.user import ROOT, environment
 
@@ -83,9 +83,8 @@ def shell(command: str, folder: Path, **settings: str) -> subprocess.CompletedPr
     return subprocess.run(command, shell=True, cwd=folder / "work", env=env | settings, **pipes)
 
 
-def test_the_readme_is_short_and_shows_what_the_pages_show():
-    assert len(README.read_text(encoding="utf-8").splitlines()) <= 200
-    assert files_of(README) == files_of(PAGES["configurations"])
+def test_the_readme_is_short():
+    assert len(README.read_text(encoding="utf-8").split()) <= 750
 
 
 @pytest.mark.parametrize("block", PYTHON, ids=PYTHON.values())
@@ -148,6 +147,8 @@ def test_the_commands_do_what_they_say(stranger: Path, prefect_server: None):
             assert run.returncode == 0, (command, run.stderr)
             said[command] = run.stdout
     assert (work / "results" / "tumours").is_dir()
+    assert (work / "results" / "mine").is_dir()
+    assert re.search(r"^alignf\b", said["learnkernels learners"], re.MULTILINE)
     assert "GridSearchCV" in said["learnkernels compare protocol.yaml"]
     (promoted,) = [text for command, text in said.items() if "promote" in command]
     assert "champion: version 1" in promoted

@@ -51,8 +51,18 @@ def test_the_readme_shows_the_summary_of_the_benchmark():
         assert re.search(shown, readme, re.M), of
 
 
+def test_the_readme_shows_losses_of_the_benchmark():
+    board = (DOCS / "board.md").read_text(encoding="utf-8")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^\| (\w+(?:-\w+)*), .*\| ([\d.]+) \| ([\d.]+ \(\w+\)) \|$", readme, re.M)
+    assert len(shown) >= 3
+    for name, ours, theirs in shown:
+        rows = [line for line in board.splitlines() if name in line and ours in line and theirs in line]
+        assert rows, name
+
+
 def test_the_table_of_learners_in_the_documents_is_what_the_command_prints():
-    text = (DOCS / "learners.md").read_text(encoding="utf-8")
+    text = (DOCS / "reference" / "learners.md").read_text(encoding="utf-8")
     shown = re.search(r"<!-- table: learnkernels learners --markdown -->\n(.*?)<!-- end -->", text, re.DOTALL)
     expected = [f"| {' | '.join(line)} |" for line in (COLUMNS, ["---"] * len(COLUMNS), *table_of_learners())]
     assert shown.group(1).splitlines() == expected, "run: learnkernels learners --markdown"
