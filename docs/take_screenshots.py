@@ -2,7 +2,7 @@
 
     python docs/take_screenshots.py [--output docs/screenshots] [--pages NAME ...]
 
-Needs playwright (`pip install -e '.[dev]'`), a Chromium on the PATH and the data of conf/examples/all_learners.yaml;
+Needs playwright (`pip install -e '.[dev]'`) and a Chromium on the PATH;
 nothing is downloaded, and the browser reaches this machine alone.
 """
 
@@ -50,7 +50,7 @@ LARGE_BYTES = 150_000
 TRAIN = ("train", "conf/quickstart.yaml", "--model", "tumours", "--dataset", "breast_cancer", "--learner")
 FIRST = ("compare", "conf/quickstart.yaml")
 COMMANDS = (
-    ("compare", "conf/examples/all_learners.yaml", "--set", f"data_dir={ROOT.parent / 'shared' / 'data'}"),
+    ("compare", "conf/examples/all_learners.yaml"),
     FIRST,
     (*TRAIN, "rfm"),
     ("promote", "tumours"),

@@ -61,7 +61,7 @@ def test_bad_input_is_one_sentence_at_once_and_writes_nothing(here: Path):
         (["rows.csv"], "file not found: rows.csv"),
         ([CONF, "--set", "learners=[alingf]"], "did you mean 'alignf'"),
         (
-            [str(ROOT / "conf/examples/ionosphere.yaml"), "--set", "data_dir=gone"],
+            [CONF, "--set", "data_dir=gone", "--set", "datasets=[ionosphere.parquet]"],
             "there is no file gone/ionosphere.parquet",
         ),
         (
@@ -189,7 +189,7 @@ def test_credentials_in_an_address_are_refused_before_anything_is_told_of_them(h
         ["predict", "--model", "m", "--input", "s3://me:hidden@b/k.csv", "--output", "o.csv"],
         ["predict", "--model", "m", "--input", "i.csv", "--output", "s3://me:hid/den@b/k.csv"],
         ["deploy", CONF, "--model", "m", "--input", "s3://me:hidden@b/k.csv"],
-        ["compare", str(ROOT / "conf/examples/letters.yaml"), "--set", "data_dir=s3://me:hidden@b/k"],
+        ["compare", CONF, "--set", "data_dir=s3://me:hidden@b/k", "--set", "datasets=[letters.parquet]"],
     ):
         done = run(*command)
         assert (done.exit_code, done.stdout) == (2, ""), command
