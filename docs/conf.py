@@ -26,7 +26,8 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "site_parts",
 ]
-exclude_patterns = ["chapters", "examples", "gallery/*.ipynb", "guide/*.ipynb", "**/GALLERY_HEADER.rst"]
+exclude_patterns = ["chapters", "examples", "templates", "gallery/*.ipynb", "guide/*.ipynb", "**/GALLERY_HEADER.rst"]
+templates_path = ["templates"]
 nitpicky = False
 language = "en"
 default_role = "literal"
@@ -37,6 +38,7 @@ myst_heading_anchors = 4
 
 autosummary_generate = False
 autodoc_member_order = "bysource"
+toc_object_entries_show_parents = "hide"
 autodoc_typehints = "none"  # the docstrings say them, with shapes
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
@@ -52,7 +54,6 @@ html_show_copyright = False
 html_theme_options = {
     "navbar_align": "left",
     "navbar_center": [],  # all pages stand in the sidebar, below the captions of the index
-    "globaltoc_includehidden": True,
     "navbar_end": ["theme-switcher"],
     "navbar_persistent": ["search-button"],
     "secondary_sidebar_items": ["page-toc"],
@@ -62,7 +63,7 @@ html_theme_options = {
     "show_toc_level": 2,
     "navigation_depth": 3,
 }
-html_sidebars = {"**": ["globaltoc.html"]}
+html_sidebars = {"**": ["navigation.html"]}
 
 copybutton_exclude = ".linenos, .gp"
 
