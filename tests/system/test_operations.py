@@ -1,4 +1,4 @@
-"""The commands of docs/operations.md, run as they stand there: on free ports, and on a problem that takes seconds."""
+"""The commands of docs/operations.md and docs/stack.md, run on free ports and on a problem that takes seconds."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_every_section_with_commands_is_followed():
 
 def test_every_configuration_of_the_page_is_one():
     rest = yaml.safe_load((ROOT / "conf" / "quickstart.yaml").read_text(encoding="utf-8"))
-    blocks = re.findall(r"^```yaml\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    blocks = re.findall(r"^```yaml\n(dask:.*?)^```", STACK.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     assert len(blocks) == 2
     for block in blocks:
         assert CompareConfig.model_validate(rest | yaml.safe_load(block)).dask.elsewhere, block
@@ -206,14 +206,15 @@ def tool(name: str) -> str:
 @pytest.mark.slow(90)
 def test_one_machine_backup_restore_upgrade_and_disk(operator: Operator, prefect_server: None):
     tool("sqlite3")
-    assert "train/demo" in operator.follow("On one computer")
+    assert "train/demo" in operator.follow("Start and schedule")
+    operator.follow("Watch the runs")
     with receiving() as (host, received):
         operator.env["ADDRESS"] = f"json://{host}/hook"
         operator.follow("Notifications")
         assert within(operator.is_through, 240, 0.2), operator.ask("flow_runs/filter").text
-        (listing,) = (one for one in SECTIONS["On one computer"] if one.startswith("prefect flow-run ls"))
+        (listing,) = (one for one in SECTIONS["Watch the runs"] if one.startswith("prefect flow-run ls"))
         assert "Scheduled" not in operator.run(listing)
-        operator.follow("What a night may bring")
+        operator.follow("Set the champion by hand")
         operator.run("head -n 1 new.csv > none.csv")
         operator.run("learnkernels predict --model demo/1 --input none.csv --output none.parquet --id key")
         told = lambda: [one for one in received if one["title"] == "demo: input empty"]  # noqa: E731

@@ -60,7 +60,7 @@ def test_the_site_is_whole_and_fetches_nothing_from_the_network(tmp_path: Path):
     assert broken_links(site, pages) == []
     assert fetched(site) == []
     search = (site / "searchindex.js").read_text(encoding="utf-8")
-    names = [*learnkernels.__all__, "sharp-bits", "gallery/nightly", "guide/1_alignment"]
+    names = [*learnkernels.__all__, "limits", "gallery/nightly", "guide/1_alignment"]
     assert [name for name in names if name not in search] == []
 
 

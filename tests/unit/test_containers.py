@@ -14,7 +14,7 @@ from tests.user import ROOT
 TEXT = (ROOT / "packaging" / "compose.yaml").read_text(encoding="utf-8")
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load(TEXT)["services"]
 CONTAINERFILE = (ROOT / "packaging" / "Containerfile").read_text(encoding="utf-8")
-PAGE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "stack.md").read_text(encoding="utf-8")
 SETTINGS = {
     name: value
     for line in re.findall(r"^ENV (.*?[^\\])$", CONTAINERFILE, re.MULTILINE | re.DOTALL)

@@ -299,7 +299,7 @@ EVENTS: dict[int, tuple[str, Callable[[pd.DataFrame], pd.DataFrame], str]] = {
 @pytest.mark.slow(90)
 @sends
 def test_a_month_of_nights_promotes_what_is_sound_and_says_once_what_is_not(working_folder: Path):
-    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "lifecycle.md").read_text(encoding="utf-8")
     outcomes = dict(re.findall(r"^\| ([^|]+) \| (promoted|stays)\b", page, re.MULTILINE))
     texts: list[str] = []
     with told_of() as told, temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
