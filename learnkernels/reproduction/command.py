@@ -76,7 +76,7 @@ def _list_items(items: list[PaperItem]) -> None:
 
 def _print_result(result: Mapping[str, Any], items: Mapping[str, PaperItem]) -> None:
     """Print the counts of the items, failures, and the path of the report; exit with 1 after failures."""
-    from .judge import sum_summaries
+    from .counts import count_rows, sum_summaries
     from .report import overview_row
 
     outcomes = result["outcomes"]
@@ -84,10 +84,9 @@ def _print_result(result: Mapping[str, Any], items: Mapping[str, PaperItem]) -> 
         rows = [overview_row(items[outcome["item"]], outcome["summary"], outcome["status"]) for outcome in outcomes]
         show_table(rows, "the papers, reproduced", [*rows[0]][2:])
         total = sum_summaries([outcome["summary"] for outcome in outcomes if outcome["summary"]])
-        counts = f"claims {total['claims_hold']} of {total['claims']} hold"
-        if total["numbers"]:
-            counts = f"numbers {total['within_two']} of {total['numbers']} within 2 sd; {counts}"
-        say(counts)
+        counts = count_rows(total)
+        if counts:
+            show_table(counts, "counts", folded=("count", "rule"))
     lines = []
     for outcome in outcomes:
         lines += [f"not reproduced: {outcome['item']}: {sentence}" for sentence in outcome["not_holding"]]

@@ -26,8 +26,9 @@ from learnkernels.tasks.reporting.tracking import log_run, track_result, tracked
 from learnkernels.tasks.signals import stopping_steps
 from learnkernels.tasks.workers.cluster import DaskPool
 
+from .counts import Summary, summarize
 from .item import BaseKernelsStudy, CellConfig, NotOnOpenML, PaperItem, StudyConfig, choose_items
-from .judge import StudyResult, Summary, failing_checks
+from .judge import StudyResult, failing_checks
 from .report import claims_not_reproduced, item_section, write_item, write_report
 from .studies import STUDIES
 
@@ -156,7 +157,7 @@ def reproduce(item: PaperItem, folder: str, data_dir: str | None = None, quick: 
         progress.start("judging")
         seconds = time.perf_counter() - started
         reproduced = write_item(item, result, seconds, _data_sources(configs, study), quick, results)
-        summary = reproduced.summary()
+        summary = summarize(reproduced)
         images = {name: f"get-artifact?path={name}&run_uuid={comparison.run_id}" for name in reproduced.figures}
         log_run(
             comparison,

@@ -195,12 +195,15 @@ Printed = Annotated[list[Parameter], Field(min_length=1, max_length=2)]
 
 Titles = Annotated[tuple[str, ...], BeforeValidator(several)]
 
+Expected = Literal["significant", "direction", "none", "alike"]
+
 
 class CellConfig(schema.Strict):
     """A published cell of a table; in the checks of a reduced form, the interval of a number."""
 
     dataset: str | None = Field(None, description="The data set; left out for a rank over all data sets.")
     learner: str | None = Field(None, description="Title of the learner.")
+    also: Titles = Field((), description="Titles of further learners for which the paper prints this number once.")
     name: str | None = Field(None, description="Instead of both: the name of a number of a special study.")
     error: Printed | None = Field(None, description="Mean and standard deviation of the test error: a rate or an RMSE.")
     alignment: Printed | None = Field(
@@ -220,6 +223,11 @@ class CellConfig(schema.Strict):
         if self.name is None and (self.learner is None or (self.dataset is None and self.rank is None)):
             yield "a cell needs 'dataset' and 'learner', a rank 'learner' alone"
 
+    @property
+    def learners(self) -> tuple[str | None, ...]:
+        """Learners for which the paper prints the numbers."""
+        return (self.learner, *self.also)
+
     def measures(self) -> dict[str, list[float]]:
         """Return the published numbers by measure, or by name for a number of a special study."""
         measures = {name: getattr(self, name, None) for name in get_args(Measure)}
@@ -238,8 +246,9 @@ class ClaimConfig(schema.Strict):
     measure: Measure = Field(
         "error", description="Measure that is compared. Higher alignments are better; of other measures, lower values."
     )
-    expected: Literal["significant", "direction", "none"] = Field(
-        "significant", description="none: the paper finds no significant difference."
+    expected: Expected = Field(
+        "significant",
+        description="none: the first learner is not significantly better. alike: neither of the two is.",
     )
     identity: bool = Field(
         False, description="Whether it holds by construction: it is no evidence and listed separately."
@@ -259,8 +268,13 @@ class ClaimConfig(schema.Strict):
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
-        """Pairs of learners that are compared, the better one first."""
-        return [(better, than) for better in self.better for than in self.than if better != than]
+        """Pairs of learners that are compared, the better one first; learners that are alike are one pair."""
+        pairs: list[tuple[str, str]] = []
+        for better, than in itertools.product(self.better, self.than):
+            is_reversed = self.expected == "alike" and (than, better) in pairs
+            if better != than and not is_reversed:
+                pairs.append((better, than))
+        return pairs
 
 
 class FigureConfig(schema.Strict):
@@ -358,6 +372,15 @@ class PaperItem(schema.Strict):
         FigureConfig, "The figure."
     )
     printed: tuple[CellConfig, ...] = Field((), description="Published cells.")
+    trials: int | None = Field(None, ge=1, description="Trials behind each mean of the paper, where it says so.")
+    test_rows: int | None = Field(
+        None, ge=1, description="Test rows of a paper that tests once; its rates have binomial standard deviations."
+    )
+    significant: dict[str, dict[str, Titles]] = Field(
+        default_factory=dict,
+        description="Published tests: data set -> learner -> the learners that it improves on significantly. All other "
+        "pairs of learners with a published error are not significant.",
+    )
     claims: tuple[ClaimConfig, ...] = Field((), description="Published claims.")
     found: tuple[float, ...] = Field(
         (), description="True parameters of the data, which continuous learners should find; for use in claims."
@@ -569,13 +592,16 @@ def _require_titles(item: PaperItem, parts: Sequence[schema.CompareConfig], path
     if item.quick:
         cells |= {f"quick.checks.{i}": check for i, check in enumerate(item.quick.checks)}
     for place, cell in cells.items():
-        require([cell.learner], learners, f"{place}.learner")
+        require(cell.learners, learners, f"{place}.learner")
         require([cell.dataset], datasets, f"{place}.dataset")
     for i, claim in enumerate(item.claims):
         if claim.value is None:
             require(claim.better, learners, f"claims.{i}.better")
             require(claim.than, learners, f"claims.{i}.than")
             require(claim.on, datasets_and_panels, f"claims.{i}.on")
+    require([*item.significant], datasets, "significant")
+    for dataset, worse in item.significant.items():
+        require([*worse, *itertools.chain(*worse.values())], learners, f"significant.{dataset}")
     require(item.figure.learners, learners, "figure.learners")
     if item.quick:
         require(item.quick.learners, learners, "quick.learners")

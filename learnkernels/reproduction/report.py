@@ -29,9 +29,14 @@ from learnkernels.tasks.reporting.tables import equals_p, mean_and_sd, short_p
 from learnkernels.tasks.store import atomic_path, digest
 
 from . import judge
+from .cells import Cell, systematic_deviations
+from .counts import Findings, Summary, count_rows, distinct_findings, is_within, sum_summaries, summarize
+from .derived import weight_cosines
 from .figures import item_figures, png, trials_on_curves
 from .item import PaperItem
-from .judge import Cell, Evidence, Findings, ReproducedItem, StudyResult, Summary, Verdict
+from .judge import Evidence, ReproducedItem, StudyResult, Verdict
+from .published_tests import PublishedTest
+from .trials import seconds_by_trial
 
 Rows = list[dict[str, Any]]
 Table = tuple[str, Rows, str]
@@ -63,11 +68,14 @@ def item_section(
         quick=reproduced.facts["quick"],
         took=Markdown(_duration_and_source(reproduced)),
         tables=_tables(item, reproduced.result, cells),
-        systematic=judge.systematic_deviations(cells),
+        systematic=systematic_deviations(cells),
         readings=readings_table(reproduced, readings or {}),
         figures=[(Path(name).stem, images.get(name, name)) for name in reproduced.figures],
+        tests=tests_table(reproduced.tests()),
+        tests_agree=_count_agreeing(reproduced.tests()),
         claims=claims_table(verdicts),
         tested=any(part.p is not None for part in evidence),
+        alike=any(verdict.expected == "alike" for verdict in verdicts),
         powered=any(part.detectable is not None for part in evidence),
         worth=search_rows,
         level=SIGNIFICANCE,
@@ -150,17 +158,17 @@ def _results_table(folds: pd.DataFrame, cells: Sequence[Cell]) -> Table:
             if measure in comparable:
                 row[f"{measure}, apart"] = _distance(cell)
         seconds_without_pass = (trials["seconds_weights"] + trials["seconds_fit"]).astype(float)
-        row["seconds a trial"] = f"{judge.seconds_by_trial(trials).mean():.3g}"
+        row["seconds a trial"] = f"{seconds_by_trial(trials).mean():.3g}"
         row["without the pass"] = f"{seconds_without_pass.mean():.3g}"
         rows.append(row)
     legend = "Means ± standard deviations over trials."
     if comparable:
-        legend += " Apart: our mean less the paper's, in its standard deviations, or in ours where it prints none."
+        legend += f" Apart: our mean less the paper's, {APART_RULE}"
     return "", rows, legend
 
 
 def _cosine_table(item: PaperItem, folds: pd.DataFrame) -> Table:
-    cosines = judge.weight_cosines(item, folds)
+    cosines = weight_cosines(item, folds)
     rows = []
     for dataset in folds["dataset"].unique():
         for first, second in itertools.combinations(item.figure.learners, 2):
@@ -178,14 +186,60 @@ def _published_number(cell: Cell | None) -> str:
     return f"{cell.paper:g} ± {cell.paper_sd:g}"
 
 
+APART_RULE = (
+    "in its standard deviations (*of ours*: those of these trials; *binomial*: those of one test set of its size); "
+    "*se*: in standard errors of the difference, with trials as independent."
+)
+
+
 def _distance(cell: Cell | None) -> str:
-    """Return the distance to the published number, in standard deviations."""
+    """Return the distance to the published number, in standard deviations and in standard errors."""
     if cell is None or cell.apart is None:
         return ""
-    rounded = round(cell.apart, 1) + 0.0  # no minus sign before zero
-    if cell.paper_sd:
-        return f"{rounded:+.1f}"
-    return f"{rounded:+.1f} of ours"
+    units = {"paper": "", "binomial": " binomial", "here": " of ours"}
+    text = f"{_signed(cell.apart)}{units[cell.unit]}"
+    if cell.standard_errors is not None:
+        text += f", {_signed(cell.standard_errors)} se"
+    return text
+
+
+def _signed(distance: float) -> str:
+    rounded = round(distance, 1) + 0.0  # no minus sign before zero
+    return f"{rounded:+.1f}"
+
+
+def tests_table(tests: Sequence[PublishedTest]) -> Rows:
+    """Return a row for each published test, with the tests over the trials here."""
+    rows = []
+    for test in tests:
+        verdict = "differs"
+        if test.agrees:
+            verdict = "agrees"
+        rows.append(
+            {
+                "data set": test.dataset,
+                "lower error": test.better,
+                "than": test.than,
+                "paper": str(int(test.paper)),
+                "here": str(int(test.here)),
+                "p": short_p(test.p),
+                "uncorrected, first repeat": short_p(test.paired),
+                "verdict": verdict,
+            }
+        )
+    return rows
+
+
+def _count_agreeing(tests: Sequence[PublishedTest]) -> str:
+    """Return the number of entries that agree, for ones and for zeros, and with the paper's test."""
+    ones = [test for test in tests if test.paper]
+    zeros = [test for test in tests if not test.paper]
+    return (
+        f"{sum(test.agrees for test in tests)} of {len(tests)} entries agree by the corrected test over all trials: "
+        f"{sum(test.agrees for test in ones)} of {len(ones)} ones and {sum(test.agrees for test in zeros)} of "
+        f"{len(zeros)} zeros. By the paper's uncorrected test on the first repeat, "
+        f"{sum(test.agrees_uncorrected for test in ones)} and {sum(test.agrees_uncorrected for test in zeros)} agree."
+    )
 
 
 def cells_table(cells: Sequence[Cell]) -> Rows:
@@ -217,7 +271,12 @@ def cells_table(cells: Sequence[Cell]) -> Rows:
 
 def claims_table(verdicts: Sequence[Verdict]) -> Rows:
     """Return text, verdict and evidence of each claim."""
-    phrases = {"significant": "significantly", "direction": "in the mean", "none": "no significant difference"}
+    phrases = {
+        "significant": "significantly",
+        "direction": "in the mean",
+        "none": "not significantly",
+        "alike": "no significant difference",
+    }
     rows = []
     for claim, checks in judge.group_by_claim(verdicts).items():
         expected = dict.fromkeys(phrases[check.expected] for check in checks if check.expected)
@@ -273,10 +332,10 @@ def readings_table(reproduced: ReproducedItem, readings: Mapping[str, Reproduced
     """Return a row for each reading of the setup with results."""
     if not readings:
         return []
-    rows = [{"reading": "chosen", "difference": "as above", **count_cells(reproduced.summary())}]
+    rows = [{"reading": "chosen", "difference": "as above", **count_cells(summarize(reproduced))}]
     for name, reading in readings.items():
         difference = reproduced.item.readings[name].says
-        rows.append({"reading": name, "difference": difference, **count_cells(reading.summary())})
+        rows.append({"reading": name, "difference": difference, **count_cells(summarize(reading))})
     return rows
 
 
@@ -330,7 +389,7 @@ def _stored_result(reproduced: ReproducedItem) -> dict[str, Any]:
         "figures": reproduced.figures,
         "values": reproduced.result.values,
         "tables": reproduced.result.tables,
-        "summary": reproduced.summary(),
+        "summary": summarize(reproduced),
         "cells": [asdict(cell) for cell in reproduced.cells()],
         "claims": [asdict(verdict) for verdict in reproduced.claims()],
     }
@@ -451,9 +510,9 @@ def report_text(
 
     `statuses` belong to items without results; `pages` is the folder of the pages.
     """
-    findings = dict(zip(reproduced, judge.distinct_findings([*reproduced.values()]), strict=True))
+    findings = dict(zip(reproduced, distinct_findings([*reproduced.values()]), strict=True))
     summaries = {name: finding.summary() for name, finding in findings.items()}
-    total = judge.sum_summaries([*summaries.values()])
+    total = sum_summaries([*summaries.values()])
     places = {}
     for item in items:
         title = f"{item.paper}, {item.where}"
@@ -467,11 +526,12 @@ def report_text(
         quick=quick,
         done=len(reproduced),
         items=len(items),
-        total=total,
+        counts=count_rows(total),
         minutes=minutes(total["seconds"]),
         machine=machine,
         overview=_overview(items, summaries, statuses, pages),
         by_paper=_counts_by_paper(items, summaries),
+        apart_rule=Markdown(APART_RULE),
         apart=[(places[name], numbers) for name, numbers in _numbers_apart(findings)],
         worth=_search_counts([results.result.folds for results in reproduced.values()]),
         search=GRID_SEARCH_TITLE,
@@ -506,8 +566,7 @@ def _counts_by_paper(items: Sequence[PaperItem], summaries: Mapping[str, Summary
         if item.name in summaries:
             by_paper.setdefault(item.paper, []).append(summaries[item.name])
     return [
-        {"paper": paper, **count_cells(judge.sum_summaries(paper_summaries))}
-        for paper, paper_summaries in by_paper.items()
+        {"paper": paper, **count_cells(sum_summaries(paper_summaries))} for paper, paper_summaries in by_paper.items()
     ]
 
 
@@ -515,13 +574,17 @@ def _numbers_apart(findings: Mapping[str, Findings]) -> list[tuple[str, str]]:
     numbers_apart = []
     for name, finding in findings.items():
         texts = []
-        for cell in finding.numbers:
-            if not cell.within(2):
-                words = (cell.dataset, cell.learner, cell.measure, f"({_distance(cell)})")
-                texts.append(" ".join(word for word in words if word))
+        for number in finding.numbers:
+            if not is_within(number, 2):
+                texts += [_name_with_distance(cell) for cell in number if not cell.within(2)]
         if texts:
             numbers_apart.append((name, "; ".join(texts)))
     return numbers_apart
+
+
+def _name_with_distance(cell: Cell) -> str:
+    words = (cell.dataset, cell.learner, cell.measure, f"({_distance(cell)})")
+    return " ".join(word for word in words if word)
 
 
 def _search_counts(fold_tables: Sequence[pd.DataFrame | None]) -> Rows:
@@ -564,7 +627,10 @@ def _environment(facts: Sequence[Mapping[str, Any]]) -> str:
 
 def count_cells(summary: Summary) -> dict[str, str]:
     """Return the counts as cells of a table, with numbers of earlier items in brackets."""
-    numbers = within_one = within_two = ""
+    numbers = ""
+    within_one = ""
+    within_two = ""
+    within_two_errors = ""
     if summary["numbers"] or summary["printed_before"]:
         numbers = str(summary["numbers"])
     if summary["printed_before"]:
@@ -572,12 +638,16 @@ def count_cells(summary: Summary) -> dict[str, str]:
     if summary["numbers"]:
         within_one = str(summary["within_one"])
         within_two = str(summary["within_two"])
+        within_two_errors = str(summary["within_two_errors"])
     return {
         "numbers": numbers,
         "within 1 sd": within_one,
         "within 2 sd": within_two,
+        "within 2 se": within_two_errors,
+        "tests that agree": _part_of(summary["tests_agree"], summary["tests"]),
         "claims that hold": _part_of(summary["claims_hold"], summary["claims"]),
         "checks that hold": _part_of(summary["checks_hold"], summary["checks"]),
+        "checks of seconds": _part_of(summary["checks_of_seconds_hold"], summary["checks_of_seconds"]),
         "identities": str(summary["identities"] or ""),
     }
 
@@ -596,7 +666,7 @@ def overview_row(item: PaperItem, summary: Summary | None, status: str) -> dict[
     return {
         "item": item.name,
         "paper": f"{item.paper}, {item.where}",
-        **count_cells(summary or judge.sum_summaries([])),
+        **count_cells(summary or sum_summaries([])),
         "minutes": duration,
         "status": status,
     }

@@ -48,7 +48,8 @@ def base_kernels(study: BaseKernelsStudy, data_dir: str | None, advance: Advance
     """Return accuracy and training alignments of single base kernels, and their correlation.
 
     Values ``"rho NAME"`` and ``"A NAME"`` are correlations of mean accuracy and mean alignment over base kernels;
-    ``"rho NAME sd"`` is the standard deviation over trials. Accuracy is one minus the test error.
+    ``"rho NAME sd"`` is the standard deviation over trials, and ``"trials"`` their number. Accuracy is one minus the
+    test error.
 
     References
     ----------
@@ -138,6 +139,7 @@ def correlations(measured: pd.DataFrame) -> StudyResult:
             rows.append({"data set": str(dataset), "base kernel": str(kernel), **numbers})
     for name, value in smallest.items():
         values[f"{name}, least"] = value
+    values["trials"] = float(len(measured.drop_duplicates(["repeat", "fold"])))
     tables = [("Each base kernel alone, means over trials; alignments are those of the training folds.", rows)]
     return StudyResult(values=values, tables=tables, figures={"base_kernels": _base_kernels_figure(measured)})
 

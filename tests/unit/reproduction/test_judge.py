@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from learnkernels.conf.schema import GRID_SEARCH_TITLE
-from learnkernels.reproduction import judge
+from learnkernels.reproduction import cells, derived, judge, published_tests, trials
 from learnkernels.reproduction.item import CellConfig, PaperItem
 from learnkernels.tasks.measure.baseline import GRID_SEARCH
 from tests.unit.tasks.test_report import trial
@@ -93,6 +93,22 @@ def test_words_follow_from_what_is_expected():
     assert found == words
 
 
+def test_learners_that_are_alike_are_one_check_in_both_directions():
+    one_way = verdict(FOLDS, better="align", than="unif", expected="none").evidence[0].p
+    other_way = verdict(FOLDS, better="unif", than="align", expected="none").evidence[0].p
+    for first, second in (("align", "unif"), ("unif", "align")):
+        both = verdict(FOLDS, better=first, than=second, expected="alike")
+        assert both.evidence[0].p == min(one_way, other_way)
+        assert both.word == "holds"
+    learners = ["unif", "align", "alignf"]
+    claim = {"says": "All are alike.", "better": learners, "than": learners, "expected": "alike"}
+    checks = judge.judge_claims(item(claims=[claim]), FOLDS, {})
+    assert [check.learners for check in checks] == ["unif, align", "unif, alignf", "align, alignf"]
+    assert [check.word for check in checks] == ["holds", "not reproduced", "not reproduced"]
+    across = pd.concat([FOLDS.assign(dataset=f"d{i}") for i in range(6)])
+    assert verdict(across, better="unif", than="alignf", expected="alike", across=True).word == "not reproduced"
+
+
 def test_a_claim_holds_where_it_does_on_every_data_set():
     folds = pd.concat([FOLDS, table({("e 10", "unif"): UNIF, ("e 10", "alignf"): UNIF + 0.01 * rng.random((2, 5))})])
     found = verdict(folds, better="alignf", than="unif")
@@ -129,16 +145,16 @@ def test_the_detectable_difference_is_found_with_a_power_of_four_fifths():
 
 
 def test_numbers_all_on_one_side_are_named():
-    def cell(dataset: str, apart: float) -> judge.Cell:
-        return judge.Cell(dataset, "unif", "error", 1.0, 0.1, 1.0, 0.1, apart, "rmse")
+    def cell(dataset: str, apart: float) -> cells.Cell:
+        return cells.Cell(dataset, "unif", "error", 1.0, 0.1, 1.0, 0.1, apart, "rmse")
 
     low = [cell("kin", apart) for apart in (-1.2, -1.6, -1.8)]
-    assert judge.systematic_deviations(low) == [
+    assert cells.systematic_deviations(low) == [
         "kin: all 3 values of error are below the paper's, by 1.2 to 1.8 deviations."
     ]
-    assert judge.systematic_deviations([*low, cell("kin", 0.0)]) == []
+    assert cells.systematic_deviations([*low, cell("kin", 0.0)]) == []
     all_high = [cell(f"d{i}", 0.1 + i / 10) for i in range(8)]
-    assert judge.systematic_deviations(all_high) == [
+    assert cells.systematic_deviations(all_high) == [
         "Data sets measured by rmse: all 8 values of error are above the paper's, by 0.1 to 0.8 deviations."
     ]
 
@@ -187,7 +203,7 @@ def test_ranks_are_among_the_learners_of_the_paper_and_ties_share_theirs():
     assert judge.ranks(folds, ["a", "b", "c"]).loc["d"].to_dict() == {"a": 1.5, "b": 1.5, "c": 3.0}
     folds = table({("d", GRID_SEARCH_TITLE): [0.1], ("d", "extra"): [0.2], ("d", "a"): [0.3], ("d", "b"): [0.4]})
     printed = [{"learner": "a", "rank": [1]}, {"learner": "b", "rank": [1]}]
-    assert [cell.here for cell in judge.compare_cells(item(printed=printed), folds, {})] == [1.0, 2.0]
+    assert [cell.here for cell in cells.compare_cells(item(printed=printed), folds, {})] == [1.0, 2.0]
     (one,) = verdict(folds, better="a", than="b", measure="rank", expected="direction").evidence
     assert (one.better, one.than, one.word) == (2.0, 3.0, "holds")  # all but the search, where none is printed
 
@@ -201,7 +217,7 @@ def test_cells_stand_beside_what_was_measured():
         {"name": "rho", "value": [0.5, 0.1]},
         {"name": "other", "value": [0.5]},
     ]
-    found = judge.compare_cells(item(printed=printed), FOLDS, {"rho": 0.75})
+    found = cells.compare_cells(item(printed=printed), FOLDS, {"rho": 0.75})
     unif, alignf, missing, rank, rho, other = found
     assert unif.apart == pytest.approx((UNIF.mean() - 0.4) / 0.05)
     assert unif.here_sd == pytest.approx(UNIF.std(ddof=1))
@@ -211,6 +227,59 @@ def test_cells_stand_beside_what_was_measured():
     assert (rank.here, rank.apart) == (1.0, None)
     assert (rho.measure, rho.apart, rho.within(2), rho.within(3)) == ("rho", pytest.approx(2.5), False, True)
     assert other.here is None
+
+
+@pytest.mark.parametrize(
+    ("keys", "error", "unit", "deviation", "variance_of_paper"),
+    [
+        ({"trials": 5}, [0.4, 0.05], "paper", 0.05, 0.05**2 / 5),
+        ({}, [0.4, 0.05], "paper", 0.05, 0.0),
+        ({"test_rows": 1000}, [0.4], "binomial", np.sqrt(0.4 * 0.6 / 1000), 0.4 * 0.6 / 1000),
+        ({"trials": 5}, [0.4], "here", UNIF.std(ddof=1), UNIF.var(ddof=1) / 5),
+        ({}, [0.4], "here", UNIF.std(ddof=1), 0.0),
+    ],
+)
+def test_distances_are_in_deviations_and_in_standard_errors(keys, error, unit, deviation, variance_of_paper):
+    printed = [{"dataset": "d", "learner": "unif", "error": error}]
+    (cell,) = cells.compare_cells(item(printed=printed, **keys), FOLDS, {})
+    distance = UNIF.mean() - 0.4
+    assert (cell.unit, cell.apart) == (unit, pytest.approx(distance / deviation))
+    assert cell.standard_errors == pytest.approx(distance / np.sqrt(UNIF.var(ddof=1) / 10 + variance_of_paper))
+    assert cell.within_errors(abs(cell.standard_errors) + 0.1)
+    assert not cell.within_errors(abs(cell.standard_errors) - 0.1)
+
+
+def test_a_standard_error_is_that_of_simulated_differences():
+    """Means of 5 trials in the paper and of 10 here, of one distribution: 95 % within 1.96 standard errors."""
+    draws = np.random.default_rng(2)
+    within = 0
+    for _ in range(400):
+        paper = draws.normal(0.3, 0.05, 5)
+        here = draws.normal(0.3, 0.05, (2, 5))
+        numbers = [paper.mean(), 0.05]
+        measured = cells.Measured(here.mean(), 0.05, here.size)
+        within += cells._compare_number(item(trials=5), "error", numbers, measured).within_errors(1.96)
+    assert 0.92 < within / 400 < 0.98  # three binomial deviations of 0.011
+
+
+def test_published_tests_are_of_all_ordered_pairs_of_published_learners():
+    printed = [{"dataset": "d", "learner": name, "error": [0.3]} for name in ("unif", "alignf", "align", "l2-krr")]
+    made = item(printed=printed, significant={"d": {"alignf": "unif", "align": ["unif", "l2-krr"]}})
+    tests = {(test.better, test.than): test for test in published_tests.repeat_tests(made, FOLDS)}
+    assert len(tests) == 12
+    assert [pair for pair, test in tests.items() if test.paper] == [
+        ("alignf", "unif"),
+        ("align", "unif"),
+        ("align", "l2-krr"),
+    ]
+    test = tests["alignf", "unif"]
+    assert test.p == pytest.approx(corrected(BETTER, UNIF))
+    assert test.paired == pytest.approx(stats.ttest_rel(BETTER[0], UNIF[0], alternative="less").pvalue)
+    assert (test.here, test.agrees, test.agrees_uncorrected) == (True, True, True)
+    assert (tests["unif", "alignf"].agrees, tests["align", "unif"].agrees) == (True, False)
+    assert not tests["align", "l2-krr"].agrees, "without trials an entry cannot agree"
+    assert not tests["l2-krr", "unif"].agrees
+    assert published_tests.repeat_tests(made, None) == []
 
 
 def test_numbers_lie_above_or_below_numbers_and_mean_errors():
@@ -225,7 +294,7 @@ def test_numbers_lie_above_or_below_numbers_and_mean_errors():
     ]
     found = judge.judge_claims(item(claims=[{"says": "So.", **keys} for keys, _ in claimed]), None, numbers)
     assert [one.word for one in found] == [word for _, word in claimed]
-    numbers = judge.derived_values(item(), FOLDS)
+    numbers = derived.derived_values(item(), FOLDS)
     assert numbers["error of unif on d"] == pytest.approx(UNIF.mean())
     rises = {"value": "error of unif on d", "above": "error of alignf on d"}
     assert verdict(FOLDS, numbers, **rises).word == "holds"
@@ -259,18 +328,18 @@ def test_checks_name_what_lies_outside():
 
 
 def test_measured_leaves_out_what_is_missing():
-    assert judge.values_by_trial(FOLDS, "d", "unif", "alignment").empty
-    without = judge.values_by_trial(FOLDS, "d", "unif", "seconds")
+    assert trials.values_by_trial(FOLDS, "d", "unif", "alignment").empty
+    without = trials.values_by_trial(FOLDS, "d", "unif", "seconds")
     assert len(without) == 10
     passed = FOLDS.assign(seconds_pass=np.where(FOLDS["learner"] == "unif", 2.0, np.nan))
-    np.testing.assert_array_equal(judge.values_by_trial(passed, "d", "unif", "seconds"), without + 2.0)
-    assert not judge.values_by_trial(passed, "d", "alignf", "seconds").isna().any()
+    np.testing.assert_array_equal(trials.values_by_trial(passed, "d", "unif", "seconds"), without + 2.0)
+    assert not trials.values_by_trial(passed, "d", "alignf", "seconds").isna().any()
 
 
 def test_cosines_are_those_of_mean_shares():
     folds = table({("d", "a"): [0.1, 0.2], ("d", "b"): [0.1, 0.2], ("d", "c"): [0.1, 0.2]})
     folds["weights"] = [np.array(weights) for weights in ([3.0, 1], [1, 0], [0, 2], [0, 5], [1, 1], [1, 1])]
-    found = judge.weight_cosines(item(figure={"kind": "weights", "learners": ["a", "b"]}), folds)
+    found = derived.weight_cosines(item(figure={"kind": "weights", "learners": ["a", "b"]}), folds)
     shares = np.mean([[0.75, 0.25], [1, 0]], axis=0)
     assert found == {
         "cosine of a and b on d": pytest.approx(shares[1] / np.linalg.norm(shares)),
@@ -283,5 +352,5 @@ def test_found_parameters_are_compared_with_the_nearest_in_order():
     folds = table({("d", "ca"): [0.1, 0.2], ("d", "unif"): [0.1, 0.2]})
     folds["weights"] = [np.array(weights) for weights in ([1.0, 9, 5], [4, 3, 0.1], [1, 1], [1, 1])]
     folds["parameters"] = [[[50.0], [4.4], [2.0]], [[2.1], [4.0], [9.0]], None, None]
-    found = judge.parameter_deviations(item(found=[4.0, 2.0]), folds)
+    found = derived.parameter_deviations(item(found=[4.0, 2.0]), folds)
     assert found == {"found by ca on d, apart": pytest.approx(0.1)}

@@ -11,17 +11,11 @@ from matplotlib.figure import Figure
 
 from learnkernels.conf.schema import GRID_SEARCH_TITLE
 from learnkernels.reproduction import report
+from learnkernels.reproduction.cells import compare_cells
+from learnkernels.reproduction.counts import count_rows, distinct_findings, sum_summaries, summarize
 from learnkernels.reproduction.figures import FIGURE_BYTES, item_figures, png, weights_figure
 from learnkernels.reproduction.item import PaperItem
-from learnkernels.reproduction.judge import (
-    ReproducedItem,
-    StudyResult,
-    compare_cells,
-    compare_with_search,
-    distinct_findings,
-    judge_claims,
-    sum_summaries,
-)
+from learnkernels.reproduction.judge import ReproducedItem, StudyResult, compare_with_search, judge_claims
 from tests.unit.reproduction.test_judge import BETTER, UNIF, item, table
 
 FACTS = {
@@ -52,7 +46,7 @@ def test_a_section_has_set_up_tables_figure_claims_and_what_was_tried():
     assert "took 1.5 min (30 trials, 1.8 min of computing); data from files." in text
     assert "- The seed is 0." in text
     apart = (BETTER.mean() - 0.25) / 0.05
-    assert f"| d | alignf | 0.25 ± 0.05 | {BETTER.mean():.3f} ± {BETTER.std(ddof=1):.3f} | {apart:+.1f} |" in text
+    assert f"| d | alignf | 0.25 ± 0.05 | {BETTER.mean():.3f} ± {BETTER.std(ddof=1):.3f} | {apart:+.1f}, " in text
     assert "of ours" in text  # of the alignment, for which the paper prints no deviation
     assert f"| d | {GRID_SEARCH_TITLE} |" in text
     assert "![Table 0: alignment](there/alignment.png)" in text
@@ -120,11 +114,14 @@ def test_the_report_says_first_what_does_not_hold_and_what_was_not_run():
     one, other = kept(), item(name="uai2009-other", paper="UAI 2009")
     failed = {other.name: "failed: no | file"}
     text = report.report_text([other, one.item], {one.item.name: one}, failed, False, "pages")
-    assert "1 of 2 items:\n\n<!-- counts -->\n\n- 2 of 2 published numbers are within two standard dev" in text
+    assert "1 of 2 items:\n\n<!-- counts -->\n\n| count | here | % | rule |\n" in text
+    assert "| printed numbers within two standard deviations | 2 of 2 | 100 | " in text
+    assert "| checks of errors and alignments that hold | 1 of 2 | 50 | " in text
+    assert "| claims on them that hold | 1 of 2 | 50 | " in text
     assert "| all learners | 1 | 0 | 0 |\n| learners of the papers | 1 | 0 | 0 |" in text
-    assert "- 1 of 2 claims hold. They consist of 2 checks, of which 1 hold.\n- The items took 1.5 minutes" in text
-    assert "| uai2009-other | UAI 2009, Table 0 |  |  |  |  |  |  |  | failed: no \\| file |" in text
-    row = "| 2 | 1 | 2 | 1 of 2 | 1 of 2 |  | 1.5 | done |"
+    assert "- The items took 1.5 minutes" in text
+    assert "| uai2009-other | UAI 2009, Table 0 |  |  |  |  |  |  |  |  |  |  | failed: no \\| file |" in text
+    row = "| 2 | 1 | 2 | 0 |  | 1 of 2 | 1 of 2 |  |  | 1.5 | done |"
     assert f"| [jmlr2012-made](pages/jmlr2012-made.md) | JMLR 2012, Table 0 {row}" in text
     assert "- [JMLR 2012, Table 0](pages/jmlr2012-made.md): unif is better. Here: not reproduced.\n" in text
     assert "## Numbers beyond" not in text
@@ -147,9 +144,47 @@ def test_what_two_papers_print_counts_once():
     assert (second["identities"], second["printed_before"]) == (1, 2)
     assert distinct_findings(both[1:])[0].summary()["claims"] == 2
     text = report.report_text([one.item for one in both], {one.item.name: one for one in both}, {}, False, "pages")
-    assert "- 2 of 3 published numbers are within two standard deviations (67 %)" in text
-    assert "- 1 further checks are identities" in text
+    assert "| printed numbers within two standard deviations | 2 of 3 | 67 | " in text
+    assert "| identities | 1 |  | " in text
     assert re.search(r"## Numbers beyond two.*icml2010-again.md\): d unif error \(-\d", text, re.DOTALL)
+
+
+def test_a_number_printed_for_several_learners_counts_once_and_must_be_near_for_each():
+    printed = {"dataset": "d", "learner": "unif", "also": ["alignf"]}
+    for error, deviation, is_near in ((0.3, 0.2, True), (UNIF.mean(), 0.01, False)):
+        shared = kept(printed=[printed | {"error": [error, deviation]}], claims=[])
+        counts = summarize(shared)
+        assert (counts["numbers"], counts["within_two"]) == (1, is_near)
+    text = report.report_text([shared.item], {shared.item.name: shared}, {}, False, "pages")
+    assert re.search(r"\): d alignf error \(-[^;]*\)\.\n", text), "the cell that is far, and no other"
+    assert "| d | alignf | " in report.item_section(shared, {})
+
+
+def test_checks_of_seconds_and_published_tests_are_counted_apart():
+    quicker = {
+        "says": "unif is as quick.",
+        "better": "unif",
+        "than": "alignf",
+        "expected": "none",
+        "measure": "seconds",
+    }
+    printed = [{"dataset": "d", "learner": learner, "error": [0.3, 0.1]} for learner in ("unif", "alignf")]
+    made = kept(printed=printed, significant={"d": {"unif": "alignf"}}, claims=[*FULL["claims"], quicker])
+    counts = summarize(made)
+    assert (counts["checks"], counts["checks_hold"], counts["claims"]) == (2, 1, 2)
+    assert (counts["checks_of_seconds"], counts["checks_of_seconds_hold"], counts["claims_of_seconds"]) == (1, 1, 1)
+    assert (counts["tests"], counts["tests_agree"]) == (2, 0)
+    titles = [row["count"] for row in count_rows(counts)]
+    assert titles[3:] == [
+        "published tests that agree",
+        "checks of errors and alignments that hold",
+        "claims on them that hold",
+        "checks of seconds that hold",
+        "claims on seconds that hold",
+    ]
+    text = report.item_section(made, {})
+    assert "| d | unif | alignf | 1 | 0 | > 0.99 |" in text.replace("1.00", "> 0.99")
+    assert "0 of 2 entries agree by the corrected test over all trials: 0 of 1 ones and 0 of 1 zeros." in text
 
 
 def test_other_readings_stand_beside_the_chosen_one():
@@ -157,8 +192,8 @@ def test_other_readings_stand_beside_the_chosen_one():
     chosen = kept(readings={"raw": reading}, study={"kind": "comparison", "parts": [{"normalize": "trace"}]})
     other = ReproducedItem(chosen.item.as_reading("raw"), StudyResult(FOLDS), (), FACTS, Path())
     text = report.item_section(chosen, {}, {"raw": other})
-    assert "| chosen | as above | 2 | 1 | 2 | 1 of 2 |" in text
-    assert "| raw | kernels are raw. | 2 | 1 | 2 | 1 of 2 |" in text
+    assert "| chosen | as above | 2 | 1 | 2 | 0 |  | 1 of 2 |" in text
+    assert "| raw | kernels are raw. | 2 | 1 | 2 | 0 |  | 1 of 2 |" in text
     assert "Other readings" not in report.item_section(chosen, {})
 
 

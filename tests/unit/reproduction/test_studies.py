@@ -54,6 +54,7 @@ def test_correlations_of_a_constructed_case():
     assert result.values["rho made up"] == pytest.approx(1)
     assert result.values["A made up"] == pytest.approx(-1)
     assert result.values["rho made up sd"] == pytest.approx(0)
+    assert result.values["trials"] == made_up["fold"].nunique()
     assert result.values["rho another"] == pytest.approx(np.corrcoef(accuracy, [0.1, 0.3, 0.2])[0, 1])
     assert result.values["rho - A, least"] == pytest.approx(result.values["rho another"] - result.values["A another"])
     assert [row["data set"] for row in result.tables[0][1]] == ["made up"] * 3 + ["another"] * 3

@@ -1,0 +1,80 @@
+"""Published tests of significance, 0 or 1 for each pair of learners, and the same tests over the trials here."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import pandas as pd
+
+from learnkernels.tasks.measure.t_tests import SIGNIFICANCE, corrected_p, paired_p
+
+from .item import PaperItem
+from .trials import share_of_test_rows, values_by_trial
+
+
+@dataclass(frozen=True)
+class PublishedTest:
+    """Whether the first learner has a significantly lower error than the second, in the paper and here.
+
+    Attributes
+    ----------
+    paper : bool
+        The published entry.
+    p : float or None
+        One-sided p-value of the corrected resampled t-test over all trials.
+    paired : float or None
+        p-value of the paper's uncorrected paired t-test on the first repeat.
+    """
+
+    dataset: str
+    better: str
+    than: str
+    paper: bool
+    p: float | None
+    paired: float | None
+
+    @property
+    def here(self) -> bool:
+        """Whether the difference is significant by the corrected test."""
+        return self.p is not None and self.p < SIGNIFICANCE
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the corrected test gives the published entry."""
+        return self.p is not None and self.here == self.paper
+
+    @property
+    def agrees_uncorrected(self) -> bool:
+        """Whether the paper's test on the first repeat gives the published entry."""
+        return self.paired is not None and (self.paired < SIGNIFICANCE) == self.paper
+
+
+def repeat_tests(item: PaperItem, folds: pd.DataFrame | None) -> list[PublishedTest]:
+    """Return every published test of an item, for all ordered pairs of learners with a published error."""
+    if folds is None:
+        return []
+    tests = []
+    for dataset, improves_on in item.significant.items():
+        learners = [str(cell.learner) for cell in item.printed if cell.dataset == dataset and cell.error is not None]
+        for better, than in itertools.permutations(learners, 2):
+            is_significant = than in improves_on.get(better, ())
+            tests.append(_repeat_test(folds, dataset, better, than, is_significant))
+    return tests
+
+
+def _repeat_test(folds: pd.DataFrame, dataset: str, better: str, than: str, paper: bool) -> PublishedTest:
+    columns = [values_by_trial(folds, dataset, learner, "error") for learner in (better, than)]
+    table = pd.concat(columns, axis=1, join="inner")
+    if table.empty:
+        return PublishedTest(dataset, better, than, paper, None, None)
+    errors = table.to_numpy()
+    first_repeat = table[table.index.get_level_values("repeat") == table.index[0][0]].to_numpy()
+    return PublishedTest(
+        dataset=dataset,
+        better=better,
+        than=than,
+        paper=paper,
+        p=corrected_p(errors[:, 0], errors[:, 1], share_of_test_rows(folds, dataset)),
+        paired=paired_p(first_repeat[:, 0], first_repeat[:, 1]),
+    )
