@@ -245,3 +245,17 @@ def conformal_quantile(residuals: np.ndarray, alpha: float) -> np.ndarray | None
     if rank > n:
         return None
     return np.asarray(residuals[rank - 1])
+
+
+def residual_quantiles(residuals: np.ndarray, levels: np.ndarray) -> np.ndarray | None:
+    """Return the bounds below which a new residual falls with the given probabilities, shape (n_levels, q).
+
+    The signed residuals, or their ratios to a scale, are those of held-out rows, ascending in each column. A level p is
+    the rank (n + 1) p, between two ranks by linear interpolation. None if a level is beyond the first or the last rank.
+    """
+    n = len(residuals)
+    rounding = 1e-9
+    ranks = (n + 1) * levels
+    if not ((ranks >= 1 - rounding) & (ranks <= n + rounding)).all():
+        return None
+    return np.quantile(residuals, levels, axis=0, method="weibull")

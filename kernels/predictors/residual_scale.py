@@ -55,6 +55,8 @@ class ResidualScale(Value):
     ratios : ndarray of shape (n, q)
         Ratios of the absolute residuals of held-out training rows to their sizes, ascending in each column; at most
         999, at even steps of rank. The size of a row is predicted without its residual and those of its copies.
+    signed_ratios : ndarray of shape (n, q)
+        The same ratios of the signed residuals, target minus prediction.
 
     Notes
     -----
@@ -73,6 +75,7 @@ class ResidualScale(Value):
     smallest: np.ndarray
     largest: np.ndarray
     ratios: np.ndarray
+    signed_ratios: np.ndarray
 
     @classmethod
     def fit(
@@ -87,7 +90,7 @@ class ResidualScale(Value):
         X : ndarray or CSR matrix of shape (n, d)
             Held-out rows minus the origin of the kernel. Not modified.
         residuals : ndarray of shape (n, q)
-            Absolute residuals of these rows. Not modified.
+            Residuals of these rows, target minus prediction. Not modified.
         row_groups : RowGroups, optional
             Groups or times of these rows. Sizes are then predicted without the groups, or from earlier rows.
 
@@ -96,10 +99,11 @@ class ResidualScale(Value):
         scale : ResidualScale or None
             None for fewer than 40 distinct rows, or if the kernel is constant.
         """
-        unit = residuals.max(axis=0)
+        absolute = np.abs(residuals)
+        unit = absolute.max(axis=0)
         unit[unit == 0] = 1.0
         group_numbers = None if row_groups is None else row_groups.numbers
-        first, distinct_row, targets, weights = distinct_examples(X, residuals / unit, None, group_numbers)
+        first, distinct_row, targets, weights = distinct_examples(X, absolute / unit, None, group_numbers)
         if len(first) < FEWEST_ROWS:
             return None
         landmarks = kernel.over(drawn_rows(kernel.X.shape[0], LANDMARKS, seed=0))
@@ -127,13 +131,15 @@ class ResidualScale(Value):
         smallest[is_zero] = 1.0
         largest[is_zero] = 1.0
         sizes = np.clip(left_out, smallest, largest) * unit
+        ratios = residuals / sizes
         return cls(
             kernel=landmarks,
             dual=basis @ coefficients * unit,
             intercept=intercept * unit,
             smallest=smallest * unit,
             largest=largest * unit,
-            ratios=order_statistics(residuals / sizes),
+            ratios=order_statistics(np.abs(ratios)),
+            signed_ratios=order_statistics(ratios),
         )
 
     def sizes(self, scores: np.ndarray) -> np.ndarray:
@@ -151,7 +157,8 @@ class ResidualScale(Value):
         by_output = (n_outputs,)
         require_numbers("X of residual_scale_", self.kernel.X, (len(self.dual), n_features))
         require_numbers("dual of residual_scale_", self.dual, (len(self.dual), n_outputs))
-        require_numbers("ratios of residual_scale_", self.ratios, (len(self.ratios), n_outputs))
+        for name in ("ratios", "signed_ratios"):
+            require_numbers(f"{name} of residual_scale_", getattr(self, name), (len(self.ratios), n_outputs))
         for name in ("intercept", "smallest", "largest"):
             require_numbers(f"{name} of residual_scale_", getattr(self, name), by_output)
         if not (self.smallest > 0).all() or not (self.smallest <= self.largest).all():

@@ -333,7 +333,7 @@ def test_a_file_holds_landmarks_in_place_of_training_rows():
     arrays = opened(content)[0]
     assert arrays["estimator.kernel_.X"].shape == (30, 3)
     sizes = {name: len(array) for name, array in arrays.items() if array.dtype == np.float64}
-    for name in ("residuals_", "residual_scale_.ratios"):
+    for name in ("residuals_", "signed_residuals_", "residual_scale_.ratios", "residual_scale_.signed_ratios"):
         assert sizes.pop(f"estimator.{name}") == 600  # at most 999
     assert max(sizes.values()) == 30
     # What does not grow with the rows: the text, and headers.

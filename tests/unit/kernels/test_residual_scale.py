@@ -1,10 +1,13 @@
 """Intervals of locally varying width: the size of the residual at each row."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 from scipy import sparse
+from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import Ridge
 
 from learnkernels import KernelLearningRegressor, load
@@ -206,12 +209,144 @@ def test_support_and_files_keep_intervals_and_earlier_files_have_one_width(tmp_p
     np.testing.assert_allclose((high - low) / 2, model.residuals_[90, 0], rtol=1e-9)  # the 91st of 100
 
 
+# Quantiles -----------------------------------------------------------------------------------------------------------
+
+LEVELS = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
+
+
+def skewed_rows(n: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the rows of `noisy_rows` with exponential noise of the same size, which is positive."""
+    X, _, size = noisy_rows(n, seed)
+    noise = np.random.default_rng(seed + 100).exponential(size=n)
+    return X, np.sin(2 * X[:, 0]) + X[:, 1] + size * noise, size
+
+
+def shares_below(model, X: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return the share of targets below each of the quantiles `LEVELS`."""
+    return (y[:, None] <= model.predict_quantiles(X, LEVELS)).mean(axis=0)
+
+
+QUANTILE_KINDS = {
+    **KINDS,
+    "boosted": {"boost": HistGradientBoostingRegressor(max_iter=30, random_state=0)},
+    "one width": {},
+}
+
+
+@pytest.mark.parametrize("draw", [noisy_rows, skewed_rows])
+@pytest.mark.parametrize("kind", QUANTILE_KINDS)
+def test_as_many_targets_are_below_each_quantile_as_it_says(kind: str, draw):
+    X, y, _ = draw(1200, seed=0)
+    X_new, y_new, size = draw(4000, seed=1)
+    model = KernelLearningRegressor(**{"family": FAMILY, **QUANTILE_KINDS[kind]}).fit(X, y)
+    n_residuals = 400 if kind == "krr-cg" else 1200
+    if kind == "one width":
+        model.residual_scale_ = None
+    # Three standard deviations of the difference of a share of the residuals and a share of the new rows.
+    spread = 3 * np.sqrt(LEVELS * (1 - LEVELS) * (1 / n_residuals + 1 / 4000))
+    assert (np.abs(shares_below(model, X_new, y_new) - LEVELS) <= spread).all()
+    if kind == "one width":
+        return
+    for rows in np.array_split(np.argsort(size), 5):
+        # Quantiles of one width are wrong by 0.25 where there is little noise.
+        np.testing.assert_allclose(shares_below(model, X_new[rows], y_new[rows]), LEVELS, rtol=0, atol=0.2)
+
+
+def test_quantiles_never_cross_and_follow_a_skewed_noise():
+    X, y, _ = skewed_rows(1200, seed=0)
+    model = KernelLearningRegressor(family=FAMILY).fit(X, y)
+    levels = np.sort(np.r_[np.random.default_rng(0).uniform(0.001, 0.999, size=2000), 0.001, 0.999])
+    values = model.predict_quantiles(X[:50], levels)
+    assert values.shape == (50, 2002)
+    assert (np.diff(values, axis=1) >= 0).all()
+    np.testing.assert_array_equal(model.predict_quantiles(X[:50], levels[::-1]), values[:, ::-1])
+    low, median, high = model.predict_quantiles(X).T
+    assert (high - median > 2 * (median - low)).all()
+    assert (median < model.predict(X)).all()  # the mean
+    interval = model.predict_interval(X, alpha=0.2)
+    assert (interval.mean(axis=1) < (low + high) / 2).all()
+
+
+def test_quantiles_of_symmetric_residuals_are_the_bounds_of_intervals():
+    X, y, _ = noisy_rows(99, seed=0)
+    model = KernelLearningRegressor(family=FAMILY, alpha=1.0).fit(X, y)
+    scale = model.residual_scale_
+    ratios = np.repeat(scale.ratios[:50], 2, axis=0)[1:]  # each twice, except for the first
+    signed = np.sort(np.concatenate([-scale.ratios[:49], scale.ratios[:50]]), axis=0)
+    model.residual_scale_ = replace(scale, ratios=ratios, signed_ratios=signed)
+    for alpha in (0.1, 0.5):
+        bounds = model.predict_quantiles(X, [alpha / 2, 1 - alpha / 2])
+        # Ranks of an interval are whole, and of a quantile are between two: at most a step of the ratios apart.
+        step = np.diff(ratios[:, 0]).max() * scale.sizes(model._scores_of(scale.scores, X))
+        assert (np.abs(bounds - model.predict_interval(X, alpha)) <= 2 * step).all()
+
+
+def test_quantiles_are_order_statistics_of_the_signed_residuals():
+    X, y, _ = noisy_rows(FEWEST_ROWS - 1, seed=0)
+    model = KernelLearningRegressor(family=FAMILY, alpha=1.0).fit(X, y)
+    n = len(y)
+    assert model.residual_scale_ is None
+    np.testing.assert_allclose(np.sort(np.abs(model.signed_residuals_), axis=0), model.residuals_, rtol=0, atol=0)
+    ranks = np.arange(1, n + 1)
+    expected = model.predict(X)[:, None] + model.signed_residuals_[:, 0]
+    np.testing.assert_allclose(model.predict_quantiles(X, ranks / (n + 1)), expected, rtol=0, atol=1e-9)
+    between = model.predict_quantiles(X, (ranks[:-1] + 0.5) / (n + 1))
+    np.testing.assert_allclose(between, (expected[:, :-1] + expected[:, 1:]) / 2, rtol=0, atol=1e-9)
+
+
+def test_each_output_has_quantiles_of_its_own():
+    X, y, _ = noisy_rows(300, seed=0)
+    Y = np.column_stack([y, -y, np.full(300, 3.0)])
+    values = KernelLearningRegressor(family=FAMILY, alpha=1.0).fit(X, Y).predict_quantiles(X, [0.2, 0.8])
+    assert values.shape == (300, 2, 3)
+    np.testing.assert_allclose(values[:, :, 1], -values[:, ::-1, 0], rtol=0, atol=1e-6)
+    np.testing.assert_allclose(values[:, :, 2], 3.0, rtol=0, atol=1e-9)
+
+
+def test_quantiles_hold_for_targets_of_new_groups_and_later_times():
+    rng = np.random.default_rng(0)
+    group = np.repeat(np.arange(225), 4)
+    X = rng.normal(size=(225, 5))[group] + 0.05 * rng.normal(size=(900, 5))
+    y = X[:, 0] + rng.exponential(size=225)[group] + 0.3 * rng.normal(size=900)
+    for name in ("groups", "time"):
+        model = KernelLearningRegressor().fit(X[:600], y[:600], **{name: group[:600]})
+        below = (y[600:, None] <= model.predict_quantiles(X[600:], [0.2, 0.8])).mean(axis=0)
+        np.testing.assert_allclose(below, [0.2, 0.8], rtol=0, atol=0.12)  # 75 groups: about two standard errors
+
+
+def test_files_keep_quantiles_and_refits_without_intervals_drop_them(tmp_path):
+    X, y, _ = skewed_rows(100, seed=0)
+    model = KernelLearningRegressor(family=FAMILY, alpha=1.0).fit(X, y)
+    model.save(tmp_path / "model.safetensors")
+    again = load(tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(again.predict_quantiles(X), model.predict_quantiles(X))
+    np.testing.assert_allclose(keep_support(model).predict_quantiles(X), model.predict_quantiles(X), rtol=0, atol=1e-9)
+    with pytest.warns(UserWarning, match="constant"):
+        constant = KernelLearningRegressor().fit(X, np.full(100, 2.0))
+    np.testing.assert_array_equal(constant.predict_quantiles(X), np.full((100, 3), 2.0))
+    without = model.set_params(intervals=False).fit(X, y)
+    assert not hasattr(without, "signed_residuals_")
+    assert not hasattr(without, "predict_quantiles")
+
+
+def test_quantiles_that_the_residuals_cannot_tell_are_refused():
+    X, y, _ = noisy_rows(99, seed=0)
+    model = KernelLearningRegressor(family=FAMILY, alpha=1.0).fit(X, y)
+    assert model.predict_quantiles(X, (0.01, 0.99)).shape == (99, 2)
+    wrong = [0.5, "0.5", [0.5, "a"], [[0.5]], [0.5, np.nan], [0.0], [1.0], [0.009], [0.991], [50], [True], None, [None]]
+    sentence = "quantiles must be a sequence of numbers from 1/100 to 99/100, as 99 residuals are known, got"
+    require_refusals([(partial(model.predict_quantiles, X, quantiles), sentence) for quantiles in wrong])
+    with pytest.raises(NotFittedError):
+        KernelLearningRegressor().predict_quantiles(X)
+
+
 def test_a_scale_that_does_not_fit_the_model_is_refused(tmp_path):
     X, y, _ = noisy_rows(60, seed=0)
     model = KernelLearningRegressor(family=FAMILY, alpha=1.0).fit(X, y)
     scale = model.residual_scale_
     wrong = {
         "ratios": scale.ratios[:, [0, 0]],
+        "signed_ratios": scale.signed_ratios[1:],
         "dual": scale.dual[1:],
         "intercept": np.array([np.nan]),
         "smallest": np.zeros(1),
