@@ -1,7 +1,6 @@
 """What users do first, from end to end: the README's commands, a table of one's own, a schedule that fires."""
 
 import json
-import re
 import signal
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Weights and predictions equal those of other libraries, as docs/coming-from.md states; skipped without the library."""
+"""Weights and predictions equal those of other libraries, as docs/coming-from.md states; skipped without them."""
 
 from typing import Any
 
