@@ -185,12 +185,12 @@ def instants_of(local: np.ndarray, zone: str) -> np.ndarray:
 
 def _offsets(moments: np.ndarray, in_zone: Callable[[datetime], datetime]) -> np.ndarray:
     """Return the offset from UTC at each moment, shape (n,); it is looked up once for each quarter of an hour."""
-    minutes = moments.astype("datetime64[m]").astype(np.int64)
+    minutes = np.where(np.isnat(moments), 0, moments.astype("datetime64[m]").astype(np.int64))
     quarters, quarter_of_row = np.unique(minutes // OFFSET_MINUTES, return_inverse=True)
     offsets = np.zeros(len(quarters), dtype="timedelta64[us]")
     for position, quarter in enumerate(quarters.tolist()):
         moment = np.datetime64(quarter * OFFSET_MINUTES, "m").astype(object)
-        if isinstance(moment, datetime):  # not NaT, nor a year that datetime does not have
+        if isinstance(moment, datetime):  # not a year that datetime does not have
             offsets[position] = in_zone(moment).utcoffset()
     return offsets[quarter_of_row]
 

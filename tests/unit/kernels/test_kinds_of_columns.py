@@ -394,6 +394,15 @@ def test_hour_weekday_and_month_are_those_of_the_time_zone(zone: str, library: A
     np.testing.assert_allclose(read.encode(rows)[:, 0], X[:, 0], atol=1e-9)
 
 
+@pytest.mark.parametrize("library", [in_pandas, in_arrow])
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo"])
+def test_rows_in_another_time_zone_may_lack_dates(zone: str, library: Any):
+    moments = pd.date_range("2024-01-01 00:30", periods=60, freq="22h", tz="Europe/Berlin")
+    encoding = TableEncoding.of(in_pandas(moments))
+    rows = moments[:3].insert(1, pd.NaT)
+    np.testing.assert_array_equal(encoding.encode(library(rows.tz_convert(zone))), encoding.encode(in_pandas(rows)))
+
+
 def test_an_unknown_time_zone_is_refused_where_rows_must_be_converted():
     encoding = TableEncoding.of(in_pandas(DAYS.tz_localize("Europe/Berlin")))
     encode = replace(encoding, columns=(replace(encoding.columns[0], zone="Mars/Olympus"),)).encode
