@@ -14,7 +14,7 @@ from ..families.base import Rows, distinct_examples, drawn_rows
 from ..learned_kernel import LearnedKernel, LinearScores
 from ..row_groups import RowGroups, Split
 from ..solvers.factor import eigenvectors
-from ..validation import require_numbers
+from ..validation import require_numbers, require_shape
 from .calibration import order_statistics
 
 FEWEST_ROWS = 40
@@ -155,7 +155,7 @@ class ResidualScale(Value):
         """Raise ValueError if parts do not fit each other, the features or the outputs."""
         self.kernel._require_sound()
         by_output = (n_outputs,)
-        require_numbers("X of residual_scale_", self.kernel.X, (len(self.dual), n_features))
+        require_shape("X of residual_scale_", self.kernel.X, (len(self.dual), n_features))
         require_numbers("dual of residual_scale_", self.dual, (len(self.dual), n_outputs))
         for name in ("ratios", "signed_ratios"):
             require_numbers(f"{name} of residual_scale_", getattr(self, name), (len(self.ratios), n_outputs))

@@ -340,6 +340,15 @@ def test_quantiles_that_the_residuals_cannot_tell_are_refused():
         KernelLearningRegressor().predict_quantiles(X)
 
 
+@pytest.mark.parametrize("kind", [sparse.csr_matrix, sparse.csr_array])
+def test_intervals_of_sparse_rows_are_saved(kind, tmp_path):
+    X, y, _ = noisy_rows(60, seed=0)
+    model = KernelLearningRegressor(family=FAMILY, alpha=1.0).fit(kind(X), y)
+    model.save(tmp_path / "model.safetensors")
+    again = load(tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(again.predict_interval(kind(X)), model.predict_interval(kind(X)))
+
+
 def test_a_scale_that_does_not_fit_the_model_is_refused(tmp_path):
     X, y, _ = noisy_rows(60, seed=0)
     model = KernelLearningRegressor(family=FAMILY, alpha=1.0).fit(X, y)
