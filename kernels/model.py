@@ -349,6 +349,11 @@ class Model(Savable, Value):
         if getattr(self.estimator, "dual_coef_", None) is None:
             name = type(self.estimator).__name__
             raise ValueError(f"estimator must be fitted, got a {name} without coefficients; call fit first.")
+        if getattr(self.estimator, "multilabel_", False):
+            raise ValueError(
+                "estimator must predict one class or numbers, got a classifier of several labels per row; save it by "
+                "its own method save."
+            )
         names, d = self.features, self.estimator.n_features_in_
         if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
             raise ValueError(f"features must be a tuple of texts, got {names!r:.60}; give the names of the columns.")

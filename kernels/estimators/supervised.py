@@ -14,7 +14,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.multiclass import check_classification_targets, is_multilabel
 from sklearn.utils.validation import check_is_fitted, column_or_1d, has_fit_parameter
 
 from ..base import explain_unknown_arguments, warn_caller
@@ -64,6 +64,15 @@ from .boosting import (
     require_trees,
     tree_features,
     tree_predictions,
+)
+from .multilabel import (
+    dense_indicators,
+    fit_label_calibration,
+    has_labels,
+    label_probabilities,
+    labels_target,
+    require_label_options,
+    shift_to_even_odds,
 )
 from .sampling import FitSampling
 
@@ -395,9 +404,13 @@ def _has_probabilities(estimator: KernelLearningClassifier) -> bool:
 
 def _has_intervals(estimator: KernelLearningRegressor) -> bool:
     if not estimator.intervals:
-        raise AttributeError(
-            "predict_interval and predict_quantiles are only available with intervals=True, before fit."
-        )
+        raise AttributeError("predict_interval is only available with intervals=True, before fit.")
+    return True
+
+
+def _has_quantiles(estimator: KernelLearningRegressor) -> bool:
+    if not estimator.intervals:
+        raise AttributeError("predict_quantiles is only available with intervals=True, before fit.")
     return True
 
 
@@ -467,7 +480,9 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-        Class labels, in ascending order.
+        Class labels, in ascending order; for several labels per row, the positions of their columns.
+    multilabel_ : bool
+        Whether rows have several labels.
     learner_ : str
         Name of the learner in use.
     learner_reason_ : str
@@ -492,11 +507,12 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     dual_coef_ : ndarray of shape (m, q)
         Dual coefficients of the rows in ``kernel_.X``; ``kernel_.cross_gram(X) @ dual_coef_ + intercept_`` are the
         scores. For two classes, a single score, positive for the second class. For more, one score per class, or for
-        svm one per pair of classes i < j, positive for j.
+        svm one per pair of classes i < j, positive for j. For several labels per row, one score per label.
     intercept_ : ndarray of shape (q,)
         Intercept of each score.
-    calibration_ : ndarray of shape (2,)
-        Slope and offset of the sigmoid that all classes share; only with ``probability=True``.
+    calibration_ : ndarray of shape (2,) or (n_labels, 2)
+        Slope and offset of the sigmoid that all classes share, or of the sigmoid of each label; only with
+        ``probability=True``.
     boost_ : estimator or None
         Fitted trees; None if only the kernel predicts.
     boost_share_ : float
@@ -537,6 +553,11 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     `sklearn.calibration.CalibratedClassifierCV` learns the kernel per fold instead, at five times the cost. A row that
     is the only one of its class is scored by a predictor that has seen it.
 
+    Several labels per row share one kernel, learned by regression on their indicators, and the regularization with the
+    least squared error over all labels. The predictor is then a ridge regression, and boosted trees are not added.
+    Labels of less variance, such as rare ones, influence the kernel less; `sklearn.multioutput.MultiOutputClassifier`
+    learns a kernel per label instead.
+
     References
     ----------
     Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828. Platt (1999), Advances in Large Margin Classifiers.
@@ -559,13 +580,20 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     probability: bool = True
 
     classes_: np.ndarray = field(init=False)
+    multilabel_: bool = field(init=False)
     calibration_: np.ndarray = field(init=False)
 
-    _saved = (*SupervisedLearner._saved, "classes_", "calibration_")
+    _saved = (*SupervisedLearner._saved, "classes_", "multilabel_", "calibration_")
+
+    @property
+    def _has_labels(self) -> bool:
+        return getattr(self, "multilabel_", False)  # absent from files of earlier versions
 
     @property
     def _n_scores(self) -> int:
         n_classes = len(self.classes_)
+        if self._has_labels:
+            return n_classes
         if n_classes == 2:
             return 1
         if PREDICTORS[self.predictor_].one_vs_one:
@@ -576,7 +604,13 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         super()._require_sound()
         if len(set(self.classes_.tolist())) < max(2, len(self.classes_)):
             raise ValueError(f"classes_ must hold at least two different labels, got {self.classes_.tolist()!r:.60}.")
-        require_numbers("calibration_", getattr(self, "calibration_", np.zeros(2)), (2,))
+        shape = (len(self.classes_), 2) if self._has_labels else (2,)
+        require_numbers("calibration_", getattr(self, "calibration_", np.zeros(shape)), shape)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        return tags
 
     @within_n_jobs
     def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, time: Any = None) -> Self:
@@ -587,8 +621,9 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         X : array-like, sparse matrix or table of shape (m, d)
             Training rows; sparse if the base kernels support it. A table is a DataFrame of pandas or polars, or an
             Arrow table, and may have categories, dates and missing values, see `TableEncoding`.
-        y : array-like of shape (m,)
-            Class labels: strings, integers or Booleans, with at least two classes.
+        y : array-like of shape (m,), or array-like or sparse matrix of shape (m, n_labels)
+            Class labels: strings, integers or Booleans, with at least two classes. For several labels per row, 0 and 1
+            in a column per label.
         sample_weight : array-like of shape (m,), optional
             Non-negative weights. Only ratios matter; rows with weight zero are dropped.
         groups : array-like of shape (m,), optional
@@ -605,8 +640,8 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         Raises
         ------
         ValueError
-            A parameter is invalid, y has a single class, or the kernel cannot be learned from these rows. By time, a
-            class has only late rows.
+            A parameter is invalid or does not support several labels per row, y has a single class, or the kernel
+            cannot be learned from these rows. By time, a class has only late rows.
 
         Warns
         -----
@@ -614,11 +649,16 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
             Some weights are too small to matter, or cells or columns of a table are not used.
         """
         self._requested_C()
+        if is_multilabel(y):
+            X, y = self._validate_training(X, y, multi_output=True)
+            return self._fit_features(X, dense_indicators(y), sample_weight, groups, time)
         X, y = self._validate_training(X, y)
         check_classification_targets(y)
         return self._fit_features(X, y, sample_weight, groups, time)
 
     def _fit_features(self, X: Rows, y: np.ndarray, sample_weight: Any, groups: Any, time: Any) -> Self:
+        if has_labels(y):
+            require_label_options(self.learner, self.predictor, self.class_weight)
         seed = self._draw_seed()
         row_groups = as_row_groups(groups, time, len(y))
         rows, weights = rows_with_weight(y, sample_weight, self.class_weight)
@@ -626,7 +666,8 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         target = self._encode_target(y)
         self._check_options(target.task)
         row_groups = groups_of_copies(X, row_groups, rows)
-        require_divided_classes(target, row_groups)
+        if not self.multilabel_:
+            require_divided_classes(target, row_groups)
         return self._fit(X, y, weights, seed, row_groups)
 
     @property
@@ -638,12 +679,18 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
             return "probability is False"
         if self.class_weight is not None:
             return "class_weight is given"
+        if self.multilabel_:
+            return "rows have several labels"
         return super()._obstacle_to_boosting(X, target)
 
     def _requested_C(self) -> float | Literal["auto"]:
         return as_regularization("C", self.C)
 
     def _encode_target(self, y: np.ndarray) -> Target:
+        self.multilabel_ = has_labels(y)
+        if self.multilabel_:
+            self.classes_ = np.arange(y.shape[1])
+            return labels_target(y)
         classes, codes = np.unique(column_or_1d(y), return_inverse=True)
         if len(classes) < 2:
             raise ValueError(f"y must hold at least two classes, got 1 class: {classes.tolist()}.")
@@ -657,6 +704,8 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
 
         For two classes and a squared loss, move the intercept, with class weights, to equal probabilities.
         """
+        if self.multilabel_:
+            return self._calibrate_labels(scores, target.Y[rows] > 0, weights_of_rows(training.sample_weight, rows))
         scores = class_scores(scores, len(self.classes_), predictor.one_vs_one)
         weights = training.sample_weight
         codes = target.values[rows]
@@ -672,6 +721,15 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
             calibration = calibration - [0.0, calibration[0] * shift]
         self.calibration_ = calibration
         return held_out_probabilities
+
+    def _calibrate_labels(self, scores: np.ndarray, has_label: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+        """Fit the sigmoid of each label, move intercepts to equal probabilities, and return the probabilities."""
+        calibration = fit_label_calibration(scores, has_label, weights)
+        shift = shift_to_even_odds(calibration)
+        set_coefficients(self, self.kernel_, self.dual_coef_, self.intercept_ + shift)
+        self.calibration_ = calibration.copy()
+        self.calibration_[:, 1] -= calibration[:, 0] * shift
+        return label_probabilities(scores, calibration)
 
     def _weights_of_classes(self, target: Target) -> np.ndarray:
         """Return the weight of the class of each training row; all are positive."""
@@ -691,11 +749,12 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
 
         Returns
         -------
-        scores : ndarray of shape (n,) or (n, n_classes)
+        scores : ndarray of shape (n,), (n, n_classes) or (n, n_labels)
             For two classes, positive for the second class. For more, one score per class, of which `predict` takes the
             largest: the predicted class indicator (ridge regression), the number of pairwise decisions for the class
             plus less than a third for their margins (svm), or the one-vs-rest score or log-odds (other losses).
-            With boosted trees, these are log-odds (two classes) or logarithms of the mixed probabilities.
+            With boosted trees, these are log-odds (two classes) or logarithms of the mixed probabilities. For several
+            labels per row, one score per label, positive for rows with the label.
         """
         return self._decisions(self._validate_new(X))
 
@@ -712,6 +771,11 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
 
     def _decisions_and_probabilities(self, features: Rows) -> tuple[np.ndarray, np.ndarray | None]:
         """Return decisions and, if there is a calibration, probabilities from one pass over the training rows."""
+        if self._has_labels:
+            scores = self._scores(features)
+            if not hasattr(self, "calibration_"):
+                return scores, None
+            return scores, label_probabilities(scores, self.calibration_)
         n_classes = len(self.classes_)
         decisions = class_scores(self._scores(features), n_classes, PREDICTORS[self.predictor_].one_vs_one)
         if not hasattr(self, "calibration_"):
@@ -735,13 +799,16 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
 
         Returns
         -------
-        labels : ndarray of shape (n,)
+        labels : ndarray of shape (n,) or (n, n_labels)
+            Classes or, for several labels per row, 0 and 1 in a column per label.
         """
         return self._labels(self._validate_new(X))
 
     def _labels(self, features: Rows) -> np.ndarray:
         """Return the class of each row, given the features of the rows."""
         scores = self._decisions(features)
+        if self._has_labels:
+            return (scores > 0).astype(np.int64)
         if scores.ndim == 1:
             return self.classes_[(scores > 0).astype(np.intp)]
         return self.classes_[scores.argmax(axis=1)]
@@ -757,8 +824,9 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
 
         Returns
         -------
-        P : ndarray of shape (n, n_classes)
-            One column per class of `classes_`; each row sums to one.
+        P : ndarray of shape (n, n_classes) or (n, n_labels)
+            One column per class of `classes_`; each row sums to one. For several labels per row, the probability of
+            each label, as `sklearn.multiclass.OneVsRestClassifier` returns it.
 
         Notes
         -----
@@ -1162,7 +1230,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
             return np.ones((X.shape[0], self._n_scores))
         return scale.sizes(self._scores_of(scale.scores, X))
 
-    @available_if(_has_intervals)  # type: ignore[untyped-decorator]
+    @available_if(_has_quantiles)  # type: ignore[untyped-decorator]
     def predict_quantiles(self, X: Any, quantiles: Sequence[float] = (0.1, 0.5, 0.9)) -> np.ndarray:
         r"""Return quantiles of the target for each new row.
 

@@ -977,6 +977,11 @@ def test_what_was_not_asked_for_is_no_attribute_and_the_reason_is_told():
     absent = [
         (KernelLearningClassifier(family=FAMILY, probability=False).fit(X, TWO), "predict_proba", "probability=True"),
         (KernelLearningRegressor(family=FAMILY, intervals=False).fit(X, NUMBERS), "predict_interval", "intervals=True"),
+        (
+            KernelLearningRegressor(family=FAMILY, intervals=False).fit(X, NUMBERS),
+            "predict_quantiles",
+            "intervals=True",
+        ),
     ]
     for model, name, setting in absent:
         assert not hasattr(model, name)

@@ -1,0 +1,85 @@
+"""Several labels per row: targets, checks and probabilities of a classifier of indicator columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.special import expit
+
+from ..learners import Learner, as_learner
+from ..predictors import Predictor, as_predictor
+from ..predictors.calibration import fit_sigmoid
+from ..targets import Target
+
+
+def has_labels(y: np.ndarray) -> bool:
+    """Return whether a validated target has several labels per row, in one column each."""
+    return y.ndim == 2 and y.shape[1] > 1
+
+
+def dense_indicators(y: Any) -> np.ndarray:
+    """Return indicator columns as an array; a sparse matrix becomes dense."""
+    if sparse.issparse(y):
+        return np.asarray(y.toarray())
+    return np.asarray(y)
+
+
+def labels_target(y: np.ndarray) -> Target:
+    """Return the target of regressions, one per label, on minus and plus one.
+
+    Raises
+    ------
+    ValueError
+        An entry is neither 0 nor 1.
+    """
+    is_indicator = np.isin(y, (0, 1))
+    if not is_indicator.all():
+        wrong = np.unique(y[~is_indicator])[0].item()
+        raise ValueError(
+            f"y must hold only 0 and 1 in its {y.shape[1]} columns, one per label, got {wrong!r}; for several classes "
+            "per column, use sklearn.multioutput.MultiOutputClassifier."
+        )
+    return Target("regression", np.where(y == 1, 1.0, -1.0))
+
+
+def require_label_options(learner: str | Learner, predictor: str | Predictor, class_weight: Any) -> None:
+    """Raise ValueError for an option that does not support several labels per row."""
+    several = "for several labels per row"
+    if class_weight is not None:
+        raise ValueError(f"class_weight must be None {several}, got {class_weight!r:.60}; give sample_weight.")
+    checked_predictor = as_predictor(predictor)
+    if checked_predictor.loss != "squared":
+        raise ValueError(
+            f"predictor must have the squared loss {several}, got {checked_predictor!r:.60}; use krr, krr-cg or "
+            "nystroem."
+        )
+    if learner != "auto" and "regression" not in as_learner(learner).tasks:
+        raise ValueError(
+            f"learner must support regression {several}, got {as_learner(learner).name!r}; use rfm, alignf or l2-krr."
+        )
+
+
+def fit_label_calibration(scores: np.ndarray, has_label: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    """Return slope and offset of the sigmoid of each label, shape (n_labels, 2), from scores of held-out rows."""
+    columns = zip(scores.T, has_label.T, strict=True)
+    return np.array([fit_sigmoid(label_scores, positive, weights) for label_scores, positive in columns])
+
+
+def shift_to_even_odds(calibration: np.ndarray) -> np.ndarray:
+    """Return what to add to the scores of each label so that a score of zero has probability one half.
+
+    Zero for a label whose probability does not increase with the score.
+    """
+    slope, offset = calibration.T
+    increases = slope > 0
+    shift = np.zeros(len(calibration))
+    shift[increases] = offset[increases] / slope[increases]
+    return shift
+
+
+def label_probabilities(scores: np.ndarray, calibration: np.ndarray) -> np.ndarray:
+    """Return the probability of each label, shape (n, n_labels), from scores and the sigmoids of the labels."""
+    slope, offset = calibration.T
+    return np.asarray(expit(slope * scores + offset))
