@@ -54,6 +54,8 @@ RECORDS = {
     "LearnedKernelTransformer": "estimators",
     "LearnedKernel": "learned_kernel",
     "FitSampling": "estimators.sampling",
+    "ImportanceRows": "estimators.importance",
+    "StoredImportance": "estimators.importance",
     "ResidualScale": "predictors.residual_scale",
     "Certificate": "solvers.certificate",
     "Sampling": "statistics.sampled",

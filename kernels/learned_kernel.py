@@ -201,11 +201,12 @@ class LearnedKernel(Savable, Value):
 
     @property
     def relevance(self) -> np.ndarray | None:
-        r"""Relevance of each feature, shape (d,), with sum one; None if base kernels have no bandwidth per feature.
+        r"""Share of each feature in the metric, shape (d,); None if base kernels have no bandwidth per feature.
 
         .. math:: r_j \propto s_j \sum_k \frac{|\mu_k|}{\sigma_{kj}}
 
-        s is the standard deviation of the feature on the training rows.
+        s is the standard deviation of the feature on the training rows. A kernel may fall fast along a feature without
+        any effect on predictions, which `relevance_` of the estimators measures.
         """
         if self.parameters is None or self.parameters.shape[1] != self.X.shape[1] or sparse.issparse(self.X):
             return None

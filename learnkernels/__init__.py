@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from learnkernels.kernels.statistics.gram import gram_statistics
 
     from .displays import (
+        InteractionDisplay,
         KernelWeightsDisplay,
         LearningHistoryDisplay,
         RegularizationDisplay,
@@ -49,6 +50,7 @@ _MODULES = {
     "FamilyUnion": "kernels.families",
     "FeatureFamily": "kernels.families",
     "GaussianFamily": "kernels.families",
+    "InteractionDisplay": "displays",
     "KernelLearningClassifier": "kernels.estimators",
     "KernelLearningRegressor": "kernels.estimators",
     "KernelWeightsDisplay": "displays",
@@ -82,6 +84,7 @@ __all__ = [
     "FamilyUnion",
     "FeatureFamily",
     "GaussianFamily",
+    "InteractionDisplay",
     "KernelLearningClassifier",
     "KernelLearningRegressor",
     "KernelWeightsDisplay",

@@ -42,6 +42,15 @@ class _Display:
         self.figure_ = ax.figure  # type: ignore[assignment]
         return ax
 
+    def _draw_bars(self, values: dict[str, float], label: str, ax: Axes | None) -> None:
+        """Draw a bar for each name, the first one on top."""
+        ax = self._axes(ax, 1.0 + 0.3 * len(values))
+        heights = range(len(values))[::-1]
+        ax.barh(heights, list(values.values()), color="#9ecae1")
+        ax.set_yticks(heights, list(values), parse_math=False)
+        ax.set_xlabel(label)
+        ax.grid(axis="x", alpha=0.3)
+
     def _repr_png_(self) -> bytes | None:
         """Return the figure for a notebook."""
         from io import BytesIO
@@ -232,14 +241,14 @@ class KernelWeightsDisplay(_Display):
 
 @dataclass
 class RelevanceDisplay(_Display):
-    """Bar plot of the relevance of features, or of columns of a table, in a learned metric.
+    """Bar plot of the relevance of features, or of columns of a table, for predictions of held-out rows.
 
     Use `from_estimator` to create a display.
 
     Parameters
     ----------
     relevance : dict of str to float
-        Share of each feature, the largest first. The shares add up to one.
+        Relevance of each column, the largest first: the increase of the error, relative to that of a constant.
 
     Attributes
     ----------
@@ -253,7 +262,7 @@ class RelevanceDisplay(_Display):
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, largest: int = 12, ax: Axes | None = None) -> Self:
-        """Plot the relevance of a fitted estimator whose learner weights features, as the default learner does.
+        """Plot the relevance of the columns that a fitted estimator predicts from.
 
         Parameters
         ----------
@@ -272,14 +281,12 @@ class RelevanceDisplay(_Display):
         ------
         TypeError
             The estimator has no learned kernel.
-        AttributeError
-            The learner does not weight features.
         """
         _learned_kernel(estimator)
         return cls(_last_step(estimator).relevance_).plot(largest=largest, ax=ax)
 
     def plot(self, *, largest: int = 12, ax: Axes | None = None) -> Self:
-        """Plot the largest shares as bars, the largest on top.
+        """Plot the largest relevances as bars, the largest on top.
 
         Parameters
         ----------
@@ -293,12 +300,78 @@ class RelevanceDisplay(_Display):
         display : RelevanceDisplay
             This display.
         """
-        names = list(self.relevance)[:largest][::-1]
-        shares = [self.relevance[name] for name in names]
-        ax = self._axes(ax, 1.0 + 0.3 * len(names))
-        ax.barh(names, shares, color="#9ecae1")
-        ax.set_xlabel("relevance")
-        ax.grid(axis="x", alpha=0.3)
+        values = {}
+        for name in list(self.relevance)[:largest]:
+            values[name] = self.relevance[name]
+        self._draw_bars(values, "relevance", ax)
+        return self
+
+
+@dataclass
+class InteractionDisplay(_Display):
+    """Bar plot of the largest interactions of two columns in predictions for held-out rows.
+
+    Use `from_estimator` to create a display.
+
+    Parameters
+    ----------
+    interactions : dict of tuple of str to float
+        Interaction of each pair of columns, the largest first, relative to the error of a constant.
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+        Axes of the plot.
+    figure_ : matplotlib Figure
+        Figure of the plot.
+    """
+
+    interactions: dict[tuple[str, str], float]
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, *, largest: int = 10, ax: Axes | None = None) -> Self:
+        """Plot the interactions of the columns that a fitted estimator predicts from.
+
+        Parameters
+        ----------
+        estimator : estimator of learnkernels or Pipeline
+            Fitted estimator; of a pipeline, the last step.
+        largest : int, default 10
+            Number of pairs to show, with the largest interactions; at most ten.
+        ax : matplotlib Axes, optional
+            Axes to plot on. By default, a new figure is created.
+
+        Returns
+        -------
+        display : InteractionDisplay
+
+        Raises
+        ------
+        TypeError
+            The estimator has no learned kernel.
+        """
+        _learned_kernel(estimator)
+        return cls(_last_step(estimator).interactions_).plot(largest=largest, ax=ax)
+
+    def plot(self, *, largest: int = 10, ax: Axes | None = None) -> Self:
+        """Plot the largest interactions as bars, the largest on top.
+
+        Parameters
+        ----------
+        largest : int, default 10
+            Number of pairs to show.
+        ax : matplotlib Axes, optional
+            Axes to plot on. By default, a new figure is created.
+
+        Returns
+        -------
+        display : InteractionDisplay
+            This display.
+        """
+        values = {}
+        for first, second in list(self.interactions)[:largest]:
+            values[f"{first}, {second}"] = self.interactions[first, second]
+        self._draw_bars(values, "interaction", ax)
         return self
 
 

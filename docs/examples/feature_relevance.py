@@ -2,62 +2,78 @@
 Regression with relevance: which features matter?
 =================================================
 
-Three answers can be read off a fit: the learned metric of ``rfm``, the weights of one
-kernel a feature, and bandwidths that ``ca`` finds, one a feature. Beside them stands
-permutation importance, which costs many predictions. In Friedman's function features 0
-to 4 matter and 5 to 9 are noise, so the answers can be checked.
+``relevance_`` answers for every estimator: it is the increase of the error on held-out
+training rows if a feature takes the values of other rows. ``interactions_`` names the
+features that act together. In Friedman's function, features 0 to 4 matter, 0 and 1 act
+together, and 5 to 9 are noise, so the answers can be checked.
 """
 
 import matplotlib.pyplot as plt
 import numpy as np
-from learnkernels import FamilyUnion, GaussianFamily, KernelLearningRegressor
-from learnkernels.kernels.learners import CA
+from learnkernels import (
+    FamilyUnion,
+    GaussianFamily,
+    InteractionDisplay,
+    KernelLearningRegressor,
+)
 from sklearn.datasets import make_friedman1
+from sklearn.feature_selection import SelectFromModel
 from sklearn.inspection import permutation_importance
 from sklearn.model_selection import train_test_split
 
 X, y = make_friedman1(500, n_features=10, noise=1.0, random_state=0)
-X = (X - X.mean(axis=0)) / X.std(axis=0)
 X, X_test, y, y_test = train_test_split(X, y, test_size=0.5, random_state=0)
 names = [f"x{k}" for k in range(10)]
 
 # %%
-# A sum of kernels of one feature each is an additive model: it sees what a feature does
-# alone. A metric, and bandwidths, see features that act together. The search of ``ca``
-# ends where a kernel adds no more than a threshold to the alignment.
+# The first model learns a metric. The second one has a kernel of each feature, so that
+# it is additive: it sees what a feature does alone. Its weights are importances, too.
 each = FamilyUnion(
-    [GaussianFamily([0.5])] * 10, columns=[[k] for k in range(10)], views=names
+    [GaussianFamily([5.0])] * 10, columns=[[k] for k in range(10)], views=names
 )
 models = {
     "metric": KernelLearningRegressor().fit(X, y),
-    "weights": KernelLearningRegressor(family=each, learner="alignf").fit(X, y),
-    "bandwidths": KernelLearningRegressor(
-        learner=CA(per_feature=True, threshold=1e-4)
-    ).fit(X, y),
+    "additive": KernelLearningRegressor(family=each, learner="alignf").fit(X, y),
 }
-bandwidths = models["bandwidths"].kernel_
-found = bandwidths.shares @ (1 / bandwidths.parameters**2)
+scores = {name: model.score(X_test, y_test) for name, model in models.items()}
+for name, score in scores.items():
+    print(f"{name:<9} R2 on other rows: {score:.2f}")
+
+# %%
+# ``feature_importances_`` are the relevances as shares, in the order of the features.
+# They need no further rows, and agree with the permutation importance on test rows.
+# ``kernel_.relevance`` describes the metric: how fast the kernel falls along a feature.
+# A fast fall alone does not change predictions.
 shuffled = permutation_importance(
     models["metric"], X_test, y_test, n_repeats=5, random_state=0
 ).importances_mean
 relevance = {
+    "held-out rows": models["metric"].feature_importances_,
+    "permutation": np.maximum(shuffled, 0) / np.maximum(shuffled, 0).sum(),
+    "additive model": models["additive"].feature_importances_,
     "metric": models["metric"].kernel_.relevance,
-    "weights": models["weights"].kernel_.shares,
-    "bandwidths": found / found.sum(),
-    "metric, shuffled": np.maximum(shuffled, 0) / np.maximum(shuffled, 0).sum(),
+    "weights": models["additive"].kernel_.shares,
 }
-scores = {name: model.score(X_test, y_test) for name, model in models.items()}
-for name, score in scores.items():
-    print(f"{name:<12} R2 on other rows: {score:.2f}")
-
-# %%
-# Every answer puts the five features that matter first. None is a proof: relevance says
-# what a model uses, not what it missed, so look at R2 as well.
-fig, axes = plt.subplots(1, 4, sharey=True, figsize=(9, 3))
+fig, axes = plt.subplots(1, 5, sharey=True, figsize=(10, 3))
 for ax, (name, shares) in zip(axes, relevance.items(), strict=True):
     ax.barh(names[::-1], shares[::-1], color=["tab:gray"] * 5 + ["tab:red"] * 5)
     ax.set_title(name)
-fig.supxlabel("relevance, shares of one; red features matter")
+fig.supxlabel("shares of one; red features matter")
+fig.tight_layout()
+
+# %%
+# Relevance says what a model uses, not what it missed, so look at R2 as well. Of two
+# features with the same information, either may have all the relevance. scikit-learn's
+# selectors read ``feature_importances_``.
+selector = SelectFromModel(KernelLearningRegressor(), threshold=0.01).fit(X, y)
+selected = np.array(names)[selector.get_support()]
+print("selected:", *selected)
+
+# %%
+# An interaction is the part of predictions that is no sum of functions of one feature
+# each: ``sin(pi x0 x1)`` is the only one here.
+fig, ax = plt.subplots(figsize=(6, 3))
+InteractionDisplay.from_estimator(models["metric"], largest=5, ax=ax)
 fig.tight_layout()
 
 plt.show()

@@ -69,7 +69,7 @@ for name, error in errors.items():
 print(f"one standard error of such a share: {np.sqrt(0.15 * 0.85 / len(y_test)):.3f}")
 
 # %%
-# What counts: the relevance of the learned metric, summed over what each column became.
+# What counts: how much the error on held-out rows rises without each column's values.
 fig, ax = plt.subplots(figsize=(6, 3))
 RelevanceDisplay.from_estimator(model, ax=ax)
 fig.tight_layout()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import cached_property, wraps
 from numbers import Integral
 from typing import Any, ClassVar, Literal, Self, TypeVar, cast, get_args
 
@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from ..base import warn_caller
 from ..centering import Centering
-from ..column_encoding import EncodingReport, TableEncoding, is_table, shares_by_column
+from ..column_encoding import EncodingReport, TableEncoding, is_table
 from ..column_encoding.encoding import ColumnTypes
 from ..column_encoding.reading import read_columns
 from ..engine.workers import at_most_threads
@@ -38,6 +38,7 @@ from ..statistics.gram import Normalization, require_normalization
 from ..statistics.sampled import sample_statistics
 from ..targets import Target, Task
 from ..validation import NAMED, listed, no_parameter, require_one_of, require_shape
+from .importance import ImportanceProblem, ImportanceRows, StoredImportance
 from .sampling import BANDWIDTH_ROWS, FitSampling, kernel_rows
 
 Precision = Literal["float64", "float32"]
@@ -87,6 +88,8 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
     n_features_in_: int = field(init=False)
     table_: TableEncoding | None = field(init=False)
     _linear: LinearScores = field(init=False)
+    _importance_rows: ImportanceRows | None = field(init=False)
+    _stored_importance: StoredImportance | None = field(init=False)
 
     _saved: ClassVar[tuple[str, ...]] = (
         "kernel_",
@@ -95,6 +98,8 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         "n_features_in_",
         "feature_names_in_",
         "table_",
+        "_importance_rows",
+        "_stored_importance",
     )
     """Fitted attributes that are saved; the others are derived from them."""
 
@@ -105,19 +110,81 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
 
     @property
     def relevance_(self) -> dict[str, float]:
-        """Relevance of each column or feature, in descending order; sums to 1. Only for learned metrics."""
-        relevance = self.kernel_.relevance
-        if relevance is None:
+        """Increase of the error on held-out rows if a column takes the values of other rows, the largest first."""
+        order = np.argsort(-self._relevance, kind="stable")
+        names = self._columns
+        return {names[j]: float(self._relevance[j]) for j in order}
+
+    @property
+    def feature_importances_(self) -> np.ndarray:
+        """Relevance of each column in their order, with zero for negative ones, divided by the sum."""
+        importances = np.maximum(self._relevance, 0.0)
+        return importances / (importances.sum() or 1.0)
+
+    @property
+    def interactions_(self) -> dict[tuple[str, str], float]:
+        """The ten largest interactions of two columns in predictions for held-out rows, the largest first."""
+        names = self._columns
+        pairs, interactions = self._interactions
+        named_pairs = [(names[first], names[second]) for first, second in pairs.tolist()]
+        return dict(zip(named_pairs, interactions.tolist(), strict=True))
+
+    @property
+    def _columns(self) -> list[str]:
+        """Names of the columns of a table, or of the features of an array."""
+        numbers = [str(j) for j in range(self.n_features_in_)]
+        return list(getattr(self, "feature_names_in_", numbers))
+
+    @cached_property
+    def _relevance(self) -> np.ndarray:
+        """Relevance of each column, shape (d,), measured when it is first read."""
+        check_is_fitted(self)
+        stored = getattr(self, "_stored_importance", None)
+        if stored is not None:
+            return stored.relevance
+        return self._measure_relevance()
+
+    @cached_property
+    def _interactions(self) -> tuple[np.ndarray, np.ndarray]:
+        """Positions of the columns of the largest interactions, shape (k, 2), and these, shape (k,)."""
+        check_is_fitted(self)
+        stored = getattr(self, "_stored_importance", None)
+        if stored is not None:
+            return stored.pairs, stored.interactions
+        return self._measure_interactions()
+
+    @within_n_jobs
+    def _measure_relevance(self) -> np.ndarray:
+        return self._importance_problem.relevance()
+
+    @within_n_jobs
+    def _measure_interactions(self) -> tuple[np.ndarray, np.ndarray]:
+        return self._importance_problem.interactions(self._relevance)
+
+    @property
+    def _importance_problem(self) -> ImportanceProblem:
+        """The fitted model with the rows from which importances are measured."""
+        rows = getattr(self, "_importance_rows", None)
+        if rows is None:
             raise AttributeError(
-                f"relevance_ is only available for a learner that weights features, such as rfm; {self.learner_} "
-                "weights base kernels."
+                "relevance_ and interactions_ need the targets of training rows, which this model does not have, as "
+                "an earlier release saved it; fit it again."
             )
         if self.table_ is not None:
-            names: Sequence[str] = self.table_.features
+            columns = [np.arange(features.start, features.stop) for _, features in self.table_.places]
         else:
-            names = getattr(self, "feature_names_in_", [str(j) for j in range(len(relevance))])
-        shares = shares_by_column(names, relevance)
-        return dict(sorted(shares.items(), key=lambda item: -item[1]))
+            columns = [np.array([j]) for j in range(self.n_features_in_)]
+        return ImportanceProblem(
+            kernel=self.kernel_,
+            target=rows.target,
+            positions=rows.positions,
+            predictor=getattr(self, "predictor_", "krr"),
+            C=getattr(self, "C_", self.kernel_.C),
+            columns=columns,
+            table=self.table_,
+            trees=getattr(self, "boost_", None),
+            share=getattr(self, "boost_share_", 0.0),
+        )
 
     def set_params(self, **params: Any) -> Self:
         """Set the parameters of this estimator.
@@ -290,9 +357,22 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         require_shape("feature_names_in_", names, (n_inputs,))
         if self.n_features_in_ != n_inputs:
             raise ValueError(f"n_features_in_ must be {n_inputs}, got {self.n_features_in_}.")
+        rows = getattr(self, "_importance_rows", None)
+        if rows is not None:
+            rows.require_sound(self.kernel_.X.shape[0])
+        stored = getattr(self, "_stored_importance", None)
+        if stored is not None:
+            stored.require_sound(n_inputs)
+
+    def _keep_importance_rows(self, rows: np.ndarray, target: Target) -> None:
+        """Keep targets of the rows of the kernel for importances, given the rows that the target belongs to."""
+        self._importance_rows = ImportanceRows.of(self.kernel_, rows, target)
+        self._stored_importance = None
 
     def _set_kernel(self, kernel: LearnedKernel) -> None:
         """Set the learned kernel and the attributes derived from it."""
+        for name in ("_relevance", "_interactions"):
+            self.__dict__.pop(name, None)
         self.kernel_ = kernel
         self.weights_ = kernel.weights
         self.family_ = kernel.family

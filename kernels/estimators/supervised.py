@@ -65,6 +65,7 @@ from .boosting import (
     tree_features,
     tree_predictions,
 )
+from .importance import StoredImportance
 from .multilabel import (
     dense_indicators,
     fit_label_calibration,
@@ -325,6 +326,7 @@ class SupervisedLearner(KernelLearner):
                 if boosting is not None:
                     rows, predictions = self._add_trees(boosting, rows, predictions)
                 self._keep_residuals(training, target, rows, predictions)
+        self._keep_importance_rows(training.rows, target)
         return self
 
     def _add_trees(
@@ -520,8 +522,16 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     table_ : TableEncoding or None
         Inferred column types of a table, with the resulting features; None for arrays.
     relevance_ : dict of str to float
-        Relevance of each column or feature, in descending order; sums to 1. Only for learners that weight features,
-        such as `rfm`.
+        Relevance of each column or feature, in descending order: the increase of the squared error of probabilities on
+        held-out rows if the column takes the values of other rows, relative to the error of a constant. About zero for
+        a column of noise, and slightly negative by chance. Computed when it is first read.
+    feature_importances_ : ndarray of shape (n_features_in_,)
+        Relevance of each column in the order of the columns, with zero for negative ones; sums to 1 unless all are
+        zero.
+    interactions_ : dict of tuple of str to float
+        The ten largest interactions of two columns, in descending order: the part of the predictions for held-out rows
+        that is no sum of functions of single columns, relative to the error of a constant. Among the pairs of the eight
+        most relevant columns.
     sampling_ : FitSampling
         Number of training rows used in each step of `fit`; ``print(model.sampling_)`` shows one line.
     n_samples_fit_ : int
@@ -557,6 +567,13 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     least squared error over all labels. The predictor is then a ridge regression, and boosted trees are not added.
     Labels of less variance, such as rare ones, influence the kernel less; `sklearn.multioutput.MultiOutputClassifier`
     learns a kernel per label instead.
+
+    Relevances and interactions come from models with the same kernel and regularization, and without the tested rows:
+    kernel ridge regressions, or support vector machines if these predict, and boosted trees if there are some. They
+    train on at most 2,500 training rows, or on landmarks, and predict at most 500 others. With more than 100 columns,
+    fewer rows are tested, but at least 100. Groups and times are respected. The learned metric has seen all rows. At
+    4,000 rows of 20 columns they take 5 % of the time of a fit, or 20 % with trees; `fit` itself takes no longer. A
+    saved model gives the same numbers.
 
     References
     ----------
@@ -941,8 +958,16 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
     table_ : TableEncoding or None
         Inferred column types of a table, with the resulting features; None for arrays.
     relevance_ : dict of str to float
-        Relevance of each column or feature, in descending order; sums to 1. Only for learners that weight features,
-        such as `rfm`.
+        Relevance of each column or feature, in descending order: the increase of the squared error on
+        held-out rows if the column takes the values of other rows, relative to the error of a constant. About zero for
+        a column of noise, and slightly negative by chance. Computed when it is first read.
+    feature_importances_ : ndarray of shape (n_features_in_,)
+        Relevance of each column in the order of the columns, with zero for negative ones; sums to 1 unless all are
+        zero.
+    interactions_ : dict of tuple of str to float
+        The ten largest interactions of two columns, in descending order: the part of the predictions for held-out rows
+        that is no sum of functions of single columns, relative to the error of a constant. Among the pairs of the eight
+        most relevant columns.
     sampling_ : FitSampling
         Number of training rows used in each step of `fit`; ``print(model.sampling_)`` shows one line.
     n_samples_fit_ : int
@@ -967,6 +992,13 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
     dropped, with a warning. Only two-stage learners and rfm support weights.
 
     All outputs share one kernel. Outputs with larger variance dominate it, so standardize them.
+
+    Relevances and interactions come from models with the same kernel and regularization, and without the tested rows:
+    kernel ridge regressions, or support vector machines if these predict, and boosted trees if there are some. They
+    train on at most 2,500 training rows, or on landmarks, and predict at most 500 others. With more than 100 columns,
+    fewer rows are tested, but at least 100. Groups and times are respected. The learned metric has seen all rows. At
+    4,000 rows of 20 columns they take 5 % of the time of a fit, or 20 % with trees; `fit` itself takes no longer. A
+    saved model gives the same numbers.
 
     References
     ----------
@@ -1088,6 +1120,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         self.residual_scale_ = None
         self._vector = y.ndim == 1
         set_coefficients(self, kernel, np.zeros((len(rows), len(constant))), constant)
+        self._keep_importance_rows(kernel.rows, Target.of(y[rows], "regression"))
         return self
 
     @property
@@ -1596,4 +1629,8 @@ def keep_support(estimator: Estimator) -> Estimator:
         return estimator
     smaller = copy(estimator)
     set_coefficients(smaller, scores.kernel, scores.dual, scores.intercept)
+    if getattr(estimator, "_importance_rows", None) is not None:
+        pairs, interactions = estimator._interactions
+        smaller._stored_importance = StoredImportance(estimator._relevance, pairs, interactions)
+        smaller._importance_rows = None
     return smaller

@@ -78,6 +78,8 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         Centered alignment of the kernel with the target on the training rows.
     family_ : KernelFamily
         The base kernels.
+    relevance_, feature_importances_, interactions_
+        Importances of columns for a kernel ridge regression with the learned kernel, as in `KernelLearningRegressor`.
     landmarks_ : ndarray of int of shape (l,)
         Positions of the landmarks among the rows of ``kernel_.X``; all rows for ``method="eigen"``.
     landmark_kernel_ : LearnedKernel
@@ -180,7 +182,8 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         require_one_of("method", self.method, get_args(Method))
         seed = self._draw_seed()
         X, y = self._validate_training(X, y, multi_output=True)
-        kernel = self._learn(X, self._encode_target(np.asarray(y)), positive("C", self.C), seed)
+        target = self._encode_target(np.asarray(y))
+        kernel = self._learn(X, target, positive("C", self.C), seed)
         n_rows = kernel.X.shape[0]
         n_components = min(n_components, n_rows)
         with blas_threads_for(n_rows):
@@ -191,6 +194,7 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
                 self._fit_eigenvectors(n_components)
             else:
                 self._fit_landmarks(n_components, seed)
+        self._keep_importance_rows(np.arange(len(target)), target)
         return self
 
     def _fit_eigenvectors(self, n_components: int) -> None:

@@ -182,6 +182,9 @@ def test_every_answer_puts_the_features_that_matter_first():
         assert shares.sum() == pytest.approx(1)
         assert set(np.argsort(-shares)[:5]) == set(range(5)), name
     assert min(story.scores.values()) > 0.8
+    np.testing.assert_allclose(story.relevance["held-out rows"], story.relevance["permutation"], atol=0.05)
+    assert story.selected.tolist() == ["x0", "x1", "x2", "x3", "x4"]
+    assert next(iter(story.models["metric"].interactions_)) == ("0", "1")
 
 
 def test_a_metric_that_turns_features_sees_the_slanted_direction():

@@ -12,7 +12,13 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from learnkernels import GaussianFamily, KernelLearningClassifier, KernelLearningRegressor, KernelWeightsDisplay
-from learnkernels.displays import LearningHistoryDisplay, RegularizationDisplay, RelevanceDisplay, short_names
+from learnkernels.displays import (
+    InteractionDisplay,
+    LearningHistoryDisplay,
+    RegularizationDisplay,
+    RelevanceDisplay,
+    short_names,
+)
 from learnkernels.kernels.learners import learn_kernel
 
 
@@ -104,9 +110,17 @@ def test_a_pipeline_is_shown_by_its_last_step(rows: tuple[np.ndarray, np.ndarray
 
 def test_the_relevance_is_the_estimators(finding: KernelLearningRegressor, rows: tuple[np.ndarray, np.ndarray]):
     display = RelevanceDisplay.from_estimator(finding, largest=2)
-    assert [bar.get_width() for bar in display.ax_.patches] == list(finding.relevance_.values())[:2][::-1]
+    assert [bar.get_width() for bar in display.ax_.patches] == list(finding.relevance_.values())[:2]
+    assert [label.get_text() for label in display.ax_.get_yticklabels()] == list(finding.relevance_)[:2]
     informative = str(np.argmax(np.abs(np.corrcoef(rows[0].T, rows[1])[-1, :-1])))
     assert next(iter(display.relevance)) == informative
+
+
+def test_the_interactions_are_the_estimators(weighing: KernelLearningRegressor):
+    display = InteractionDisplay.from_estimator(weighing, largest=3)
+    assert [bar.get_width() for bar in display.ax_.patches] == list(weighing.interactions_.values())[:3]
+    labels = [label.get_text() for label in display.ax_.get_yticklabels()]
+    assert labels == [", ".join(pair) for pair in list(weighing.interactions_)[:3]]
 
 
 def test_histories_are_of_rounds_or_of_iterations(finding, rows):
@@ -132,13 +146,11 @@ def test_along_the_regularization_stand_what_single_fits_find():
     assert model.C == 7.0
 
 
-def test_what_cannot_be_shown_is_said(rows: tuple[np.ndarray, np.ndarray], weighing: KernelLearningRegressor):
+def test_what_cannot_be_shown_is_said(rows: tuple[np.ndarray, np.ndarray]):
     with pytest.raises(NotFittedError):
         KernelWeightsDisplay.from_estimator(KernelLearningRegressor())
     with pytest.raises(TypeError, match=r"^expected an estimator that has learned a kernel, got StandardScaler"):
         KernelWeightsDisplay.from_estimator(StandardScaler().fit(rows[0]))
-    with pytest.raises(AttributeError, match="relevance_ is only available for a learner that weights features"):
-        RelevanceDisplay.from_estimator(weighing)
     with pytest.raises(ValueError, match=r"^cr finds other base kernels at each value; take a learner that weighs"):
         RegularizationDisplay.from_estimator(KernelLearningRegressor(learner="cr"), *rows, grid=(0.001, 1000.0), cv=2)
 

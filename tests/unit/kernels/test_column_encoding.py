@@ -302,7 +302,7 @@ def test_estimators_read_tables_and_are_kept_in_files(table: pd.DataFrame, kind:
     model, rest = kind(columns={"key": "drop", "comment": "drop"}).fit(table[:220], y[:220]), table[220:]
     assert model.score(rest, y[220:]) > least
     assert (model.table_.names, model.n_features_in_) == (tuple(model.feature_names_in_), 7)
-    assert sum(model.relevance_.values()) == pytest.approx(1, abs=1e-12)
+    assert model.feature_importances_.shape == (7,)
     assert set(model.relevance_) == set(model.table_.names)
     predicted = model.predict(rest)
     np.testing.assert_array_equal(model.predict(rest.sample(frac=1, axis=1, random_state=0)), predicted)

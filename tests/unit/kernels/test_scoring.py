@@ -219,8 +219,10 @@ def test_a_file_of_support_vectors_alone_predicts_the_same():
         back = from_bytes(content).estimator
         np.testing.assert_array_equal(back.decision_function(X), one.decision_function(X))
         assert back.relevance_ == model.relevance_
-    # What does not depend on the rows is the text and the metrics.
-    assert sizes[0] - sizes[1] == pytest.approx(8 * (len(X) - len(used)) * (10 + 3), rel=0.02)
+    # What does not depend on the rows is the text and the metrics. The rows for importances are two numbers per row;
+    # in their place are the importances of 10 columns and of 10 pairs.
+    rows_for_importances = 8 * (2 * len(X) - 10 - 3 * 10)
+    assert sizes[0] - sizes[1] - rows_for_importances == pytest.approx(8 * (len(X) - len(used)) * (10 + 3), rel=0.02)
 
 
 def test_several_classes_keep_the_rows_of_any_pair():

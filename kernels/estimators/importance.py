@@ -1,0 +1,479 @@
+"""Importances and interactions of columns, measured on rows that the predicting model was not fitted on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from ..base import Value
+from ..column_encoding import TableEncoding
+from ..families.base import Rows, distinct_rows
+from ..learned_kernel import LearnedKernel
+from ..predictors import PREDICTORS, Predictor, TrainingSet, as_predictor
+from ..predictors.base import ExactPredictor, RegularizationPath
+from ..predictors.calibration import N_FOLDS, fit_calibration, held_out_splits, probabilities
+from ..predictors.choice import best_C
+from ..row_groups import RowGroups, Split
+from ..targets import Target
+from ..validation import require_numbers, require_shape
+from ..weights import weights_of_rows
+from .boosting import BoostingProblem, tree_features, tree_predictions
+
+MOST_ROWS = 2500
+"""Most training rows of the models that importances are measured with."""
+
+MOST_TESTED = 500
+"""Most rows whose columns are replaced."""
+
+LEAST_TESTED = 100
+"""Rows whose columns are replaced, if there are many columns."""
+
+MOST_PREDICTIONS = 50_000
+"""Number of predictions from which fewer rows are tested, down to `LEAST_TESTED`."""
+
+MOST_DONORS = 5
+"""Most rows whose values replace those of a tested row, one after the other."""
+
+BATCH_ROWS = 4096
+"""Number of rows that are predicted at once."""
+
+INTERACTING_COLUMNS = 8
+"""Number of columns, the most important ones, of which all pairs are measured."""
+
+MOST_INTERACTIONS = 10
+"""Most interactions that are returned."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ImportanceRows(Value):
+    """Targets of the training rows that importances are computed from.
+
+    Attributes
+    ----------
+    positions : ndarray of int of shape (n,)
+        Positions of these rows among the rows of the learned kernel.
+    values : ndarray of shape (n,) or (n, q)
+        Their numbers or the positions of their classes.
+    groups : ndarray of int of shape (n,) or None
+        Group or time of each row, if choices of the fit respected any.
+    ordered : bool
+        Whether the groups are points in time.
+    n_classes : int
+        Number of classes; 0 for regression.
+    """
+
+    positions: np.ndarray
+    values: np.ndarray
+    groups: np.ndarray | None = None
+    ordered: bool = False
+    n_classes: int = 0
+
+    @classmethod
+    def of(cls, kernel: LearnedKernel, rows: np.ndarray, target: Target) -> ImportanceRows:
+        """Return at most `MOST_ROWS` rows of a learned kernel, given the rows that `target` belongs to."""
+        ascending = np.argsort(rows)
+        places = ascending[np.searchsorted(rows, kernel.rows, sorter=ascending)]
+        positions = target.take(places).sample(MOST_ROWS, seed=0)
+        drawn = target.take(places[positions])
+        row_groups = drawn.row_groups
+        n_classes = len(target.classes)
+        if row_groups is None:
+            return cls(positions, drawn.values, n_classes=n_classes)
+        return cls(positions, drawn.values, row_groups.numbers, row_groups.ordered, n_classes)
+
+    @property
+    def target(self) -> Target:
+        """Target of these rows."""
+        row_groups = None
+        if self.groups is not None:
+            row_groups = RowGroups(self.groups, self.ordered)
+        if not self.n_classes:
+            return Target("regression", self.values, row_groups=row_groups)
+        classes = tuple(str(code) for code in range(self.n_classes))
+        return Target("classification", self.values, classes, row_groups=row_groups)
+
+    def require_sound(self, n_rows: int) -> None:
+        """Raise ValueError if the arrays do not fit each other or a kernel of `n_rows` rows."""
+        n = len(self.values)
+        require_positions("positions for importances", self.positions, (n,), n_rows)
+        if self.groups is not None:
+            require_positions("groups for importances", self.groups, (n,))
+        if self.n_classes:
+            require_positions("classes for importances", self.values, (n,), self.n_classes)
+        else:
+            require_numbers("targets for importances", self.values, self.values.shape)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class StoredImportance(Value):
+    """Importances and interactions of an estimator that no longer has the rows to compute them from.
+
+    Attributes
+    ----------
+    relevance : ndarray of shape (d,)
+        Relevance of each column.
+    pairs : ndarray of int of shape (k, 2)
+        Positions of the interacting columns.
+    interactions : ndarray of shape (k,)
+        Interaction of each pair, in descending order.
+    """
+
+    relevance: np.ndarray
+    pairs: np.ndarray
+    interactions: np.ndarray
+
+    def require_sound(self, n_columns: int) -> None:
+        """Raise ValueError if the arrays do not fit each other or the number of columns."""
+        k = len(self.interactions)
+        require_numbers("relevance of columns", self.relevance, (n_columns,))
+        require_numbers("interactions", self.interactions, (k,))
+        require_positions("pairs of interacting columns", self.pairs, (k, 2), n_columns)
+
+
+def require_positions(name: str, positions: np.ndarray, shape: tuple[int, ...], end: int | None = None) -> None:
+    """Raise ValueError unless an array has this shape and whole numbers from 0 on, below `end` if it is given."""
+    require_shape(name, positions, shape)
+    is_valid = positions.dtype.kind == "i" and (positions >= 0).all()
+    if not is_valid or (end is not None and (positions >= end).any()):
+        raise ValueError(f"{name} must hold whole numbers from 0 to {end}, got others; fit again.")
+
+
+@dataclass(frozen=True, eq=False)
+class ImportanceProblem:
+    """A fitted model whose importances are measured: its kernel, training rows, predictor, trees and columns.
+
+    Attributes
+    ----------
+    kernel : LearnedKernel
+        The learned kernel with the training rows.
+    target : Target
+        Target of the rows at `positions` of the kernel.
+    positions : ndarray of int of shape (n,)
+    predictor : str
+        Name of the predictor.
+    C : float or None
+        Inverse ridge; None to choose it on these rows.
+    columns : sequence of ndarray of int
+        Positions of the features of each original column.
+    table : TableEncoding or None
+        Encoding of a table, for the trees.
+    trees : estimator or None
+        Boosted trees.
+    share : float
+        Weight of the trees.
+    """
+
+    kernel: LearnedKernel
+    target: Target
+    positions: np.ndarray
+    predictor: str
+    C: float | None
+    columns: Sequence[np.ndarray]
+    table: TableEncoding | None = None
+    trees: Any = None
+    share: float = 0.0
+
+    def relevance(self) -> np.ndarray:
+        r"""Return the relevance of each column, shape (d,): the increase of the error if its values are exchanged.
+
+        .. math:: r_j = \frac{\sum_i \lVert y_i - f(x_i^{(j)}) \rVert^2 - \lVert y_i - f(x_i) \rVert^2}
+                  {\sum_i \lVert y_i - \bar y \rVert^2}
+
+        The model f was fitted without row i, and :math:`x_i^{(j)}` is row i with column j of another row.
+        """
+        rises = np.zeros(len(self.columns))
+        tested = self._tested
+        if tested is None or tested.constant_loss <= 0:
+            return rises
+        loss = tested.losses(np.arange(len(tested)), tested.predictions)
+        n_donors = min(MOST_DONORS, -(-MOST_TESTED // len(tested)), len(tested) - 1)
+        for j, exchange in enumerate(tested.exchanges([[features] for features in self.columns], n_donors)):
+            rises[j] = (tested.losses(exchange.rows, exchange.predictions) - loss[exchange.rows]).sum() / n_donors
+        return rises / tested.constant_loss
+
+    def interactions(self, relevance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        r"""Return the pairs of columns with the largest interactions, shape (k, 2), and these, in descending order.
+
+        .. math:: s_{jk} = \frac{\sum_i \lVert f(x_i) - f(x_i^{(j)}) - f(x_i^{(k)}) + f(x_i^{(jk)}) \rVert^2}
+                  {4 \sum_i \lVert y_i - \bar y \rVert^2}
+
+        Both columns take the values of the same other row. The sum is zero for a sum of functions of single columns.
+        """
+        tested = self._tested
+        top = np.sort(np.argsort(-relevance, kind="stable")[:INTERACTING_COLUMNS])
+        pairs = np.array(list(combinations(top.tolist(), 2)), dtype=np.intp).reshape(-1, 2)
+        strengths = np.zeros(len(pairs))
+        if tested is not None and tested.constant_loss > 0:
+            alone = dict(zip(top.tolist(), tested.exchanges([[self.columns[j]] for j in top], 1), strict=True))
+            jointly = tested.exchanges([[self.columns[j], self.columns[k]] for j, k in pairs], 1)
+            for p, exchange in enumerate(jointly):
+                j, k = pairs[p].tolist()
+                changes = tested.changes(exchange) - tested.changes(alone[j]) - tested.changes(alone[k])
+                strengths[p] = tested.weighted_sum(changes) / (4.0 * tested.constant_loss)
+        largest = np.argsort(-strengths, kind="stable")[:MOST_INTERACTIONS]
+        return pairs[largest], strengths[largest]
+
+    @cached_property
+    def _tested(self) -> TestedRows | None:
+        """Tested rows with the models that have not seen them; None if no row can be held out."""
+        kernel = replace(self.kernel, origin=np.zeros_like(self.kernel.origin))
+        training = TrainingSet.of(kernel, None, kernel.rows).subset(self.positions)
+        target = self._target_with_groups(training.take()[0])
+        splits = self._splits(training, target)
+        if not splits:
+            return None
+        C = self.C
+        predictor = self._exact_predictor()
+        if C is None:
+            C = best_C(training, target, predictor, seed=0)
+        models = [predictor.fit(training.subset(others), target.take(others), [C]) for others, _ in splits]
+        trees = None
+        if self.trees is not None:
+            trees = self._held_out_trees(training, target, splits)
+        rows = np.concatenate([test for _, test in splits])
+        split_of_row = np.repeat(np.arange(len(splits)), [len(test) for _, test in splits])
+        X, _ = training.take(rows)
+        weights = weights_of_rows(training.sample_weight, rows)
+        return TestedRows(X, target.take(rows), split_of_row, weights, models, trees)
+
+    def _exact_predictor(self) -> Predictor:
+        """Return the predictor if it is exact, otherwise kernel ridge regression, which iterations approximate."""
+        if issubclass(PREDICTORS[self.predictor], ExactPredictor):
+            return as_predictor(self.predictor)
+        return as_predictor("krr")
+
+    def _target_with_groups(self, X: Rows) -> Target:
+        """Return the target with groups, by default the copies of a row, in an order that no column affects."""
+        target = self.target
+        if target.task == "classification" and np.bincount(target.values).max() < N_FOLDS:
+            return replace(target, row_groups=None)  # too few rows to divide groups by class
+        if target.row_groups is not None:
+            return target
+        _, which = distinct_rows(X)
+        _, first, copies = np.unique(which, return_index=True, return_inverse=True)
+        by_appearance = np.argsort(np.argsort(first))
+        return replace(target, row_groups=RowGroups(by_appearance[copies]))
+
+    def _splits(self, training: TrainingSet, target: Target) -> list[Split]:
+        """Return splits of the rows, the latest first, until enough rows are tested."""
+        n_tested = int(np.clip(MOST_PREDICTIONS // len(self.columns), LEAST_TESTED, MOST_TESTED))
+        splits: list[Split] = []
+        for others, test in reversed(held_out_splits(training.X, target)):
+            missing = n_tested - sum(len(rows) for _, rows in splits)
+            if missing <= 0:
+                break
+            drawn = np.random.default_rng(0).permutation(len(test))[:missing]
+            splits.append((others, test[np.sort(drawn)]))
+        return splits
+
+    def _held_out_trees(self, training: TrainingSet, target: Target, splits: Sequence[Split]) -> HeldOutTrees:
+        """Return trees for each split, fitted without the tested rows."""
+        X = restored_features(training.take()[0], self.kernel.origin)
+        X_trees, _ = tree_features(self.table, X)
+        problem = BoostingProblem(self.trees, X, X_trees, target, training.sample_weight)
+        trees = [problem.fit(others) for others, _ in splits]
+        return HeldOutTrees(trees, self.share, self.table, self.kernel.origin)
+
+
+def restored_features(X: Rows, origin: np.ndarray) -> np.ndarray:
+    """Return features of rows from which an origin was subtracted, with zeros in place of their rounding errors."""
+    features = np.asarray(X) + origin
+    features[np.abs(features) <= 1e-12 * np.abs(origin)] = 0.0
+    return features
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOutTrees:
+    """Trees for each split with their share in predictions, and how they see rows."""
+
+    trees: Sequence[Any]
+    share: float
+    table: TableEncoding | None
+    origin: np.ndarray
+
+    def predict(self, split: int, X: Rows, n_classes: int | None) -> np.ndarray:
+        """Return predictions for rows minus the origin by the trees of a split."""
+        X_trees, _ = tree_features(self.table, restored_features(X, self.origin))
+        return tree_predictions(self.trees[split], X_trees, n_classes)
+
+
+@dataclass(frozen=True, eq=False)
+class Exchange:
+    """Rows that changed by an exchange of values, and their predictions afterwards, shape (n, q)."""
+
+    rows: np.ndarray
+    predictions: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class TestedRows:
+    """Rows that are predicted, also with values of other rows, by models that were fitted without them.
+
+    Attributes
+    ----------
+    X : ndarray or CSR matrix of shape (n, features)
+        The tested rows.
+    target : Target
+        Their target.
+    split_of_row : ndarray of int of shape (n,)
+        Position of the model of each row.
+    weights : ndarray of shape (n,) or None
+        Weights of the rows.
+    models : sequence of RegularizationPath
+        Predictors on the learned kernel, each for a single C.
+    trees : HeldOutTrees or None
+        Trees whose predictions are mixed with those of the models.
+    """
+
+    X: Rows
+    target: Target
+    split_of_row: np.ndarray
+    weights: np.ndarray | None
+    models: Sequence[RegularizationPath]
+    trees: HeldOutTrees | None
+
+    def __len__(self) -> int:
+        return len(self.target)
+
+    @cached_property
+    def predictions(self) -> np.ndarray:
+        """Predictions for the rows as they are, shape (n, q)."""
+        return self._predict(np.arange(len(self)), self.X)
+
+    @cached_property
+    def measured(self) -> np.ndarray:
+        """Numbers, or one indicator column per class, shape (n, q)."""
+        if self.target.task == "classification":
+            return np.eye(len(self.target.classes))[self.target.values]
+        return self.target.Y
+
+    @cached_property
+    def constant_loss(self) -> float:
+        """Sum of the losses of the mean of the measured values, or of the shares of the classes."""
+        mean = np.average(self.measured, axis=0, weights=self.weights)
+        everyone = np.arange(len(self))
+        return float(self.losses(everyone, np.broadcast_to(mean, self.measured.shape)).sum())
+
+    def losses(self, rows: np.ndarray, predictions: np.ndarray) -> np.ndarray:
+        """Return the weighted squared errors of predictions for tested rows, or Brier scores of probabilities."""
+        losses = np.square(self.measured[rows] - predictions).sum(axis=1)
+        if self.weights is not None:
+            losses = losses * self.weights[rows]
+        return np.asarray(losses)
+
+    def changes(self, exchange: Exchange) -> np.ndarray:
+        """Return the changes of the predictions by an exchange, shape (n, q)."""
+        changes = np.zeros_like(self.predictions)
+        changes[exchange.rows] = exchange.predictions - self.predictions[exchange.rows]
+        return changes
+
+    def weighted_sum(self, changes: np.ndarray) -> float:
+        """Return the weighted sum of squares of values of all tested rows."""
+        squares = np.square(changes).sum(axis=1)
+        if self.weights is not None:
+            squares = squares * self.weights
+        return float(squares.sum())
+
+    def exchanges(self, columns: Sequence[Sequence[np.ndarray]], n_donors: int) -> Iterator[Exchange]:
+        """Yield for each entry of `columns`, features to exchange together, the changed rows and their predictions.
+
+        Each row takes the values of `n_donors` other rows in turn, the same ones for each entry.
+        """
+        donors = self._donors(n_donors)
+        batch: list[tuple[np.ndarray, Rows]] = []
+        for features in columns:
+            batch.append(self._exchanged(np.concatenate(features), donors))
+            if sum(len(rows) for rows, _ in batch) >= BATCH_ROWS:
+                yield from self._predicted(batch)
+                batch = []
+        yield from self._predicted(batch)
+
+    def _donors(self, n_donors: int) -> np.ndarray:
+        """Return the positions of the rows whose values each row takes, shape (n_donors, n)."""
+        n = len(self)
+        order = np.random.default_rng(0).permutation(n)
+        donors = np.empty((n_donors, n), dtype=np.intp)
+        for shift in range(n_donors):
+            donors[shift, order] = np.roll(order, shift + 1)
+        return donors
+
+    def _exchanged(self, features: np.ndarray, donors: np.ndarray) -> tuple[np.ndarray, Rows]:
+        """Return the rows that change with the given features of their donors, and the changed rows."""
+        rows = np.tile(np.arange(len(self)), len(donors))
+        values = self.X[:, features]
+        new_values = values[donors.ravel()]
+        differs = new_values != values[rows]
+        has_changed = np.flatnonzero(np.asarray(differs.sum(axis=1)).ravel())
+        rows = rows[has_changed]
+        if not sparse.issparse(self.X):
+            X = self.X[rows]
+            X[:, features] = new_values[has_changed]
+            return rows, X
+        is_exchanged = np.zeros(self.X.shape[1])
+        is_exchanged[features] = 1.0
+        unchanged = self.X[rows].multiply(1.0 - is_exchanged)
+        exchanged = self.X[donors.ravel()[has_changed]].multiply(is_exchanged)
+        return rows, type(self.X)(unchanged + exchanged)
+
+    def _predicted(self, batch: Sequence[tuple[np.ndarray, Rows]]) -> Iterator[Exchange]:
+        """Yield the exchanges of a batch, predicted at once."""
+        if not batch:
+            return
+        parts = [X for _, X in batch]
+        if sparse.issparse(self.X):
+            X = sparse.vstack(parts, format="csr")
+        else:
+            X = np.concatenate(parts)
+        predictions = self._predict(np.concatenate([rows for rows, _ in batch]), X)
+        start = 0
+        for rows, _ in batch:
+            stop = start + len(rows)
+            yield Exchange(rows, predictions[start:stop])
+            start = stop
+
+    def _predict(self, rows: np.ndarray, X: Rows) -> np.ndarray:
+        """Return predictions for changed rows by the models that have not seen the tested rows."""
+        by_kernel = self._scores(rows, X)
+        n_classes = None
+        if self.target.task == "classification":
+            n_classes = len(self.target.classes)
+            by_kernel = probabilities(by_kernel, self._calibration)
+        if self.trees is None:
+            return by_kernel
+        by_trees = np.empty_like(by_kernel)
+        for split, selected in self._by_split(rows):
+            by_trees[selected] = self.trees.predict(split, X[selected], n_classes)
+        return (1.0 - self.trees.share) * by_kernel + self.trees.share * by_trees
+
+    @cached_property
+    def _calibration(self) -> np.ndarray:
+        """Slope and offset of the sigmoid for the held-out scores."""
+        scores = self._scores(np.arange(len(self)), self.X)
+        return fit_calibration(scores, self.target.values, self.weights)
+
+    def _scores(self, rows: np.ndarray, X: Rows) -> np.ndarray:
+        """Return the scores of changed rows, shape (n, q), or (n,) for two classes."""
+        n_classes = len(self.target.classes)
+        shape: tuple[int, ...] = (len(rows),)
+        if n_classes != 2:
+            shape = (len(rows), self.measured.shape[1])
+        scores = np.empty(shape)
+        for split, selected in self._by_split(rows):
+            model = self.models[split]
+            if n_classes:
+                scores[selected] = model.class_scores(X[selected])[0]
+            else:
+                scores[selected] = model.scores(X[selected])[0]
+        return scores
+
+    def _by_split(self, rows: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield each split that has some of the rows, with the positions of these."""
+        splits = self.split_of_row[rows]
+        for split in np.unique(splits).tolist():
+            yield split, np.flatnonzero(splits == split)
