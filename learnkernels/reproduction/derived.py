@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from learnkernels.tasks.reporting.tables import mean_shares
 
-from .item import PaperItem
+from .item import CellConfig, PaperItem
+from .trials import values_by_trial
+
+N_RESAMPLES = 1000
+"""Number of draws of the trials, with replacement, for the interval of a correlation."""
+
+INTERVAL = (0.05, 0.95)
+"""Quantiles of these draws that are the ends of the interval."""
 
 
 def weight_cosines(item: PaperItem, folds: pd.DataFrame) -> dict[str, float]:
@@ -50,13 +59,114 @@ def parameter_deviations(item: PaperItem, folds: pd.DataFrame) -> dict[str, floa
 
 
 def derived_values(item: PaperItem, folds: pd.DataFrame) -> dict[str, float]:
-    """Return numbers for claims: mean errors, named ``"error of A on D"``, cosines and distances of parameters."""
+    """Return numbers for claims by name: mean errors, iterations, correlations, cosines and distances of parameters."""
     means = folds.groupby(["dataset", "learner"], sort=False)["error"].mean()
     values = {}
     for (dataset, learner), error in means.items():
         values[f"error of {learner} on {dataset}"] = float(error)
+    values |= iteration_counts(folds)
+    values |= correlation_values(alignment_correlations(item, folds))
     if item.figure.kind == "weights":
         values |= weight_cosines(item, folds)
     if item.found:
         values |= parameter_deviations(item, folds)
+    return values
+
+
+def iteration_counts(folds: pd.DataFrame) -> dict[str, float]:
+    """Return mean, median and largest number of iterations of each learner over its trials, and of added kernels.
+
+    They are named ``"iterations of A, mean"`` and ``"additions of A, most"``.
+    """
+    columns = {
+        "iterations": folds["iterations"].astype(float),
+        "additions": folds["history"].map(_length_or_missing).astype(float),
+    }
+    values = {}
+    for name, column in columns.items():
+        for learner, counts in column.groupby(folds["learner"], sort=False):
+            if counts.notna().any():
+                values[f"{name} of {learner}, mean"] = float(counts.mean())
+                values[f"{name} of {learner}, median"] = float(counts.median())
+                values[f"{name} of {learner}, most"] = float(counts.max())
+    return values
+
+
+def _length_or_missing(history: np.ndarray | list[float] | None) -> float:
+    if history is None or np.isscalar(history):
+        return np.nan
+    return float(len(history))
+
+
+@dataclass(frozen=True)
+class AlignmentCorrelation:
+    """Correlation of mean accuracy and mean alignment over the learners of one data set.
+
+    Attributes
+    ----------
+    paper, here : float
+        Correlation of the published means, and of the means over trials here.
+    resampled : ndarray of shape (n_resamples,)
+        Correlations of the means over trials that are drawn with replacement.
+    """
+
+    dataset: str
+    n_learners: int
+    paper: float
+    here: float
+    resampled: np.ndarray
+
+
+def alignment_correlations(item: PaperItem, folds: pd.DataFrame) -> list[AlignmentCorrelation]:
+    """Return the correlation of each data set with a published error and alignment of three learners or more."""
+    correlations_of_sets = []
+    for dataset in dict.fromkeys(cell.dataset for cell in item.printed):
+        for measure in ("alignment", "test_alignment"):
+            cells = [cell for cell in item.printed if cell.dataset == dataset and cell.error and getattr(cell, measure)]
+            correlation_of_set = _correlate(cells, measure, folds)
+            if correlation_of_set is not None:
+                correlations_of_sets.append(correlation_of_set)
+    return correlations_of_sets
+
+
+def _correlate(cells: Sequence[CellConfig], measure: str, folds: pd.DataFrame) -> AlignmentCorrelation | None:
+    if len(cells) < 3:
+        return None
+    dataset = cells[0].dataset
+    learners = [cell.learner for cell in cells]
+    errors = pd.concat([values_by_trial(folds, dataset, learner, "error") for learner in learners], axis=1)
+    alignments = pd.concat([values_by_trial(folds, dataset, learner, measure) for learner in learners], axis=1)
+    trials = pd.concat([errors, alignments], axis=1, join="inner").dropna().to_numpy()
+    if not len(trials):
+        return None
+    rng = np.random.default_rng(0)
+    draws = rng.integers(len(trials), size=(N_RESAMPLES, len(trials)))
+    means = np.vstack([trials.mean(axis=0), trials[draws].mean(axis=1)])
+    correlations = _row_correlations(-means[:, : len(cells)], means[:, len(cells) :])
+    paper_errors = [cell.error[0] for cell in cells if cell.error]
+    paper_alignments = [getattr(cell, measure)[0] for cell in cells]
+    paper = _row_correlations(-np.array([paper_errors]), np.array([paper_alignments]))
+    return AlignmentCorrelation(str(dataset), len(cells), float(paper[0]), float(correlations[0]), correlations[1:])
+
+
+def _row_correlations(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return Pearson's correlation of each row of `a` with the same row of `b`, zero for a constant row."""
+    a = a - a.mean(axis=1, keepdims=True)
+    b = b - b.mean(axis=1, keepdims=True)
+    norms = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
+    products = (a * b).sum(axis=1)
+    return np.divide(products, norms, out=np.zeros_like(products), where=norms > 0)
+
+
+def correlation_values(correlations: Sequence[AlignmentCorrelation]) -> dict[str, float]:
+    """Return each correlation, their least and their mean with its 90 % interval, named ``"correlation on D"``."""
+    if not correlations:
+        return {}
+    values = {f"correlation on {correlation.dataset}": correlation.here for correlation in correlations}
+    values["correlation, least"] = min(correlation.here for correlation in correlations)
+    values["correlation, mean"] = float(np.mean([correlation.here for correlation in correlations]))
+    resampled_means = np.mean([correlation.resampled for correlation in correlations], axis=0)
+    low, high = np.quantile(resampled_means, INTERVAL)
+    values["correlation, mean, lower end"] = float(low)
+    values["correlation, mean, upper end"] = float(high)
     return values

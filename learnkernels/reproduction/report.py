@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 from prefect.artifacts import create_markdown_artifact
@@ -31,7 +32,7 @@ from learnkernels.tasks.store import atomic_path, digest
 from . import judge
 from .cells import Cell, systematic_deviations
 from .counts import Findings, Summary, count_rows, distinct_findings, is_within, sum_summaries, summarize
-from .derived import weight_cosines
+from .derived import INTERVAL, AlignmentCorrelation, alignment_correlations, correlation_values, weight_cosines
 from .figures import item_figures, png, trials_on_curves
 from .item import PaperItem
 from .judge import Evidence, ReproducedItem, StudyResult, Verdict
@@ -113,6 +114,9 @@ def _tables(item: PaperItem, result: StudyResult, cells: Sequence[Cell]) -> list
             tables.append(_results_table(result.folds, cells))
         if item.figure.kind == "weights":
             tables.append(_cosine_table(item, result.folds))
+        correlations = alignment_correlations(item, result.folds)
+        if correlations:
+            tables.append(_correlation_table(correlations))
     tables.append(("", cells_table(rank_cells), ""))
     tables.append(("", cells_table(study_cells), ""))
     numbers = [{"number": name, "here": f"{value:.4g}"} for name, value in result.values.items()]
@@ -176,6 +180,36 @@ def _cosine_table(item: PaperItem, folds: pd.DataFrame) -> Table:
             if cosine is not None:
                 rows.append({"data set": dataset, "learners": f"{first}, {second}", "cosine": f"{cosine:.3f}"})
     return "Cosine of the angle between the mean shares of two learners.", rows, ""
+
+
+def _correlation_table(correlations: Sequence[AlignmentCorrelation]) -> Table:
+    rows = []
+    for correlation in correlations:
+        low, high = np.quantile(correlation.resampled, INTERVAL)
+        rows.append(
+            {
+                "data set": correlation.dataset,
+                "learners": str(correlation.n_learners),
+                "paper": f"{correlation.paper:.2f}",
+                "here": f"{correlation.here:.2f}",
+                "interval": f"{low:.2f} to {high:.2f}",
+            }
+        )
+    values = correlation_values(correlations)
+    rows.append(
+        {
+            "data set": "mean",
+            "learners": "",
+            "paper": f"{np.mean([correlation.paper for correlation in correlations]):.2f}",
+            "here": f"{values['correlation, mean']:.2f}",
+            "interval": f"{values['correlation, mean, lower end']:.2f} to {values['correlation, mean, upper end']:.2f}",
+        }
+    )
+    return (
+        "Correlation of accuracy and alignment over the learners, of the published means and of ours.",
+        rows,
+        "The interval has 90 % of the correlations of means over trials that are drawn with replacement.",
+    )
 
 
 def _published_number(cell: Cell | None) -> str:

@@ -354,3 +354,59 @@ def test_found_parameters_are_compared_with_the_nearest_in_order():
     folds["parameters"] = [[[50.0], [4.4], [2.0]], [[2.1], [4.0], [9.0]], None, None]
     found = derived.parameter_deviations(item(found=[4.0, 2.0]), folds)
     assert found == {"found by ca on d, apart": pytest.approx(0.1)}
+
+
+def aligned_trials(seed: int) -> tuple[pd.DataFrame, dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Return trials of four learners whose errors fall with their alignments, and both measures by learner."""
+    draws = np.random.default_rng(seed)
+    learners = ("unif", "l2-krr", "align", "alignf")
+    errors = {name: 0.4 - 0.02 * k + 0.02 * draws.normal(size=(2, 5)) for k, name in enumerate(learners)}
+    alignments = {name: 0.1 + 0.03 * k + 0.02 * draws.normal(size=(2, 5)) for k, name in enumerate(learners)}
+    keys = {name: ("d", name) for name in learners}
+    folds = table({keys[n]: errors[n] for n in learners}, {keys[n]: alignments[n] for n in learners})
+    return folds, errors, alignments
+
+
+def test_alignment_and_accuracy_are_correlated_over_the_published_learners():
+    folds, errors, alignments = aligned_trials(0)
+    printed = [
+        {"dataset": "d", "learner": name, "error": [0.4 - 0.1 * k], "alignment": [0.1 * k**2]}
+        for k, name in enumerate(("unif", "align", "alignf"))
+    ]
+    made = item(printed=printed)
+    (found,) = derived.alignment_correlations(made, folds)
+    accuracy = [-errors[name].mean() for name in ("unif", "align", "alignf")]
+    alignment = [alignments[name].mean() for name in ("unif", "align", "alignf")]
+    assert found.here == pytest.approx(np.corrcoef(accuracy, alignment)[0, 1])
+    assert found.paper == pytest.approx(np.corrcoef([0, 0.1, 0.2], [0, 0.1, 0.4])[0, 1])
+    assert (found.dataset, found.n_learners) == ("d", 3)
+    # Each draw, one after another.
+    rng = np.random.default_rng(0)
+    for draw, value in zip(rng.integers(10, size=(1000, 10))[:20], found.resampled, strict=False):
+        accuracy = [-errors[name].ravel()[draw].mean() for name in ("unif", "align", "alignf")]
+        alignment = [alignments[name].ravel()[draw].mean() for name in ("unif", "align", "alignf")]
+        assert value == pytest.approx(np.corrcoef(accuracy, alignment)[0, 1])
+    values = derived.derived_values(made, folds)
+    assert values["correlation on d"] == values["correlation, least"] == values["correlation, mean"] == found.here
+    assert values["correlation, mean, lower end"] == pytest.approx(np.quantile(found.resampled, 0.05))
+    assert derived.alignment_correlations(item(printed=printed[:2]), folds) == [], "two learners always correlate"
+    assert derived.alignment_correlations(made, FOLDS) == [], "no alignments"
+
+
+def test_a_learner_of_constant_alignment_has_no_correlation():
+    rows = np.array([[1.0, 2, 4], [1, 1, 1]])
+    np.testing.assert_allclose(derived._row_correlations(rows, np.array([[2.0, 4, 8], [1, 2, 3]])), [1, 0])
+
+
+def test_iterations_and_added_kernels_are_counted_over_all_trials():
+    folds = table({("d", "cr"): [0.1, 0.2, 0.3], ("e", "ca"): [0.1, 0.2], ("e", "unif"): [0.1, 0.2]})
+    folds["iterations"] = [10.0, 20.0, 60.0, np.nan, np.nan, np.nan, np.nan]
+    folds["history"] = [None, None, None, np.array([0.1, 0.2]), np.array([0.1, 0.2, 0.3, 0.4]), None, np.nan]
+    assert derived.iteration_counts(folds) == {
+        "iterations of cr, mean": 30.0,
+        "iterations of cr, median": 20.0,
+        "iterations of cr, most": 60.0,
+        "additions of ca, mean": 3.0,
+        "additions of ca, median": 3.0,
+        "additions of ca, most": 4.0,
+    }
