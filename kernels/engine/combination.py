@@ -53,8 +53,8 @@ TASK_PAIRS = 1 << 20
 LEAST_COLUMNS = 64
 """Smallest number of columns of a tile."""
 
-STORED_BYTES = 1 << 30
-"""Memory of the stored blocks of a Gram matrix: all blocks of up to 32,000 rows with 16 bits per value."""
+STORED_BYTES = 3 << 30
+"""Memory of the stored blocks of a Gram matrix: all blocks of up to 56,000 rows with 16 bits per value."""
 
 
 @dataclass(frozen=True)

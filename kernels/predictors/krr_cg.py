@@ -56,7 +56,7 @@ class ConjugateGradients(Predictor):
     Each step is a pass over all pairs of m training rows, O(m^2 (d + p + L q)) time for L values of C and q outputs.
     The preconditioner is a Nystroem approximation from r columns of the matrix, at most 2,000: O(m r^2) time, and
     O(r^3) for each C. Memory is O(m (r + L q)). With a tolerance of 0.01 or more, the first pass stores the matrix, up
-    to 1 GB, in 16 bits per value or, for small ridges, in float32. Held-out scores come from a regression without these
+    to 3 GB, in 16 bits per value or, for small ridges, in float32. Held-out scores come from a regression without these
     rows, whose solution is the start for all rows.
     """
 
