@@ -5,6 +5,7 @@ solvers, statistics, targets, validation, weights.
 """
 
 from .base import chunk_rows_for, default_family, set_table
+from .explanation import Explanation
 from .supervised import (
     FeaturePredictor,
     KernelLearningClassifier,
@@ -17,6 +18,7 @@ from .supervised import (
 from .transformer import LearnedKernelTransformer
 
 __all__ = [
+    "Explanation",
     "FeaturePredictor",
     "KernelLearningClassifier",
     "KernelLearningRegressor",

@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from typing import Any, Literal, Self, TypeVar, cast
 
 import numpy as np
@@ -39,7 +40,7 @@ from ..predictors.residual_scale import MOST_ROWS, ResidualScale
 from ..row_groups import RowGroups, as_row_groups, near_duplicates
 from ..solvers.conjugate_gradients import Progress
 from ..targets import Target, Task
-from ..validation import positive, require_numbers, require_one_of
+from ..validation import positive, require_numbers, require_one_of, whole_number
 from ..weights import (
     as_sample_weight,
     counting_rows,
@@ -65,6 +66,7 @@ from .boosting import (
     tree_features,
     tree_predictions,
 )
+from .explanation import BACKGROUND_ROWS, CompositeRows, Explanation, cells_of, column_slices, contributions_of
 from .importance import StoredImportance
 from .multilabel import (
     dense_indicators,
@@ -351,6 +353,105 @@ class SupervisedLearner(KernelLearner):
         X_trees, _ = tree_features(self.table_, features)
         by_trees = tree_predictions(self.boost_, X_trees, n_classes)
         return (1.0 - self.boost_share_) * by_kernel + self.boost_share_ * by_trees
+
+    @within_n_jobs
+    def explain(self, X: Any, background: Any = BACKGROUND_ROWS, permutations: int = 1) -> Explanation:
+        r"""Return the contribution of each column to the prediction for each new row.
+
+        Contributions are interventional Shapley values: the mean change of the prediction when a column changes from
+        its value in a background row to its value in the new row, over background rows and orders of the columns. The
+        base value is the mean prediction of the background rows. It and the contributions of a row add up to:
+
+        - the prediction of a regressor,
+        - the probability of each class,
+        - the result of `decision_function`, with ``probability=False``.
+
+        Parameters
+        ----------
+        X : array-like or table of shape (n, d)
+            New rows; not sparse. A category, a date and a column with missing values are one column each.
+        background : int or array-like or table, default 100
+            Background rows, or their number: they are drawn from the rows of `kernel_` with the seed of the estimator.
+        permutations : int, default 1
+            Number of orders of the columns per background row.
+
+        Returns
+        -------
+        explanation : Explanation
+            Contributions, base values and standard errors.
+
+        Raises
+        ------
+        ValueError
+            Rows are sparse, or a parameter is invalid.
+
+        Notes
+        -----
+        With up to three columns, all subsets of the columns are evaluated. With more, and few permutations, random
+        orders replace them; `Explanation.standard_errors` then has the standard errors. The draw of background rows
+        dominates them, so more background rows reduce them more than more permutations. Boosted trees are explained
+        together with the kernel.
+
+        A new row takes ``B (d - 1)`` predictions for B background rows and d columns that differ from them. They are
+        computed in single precision if this changes them by at most 0.01 % of their standard deviation.
+
+        References
+        ----------
+        Lundberg, Lee (2017), NIPS 30:4765-4774. Castro, Gomez, Tejada (2009), Computers & Operations Research
+        36:1726-1730, for sampled orders. Janzing, Minorics, Bloebaum (2020), AISTATS, for interventional values.
+        """
+        n_permutations = whole_number("permutations", permutations, 1)
+        features = self._validate_dense(X)
+        groups = column_slices(self.table_, features.shape[1])
+        rows = CompositeRows(self._background_features(background), groups)
+        in_single_precision = copy(self)
+        in_single_precision.precision = "float32"
+        outcome = contributions_of(
+            self._explained_outputs,
+            in_single_precision._explained_outputs,
+            features,
+            rows,
+            n_permutations,
+            self._explanation_seed,
+        )
+        columns = getattr(self, "feature_names_in_", [f"x{j}" for j in range(features.shape[1])])
+        return outcome.explanation(cells_of(X, self.table_), tuple(map(str, columns)), self._output_names)
+
+    def _validate_dense(self, X: Any) -> np.ndarray:
+        """Return the features of new rows, checked; ValueError if they are sparse."""
+        if sparse.issparse(X):
+            raise ValueError("explain needs dense rows, got sparse ones. Use X.toarray().")
+        features = np.asarray(self._validate_new(X), dtype=np.float64)
+        if not len(features):
+            raise ValueError("X must hold at least one row, got none; give the rows to explain.")
+        return features
+
+    @property
+    def _explanation_seed(self) -> int:
+        """Seed of background rows and of orders of columns, the same for a loaded estimator."""
+        if isinstance(self.random_state, Integral):
+            return int(self.random_state)
+        return 0
+
+    def _background_features(self, background: Any) -> np.ndarray:
+        """Return the features of given background rows, or of so many rows of the kernel."""
+        if not isinstance(background, Integral):
+            return self._validate_dense(background)
+        n_rows = whole_number("background", background, 1)
+        kernel = self.kernel_
+        rows = kernel.X[drawn_rows(kernel.X.shape[0], n_rows, self._explanation_seed)]
+        if sparse.issparse(rows):
+            rows = rows.toarray()
+        return np.asarray(rows + kernel.origin)
+
+    @property
+    @abstractmethod
+    def _output_names(self) -> tuple[str, ...]:
+        """Names of the outputs that `explain` explains; empty for one number per row."""
+
+    @abstractmethod
+    def _explained_outputs(self, features: Rows) -> np.ndarray:
+        """Return the predictions that `explain` explains, shape (n, q), given the features of the rows."""
 
     def _C_for_kernel(self, kernel: LearnedKernel, n_rows: int) -> float | Literal["auto"]:
         """Return the requested C, or for "auto" the C that the kernel was learned with, if any."""
@@ -830,6 +931,18 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
             return self.classes_[(scores > 0).astype(np.intp)]
         return self.classes_[scores.argmax(axis=1)]
 
+    @property
+    def _output_names(self) -> tuple[str, ...]:
+        if not hasattr(self, "calibration_") and len(self.classes_) == 2:
+            return ()
+        return tuple(map(str, self.classes_.tolist()))
+
+    def _explained_outputs(self, features: Rows) -> np.ndarray:
+        decisions, class_probabilities = self._decisions_and_probabilities(features)
+        if class_probabilities is not None:
+            return class_probabilities
+        return decisions.reshape(len(decisions), -1)
+
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of each class, with ``probability=True``.
@@ -1183,6 +1296,15 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         if self.boost_ is None:
             return by_kernel
         return self._with_trees(by_kernel, features)
+
+    @property
+    def _output_names(self) -> tuple[str, ...]:
+        if self._vector:
+            return ()
+        return tuple(map(str, range(self._n_scores)))
+
+    def _explained_outputs(self, features: Rows) -> np.ndarray:
+        return self._predictions(features)
 
     @available_if(_has_intervals)  # type: ignore[untyped-decorator]
     def predict_interval(self, X: Any, alpha: float = 0.1) -> np.ndarray:

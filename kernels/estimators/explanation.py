@@ -1,0 +1,326 @@
+"""Contributions of columns to predictions: interventional Shapley values against background rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import factorial
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from ..column_encoding import TableEncoding, is_table
+from ..column_encoding.reading import read_columns
+
+BACKGROUND_ROWS = 100
+"""Default number of background rows."""
+
+MOST_SUBSETS = 8
+"""Largest number of subsets of columns that are always evaluated."""
+
+SINGLE_PRECISION_ERROR = 1e-4
+"""Largest error of predictions in single precision, relative to their standard deviation, with which it is used."""
+
+Predict: TypeAlias = Callable[[np.ndarray], np.ndarray]
+"""Function of the features of n rows that returns predictions of shape (n, q)."""
+
+CHUNK_VALUES = 1 << 22
+"""Largest number of features, or of predictions, of composite rows that are in memory at a time."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Explanation:
+    """Contributions of columns to predictions.
+
+    The base value plus the sum of the contributions of a row is its prediction.
+
+    Attributes
+    ----------
+    contributions : ndarray of shape (n, d) or (n, d, q)
+        Contribution of each column to each prediction, in the unit of the prediction.
+    base_values : ndarray of shape (n,) or (n, q)
+        Mean prediction of the background rows, repeated for each row.
+    predictions : ndarray of shape (n,) or (n, q)
+        Predictions that are explained.
+    data : ndarray of shape (n, d)
+        Values of the columns in the explained rows.
+    columns : tuple of str
+        Names of the d columns.
+    outputs : tuple of str
+        Names of the q classes or outputs; empty for one number per row.
+    n_background : int
+        Number of background rows.
+    standard_errors : ndarray of shape (n, d) or (n, d, q), or None
+        Standard errors of the contributions from the draws of background rows and orders of columns. None if
+        contributions to these background rows are exact.
+
+    Examples
+    --------
+    The figures of the package shap accept these values::
+
+        shap.Explanation(e.contributions, e.base_values, e.data, feature_names=list(e.columns))
+    """
+
+    contributions: np.ndarray
+    base_values: np.ndarray
+    predictions: np.ndarray
+    data: np.ndarray
+    columns: tuple[str, ...]
+    outputs: tuple[str, ...]
+    n_background: int
+    standard_errors: np.ndarray | None
+
+    def __repr__(self) -> str:
+        n, d = self.data.shape
+        outputs = f", {len(self.outputs)} outputs" if self.outputs else ""
+        kind = "exact" if self.standard_errors is None else "with standard errors"
+        return f"Explanation({n:,} rows, {d} columns{outputs}, {self.n_background} background rows, {kind})"
+
+
+class Contributions(NamedTuple):
+    """Contributions of shape (n, d, q), with the predictions of explained rows and background rows."""
+
+    values: np.ndarray
+    errors: np.ndarray | None
+    by_row: np.ndarray
+    by_background: np.ndarray
+
+    def explanation(self, data: np.ndarray, columns: tuple[str, ...], outputs: tuple[str, ...]) -> Explanation:
+        """Return the explanation; without names of outputs, arrays lose their last axis."""
+        base_values = np.broadcast_to(self.by_background.mean(axis=0), self.by_row.shape).copy()
+        output: Any = slice(None) if outputs else 0
+        return Explanation(
+            contributions=self.values[..., output],
+            base_values=base_values[..., output],
+            predictions=self.by_row[..., output],
+            data=data,
+            columns=columns,
+            outputs=outputs,
+            n_background=len(self.by_background),
+            standard_errors=None if self.errors is None else self.errors[..., output],
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class CompositeRows:
+    """Rows that take some columns from an explained row, and the others from a background row.
+
+    Attributes
+    ----------
+    background : ndarray of shape (B, f)
+        Features of the background rows.
+    groups : sequence of slice
+        Positions of the features of each of the d columns.
+    """
+
+    background: np.ndarray
+    groups: Sequence[slice]
+
+    @property
+    def n_columns(self) -> int:
+        """Number of columns, d."""
+        return len(self.groups)
+
+    def of_features(self, of_columns: np.ndarray) -> np.ndarray:
+        """Return values of columns, shape (..., d), repeated for each of their features, shape (..., f)."""
+        widths = [group.stop - group.start for group in self.groups]
+        return np.repeat(of_columns, widths, axis=-1)
+
+    def differing(self, X: np.ndarray) -> np.ndarray:
+        """Return whether explained rows and background rows differ in each column, shape (n, B, d)."""
+        differs = np.empty((len(X), len(self.background), self.n_columns), dtype=bool)
+        for column, group in enumerate(self.groups):
+            differs[:, :, column] = (X[:, None, group] != self.background[:, group]).any(axis=2)
+        return differs
+
+    def chunks(self, n_rows: int, n_outputs: int, n_subsets: int) -> list[slice]:
+        """Return slices of the explained rows, given the number of subsets of columns per pair of rows."""
+        values_per_row = len(self.background) * n_subsets * max(self.background.shape[1], n_outputs)
+        step = max(1, CHUNK_VALUES // values_per_row)
+        return [slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step)]
+
+
+def column_slices(table: TableEncoding | None, n_features: int) -> list[slice]:
+    """Return the positions of the features of each column; for an array, each feature is a column."""
+    if table is not None:
+        return [features for _, features in table.places]
+    return [slice(feature, feature + 1) for feature in range(n_features)]
+
+
+def cells_of(X: Any, table: TableEncoding | None) -> np.ndarray:
+    """Return the values of the columns of rows, shape (n, d): numbers, or the cells of a table."""
+    if table is None or not is_table(X):
+        return np.asarray(X, dtype=np.float64)
+    columns = read_columns(X, table.names)
+    if all(column.kind == "number" for column in columns.values()):
+        return np.column_stack([columns[name].values for name in table.names])
+    return np.column_stack([columns[name].values.astype(object) for name in table.names])
+
+
+def contributions_of(
+    predict: Predict,
+    predict_in_single: Predict,
+    X: np.ndarray,
+    rows: CompositeRows,
+    n_permutations: int,
+    seed: int,
+) -> Contributions:
+    """Return the contributions of columns, from all subsets of the columns if these are few, otherwise from orders.
+
+    Parameters
+    ----------
+    predict, predict_in_single : callable
+        Functions that predict rows, the second in single precision.
+    X : ndarray of shape (n, f)
+        Features of the explained rows.
+    rows : CompositeRows
+        Background rows and the features of each column.
+    n_permutations : int
+        Number of orders of the columns per background row.
+    seed : int
+        Random seed of the orders.
+    """
+    by_row = predict(X)
+    by_background = predict(rows.background)
+    if is_enumerated(rows.n_columns, n_permutations):
+        values = exact_contributions(predict, by_row, by_background, X, rows)
+        return Contributions(values, None, by_row, by_background)
+    errors_in_single = np.abs(predict_in_single(rows.background) - by_background).max(axis=0)
+    if (errors_in_single <= SINGLE_PRECISION_ERROR * by_background.std(axis=0)).all():
+        predict = predict_in_single
+    values, errors = sampled_contributions(predict, by_row, by_background, X, rows, n_permutations, seed)
+    return Contributions(values, errors, by_row, by_background)
+
+
+def is_enumerated(d: int, n_permutations: int) -> bool:
+    """Return whether all subsets of d columns are evaluated: at most about twice as many as along the orders."""
+    return 2**d <= max(MOST_SUBSETS, 2 * n_permutations * (d - 1) + 2)
+
+
+def exact_contributions(
+    predict: Predict, by_row: np.ndarray, by_background: np.ndarray, X: np.ndarray, rows: CompositeRows
+) -> np.ndarray:
+    r"""Return Shapley values from the predictions for all subsets of the columns, shape (n, d, q).
+
+    .. math:: \phi_j = \sum_{S \not\ni j} \frac{|S|! \, (d - |S| - 1)!}{d!} \, (v(S \cup j) - v(S))
+
+    where v(S) is the mean prediction over the background if the columns S are those of the explained row.
+    """
+    subsets = np.array(list(product([False, True], repeat=rows.n_columns)))
+    weights = _shapley_weights(subsets)
+    takes_row = rows.of_features(subsets)
+    contributions = np.empty((len(X), rows.n_columns, by_row.shape[1]))
+    for chunk in rows.chunks(len(X), by_row.shape[1], len(subsets)):
+        values = np.empty((chunk.stop - chunk.start, len(subsets), by_row.shape[1]))
+        values[:, 0] = by_background.mean(axis=0)
+        values[:, -1] = by_row[chunk]
+        shape = (len(values), len(rows.background), len(subsets) - 2)
+        inner = takes_row[1:-1]
+        if shape[2]:
+            composites = np.where(inner, X[chunk, None, None], rows.background[:, None])
+            predictions = predict(composites.reshape(-1, X.shape[1]))
+            values[:, 1:-1] = predictions.reshape(*shape, -1).mean(axis=1)
+        contributions[chunk] = np.einsum("js,nsq->njq", weights, values)
+    return contributions
+
+
+def _shapley_weights(subsets: np.ndarray) -> np.ndarray:
+    """Return the weight of the value of each subset in the Shapley value of each column, shape (d, subsets)."""
+    d = subsets.shape[1]
+    sizes = subsets.sum(axis=1)
+    weights = np.empty((d, len(subsets)))
+    for column in range(d):
+        for position, size in enumerate(sizes.tolist()):
+            if subsets[position, column]:
+                weights[column, position] = factorial(size - 1) * factorial(d - size) / factorial(d)
+            else:
+                weights[column, position] = -factorial(size) * factorial(d - size - 1) / factorial(d)
+    return weights
+
+
+def sampled_contributions(
+    predict: Predict,
+    by_row: np.ndarray,
+    by_background: np.ndarray,
+    X: np.ndarray,
+    rows: CompositeRows,
+    n_permutations: int,
+    seed: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return estimates of Shapley values and their standard errors, both of shape (n, d, q).
+
+    Parameters
+    ----------
+    predict : callable
+        Function that predicts composite rows.
+    by_row, by_background : ndarray of shape (n, q) and (B, q)
+        Predictions of the explained rows and of the background rows.
+    X : ndarray of shape (n, f)
+        Features of the explained rows.
+    rows : CompositeRows
+        Background rows and the features of each column.
+    n_permutations : int
+        Number of orders of the columns per background row.
+    seed : int
+        Random seed of the orders, which are the same for all explained rows.
+
+    Notes
+    -----
+    A contribution is the mean change of the prediction when the column changes from the background row to the explained
+    row, after the columns before it in an order. Every second order is the reverse of the one before. An order and its
+    reverse give exact Shapley values of a function without interactions of three columns.
+    """
+    n_background = len(rows.background)
+    orders = _orders(rows.n_columns, n_background * n_permutations, np.random.default_rng(seed))
+    orders = orders.reshape(n_background, n_permutations, rows.n_columns)
+    contributions = np.empty((len(X), rows.n_columns, by_row.shape[1]))
+    errors = np.full_like(contributions, np.nan)
+    for chunk in rows.chunks(len(X), by_row.shape[1], rows.n_columns + 1):
+        total = np.zeros((chunk.stop - chunk.start, n_background, *contributions.shape[1:]))
+        for permutation in range(n_permutations):
+            total += _changes(predict, by_row[chunk], by_background, X[chunk], rows, orders[:, permutation])
+        changes = total / n_permutations
+        contributions[chunk] = changes.mean(axis=1)
+        if n_background > 1:
+            errors[chunk] = changes.std(axis=1, ddof=1) / np.sqrt(n_background)
+    return contributions, errors
+
+
+def _orders(d: int, n_orders: int, rng: np.random.Generator) -> np.ndarray:
+    """Return random orders of d columns, shape (n_orders, d), each followed by its reverse."""
+    drawn = rng.permuted(np.tile(np.arange(d), (-(-n_orders // 2), 1)), axis=1)
+    return np.stack([drawn, drawn[:, ::-1]], axis=1).reshape(-1, d)[:n_orders]
+
+
+def _changes(
+    predict: Predict,
+    by_row: np.ndarray,
+    by_background: np.ndarray,
+    X: np.ndarray,
+    rows: CompositeRows,
+    orders: np.ndarray,
+) -> np.ndarray:
+    """Return the change of the prediction by each column, shape (n, B, d, q), in one order per background row.
+
+    Only columns that differ between the two rows change a composite row.
+    """
+    n, d = len(X), rows.n_columns
+    ranks = np.argsort(orders, axis=1)
+    takes_row = rows.of_features(ranks[:, None, :] <= np.arange(d)[:, None])  # after each step, shape (B, d, f)
+    differs = np.take_along_axis(rows.differing(X), orders[None], axis=2)
+    n_changed = differs.cumsum(axis=2)
+    is_complete = n_changed == n_changed[:, :, -1:]
+    row, background, step = np.nonzero(differs & ~is_complete)
+    composites = np.where(takes_row[background, step], X[row], rows.background[background])
+    values = np.empty((n, len(orders), d + 1, by_row.shape[1]))
+    values[:, :, 0] = by_background
+    if len(row):
+        values[row, background, step + 1] = predict(composites)
+    last_evaluated = np.zeros((n, len(orders), d + 1), dtype=np.intp)
+    last_evaluated[row, background, step + 1] = step + 1
+    np.maximum.accumulate(last_evaluated, axis=2, out=last_evaluated)
+    values = np.take_along_axis(values, last_evaluated[..., None], axis=2)
+    values[:, :, 1:] = np.where(is_complete[..., None], by_row[:, None, None], values[:, :, 1:])
+    changes = np.diff(values, axis=2)
+    return np.take_along_axis(changes, ranks[None, :, :, None], axis=2)
