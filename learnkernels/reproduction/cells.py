@@ -72,7 +72,7 @@ class Measured:
 
 
 def compare_cells(item: PaperItem, folds: pd.DataFrame | None, values: Mapping[str, float]) -> list[Cell]:
-    """Return every published number of an item with the measured one, for each learner that it stands for."""
+    """Return every published number of an item with the measured one, for each learner that it represents."""
     rank_table = pd.DataFrame()
     metrics: dict[Any, Any] = {}
     if folds is not None:
