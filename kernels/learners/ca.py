@@ -51,7 +51,7 @@ class CA(KernelSearchLearner):
     max_kernels : int, default 50
         Largest number of base kernels (T).
     threshold : float, default 1e-3
-        Gain in alignment (theta) at or below which a step is the last.
+        Gain in alignment (theta) at or below which a step is the last, the first step too; its kernel stays.
     largest_step : float, default 1
         Largest weight (eta_max).
     eps : float, default 1e-10
@@ -97,7 +97,7 @@ class CA(KernelSearchLearner):
         log_sigmas: list[np.ndarray] = []
         weights = np.empty(0)
         alignments: list[float] = []
-        previous_alignment = ascent.alignment
+        previous_alignment = float(np.vdot(Y, Y) / (np.sqrt(m - 1) * np.linalg.norm(Y.T @ Y)))  # of the identity
         while len(weights) < self.max_kernels:
             log_sigma = np.atleast_1d(steepest(ascent.gradient()))
             candidates = [*log_sigmas, log_sigma]
@@ -111,7 +111,7 @@ class CA(KernelSearchLearner):
             log_sigmas = candidates
             weights = new_weights
             alignments.append(alignment)
-            if alignment <= previous_alignment + self.threshold and len(weights) > 1:
+            if alignment <= previous_alignment + self.threshold:
                 break
             previous_alignment = alignment
         if not log_sigmas:

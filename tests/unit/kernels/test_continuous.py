@@ -217,6 +217,49 @@ def test_the_alignment_never_falls():
         assert (one.weights > 0).all()
 
 
+def algorithm_as_printed(X: np.ndarray, y: np.ndarray, threshold: float, sigmas: np.ndarray) -> list[float]:
+    """Return the alignments after each addition of Algorithm 1, over a grid of Gaussians and of step sizes."""
+    m = len(y)
+    H = np.eye(m) - 1 / m
+    grams = [H @ np.exp(-((X[:, None] - X) ** 2).sum(axis=2) / sigma**2) @ H for sigma in sigmas]
+    L = H @ np.outer(y, y) @ H
+
+    def alignment(K: np.ndarray) -> float:
+        return float((K * L).sum() / np.linalg.norm(K) / np.linalg.norm(L))
+
+    K = 1e-10 * H
+    alignments = []
+    while True:
+        before = alignment(K)
+        P = L - (K * L).sum() / (K * K).sum() * K
+        steepest = max(grams, key=lambda gram: (gram * P).sum())
+        candidates = [K + eta * steepest for eta in (0, *np.geomspace(1e-14, 1, 2000))]
+        K = max(candidates, key=alignment)
+        alignments.append(alignment(K))
+        if alignments[-1] <= before + threshold:
+            return alignments
+
+
+@pytest.mark.parametrize("threshold", [1e-3, 0.05, 0.9])
+def test_the_first_kernel_stops_by_the_threshold_as_printed(threshold):
+    """With 0.9 the first step is the last. The oracle's grids are finer than what changes an alignment by 1e-3."""
+    X, target = data("gaussian", m=40, seed=4)
+    found = CA(threshold=threshold).find(X, target)
+    expected = algorithm_as_printed(X, target.Y[:, 0], threshold, np.geomspace(0.05, 50, 400))
+    assert len(found.alignments) == len(expected)
+    np.testing.assert_allclose(found.alignments, expected, atol=1e-3)
+
+
+def test_the_first_gain_is_over_the_identity_on_all_rows():
+    """The alignment of the identity falls with the number of rows: on 30 rows it exceeds that of the first kernel."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(900, 2))
+    target = Target.of(X[:, 0] + 2 * rng.normal(size=900), "regression")
+    found = CA(search_rows=30, threshold=0.01).find(X, target)
+    assert 1 / np.sqrt(899) + 0.01 < found.alignments[0] < 1 / np.sqrt(29)
+    assert len(found.alignments) > 1
+
+
 def test_the_three_sines_are_found():
     for seed in range(2):
         x = np.random.default_rng(seed).uniform(-10, 10, 500)
