@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from learnkernels.kernels.statistics.gram import gram_statistics
 
     from .displays import (
+        ExplanationDisplay,
         InteractionDisplay,
         KernelWeightsDisplay,
         LearningHistoryDisplay,
@@ -47,6 +48,7 @@ _MODULES = {
     "CategoricalFamily": "kernels.families",
     "ConstantFamily": "kernels.families",
     "CosineFamily": "kernels.families",
+    "ExplanationDisplay": "displays",
     "FamilyUnion": "kernels.families",
     "FeatureFamily": "kernels.families",
     "GaussianFamily": "kernels.families",
@@ -81,6 +83,7 @@ __all__ = [
     "CategoricalFamily",
     "ConstantFamily",
     "CosineFamily",
+    "ExplanationDisplay",
     "FamilyUnion",
     "FeatureFamily",
     "GaussianFamily",

@@ -13,6 +13,7 @@ from sklearn.base import clone, is_classifier
 from sklearn.model_selection import cross_val_score
 from sklearn.utils.validation import check_is_fitted
 
+from learnkernels.kernels.estimators import Explanation
 from learnkernels.kernels.learned_kernel import LearnedKernel
 
 if TYPE_CHECKING:
@@ -574,3 +575,206 @@ class RegularizationDisplay(_Display):
         score_ax.set_ylabel("score on folds left out (dashed)")
         self.score_ax_ = score_ax
         return self
+
+
+@dataclass
+class ExplanationDisplay(_Display):
+    """Plot of the contributions of columns: bars for one row, or a point per row for several rows.
+
+    Use `from_estimator` to create a display, or pass the result of `explain`.
+
+    Parameters
+    ----------
+    explanation : Explanation
+        Contributions of columns to predictions.
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+        Axes of the plot.
+    figure_ : matplotlib Figure
+        Figure of the plot.
+
+    Examples
+    --------
+    >>> from learnkernels import ExplanationDisplay, KernelLearningRegressor
+    >>> from sklearn.datasets import load_diabetes
+    >>> X, y = load_diabetes(return_X_y=True, as_frame=True)
+    >>> model = KernelLearningRegressor().fit(X[:200], y[:200])
+    >>> ExplanationDisplay.from_estimator(model, X[200:201], largest=3).ax_.get_xlabel()
+    'contribution to the prediction'
+    """
+
+    explanation: Explanation
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, X: Any, *, output: Any = None, largest: int = 10, ax: Axes | None = None
+    ) -> Self:
+        """Explain the predictions for some rows, and plot the contributions of the columns.
+
+        Parameters
+        ----------
+        estimator : KernelLearningClassifier, KernelLearningRegressor or Pipeline
+            Fitted estimator. Of a pipeline, the last step is explained, on the transformed rows.
+        X : array-like or table of shape (n, d)
+            Rows to explain.
+        output : str or int, optional
+            Class or output, as in `plot`.
+        largest : int, default 10
+            Number of columns to show, with the largest contributions.
+        ax : matplotlib Axes, optional
+            Axes to plot on. By default, a new figure is created.
+
+        Returns
+        -------
+        display : ExplanationDisplay
+
+        Raises
+        ------
+        TypeError
+            The estimator has no method `explain`.
+        NotFittedError
+            The estimator is not fitted.
+        """
+        last = _last_step(estimator)
+        if not hasattr(last, "explain"):
+            raise TypeError(f"expected an estimator with the method explain, got {type(last).__name__} without it.")
+        check_is_fitted(last)
+        if last is not estimator and len(estimator.steps) > 1:
+            X = estimator[:-1].transform(X)
+        return cls(last.explain(X)).plot(output=output, largest=largest, ax=ax)
+
+    def plot(self, *, output: Any = None, largest: int = 10, ax: Axes | None = None) -> Self:
+        """Plot the largest contributions, the largest on top.
+
+        For one row, bars with the standard error as a line; the remaining columns are one bar. For several rows, a
+        point per row in the color of its value, gray for categories and missing values. Columns are in descending order
+        of the mean absolute contribution.
+
+        Parameters
+        ----------
+        output : str or int, optional
+            Class or output of `explanation.outputs`. By default, the last of two, otherwise the one with the largest
+            mean prediction.
+        largest : int, default 10
+            Number of columns to show.
+        ax : matplotlib Axes, optional
+            Axes to plot on. By default, a new figure is created.
+
+        Returns
+        -------
+        display : ExplanationDisplay
+            This display.
+
+        Raises
+        ------
+        ValueError
+            The explanation has no such output.
+        """
+        position = self._position_of(output)
+        contributions = self._of_output(self.explanation.contributions, position)
+        shown = np.argsort(-np.abs(contributions).mean(axis=0), kind="stable")[:largest][::-1]
+        ax = self._axes(ax, 1.4 + 0.36 * (len(shown) + 1))
+        ax.axvline(0.0, color="0.4", linewidth=0.8)
+        if len(contributions) == 1:
+            self._plot_bars(ax, contributions[0], shown, position)
+        else:
+            self._plot_points(ax, contributions, shown)
+        ax.set_xlabel(self._axis_label(position))
+        ax.grid(axis="x", alpha=0.3)
+        ax.set_axisbelow(True)
+        return self
+
+    def _position_of(self, output: Any) -> int | None:
+        """Return the position of an output, or None for one number per row."""
+        outputs = self.explanation.outputs
+        if output is not None and str(output) not in outputs:
+            names = ", ".join(outputs) or "one output without a name"
+            raise ValueError(f"output must be a class or output of the explanation ({names}), got {output!r:.60}.")
+        if not outputs:
+            return None
+        if output is not None:
+            return outputs.index(str(output))
+        if len(outputs) == 2:
+            return 1
+        return int(self.explanation.predictions.mean(axis=0).argmax())
+
+    def _of_output(self, array: np.ndarray, position: int | None) -> np.ndarray:
+        return array if position is None else array[..., position]
+
+    def _axis_label(self, position: int | None) -> str:
+        if position is None:
+            return "contribution to the prediction"
+        return f"contribution to the prediction of {self.explanation.outputs[position]}"
+
+    def _plot_bars(self, ax: Axes, contributions: np.ndarray, shown: np.ndarray, position: int | None) -> None:
+        """Plot the contributions of one row, with the sum of the columns that are not shown at the bottom."""
+        explanation = self.explanation
+        labels = [f"{explanation.columns[j]} = {_cell_text(explanation.data[0, j])}" for j in shown]
+        widths = contributions[shown]
+        n_others = len(contributions) - len(shown)
+        if n_others:
+            labels.insert(0, f"{n_others} other columns")
+            widths = np.insert(widths, 0, contributions.sum() - widths.sum())
+        colors = np.where(widths < 0, "#fdae6b", "#9ecae1")
+        ax.barh(range(len(widths)), widths, color=colors)
+        if explanation.standard_errors is not None:
+            errors = self._of_output(explanation.standard_errors, position)[0, shown]
+            heights = np.arange(n_others > 0, len(widths))
+            ax.errorbar(contributions[shown], heights, xerr=errors, fmt="none", ecolor="#08519c", elinewidth=1.2)
+        ax.set_yticks(range(len(widths)), labels, parse_math=False)
+        base_value = self._of_output(explanation.base_values, position)[0]
+        prediction = self._of_output(explanation.predictions, position)[0]
+        ax.set_title(f"base value {base_value:.4g}, prediction {prediction:.4g}", fontsize="medium", loc="left")
+
+    def _plot_points(self, ax: Axes, contributions: np.ndarray, shown: np.ndarray) -> None:
+        """Plot the contributions of several rows, in colors from the lowest to the highest value of a column."""
+        limits = contributions[:, shown].min(), contributions[:, shown].max()
+        for height, j in enumerate(shown):
+            x = contributions[:, j]
+            y = height + _offsets(x, limits)
+            ranks = _ranks(self.explanation.data[:, j])
+            ax.scatter(x, y, s=10, color="0.6", linewidths=0)
+            points = ax.scatter(x, y, s=10, c=ranks, cmap="viridis", vmin=0.0, vmax=1.0, linewidths=0)
+        ax.set_yticks(range(len(shown)), [self.explanation.columns[j] for j in shown], parse_math=False)
+        ax.set_ylim(-0.6, len(shown) - 0.4)
+        bar = self.figure_.colorbar(points, ax=ax, ticks=[0.0, 1.0], aspect=30, pad=0.02)
+        bar.ax.set_yticklabels(["low", "high"])
+        bar.set_label("value of the column", labelpad=0)
+        bar.outline.set_visible(False)  # type: ignore[operator]
+
+
+def _cell_text(value: Any) -> str:
+    """Return a cell as a short text."""
+    if value is None or value != value:
+        return "missing"
+    if isinstance(value, float | np.floating):
+        return f"{value:.4g}"
+    return f"{value!s:.30}".removesuffix(" 00:00:00")
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    """Return the ranks of numbers or dates from 0 to 1; NaN for missing values, texts and a constant column."""
+    ranks = np.full(len(values), np.nan)
+    present = np.array([value is not None and value == value for value in values.tolist()])
+    if not present.any() or any(isinstance(value, str) for value in values[present].tolist()):
+        return ranks
+    distinct_values, positions = np.unique(values[present], return_inverse=True)
+    if len(distinct_values) > 1:
+        shares = np.cumsum(np.bincount(positions)) - 0.5 * np.bincount(positions)
+        lowest = shares[0]
+        ranks[present] = (shares[positions] - lowest) / (shares[-1] - lowest)
+    return ranks
+
+
+def _offsets(x: np.ndarray, limits: tuple[float, float], n_bins: int = 80) -> np.ndarray:
+    """Return vertical offsets of points, within 0.4, so that points close to each other do not overlap."""
+    low, high = limits
+    bins = np.round((x - low) / max(high - low, np.finfo(np.float64).tiny) * n_bins).astype(np.intp)
+    counts = np.bincount(bins)
+    order = np.argsort(bins, kind="stable")
+    places = np.empty(len(x))
+    places[order] = np.arange(len(x)) - np.repeat(np.cumsum(counts) - counts, counts)
+    step = min(0.08, 0.8 / max(1, counts.max() - 1))
+    return step * (places - 0.5 * (counts[bins] - 1))

@@ -13,7 +13,7 @@ import numpy as np
 from ..column_encoding import TableEncoding, is_table
 from ..column_encoding.reading import read_columns
 
-BACKGROUND_ROWS = 100
+BACKGROUND_ROWS = 50
 """Default number of background rows."""
 
 MOST_SUBSETS = 8

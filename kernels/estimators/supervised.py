@@ -370,7 +370,7 @@ class SupervisedLearner(KernelLearner):
         ----------
         X : array-like or table of shape (n, d)
             New rows; not sparse. A category, a date and a column with missing values are one column each.
-        background : int or array-like or table, default 100
+        background : int or array-like or table, default 50
             Background rows, or their number: they are drawn from the rows of `kernel_` with the seed of the estimator.
         permutations : int, default 1
             Number of orders of the columns per background row.

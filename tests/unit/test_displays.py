@@ -13,12 +13,14 @@ from sklearn.preprocessing import StandardScaler
 
 from learnkernels import GaussianFamily, KernelLearningClassifier, KernelLearningRegressor, KernelWeightsDisplay
 from learnkernels.displays import (
+    ExplanationDisplay,
     InteractionDisplay,
     LearningHistoryDisplay,
     RegularizationDisplay,
     RelevanceDisplay,
     short_names,
 )
+from learnkernels.kernels.estimators import Explanation
 from learnkernels.kernels.learners import learn_kernel
 
 
@@ -163,3 +165,74 @@ def test_a_notebook_shows_a_table_of_text_and_no_markup(rows: tuple[np.ndarray, 
     assert "&lt;b&gt;one" in html
     assert "<b>one" not in html
     assert html.count("<tr>") == 1 + 2
+
+
+def explained(contributions: np.ndarray, data: np.ndarray, errors: np.ndarray | None = None, outputs=()) -> Explanation:
+    """An explanation of some contributions, with base values of 2."""
+    names = tuple(f"column {j}" for j in range(contributions.shape[1]))
+    base_values = np.full(contributions.sum(axis=1).shape, 2.0)
+    predictions = base_values + contributions.sum(axis=1)
+    return Explanation(contributions, base_values, predictions, data, names, outputs, 50, errors)
+
+
+def test_bars_of_one_row_are_the_largest_contributions_with_their_values_and_errors():
+    contributions = np.array([[0.5, -2.0, 0.1, 0.2, -0.4]])
+    data = np.array([[1.23456, "red", None, 7, np.nan]], dtype=object)
+    display = ExplanationDisplay(explained(contributions, data, contributions**2)).plot(largest=3)
+    labels = [label.get_text() for label in display.ax_.get_yticklabels()][::-1]
+    assert labels == ["column 1 = red", "column 0 = 1.235", "column 4 = missing", "2 other columns"]
+    widths = [bar.get_width() for bar in display.ax_.patches][::-1]
+    np.testing.assert_allclose(widths, [-2.0, 0.5, -0.4, 0.3], rtol=1e-12)
+    (lines,) = display.ax_.collections
+    ends = [segment[:, 0].tolist() for segment in lines.get_segments()][::-1]
+    np.testing.assert_allclose(ends, [[-6.0, 2.0], [0.25, 0.75], [-0.56, -0.24]], rtol=1e-12)
+    assert display.ax_.get_title(loc="left") == "base value 2, prediction 0.4"
+    assert display._repr_png_()[:4] == b"\x89PNG"
+
+
+def test_points_of_rows_are_their_contributions_in_the_order_of_their_values():
+    rng = np.random.default_rng(0)
+    contributions = rng.normal(size=(60, 3)) * [0.1, 3.0, 1.0]
+    numbers = rng.normal(size=60)
+    data = np.column_stack([rng.choice(["a", "b"], 60), numbers, np.arange(60)]).astype(object)
+    data[:, 1] = numbers
+    data[0, 1] = None
+    display = ExplanationDisplay(explained(contributions, data)).plot(largest=2)
+    assert [label.get_text() for label in display.ax_.get_yticklabels()] == ["column 2", "column 1"]
+    points = display.ax_.collections[-1]
+    x, y = points.get_offsets().T
+    np.testing.assert_allclose(x, contributions[:, 1])
+    assert np.abs(y - 1).max() <= 0.4 + 1e-12
+    assert len(np.unique(np.round(np.column_stack([x, y]), 9), axis=0)) == 60
+    ranks = np.ma.filled(points.get_array(), np.nan)
+    assert np.isnan(ranks[0])
+    np.testing.assert_array_equal(np.argsort(ranks[1:]), np.argsort(numbers[1:]))
+    assert display.figure_.axes[-1].get_ylabel() == "value of the column"
+
+
+@pytest.mark.parametrize(("output", "shown"), [(None, "b"), ("a", "a"), ("c", "c")])
+def test_one_class_is_plotted(output: str | None, shown: str):
+    contributions = np.array([[[0.1, 0.3, -0.4], [0.2, 0.3, -0.5]]])
+    display = ExplanationDisplay(explained(contributions, np.zeros((1, 2)), outputs=("a", "b", "c")))
+    display.plot(output=output)
+    assert display.ax_.get_xlabel() == f"contribution to the prediction of {shown}"
+    widths = sorted(bar.get_width() for bar in display.ax_.patches)
+    np.testing.assert_allclose(widths, sorted(contributions[0, :, "abc".index(shown)]))
+    with pytest.raises(
+        ValueError, match=r"^output must be a class or output of the explanation \(a, b, c\), got 'd'\.$"
+    ):
+        display.plot(output="d")
+
+
+def test_a_pipeline_explains_transformed_rows(rows: tuple[np.ndarray, np.ndarray]):
+    X, y = rows
+    model = make_pipeline(StandardScaler(), KernelLearningRegressor(learner="unif")).fit(X, y)
+    explanation = ExplanationDisplay.from_estimator(model, X[:2]).explanation
+    np.testing.assert_allclose(explanation.predictions, model.predict(X[:2]), rtol=1e-12)
+    np.testing.assert_allclose(explanation.data, model[:-1].transform(X[:2]), rtol=1e-12)
+    with pytest.raises(
+        TypeError, match=r"^expected an estimator with the method explain, got StandardScaler without it"
+    ):
+        ExplanationDisplay.from_estimator(StandardScaler().fit(X), X)
+    with pytest.raises(NotFittedError):
+        ExplanationDisplay.from_estimator(KernelLearningRegressor(), X)

@@ -208,7 +208,7 @@ def test_a_loaded_model_gives_the_same_explanation(tmp_path: Path, trees: bool):
     np.testing.assert_array_equal(loaded.contributions, explanation.contributions)
     np.testing.assert_array_equal(loaded.standard_errors, explanation.standard_errors)
     assert explanation.outputs == ("False", "True")
-    assert explanation.n_background == 100
+    assert explanation.n_background == 50
 
 
 def test_an_explanation_depends_on_the_seed_and_not_on_the_other_rows():
