@@ -187,6 +187,17 @@ def test_every_answer_puts_the_features_that_matter_first():
     assert next(iter(story.models["metric"].interactions_)) == ("0", "1")
 
 
+def test_contributions_of_columns_are_those_of_the_rule():
+    story = told("explain")
+    total = story.everyone.base_values + story.everyone.contributions.sum(axis=1)
+    np.testing.assert_allclose(total, story.model.predict(story.flats[400:]), atol=1e-8)
+    by_size = [story.everyone.columns[j] for j in np.argsort(-story.sizes)]
+    assert by_size[0] == "area"
+    assert by_size[-1] == "doors"
+    assert story.slope == pytest.approx(10, abs=2)
+    assert story.more.standard_errors.sum() < 0.7 * story.explanation.standard_errors.sum()
+
+
 def test_a_metric_that_turns_features_sees_the_slanted_direction():
     scores = told("learned_metric").scores
     assert scores["Gaussians, alignf"] < scores["weighed features"] < scores["turned features"]
