@@ -31,7 +31,8 @@ ANCHOR = re.compile(r'^<a id="([\w.-]+)"></a>$', re.M)
 GALLERY = (
     *("first_table", "regression", "grid_search", "alignment_and_error"),
     *("multi_view", "text_ngrams", "genes", "sensors", "graphs"),
-    *("feature_relevance", "explain", "learned_metric", "features_for_others", "representations", "weights_along_lambda"),
+    *("feature_relevance", "explain", "learned_metric", "features_for_others"),
+    *("representations", "weights_along_lambda"),
     *("imbalanced", "probabilities", "groups", "time_order"),
     *("many_rows", "own_learner", "keep_a_model", "nightly"),
 )

@@ -2,9 +2,9 @@
 One prediction explained: which column made it?
 ===============================================
 
-``relevance_`` says which columns a model uses at all. ``explain`` says what each of them
-did to a single prediction, in the unit of the target. Rents that are computed by a rule
-show whether the answer is right.
+``relevance_`` says which columns a model uses at all. ``explain`` says what each of
+them did to a single prediction, in the unit of the target. Rents that are computed by a
+rule show whether the answer is right.
 """
 
 import matplotlib.pyplot as plt
@@ -45,16 +45,16 @@ print(f"prediction {explanation.predictions[0]:.0f}")
 bars = ExplanationDisplay(explanation).plot()
 
 # %%
-# Lines are standard errors: how far a contribution may change with other background rows
-# and other orders of the columns. More background rows make them shorter.
+# Lines are standard errors: how far a contribution may change with other background
+# rows and other orders of the columns. More background rows make them shorter.
 more = model.explain(flat, background=200)
 for name, answer in {"50 rows": explanation, "200 rows": more}.items():
     errors = ", ".join(f"{error:.1f}" for error in answer.standard_errors[0])
     print(f"standard errors with {name}: {errors}")
 
 # %%
-# For many rows, each point is a flat. Area matters most, large areas in yellow raise the
-# rent, and doors do nothing, as in the rule.
+# For many rows, each point is a flat. Area matters most, large areas in yellow raise
+# the rent, and doors do nothing, as in the rule.
 everyone = model.explain(flats[400:])
 fig, ax = plt.subplots(layout="constrained")
 points = ExplanationDisplay(everyone).plot(ax=ax)
