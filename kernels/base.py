@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from copy import copy
 from functools import wraps
 from importlib import import_module
@@ -16,6 +18,9 @@ from .validation import no_parameter
 
 MOST_VALUES_SHOWN = 24
 """Longest sequence or array that `repr` writes out; of longer ones it shows the size."""
+
+_write_progress: ContextVar[Callable[[str], None] | None] = ContextVar("write_progress", default=None)
+"""Function that receives the steps of the fit in progress; None by default."""
 
 Class = TypeVar("Class", bound=type)
 
@@ -274,3 +279,20 @@ def as_object(
     if params:
         return copy(configured).set_params(**params)
     return configured
+
+
+@contextmanager
+def progress_to(write: Callable[[str], None]) -> Iterator[None]:
+    """Enter a context in which `report_progress` passes its texts to a function."""
+    token = _write_progress.set(write)
+    try:
+        yield
+    finally:
+        _write_progress.reset(token)
+
+
+def report_progress(step: str) -> None:
+    """Report a finished or starting step of a fit, if a caller follows the fit."""
+    write = _write_progress.get()
+    if write is not None:
+        write(step)

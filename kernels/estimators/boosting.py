@@ -13,6 +13,7 @@ from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from threadpoolctl import threadpool_limits
 
+from ..base import report_progress
 from ..column_encoding import TableEncoding
 from ..predictors.calibration import held_out_splits
 from ..row_groups import Split
@@ -73,6 +74,7 @@ class BoostingProblem:
         options = {}
         if self.weights is not None:
             options["sample_weight"] = self.weights[rows]
+        report_progress(f"fitting boosted trees on {len(rows):,} rows")
         with tree_threads(len(rows)):
             return fitted.fit(self.X_trees[rows], self.target.values[rows], **options)
 

@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
+from math import ceil
 from numbers import Integral
 from typing import Any, Literal, Self, TypeVar, cast
 
@@ -18,7 +19,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets, is_multilabel
 from sklearn.utils.validation import check_is_fitted, column_or_1d, has_fit_parameter
 
-from ..base import explain_unknown_arguments, warn_caller
+from ..base import explain_unknown_arguments, progress_to, report_progress, warn_caller
 from ..column_encoding import TableEncoding
 from ..engine.workers import Workers, blas_threads_for
 from ..families.base import KernelFamily, Rows, distinct_rows, drawn_rows
@@ -78,12 +79,10 @@ from .multilabel import (
     shift_to_even_odds,
 )
 from .sampling import FitSampling
+from .time_budget import FIRST_ROWS, MeasuredFits
 
 WORK_OF_HELD_OUT = 0.5
 """Extra work of conjugate gradients for held-out scores, as a share of the work of the fit."""
-
-FIRST_ROWS = 500
-"""Rows of the first fit under a time limit."""
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -195,34 +194,32 @@ class SupervisedLearner(KernelLearner):
     def _fit(
         self, X: Rows, y: np.ndarray, weights: np.ndarray | None, seed: int, row_groups: RowGroups | None = None
     ) -> Self:
-        """Fit on all rows or, with a time limit, on growing samples while the next fit is expected to end in time.
-
-        The time of a fit is assumed to grow with the square of the number of rows, an upper bound for most fits.
-        """
+        """Fit on all rows or, with a time limit, on growing samples while the next fit is expected to end in time."""
         if row_groups is None:
             row_groups = near_duplicates(X)
         self.n_groups_ = None if row_groups is None else row_groups.n_groups
         if self.time_limit is None:
             return self._fit_rows(X, y, weights, len(y), seed, row_groups)
-        least_growth = 1.5  # a smaller sample is not worth a further fit
         started = time.perf_counter()
         limit = positive("time_limit", self.time_limit)
         order = nested_samples(self._encode_target(y), seed)
         m = len(y)
         n = min(m, FIRST_ROWS)
+        fits = MeasuredFits()
         while n < m:
             rows = np.sort(order[:n])
             fit_started = time.perf_counter()
             groups_of_sample = row_groups.take(rows) if row_groups is not None else None
             self._fit_rows(X[rows], y[rows], weights_of_rows(weights, rows), m, seed, groups_of_sample)
             fit_ended = time.perf_counter()
-            time_left = max(0.0, started + limit - fit_ended)
-            n_next = min(m, int(n * np.sqrt(time_left / (fit_ended - fit_started))))
-            if n_next < min(least_growth * n, m):
+            fits = fits.plus(n, fit_ended - fit_started)
+            n_next = fits.next_rows(started + limit - fit_ended, m)
+            if n_next is None:
                 kernel = replace(self.kernel_, rows=rows[self.kernel_.rows])
                 set_coefficients(self, kernel, self.dual_coef_, self.intercept_)
                 warn_caller(
-                    f"time_limit={self.time_limit:g}: fitted on a sample of {n:,} of {m:,} rows; allow more seconds."
+                    f"time_limit={self.time_limit:g}: fitted on a sample of {n:,} of {m:,} rows; a fit on all rows "
+                    f"takes about {ceil(fits.expected_seconds(m)):,} seconds."
                 )
                 return self
             n = n_next
@@ -246,12 +243,14 @@ class SupervisedLearner(KernelLearner):
         C = self._requested_C()
         if C == "auto":
             C = self._best_C_of_equal_weights(X, target, seed)
-        kernel = self._learn(X, target, C, seed, weights)
+        with progress_to(log.write):
+            kernel = self._learn(X, target, C, seed, weights)
         log.write(f"{kernel.learner} learned a kernel of {kernel.family.n_kernels} base kernels")
         self.n_samples_fit_ = len(y)
-        progress = log.write_step if self.verbose else None
         boosting = self._boosting_problem(X, target, weights, seed)
-        self._fit_predictor(TrainingSet.of(kernel, X, np.arange(len(y)), None, progress), target, seed, boosting)
+        training = TrainingSet.of(kernel, X, np.arange(len(y)), None, log.write_step)
+        with progress_to(log.write):
+            self._fit_predictor(training, target, seed, boosting)
         log.write(f"{self.predictor_} is fitted; {self.sampling_}")
         if boosting is not None:
             log.write(f"share of the boosted trees: {self.boost_share_:.2f}")
@@ -313,6 +312,7 @@ class SupervisedLearner(KernelLearner):
             if C == "auto":
                 with blas_threads_for(min(len(target), SELECTION_ROWS)):
                     C = best_C(training, target, predictor, seed)
+                report_progress(f"selected C = {C:g}")
             self.C_ = float(C)
             path = predictor.fit(training, target, [self.C_], fine=True)
             assert path.kernel is not None
@@ -487,15 +487,19 @@ class FitLog:
         self.estimator = estimator
         self.is_printed = is_printed
         self.started = time.perf_counter()
+        self.last_line = self.started
 
     def write(self, text: str) -> None:
         """Print a line with the seconds since the start, if lines are requested."""
-        if self.is_printed:
-            print(f"{self.estimator}, {time.perf_counter() - self.started:.1f} s: {text}", flush=True)  # noqa: T201
+        if not self.is_printed:
+            return
+        self.last_line = time.perf_counter()
+        print(f"{self.estimator}, {self.last_line - self.started:.1f} s: {text}", flush=True)  # noqa: T201
 
     def write_step(self, step: int, residual: float) -> None:
-        """Print a line for every tenth step of an iteration."""
-        if step % 10 == 0:
+        """Print a line for every tenth step of an iteration, and after each step that ends seconds of silence."""
+        longest_silence = 2.0
+        if step % 10 == 0 or time.perf_counter() - self.last_line >= longest_silence:
             self.write(f"{step} steps to a relative residual of {residual:.1e}")
 
 
@@ -568,8 +572,10 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         Precision of kernel values in predictions; fits always use float64. `set_params` can change it after `fit`.
         "float32" takes about half the time and changes scores by about 1e-6 of the largest, more with a large C.
     time_limit : float or None, default None
-        Approximate time limit of `fit`, in seconds. Fits on growing samples of the rows, starting with 500, keeps the
-        last fit, and warns if not all rows were used. A fit in progress is never stopped.
+        Approximate time limit of `fit`, in seconds. Fits on growing samples of the rows, starting with 250, and keeps
+        the last fit. The next sample is the largest that is expected to fit the time left, by the growth of the time so
+        far. If not all rows were used, a warning has the expected time of all rows. A fit in progress is never
+        stopped.
     verbose : bool, default False
         Whether to print the steps of `fit` with their times.
     class_weight : dict, "balanced" or None, default None
@@ -1017,8 +1023,10 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         Precision of kernel values in predictions; fits always use float64. `set_params` can change it after `fit`.
         "float32" takes about half the time and changes scores by about 1e-6 of the largest, more with a large C.
     time_limit : float or None, default None
-        Approximate time limit of `fit`, in seconds. Fits on growing samples of the rows, starting with 500, keeps the
-        last fit, and warns if not all rows were used. A fit in progress is never stopped.
+        Approximate time limit of `fit`, in seconds. Fits on growing samples of the rows, starting with 250, and keeps
+        the last fit. The next sample is the largest that is expected to fit the time left, by the growth of the time so
+        far. If not all rows were used, a warning has the expected time of all rows. A fit in progress is never
+        stopped.
     verbose : bool, default False
         Whether to print the steps of `fit` with their times.
     intervals : bool, default True

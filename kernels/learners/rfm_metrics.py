@@ -11,6 +11,7 @@ import numpy as np
 from scipy.linalg import cho_solve
 from scipy.spatial.distance import pdist
 
+from ..base import report_progress
 from ..centering import alignment_of_matrix, center_gram, grand_mean, mean_over, weighted_by_roots
 from ..engine.combination import Combination
 from ..families.base import KernelFamily, distinct_rows, squared_distances
@@ -313,6 +314,7 @@ def learned_metrics(
             map_of_all_features = np.zeros((len(start.map), *A.shape[1:]))
             map_of_all_features[varying] = (start.map[varying] * A.T).T
             metrics.append(RfmMetric(map_of_all_features, f"{kind} metric {number}"))
+        report_progress(f"metrics of round {number} on {len(Z):,} rows")
         yield Round(number, tuple(metrics), tuple(ridges))
 
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..base import Parameterized
+from ..base import Parameterized, report_progress
 from ..centering import Centering
 from ..engine.combination import CombinedGram
 from ..engine.workers import RowSource, Threads, Workers
@@ -455,5 +455,8 @@ def held_out_scores(
     if len(target) > MOST_FOLD_ROWS:
         is_ordered = target.row_groups is not None and target.row_groups.ordered
         splits = splits[-1:] if is_ordered else splits[:1]
-    scores_of_splits = [scores(held_out, others) for others, held_out in splits]
+    scores_of_splits = []
+    for others, held_out in splits:
+        report_progress(f"fitting {len(others):,} rows for scores of {len(held_out):,} held-out rows")
+        scores_of_splits.append(scores(held_out, others))
     return np.concatenate([held_out for _, held_out in splits]), np.concatenate(scores_of_splits)

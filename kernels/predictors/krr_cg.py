@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..base import warn_caller
+from ..base import report_progress, warn_caller
 from ..centering import mean_over, subtract_means
 from ..engine.combination import CombinedGram
 from ..families.base import distinct_rows
@@ -89,6 +89,7 @@ class ConjugateGradients(Predictor):
         seed = self.random_state or 0
         system = _RidgeSystem(training, target, grid, tolerance)
         precondition = system.preconditioner(seed)
+        report_progress(f"preconditioner of {n_sketched(training.n_rows):,} columns of the matrix")
         start = None
         steps_before = 0
         held_out = None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..base import warn_caller
+from ..base import report_progress, warn_caller
 from ..centering import Centering
 from ..solvers.svm import AT_BOUND, solve_svm
 from ..targets import Target, class_pairs
@@ -164,6 +164,7 @@ def _fit(
     dual = np.zeros((len(K), len(pairs)))
     intercepts = np.zeros(len(pairs))
     for j, (rows, y) in enumerate(pairs):
+        report_progress(f"support vector machine on {len(rows):,} rows, C = {C:g}")
         svm = SVC(kernel="precomputed", C=C, tol=tolerance, max_iter=max_iter)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)

@@ -12,6 +12,7 @@ from scipy import sparse
 from scipy.special import expit
 from sklearn.base import clone
 from sklearn.decomposition import KernelPCA
+from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import cross_val_score
@@ -1094,6 +1095,48 @@ def test_a_time_limit_fits_samples_of_the_rows_until_the_next_would_take_too_lon
         np.testing.assert_array_equal(whole.dual_coef_, unlimited.dual_coef_)
         with pytest.raises(ValueError, match="time_limit must be a positive, finite number, got 0"):
             clone(model).set_params(time_limit=0).fit(X, target)
+    assert not capsys.readouterr().out
+
+
+BOOSTED = {"boost": HistGradientBoostingRegressor(max_iter=5), "learner": "rfm"}
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        (
+            KernelLearningRegressor(**BOOSTED),
+            ["metrics of round 1 on", "rfm learned", "selected C = ", "boosted trees on 160", "krr is fitted"],
+        ),
+        (
+            KernelLearningRegressor(family=FAMILY, predictor="krr-cg"),
+            ["alignf learned", "selected C = ", "preconditioner of 50 columns", "krr-cg is fitted"],
+        ),
+        (
+            KernelLearningRegressor(family=FAMILY, alpha=1.0, predictor="nystroem"),
+            ["alignf learned", "fitting 160 rows for scores of 40 held-out rows", "nystroem is fitted"],
+        ),
+        (
+            KernelLearningClassifier(family=FAMILY, C=1.0, predictor="svm"),
+            ["alignf learned", "support vector machine on 200 rows, C = 1", "for scores of 40 held-out", "svm is"],
+        ),
+    ],
+    ids=str,
+)
+def test_a_verbose_fit_prints_its_steps_in_order(model, expected: list[str], capsys):
+    Z = np.random.default_rng(0).normal(size=(200, 3))
+    y = Z[:, 0] + np.sign(Z[:, 1])
+    if isinstance(model, KernelLearningClassifier):
+        y = y > 0
+    quiet = clone(model).fit(Z, y)
+    assert not capsys.readouterr().out
+    verbose = clone(model).set_params(verbose=True).fit(Z, y)
+    lines = capsys.readouterr().out.splitlines()
+    assert all(line.startswith(f"{type(model).__name__}, ") for line in lines)
+    positions = [next((i for i, line in enumerate(lines) if text in line), text) for text in expected]
+    assert positions == sorted(positions), lines
+    np.testing.assert_array_equal(verbose.dual_coef_, quiet.dual_coef_)
+    quiet.fit(Z, y)
     assert not capsys.readouterr().out
 
 

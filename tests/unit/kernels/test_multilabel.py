@@ -145,7 +145,7 @@ def test_files_a_learned_kernel_and_tables_have_labels_too(tmp_path):
 
 def test_a_sample_under_a_time_limit_has_all_labels():
     Z, Y = make_multilabel_classification(700, 5, n_classes=3, random_state=0)
-    with pytest.warns(UserWarning, match="fitted on a sample of 500 of 700 rows"):
+    with pytest.warns(UserWarning, match="fitted on a sample of 250 of 700 rows"):
         model = KernelLearningClassifier(family=FAMILY, time_limit=1e-9).fit(Z, Y)
     assert model.predict(Z).shape == (700, 3)
 
