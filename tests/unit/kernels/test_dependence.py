@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from learnkernels import (
     centered_alignment,
     learn_kernel,
 )
-from learnkernels.kernels.hypothesis_tests import dependence
+from learnkernels.kernels.hypothesis_tests import bounds, dependence
 from learnkernels.kernels.hypothesis_tests.dependence import alignment_test, independence_test, linear_cka
 from learnkernels.kernels.hypothesis_tests.drift import (
     REFERENCE_ROWS,
@@ -153,6 +154,72 @@ def test_hypotheses_of_the_alignment_have_it_as_their_mean_and_err_within_the_bo
         np.testing.assert_allclose(found, np.array(by_rows) / 30)
 
 
+def population(n: int = 12) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return probabilities of some points, and two kernels over them."""
+    rng = np.random.default_rng(1)
+    p = rng.dirichlet(np.ones(n))
+    x = rng.normal(size=n)
+    return p, np.exp(-((x[:, None] - x) ** 2)), np.outer(x, x)
+
+
+def centered_by(K: np.ndarray, p: np.ndarray) -> np.ndarray:
+    return K - (K @ p)[:, None] - p @ K + p @ K @ p
+
+
+def test_alignments_of_samples_are_within_the_bound_of_theorem_12():
+    """A finite distribution, whose alignment is a sum. No deviation of 200 samples exceeds the bound."""
+    p, K, L = population()
+    K_c, L_c = centered_by(K, p), centered_by(L, p)
+    weights = np.outer(p, p)
+    squares = [float((weights * gram**2).sum()) for gram in (K_c, L_c)]
+    alignment_of_all = float((weights * K_c * L_c).sum()) / np.sqrt(squares[0] * squares[1])
+    m, delta = 400, 0.05
+    beta = max(np.diag(K).max() ** 2 / squares[0], np.diag(L).max() ** 2 / squares[1])
+    bound = 18 * beta * (3 / m + 4 * np.sqrt(np.log(6 / delta) / (2 * m)))
+    rng = np.random.default_rng(0)
+    estimates = []
+    for _ in range(200):
+        rows = rng.choice(len(p), size=m, p=p)
+        sample = np.ix_(rows, rows)
+        assert abs(centered_alignment(K[sample], L[sample]) - alignment_of_all) <= bound
+        estimates.append(bounds.alignment_deviation_bound(K[sample], L[sample], delta=delta))
+    # The bound of a sample has that sample's means of squares, which vary by some percent.
+    assert np.median(estimates) == pytest.approx(bound, rel=0.1)
+
+
+def test_the_bound_of_theorem_12_has_no_units_and_falls_with_the_root_of_the_rows():
+    p, K, L = population()
+    rows = np.arange(len(p))
+    once = bounds.alignment_deviation_bound(K, L)
+    assert bounds.alignment_deviation_bound(1e6 * K, 1e-3 * L) == pytest.approx(once, rel=1e-12)
+    assert bounds.alignment_deviation_bound(L, K) == pytest.approx(once, rel=1e-12)
+    assert bounds.alignment_deviation_bound(K, L, delta=0.01) > once
+    many = np.ix_(np.tile(rows, 100), np.tile(rows, 100))
+    assert once / 100 < bounds.alignment_deviation_bound(K[many], L[many]) < once / 10
+
+
+def test_the_example_of_the_page_on_bounds_has_its_numbers():
+    """Theorem 13 as published fails for classes of unequal size; the corrected bound holds."""
+    page = Path(__file__).parents[3].joinpath("docs", "bounds.md").read_text(encoding="utf-8")
+    q = 0.01
+    s = 1 / np.sqrt(2 * q)
+    nearly_zero = 1e-9
+    p = np.array([q, q, 1 - 2 * q])  # the rarer class, as much of the other, and the rest of it
+    y = np.array([1.0, -1.0, -1.0])
+    z = (y - p @ y) / np.sqrt(p @ y**2 - (p @ y) ** 2)
+    f = np.array([s, -s, nearly_zero])
+    f = f - p @ f
+    h = f * (p @ (z * f)) / (p @ f**2)
+    accuracy = p[z * h > 0].sum()
+    rho = p @ (z * h)
+    gamma = np.abs(f).max() / np.sqrt(p @ f**2)
+    assert accuracy == pytest.approx(0.02)
+    assert rho / gamma == pytest.approx(0.07, abs=0.005)
+    assert "The accuracy is 0.02; the published bound" in " ".join(page.split())
+    assert "bound is 0.07" in " ".join(page.split())
+    assert rho / gamma / np.abs(z).max() <= accuracy < rho / gamma
+
+
 def test_bad_input_gets_one_sentence():
     X, Y = dependent()
     K, eye = X @ X.T, np.eye(5)
@@ -172,6 +239,9 @@ def test_bad_input_gets_one_sentence():
         (partial(dependence.alignment_hypothesis, K, Y), r"one output per row of K, got shape \(40, 3\) for 40 rows"),
         (partial(dependence.alignment_error_bound, K, np.ones(40)), "at least two classes"),
         (partial(independence_test, K, K, n_permutations=0), "n_permutations must be positive"),
+        (partial(bounds.alignment_deviation_bound, K, K, delta=1.0), "delta must be between 0 and 1, got 1.0"),
+        (partial(bounds.alignment_deviation_bound, K, 0 * K), "constant after centering"),
+        (partial(bounds.alignment_deviation_bound, K, eye), "over the same samples"),
     ]
     require_refusals(table)
 
