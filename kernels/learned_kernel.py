@@ -429,7 +429,7 @@ class LinearScores:
         return np.flatnonzero(self.dual.any(axis=1))
 
     @cached_property
-    def _expansion(self) -> Expansion:
+    def expansion(self) -> Expansion:
         kernel = self.kernel
         support = self.support
         sums = self._sums
@@ -461,7 +461,7 @@ class LinearScores:
         scores : ndarray of shape (n, q)
         """
         if self.kernel.degree == 1:
-            return self._expansion.values(X, dtype, strip)
+            return self.expansion.values(X, dtype, strip)
         strip = min(strip, POWER_ROWS)
         starts = range(0, X.shape[0], strip)
         if not starts:

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..column_encoding import TableEncoding, is_table
 from ..column_encoding.reading import read_columns
+from .product_kernels import ProductScores
 
 BACKGROUND_ROWS = 50
 """Default number of background rows."""
@@ -165,8 +166,9 @@ def contributions_of(
     rows: CompositeRows,
     n_permutations: int,
     seed: int,
+    products: ProductScores | None = None,
 ) -> Contributions:
-    """Return the contributions of columns, from all subsets of the columns if these are few, otherwise from orders.
+    """Return the contributions of columns, from all subsets of the columns if this is fast, otherwise from orders.
 
     Parameters
     ----------
@@ -180,9 +182,17 @@ def contributions_of(
         Number of orders of the columns per background row.
     seed : int
         Random seed of the orders.
+    products : ProductScores, optional
+        The predictions, if they are linear in kernels with a factor for each column.
     """
     by_row = predict(X)
     by_background = predict(rows.background)
+    if products is not None and products.is_fast(rows.n_columns):
+        values = products.values_of_subsets(X, rows.background, rows.groups)
+        # Both ends are the predictions themselves, so that contributions add up without errors of cancellation.
+        values[:, -1] = values[:, 0] + by_row - by_background.mean(axis=0)
+        values = np.einsum("js,nsq->njq", _shapley_weights(_subsets(rows.n_columns)), values)
+        return Contributions(values, None, by_row, by_background)
     if is_enumerated(rows.n_columns, n_permutations):
         values = exact_contributions(predict, by_row, by_background, X, rows)
         return Contributions(values, None, by_row, by_background)
@@ -207,7 +217,7 @@ def exact_contributions(
 
     where v(S) is the mean prediction over the background if the columns S are those of the explained row.
     """
-    subsets = np.array(list(product([False, True], repeat=rows.n_columns)))
+    subsets = _subsets(rows.n_columns)
     weights = _shapley_weights(subsets)
     takes_row = rows.of_features(subsets)
     contributions = np.empty((len(X), rows.n_columns, by_row.shape[1]))
@@ -223,6 +233,11 @@ def exact_contributions(
             values[:, 1:-1] = predictions.reshape(*shape, -1).mean(axis=1)
         contributions[chunk] = np.einsum("js,nsq->njq", weights, values)
     return contributions
+
+
+def _subsets(d: int) -> np.ndarray:
+    """Return all subsets of d columns, shape (2^d, d), in the order of binary numbers."""
+    return np.array(list(product([False, True], repeat=d)))
 
 
 def _shapley_weights(subsets: np.ndarray) -> np.ndarray:

@@ -78,6 +78,7 @@ from .multilabel import (
     require_label_options,
     shift_to_even_odds,
 )
+from .product_kernels import ProductScores
 from .sampling import FitSampling
 from .time_budget import FIRST_ROWS, MeasuredFits
 
@@ -387,10 +388,11 @@ class SupervisedLearner(KernelLearner):
 
         Notes
         -----
-        With up to three columns, all subsets of the columns are evaluated. With more, and few permutations, random
-        orders replace them; `Explanation.standard_errors` then has the standard errors. The draw of background rows
-        dominates them, so more background rows reduce them more than more permutations. Boosted trees are explained
-        together with the kernel.
+        Contributions to the background rows are exact with up to three columns, and for scores that are linear in
+        products of one kernel per column, such as Gaussians on arrays, if these are few: at most 1,024 base kernels
+        times subsets of columns. Otherwise random orders replace the subsets; `Explanation.standard_errors` then has
+        the standard errors. The draw of background rows dominates them, so more background rows reduce them more than
+        more permutations. Boosted trees are explained together with the kernel.
 
         A new row takes ``B (d - 1)`` predictions for B background rows and d columns that differ from them. They are
         computed in single precision if this changes them by at most 0.01 % of their standard deviation.
@@ -413,6 +415,7 @@ class SupervisedLearner(KernelLearner):
             rows,
             n_permutations,
             self._explanation_seed,
+            ProductScores.of(self._linear) if self._explains_scores else None,
         )
         columns = getattr(self, "feature_names_in_", [f"x{j}" for j in range(features.shape[1])])
         return outcome.explanation(cells_of(X, self.table_), tuple(map(str, columns)), self._output_names)
@@ -448,6 +451,11 @@ class SupervisedLearner(KernelLearner):
     @abstractmethod
     def _output_names(self) -> tuple[str, ...]:
         """Names of the outputs that `explain` explains; empty for one number per row."""
+
+    @property
+    @abstractmethod
+    def _explains_scores(self) -> bool:
+        """Whether the predictions that `explain` explains are the linear scores of the kernel."""
 
     @abstractmethod
     def _explained_outputs(self, features: Rows) -> np.ndarray:
@@ -943,6 +951,11 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
             return ()
         return tuple(map(str, self.classes_.tolist()))
 
+    @property
+    def _explains_scores(self) -> bool:
+        is_linear = len(self.classes_) == 2 or not PREDICTORS[self.predictor_].one_vs_one
+        return is_linear and not hasattr(self, "calibration_")
+
     def _explained_outputs(self, features: Rows) -> np.ndarray:
         decisions, class_probabilities = self._decisions_and_probabilities(features)
         if class_probabilities is not None:
@@ -1310,6 +1323,10 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         if self._vector:
             return ()
         return tuple(map(str, range(self._n_scores)))
+
+    @property
+    def _explains_scores(self) -> bool:
+        return self.boost_ is None
 
     def _explained_outputs(self, features: Rows) -> np.ndarray:
         return self._predictions(features)

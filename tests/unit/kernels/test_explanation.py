@@ -11,9 +11,20 @@ from scipy import sparse
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.exceptions import NotFittedError
 
-from learnkernels import FamilyUnion, GaussianFamily, KernelLearningClassifier, KernelLearningRegressor, load
+from learnkernels import (
+    CategoricalFamily,
+    FamilyUnion,
+    GaussianFamily,
+    KernelLearningClassifier,
+    KernelLearningRegressor,
+    LaplacianFamily,
+    PolynomialFamily,
+    load,
+)
+from learnkernels.kernels.families.composed import MetricFamily, NormalScoresFamily, ScaledFamily, normal_scores
+from learnkernels.kernels.learners import RFM
 
-GAUSSIANS = GaussianFamily([0.05, 0.2])
+RADIAL = LaplacianFamily([0.05, 0.2], norm=2)
 TREES = {"max_iter": 20, "min_samples_leaf": 5, "random_state": 0}
 
 
@@ -85,16 +96,16 @@ def require_additive(explanation, predictions: np.ndarray) -> None:
 
 MODELS = {
     "default": KernelLearningRegressor(),
-    "gaussians": KernelLearningRegressor(family=GAUSSIANS),
-    "outputs": KernelLearningRegressor(family=GAUSSIANS),
-    "landmarks": KernelLearningRegressor(family=GAUSSIANS, predictor="nystroem"),
-    "power": KernelLearningRegressor(family=GAUSSIANS, learner="nkrr", alpha=0.1),
-    "trees": KernelLearningRegressor(family=GAUSSIANS, boost=HistGradientBoostingRegressor(**TREES)),
-    "two classes": KernelLearningClassifier(family=GAUSSIANS),
-    "classes": KernelLearningClassifier(family=GAUSSIANS),
-    "classes, trees": KernelLearningClassifier(family=GAUSSIANS, boost=HistGradientBoostingClassifier(**TREES)),
-    "two classes, decisions": KernelLearningClassifier(family=GAUSSIANS, probability=False),
-    "classes, svm": KernelLearningClassifier(family=GAUSSIANS, probability=False, predictor="svm"),
+    "radial": KernelLearningRegressor(family=RADIAL),
+    "outputs": KernelLearningRegressor(family=RADIAL),
+    "landmarks": KernelLearningRegressor(family=RADIAL, predictor="nystroem"),
+    "power": KernelLearningRegressor(family=RADIAL, learner="nkrr", alpha=0.1),
+    "trees": KernelLearningRegressor(family=RADIAL, boost=HistGradientBoostingRegressor(**TREES)),
+    "two classes": KernelLearningClassifier(family=RADIAL),
+    "classes": KernelLearningClassifier(family=RADIAL),
+    "classes, trees": KernelLearningClassifier(family=RADIAL, boost=HistGradientBoostingClassifier(**TREES)),
+    "two classes, decisions": KernelLearningClassifier(family=RADIAL, probability=False),
+    "classes, svm": KernelLearningClassifier(family=RADIAL, probability=False, predictor="svm"),
 }
 
 
@@ -151,9 +162,70 @@ def test_orders_agree_with_the_definition_within_their_standard_errors(model):
     assert np.sqrt((errors**2).mean()) <= np.sqrt((explanation.standard_errors**2).mean())
 
 
+MIXED = np.random.default_rng(4).normal(size=(5, 5))
+
+PRODUCTS = {
+    "gaussians": GaussianFamily([0.05, 0.1, 0.4]),
+    "laplacians": LaplacianFamily([0.1, 0.3]),
+    "columns": FamilyUnion([GaussianFamily([0.1]), LaplacianFamily([0.2])], columns=[[0, 3], [4, 1, 2]]),
+    "weights of columns": MetricFamily(GaussianFamily([0.1]), [0.5, 0.0, 1.0, 2.0, 1.0]),
+    "scales": ScaledFamily(GaussianFamily([0.2]), [[1.0, 2.0, 1.0, 0.5, 1.0], [0.3, 1.0, 1.0, 1.0, 2.0]]),
+    "scores": NormalScoresFamily(GaussianFamily([0.1]), normal_scores(numbers(120, 5))),
+    "categories": FamilyUnion([CategoricalFamily([0.5], [1.0, 2.0]), GaussianFamily([0.2])], [[0, 1], [2, 3, 4]]),
+}
+OTHERS = {
+    "turned": MetricFamily(GaussianFamily([0.1]), MIXED),
+    "euclidean": LaplacianFamily([0.2], norm=2),
+    "inner products": FamilyUnion([GaussianFamily([0.1]), PolynomialFamily([2])]),
+}
+
+
+def with_levels(X: np.ndarray) -> np.ndarray:
+    """Rows whose first two columns hold a few whole numbers."""
+    return np.column_stack([np.round(X[:, :2]), X[:, 2:]])
+
+
+@pytest.mark.parametrize("name", [*PRODUCTS, *OTHERS])
+@pytest.mark.parametrize("kind", ["number", "outputs", "two classes"])
+def test_products_of_kernels_of_columns_agree_with_the_definition(name: str, kind: str):
+    family = {**PRODUCTS, **OTHERS}[name]
+    X = with_levels(numbers(90, 5))
+    y = response(X) + X[:, 0]
+    estimator = KernelLearningRegressor(family=family, learner="unif", alpha=0.1)
+    if kind == "outputs":
+        y = np.column_stack([y, X[:, 1] * X[:, 3]])
+    elif kind == "two classes":
+        y = y > np.median(y)
+        estimator = KernelLearningClassifier(family=family, learner="unif", C=10, probability=False, predictor="svm")
+    estimator.fit(X, y)
+    predict = getattr(estimator, "decision_function", estimator.predict)
+    rows = with_levels(numbers(2, 5, seed=1))
+    background = with_levels(numbers(6, 5, seed=2))
+    explanation = estimator.explain(rows, background=background)
+    require_additive(explanation, predict(rows))
+    assert (explanation.standard_errors is None) == (name in PRODUCTS)
+    if name in PRODUCTS:
+        expected = oracle(predict, rows, background, assign_number)
+        np.testing.assert_allclose(explanation.contributions, expected, rtol=0, atol=1e-8)
+
+
+def test_products_in_a_learned_metric_of_a_table_agree_with_the_definition():
+    train = table(150)
+    learner = RFM(metric="diagonal", kernels="gaussian")
+    model = KernelLearningRegressor(learner=learner).fit(train, values_of(train))
+    rows = table(3, seed=1)
+    background = table(7, seed=2)
+    explanation = model.explain(rows, background=background)
+    assert explanation.standard_errors is None
+    expected = oracle(model.predict, rows, background, assign_cell)
+    np.testing.assert_allclose(explanation.contributions, expected, rtol=0, atol=1e-8)
+
+
 def test_orders_and_their_reverses_are_exact_for_interactions_of_two_columns():
     X = numbers(100, 6)
-    pairs = FamilyUnion([GaussianFamily([0.3])] * 3, columns=[[0, 1], [2, 3], [1, 4]])
+    gaussian = GaussianFamily([0.3])
+    turned = MetricFamily(gaussian, [[0.5, 1.0], [1.0, -0.5]])  # no product, so that orders are drawn
+    pairs = FamilyUnion([turned, gaussian, gaussian], columns=[[0, 1], [2, 3], [1, 4]])
     model = KernelLearningRegressor(family=pairs).fit(X, X[:, 0] * X[:, 1] + np.sin(X[:, 2] + X[:, 3]) + X[:, 4])
     rows = numbers(3, 6, seed=1)
     background = numbers(8, 6, seed=2)
@@ -213,7 +285,7 @@ def test_a_loaded_model_gives_the_same_explanation(tmp_path: Path, trees: bool):
 
 def test_an_explanation_depends_on_the_seed_and_not_on_the_other_rows():
     X = numbers(130, 5)
-    model = KernelLearningRegressor(family=GAUSSIANS).fit(X, response(X))
+    model = KernelLearningRegressor(family=RADIAL).fit(X, response(X))
     rows = numbers(5, 5, seed=1)
     explanation = model.explain(rows, background=40)
     alone = model.explain(rows[2:3], background=40)
@@ -228,7 +300,7 @@ def test_an_explanation_depends_on_the_seed_and_not_on_the_other_rows():
 
 def test_a_single_background_row_is_a_baseline_of_unknown_error():
     X = numbers(80, 5)
-    model = KernelLearningRegressor(family=GAUSSIANS).fit(X, response(X))
+    model = KernelLearningRegressor(family=RADIAL).fit(X, response(X))
     explanation = model.explain(X[:3], background=X[5:6])
     require_additive(explanation, model.predict(X[:3]))
     np.testing.assert_allclose(explanation.base_values, model.predict(X[[5, 5, 5]]), rtol=1e-12)
@@ -237,7 +309,7 @@ def test_a_single_background_row_is_a_baseline_of_unknown_error():
 
 def test_a_model_of_sparse_rows_explains_dense_ones():
     X = sparse.random(90, 6, density=0.5, format="csr", random_state=0)
-    model = KernelLearningRegressor(family=GAUSSIANS).fit(X, X.toarray() @ np.arange(6.0))
+    model = KernelLearningRegressor(family=RADIAL).fit(X, X.toarray() @ np.arange(6.0))
     require_additive(model.explain(X.toarray()[:5], background=20), model.predict(X[:5]))
     with pytest.raises(ValueError, match=r"^explain needs dense rows, got sparse ones\. Use X\.toarray\(\)\.$"):
         model.explain(X[:5])
@@ -256,7 +328,7 @@ def test_a_model_of_sparse_rows_explains_dense_ones():
 )
 def test_rows_and_options_that_cannot_be_used_are_named(X, options, sentence: str):
     rows = numbers(60, 5)
-    model = KernelLearningRegressor(family=GAUSSIANS).fit(rows, response(rows))
+    model = KernelLearningRegressor(family=RADIAL).fit(rows, response(rows))
     with pytest.raises(ValueError, match=sentence):
         model.explain(X, **options)
 
@@ -275,7 +347,7 @@ def test_tables_that_cannot_be_explained_are_named():
 def test_subsets_agree_with_shap():
     shap = pytest.importorskip("shap", reason="shap is not installed", exc_type=ImportError)
     X = numbers(120, 6)
-    model = KernelLearningRegressor(family=GAUSSIANS).fit(X, response(X))
+    model = KernelLearningRegressor(family=RADIAL).fit(X, response(X))
     rows = numbers(3, 6, seed=1)
     background = numbers(10, 6, seed=2)
     explainer = shap.explainers.Exact(model.predict, shap.maskers.Independent(background))

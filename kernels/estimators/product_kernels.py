@@ -1,0 +1,200 @@
+"""Exact contributions of columns for scores that are linear in kernels with one factor per column."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.spatial.distance import cdist
+
+from ..families.base import KernelFamily
+from ..families.composed import ComposedFamily, FamilyUnion, MetricFamily, NormalScoresFamily, ScaledFamily
+from ..families.distances import CategoricalFamily, ExponentialFamily
+from ..learned_kernel import LinearScores
+
+MOST_PRODUCTS = 1 << 10
+"""Largest number of base kernels times subsets of columns for which contributions are computed exactly."""
+
+BLOCK_VALUES = 1 << 14
+"""Largest number of products of factors that are in memory at a time: they stay in the cache of the processor."""
+
+METRICS = {"squared": "sqeuclidean", "cityblock": "cityblock"}
+"""Names in scipy of distances that are sums over features."""
+
+
+@dataclass(frozen=True, eq=False)
+class MappedRows:
+    """Map of rows to features that each depend on one feature of the rows.
+
+    Attributes
+    ----------
+    sources : ndarray of shape (r,)
+        Position of the feature of the rows from which each mapped feature is computed.
+    maps : tuple of callable
+        Maps that are applied one after the other.
+    """
+
+    sources: np.ndarray
+    maps: tuple[Callable[[np.ndarray], np.ndarray], ...] = ()
+
+    def then(self, map_rows: Callable[[np.ndarray], np.ndarray], sources: np.ndarray) -> MappedRows:
+        """Return this map followed by another."""
+        return replace(self, sources=sources, maps=(*self.maps, map_rows))
+
+    def of(self, X: np.ndarray) -> np.ndarray:
+        """Return the mapped rows."""
+        for map_rows in self.maps:
+            X = map_rows(X)
+        return X
+
+
+@dataclass(frozen=True, eq=False)
+class ProductKernels:
+    r"""Kernels :math:`\exp(-\gamma \sum_j D_j(x_j, x'_j))`, with a factor for each feature.
+
+    Attributes
+    ----------
+    family : ExponentialFamily
+        The kernels, on mapped rows.
+    mapped : MappedRows
+        Map of the rows.
+    """
+
+    family: ExponentialFamily
+    mapped: MappedRows
+
+    def distances(self, A: np.ndarray, B: np.ndarray, groups: Sequence[slice]) -> np.ndarray:
+        """Return the distance between rows in each group of features, shape (groups, a, b)."""
+        left = self.mapped.of(A)
+        right = self.mapped.of(B)
+        sources = self.mapped.sources
+        D = np.zeros((len(groups), len(A), len(B)))
+        for distance, group in zip(D, groups, strict=True):
+            places = np.flatnonzero((sources >= group.start) & (sources < group.stop))
+            if isinstance(self.family, CategoricalFamily):
+                weights = np.ones(len(sources)) if self.family.weights is None else np.asarray(self.family.weights)
+                for place in places:
+                    distance += weights[place] * (left[:, place, None] != right[:, place])
+            elif len(places):
+                distance += cdist(left[:, places], right[:, places], METRICS[self.family.distance])
+        return D
+
+
+def product_kernels_of(family: KernelFamily, mapped: MappedRows) -> Iterator[ProductKernels | None]:
+    """Yield the kernels of a family in order; None for kernels without a factor for each feature."""
+    if isinstance(family, ExponentialFamily) and family.distance != "euclidean":
+        yield ProductKernels(family, mapped)
+        return
+    if not isinstance(family, ComposedFamily):
+        yield None
+        return
+    for position, (part, map_rows) in enumerate(family.parts()):
+        sources = _sources(family, position, mapped.sources)
+        if sources is None:
+            yield None
+            return
+        yield from product_kernels_of(part, mapped.then(map_rows, sources))
+
+
+def _sources(family: ComposedFamily, position: int, sources: np.ndarray) -> np.ndarray | None:
+    """Return the sources of the features of a part of a family; None if features are mixed."""
+    if isinstance(family, FamilyUnion):
+        columns = family.columns[position]
+        return sources if columns is None else sources[columns]
+    if isinstance(family, NormalScoresFamily):
+        has_score = [knots is not None for knots in family.knots]
+        return np.concatenate([sources, sources[has_score]])
+    if isinstance(family, ScaledFamily) or (isinstance(family, MetricFamily) and family.map.ndim == 1):
+        return sources
+    return None
+
+
+@dataclass(frozen=True, eq=False)
+class ProductScores:
+    """Scores that are linear in kernels with a factor for each column.
+
+    Attributes
+    ----------
+    kernels : tuple of ProductKernels
+        Kernels, in the order of the coefficients.
+    coefficients : ndarray of shape (p,)
+        Coefficient of each kernel.
+    X : ndarray of shape (s, f)
+        Training rows minus `origin`.
+    V : ndarray of shape (s, q)
+        Coefficients of the training rows.
+    origin : ndarray of shape (f,)
+        Row that is subtracted from all rows.
+    """
+
+    kernels: tuple[ProductKernels, ...]
+    coefficients: np.ndarray
+    X: np.ndarray
+    V: np.ndarray
+    origin: np.ndarray
+
+    @classmethod
+    def of(cls, scores: LinearScores) -> ProductScores | None:
+        """Return the scores in this form, or None for another kernel."""
+        if scores.kernel.degree != 1 or not isinstance(scores.kernel.X, np.ndarray):
+            return None
+        expansion = scores.expansion
+        features = MappedRows(np.arange(expansion.X.shape[1]))
+        kernels = list(product_kernels_of(expansion.combination.family, features))
+        if None in kernels:
+            return None
+        coefficients = expansion.combination.coefficients
+        known = tuple(kernel for kernel in kernels if kernel is not None)
+        return cls(known, coefficients, np.asarray(expansion.X), expansion.V, expansion.origin)
+
+    def is_fast(self, n_columns: int) -> bool:
+        """Return whether all subsets of the columns can be evaluated in about the time of sampled orders."""
+        return np.count_nonzero(self.coefficients) * 2.0**n_columns <= MOST_PRODUCTS
+
+    def values_of_subsets(self, X: np.ndarray, background: np.ndarray, groups: Sequence[slice]) -> np.ndarray:
+        r"""Return the mean score, without constants, for each subset of the columns, shape (n, 2^d, q).
+
+        .. math:: v(S) = \sum_i V_i \prod_{j \in S} k_j(x, x_i) \, \frac1B \sum_z \prod_{j \notin S} k_j(z, x_i)
+
+        Subsets are in the order of binary numbers, the first column in front.
+        """
+        values = np.zeros((len(X), 2 ** len(groups), self.V.shape[1]))
+        step = max(1, BLOCK_VALUES // values.shape[1])
+        start = 0
+        for kernels in self.kernels:
+            coefficients = self.coefficients[start : start + kernels.family.n_kernels]
+            start += len(coefficients)
+            if not coefficients.any():
+                continue
+            for first in range(0, len(self.X), step):
+                support = slice(first, first + step)
+                by_row = kernels.distances(X - self.origin, self.X[support], groups)
+                by_background = kernels.distances(background - self.origin, self.X[support], groups)
+                for gamma, coefficient in zip(kernels.family.gammas, coefficients.tolist(), strict=True):
+                    V = coefficient * self.V[support]
+                    _add_values(np.exp(-gamma * by_row), np.exp(-gamma * by_background), V, values)
+        return values
+
+
+def _add_values(by_row: np.ndarray, by_background: np.ndarray, V: np.ndarray, values: np.ndarray) -> None:
+    """Add the scores of one kernel to the values of the subsets, from factors of shape (d, rows, b)."""
+    products = np.empty((values.shape[1], len(V)))
+    without = np.zeros_like(products)
+    for factors in by_background.transpose(1, 0, 2):
+        without += _products_of_subsets(factors, products)[::-1]
+    without /= by_background.shape[1]
+    for factors, values_of_row in zip(by_row.transpose(1, 0, 2), values, strict=True):
+        within = _products_of_subsets(factors, products)
+        within *= without
+        values_of_row += within @ V
+
+
+def _products_of_subsets(factors: np.ndarray, out: np.ndarray) -> np.ndarray:
+    """Write the product of the factors of each subset of columns into `out`, shape (2^d, b), and return it."""
+    out[0] = 1.0
+    n_subsets = 1
+    for factor in factors[::-1]:
+        np.multiply(out[:n_subsets], factor, out=out[n_subsets : 2 * n_subsets])
+        n_subsets *= 2
+    return out
