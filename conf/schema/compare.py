@@ -92,7 +92,7 @@ class ProtocolConfig(Strict):
     )
     grid: Grid = Field(
         default_factory=lambda: Powers.model_validate({"base": 2, "from": -6, "to": 14}),
-        description="C, the scale of the learned kernel; C of the SVM, 1 / lambda of the ridge.",
+        description="Values of C: that of the SVM, and 1 / alpha of ridge regression.",
     )
 
     @model_validator(mode="before")
