@@ -9,6 +9,7 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from math import ceil
 from numbers import Integral
+from os import PathLike
 from typing import Any, Literal, Self, TypeVar, cast
 
 import numpy as np
@@ -135,6 +136,32 @@ class SupervisedLearner(KernelLearner):
         scores = LinearScores(attributes["kernel_"], attributes.pop("dual_coef_"), attributes.pop("intercept_"))
         super()._restore(attributes)
         self._linear = scores
+
+    def export(self, path: str | PathLike[str]) -> None:
+        """Write the fitted model as a Python module that predicts with only NumPy.
+
+        Parameters
+        ----------
+        path : path
+            File to write, with the ending ``.py``. An earlier export is replaced as a whole; other files are kept.
+
+        Raises
+        ------
+        ValueError
+            The path is not one of a module or holds another file, or the model cannot be exported: it has precomputed
+            or custom base kernels, sparse rows, or `boost` other than scikit-learn's histogram-based trees.
+
+        Notes
+        -----
+        The module has the functions `predict`, `predict_proba`, `decision_function` or `predict_interval` of the
+        estimator. They take rows as in training: a DataFrame, a dictionary of columns, or an array for numbers.
+        Results are equal up to rounding, in float64. The module holds training rows; treat it as you treat these.
+        """
+        from ..exporting import write_module  # here: few models are exported
+
+        check_is_fitted(self)
+        self._require_sound()
+        write_module(self, path)
 
     @property
     @abstractmethod

@@ -81,10 +81,13 @@ FORBIDDEN_ATTRIBUTES = {"environ", "getenv", "seed", "set_printoptions"}
 EXCEPTIONS = {"dates.py": {"import datetime"}, "reading.py": {"import narwhals"}}
 EXCEPTIONS |= {"cache.py": {"environ", "import os", "import pathlib"}, "simd.py": {"import llvmlite"}}
 EXCEPTIONS["workers.py"] = {"import os"}
-EXCEPTIONS["supervised.py"] = {"import time", "print"}  # time_limit and verbose
+EXCEPTIONS["supervised.py"] = {"import time", "print", "import os"}  # time_limit and verbose, the type of a path
 EXCEPTIONS["files.py"] = {"import os", "import pathlib"}  # the one file that is saved or loaded
 EXCEPTIONS["estimator_files.py"] = {"import io"}  # an archive in memory
 EXCEPTIONS["model.py"] = {"import os"}  # the type of a path
+EXCEPTIONS["module_file.py"] = {"import io", "import os", "import pathlib"}  # an exported module
+EXCEPTIONS["numpy_model.py"] = {"import io", "import datetime"}  # its content in memory, and durations
+EXCEPTIONS["trees.py"] = {"import io"}  # an archive in memory
 
 
 def trespasses(source: str) -> set[str]:

@@ -1,0 +1,275 @@
+"""The text of a Python module that predicts as a fitted estimator does, with only NumPy."""
+
+from __future__ import annotations
+
+import json
+from base64 import encodebytes
+from dataclasses import replace
+from hashlib import sha256
+from importlib.metadata import version
+from io import BytesIO
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from .. import families
+from ..families.base import KernelFamily
+from ..files import to_data, write_file
+from ..learned_kernel import LearnedKernel, LinearScores
+from ..predictors import PREDICTORS
+from . import numpy_model
+from .definitions import Definition, copied_source
+from .trees import trees_as_parts
+
+FIRST_LINE = '"""A model that learnkernels exported:'
+"""Beginning of exported files, which are the only ones that an export replaces."""
+
+METHODS = {
+    "ExportedClassifier": ("predict", "predict_proba", "decision_function"),
+    "ExportedRegressor": ("predict", "predict_interval"),
+}
+"""Functions of an exported module, by the class of its model."""
+
+SUPPORTED = (
+    families.CategoricalFamily,
+    families.ConstantFamily,
+    families.CosineFamily,
+    families.DirichletFamily,
+    families.FamilyUnion,
+    families.FeatureFamily,
+    families.GaussianFamily,
+    families.LaplacianFamily,
+    families.LinearFamily,
+    families.MetricFamily,
+    families.NormalScoresFamily,
+    families.PolynomialFamily,
+    families.ProductFamily,
+    families.ScaledFamily,
+)
+"""Families whose kernels `numpy_model` computes; not their subclasses."""
+
+CHECKED_ROWS = 50
+"""Most training rows whose predictions are compared before a file is written."""
+
+LARGEST_DIFFERENCE = 1e-6
+"""Largest difference of these predictions, relative to the largest prediction or to one."""
+
+MODULE = '''{first_line} {summary}
+
+It needs Python 3.11 or later and NumPy, and no other package. ``predict`` and the functions at the end take rows as in
+training: a DataFrame, a dictionary of columns, or an array for a model that was fitted on numbers. Predictions equal
+the ones of the estimator up to rounding.
+"""
+
+{source}
+
+CONTENT = """
+{content}"""
+
+model = {exported_class}(read_parts(CONTENT))
+{functions}
+'''
+"""Text of an exported module."""
+
+
+def write_module(estimator: Any, path: str | PathLike[str]) -> None:
+    """Write a fitted estimator as a Python module that predicts with only NumPy.
+
+    Parameters
+    ----------
+    estimator : KernelLearningClassifier or KernelLearningRegressor
+        Fitted estimator. Not modified.
+    path : path
+        File to write, with the ending ``.py``. An earlier export is replaced as a whole.
+
+    Raises
+    ------
+    ValueError
+        The path is not one of a module or holds another file, or the estimator cannot be exported.
+    """
+    path = Path(path)
+    require_module_path(path)
+    parts = parts_of(estimator)
+    content = text_of_parts(parts)
+    exported_class = "ExportedRegressor"
+    if hasattr(estimator, "classes_"):
+        exported_class = "ExportedClassifier"
+    model = getattr(numpy_model, exported_class)(numpy_model.read_parts(content))
+    require_equal_predictions(estimator, model)
+    write_file(path, module_text(estimator, exported_class, content).encode())
+
+
+def require_module_path(path: Path) -> None:
+    """Raise ValueError unless a path is one of a Python module that does not exist, or was exported before."""
+    if path.suffix != ".py" or not path.stem.isidentifier():
+        raise ValueError(f"path must name a Python module, such as model.py, got {path.name!r}.")
+    if path.exists() and not path.read_bytes().startswith(FIRST_LINE.encode()):
+        raise ValueError(f"{path} exists and is no exported model; choose another name, or delete the file.")
+
+
+def module_text(estimator: Any, exported_class: str, content: str) -> str:
+    """Return the text of the module."""
+    roots = [Definition(numpy_model.__name__, name) for name in ("read_parts", exported_class)]
+    kernel = estimator.kernel_
+    summary = (
+        f"{type(estimator).__name__} of learnkernels {version('learnkernels')}, {kernel.learner} and "
+        f"{estimator.predictor_}, {estimator.n_samples_fit_:,} rows."
+    )
+    functions = [f"{name} = model.{name}" for name in METHODS[exported_class]]
+    if exported_class == "ExportedClassifier":
+        functions.append("classes_ = model.classes_")
+    return MODULE.format(
+        first_line=FIRST_LINE,
+        summary=summary,
+        source=copied_source(roots),
+        content=content,
+        exported_class=exported_class,
+        functions="\n".join(functions),
+    )
+
+
+def text_of_parts(parts: dict[str, Any]) -> str:
+    """Return the parts of a model as text: a checksum, and arrays and JSON in the format npz, in base 64."""
+    arrays: dict[str, np.ndarray] = {}
+    description = json.dumps(to_data(parts, arrays, "model"), allow_nan=False)
+    entries: dict[str, Any] = {"description": np.frombuffer(description.encode(), dtype=np.uint8), **arrays}
+    archive = BytesIO()
+    np.savez_compressed(archive, **entries)
+    content = archive.getvalue()
+    return f"{sha256(content).hexdigest()}\n{encodebytes(content).decode()}"
+
+
+def parts_of(estimator: Any) -> dict[str, Any]:
+    """Return all that predictions depend on; ValueError if an exported model cannot have a part."""
+    kernel = estimator.kernel_
+    if sparse.issparse(kernel.X):
+        raise ValueError("a model of sparse rows cannot be exported; fit it on dense rows, or use save.")
+    require_supported(kernel.family)
+    parts: dict[str, Any] = {
+        "n_features": estimator.n_features_in_,
+        "table": None,
+        "scores": parts_of_scores(estimator._linear),
+        "trees": None,
+        "share": float(estimator.boost_share_),
+    }
+    if estimator.table_ is not None:
+        parts["table"] = replace(estimator.table_, left_out={})
+    if estimator.boost_ is not None:
+        parts["trees"] = parts_of_trees(estimator)
+    if hasattr(estimator, "classes_"):
+        parts["classes"] = estimator.classes_
+        parts["calibration"] = getattr(estimator, "calibration_", None)
+        parts["of_pairs"] = PREDICTORS[estimator.predictor_].one_vs_one
+        return parts
+    parts["vector"] = estimator._vector
+    parts["residuals"] = None
+    parts["scale"] = None
+    if hasattr(estimator, "residuals_"):
+        parts["residuals"] = estimator._relative_residuals
+        parts["scale"] = parts_of_scale(getattr(estimator, "residual_scale_", None))
+    return parts
+
+
+def require_supported(family: KernelFamily) -> None:
+    """Raise ValueError if NumPy code for a family, or for one within it, does not exist."""
+    if type(family) not in SUPPORTED:
+        raise ValueError(
+            f"a model with the base kernels {type(family).__name__} cannot be exported, as there is no NumPy code for "
+            "them; use others of learnkernels."
+        )
+    for inner in [*getattr(family, "families", ()), getattr(family, "base", None)]:
+        if inner is not None:
+            require_supported(inner)
+
+
+def parts_of_scores(linear: LinearScores) -> dict[str, Any]:
+    """Return the parts of linear scores: the base kernels with a weight, the rows and their coefficients."""
+    kernel = linear.kernel
+    combination = kernel.combination
+    active = np.flatnonzero(combination.coefficients)
+    if not len(active):
+        active = np.arange(1)
+    parts: dict[str, Any] = {
+        "family": kernel.family.subset(active.tolist()),
+        "weights": combination.coefficients[active],
+        "shift": combination.shift[active],
+    }
+    if kernel.degree != 1:
+        return parts | parts_of_power(linear)
+    expansion = linear._expansion
+    return parts | {
+        "X": np.asarray(expansion.X),
+        "origin": expansion.origin,
+        "coefficients": expansion.V,
+        "constant": expansion.constant,
+        "power": None,
+    }
+
+
+def parts_of_power(linear: LinearScores) -> dict[str, Any]:
+    """Return the parts of scores by a power of a centered sum of base kernels."""
+    kernel = linear.kernel
+    power = {
+        "degree": kernel.degree,
+        "shares": kernel.centering.shares(len(kernel.rows), kernel.sample_weight),
+        "row_means": kernel.row_means,
+        "constant": float(kernel._grand_mean + kernel.offset),
+    }
+    return {
+        "X": np.asarray(kernel.X),
+        "origin": kernel.origin,
+        "coefficients": linear.dual,
+        "constant": linear.intercept,
+        "power": power,
+    }
+
+
+def parts_of_scale(scale: Any) -> dict[str, Any] | None:
+    """Return the parts of the size of residuals; None for intervals of one width."""
+    if scale is None:
+        return None
+    return {"scores": parts_of_scores(scale.scores), "smallest": scale.smallest, "largest": scale.largest}
+
+
+def parts_of_trees(estimator: Any) -> dict[str, Any]:
+    """Return the boosted trees as arrays; ValueError for other estimators."""
+    trees = estimator.boost_
+    n_outputs = getattr(trees, "n_trees_per_iteration_", None)
+    if n_outputs is not None:
+        try:
+            return trees_as_parts(trees, n_outputs)
+        except (LookupError, TypeError, ValueError):
+            pass
+    raise ValueError(
+        f"a model that is combined with a {type(trees).__name__} cannot be exported; fit it with boost=False, or use "
+        "save."
+    )
+
+
+def require_equal_predictions(estimator: Any, model: Any) -> None:
+    """Raise ValueError if an exported model predicts other values for some training rows than the estimator."""
+    kernel: LearnedKernel = estimator.kernel_
+    features = np.asarray(kernel.X[:CHECKED_ROWS]) + kernel.origin
+    X_trees = features
+    if estimator.table_ is not None:
+        X_trees, _ = estimator.table_.for_trees(features)
+    expected, computed = compared_predictions(estimator, model, features, X_trees)
+    largest = max(1.0, float(np.abs(expected).max(initial=0.0)))
+    if not np.abs(expected - computed).max(initial=0.0) <= LARGEST_DIFFERENCE * largest:
+        raise ValueError(
+            "the exported model does not predict the training rows as the estimator does; fit it with boost=False, or "
+            "use save."
+        )
+
+
+def compared_predictions(
+    estimator: Any, model: Any, features: np.ndarray, X_trees: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the predictions or decisions of an estimator and of its exported model, given the features of rows."""
+    if hasattr(estimator, "classes_"):
+        decisions, _ = model.decisions_and_probabilities(features, X_trees)
+        return estimator._decisions(features), decisions
+    return estimator._predictions(features), model.values(features, X_trees)

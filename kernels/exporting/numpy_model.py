@@ -1,0 +1,696 @@
+"""Predictions of an exported model with only NumPy.
+
+`module_file` copies these definitions, and the ones that they use of other modules, into the exported file. No other
+library is used here, and names are imported rather than modules.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from base64 import b64decode
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from hashlib import sha256
+from io import BytesIO
+from statistics import NormalDist
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from ..column_encoding.columns import indicator_scales, places_of
+from ..column_encoding.dates import CALENDAR, CYCLES, days_of, local_times, without_placeholders
+from ..column_encoding.quantities import POINT
+from ..column_encoding.reading import LARGEST, Column, as_texts, codes_of
+from ..families.composed import scores_beside
+from ..predictors.calibration import class_scores, conformal_quantile
+
+PAIRS = 1 << 18
+"""Pairs of rows whose kernels are computed at once: arrays of 2 MB."""
+
+NEAR = 1e-4
+"""Squared distance, as a share of the squared norms of both rows, below which it is computed from differences."""
+
+
+# Content -------------------------------------------------------------------------------------------------------------
+
+
+def read_parts(text: str) -> SimpleNamespace:
+    """Return the parts of a model from the text in an exported file; ValueError if the text is damaged."""
+    checksum, _, encoded = text.strip().partition("\n")
+    try:
+        content = b64decode(encoded)
+    except ValueError:
+        content = b""
+    if sha256(content).hexdigest() != checksum:
+        raise ValueError("this file is damaged: its content does not have its checksum; export the model again.")
+    with np.load(BytesIO(content), allow_pickle=False) as archive:
+        arrays = dict(archive)
+    description = arrays.pop("description").tobytes().decode()
+    parts: SimpleNamespace = decoded(json.loads(description), arrays)
+    return parts
+
+
+def decoded(data: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+    """Return a value of JSON with its arrays; objects and dictionaries become namespaces."""
+    if isinstance(data, list):
+        return [decoded(entry, arrays) for entry in data]
+    if not isinstance(data, dict):
+        return data
+    ((kind, content),) = data.items()
+    if kind == "number":
+        return float(content)
+    if kind == "centering":
+        return content
+    if kind == "array":
+        return arrays[content]
+    if kind == "transposed":
+        return arrays[content].T
+    if kind == "texts":
+        width, texts = content
+        dtype = "O"
+        if width is not None:
+            dtype = f"U{width}"
+        return np.array(texts, dtype=dtype)
+    if kind == "tuple":
+        return tuple(decoded(entry, arrays) for entry in content)
+    if kind == "dict":
+        return SimpleNamespace(**{key: decoded(value, arrays) for key, value in content})
+    name, parameters = content
+    return SimpleNamespace(kind=name, **{key: decoded(value, arrays) for key, value in parameters.items()})
+
+
+# Columns of a table --------------------------------------------------------------------------------------------------
+
+
+def column_of(name: str, values: Any) -> Column:
+    """Return the values of a list, array or series as a column of numbers, dates or texts."""
+    dtype = getattr(values, "dtype", None)
+    if getattr(dtype, "tz", None):  # of pandas
+        return column_of_instants(name, values.dt.tz_convert(None), str(values.dtype.tz))
+    if getattr(dtype, "time_zone", None):  # of polars
+        return column_of_instants(name, values, values.dtype.time_zone)
+    array = values
+    if isinstance(values, list | tuple):
+        array = np.empty(len(values), dtype=object)
+        array[:] = values
+    array = np.asarray(array)
+    if array.ndim != 1:
+        raise ValueError(f"column {name!r} must hold one value for each row, got an array of shape {array.shape}.")
+    if str(dtype) == "category":
+        return Column(name, "text", as_texts(array.tolist()), is_category=True)
+    if array.dtype.kind == "M":
+        return Column(name, "date", without_placeholders(array.astype("datetime64[us]")))
+    if array.dtype.kind == "m":
+        seconds = array.astype("timedelta64[us]").astype(np.float64) / 1e6
+        return Column(name, "number", np.where(np.isnat(array), np.nan, seconds))
+    if array.dtype.kind in "biuf":
+        return column_of_numbers(name, array)
+    return column_of_objects(name, array.tolist())
+
+
+def column_of_instants(name: str, values: Any, zone: str) -> Column:
+    """Return moments in UTC as dates in a time zone."""
+    instants = without_placeholders(np.asarray(values).astype("datetime64[us]"))
+    return Column(name, "date", instants, local=local_times(instants, zone), zone=zone)
+
+
+def column_of_objects(name: str, cells: Sequence[Any]) -> Column:
+    """Return cells of Python as numbers or durations in seconds, or as texts if others are among them."""
+    numbers = np.empty(len(cells))
+    for row, cell in enumerate(cells):
+        if is_missing(cell):
+            numbers[row] = np.nan
+        elif isinstance(cell, timedelta):
+            numbers[row] = cell.total_seconds()
+        elif isinstance(cell, int | float | np.number):
+            numbers[row] = float(cell)
+        else:
+            return Column(name, "text", as_texts(cells))
+    exact = None
+    if (np.abs(numbers) > LARGEST).any():
+        exact = as_texts(cells)
+    return Column(name, "number", numbers, exact=exact)
+
+
+def column_of_numbers(name: str, array: np.ndarray) -> Column:
+    """Return an array of numbers as a column; large integers are also kept as texts."""
+    numbers = array.astype(np.float64)
+    exact = None
+    if array.dtype.kind in "iu" and (np.abs(numbers) > LARGEST).any():
+        exact = as_texts(array.tolist())
+    return Column(name, "number", numbers, exact=exact)
+
+
+def is_missing(cell: Any) -> bool:
+    """Return whether a cell is None, NaN or the NA of pandas."""
+    if isinstance(cell, str):
+        return False
+    try:
+        return cell is None or bool(cell != cell)
+    except (TypeError, ValueError):
+        return type(cell).__name__ == "NAType"
+
+
+def columns_of_rows(rows: Any, encodings: Sequence[Any]) -> list[Column]:
+    """Return the columns of rows in the order of their encodings.
+
+    Rows are a DataFrame or a dictionary of columns or, if all columns are numbers, also an array.
+    """
+    if isinstance(rows, Mapping) or hasattr(rows, "columns"):
+        lacking = [encoding.name for encoding in encodings if encoding.name not in rows]
+        if lacking:
+            raise ValueError(f"the rows lack the columns {lacking}; add them, their cells may be empty.")
+        columns = [column_of(encoding.name, rows[encoding.name]) for encoding in encodings]
+    elif all(is_of_numbers(encoding) for encoding in encodings):
+        array = array_of_numbers(rows, len(encodings))
+        columns = [Column(encoding.name, "number", array[:, j]) for j, encoding in enumerate(encodings)]
+    else:
+        raise ValueError("rows must be a DataFrame or a dictionary of columns, as some columns are not numbers.")
+    lengths = {len(column.values) for column in columns}
+    if len(lengths) > 1:
+        raise ValueError(f"the columns must have one length, got {sorted(lengths)}.")
+    return columns
+
+
+def is_of_numbers(encoding: Any) -> bool:
+    """Return whether a column holds numbers in the standard notation."""
+    if encoding.kind == "CategoryColumn":
+        return bool(encoding.numeric)
+    if encoding.kind == "DateColumn" or encoding.levels:
+        return False
+    return bool(encoding.written.mark == "." and not encoding.written.unit)
+
+
+def array_of_numbers(rows: Any, n_features: int) -> np.ndarray:
+    """Return rows as an array of float64 with a given number of columns."""
+    try:
+        array = np.array(rows, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"rows must hold numbers: {error}.") from None
+    if array.ndim != 2 or array.shape[1] != n_features:
+        raise ValueError(f"rows must have {n_features} columns, got shape {array.shape}.")
+    return array
+
+
+# Features of a column ------------------------------------------------------------------------------------------------
+
+
+def encode_column(encoding: Any, column: Column) -> np.ndarray:
+    """Return the features of a column, shape (n, features)."""
+    if encoding.kind == "NumberColumn":
+        return encode_numbers(encoding, column)
+    if encoding.kind == "CategoryColumn":
+        return encode_levels(encoding, column)
+    return encode_dates(encoding, column)
+
+
+def encode_numbers(encoding: Any, column: Column) -> np.ndarray:
+    """Return the scaled numbers, or positions of levels, and the indicator of missing values."""
+    if encoding.levels:
+        numbers = places_of(column.as_texts(), encoding.levels)
+    else:
+        numbers = column.read_numbers(encoding.written).values
+        check_cells(column, "numbers", np.isnan(numbers))
+    if np.isinf(numbers).any():
+        raise ValueError(f"column {column.name!r} must hold finite numbers or gaps, got infinity; correct it.")
+    gaps = np.isnan(numbers)
+    filled = np.where(gaps, encoding.fill, numbers)
+    if encoding.knots:
+        scaled = normal_scores(filled, encoding.knots)
+    else:
+        scaled = (filled - encoding.low) / encoding.spread
+    features = [scaled]
+    if encoding.gaps:
+        features.append(gaps)
+    return np.column_stack(features)
+
+
+def normal_scores(values: np.ndarray, knots: Sequence[float]) -> np.ndarray:
+    """Return the normal scores of values by their ranks among the knots, with the mean rank for ties."""
+    ranks = np.linspace(0.0, 1.0, len(knots))
+    quantiles = np.asarray(knots)
+    share_up_to = np.interp(values, quantiles, ranks)
+    share_from = np.interp(-values, -quantiles[::-1], ranks)
+    mean_rank = 0.5 * (share_up_to + 1.0 - share_from)
+    edge = 0.5 / len(knots)
+    normal = NormalDist()
+    return np.array([normal.inv_cdf(rank) for rank in np.clip(mean_rank, edge, 1.0 - edge).tolist()])
+
+
+def encode_levels(encoding: Any, column: Column) -> np.ndarray:
+    """Return the indicators of levels, and the code if there are many levels."""
+    texts = texts_of_levels(encoding, column).tolist()
+    features = np.zeros((len(texts), len(encoding.levels) + encoding.many))
+    place_of_level = {level: place for place, level in enumerate(encoding.levels)}
+    for row, text in enumerate(texts):
+        place = place_of_level.get(text)
+        if place is not None:
+            features[row, place] = encoding.scales[place]
+    if encoding.many:
+        features[:, -1] = codes_of(texts)
+    return features
+
+
+def texts_of_levels(encoding: Any, column: Column) -> np.ndarray:
+    """Return the values as levels, in the notation of the training rows."""
+    texts = column.as_levels()
+    if encoding.numeric and column.kind == "text":
+        numbers = column.read_numbers(POINT).values
+        keeps_text = np.isnan(numbers) | (np.abs(numbers) > LARGEST)
+        return np.where(keeps_text, texts, as_texts(numbers.tolist()))
+    if encoding.numeric or column.kind != "number":
+        return texts
+    # Other programs read codes such as 007 as numbers.
+    level_of_number = {str(int(level)): level for level in encoding.levels if level is not None and level.isdecimal()}
+    codes: list[str | None] = []
+    for text in texts:
+        if text is None:
+            codes.append(None)
+            continue
+        code = text.zfill(encoding.width)
+        if code not in encoding.levels:
+            code = level_of_number.get(code, code)
+        codes.append(code)
+    return np.array(codes, dtype=object)
+
+
+def encode_dates(encoding: Any, column: Column) -> np.ndarray:
+    """Return the time, the cycles of the calendar, and the indicator of missing values."""
+    moments = column.read_dates(encoding.first).in_zone(encoding.zone)
+    check_cells(column, "dates", np.isnat(moments.instants))
+    days = days_of(moments.instants)
+    gaps = np.isnan(days)
+    local_days = np.where(gaps, encoding.fill, days_of(moments.local))
+    features = [(np.where(gaps, encoding.fill, days) - encoding.low) / encoding.spread]
+    for cycle in encoding.cycles:
+        if cycle in CALENDAR:
+            features += list(indicators_of_dates(cycle, local_days, encoding.scaled).T)
+        else:
+            angle = 2.0 * np.pi * CYCLES[cycle](local_days)
+            features += [np.sin(angle), np.cos(angle)]
+    if encoding.gaps:
+        features.append(gaps)
+    return np.column_stack(features)
+
+
+def indicators_of_dates(cycle: str, local_days: np.ndarray, scaled: bool) -> np.ndarray:
+    """Return the indicators of months or weekdays, shape (n, levels)."""
+    _, levels, level_of = CALENDAR[cycle]
+    indicators = np.eye(len(levels))[level_of(local_days)]
+    if scaled:
+        equal_counts: dict[str | None, int] = dict.fromkeys(levels, 1)
+        scale, *_ = indicator_scales(equal_counts, len(levels), levels, "standard")
+        indicators *= scale
+    return indicators
+
+
+def check_cells(column: Column, expected: str, is_missing_cell: np.ndarray) -> None:
+    """Warn of cells that are not of the expected kind; ValueError if all cells with a value are not."""
+    unread = is_missing_cell & ~column.gaps
+    if not unread.any():
+        return
+    example = f"{str(column.values[int(unread.argmax())])!r:.42} in row {int(unread.argmax())}"
+    if unread.sum() == (~column.gaps).sum():
+        raise ValueError(f"column {column.name!r} must hold {expected}, got {example} (from 0); convert it.")
+    warnings.warn(
+        f"column {column.name!r} holds {expected}, but {example} (from 0) and {int(unread.sum()) - 1} more rows; taken "
+        "as missing.",
+        stacklevel=2,
+    )
+
+
+def features_for_trees(encoding: Any, features: np.ndarray) -> np.ndarray:
+    """Return the features of a column for trees: NaN for missing values, and a number for a level."""
+    if encoding.kind == "CategoryColumn":
+        if encoding.many:
+            return features
+        has_level = features.max(axis=1, initial=0.0) > 0
+        return np.where(has_level, features.argmax(axis=1), np.nan)[:, None]
+    parts = [features[:, :1]]
+    start = 1
+    for cycle in getattr(encoding, "cycles", ()):
+        if cycle in CALENDAR:
+            _, levels, _ = CALENDAR[cycle]
+            indicators = features[:, start : start + len(levels)]
+            parts.append(indicators.argmax(axis=1)[:, None].astype(np.float64))
+            start += len(levels)
+        else:
+            parts.append(features[:, start : start + 2])
+            start += 2
+    values = np.hstack(parts)
+    if encoding.gaps:
+        values[features[:, -1] > 0] = np.nan
+    return values
+
+
+# Kernels -------------------------------------------------------------------------------------------------------------
+
+
+def linear_scores(scores: Any, X: np.ndarray) -> np.ndarray:
+    """Return the linear scores of rows of features, shape (n, q)."""
+    values = np.empty((len(X), scores.coefficients.shape[1]))
+    n_together = max(1, PAIRS // max(1, len(scores.X)))
+    for start in range(0, len(X), n_together):
+        rows = slice(start, start + n_together)
+        K = combined_kernel(scores, X[rows] - scores.origin)
+        values[rows] = K @ scores.coefficients + scores.constant
+    return values
+
+
+def combined_kernel(scores: Any, rows: np.ndarray) -> np.ndarray:
+    """Return the learned kernel between rows and the training rows, as the coefficients multiply it."""
+    K = np.zeros((len(rows), len(scores.X)))
+    if scores.family.kind == "feature":
+        left = features_of(scores.family, rows) * scores.weights
+        K = left @ features_of(scores.family, scores.X).T - scores.weights @ scores.shift
+    else:
+        base_kernels = kernels_between(scores.family, rows, scores.X)
+        for weight, shift, (values, added) in zip(scores.weights, scores.shift, base_kernels, strict=True):
+            K += weight * values
+            K += weight * (added - shift)
+    if scores.power is None:
+        return K
+    K = K - (K @ scores.power.shares)[:, None] - scores.power.row_means + scores.power.constant
+    return np.asarray(K**scores.power.degree)
+
+
+def kernels_between(family: Any, A: np.ndarray, B: np.ndarray) -> Iterator[tuple[np.ndarray, float]]:
+    """Yield the values of each base kernel between two sets of rows, up to a constant, and this constant."""
+    kind = family.kind
+    if kind == "union":
+        for part, columns in zip(family.families, family.columns or [None] * len(family.families), strict=True):
+            if columns is None:
+                yield from kernels_between(part, A, B)
+            else:
+                yield from kernels_between(part, A[:, columns], B[:, columns])
+    elif kind == "metric" and family.map.ndim == 1:
+        yield from kernels_between(family.base, A * family.map, B * family.map)
+    elif kind == "metric":
+        yield from kernels_between(family.base, A @ family.map, B @ family.map)
+    elif kind == "normal-scores":
+        yield from kernels_between(family.base, scores_beside(A, family.knots), scores_beside(B, family.knots))
+    elif kind == "scaled":
+        for scale in family.scales:
+            yield from kernels_between(family.base, A * scale, B * scale)
+    elif kind == "product":
+        yield from products_of_kernels(family, A, B)
+    elif kind in ("gaussian", "laplacian", "categorical"):
+        yield from exponentials(family, A, B)
+    else:
+        for K in kernels_of_products(family, A, B):
+            yield K, 0.0
+
+
+def products_of_kernels(family: Any, A: np.ndarray, B: np.ndarray) -> Iterator[tuple[np.ndarray, float]]:
+    """Yield products of powers of base kernels."""
+    base_kernels = [values + added for values, added in kernels_between(family.base, A, B)]
+    for powers in family.powers:
+        product = np.ones((len(A), len(B)))
+        for K, power in zip(base_kernels, powers, strict=True):
+            product *= K**power
+        yield product, 0.0
+
+
+def kernels_of_products(family: Any, A: np.ndarray, B: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield the base kernels that are functions of products of features."""
+    if family.kind == "constant":
+        yield np.ones((len(A), len(B)))
+    elif family.kind == "linear":
+        yield A @ B.T
+    elif family.kind == "cosine":
+        yield unit_rows(A) @ unit_rows(B).T
+    elif family.kind == "polynomial":
+        base = family.gamma * (A @ B.T) + family.coef0
+        for degree in family.degrees:
+            yield base**degree
+    elif family.kind == "feature":
+        for left, right in zip(features_of(family, A).T, features_of(family, B).T, strict=True):
+            yield np.outer(left, right)
+    else:
+        for frequency in family.frequencies:
+            yield dirichlet_kernel(frequency, family.degree, A, B)
+
+
+def features_of(family: Any, A: np.ndarray) -> np.ndarray:
+    """Return the features of rank-one kernels; the position -1 is a constant feature of ones."""
+    if family.columns is None:
+        return A
+    with_ones = np.column_stack([A, np.ones(len(A))])
+    return with_ones[:, family.columns]
+
+
+def unit_rows(A: np.ndarray) -> np.ndarray:
+    """Return the rows scaled to length one; zero rows are unchanged."""
+    for _ in range(2):  # the first time avoids squares that overflow
+        largest = np.abs(A).max(axis=1, initial=0.0)
+        A = A / np.where(largest > 0, largest, 1.0)[:, None]
+        lengths = np.sqrt(np.einsum("ij,ij->i", A, A))
+        A = A / np.where(lengths > 0, lengths, 1.0)[:, None]
+    return A
+
+
+def dirichlet_kernel(frequency: float, degree: int, A: np.ndarray, B: np.ndarray) -> np.ndarray:
+    """Return the product of the Dirichlet kernels of all features."""
+    K = np.ones((len(A), len(B)))
+    for left, right in zip(A.T, B.T, strict=True):
+        angle = frequency * np.subtract.outer(left, right)
+        K *= 1.0 + 2.0 * sum(np.cos(harmonic * angle) for harmonic in range(1, degree + 1))
+    return K
+
+
+def exponentials(family: Any, A: np.ndarray, B: np.ndarray) -> Iterator[tuple[np.ndarray, float]]:
+    """Yield exponentials of distances minus one, and one. That for twice a gamma follows without an exponential."""
+    distance = distances(family, A, B)
+    by_gamma: dict[float, np.ndarray] = {}
+    for gamma in sorted(set(family.gammas)):
+        half = by_gamma.get(gamma / 2)
+        if half is None:
+            by_gamma[gamma] = np.expm1(-gamma * distance)
+        else:
+            by_gamma[gamma] = half * (half + 2.0)
+    for gamma in family.gammas:
+        yield by_gamma[gamma], 1.0
+
+
+def distances(family: Any, A: np.ndarray, B: np.ndarray) -> np.ndarray:
+    """Return the distances of the rows that a family takes the exponential of, shape (a, b)."""
+    if family.kind == "categorical":
+        weights = family.weights or np.ones(A.shape[1])
+        return sums_of_differences(A, B, is_not_zero, weights)
+    if family.kind == "laplacian" and family.norm == 1:
+        return sums_of_differences(A, B, np.abs)
+    D = squared_distances(A, B)
+    if family.kind == "laplacian":
+        return np.sqrt(D)
+    return D
+
+
+def is_not_zero(difference: np.ndarray, out: np.ndarray) -> None:
+    """Write one where a difference is not zero, and zero elsewhere."""
+    out[...] = difference != 0
+
+
+def sums_of_differences(A: np.ndarray, B: np.ndarray, function: Any, weights: Any = None) -> np.ndarray:
+    """Return the sums of a function of the differences of features, shape (a, b)."""
+    sums = np.zeros((len(A), len(B)))
+    difference = np.empty_like(sums)
+    for j, (left, right) in enumerate(zip(A.T, B.T, strict=True)):
+        np.subtract.outer(left, right, out=difference)
+        function(difference, out=difference)
+        if weights is not None:
+            difference *= weights[j]
+        sums += difference
+    return sums
+
+
+def squared_distances(A: np.ndarray, B: np.ndarray) -> np.ndarray:
+    """Return squared Euclidean distances by inner products of rows minus the mean row, or by differences if small."""
+    if not len(B):
+        return np.zeros((len(A), 0))
+    center = B.mean(axis=0)
+    left = A - center
+    right = B - center
+    norms = np.add.outer(np.einsum("ij,ij->i", left, left), np.einsum("ij,ij->i", right, right))
+    D = norms - 2.0 * (left @ right.T)
+    rows, columns = np.nonzero(NEAR * norms > D)
+    D[rows, columns] = np.square(A[rows] - B[columns]).sum(axis=1)
+    return D
+
+
+# Trees ---------------------------------------------------------------------------------------------------------------
+
+
+def tree_sums(trees: Any, X: np.ndarray) -> np.ndarray:
+    """Return the sums of the trees' values for each output, shape (n, outputs)."""
+    rows = features_of_trees(trees, X)
+    sums = np.tile(np.asarray(trees.baseline, dtype=np.float64), (len(rows), 1))
+    n_together = max(1, PAIRS // len(trees.roots))
+    for start in range(0, len(rows), n_together):
+        block = rows[start : start + n_together]
+        values = trees.value[leaves_of(trees, block)]
+        for output in range(sums.shape[1]):
+            sums[start : start + n_together, output] += values[:, trees.output == output].sum(axis=1)
+    return sums
+
+
+def features_of_trees(trees: Any, X: np.ndarray) -> np.ndarray:
+    """Return features in the order of the trees: categories by their position, NaN for unknown ones, before numbers."""
+    columns = []
+    for j, levels in zip(trees.categorical, trees.categories, strict=True):
+        place_of_level = {level: float(place) for place, level in enumerate(levels.tolist())}
+        columns.append(np.array([place_of_level.get(level, np.nan) for level in X[:, j].tolist()]))
+    others = [j for j in range(X.shape[1]) if j not in trees.categorical]
+    return np.column_stack([*columns, X[:, others]])
+
+
+def leaves_of(trees: Any, rows: np.ndarray) -> np.ndarray:
+    """Return the leaf of each row in each tree, shape (n, trees)."""
+    positions = np.arange(len(rows))[:, None]
+    nodes = np.tile(trees.roots, (len(rows), 1))
+    while not trees.is_leaf[nodes].all():
+        values = rows[positions, trees.feature[nodes]]
+        is_gap = np.isnan(values)
+        goes_left = values <= trees.threshold[nodes]
+        if trees.bitset.max(initial=-1) >= 0:
+            level = np.where(is_gap, 0, values).astype(np.int64).clip(0, 255)
+            words = trees.bitsets[trees.bitset[nodes].clip(min=0), level // 32]
+            is_member = (words >> (level % 32).astype(np.uint32)) & np.uint32(1)
+            goes_left = np.where(trees.bitset[nodes] >= 0, is_member > 0, goes_left)
+        goes_left = np.where(is_gap, trees.gap_goes_left[nodes], goes_left)
+        nodes = np.where(goes_left, trees.left[nodes], trees.right[nodes])
+    return nodes
+
+
+# Models --------------------------------------------------------------------------------------------------------------
+
+
+class ExportedModel:
+    """Predictions of a fitted estimator.
+
+    Parameters
+    ----------
+    parts : SimpleNamespace
+        Arrays and descriptions of the model.
+    """
+
+    def __init__(self, parts: SimpleNamespace) -> None:
+        self._parts = parts
+
+    def _features(self, rows: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Return the features of rows for the kernel and for trees."""
+        if self._parts.table is None:
+            X = array_of_numbers(rows, self._parts.n_features)
+            if not np.isfinite(X).all():
+                raise ValueError("rows must be finite, got NaN or infinity; impute them, or drop the rows.")
+            return X, X
+        encodings = self._parts.table.columns
+        columns = columns_of_rows(rows, encodings)
+        features = [encode_column(encoding, column) for encoding, column in zip(encodings, columns, strict=True)]
+        if self._parts.trees is None:
+            return np.hstack(features), np.empty(0)
+        pairs = zip(encodings, features, strict=True)
+        return np.hstack(features), np.hstack([features_for_trees(encoding, part) for encoding, part in pairs])
+
+
+class ExportedRegressor(ExportedModel):
+    """Predictions of a fitted regressor."""
+
+    def predict(self, rows: Any) -> np.ndarray:
+        """Return the prediction for each row: a DataFrame, a dictionary of columns or an array, as in training."""
+        return self._shaped(self.values(*self._features(rows)))
+
+    def predict_interval(self, rows: Any, alpha: float = 0.1) -> np.ndarray:
+        """Return the lower and the upper bound of each row, with coverage ``1 - alpha``; shape (n, 2)."""
+        residuals = self._parts.residuals
+        if residuals is None:
+            raise ValueError("intervals are only available for a model that was fitted with intervals=True.")
+        quantile = conformal_quantile(residuals, alpha)
+        if quantile is None:
+            raise ValueError(f"alpha must be between {1 / (len(residuals) + 1):.3g} and 1, got {alpha!r}.")
+        X, X_trees = self._features(rows)
+        values = self.values(X, X_trees)
+        scale = self._parts.scale
+        half_widths = np.broadcast_to(quantile, values.shape)
+        if scale is not None:
+            sizes = np.clip(linear_scores(scale.scores, X), scale.smallest, scale.largest)
+            half_widths = sizes * quantile
+        return self._shaped(np.stack([values - half_widths, values + half_widths], axis=1))
+
+    def values(self, X: np.ndarray, X_trees: np.ndarray) -> np.ndarray:
+        """Return predicted values of shape (n, q), given the features of rows."""
+        values = linear_scores(self._parts.scores, X)
+        if self._parts.trees is None:
+            return values
+        share = self._parts.share
+        return np.asarray((1.0 - share) * values + share * tree_sums(self._parts.trees, X_trees))
+
+    def _shaped(self, values: np.ndarray) -> np.ndarray:
+        """Return values without the axis of outputs if the target had none."""
+        if self._parts.vector:
+            return values[..., 0]
+        return values
+
+
+class ExportedClassifier(ExportedModel):
+    """Predictions of a fitted classifier."""
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """Class labels, in ascending order."""
+        return np.asarray(self._parts.classes)
+
+    def predict(self, rows: Any) -> np.ndarray:
+        """Return the class of each row: a DataFrame, a dictionary of columns or an array, as in training."""
+        decisions = self.decision_function(rows)
+        if decisions.ndim == 1:
+            return self.classes_[(decisions > 0).astype(np.intp)]
+        return self.classes_[decisions.argmax(axis=1)]
+
+    def predict_proba(self, rows: Any) -> np.ndarray:
+        """Return the probability of each class, one column per class of `classes_`."""
+        if self._parts.calibration is None:
+            raise ValueError("probabilities are only available for a model that was fitted with probability=True.")
+        _, probabilities = self.decisions_and_probabilities(*self._features(rows))
+        return probabilities
+
+    def decision_function(self, rows: Any) -> np.ndarray:
+        """Return the scores: for two classes, positive for the second class; otherwise one score per class."""
+        decisions, _ = self.decisions_and_probabilities(*self._features(rows))
+        return decisions
+
+    def decisions_and_probabilities(self, X: np.ndarray, X_trees: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return decisions and, if there is a calibration, probabilities, given the features of rows."""
+        n_classes = len(self.classes_)
+        decisions = class_scores(linear_scores(self._parts.scores, X), n_classes, self._parts.of_pairs)
+        if self._parts.calibration is None:
+            return decisions, np.empty(0)
+        slope, offset = self._parts.calibration
+        logarithms = -np.logaddexp(0.0, -(slope * decisions + offset))
+        if decisions.ndim == 1:
+            second = np.exp(logarithms)
+            probabilities = np.column_stack([1.0 - second, second])
+        else:
+            probabilities = softmax(logarithms)
+        if self._parts.trees is None:
+            return decisions, probabilities
+        share = self._parts.share
+        probabilities = (1.0 - share) * probabilities + share * self._probabilities_of_trees(X_trees)
+        logarithms = np.log(np.maximum(probabilities, np.finfo(np.float64).tiny))
+        if n_classes == 2:
+            return logarithms[:, 1] - logarithms[:, 0], probabilities
+        return logarithms, probabilities
+
+    def _probabilities_of_trees(self, X_trees: np.ndarray) -> np.ndarray:
+        sums = tree_sums(self._parts.trees, X_trees)
+        if sums.shape[1] > 1:
+            return softmax(sums)
+        second = np.exp(-np.logaddexp(0.0, -sums[:, 0]))
+        return np.column_stack([1.0 - second, second])
+
+
+def softmax(logarithms: np.ndarray) -> np.ndarray:
+    """Return exponentials that sum to one in each row."""
+    exponentials_of_row = np.exp(logarithms - logarithms.max(axis=1, keepdims=True))
+    return np.asarray(exponentials_of_row / exponentials_of_row.sum(axis=1, keepdims=True))
