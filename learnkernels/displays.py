@@ -742,7 +742,7 @@ class ExplanationDisplay(_Display):
         bar = self.figure_.colorbar(points, ax=ax, ticks=[0.0, 1.0], aspect=30, pad=0.02)
         bar.ax.set_yticklabels(["low", "high"])
         bar.set_label("value of the column", labelpad=0)
-        bar.outline.set_visible(False)  # type: ignore[operator]
+        bar.outline.set_visible(False)
 
 
 def _cell_text(value: Any) -> str:
@@ -777,4 +777,4 @@ def _offsets(x: np.ndarray, limits: tuple[float, float], n_bins: int = 80) -> np
     places = np.empty(len(x))
     places[order] = np.arange(len(x)) - np.repeat(np.cumsum(counts) - counts, counts)
     step = min(0.08, 0.8 / max(1, counts.max() - 1))
-    return step * (places - 0.5 * (counts[bins] - 1))
+    return np.asarray(step * (places - 0.5 * (counts[bins] - 1)))

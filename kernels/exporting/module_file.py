@@ -199,7 +199,7 @@ def parts_of_scores(linear: LinearScores) -> dict[str, Any]:
     }
     if kernel.degree != 1:
         return parts | parts_of_power(linear)
-    expansion = linear._expansion
+    expansion = linear.expansion
     return parts | {
         "X": np.asarray(expansion.X),
         "origin": expansion.origin,

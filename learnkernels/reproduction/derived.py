@@ -155,7 +155,7 @@ def _row_correlations(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     b = b - b.mean(axis=1, keepdims=True)
     norms = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
     products = (a * b).sum(axis=1)
-    return np.divide(products, norms, out=np.zeros_like(products), where=norms > 0)
+    return np.asarray(np.divide(products, norms, out=np.zeros_like(products), where=norms > 0))
 
 
 def correlation_values(correlations: Sequence[AlignmentCorrelation]) -> dict[str, float]:
