@@ -20,7 +20,7 @@ BACKGROUND_ROWS = 50
 MOST_SUBSETS = 8
 """Largest number of subsets of columns that are always evaluated."""
 
-SINGLE_PRECISION_ERROR = 1e-4
+SINGLE_PRECISION_ERROR = 1e-3
 """Largest error of predictions in single precision, relative to their standard deviation, with which it is used."""
 
 Predict: TypeAlias = Callable[[np.ndarray], np.ndarray]

@@ -150,7 +150,7 @@ class ProductScores:
 
     def is_fast(self, n_columns: int) -> bool:
         """Return whether all subsets of the columns can be evaluated in about the time of sampled orders."""
-        return int(np.count_nonzero(self.coefficients)) * 2.0**n_columns <= MOST_PRODUCTS
+        return bool(np.count_nonzero(self.coefficients) * 2.0**n_columns <= MOST_PRODUCTS)
 
     def values_of_subsets(self, X: np.ndarray, background: np.ndarray, groups: Sequence[slice]) -> np.ndarray:
         r"""Return the mean score, without constants, for each subset of the columns, shape (n, 2^d, q).

@@ -422,7 +422,8 @@ class SupervisedLearner(KernelLearner):
         more permutations. Boosted trees are explained together with the kernel.
 
         A new row takes ``B (d - 1)`` predictions for B background rows and d columns that differ from them. They are
-        computed in single precision if this changes them by at most 0.01 % of their standard deviation.
+        computed in single precision if this changes them by at most 0.1 % of their standard deviation.
+        1,000 rows of a default model of 4,000 rows and ten columns take about 10 CPU seconds.
 
         References
         ----------
