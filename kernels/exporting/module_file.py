@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from base64 import encodebytes
+from copy import copy
 from dataclasses import replace
 from hashlib import sha256
 from importlib.metadata import version
 from io import BytesIO
 from os import PathLike
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -92,14 +94,9 @@ def write_module(estimator: Any, path: str | PathLike[str]) -> None:
     """
     path = Path(path)
     require_module_path(path)
-    parts = parts_of(estimator)
-    content = text_of_parts(parts)
-    exported_class = "ExportedRegressor"
-    if hasattr(estimator, "classes_"):
-        exported_class = "ExportedClassifier"
-    model = getattr(numpy_model, exported_class)(numpy_model.read_parts(content))
-    require_equal_predictions(estimator, model)
-    write_file(path, module_text(estimator, exported_class, content).encode())
+    content = text_of_parts(parts_of(estimator))
+    require_equal_predictions(estimator, numpy_model.read_parts(content))
+    write_file(path, module_text(estimator, content).encode())
 
 
 def require_module_path(path: Path) -> None:
@@ -110,8 +107,11 @@ def require_module_path(path: Path) -> None:
         raise ValueError(f"{path} exists and is no exported model; choose another name, or delete the file.")
 
 
-def module_text(estimator: Any, exported_class: str, content: str) -> str:
+def module_text(estimator: Any, content: str) -> str:
     """Return the text of the module."""
+    exported_class = "ExportedRegressor"
+    if hasattr(estimator, "classes_"):
+        exported_class = "ExportedClassifier"
     roots = [Definition(numpy_model.__name__, name) for name in ("read_parts", exported_class)]
     kernel = estimator.kernel_
     summary = (
@@ -249,27 +249,30 @@ def parts_of_trees(estimator: Any) -> dict[str, Any]:
     )
 
 
-def require_equal_predictions(estimator: Any, model: Any) -> None:
-    """Raise ValueError if an exported model predicts other values for some training rows than the estimator."""
+def require_equal_predictions(estimator: Any, parts: SimpleNamespace) -> None:
+    """Raise ValueError if the parts give other values for some training rows than the estimator in float64."""
     kernel: LearnedKernel = estimator.kernel_
     features = np.asarray(kernel.X[:CHECKED_ROWS]) + kernel.origin
+    in_float64 = copy(estimator)
+    in_float64.precision = "float64"
+    require_equal(in_float64._scores(features), numpy_model.linear_scores(parts.scores, features))
+    trees = estimator.boost_
+    if trees is None:
+        return
     X_trees = features
     if estimator.table_ is not None:
         X_trees, _ = estimator.table_.for_trees(features)
-    expected, computed = compared_predictions(estimator, model, features, X_trees)
+    if hasattr(estimator, "classes_"):
+        require_equal(trees.predict_proba(X_trees), numpy_model.tree_probabilities(parts.trees, X_trees))
+    else:
+        require_equal(trees.predict(X_trees)[:, None], numpy_model.tree_sums(parts.trees, X_trees))
+
+
+def require_equal(expected: np.ndarray, computed: np.ndarray) -> None:
+    """Raise ValueError if values of an exported model differ by more than rounding."""
     largest = max(1.0, float(np.abs(expected).max(initial=0.0)))
     if not np.abs(expected - computed).max(initial=0.0) <= LARGEST_DIFFERENCE * largest:
         raise ValueError(
             "the exported model does not predict the training rows as the estimator does; fit it with boost=False, or "
             "use save."
         )
-
-
-def compared_predictions(
-    estimator: Any, model: Any, features: np.ndarray, X_trees: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the predictions or decisions of an estimator and of its exported model, given the features of rows."""
-    if hasattr(estimator, "classes_"):
-        decisions, _ = model.decisions_and_probabilities(features, X_trees)
-        return estimator._decisions(features), decisions
-    return estimator._predictions(features), model.values(features, X_trees)

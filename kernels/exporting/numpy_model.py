@@ -535,6 +535,15 @@ def tree_sums(trees: Any, X: np.ndarray) -> np.ndarray:
     return sums
 
 
+def tree_probabilities(trees: Any, X: np.ndarray) -> np.ndarray:
+    """Return the probability of each class, shape (n, n_classes)."""
+    sums = tree_sums(trees, X)
+    if sums.shape[1] > 1:
+        return softmax(sums)
+    second = np.exp(-np.logaddexp(0.0, -sums[:, 0]))
+    return np.column_stack([1.0 - second, second])
+
+
 def features_of_trees(trees: Any, X: np.ndarray) -> np.ndarray:
     """Return features in the order of the trees: categories by their position, NaN for unknown ones, before numbers."""
     columns = []
@@ -599,7 +608,7 @@ class ExportedRegressor(ExportedModel):
 
     def predict(self, rows: Any) -> np.ndarray:
         """Return the prediction for each row: a DataFrame, a dictionary of columns or an array, as in training."""
-        return self._shaped(self.values(*self._features(rows)))
+        return self._shaped(self._values(*self._features(rows)))
 
     def predict_interval(self, rows: Any, alpha: float = 0.1) -> np.ndarray:
         """Return the lower and the upper bound of each row, with coverage ``1 - alpha``; shape (n, 2)."""
@@ -610,7 +619,7 @@ class ExportedRegressor(ExportedModel):
         if quantile is None:
             raise ValueError(f"alpha must be between {1 / (len(residuals) + 1):.3g} and 1, got {alpha!r}.")
         X, X_trees = self._features(rows)
-        values = self.values(X, X_trees)
+        values = self._values(X, X_trees)
         scale = self._parts.scale
         half_widths = np.broadcast_to(quantile, values.shape)
         if scale is not None:
@@ -618,8 +627,7 @@ class ExportedRegressor(ExportedModel):
             half_widths = sizes * quantile
         return self._shaped(np.stack([values - half_widths, values + half_widths], axis=1))
 
-    def values(self, X: np.ndarray, X_trees: np.ndarray) -> np.ndarray:
-        """Return predicted values of shape (n, q), given the features of rows."""
+    def _values(self, X: np.ndarray, X_trees: np.ndarray) -> np.ndarray:
         values = linear_scores(self._parts.scores, X)
         if self._parts.trees is None:
             return values
@@ -652,16 +660,17 @@ class ExportedClassifier(ExportedModel):
         """Return the probability of each class, one column per class of `classes_`."""
         if self._parts.calibration is None:
             raise ValueError("probabilities are only available for a model that was fitted with probability=True.")
-        _, probabilities = self.decisions_and_probabilities(*self._features(rows))
+        _, probabilities = self._decisions_and_probabilities(rows)
         return probabilities
 
     def decision_function(self, rows: Any) -> np.ndarray:
         """Return the scores: for two classes, positive for the second class; otherwise one score per class."""
-        decisions, _ = self.decisions_and_probabilities(*self._features(rows))
+        decisions, _ = self._decisions_and_probabilities(rows)
         return decisions
 
-    def decisions_and_probabilities(self, X: np.ndarray, X_trees: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return decisions and, if there is a calibration, probabilities, given the features of rows."""
+    def _decisions_and_probabilities(self, rows: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Return decisions and, if there is a calibration, probabilities."""
+        X, X_trees = self._features(rows)
         n_classes = len(self.classes_)
         decisions = class_scores(linear_scores(self._parts.scores, X), n_classes, self._parts.of_pairs)
         if self._parts.calibration is None:
@@ -676,18 +685,11 @@ class ExportedClassifier(ExportedModel):
         if self._parts.trees is None:
             return decisions, probabilities
         share = self._parts.share
-        probabilities = (1.0 - share) * probabilities + share * self._probabilities_of_trees(X_trees)
+        probabilities = (1.0 - share) * probabilities + share * tree_probabilities(self._parts.trees, X_trees)
         logarithms = np.log(np.maximum(probabilities, np.finfo(np.float64).tiny))
         if n_classes == 2:
             return logarithms[:, 1] - logarithms[:, 0], probabilities
         return logarithms, probabilities
-
-    def _probabilities_of_trees(self, X_trees: np.ndarray) -> np.ndarray:
-        sums = tree_sums(self._parts.trees, X_trees)
-        if sums.shape[1] > 1:
-            return softmax(sums)
-        second = np.exp(-np.logaddexp(0.0, -sums[:, 0]))
-        return np.column_stack([1.0 - second, second])
 
 
 def softmax(logarithms: np.ndarray) -> np.ndarray:

@@ -219,6 +219,22 @@ def test_weights_outputs_class_weights_and_integer_classes_are_kept(tmp_path: Pa
         module.predict_proba(X[:20])
 
 
+def test_models_of_low_precision_are_exported_in_float64(tmp_path: Path):
+    X = array_of_rows(80)
+    model = KernelLearningRegressor(learner="alignf", alpha=1e-7, precision="float32").fit(X, target_of_rows(X))
+    in_float64 = KernelLearningRegressor(learner="alignf", alpha=1e-7).fit(X, target_of_rows(X))
+    assert np.abs(model.predict(X) - in_float64.predict(X)).max() > 1e-5
+    assert_same_predictions(exported(model, tmp_path), in_float64, X)
+
+
+def test_votes_that_are_ties_are_exported(tmp_path: Path):
+    X = np.array([[-1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, -1.0]] * 6)
+    y = np.tile([0, 1, 2, 2], 6)  # the rows of the third class are ties of the first two
+    model = KernelLearningClassifier(learner="unif", predictor="svm", C=1.0).fit(X, y)
+    module = exported(model, tmp_path)
+    assert (module.predict(X) == y).all()
+
+
 @pytest.mark.filterwarnings("ignore:y is constant")
 def test_a_constant_is_exported(tmp_path: Path):
     X = array_of_rows(30)
