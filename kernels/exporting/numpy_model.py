@@ -159,10 +159,11 @@ def columns_of_rows(rows: Any, encodings: Sequence[Any]) -> list[Column]:
     Rows are a DataFrame or a dictionary of columns or, if all columns are numbers, also an array.
     """
     if isinstance(rows, Mapping) or hasattr(rows, "columns"):
-        lacking = [encoding.name for encoding in encodings if encoding.name not in rows]
+        keys = {str(key): key for key in getattr(rows, "columns", rows)}  # names may be integers
+        lacking = [encoding.name for encoding in encodings if encoding.name not in keys]
         if lacking:
             raise ValueError(f"the rows lack the columns {lacking}; add them, their cells may be empty.")
-        columns = [column_of(encoding.name, rows[encoding.name]) for encoding in encodings]
+        columns = [column_of(encoding.name, rows[keys[encoding.name]]) for encoding in encodings]
     elif all(is_of_numbers(encoding) for encoding in encodings):
         array = array_of_numbers(rows, len(encodings))
         columns = [Column(encoding.name, "number", array[:, j]) for j, encoding in enumerate(encodings)]

@@ -289,6 +289,20 @@ def test_rows_may_be_dictionaries_of_lists_and_tables_of_polars(read: str, tmp_p
     assert_same_predictions(exported(model, tmp_path), model, rows, given)
 
 
+def test_names_of_columns_may_be_integers(tmp_path: Path):
+    table = table_of_rows(60)[["size", "age"]].set_axis([0, 1], axis=1)
+    model = KernelLearningRegressor(learner="alignf").fit(table, table[1])
+    assert_same_predictions(exported(model, tmp_path), model, table)
+
+
+def test_no_rows_have_no_predictions(tmp_path: Path):
+    table = table_of_rows(60)[["size", "color", "day"]]
+    module = exported(KernelLearningClassifier(learner="alignf").fit(table, table["size"] > 0), tmp_path)
+    assert module.predict(table[:0]).shape == (0,)
+    assert module.predict_proba({"size": [], "color": [], "day": []}).shape == (0, 2)
+    assert module.predict_proba(table[:1]).shape == (1, 2)
+
+
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "UTC", "America/New_York"])
 def test_dates_in_other_time_zones_are_converted(zone: str, tmp_path: Path):
     table = table_of_rows(100)[["age", "moment"]]
