@@ -65,6 +65,7 @@ RECORDS = {
     "NumberColumn": "column_encoding.columns",
     "CategoryColumn": "column_encoding.columns",
     "DateColumn": "column_encoding.columns",
+    "TextColumn": "column_encoding.text",
     "Written": "column_encoding.quantities",
 }
 """Module of each other class that files name."""

@@ -155,7 +155,7 @@ class Model(Savable, Value):
 
     @cached_property
     def feature_columns(self) -> list[tuple[str, str]]:
-        """Return the column that each feature comes from, and its view: numbers, categories, dates, gaps or codes."""
+        """Return the column that each feature comes from, and its view, such as "numbers"."""
         if self.table is None:
             return [(name, "numbers") for name in self.features]
         return [(column.name, view) for column in self.table.columns for _, view in column.features]

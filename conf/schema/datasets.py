@@ -102,7 +102,7 @@ class NgramsConfig(Strict):
         return (*self.column, self.counts)
 
 
-ColumnKind = Literal["number", "categorical", "code", "date", "drop"]
+ColumnKind = Literal["number", "categorical", "code", "date", "text", "drop"]
 """The kinds of columns that a configuration can name."""
 
 
@@ -263,7 +263,7 @@ class TableConfig(DatasetConfig):
     columns: dict[str, ColumnKind | tuple[str, ...]] | None = Field(
         None,
         description="Column types that the values do not tell: number, categorical, code (one code per level, for "
-        "family categorical), date, drop, or a list of ordered levels.",
+        "family categorical), date, text (the words of free text), drop, or a list of ordered levels.",
     )
     where: dict[str, Values] = Field(
         default_factory=dict,

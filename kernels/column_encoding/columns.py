@@ -127,8 +127,8 @@ def _joined(earlier_block: Mapping[str, Cells], later_block: Mapping[str, Cells]
     return joined
 
 
-View: TypeAlias = Literal["numbers", "categories", "dates", "gaps", "codes"]
-"""Kinds of features: numbers, indicators of levels, dates, indicators of missing values, codes of levels."""
+View: TypeAlias = Literal["numbers", "categories", "dates", "texts", "gaps", "codes"]
+"""Kinds of features: numbers, indicators of levels, dates, texts, indicators of missing values, codes of levels."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -168,6 +168,11 @@ class ColumnEncoding(Value):
     def has_gaps(self) -> bool:
         """Whether training rows had missing values."""
         return self.gap_place is not None
+
+    @property
+    def depends_on_rows(self) -> bool:
+        """Whether features depend on the training rows if they are not scaled."""
+        return self.has_gaps
 
     @property
     @abstractmethod

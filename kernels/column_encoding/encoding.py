@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,15 +30,18 @@ from .columns import (
 from .dates import First
 from .quantities import POINT, Written
 from .reading import MISSING, Column, read_columns
+from .text import TextColumn
 from .units import is_unit
 
-Kind: TypeAlias = Literal["number", "categorical", "code", "date", "drop"]
+Kind: TypeAlias = Literal["number", "categorical", "code", "date", "text", "drop"]
 """Column types that a user can set, in addition to a list of ordered levels."""
 
 KINDS: tuple[str, ...] = get_args(Kind)
 
 CONSTANT = "it is constant"
 EMPTY = "it is empty"
+
+FREE_TEXT = "it is free text"
 
 DROPPED_BY_USER = "as said"
 """Reason of a column that the user drops."""
@@ -159,7 +163,7 @@ class TableEncoding(Value):
     - Whole numbers that nearly all differ are dropped if they count the rows or the name is that of an identifier.
     - Strings that nearly all are dates are dates, in their own time zone. If day and month cannot be distinguished, the
       day stands first between dots, and other columns are dropped.
-    - Free text, also with placeholders or repeated texts, is dropped.
+    - Free text, also with placeholders or repeated texts, is dropped unless its type is set to "text".
     - Many different numbers in several units, or several numbers in each cell, are dropped.
     - Other strings are a category, and are dropped if more than 90 % of them are different.
     """
@@ -178,9 +182,9 @@ class TableEncoding(Value):
             Table of pandas, polars, pyarrow or another library that narwhals supports, the result of `read_columns`, or
             a mapping of names to `ColumnSummary` for a table larger than memory. Not modified.
         column_types : mapping of str to str or sequence of str, optional
-            Types that override the inferred ones: "number", "categorical", "date", "drop"; "code" for a category of
-            many levels that is only encoded by a code; or the levels of an ordered category from the lowest to the
-            highest.
+            Types that override the inferred ones: "number", "categorical", "date", "text", "drop"; "code" for a
+            category of many levels that is only encoded by a code; or the levels of an ordered category from the lowest
+            to the highest.
         scale : {"none", "unit", "max", "standard", "quantile"}, default "standard"
             Scaling of numbers: none, to [0, 1], to a largest absolute value of 1, to unit variance, or to normal
             scores. With the last two, all features have comparable units.
@@ -236,6 +240,11 @@ class TableEncoding(Value):
     def of_numbers(self) -> bool:
         """Whether all columns are numbers."""
         return all(column.is_number for column in self.columns)
+
+    @property
+    def has_texts(self) -> bool:
+        """Whether a column is a text."""
+        return any(isinstance(column, TextColumn) for column in self.columns)
 
     @cached_property
     def features(self) -> TableFeatures:
@@ -302,11 +311,15 @@ class TableEncoding(Value):
 
     def sentences(self, but: Collection[str] = (DROPPED_BY_USER, CONSTANT, EMPTY)) -> list[str]:
         """Return a sentence for each dropped column, except for the reasons in `but`."""
-        return [
-            f"column {name!r} is left out, as {reason}; say what it is with 'columns' to keep it"
-            for name, reason in self.left_out.items()
-            if reason not in but
-        ]
+        sentences = []
+        for name, reason in self.left_out.items():
+            if reason in but:
+                continue
+            remedy = "say what it is with 'columns' to keep it"
+            if reason == FREE_TEXT:
+                remedy = f"set {setting_of_text(name)} to learn from it"
+            sentences.append(f"column {name!r} is left out, as {reason}; {remedy}")
+        return sentences
 
     def describe(self) -> list[str]:
         """Return one line per column type with the names of the columns, and one line per dropped column."""
@@ -316,6 +329,11 @@ class TableEncoding(Value):
         lines = [f"{column_type}: {', '.join(names)}" for column_type, names in names_by_type.items()]
         lines += [f"left out: {name} ({reason})" for name, reason in self.left_out.items()]
         return lines
+
+
+def setting_of_text(name: str) -> str:
+    """Return the parameter that makes a column a text; its value is also valid in YAML."""
+    return f"columns={json.dumps({name: 'text'}, ensure_ascii=False)}"
 
 
 def _summaries(table: Any, overrides: Mapping[str, Any]) -> Iterator[tuple[str, summary.ColumnSummary]]:
@@ -358,6 +376,8 @@ def _of_type(
         return CategoryColumn.of(column, scale)
     if column_type == "code":
         return CategoryColumn.of(column, scale, 0)
+    if column_type == "text":
+        return TextColumn.of(column, scale)
     if column_type == "date":
         dates = column.as_dates(SAID)
         if dates is not None:
@@ -463,7 +483,7 @@ def _category(column: summary.ColumnSummary, scale: summary.Scale) -> ColumnEnco
     if has_many_levels and column.has_several_numbers:
         return "it holds several numbers in one cell; write one column for each"
     if _is_free_text(column):
-        return "it is free text"
+        return FREE_TEXT
     units = column.units() if has_many_levels else {}
     if _are_units(units, all_differ):
         return _several_units(units)

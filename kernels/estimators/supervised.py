@@ -578,8 +578,9 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         ridge regression, the log loss of calibrated leave-one-out scores. A one-stage learner also uses C to learn the
         weights; "auto" is then the best value for equal weights.
     columns : mapping of str to str or sequence of str, or None, default None
-        Column types that override the inferred ones, for tables only: "number", "categorical", "date", "drop",
-        "code" (a category of which only a code becomes a feature), or the levels of an ordered category, lowest first.
+        Column types that override the inferred ones, for tables only: "number", "categorical", "date", "drop", "text"
+        (the words of free text), "code" (a category of which only a code becomes a feature), or the levels of an
+        ordered category, lowest first.
     normalize : {"trace", "frobenius", "none"}, default "trace"
         Scaling of the centered base kernels before learning. Kernels that `ca` and `cr` find are never scaled.
     centering : {"center", "target", "none"}, default "center"
@@ -1034,8 +1035,9 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         positive. "auto" minimizes the squared leave-one-out residuals on at most 1,500 rows, in closed form. A
         one-stage learner also uses alpha to learn the weights; "auto" is then the best value for equal weights.
     columns : mapping of str to str or sequence of str, or None, default None
-        Column types that override the inferred ones, for tables only: "number", "categorical", "date", "drop",
-        "code" (a category of which only a code becomes a feature), or the levels of an ordered category, lowest first.
+        Column types that override the inferred ones, for tables only: "number", "categorical", "date", "drop", "text"
+        (the words of free text), "code" (a category of which only a code becomes a feature), or the levels of an
+        ordered category, lowest first.
     normalize : {"trace", "frobenius", "none"}, default "trace"
         Scaling of the centered base kernels before learning. Kernels that `ca` and `cr` find are never scaled.
     centering : {"center", "target", "none"}, default "center"

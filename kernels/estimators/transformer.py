@@ -43,8 +43,9 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
     n_components : int, default 100
         Largest number of features.
     columns : mapping of str to str or sequence of str, or None, default None
-        Column types that override the inferred ones, for tables only: "number", "categorical", "date", "drop",
-        "code" (a category of which only a code becomes a feature), or the levels of an ordered category, lowest first.
+        Column types that override the inferred ones, for tables only: "number", "categorical", "date", "drop", "text"
+        (the words of free text), "code" (a category of which only a code becomes a feature), or the levels of an
+        ordered category, lowest first.
     normalize : {"trace", "frobenius", "none"}, default "trace"
         Scaling of the centered base kernels before learning. Kernels that `ca` and `cr` find are never scaled.
     centering : {"center", "target", "none"}, default "center"

@@ -13,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 import pyarrow.feather
+from safetensors.numpy import load_file, save_file
 from scipy import sparse
 
 from learnkernels.conf.errors import InputError
@@ -34,6 +35,9 @@ from ..store import Tell, checked, keep, kept, store_path
 from .parts import parts_from_json, parts_to_json
 from .readers import names_from_data, names_to_data
 from .row_files import RowFiles
+
+TABLE_ARRAYS = "table.safetensors"
+"""File with the arrays of the encoding of a table, if it has some."""
 
 RAW = "raw.arrow"
 """File with the columns of a table before encoding."""
@@ -205,7 +209,10 @@ def _write_dataset(dataset: Dataset, ref: DatasetRef, folder: Path) -> None:
         "labels": dataset.target.labels,
     }
     if dataset.table is not None:
-        about["table"] = to_data(dataset.table, {}, "table")
+        arrays: dict[str, np.ndarray] = {}
+        about["table"] = to_data(dataset.table, arrays, "table")
+        if arrays:
+            save_file(arrays, folder / TABLE_ARRAYS)
     (folder / "about.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
 
 
@@ -231,7 +238,10 @@ def load_dataset(ref: DatasetRef) -> Dataset:
         optional["raw"] = pyarrow.feather.read_table(folder / RAW, memory_map=True)
     features = names_from_data(about["features"])
     if "table" in about:
-        optional["table"] = from_data(about["table"], {})
+        arrays = {}
+        if (folder / TABLE_ARRAYS).exists():
+            arrays = load_file(folder / TABLE_ARRAYS)
+        optional["table"] = from_data(about["table"], arrays)
         features = optional["table"].features
     target = Target(about["task"], values, tuple(about["classes"]), about["labels"])
     return Dataset(_load_features(folder), target, features, **optional)
@@ -272,8 +282,9 @@ def dataset_digest(dataset: Dataset) -> str:
         X.shape,
         bool(sparse.issparse(X)),
     ]
+    table_arrays: dict[str, np.ndarray] = {}
     if dataset.table is not None:
-        about.append(to_data(dataset.table, {}, "table"))
+        about.append(to_data(dataset.table, table_arrays, "table"))
     if isinstance(X, RowFiles):
         about += ["in parts", X.name]
     if dataset.by_training:
@@ -282,7 +293,7 @@ def dataset_digest(dataset: Dataset) -> str:
     sha = hashlib.sha256(json.dumps(about, default=str).encode())
     for array in (*_arrays_of_features(X), *dataset.scaling, target.values):
         _update_digest(sha, "", array)
-    for name, values in dataset.sample_columns.items():
+    for name, values in {**table_arrays, **dataset.sample_columns}.items():
         _update_digest(sha, name, values)
     return sha.hexdigest()[:20]
 

@@ -18,7 +18,14 @@ from learnkernels.conf.loading import validated
 from learnkernels.conf.schema import DatasetConfig, ProtocolConfig, name_of_files
 from learnkernels.conf.schema.base import several
 from learnkernels.kernels.column_encoding.columns import CategoryColumn, ColumnEncoding, DateColumn, NumberColumn
-from learnkernels.kernels.column_encoding.encoding import DROPPED_BY_USER, FEW_ROWS, TableEncoding
+from learnkernels.kernels.column_encoding.encoding import (
+    DROPPED_BY_USER,
+    FEW_ROWS,
+    FREE_TEXT,
+    TableEncoding,
+    setting_of_text,
+)
+from learnkernels.kernels.column_encoding.text import TextColumn
 from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor, default_family
 from learnkernels.kernels.estimators.supervised import nested_samples
 from learnkernels.kernels.targets import Target
@@ -357,7 +364,7 @@ def _column_remarks(table: TableEncoding, X: np.ndarray) -> Iterator[str]:
     names_by_kind: dict[str, list[str]] = {}
     for column in table.columns:
         name = column.name
-        if not column.is_coded:
+        if not column.is_coded and not isinstance(column, TextColumn):
             name += f" ({_shown(example[name][0])})"
         names_by_kind.setdefault(_kind_of(column), []).append(name)
     for kind, names in names_by_kind.items():
@@ -367,7 +374,8 @@ def _column_remarks(table: TableEncoding, X: np.ndarray) -> Iterator[str]:
         yield f"missing values, imputed, with an indicator feature: {_joined(with_gaps)}"
     for name, reason in table.left_out.items():
         if reason != DROPPED_BY_USER:
-            yield f"dropped: {name or 'the column without a name'}, as {reason}"
+            remedy = f"; {setting_of_text(name)} learns from it" if reason == FREE_TEXT else ""
+            yield f"dropped: {name or 'the column without a name'}, as {reason}{remedy}"
 
 
 def _most_complete_row(table: TableEncoding, X: np.ndarray) -> np.ndarray:
@@ -392,6 +400,8 @@ def _kind_of(column: ColumnEncoding) -> str:
         return "categories of many levels" if column.many else "categories"
     if isinstance(column, DateColumn) and column.first == "time":
         return "times of day"
+    if isinstance(column, TextColumn):
+        return "texts"
     return "dates"
 
 
@@ -401,6 +411,8 @@ def _type_of(column: ColumnEncoding) -> str | tuple[str, ...]:
         return column.levels or "number"
     if isinstance(column, CategoryColumn):
         return "categorical" if column.levels else "code"
+    if isinstance(column, TextColumn):
+        return "text"
     return "date"
 
 

@@ -276,7 +276,7 @@ def _dataset_of_table(
         raw = raw.take(distinct[drawn])
         encoding = encoding.learned_on(raw, config.scale)
         X = encoding.encode(raw)
-    depends_on_rows = config.scale != "none" or any(column.has_gaps for column in encoding.columns)
+    depends_on_rows = config.scale != "none" or any(column.depends_on_rows for column in encoding.columns)
     if config.scale_on == "training" and depends_on_rows:
         sample_columns |= {"raw": raw, "by_training": config.scale}
     return Dataset(cast(Any, X), target, encoding.features, table=encoding, **sample_columns)

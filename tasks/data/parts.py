@@ -445,6 +445,8 @@ def _hindrance_to_parts(config: DatasetConfig, files: Sequence[Location]) -> str
     keys = [key for key in WHOLE_TABLE if getattr(config, key)]
     if config.scale_on == "training":
         keys.append("scale_on: training")
+    if config.columns and "text" in config.columns.values():
+        keys.append("columns: text")
     if keys:
         return f"does not go with {keys[0]!r}, which needs all rows at once; leave it out"
     return ""

@@ -53,7 +53,7 @@ def score_newest_rows(ours: ModelVersion, theirs: ModelVersion, ref: DatasetRef)
     """Return the errors of challenger and champion on the rows that were appended since the champion was trained.
 
     None if fewer than `LEAST_ROWS` rows were appended, the store has lost the champion's rows, or the rows have groups
-    or times, are in parts, or have an encoding per trial.
+    or times, are in parts, or have an encoding per trial or a column of texts, whose features do not determine them.
     """
     if ref.in_parts or ref.by_training:
         return None
@@ -62,6 +62,8 @@ def score_newest_rows(ours: ModelVersion, theirs: ModelVersion, ref: DatasetRef)
     dataset = load_dataset(ref)
     earlier = store_path("datasets", champion.about["digest"]) / "y.npy"
     if dataset.groups is not None or dataset.times is not None or not earlier.exists():
+        return None
+    if dataset.table is not None and dataset.table.has_texts:
         return None
     rows = appended_rows(np.load(earlier, allow_pickle=False), champion, dataset.target)
     if len(rows) < LEAST_ROWS:

@@ -114,6 +114,7 @@ def _schema_of(ref: DatasetRef, target: str) -> str | None:
         "number": DataType.double,
         "category": DataType.string,
         "date": DataType.datetime,
+        "text": DataType.string,
     }
     columns = [ColSpec(types[kind], name) for name, kind in kinds.items()]
     target_type = DataType.double

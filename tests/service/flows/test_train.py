@@ -22,7 +22,9 @@ from sklearn.datasets import load_diabetes, load_wine
 from dev.tools.waiting import within
 from learnkernels import GaussianFamily, learn_kernel
 from learnkernels.conf.errors import InputError
+from learnkernels.conf.loading import load_config
 from learnkernels.conf.schema import CompareConfig
+from learnkernels.flows.compare import compare
 from learnkernels.flows.predict import predict
 from learnkernels.flows.promote import promote
 from learnkernels.flows.train import train
@@ -439,3 +441,49 @@ def test_labels_pass_through_training_the_registry_pyfunc_and_scoring(working_fo
     assert [name for name in served if name.startswith("score ")] == [f"score {label}" for label in sorted(labels)]
     predict("codes/1", file, "scored.parquet")
     assert pq.read_table("scored.parquet")["prediction"].to_pylist() == rows["y"].tolist()
+
+
+TEXTS = """
+name: reviews
+datasets:
+  - {source: file, path: reviews.csv, target: kind, scale: standard, columns: {review: text}}
+kernels: [{family: gaussian, gammas: [0.03, 0.3]}]
+learners: [rfm, unif]
+baseline: {without: [grid-search]}
+protocol: {folds: 3}
+dask: {workers: 0}
+"""
+
+
+def reviews(m: int) -> pd.DataFrame:
+    draw = np.random.default_rng(0)
+    kinds = draw.choice(["good", "bad"], m)
+    words = {"good": ["great", "lovely", "superb"], "bad": ["awful", "poor", "useless"]}
+    other = ["the", "a", "film", "plot", "actor", "scene", "music", "end", "time", "people", "story", "camera"]
+    texts = [" ".join(draw.permutation([*draw.choice(other, 7), *draw.choice(words[kind], 2)])) for kind in kinds]
+    table = pd.DataFrame({"review": texts, "size": draw.normal(size=m).round(3), "kind": kinds})
+    table.loc[3, "review"] = None
+    return table
+
+
+@pytest.mark.slow(30)
+def test_a_column_of_text_is_compared_trained_served_and_promoted(working_folder: Path):
+    reviews(150).to_csv("reviews.csv", index=False)
+    Path("reviews.yaml").write_text(TEXTS)
+    config = load_config(Path("reviews.yaml"))
+    folds = pd.read_parquet(Path(compare(config=config)["results"]) / "folds.parquet")
+    errors = folds.groupby("algorithm")["error"].mean()
+    assert max(errors["rfm"], errors["unif"]) < 0.05 < 0.2 < errors["constant"]
+    assert train(config=config, model="reviews")["new"]
+    assert promote("reviews")["champion"] == 1
+    new = reviews(250)[150:].drop(columns="kind").reset_index(drop=True)
+    new.loc[0, "review"] = None
+    new.loc[1, "review"] = "zzz 🎬"
+    new.to_csv("new.csv", index=False)
+    scored = predict("reviews", "new.csv", "scored.csv")
+    predictions = pd.read_csv("scored.csv")["prediction"]
+    assert (predictions[2:] == reviews(250)["kind"][152:].to_numpy()).mean() > 0.95
+    assert (scored["gaps"], scored["drift"]["p"] > 0.001) == ({"review": 1}, True)
+    reviews(200).to_csv("reviews.csv", index=False)  # features of the new rows do not give the champion its texts
+    assert train(config=config, model="reviews")["version"] == 2
+    assert promote("reviews")["challenger"] == 2

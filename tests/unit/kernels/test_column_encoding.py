@@ -115,7 +115,7 @@ def test_what_cannot_be_is_refused_in_one_sentence(table: pd.DataFrame):
         ({"color": "number"}, "columns: 'color' is said to be a number, but holds '(red|green|blue)'; correct it"),
         ({"shop": "date"}, "columns: 'shop' is said to be a date, but holds 'shop"),
         ({"grade": ["low", "high"]}, "columns: 'grade' holds 'mid', which is none of its levels; add it"),
-        ({"grade": "levels"}, "columns: 'grade' must be one of number, categorical, code, date, drop or a list"),
+        ({"grade": "levels"}, "columns: 'grade' must be one of number, categorical, code, date, text, drop or a list"),
         (dict.fromkeys(used, "drop"), "leaves no column"),
     ]
     refused = [(partial(TableEncoding.of, table, of), sentence) for of, sentence in said]

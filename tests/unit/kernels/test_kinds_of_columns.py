@@ -477,7 +477,10 @@ LEFT_OUT = [
 def test_what_identifies_rows_is_left_out_with_a_word(name: str, values: Any, why: str):
     encoding = encoded(values, name=name)[0]
     assert encoding.left_out == {name: why}
-    assert encoding.sentences() == [f"column {name!r} is left out, as {why}; say what it is with 'columns' to keep it"]
+    remedy = "say what it is with 'columns' to keep it"
+    if why == "it is free text":
+        remedy = f'set columns={{"{name}": "text"}} to learn from it'
+    assert encoding.sentences() == [f"column {name!r} is left out, as {why}; {remedy}"]
 
 
 def prose(row: int) -> str:

@@ -1,4 +1,4 @@
-"""Texts as counts of n-grams: a slow counter agrees, and the choice of the most frequent is the stated one."""
+"""Texts: counts of n-grams, on which a slow counter agrees, and columns of free text in data sets."""
 
 import re
 from collections import Counter
@@ -15,12 +15,14 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from learnkernels.conf.errors import InputError
+from learnkernels.conf.loading import config_of_text
 from learnkernels.conf.schema import NgramsConfig
-from learnkernels.tasks.data.dataset import Dataset, load_dataset, store_dataset
+from learnkernels.tasks.data.dataset import Dataset, dataset_digest, load_dataset, store_dataset
+from learnkernels.tasks.data.infer_config import infer_config
 from learnkernels.tasks.data.readers import count_ngrams, select_ngrams
 from tests.refusals import require_refusals
 from tests.sources import load as load_from
-from tests.sources import read
+from tests.sources import read, require_equal
 
 TEXTS = ["The cat, the DOG and a cat", None, "dog and cat and dog", "Über-cat: the cat", "", "the the the"]
 TITLES = ["Cat and", "and dog", None, "x", "the", "dog"]
@@ -193,3 +195,66 @@ def test_bigrams_of_real_reviews(shared_data: Path):
     totals = np.asarray(dataset.X.sum(axis=0)).ravel()
     assert (np.diff(totals) <= 0).all()
     assert all(len([word for word in name.split("_") if word]) == 2 for name in dataset.features)
+
+
+# Columns of free text ------------------------------------------------------------------------------------------------
+
+
+def comments(m: int = 120) -> pd.DataFrame:
+    """Comments of five words, a third of them one placeholder, next to a number and a target."""
+    draw = np.random.default_rng(0)
+    words = ["red", "blue", "green", "small", "large", "late", "early", "wet", "dry", "old", "new", "fine"]
+    texts = [" ".join(draw.permutation(words)[:5]) for _ in range(m)]
+    texts[::3] = ["nothing to say here"] * len(texts[::3])
+    kinds = np.where([("red" in text) or ("late" in text) for text in texts], "yes", "no")
+    return pd.DataFrame({"comment": texts, "size": draw.normal(size=m), "target": kinds})
+
+
+@pytest.mark.parametrize("scale", ["none", "unit", "standard", "quantile"])
+def test_a_data_set_with_texts_is_stored_whole(tmp_path: Path, state: Path, scale: str):
+    keys = {"columns": {"comment": "text"}, "scale": scale}
+    dataset = read(tmp_path, comments(), **keys)
+    back = load_dataset(store_dataset(dataset, "data", "somewhere"))
+    require_equal(back, dataset)
+    assert back.table == dataset.table
+    assert dataset_digest(back) == dataset_digest(dataset) == dataset_digest(read(tmp_path, comments(), **keys))
+    np.testing.assert_array_equal(back.table.encode(comments()), dataset.X)
+    assert set(dataset.features.owners) == {"comment", "size"}
+    changed = comments()
+    changed.loc[1, "comment"] += " indeed"
+    assert dataset_digest(read(tmp_path, changed, **keys)) != dataset_digest(dataset)
+
+
+@pytest.mark.parametrize("scale", ["none", "standard"])
+def test_each_trial_learns_texts_from_its_training_rows(tmp_path: Path, state: Path, scale: str):
+    dataset = read(tmp_path, comments(), columns={"comment": "text"}, scale=scale, scale_on="training")
+    training = np.arange(60)
+    learned = load_dataset(store_dataset(dataset, "data", "somewhere")).learned_on(training)
+    expected = dataset.table.learned_on(comments().iloc[training], scale)
+    assert (learned.table, learned.features) == (expected, dataset.features)
+    np.testing.assert_array_equal(learned.X, expected.encode(comments()))
+    assert learned.table != dataset.table
+
+
+def test_rows_are_distinct_if_their_texts_are(tmp_path: Path):
+    table = comments(30).assign(size=0.0, target=["yes", "no"] * 15)
+    keys = {"columns": {"comment": "text", "size": "drop"}, "distinct": True}
+    dataset = read(tmp_path, table, **keys)
+    assert dataset.X.shape[0] == len(table.drop_duplicates(["comment", "target"]))
+
+
+def test_texts_need_the_whole_table(tmp_path: Path):
+    said = "'in_parts' does not go with 'columns: text', which needs all rows at once; leave it out"
+    keys = {"columns": {"comment": "text"}, "in_parts": True}
+    require_refusals([(partial(read, tmp_path, comments(), **keys), said)], error=InputError)
+
+
+def test_an_inferred_configuration_tells_how_free_text_is_kept(tmp_path: Path):
+    path = tmp_path / "data.csv"
+    comments().assign(comment=[f"{text} {row}" for row, text in enumerate(comments()["comment"])]).to_csv(path)
+    inferred = infer_config(str(path), "target")
+    remark = 'dropped: comment, as it is free text; columns={"comment": "text"} learns from it'
+    assert remark in inferred.lines
+    assert "comment: drop  # it is free text" in inferred.text
+    config = config_of_text(inferred.text.replace("comment: drop", "comment: text"), path)
+    assert config.datasets[0].columns["comment"] == "text"

@@ -1,0 +1,254 @@
+"""Encoding of a column of texts by the words that they share, reduced to a few features.
+
+Each text becomes the frequencies of its words, and of runs of characters in them, weighted by their rarity. A singular
+value decomposition reduces these to the directions in which the training texts differ most (latent semantic analysis).
+The target has no influence. N-grams are hashed, so that a file holds no words of the training texts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Self
+
+import numpy as np
+from scipy import sparse
+
+from . import reading
+from .columns import ColumnEncoding, EncodingReport, View, gap_feature
+from .summary import ColumnSummary, Scale
+
+MOST_TOPICS = 100
+"""Largest number of features of a text."""
+
+TEXTS_PER_TOPIC = 10
+"""Number of distinct training texts for each feature."""
+
+LEAST_TOPICS = 2
+"""Smallest number of features, if there are as many distinct texts."""
+
+WORD = re.compile(r"\w+|[^\w\s]+")
+"""Pattern of a word, or of a run of punctuation marks or other symbols. Each text that is not blank has one."""
+
+RUNS = (3, 4)
+"""Numbers of characters of the runs that are counted within each word."""
+
+LONGEST_WORD = 32
+"""Number of characters after which a word is divided."""
+
+MOST_CHARACTERS = 5000
+"""Number of characters of a text that are read."""
+
+HASH_VALUES = 1 << 20
+"""Number of hash values of n-grams; frequent ones rarely share a value."""
+
+MOST_NGRAMS = 20_000
+"""Largest number of n-grams that count: those in the most texts."""
+
+LEAST_TEXTS = 2
+"""Smallest number of distinct training texts of an n-gram that counts."""
+
+MOST_LEARNED = 10_000
+"""Largest number of distinct texts from which features are learned; of more, a sample by their digests."""
+
+BLOCK = 1024
+"""Number of texts whose n-grams are in memory at once."""
+
+SMALLEST_DEVIATION = 1e-5
+"""Standard deviation up to which a feature is constant, as a share of the largest one; directions are float32."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TextColumn(ColumnEncoding):
+    """Encoding of texts by their position along the directions in which the training texts differ most.
+
+    A missing text has the mean features, and a text without known n-grams is the origin.
+
+    Attributes
+    ----------
+    gaps : bool
+        Whether training rows had missing values, so that there is an indicator.
+    ngrams : ndarray of int of shape (v,)
+        Hash values of the n-grams that count, ascending.
+    weights : ndarray of shape (v,)
+        Weight of each n-gram: the logarithm of its rarity.
+    directions : ndarray of shape (v, topics)
+        Features of a text that consists of one n-gram, before centering.
+    center : ndarray of shape (topics,)
+        Mean features of the training texts.
+    """
+
+    gaps: bool
+    ngrams: np.ndarray
+    weights: np.ndarray
+    directions: np.ndarray
+    center: np.ndarray
+
+    kind = "text"
+
+    def __post_init__(self) -> None:
+        shapes = (self.weights.shape, self.directions.shape)
+        if shapes != (self.ngrams.shape, self.ngrams.shape + self.center.shape) or not self.center.ndim == 1:
+            raise ValueError(f"column {self.name!r} must have a weight and a direction for each n-gram.")
+        is_integer = self.ngrams.dtype.kind == "i"
+        if not is_integer or ((self.ngrams < 0) | (self.ngrams >= HASH_VALUES)).any():
+            raise ValueError(f"column {self.name!r} must have n-grams from 0 to {HASH_VALUES - 1}.")
+        if not all(np.isfinite(array).all() for array in (self.weights, self.directions, self.center)):
+            raise ValueError(f"column {self.name!r} must have finite weights, directions and center.")
+
+    @classmethod
+    def of(cls, column: ColumnSummary, scale: Scale) -> Self:
+        """Return the encoding of a column with at least one value."""
+        n_texts = len(column.texts)
+        n_topics = min(n_texts, MOST_TOPICS, max(LEAST_TOPICS, n_texts // TEXTS_PER_TOPIC))
+        return cls._learned(column.name, column.gaps > 0, column.texts, n_topics, scale)
+
+    def learned_on(self, column: reading.Column, scale: Scale) -> Self:
+        texts = column.as_texts()
+        counts = Counter(texts[~column.gaps].tolist())
+        if not counts:
+            return replace(self, directions=np.zeros_like(self.directions), center=np.zeros_like(self.center))
+        return self._learned(self.name, self.gaps, counts, len(self.center), scale)
+
+    @classmethod
+    def _learned(cls, name: str, gaps: bool, counts: Mapping[str, int], n_topics: int, scale: Scale) -> Self:
+        """Return an encoding with a number of topics that is learned from the number of rows of each text."""
+        texts = _sampled(list(counts))
+        rows = np.array([counts[text] for text in texts], dtype=np.float64)
+        N = sparse.vstack([_count_ngrams(block) for block in _blocks(texts)], format="csr")
+        ngrams = _frequent_ngrams(N)
+        N = N[:, ngrams]
+        rows_of_ngram = (N > 0).T @ rows
+        weights = 1.0 + np.log((1.0 + rows.sum()) / (1.0 + rows_of_ngram))
+        X = _weighted_frequencies(N, weights)
+        directions = np.zeros((len(ngrams), n_topics), dtype=np.float32)
+        directions[:, : min(X.shape)] = _main_directions(X, rows, n_topics)
+        topics = X @ directions.astype(np.float64)
+        center = np.average(topics, axis=0, weights=rows)
+        if scale in ("standard", "quantile"):
+            deviations = np.sqrt(np.average((topics - center) ** 2, axis=0, weights=rows))
+            scales = _topic_scales(deviations)
+            directions *= scales
+            center *= scales
+        return cls(name, gaps, ngrams, weights, directions, center)
+
+    @property
+    def features(self) -> tuple[tuple[str, View], ...]:
+        topics: list[tuple[str, View]] = []
+        for number in range(1, len(self.center) + 1):
+            topics.append((f"{self.name} topic {number}", "texts"))
+        return (*topics, *gap_feature(self.name, self.gaps))
+
+    @property
+    def depends_on_rows(self) -> bool:
+        return True
+
+    @property
+    def assumed(self) -> str:
+        return "the mean of the texts"
+
+    def encode(self, column: reading.Column, out: np.ndarray, report: EncodingReport) -> None:
+        self._require_some(column, "texts", np.full(len(column.values), column.kind == "other"), report)
+        gaps = column.gaps
+        texts = np.where(gaps, "", column.as_texts())
+        topics = out[:, : len(self.center)]
+        first = 0
+        for block in _blocks(texts.tolist()):
+            X = _weighted_frequencies(_count_ngrams(block)[:, self.ngrams], self.weights)
+            topics[first : first + len(block)] = X @ self.directions - self.center
+            first += len(block)
+        topics[gaps] = 0.0
+        if self.gaps:
+            out[:, -1] = gaps
+        report.add(self.name, int(gaps.sum()), 0)
+
+    def decode(self, Z: np.ndarray) -> list[Any]:
+        """Return the same text for all rows, since features do not determine a text."""
+        return ["text"] * len(Z)
+
+    def describe(self) -> str:
+        return f"text of {len(self.center)} topics"
+
+
+def _blocks(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Yield the texts in blocks of `BLOCK`."""
+    for first in range(0, len(texts), BLOCK):
+        yield texts[first : first + BLOCK]
+
+
+def _sampled(texts: Sequence[str]) -> list[str]:
+    """Return at most `MOST_LEARNED` of distinct texts, in an order and by a choice that depends on none of the rows."""
+    by_digest = dict(zip(texts, reading.codes_of(texts).tolist(), strict=True))
+    return sorted(texts, key=lambda text: (by_digest[text], text))[:MOST_LEARNED]
+
+
+def _count_ngrams(texts: Sequence[str]) -> sparse.csr_matrix:
+    """Return how often each text has the n-grams of each hash value, shape (n, HASH_VALUES)."""
+    from sklearn.feature_extraction import FeatureHasher  # imported late: scikit-learn takes long to import
+
+    hasher = FeatureHasher(HASH_VALUES, input_type="string", dtype=np.float32, alternate_sign=False)
+    return hasher.transform(map(_ngrams_of, texts))
+
+
+def _ngrams_of(text: str) -> list[str]:
+    """Return the words of a text and their runs of characters."""
+    ngrams: list[str] = []
+    readable = text[:MOST_CHARACTERS].encode(errors="replace").decode()
+    for word in WORD.findall(readable.lower()):
+        for first in range(0, len(word), LONGEST_WORD):
+            ngrams += _ngrams_of_word(word[first : first + LONGEST_WORD])
+    return ngrams
+
+
+@lru_cache(maxsize=1 << 14)
+def _ngrams_of_word(word: str) -> tuple[str, ...]:
+    """Return a word between spaces, and the runs of characters of that."""
+    padded = f" {word} "
+    runs = []
+    for length in RUNS:
+        runs += [padded[first : first + length] for first in range(len(padded) - length + 1) if length < len(padded)]
+    return (padded, *runs)
+
+
+def _frequent_ngrams(N: sparse.csr_matrix) -> np.ndarray:
+    """Return the hash values that most texts have, ascending; all of them if no two texts share one."""
+    texts_of_ngram = np.bincount(N.indices, minlength=N.shape[1])
+    least = min(LEAST_TEXTS, int(texts_of_ngram.max()))
+    ngrams = np.flatnonzero(texts_of_ngram >= max(least, 1))
+    by_frequency = ngrams[np.argsort(-texts_of_ngram[ngrams], kind="stable")]
+    return np.sort(by_frequency[:MOST_NGRAMS]).astype(np.int64)
+
+
+def _weighted_frequencies(N: sparse.csr_matrix, weights: np.ndarray) -> sparse.csr_matrix:
+    """Return rows of length one: one plus the logarithm of each count, times the weight of its n-gram."""
+    from sklearn.preprocessing import normalize
+
+    X = N.astype(np.float64)
+    X.data = (1.0 + np.log(X.data)) * weights[X.indices]
+    return normalize(X, copy=False)
+
+
+def _main_directions(X: sparse.csr_matrix, rows: np.ndarray, n_topics: int) -> np.ndarray:
+    """Return the leading right singular vectors of the rows of X, each repeated as often as `rows` says."""
+    from sklearn.utils.extmath import randomized_svd
+
+    repeated = sparse.diags_array(np.sqrt(rows)) @ X
+    n_directions = min(n_topics, *X.shape)
+    _, _, directions = randomized_svd(repeated.tocsr(), n_directions, transpose=False, random_state=0)
+    return np.asarray(directions.T)
+
+
+def _topic_scales(deviations: np.ndarray) -> np.ndarray:
+    """Return the scale of each topic with a standard deviation; zero for constant topics.
+
+    As for the indicators of a category, these are geometric means of two scales: with one, the variances sum to one,
+    and with the other, each variance is one.
+    """
+    varies = deviations > SMALLEST_DEVIATION * max(1e-3, deviations.max())
+    total = float((deviations[varies] ** 2).sum())
+    scales = np.zeros(len(deviations))
+    scales[varies] = (total * deviations[varies] ** 2) ** -0.25
+    return scales
