@@ -93,8 +93,7 @@ class RFM(KernelSearchLearner):
         Largest number of features to which a full metric maps.
     search_rows : int, default 1500
         Number of rows for learning metrics and for selection; a random subset if there are more. Rounds 1 and last are
-        then selected together only if this saves 1 % of the squared error. The scales of the base kernels, and the
-        alignments without a learned metric, use all rows.
+        then selected together only if this saves 1 % of the squared error.
     random_state : int, default 0
         Random seed of the subset and of the halves for cross-fitting.
     scaled : bool, default False
