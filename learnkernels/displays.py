@@ -616,7 +616,7 @@ class ExplanationDisplay(_Display):
         Parameters
         ----------
         estimator : KernelLearningClassifier, KernelLearningRegressor or Pipeline
-            Fitted estimator. Of a pipeline, the last step is explained, on the transformed rows.
+            Fitted estimator. A pipeline is explained by its last step, on the transformed rows.
         X : array-like or table of shape (n, d)
             Rows to explain.
         output : str or int, optional
@@ -674,13 +674,16 @@ class ExplanationDisplay(_Display):
         """
         position = self._position_of(output)
         contributions = self._of_output(self.explanation.contributions, position)
-        shown = np.argsort(-np.abs(contributions).mean(axis=0), kind="stable")[:largest][::-1]
-        ax = self._axes(ax, 1.4 + 0.36 * (len(shown) + 1))
+        mean_sizes = np.abs(contributions).mean(axis=0)
+        descending = np.argsort(-mean_sizes, kind="stable")
+        positions = descending[:largest][::-1]
+        height = 1.4 + 0.36 * (len(positions) + 1)
+        ax = self._axes(ax, height)
         ax.axvline(0.0, color="0.4", linewidth=0.8)
         if len(contributions) == 1:
-            self._plot_bars(ax, contributions[0], shown, position)
+            self._plot_bars(ax, contributions[0], positions, position)
         else:
-            self._plot_points(ax, contributions, shown)
+            self._plot_points(ax, contributions, positions)
         ax.set_xlabel(self._axis_label(position))
         ax.grid(axis="x", alpha=0.3)
         ax.set_axisbelow(True)
@@ -701,44 +704,63 @@ class ExplanationDisplay(_Display):
         return int(self.explanation.predictions.mean(axis=0).argmax())
 
     def _of_output(self, array: np.ndarray, position: int | None) -> np.ndarray:
-        return array if position is None else array[..., position]
+        """Return the part of an array for one output."""
+        if position is None:
+            return array
+        return array[..., position]
 
     def _axis_label(self, position: int | None) -> str:
         if position is None:
             return "contribution to the prediction"
         return f"contribution to the prediction of {self.explanation.outputs[position]}"
 
-    def _plot_bars(self, ax: Axes, contributions: np.ndarray, shown: np.ndarray, position: int | None) -> None:
+    def _plot_bars(self, ax: Axes, contributions: np.ndarray, positions: np.ndarray, position: int | None) -> None:
         """Plot the contributions of one row, with the sum of the columns that are not shown at the bottom."""
         explanation = self.explanation
-        labels = [f"{explanation.columns[j]} = {_cell_text(explanation.data[0, j])}" for j in shown]
-        widths = contributions[shown]
-        n_others = len(contributions) - len(shown)
+        labels = []
+        for j in positions:
+            cell = _cell_text(explanation.data[0, j])
+            labels.append(f"{explanation.columns[j]} = {cell}")
+        widths = contributions[positions]
+        n_others = len(contributions) - len(positions)
         if n_others:
             labels.insert(0, f"{n_others} other columns")
-            widths = np.insert(widths, 0, contributions.sum() - widths.sum())
+            sum_of_others = contributions.sum() - widths.sum()
+            widths = np.insert(widths, 0, sum_of_others)
         colors = np.where(widths < 0, "#fdae6b", "#9ecae1")
         ax.barh(range(len(widths)), widths, color=colors)
         if explanation.standard_errors is not None:
-            errors = self._of_output(explanation.standard_errors, position)[0, shown]
-            heights = np.arange(n_others > 0, len(widths))
-            ax.errorbar(contributions[shown], heights, xerr=errors, fmt="none", ecolor="#08519c", elinewidth=1.2)
+            errors = self._of_output(explanation.standard_errors, position)
+            first = len(widths) - len(positions)
+            heights = np.arange(first, len(widths))
+            ax.errorbar(
+                widths[first:],
+                heights,
+                xerr=errors[0, positions],
+                fmt="none",
+                ecolor="#08519c",
+                elinewidth=1.2,
+            )
         ax.set_yticks(range(len(widths)), labels, parse_math=False)
-        base_value = self._of_output(explanation.base_values, position)[0]
-        prediction = self._of_output(explanation.predictions, position)[0]
-        ax.set_title(f"base value {base_value:.4g}, prediction {prediction:.4g}", fontsize="medium", loc="left")
+        base_values = self._of_output(explanation.base_values, position)
+        predictions = self._of_output(explanation.predictions, position)
+        title = f"base value {base_values[0]:.4g}, prediction {predictions[0]:.4g}"
+        ax.set_title(title, fontsize="medium", loc="left")
 
-    def _plot_points(self, ax: Axes, contributions: np.ndarray, shown: np.ndarray) -> None:
+    def _plot_points(self, ax: Axes, contributions: np.ndarray, positions: np.ndarray) -> None:
         """Plot the contributions of several rows, in colors from the lowest to the highest value of a column."""
-        limits = contributions[:, shown].min(), contributions[:, shown].max()
-        for height, j in enumerate(shown):
+        drawn = contributions[:, positions]
+        low = drawn.min()
+        high = drawn.max()
+        for height, j in enumerate(positions):
             x = contributions[:, j]
-            y = height + _offsets(x, limits)
+            y = height + _offsets(x, low, high)
             ranks = _ranks(self.explanation.data[:, j])
             ax.scatter(x, y, s=10, color="0.6", linewidths=0)
             points = ax.scatter(x, y, s=10, c=ranks, cmap="viridis", vmin=0.0, vmax=1.0, linewidths=0)
-        ax.set_yticks(range(len(shown)), [self.explanation.columns[j] for j in shown], parse_math=False)
-        ax.set_ylim(-0.6, len(shown) - 0.4)
+        names = [self.explanation.columns[j] for j in positions]
+        ax.set_yticks(range(len(names)), names, parse_math=False)
+        ax.set_ylim(-0.6, len(positions) - 0.4)
         bar = self.figure_.colorbar(points, ax=ax, ticks=[0.0, 1.0], aspect=30, pad=0.02)
         bar.ax.set_yticklabels(["low", "high"])
         bar.set_label("value of the column", labelpad=0)
@@ -758,23 +780,32 @@ def _ranks(values: np.ndarray) -> np.ndarray:
     """Return the ranks of numbers or dates from 0 to 1; NaN for missing values, texts and a constant column."""
     ranks = np.full(len(values), np.nan)
     present = np.array([value is not None and value == value for value in values.tolist()])
-    if not present.any() or any(isinstance(value, str) for value in values[present].tolist()):
+    if not present.any():
+        return ranks
+    has_text = any(isinstance(value, str) for value in values[present].tolist())
+    if has_text:
         return ranks
     distinct_values, positions = np.unique(values[present], return_inverse=True)
-    if len(distinct_values) > 1:
-        shares = np.cumsum(np.bincount(positions)) - 0.5 * np.bincount(positions)
-        lowest = shares[0]
-        ranks[present] = (shares[positions] - lowest) / (shares[-1] - lowest)
+    if len(distinct_values) == 1:
+        return ranks
+    counts = np.bincount(positions)
+    mean_ranks = np.cumsum(counts) - 0.5 * counts
+    mean_ranks -= mean_ranks[0]
+    mean_ranks /= mean_ranks[-1]
+    ranks[present] = mean_ranks[positions]
     return ranks
 
 
-def _offsets(x: np.ndarray, limits: tuple[float, float], n_bins: int = 80) -> np.ndarray:
+def _offsets(x: np.ndarray, low: float, high: float) -> np.ndarray:
     """Return vertical offsets of points, within 0.4, so that points close to each other do not overlap."""
-    low, high = limits
-    bins = np.round((x - low) / max(high - low, np.finfo(np.float64).tiny) * n_bins).astype(np.intp)
+    n_bins = 80
+    width = max(high - low, np.finfo(np.float64).tiny)
+    bins = np.round((x - low) / width * n_bins).astype(np.intp)
     counts = np.bincount(bins)
+    starts = np.cumsum(counts) - counts
     order = np.argsort(bins, kind="stable")
     places = np.empty(len(x))
-    places[order] = np.arange(len(x)) - np.repeat(np.cumsum(counts) - counts, counts)
+    places[order] = np.arange(len(x)) - starts[bins[order]]
+    middles = 0.5 * (counts[bins] - 1)
     step = min(0.08, 0.8 / max(1, counts.max() - 1))
-    return np.asarray(step * (places - 0.5 * (counts[bins] - 1)))
+    return np.asarray(step * (places - middles))

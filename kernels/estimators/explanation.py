@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import factorial
 from typing import Any, NamedTuple, TypeAlias
@@ -74,9 +74,26 @@ class Explanation:
 
     def __repr__(self) -> str:
         n, d = self.data.shape
-        outputs = f", {len(self.outputs)} outputs" if self.outputs else ""
-        kind = "exact" if self.standard_errors is None else "with standard errors"
-        return f"Explanation({n:,} rows, {d} columns{outputs}, {self.n_background} background rows, {kind})"
+        parts = [f"{n:,} rows", f"{d} columns"]
+        if self.outputs:
+            parts.append(f"{len(self.outputs)} outputs")
+        parts.append(f"{self.n_background} background rows")
+        if self.standard_errors is None:
+            parts.append("exact")
+        return f"Explanation({', '.join(parts)})"
+
+    def of_first_output(self) -> Explanation:
+        """Return the explanation of the first output, without the axis of outputs."""
+        errors = self.standard_errors
+        if errors is not None:
+            errors = errors[..., 0]
+        return replace(
+            self,
+            contributions=self.contributions[..., 0],
+            base_values=self.base_values[..., 0],
+            predictions=self.predictions[..., 0],
+            standard_errors=errors,
+        )
 
 
 class Contributions(NamedTuple):
@@ -90,17 +107,19 @@ class Contributions(NamedTuple):
     def explanation(self, data: np.ndarray, columns: tuple[str, ...], outputs: tuple[str, ...]) -> Explanation:
         """Return the explanation; without names of outputs, arrays lose their last axis."""
         base_values = np.broadcast_to(self.by_background.mean(axis=0), self.by_row.shape).copy()
-        output: Any = slice(None) if outputs else 0
-        return Explanation(
-            contributions=self.values[..., output],
-            base_values=base_values[..., output],
-            predictions=self.by_row[..., output],
+        explanation = Explanation(
+            contributions=self.values,
+            base_values=base_values,
+            predictions=self.by_row,
             data=data,
             columns=columns,
             outputs=outputs,
             n_background=len(self.by_background),
-            standard_errors=None if self.errors is None else self.errors[..., output],
+            standard_errors=self.errors,
         )
+        if outputs:
+            return explanation
+        return explanation.of_first_output()
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,16 +240,17 @@ def exact_contributions(
     weights = _shapley_weights(subsets)
     takes_row = rows.of_features(subsets)
     contributions = np.empty((len(X), rows.n_columns, by_row.shape[1]))
-    for chunk in rows.chunks(len(X), by_row.shape[1], len(subsets)):
-        values = np.empty((chunk.stop - chunk.start, len(subsets), by_row.shape[1]))
+    n_outputs = by_row.shape[1]
+    for chunk in rows.chunks(len(X), n_outputs, len(subsets)):
+        n_rows = chunk.stop - chunk.start
+        values = np.empty((n_rows, len(subsets), n_outputs))
         values[:, 0] = by_background.mean(axis=0)
         values[:, -1] = by_row[chunk]
-        shape = (len(values), len(rows.background), len(subsets) - 2)
-        inner = takes_row[1:-1]
-        if shape[2]:
-            composites = np.where(inner, X[chunk, None, None], rows.background[:, None])
+        if len(subsets) > 2:
+            composites = np.where(takes_row[1:-1], X[chunk, None, None], rows.background[:, None])
             predictions = predict(composites.reshape(-1, X.shape[1]))
-            values[:, 1:-1] = predictions.reshape(*shape, -1).mean(axis=1)
+            by_pair = predictions.reshape(n_rows, len(rows.background), len(subsets) - 2, n_outputs)
+            values[:, 1:-1] = by_pair.mean(axis=1)
         contributions[chunk] = np.einsum("js,nsq->njq", weights, values)
     return contributions
 
@@ -247,10 +267,10 @@ def _shapley_weights(subsets: np.ndarray) -> np.ndarray:
     weights = np.empty((d, len(subsets)))
     for column in range(d):
         for position, size in enumerate(sizes.tolist()):
-            if subsets[position, column]:
-                weights[column, position] = factorial(size - 1) * factorial(d - size) / factorial(d)
-            else:
-                weights[column, position] = -factorial(size) * factorial(d - size - 1) / factorial(d)
+            has_column = subsets[position, column]
+            n_before = size - has_column
+            weight = factorial(n_before) * factorial(d - n_before - 1) / factorial(d)
+            weights[column, position] = weight if has_column else -weight
     return weights
 
 
@@ -320,22 +340,25 @@ def _changes(
 
     Only columns that differ between the two rows change a composite row.
     """
-    n, d = len(X), rows.n_columns
+    d = rows.n_columns
     ranks = np.argsort(orders, axis=1)
-    takes_row = rows.of_features(ranks[:, None, :] <= np.arange(d)[:, None])  # after each step, shape (B, d, f)
+    after_step = ranks[:, None, :] <= np.arange(d)[:, None]
+    takes_row = rows.of_features(after_step)  # shape (B, d, f)
     differs = np.take_along_axis(rows.differing(X), orders[None], axis=2)
     n_changed = differs.cumsum(axis=2)
     is_complete = n_changed == n_changed[:, :, -1:]
     row, background, step = np.nonzero(differs & ~is_complete)
-    composites = np.where(takes_row[background, step], X[row], rows.background[background])
-    values = np.empty((n, len(orders), d + 1, by_row.shape[1]))
+    values = np.empty((len(X), len(orders), d + 1, by_row.shape[1]))
     values[:, :, 0] = by_background
     if len(row):
+        takes = takes_row[background, step]
+        composites = np.where(takes, X[row], rows.background[background])
         values[row, background, step + 1] = predict(composites)
-    last_evaluated = np.zeros((n, len(orders), d + 1), dtype=np.intp)
+    last_evaluated = np.zeros(values.shape[:3], dtype=np.intp)
     last_evaluated[row, background, step + 1] = step + 1
     np.maximum.accumulate(last_evaluated, axis=2, out=last_evaluated)
     values = np.take_along_axis(values, last_evaluated[..., None], axis=2)
-    values[:, :, 1:] = np.where(is_complete[..., None], by_row[:, None, None], values[:, :, 1:])
+    after_steps = values[:, :, 1:]
+    np.copyto(after_steps, by_row[:, None, None], where=is_complete[..., None])
     changes = np.diff(values, axis=2)
     return np.take_along_axis(changes, ranks[None, :, :, None], axis=2)

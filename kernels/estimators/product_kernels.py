@@ -73,9 +73,10 @@ class ProductKernels:
         for distance, group in zip(D, groups, strict=True):
             places = np.flatnonzero((sources >= group.start) & (sources < group.stop))
             if isinstance(self.family, CategoricalFamily):
-                weights = np.ones(len(sources)) if self.family.weights is None else np.asarray(self.family.weights)
+                weights = self.family.weights or np.ones(len(sources))
                 for place in places:
-                    distance += weights[place] * (left[:, place, None] != right[:, place])
+                    is_different = left[:, place, None] != right[:, place]
+                    distance += weights[place] * is_different
             elif len(places):
                 distance += cdist(left[:, places], right[:, places], METRICS[self.family.distance])
         return D
@@ -101,7 +102,9 @@ def _sources(family: ComposedFamily, position: int, sources: np.ndarray) -> np.n
     """Return the sources of the features of a part of a family; None if features are mixed."""
     if isinstance(family, FamilyUnion):
         columns = family.columns[position]
-        return sources if columns is None else sources[columns]
+        if columns is None:
+            return sources
+        return sources[columns]
     if isinstance(family, NormalScoresFamily):
         has_score = [knots is not None for knots in family.knots]
         return np.concatenate([sources, sources[has_score]])
@@ -141,12 +144,13 @@ class ProductScores:
             return None
         expansion = scores.expansion
         features = MappedRows(np.arange(expansion.X.shape[1]))
-        kernels = list(product_kernels_of(expansion.combination.family, features))
-        if None in kernels:
-            return None
+        kernels: list[ProductKernels] = []
+        for kernel in product_kernels_of(expansion.combination.family, features):
+            if kernel is None:
+                return None
+            kernels.append(kernel)
         coefficients = expansion.combination.coefficients
-        known = tuple(kernel for kernel in kernels if kernel is not None)
-        return cls(known, coefficients, np.asarray(expansion.X), expansion.V, expansion.origin)
+        return cls(tuple(kernels), coefficients, np.asarray(expansion.X), expansion.V, expansion.origin)
 
     def is_fast(self, n_columns: int) -> bool:
         """Return whether all subsets of the columns can be evaluated in about the time of sampled orders."""

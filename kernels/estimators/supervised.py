@@ -465,7 +465,7 @@ class SupervisedLearner(KernelLearner):
         return 0
 
     def _background_features(self, background: Any) -> np.ndarray:
-        """Return the features of given background rows, or of so many rows of the kernel."""
+        """Return the features of given background rows, or of drawn rows of the kernel."""
         if not isinstance(background, Integral):
             return self._validate_dense(background)
         n_rows = whole_number("background", background, 1)
