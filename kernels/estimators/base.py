@@ -38,7 +38,7 @@ from ..statistics.gram import Normalization, require_normalization
 from ..statistics.sampled import sample_statistics
 from ..targets import Target, Task
 from ..validation import NAMED, listed, no_parameter, require_one_of, require_shape
-from .importance import ImportanceProblem, ImportanceRows, StoredImportance
+from .importance import Importance, ImportanceProblem, ImportanceRows
 from .sampling import BANDWIDTH_ROWS, FitSampling, kernel_rows
 
 Precision = Literal["float64", "float32"]
@@ -89,7 +89,7 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
     table_: TableEncoding | None = field(init=False)
     _linear: LinearScores = field(init=False)
     _importance_rows: ImportanceRows | None = field(init=False)
-    _stored_importance: StoredImportance | None = field(init=False)
+    _stored_importance: Importance | None = field(init=False)
 
     _saved: ClassVar[tuple[str, ...]] = (
         "kernel_",
@@ -111,23 +111,23 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
     @property
     def relevance_(self) -> dict[str, float]:
         """Increase of the error on held-out rows if a column takes the values of other rows, the largest first."""
-        order = np.argsort(-self._relevance, kind="stable")
+        relevance = self._importance.relevance
         names = self._columns
-        return {names[j]: float(self._relevance[j]) for j in order}
+        return {names[j]: float(relevance[j]) for j in np.argsort(-relevance, kind="stable")}
 
     @property
     def feature_importances_(self) -> np.ndarray:
         """Relevance of each column in their order, with zero for negative ones, divided by the sum."""
-        importances = np.maximum(self._relevance, 0.0)
+        importances = np.maximum(self._importance.relevance, 0.0)
         return importances / (importances.sum() or 1.0)
 
     @property
     def interactions_(self) -> dict[tuple[str, str], float]:
         """The ten largest interactions of two columns in predictions for held-out rows, the largest first."""
         names = self._columns
-        pairs, interactions = self._interactions
-        named_pairs = [(names[first], names[second]) for first, second in pairs.tolist()]
-        return dict(zip(named_pairs, interactions.tolist(), strict=True))
+        importance = self._importance
+        pairs = [(names[first], names[second]) for first, second in importance.pairs.tolist()]
+        return dict(zip(pairs, importance.interactions.tolist(), strict=True))
 
     @property
     def _columns(self) -> list[str]:
@@ -136,30 +136,17 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         return list(getattr(self, "feature_names_in_", numbers))
 
     @cached_property
-    def _relevance(self) -> np.ndarray:
-        """Relevance of each column, shape (d,), measured when it is first read."""
+    def _importance(self) -> Importance:
+        """Importances and interactions of the columns, measured when they are first read."""
         check_is_fitted(self)
-        stored = getattr(self, "_stored_importance", None)
+        stored: Importance | None = getattr(self, "_stored_importance", None)
         if stored is not None:
-            return stored.relevance
-        return self._measure_relevance()
-
-    @cached_property
-    def _interactions(self) -> tuple[np.ndarray, np.ndarray]:
-        """Positions of the columns of the largest interactions, shape (k, 2), and these, shape (k,)."""
-        check_is_fitted(self)
-        stored = getattr(self, "_stored_importance", None)
-        if stored is not None:
-            return stored.pairs, stored.interactions
-        return self._measure_interactions()
+            return stored
+        return self._measure_importance()
 
     @within_n_jobs
-    def _measure_relevance(self) -> np.ndarray:
-        return self._importance_problem.relevance()
-
-    @within_n_jobs
-    def _measure_interactions(self) -> tuple[np.ndarray, np.ndarray]:
-        return self._importance_problem.interactions(self._relevance)
+    def _measure_importance(self) -> Importance:
+        return self._importance_problem.measure()
 
     @property
     def _importance_problem(self) -> ImportanceProblem:
@@ -174,6 +161,8 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
             columns = [np.arange(features.start, features.stop) for _, features in self.table_.places]
         else:
             columns = [np.array([j]) for j in range(self.n_features_in_)]
+        learner = self._checked_learner(self.kernel_.X, rows.target.task)
+        finds_kernels = isinstance(learner, KernelSearchLearner) and learner.name == self.kernel_.learner
         return ImportanceProblem(
             kernel=self.kernel_,
             target=rows.target,
@@ -184,6 +173,7 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
             table=self.table_,
             trees=getattr(self, "boost_", None),
             share=getattr(self, "boost_share_", 0.0),
+            learner=cast(KernelSearchLearner, learner) if finds_kernels else None,
         )
 
     def set_params(self, **params: Any) -> Self:
@@ -371,8 +361,7 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
 
     def _set_kernel(self, kernel: LearnedKernel) -> None:
         """Set the learned kernel and the attributes derived from it."""
-        for name in ("_relevance", "_interactions"):
-            self.__dict__.pop(name, None)
+        self.__dict__.pop("_importance", None)
         self.kernel_ = kernel
         self.weights_ = kernel.weights
         self.family_ = kernel.family

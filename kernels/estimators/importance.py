@@ -15,6 +15,7 @@ from ..base import Value
 from ..column_encoding import TableEncoding
 from ..families.base import Rows, distinct_rows
 from ..learned_kernel import LearnedKernel
+from ..learners import KernelSearchLearner, learn_from_rows
 from ..predictors import PREDICTORS, Predictor, TrainingSet, as_predictor
 from ..predictors.base import ExactPredictor, RegularizationPath
 from ..predictors.calibration import N_FOLDS, fit_calibration, held_out_splits, probabilities
@@ -28,14 +29,20 @@ from .boosting import BoostingProblem, tree_features, tree_predictions
 MOST_ROWS = 2500
 """Most training rows of the models that importances are measured with."""
 
+MOST_SEARCHED = 1500
+"""Most of these rows, if base kernels are found again without the tested rows."""
+
+SEARCH_FOLDS = 3
+"""Number of parts of the rows of which each is held out in turn, if base kernels are found again; otherwise five."""
+
 MOST_TESTED = 500
 """Most rows whose columns are replaced."""
 
 LEAST_TESTED = 100
 """Rows whose columns are replaced, if there are many columns."""
 
-MOST_PREDICTIONS = 50_000
-"""Number of predictions from which fewer rows are tested, down to `LEAST_TESTED`."""
+MOST_PREDICTIONS = 30_000
+"""Number of predictions from which fewer donors and rows are tested, down to one donor for `LEAST_TESTED` rows."""
 
 MOST_DONORS = 5
 """Most rows whose values replace those of a tested row, one after the other."""
@@ -111,8 +118,8 @@ class ImportanceRows(Value):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class StoredImportance(Value):
-    """Importances and interactions of an estimator that no longer has the rows to compute them from.
+class Importance(Value):
+    """Importances and interactions of the columns of an estimator.
 
     Attributes
     ----------
@@ -167,6 +174,8 @@ class ImportanceProblem:
         Boosted trees.
     share : float
         Weight of the trees.
+    learner : KernelSearchLearner or None
+        Learner of the base kernels, which are then learned without the tested rows, too. None to keep the kernel.
     """
 
     kernel: LearnedKernel
@@ -178,8 +187,18 @@ class ImportanceProblem:
     table: TableEncoding | None = None
     trees: Any = None
     share: float = 0.0
+    learner: KernelSearchLearner | None = None
 
-    def relevance(self) -> np.ndarray:
+    def measure(self) -> Importance:
+        """Return the importances and interactions, which are zero if no row can be held out."""
+        tested = self._tested_rows()
+        if tested is None or tested.constant_loss <= 0:
+            n_columns = len(self.columns)
+            return Importance(np.zeros(n_columns), np.empty((0, 2), dtype=np.intp), np.empty(0))
+        relevance = self._relevance(tested)
+        return Importance(relevance, *self._interactions(tested, relevance))
+
+    def _relevance(self, tested: TestedRows) -> np.ndarray:
         r"""Return the relevance of each column, shape (d,): the increase of the error if its values are exchanged.
 
         .. math:: r_j = \frac{\sum_i \lVert y_i - f(x_i^{(j)}) \rVert^2 - \lVert y_i - f(x_i) \rVert^2}
@@ -188,16 +207,14 @@ class ImportanceProblem:
         The model f was fitted without row i, and :math:`x_i^{(j)}` is row i with column j of another row.
         """
         rises = np.zeros(len(self.columns))
-        tested = self._tested
-        if tested is None or tested.constant_loss <= 0:
-            return rises
         loss = tested.losses(np.arange(len(tested)), tested.predictions)
-        n_donors = min(MOST_DONORS, -(-MOST_TESTED // len(tested)), len(tested) - 1)
+        affordable = MOST_PREDICTIONS // (len(tested) * len(self.columns))
+        n_donors = int(np.clip(affordable, 1, min(MOST_DONORS, len(tested) - 1)))
         for j, exchange in enumerate(tested.exchanges([[features] for features in self.columns], n_donors)):
             rises[j] = (tested.losses(exchange.rows, exchange.predictions) - loss[exchange.rows]).sum() / n_donors
         return rises / tested.constant_loss
 
-    def interactions(self, relevance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _interactions(self, tested: TestedRows, relevance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         r"""Return the pairs of columns with the largest interactions, shape (k, 2), and these, in descending order.
 
         .. math:: s_{jk} = \frac{\sum_i \lVert f(x_i) - f(x_i^{(j)}) - f(x_i^{(k)}) + f(x_i^{(jk)}) \rVert^2}
@@ -205,42 +222,57 @@ class ImportanceProblem:
 
         Both columns take the values of the same other row. The sum is zero for a sum of functions of single columns.
         """
-        tested = self._tested
         top = np.sort(np.argsort(-relevance, kind="stable")[:INTERACTING_COLUMNS])
         pairs = np.array(list(combinations(top.tolist(), 2)), dtype=np.intp).reshape(-1, 2)
         strengths = np.zeros(len(pairs))
-        if tested is not None and tested.constant_loss > 0:
-            alone = dict(zip(top.tolist(), tested.exchanges([[self.columns[j]] for j in top], 1), strict=True))
-            jointly = tested.exchanges([[self.columns[j], self.columns[k]] for j, k in pairs], 1)
-            for p, exchange in enumerate(jointly):
-                j, k = pairs[p].tolist()
-                changes = tested.changes(exchange) - tested.changes(alone[j]) - tested.changes(alone[k])
-                strengths[p] = tested.weighted_sum(changes) / (4.0 * tested.constant_loss)
+        alone = dict(zip(top.tolist(), tested.exchanges([[self.columns[j]] for j in top], 1), strict=True))
+        jointly = tested.exchanges([[self.columns[j], self.columns[k]] for j, k in pairs], 1)
+        for p, exchange in enumerate(jointly):
+            j, k = pairs[p].tolist()
+            changes = tested.changes(exchange) - tested.changes(alone[j]) - tested.changes(alone[k])
+            strengths[p] = tested.weighted_sum(changes) / (4.0 * tested.constant_loss)
         largest = np.argsort(-strengths, kind="stable")[:MOST_INTERACTIONS]
         return pairs[largest], strengths[largest]
 
-    @cached_property
-    def _tested(self) -> TestedRows | None:
-        """Tested rows with the models that have not seen them; None if no row can be held out."""
-        kernel = replace(self.kernel, origin=np.zeros_like(self.kernel.origin))
-        training = TrainingSet.of(kernel, None, kernel.rows).subset(self.positions)
-        target = self._target_with_groups(training.take()[0])
-        splits = self._splits(training, target)
+    def _tested_rows(self) -> TestedRows | None:
+        """Return tested rows with the models that have not seen them; None if no row can be held out."""
+        rows = self.target.sample(MOST_ROWS if self.learner is None else MOST_SEARCHED, seed=0)
+        given_target = self.target.take(rows)
+        training = TrainingSet.of(self.kernel, None, self.kernel.rows).subset(self.positions[rows])
+        X = restored_features(training.take()[0], self.kernel.origin)
+        target = with_groups(given_target, X)
+        splits = self._splits(X, target)
         if not splits:
             return None
         C = self.C
         predictor = self._exact_predictor()
         if C is None:
             C = best_C(training, target, predictor, seed=0)
-        models = [predictor.fit(training.subset(others), target.take(others), [C]) for others, _ in splits]
+        models = []
+        for others, _ in splits:
+            training_of_others = training.subset(others)
+            if self.learner is not None:
+                training_of_others = self._searched_again(training_of_others, X[others], given_target.take(others))
+            models.append(predictor.fit(training_of_others, target.take(others), [C]))
         trees = None
         if self.trees is not None:
-            trees = self._held_out_trees(training, target, splits)
-        rows = np.concatenate([test for _, test in splits])
+            trees = self._held_out_trees(X, target, training.sample_weight, splits)
+        tested = np.concatenate([test for _, test in splits])
         split_of_row = np.repeat(np.arange(len(splits)), [len(test) for _, test in splits])
-        X, _ = training.take(rows)
-        weights = weights_of_rows(training.sample_weight, rows)
-        return TestedRows(X, target.take(rows), split_of_row, weights, models, trees)
+        weights = weights_of_rows(training.sample_weight, tested)
+        return TestedRows(X[tested], target.take(tested), split_of_row, weights, models, trees)
+
+    def _searched_again(self, training: TrainingSet, X: Rows, target: Target) -> TrainingSet:
+        """Return training rows with a kernel whose base kernels were found on these rows alone."""
+        assert self.learner is not None
+        options: dict[str, Any] = {"normalize": self.kernel.normalize, "centering": self.kernel.centering}
+        try:
+            kernel = learn_from_rows(
+                self.learner, None, X, target, training.sample_weight, C=self.kernel.C or 1.0, **options
+            )
+        except ValueError:  # such as for a target that is constant on these rows
+            return training
+        return TrainingSet.of(kernel, None, kernel.rows)
 
     def _exact_predictor(self) -> Predictor:
         """Return the predictor if it is exact, otherwise kernel ridge regression, which iterations approximate."""
@@ -248,23 +280,12 @@ class ImportanceProblem:
             return as_predictor(self.predictor)
         return as_predictor("krr")
 
-    def _target_with_groups(self, X: Rows) -> Target:
-        """Return the target with groups, by default the copies of a row, in an order that no column affects."""
-        target = self.target
-        if target.task == "classification" and np.bincount(target.values).max() < N_FOLDS:
-            return replace(target, row_groups=None)  # too few rows to divide groups by class
-        if target.row_groups is not None:
-            return target
-        _, which = distinct_rows(X)
-        _, first, copies = np.unique(which, return_index=True, return_inverse=True)
-        by_appearance = np.argsort(np.argsort(first))
-        return replace(target, row_groups=RowGroups(by_appearance[copies]))
-
-    def _splits(self, training: TrainingSet, target: Target) -> list[Split]:
+    def _splits(self, X: Rows, target: Target) -> list[Split]:
         """Return splits of the rows, the latest first, until enough rows are tested."""
         n_tested = int(np.clip(MOST_PREDICTIONS // len(self.columns), LEAST_TESTED, MOST_TESTED))
         splits: list[Split] = []
-        for others, test in reversed(held_out_splits(training.X, target)):
+        n_folds = N_FOLDS if self.learner is None else SEARCH_FOLDS
+        for others, test in reversed(held_out_splits(X, target, n_folds)):
             missing = n_tested - sum(len(rows) for _, rows in splits)
             if missing <= 0:
                 break
@@ -272,17 +293,32 @@ class ImportanceProblem:
             splits.append((others, test[np.sort(drawn)]))
         return splits
 
-    def _held_out_trees(self, training: TrainingSet, target: Target, splits: Sequence[Split]) -> HeldOutTrees:
+    def _held_out_trees(
+        self, X: Rows, target: Target, weights: np.ndarray | None, splits: Sequence[Split]
+    ) -> HeldOutTrees:
         """Return trees for each split, fitted without the tested rows."""
-        X = restored_features(training.take()[0], self.kernel.origin)
-        X_trees, _ = tree_features(self.table, X)
-        problem = BoostingProblem(self.trees, X, X_trees, target, training.sample_weight)
+        X_trees, _ = tree_features(self.table, np.asarray(X))
+        problem = BoostingProblem(self.trees, np.asarray(X), X_trees, target, weights)
         trees = [problem.fit(others) for others, _ in splits]
-        return HeldOutTrees(trees, self.share, self.table, self.kernel.origin)
+        return HeldOutTrees(trees, self.share, self.table)
 
 
-def restored_features(X: Rows, origin: np.ndarray) -> np.ndarray:
+def with_groups(target: Target, X: Rows) -> Target:
+    """Return a target with groups, by default the copies of a row, in an order that no column affects."""
+    if target.task == "classification" and np.bincount(target.values).max() < N_FOLDS:
+        return replace(target, row_groups=None)  # too few rows to divide groups by class
+    if target.row_groups is not None:
+        return target
+    _, which = distinct_rows(X)
+    _, first, copies = np.unique(which, return_index=True, return_inverse=True)
+    by_appearance = np.argsort(np.argsort(first))
+    return replace(target, row_groups=RowGroups(by_appearance[copies]))
+
+
+def restored_features(X: Rows, origin: np.ndarray) -> Rows:
     """Return features of rows from which an origin was subtracted, with zeros in place of their rounding errors."""
+    if sparse.issparse(X) or not origin.any():
+        return X
     features = np.asarray(X) + origin
     features[np.abs(features) <= 1e-12 * np.abs(origin)] = 0.0
     return features
@@ -295,11 +331,10 @@ class HeldOutTrees:
     trees: Sequence[Any]
     share: float
     table: TableEncoding | None
-    origin: np.ndarray
 
     def predict(self, split: int, X: Rows, n_classes: int | None) -> np.ndarray:
-        """Return predictions for rows minus the origin by the trees of a split."""
-        X_trees, _ = tree_features(self.table, restored_features(X, self.origin))
+        """Return predictions for rows by the trees of a split."""
+        X_trees, _ = tree_features(self.table, np.asarray(X))
         return tree_predictions(self.trees[split], X_trees, n_classes)
 
 

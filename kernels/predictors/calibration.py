@@ -24,8 +24,8 @@ MOST_RESIDUALS = 999
 """Most residuals that are stored for intervals: at even steps of rank, they give levels to a thousandth."""
 
 
-def assign_calibration_folds(X: Rows, codes: np.ndarray) -> np.ndarray:
-    """Return five stratified folds of the training rows, shape (m,), with all copies of a row in one fold.
+def assign_calibration_folds(X: Rows, codes: np.ndarray, n_folds: int = N_FOLDS) -> np.ndarray:
+    """Return stratified folds of the training rows, by default five, shape (m,), with all copies of a row in one fold.
 
     A row that is the only one of its class, copies aside, has fold -1. Folds depend only on the set of distinct rows
     and their classes, neither on their order nor on repetitions.
@@ -37,7 +37,7 @@ def assign_calibration_folds(X: Rows, codes: np.ndarray) -> np.ndarray:
     shuffled = np.random.default_rng(0).permutation(len(first))
     by_class = shuffled[np.argsort(class_of_distinct[shuffled], kind="stable")]
     folds = np.empty(len(first), dtype=np.intp)
-    folds[by_class] = np.arange(len(first)) % N_FOLDS
+    folds[by_class] = np.arange(len(first)) % n_folds
     for code in range(codes.max() + 1):
         rows_of_class = distinct_row[codes == code]
         if np.ptp(folds[rows_of_class]) == 0:
@@ -45,7 +45,7 @@ def assign_calibration_folds(X: Rows, codes: np.ndarray) -> np.ndarray:
     return folds[distinct_row]
 
 
-def held_out_splits(X: Rows, target: Target) -> list[Split]:
+def held_out_splits(X: Rows, target: Target, n_folds: int = N_FOLDS) -> list[Split]:
     """Return splits of the training rows that score each row, apart from the only one of its class, at most once.
 
     Copies of a row, and groups of the target, are not divided. A class that a split would not train on is not held out.
@@ -55,10 +55,10 @@ def held_out_splits(X: Rows, target: Target) -> list[Split]:
     if target.task == "classification":
         codes = classes = target.values
     if target.row_groups is None:
-        folds = assign_calibration_folds(X, codes)
+        folds = assign_calibration_folds(X, codes, n_folds)
         return [(np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)) for fold in np.unique(folds[folds >= 0])]
     splits = []
-    for training, test in target.row_groups.splits(N_FOLDS, classes=classes):
+    for training, test in target.row_groups.splits(n_folds, classes=classes):
         is_missing = ~np.isin(codes[test], codes[training])
         if target.row_groups.ordered and len(np.unique(codes[training])) < len(np.unique(codes)):
             continue

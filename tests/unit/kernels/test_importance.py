@@ -51,7 +51,7 @@ def test_the_relevance_is_the_loss_of_explicit_fits_without_the_tested_rows(q: i
     rows, C = 60, 4.0
     Y = np.column_stack([NUMBERS, X[:, 1]])[:rows, :q]
     model = KernelLearningRegressor(**ONE_GAUSSIAN, alpha=1 / C).fit(X[:rows], Y)
-    tested = model._importance_problem._tested
+    tested = model._importance_problem._tested_rows()
     # Each row is tested once; restoring the origin rounds.
     position = cdist(tested.X + model.kernel_.origin, X[:rows]).argmin(axis=1).tolist()
     assert sorted(position) == list(range(rows))
@@ -214,7 +214,7 @@ def test_more_rows_than_are_trained_on_are_drawn():
     rows = rng.normal(size=(importance.MOST_ROWS + 500, 3))
     model = KernelLearningRegressor(**ONE_GAUSSIAN, alpha=0.1).fit(rows, rows[:, 1])
     assert len(model._importance_rows.values) == importance.MOST_ROWS
-    assert len(model._importance_problem._tested) == importance.MOST_TESTED
+    assert len(model._importance_problem._tested_rows()) == importance.MOST_TESTED
     assert model.feature_importances_[1] > 0.95
 
 
@@ -231,7 +231,7 @@ def test_without_anything_to_predict_no_column_is_relevant():
     assert model.feature_importances_.tolist() == [0.0] * 4
     single = KernelLearningClassifier(family=GRID, C=1.0, probability=False).fit(X[:2], ["a", "b"])
     assert set(single.relevance_.values()) == {0.0}
-    assert set(single.interactions_.values()) == {0.0}
+    assert single.interactions_ == {}
 
 
 def test_a_model_of_an_earlier_release_says_that_it_lacks_the_rows():
