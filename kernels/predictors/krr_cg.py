@@ -88,8 +88,8 @@ class ConjugateGradients(Predictor):
         tolerance = 1e-8 if self.tol is None else self.tol
         seed = self.random_state or 0
         system = _RidgeSystem(training, target, grid, tolerance)
+        report_progress(f"means of the kernel over {training.n_rows:,} rows")
         precondition = system.preconditioner(seed)
-        report_progress(f"preconditioner of {n_sketched(training.n_rows):,} columns of the matrix")
         start = None
         steps_before = 0
         held_out = None
@@ -197,10 +197,13 @@ class _RidgeSystem:
         drawn = np.sort(np.random.default_rng(seed).choice(m, n_sketched(m), replace=False))
         row_means = self.kernel.row_means
         C = self.gram.columns(self.training.take(drawn)[0])
+        report_progress(f"{len(drawn):,} columns of the matrix")
         subtract_means(C, row_means, row_means[drawn], float(self.shares[:, 0] @ row_means), out=C)
         C *= self.root
         C *= self.root[drawn, 0]
-        return Preconditioner(C, C[drawn])
+        preconditioner = Preconditioner(C, C[drawn])
+        report_progress("preconditioner of these columns")
+        return preconditioner
 
     def solve_without(self, rows: np.ndarray, precondition: Preconditioner) -> ShiftedSolutions:
         """Return the solutions of the systems without some rows and columns, zero for these rows."""
