@@ -136,6 +136,8 @@ class Operator:
 
     def _cancel(self, command: str) -> str:
         """Cancel a run that has worker processes, which go with it."""
+        # A run that is created while another one of the deployment is in progress is cancelled at once.
+        assert within(self._has_trained, 240, 0.2), self._runs()
         run_id = self.new_run(protocol={"folds": 3, "repeats": 1000}, dask={"workers": 2})
         workers = lambda: [one for one in processes_in(self.folder) if "spawn_main" in one]  # noqa: E731
         assert within(lambda: len(workers()) >= 2, 240, 0.1), processes_in(self.folder)
@@ -171,6 +173,9 @@ class Operator:
         """All runs of the deployments that were asked for."""
         found = self.ask("flow_runs/filter", deployments={"name": {"any_": ["demo"]}})
         return [run for run in found.json() if not run["auto_scheduled"]] if found.is_success else []
+
+    def _has_trained(self) -> bool:
+        return any(run["state_type"] == "COMPLETED" for run in self._runs() if run["name"].startswith("train"))
 
     def _last_run(self) -> str:
         return str(max(self._runs(), key=lambda run: run["created"])["id"])
