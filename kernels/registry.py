@@ -21,6 +21,7 @@ LEARNERS = {
     "alignf-uncentered": "alignf:AlignfUncentered",
     "single-stage": "norm_ball:SingleStage",
     "single-stage-svm": "norm_ball:SingleStageSVM",
+    "single-stage-logistic": "single_stage_logistic:SingleStageLogistic",
     "l1-krr": "norm_ball:L1KRR",
     "l2-krr": "norm_ball:L2KRR",
     "lp-krr": "norm_ball:LpKRR",

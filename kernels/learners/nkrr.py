@@ -140,6 +140,10 @@ class NKRR(JointLearner):
 
     Notes
     -----
+    Equation (2) adds monomials with free coefficients (the set J) to those with products of weights (the set I). Here,
+    I has all monomials of degree d and J is empty. For free coefficients alone, equation (1), give
+    `ProductFamily.monomials` to `l2-krr`; both sums in one kernel are not implemented.
+
     The gradient is :math:`-d \langle K_k, K_\mu^{\circ (d-1)} \circ \alpha \alpha^\top \rangle` with
     :math:`\alpha = (K_\mu^{\circ d} + \lambda I)^{-1} Y`, never positive. F therefore decreases towards the boundary of
     the ball, and the search is over the boundary above mu_0. No weight is thresholded, and the minimum of the linear

@@ -13,6 +13,7 @@ from ..engine.operators import FeatureGrams, GramOperator, StackedGrams, has_roo
 from ..solvers.certificate import TOLERANCE, Certificate
 from ..solvers.interior_point import weights_by_interior_point
 from ..solvers.lasso import ridge_weights, svm_weights
+from ..solvers.logistic import LogisticProblem
 from ..solvers.minimax import (
     WORKING_SET,
     AlignedBall,
@@ -40,7 +41,7 @@ RIDGE_SAMPLE = 3000
 SVM_SAMPLE = 5000
 """Number of rows for the weights of SVMs, if a matrix of all pairs does not fit into memory."""
 
-InnerProblem = RidgeProblem | StreamedRidge | SupportVectorProblem
+InnerProblem = RidgeProblem | StreamedRidge | SupportVectorProblem | LogisticProblem
 """Problem of the predictor with fixed weights of the base kernels."""
 
 ADVICE = "raise max_iter, or use a smaller C"

@@ -103,7 +103,7 @@ def test_the_table_says_what_each_learner_is_and_serves():
         assert learner.tasks == (both[:1] if learner.predictor == "svm" else both)
     predictors = {name: learner.predictor for name, learner in LEARNERS.items() if learner.predictor}
     ridge = ("single-stage", "l1-krr", "l2-krr", "lp-krr", "nkrr", "cr", "ensemble")
-    support = ("single-stage-svm", "l1-svm", "lp-svm", "easymkl")
+    support = ("single-stage-svm", "single-stage-logistic", "l1-svm", "lp-svm", "easymkl")
     assert predictors == dict.fromkeys(ridge, "krr") | dict.fromkeys(support, "svm")
 
 

@@ -9,16 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
+from scipy.special import expit
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.svm import SVC
 
 from learnkernels import center_gram, centered_alignment, learn_kernel
 from learnkernels.kernels import learners
+from learnkernels.kernels.centering import Centering
 from learnkernels.kernels.engine.operators import StackedGrams
 from learnkernels.kernels.families import PrecomputedFamily
 from learnkernels.kernels.learners import L1KRR, L1SVM, L2KRR, LEARNERS, JointLearner, LpKRR, LpSVM, SingleStage
+from learnkernels.kernels.solvers import logistic
 from learnkernels.kernels.solvers.interior_point import weights_by_interior_point
+from learnkernels.kernels.solvers.logistic import LogisticProblem
 from learnkernels.kernels.solvers.minimax import Ball, InnerSolution
 from learnkernels.kernels.solvers.projected_gradient import minimize_linear, project
 from learnkernels.kernels.solvers.ridge import RidgeProblem
@@ -137,7 +141,7 @@ def test_one_kernel_leaves_the_plain_predictor():
     names = [name for name, learner in LEARNERS.items() if issubclass(learner, JointLearner)]
     found = {name: LEARNERS[name]().solve(grams, target, 3.0) for name in names}
     for name, solution in found.items():
-        own_length = name in ("single-stage", "single-stage-svm", "nkrr")
+        own_length = name.startswith("single-stage") or name == "nkrr"
         assert solution.weights > 0 if own_length else solution.weights == pytest.approx([1.0], rel=1e-12), name
     y = target.Y[:, 0] - target.Y[:, 0].mean()
     ridge = KernelRidge(kernel="precomputed", alpha=1 / 3.0).fit(grams.grams[0], y)
@@ -208,6 +212,97 @@ def test_the_single_stage_svm_agrees_with_a_generic_solver(C):
     assert solution.certificate.residual <= 1e-6
     generic = minimize(value, solution.weights + 0.05, bounds=[(1e-9, None)] * p, method="L-BFGS-B")
     assert value(solution.weights) <= generic.fun + 1e-6
+
+
+def logistic_value(K: np.ndarray, y: np.ndarray, C: float, intercept: bool = True) -> float:
+    """Return the optimal value of kernel logistic regression by a generic solver, over the roots of a kernel."""
+    eigenvalues, U = np.linalg.eigh(K)
+    Z = U * np.sqrt(np.maximum(eigenvalues, 0.0))
+
+    def value_and_gradient(parameters):
+        w, b = parameters[:-1], parameters[-1] * intercept
+        margins = y * (Z @ w + b)
+        slopes = -2 * C * y * expit(-margins)
+        value = w @ w + 2 * C * np.logaddexp(0, -margins).sum()
+        return value, np.append(2 * w + Z.T @ slopes, slopes.sum() * intercept)
+
+    found = minimize(value_and_gradient, np.zeros(len(y) + 1), jac=True, method="BFGS", options={"gtol": 1e-9})
+    return float(found.fun)
+
+
+@pytest.mark.parametrize("centering", ["center", "none"])
+@pytest.mark.parametrize("C", [1e-3, 0.5, 30.0])
+def test_logistic_regressions_have_the_values_and_derivatives_of_generic_solvers(C, centering):
+    stacked, target = problem(16, m=30)
+    grams = StackedGrams(stacked.grams, Centering(centering))
+    inner = LogisticProblem(grams, target, C)
+    y, mu = target.Y[:, 0], np.array([0.3, 0.0, 0.5, 0.2])
+    found = inner.at(mu)
+    expected = logistic_value(grams.combine(mu), y, C, centering == "center")
+    assert found.objective == pytest.approx(expected, rel=1e-7)
+    assert found.constant - mu @ found.forms == pytest.approx(found.objective, rel=1e-9)
+    if centering == "center":
+        assert abs(found.dual.sum()) <= 1e-9 * C * len(y)
+    h = 1e-5
+    units = np.eye(4)
+    moved = [[inner.at(mu + h * unit), inner.at(np.maximum(mu - h * unit, 0.0) if mu @ unit else mu)] for unit in units]
+    H = found.hessian(np.arange(4))
+    for k, unit in enumerate(units):
+        width = 2 * h if mu @ unit else h
+        slope = (moved[k][0].objective - moved[k][1].objective) / width
+        assert slope == pytest.approx(-found.forms[k], rel=1e-3, abs=1e-8 * expected)
+        change = -(moved[k][0].forms - moved[k][1].forms) / width
+        np.testing.assert_allclose(change, H[k], rtol=1e-2, atol=1e-4 * np.abs(H).max())
+    zero = logistic_value(np.zeros((30, 30)), y, C, centering == "center")
+    assert inner.zero_value() == pytest.approx(zero, rel=1e-9)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("C", [0.1, 10.0])
+def test_the_single_stage_logistic_agrees_with_a_generic_solver(C, classes):
+    grams, target = problem(16, classes=classes)
+    K, m, p = grams.grams, grams.n_rows, grams.n_kernels
+    Y = target.Y - target.Y.mean(axis=0)
+    a = np.array([np.vdot(Y, k @ Y) for k in K]) / (m * (Y**2).sum())
+    M = np.array([[np.vdot(k, other) for other in K] for k in K]) / m**2
+    inner = LogisticProblem(grams, target, C)
+
+    def value(mu):
+        return inner.at(mu).objective / inner.zero_value() - 2.0 * mu @ a + mu @ M @ mu
+
+    solution = learners.SingleStageLogistic(gamma=2.0).solve(grams, target, C)
+    assert solution.certificate.residual <= 1e-6
+    generic = minimize(value, solution.weights + 0.05, bounds=[(0, None)] * p, method="L-BFGS-B")
+    assert value(solution.weights) <= generic.fun + 1e-6
+
+
+def test_logistic_regressions_bound_their_value_where_newtons_method_is_stopped(monkeypatch):
+    """The dual point of a fit that did not converge is made feasible, so that its value is below the optimum."""
+    grams, target = problem(16, m=30)
+    y, K = target.Y[:, 0], grams.combine(np.full(4, 0.25))
+    expected = logistic_value(K, y, 30.0)
+    for steps in (1, 2, 3):
+        monkeypatch.setattr(logistic, "MOST_STEPS", steps)
+        fit = logistic.fit_logistic(K, y, 30.0, has_intercept=True)
+        assert abs(fit.beta.sum()) <= 1e-9
+        assert ((y * fit.beta >= 0) & (y * fit.beta <= 30.0)).all()
+        assert fit.dual - fit.beta @ K @ fit.beta <= expected * (1 + 1e-9)
+        assert fit.primal >= expected * (1 - 1e-9)
+
+
+def test_logistic_regression_refuses_what_it_cannot_fit():
+    grams, target = problem()
+    numbers = Target("regression", np.arange(32.0))
+    negative = StackedGrams(-10 * grams.grams)
+    learner = learners.SingleStageLogistic()
+    require_refusals(
+        [
+            (partial(learner.solve, grams, numbers, 1.0), "needs a classification"),
+            (partial(learner.solve, grams, target, 0.0), "C must be a positive"),
+        ]
+    )
+    with pytest.raises(ArithmeticError, match="far from positive semi-definite"):
+        LogisticProblem(negative, target, 10.0).at(np.ones(4))
 
 
 @pytest.mark.parametrize("learner", [SingleStage, learners.SingleStageSVM])

@@ -1,0 +1,244 @@
+"""Kernel logistic regression by Newton's method, as the inner problem of a one-stage learner."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.special import expit, xlogy
+
+from ..engine.operators import GramOperator
+from ..targets import Target, class_pairs
+from ..validation import positive
+from .factor import submatrix
+from .minimax import InnerSolution
+
+MOST_STEPS = 100
+"""Largest number of Newton's steps for one kernel."""
+
+CONVERGED = 1e-10
+"""Duality gap, relative to the objective, at which Newton's method ends."""
+
+ROUNDING = 1e-12
+"""Relative increase of the objective that counts as a rounding error."""
+
+SHORTEST_STEP = 1e-8
+"""Share of Newton's step below which it is no longer halved."""
+
+SMALLEST_VARIANCE = 1e-12
+"""Smallest variance of a label, beyond which a row is classified with certainty."""
+
+
+@dataclass(frozen=True)
+class LogisticFit:
+    """Kernel logistic regression of one pair of classes.
+
+    Attributes
+    ----------
+    beta : ndarray of shape (n,)
+        Dual coefficients, whose sum is zero if there is an intercept.
+    intercept : float
+    primal, dual : float
+        Upper bound of the optimal value, and the part of a lower bound that does not depend on the kernel.
+    """
+
+    beta: np.ndarray
+    intercept: float
+    primal: float
+    dual: float
+
+
+class LogisticProblem:
+    r"""Optimal value of kernel logistic regression as a function of the kernel's weights.
+
+    .. math:: J(\mu) = \min_{\beta, b} \; \beta^\top K_\mu \beta + 2 C \sum_i \log(1 + e^{-y_i f_i}), \qquad
+              f = K_\mu \beta + b
+
+    .. math:: J(\mu) = \max_{\beta} \; 2 C \sum_i h(y_i \beta_i / C) - \beta^\top K_\mu \beta, \qquad
+              h(t) = -t \log t - (1 - t) \log (1 - t)
+
+    with coefficients of sum zero if there is an intercept. Several classes are handled one-vs-one; J is the sum over
+    the pairs.
+
+    Attributes
+    ----------
+    grams : GramOperator
+        p base kernels over m rows.
+    pairs : list of (ndarray, ndarray)
+        Rows and signs of each binary problem.
+    C : float
+
+    References
+    ----------
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 3.4: the objective of any kernel algorithm. Keerthi,
+    Duan, Shevade, Poo (2005), Machine Learning 61:151-165: the dual.
+    """
+
+    def __init__(self, grams: GramOperator, target: Target, C: float) -> None:
+        if target.task != "classification":
+            raise ValueError("logistic regression needs a classification, got a regression; use a KRR learner.")
+        self.grams = grams
+        self.C = positive("C", C)
+        self.pairs = class_pairs(target.values)
+        self._has_intercept = grams.centering.intercept
+        self._fits: list[LogisticFit | None] = [None] * len(self.pairs)
+
+    def zero_value(self) -> float:
+        """Return the optimal value of the zero kernel, whose only parameter is the intercept."""
+        total = 0.0
+        for _, y in self.pairs:
+            share = 0.5
+            if self._has_intercept:
+                share = float((y > 0).mean())
+            total += 2 * self.C * len(y) * float(_entropy(np.array([share]))[0])
+        return total
+
+    def at(self, mu: np.ndarray) -> InnerSolution:
+        r"""Solve at the weights mu, shape (p,), starting from the last solution.
+
+        Notes
+        -----
+        With the variances :math:`W = C \operatorname{diag}(t (1 - t))` of the labels, the Hessian is
+
+        .. math:: H_{kl} = 2\, g_k^\top Z g_l, \qquad g_k = K_k \beta
+
+        and Z the inverse of :math:`K_\mu + W^{-1}`, restricted to coefficients of sum zero if there is an intercept.
+        """
+        K = self.grams.combine(mu)
+        dual = np.zeros((len(K), len(self.pairs)))
+        primal = 0.0
+        constant = 0.0
+        systems = []
+        for j, (rows, y) in enumerate(self.pairs):
+            K_pair = submatrix(K, rows)
+            fit = fit_logistic(K_pair, y, self.C, self._has_intercept, self._fits[j])
+            self._fits[j] = fit
+            dual[rows, j] = fit.beta
+            primal += fit.primal
+            constant += fit.dual
+            scores = K_pair @ fit.beta + fit.intercept
+            systems.append((j, rows, NewtonSystem(K_pair, _variances(y, scores, self.C), self._has_intercept)))
+        products = self.grams.products(dual)
+
+        def hessian(kernels: np.ndarray) -> np.ndarray:
+            H = np.zeros((len(kernels), len(kernels)))
+            for j, rows, system in systems:
+                g = products[kernels][:, rows, j].T
+                response, _ = system.solve(g)
+                H += 2 * g.T @ response
+            return H
+
+        return InnerSolution(
+            objective=primal,
+            constant=constant,
+            forms=np.einsum("kiq,iq->k", products, dual),
+            dual=dual,
+            hessian=hessian,
+        )
+
+
+class NewtonSystem:
+    r"""Linear system :math:`(K + W^{-1}) \beta + b \mathbf 1 = z`, with coefficients of sum zero if b is free.
+
+    It is solved as :math:`S (I + S K S)^{-1} S` with :math:`S^2 = W`, which needs no inverse of W. A kernel that is
+    far from positive semi-definite raises ArithmeticError.
+    """
+
+    def __init__(self, K: np.ndarray, variances: np.ndarray, has_intercept: bool) -> None:
+        self.roots = np.sqrt(variances)
+        self.has_intercept = has_intercept
+        matrix = self.roots[:, None] * K * self.roots
+        matrix.flat[:: len(K) + 1] += 1.0
+        try:
+            self.factor = cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
+        except LinAlgError:
+            raise ArithmeticError("a kernel is far from positive semi-definite; is it finite?") from None
+        self.ones = self._solve_without_intercept(np.ones(len(K)))
+
+    def solve(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray | float]:
+        """Return the coefficients and the intercept for right-hand sides of shape (n,) or (n, q)."""
+        beta = self._solve_without_intercept(z)
+        if not self.has_intercept:
+            return beta, 0.0
+        b = beta.sum(axis=0) / self.ones.sum()
+        return beta - np.multiply.outer(self.ones, b), b
+
+    def _solve_without_intercept(self, z: np.ndarray) -> np.ndarray:
+        roots = self.roots.reshape(-1, *[1] * (z.ndim - 1))
+        return np.asarray(roots * cho_solve(self.factor, roots * z, check_finite=False))
+
+
+def fit_logistic(
+    K: np.ndarray, y: np.ndarray, C: float, has_intercept: bool, start: LogisticFit | None = None
+) -> LogisticFit:
+    """Return kernel logistic regression on signs y; see `LogisticProblem`.
+
+    Notes
+    -----
+    Newton's method on coefficients and intercept, with steps halved until the objective falls. O(n^3 / 3) per step.
+    """
+    beta = np.zeros(len(y))
+    b = 0.0
+    if start is not None:
+        beta = start.beta
+        b = start.intercept
+    scores = K @ beta
+    value = _objective(beta, scores, b, y, C)
+    for _ in range(MOST_STEPS):
+        f = scores + b
+        variances = _variances(y, f, C)
+        system = NewtonSystem(K, variances, has_intercept)
+        new_beta, new_b = system.solve(f + C * y * expit(-y * f) / variances)
+        new_scores = K @ new_beta
+        step = 1.0
+        while True:
+            trial_beta = beta + step * (new_beta - beta)
+            trial_scores = scores + step * (new_scores - scores)
+            trial_b = b + step * (float(new_b) - b)
+            trial_value = _objective(trial_beta, trial_scores, trial_b, y, C)
+            if trial_value <= value * (1 + ROUNDING) or step < SHORTEST_STEP:
+                break
+            step /= 2
+        beta = trial_beta
+        scores = trial_scores
+        b = trial_b
+        value = trial_value
+        dual = 2 * C * float(_entropy(np.clip(y * beta / C, 0.0, 1.0)).sum())
+        is_feasible = bool(((y * beta >= 0) & (y * beta <= C)).all())
+        gap = value - (dual - float(beta @ scores))
+        if is_feasible and gap <= CONVERGED * value:
+            break
+    return _feasible_fit(beta, b, scores, y, C, value)
+
+
+def _feasible_fit(beta: np.ndarray, b: float, scores: np.ndarray, y: np.ndarray, C: float, value: float) -> LogisticFit:
+    """Return the fit, with coefficients between 0 and C in size, so that they give a lower bound."""
+    sizes = y * beta
+    if sizes.min() < 0 or sizes.max() > C:
+        # A convex combination with the feasible point of the labels' balance keeps the sum of zero.
+        n_positive = float((y > 0).sum())
+        n_negative = float((y < 0).sum())
+        smaller = min(n_positive, n_negative)
+        center = 0.5 * C * np.where(y > 0, smaller / n_positive, smaller / n_negative)
+        excess = np.maximum(-sizes, sizes - C)
+        room = np.where(sizes < 0, center - sizes, sizes - center)
+        share = float(np.max(np.where(excess > 0, excess / room, 0.0)))
+        sizes = np.clip(sizes + min(1.0, share * (1 + 1e-12)) * (center - sizes), 0.0, C)
+        beta = y * sizes
+    return LogisticFit(beta, b, value, 2 * C * float(_entropy(sizes / C).sum()))
+
+
+def _objective(beta: np.ndarray, scores: np.ndarray, b: float, y: np.ndarray, C: float) -> float:
+    return float(beta @ scores + 2 * C * np.logaddexp(0.0, -y * (scores + b)).sum())
+
+
+def _variances(y: np.ndarray, f: np.ndarray, C: float) -> np.ndarray:
+    """Return C times the variance of each label."""
+    t = expit(-y * f)
+    return np.asarray(C * np.maximum(t * (1 - t), SMALLEST_VARIANCE))
+
+
+def _entropy(t: np.ndarray) -> np.ndarray:
+    """Return the entropy of a label of probability t, in nats; zero at both ends."""
+    return np.asarray(-xlogy(t, t) - xlogy(1 - t, 1 - t))
