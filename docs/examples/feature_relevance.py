@@ -62,8 +62,8 @@ fig.supxlabel("shares of one; red features matter")
 fig.tight_layout()
 
 # %%
-# Relevance says what a model uses, not what it missed, so look at R2 as well. Of two
-# features with the same information, either may have all the relevance. scikit-learn's
+# Relevance says what a model uses, not what it missed, so look at R2 as well. Two
+# features with the same information share their relevance. scikit-learn's
 # selectors read ``feature_importances_``.
 selector = SelectFromModel(KernelLearningRegressor(), threshold=0.01).fit(X, y)
 selected = np.array(names)[selector.get_support()]
