@@ -23,7 +23,7 @@ def papers(
     listed: Annotated[bool, typer.Option("--list", help="List the items.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Run reduced versions.")] = False,
     data_dir: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder of the data files; ../shared/data by default, or else OpenML.")
+        Path | None, typer.Option(metavar="DIR", help="Folder of data files; by default ../shared/data or OpenML.")
     ] = None,
     report: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Summary to write; pages of items go to a folder of that name.")
