@@ -26,6 +26,16 @@ def dense_indicators(y: Any) -> np.ndarray:
     return np.asarray(y)
 
 
+def require_no_columns_of_classes(y: Any) -> None:
+    """Raise ValueError for an array or table of several columns, which hold other values than those of labels."""
+    shape = getattr(y, "shape", ())
+    if len(shape) == 2 and shape[1] > 1:
+        raise ValueError(
+            f"y must be one column of classes, or 0 and 1 in a column per label, got shape {shape}; for several "
+            "classes per column, use sklearn.multioutput.MultiOutputClassifier."
+        )
+
+
 def labels_target(y: np.ndarray) -> Target:
     """Return the target of regressions, one per label, on minus and plus one.
 

@@ -76,6 +76,7 @@ from .multilabel import (
     label_probabilities,
     labels_target,
     require_label_options,
+    require_no_columns_of_classes,
     shift_to_even_odds,
 )
 from .product_kernels import ProductScores
@@ -535,7 +536,7 @@ class FitLog:
         """Print a line for every tenth step of an iteration, and after each step that ends seconds of silence."""
         longest_silence = 2.0
         if step % 10 == 0 or time.perf_counter() - self.last_line >= longest_silence:
-            self.write(f"{step} steps to a relative residual of {residual:.1e}")
+            self.write(f"step {step}, relative residual {residual:.1e}")
 
 
 def _has_probabilities(estimator: KernelLearningClassifier) -> bool:
@@ -813,6 +814,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         if is_multilabel(y):
             X, y = self._validate_training(X, y, multi_output=True)
             return self._fit_features(X, dense_indicators(y), sample_weight, groups, time)
+        require_no_columns_of_classes(y)
         X, y = self._validate_training(X, y)
         check_classification_targets(y)
         return self._fit_features(X, y, sample_weight, groups, time)

@@ -161,6 +161,14 @@ def test_options_that_do_not_serve_several_labels_are_refused():
         (partial(fitted, learner="l1-svm"), "learner must support regression for several labels per row, got 'l1-svm"),
         (partial(boosted.fit, X, LABELS), "boost=.* cannot be used, as rows have several labels; use boost=False"),
         (partial(fitted, labels_1_2), "y must hold only 0 and 1 in its 3 columns, one per label, got 2"),
+        (
+            partial(fitted, np.add(LABELS, LABELS[:, ::-1])),
+            r"got shape \(400, 3\); for several classes per column, use",
+        ),
+        (
+            partial(fitted, np.where(LABELS == 1, "yes", "no")),
+            "y must be one column of classes, or 0 and 1 in a column",
+        ),
         (partial(fitted, np.zeros((400, 2), dtype=int)), "Y must vary|constant target"),
         (partial(Model, fitted(), tuple("abc"), np.zeros(3), np.ones(3), {}), "a classifier of several labels per row"),
     ]
