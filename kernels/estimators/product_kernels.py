@@ -195,7 +195,7 @@ def _add_values(by_row: np.ndarray, by_background: np.ndarray, V: np.ndarray, va
 
 
 def _products_of_subsets(factors: np.ndarray, out: np.ndarray) -> np.ndarray:
-    """Write the product of the factors of each subset of columns into `out`, shape (2^d, b), and return it."""
+    """Return the product of the factors of each subset of columns, shape (2^d, b), written into `out`."""
     out[0] = 1.0
     n_subsets = 1
     for factor in factors[::-1]:
