@@ -26,8 +26,8 @@ from ..column_encoding.reading import LARGEST, Column, as_texts, codes_of
 from ..families.composed import scores_beside
 from ..predictors.calibration import class_scores, conformal_quantile
 
-PAIRS = 1 << 18
-"""Pairs of rows whose kernels are computed at once: arrays of 2 MB."""
+PAIRS = 1 << 16
+"""Pairs of rows whose kernels are computed at once: arrays of 512 kB."""
 
 NEAR = 1e-4
 """Squared distance, as a share of the squared norms of both rows, below which it is computed from differences."""
@@ -352,22 +352,24 @@ def features_for_trees(encoding: Any, features: np.ndarray) -> np.ndarray:
 def linear_scores(scores: Any, X: np.ndarray) -> np.ndarray:
     """Return the linear scores of rows of features, shape (n, q)."""
     values = np.empty((len(X), scores.coefficients.shape[1]))
+    training = [(family, np.asfortranarray(rows)) for family, rows in mapped_rows(scores.family, scores.X)]
     n_together = max(1, PAIRS // max(1, len(scores.X)))
     for start in range(0, len(X), n_together):
         rows = slice(start, start + n_together)
-        K = combined_kernel(scores, X[rows] - scores.origin)
+        K = combined_kernel(scores, mapped_rows(scores.family, X[rows] - scores.origin), training)
         values[rows] = K @ scores.coefficients + scores.constant
     return values
 
 
-def combined_kernel(scores: Any, rows: np.ndarray) -> np.ndarray:
+def combined_kernel(scores: Any, left: Sequence[Any], right: Sequence[Any]) -> np.ndarray:
     """Return the learned kernel between rows and the training rows, as the coefficients multiply it."""
-    K = np.zeros((len(rows), len(scores.X)))
+    _, first_rows = left[0]
+    K = np.zeros((len(first_rows), len(scores.X)))
     if scores.family.kind == "feature":
-        left = features_of(scores.family, rows) * scores.weights
-        K = left @ features_of(scores.family, scores.X).T - scores.weights @ scores.shift
+        features = features_of(scores.family, first_rows) * scores.weights
+        K = features @ features_of(scores.family, scores.X).T - scores.weights @ scores.shift
     else:
-        base_kernels = kernels_between(scores.family, rows, scores.X)
+        base_kernels = kernels_between(left, right)
         for weight, shift, (values, added) in zip(scores.weights, scores.shift, base_kernels, strict=True):
             K += weight * values
             K += weight * (added - shift)
@@ -377,36 +379,44 @@ def combined_kernel(scores: Any, rows: np.ndarray) -> np.ndarray:
     return np.asarray(K**scores.power.degree)
 
 
-def kernels_between(family: Any, A: np.ndarray, B: np.ndarray) -> Iterator[tuple[np.ndarray, float]]:
-    """Yield the values of each base kernel between two sets of rows, up to a constant, and this constant."""
+def mapped_rows(family: Any, rows: np.ndarray) -> list[tuple[Any, np.ndarray]]:
+    """Return the families within a family that are not composed of others, in order, with the rows that they see."""
     kind = family.kind
     if kind == "union":
+        parts = []
         for part, columns in zip(family.families, family.columns or [None] * len(family.families), strict=True):
             if columns is None:
-                yield from kernels_between(part, A, B)
+                parts += mapped_rows(part, rows)
             else:
-                yield from kernels_between(part, A[:, columns], B[:, columns])
-    elif kind == "metric" and family.map.ndim == 1:
-        yield from kernels_between(family.base, A * family.map, B * family.map)
-    elif kind == "metric":
-        yield from kernels_between(family.base, A @ family.map, B @ family.map)
-    elif kind == "normal-scores":
-        yield from kernels_between(family.base, scores_beside(A, family.knots), scores_beside(B, family.knots))
-    elif kind == "scaled":
-        for scale in family.scales:
-            yield from kernels_between(family.base, A * scale, B * scale)
-    elif kind == "product":
-        yield from products_of_kernels(family, A, B)
-    elif kind in ("gaussian", "laplacian", "categorical"):
-        yield from exponentials(family, A, B)
-    else:
-        for K in kernels_of_products(family, A, B):
-            yield K, 0.0
+                parts += mapped_rows(part, rows[:, columns])
+        return parts
+    if kind == "metric" and family.map.ndim == 1:
+        return mapped_rows(family.base, rows * family.map)
+    if kind == "metric":
+        return mapped_rows(family.base, rows @ family.map)
+    if kind == "normal-scores":
+        return mapped_rows(family.base, scores_beside(rows, family.knots))
+    if kind == "scaled":
+        return [part for scale in family.scales for part in mapped_rows(family.base, rows * scale)]
+    return [(family, rows)]
+
+
+def kernels_between(left: Sequence[Any], right: Sequence[Any]) -> Iterator[tuple[np.ndarray, float]]:
+    """Yield the values of each base kernel between two sets of `mapped_rows`, up to a constant, and this constant."""
+    for (family, A), (_, B) in zip(left, right, strict=True):
+        if family.kind == "product":
+            yield from products_of_kernels(family, A, B)
+        elif family.kind in ("gaussian", "laplacian", "categorical"):
+            yield from exponentials(family, A, B)
+        else:
+            for K in kernels_of_products(family, A, B):
+                yield K, 0.0
 
 
 def products_of_kernels(family: Any, A: np.ndarray, B: np.ndarray) -> Iterator[tuple[np.ndarray, float]]:
     """Yield products of powers of base kernels."""
-    base_kernels = [values + added for values, added in kernels_between(family.base, A, B)]
+    pairs = kernels_between(mapped_rows(family.base, A), mapped_rows(family.base, B))
+    base_kernels = [values + added for values, added in pairs]
     for powers in family.powers:
         product = np.ones((len(A), len(B)))
         for K, power in zip(base_kernels, powers, strict=True):
