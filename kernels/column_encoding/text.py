@@ -17,6 +17,7 @@ from typing import Any, Self
 import numpy as np
 from scipy import sparse
 
+from ..validation import require_numbers, require_shape
 from . import reading
 from .columns import ColumnEncoding, EncodingReport, View, gap_feature
 from .summary import ColumnSummary, Scale
@@ -90,14 +91,16 @@ class TextColumn(ColumnEncoding):
     kind = "text"
 
     def __post_init__(self) -> None:
-        shapes = (self.weights.shape, self.directions.shape)
-        if shapes != (self.ngrams.shape, self.ngrams.shape + self.center.shape) or not self.center.ndim == 1:
-            raise ValueError(f"column {self.name!r} must have a weight and a direction for each n-gram.")
-        is_integer = self.ngrams.dtype.kind == "i"
-        if not is_integer or ((self.ngrams < 0) | (self.ngrams >= HASH_VALUES)).any():
-            raise ValueError(f"column {self.name!r} must have n-grams from 0 to {HASH_VALUES - 1}.")
-        if not all(np.isfinite(array).all() for array in (self.weights, self.directions, self.center)):
-            raise ValueError(f"column {self.name!r} must have finite weights, directions and center.")
+        is_hash_value = (self.ngrams >= 0) & (self.ngrams < HASH_VALUES)
+        if self.ngrams.dtype.kind != "i" or not is_hash_value.all():
+            raise ValueError(f"ngrams of column {self.name!r} must be integers from 0 to {HASH_VALUES - 1}.")
+        n_ngrams = len(self.ngrams)
+        n_topics = len(self.center)
+        require_numbers(f"weights of column {self.name!r}", self.weights, (n_ngrams,))
+        require_numbers(f"center of column {self.name!r}", self.center, (n_topics,))
+        require_shape(f"directions of column {self.name!r}", self.directions, (n_ngrams, n_topics))
+        if not np.isfinite(self.directions).all():
+            raise ValueError(f"directions of column {self.name!r} must be finite.")
 
     @classmethod
     def of(cls, column: ColumnSummary, scale: Scale) -> Self:
@@ -129,8 +132,8 @@ class TextColumn(ColumnEncoding):
         topics = X @ directions.astype(np.float64)
         center = np.average(topics, axis=0, weights=rows)
         if scale in ("standard", "quantile"):
-            deviations = np.sqrt(np.average((topics - center) ** 2, axis=0, weights=rows))
-            scales = _topic_scales(deviations)
+            variances = np.average((topics - center) ** 2, axis=0, weights=rows)
+            scales = _topic_scales(np.sqrt(variances))
             directions *= scales
             center *= scales
         return cls(name, gaps, ngrams, weights, directions, center)
@@ -157,9 +160,11 @@ class TextColumn(ColumnEncoding):
         topics = out[:, : len(self.center)]
         first = 0
         for block in _blocks(texts.tolist()):
-            X = _weighted_frequencies(_count_ngrams(block)[:, self.ngrams], self.weights)
-            topics[first : first + len(block)] = X @ self.directions - self.center
-            first += len(block)
+            stop = first + len(block)
+            N = _count_ngrams(block)[:, self.ngrams]
+            X = _weighted_frequencies(N, self.weights)
+            topics[first:stop] = X @ self.directions - self.center
+            first = stop
         topics[gaps] = 0.0
         if self.gaps:
             out[:, -1] = gaps
@@ -207,19 +212,23 @@ def _ngrams_of(text: str) -> list[str]:
 def _ngrams_of_word(word: str) -> tuple[str, ...]:
     """Return a word between spaces, and the runs of characters of that."""
     padded = f" {word} "
-    runs = []
+    ngrams = [padded]
     for length in RUNS:
-        runs += [padded[first : first + length] for first in range(len(padded) - length + 1) if length < len(padded)]
-    return (padded, *runs)
+        if length >= len(padded):
+            continue
+        for first in range(len(padded) - length + 1):
+            ngrams.append(padded[first : first + length])
+    return tuple(ngrams)
 
 
 def _frequent_ngrams(N: sparse.csr_matrix) -> np.ndarray:
     """Return the hash values that most texts have, ascending; all of them if no two texts share one."""
     texts_of_ngram = np.bincount(N.indices, minlength=N.shape[1])
     least = min(LEAST_TEXTS, int(texts_of_ngram.max()))
-    ngrams = np.flatnonzero(texts_of_ngram >= max(least, 1))
-    by_frequency = ngrams[np.argsort(-texts_of_ngram[ngrams], kind="stable")]
-    return np.sort(by_frequency[:MOST_NGRAMS]).astype(np.int64)
+    ngrams = np.flatnonzero(texts_of_ngram >= least)
+    by_frequency = np.argsort(-texts_of_ngram[ngrams], kind="stable")
+    most_frequent = ngrams[by_frequency[:MOST_NGRAMS]]
+    return np.sort(most_frequent).astype(np.int64)
 
 
 def _weighted_frequencies(N: sparse.csr_matrix, weights: np.ndarray) -> sparse.csr_matrix:
@@ -227,7 +236,8 @@ def _weighted_frequencies(N: sparse.csr_matrix, weights: np.ndarray) -> sparse.c
     from sklearn.preprocessing import normalize
 
     X = N.astype(np.float64)
-    X.data = (1.0 + np.log(X.data)) * weights[X.indices]
+    frequencies = 1.0 + np.log(X.data)
+    X.data = frequencies * weights[X.indices]
     return normalize(X, copy=False)
 
 

@@ -374,7 +374,9 @@ def _column_remarks(table: TableEncoding, X: np.ndarray) -> Iterator[str]:
         yield f"missing values, imputed, with an indicator feature: {_joined(with_gaps)}"
     for name, reason in table.left_out.items():
         if reason != DROPPED_BY_USER:
-            remedy = f"; {setting_of_text(name)} learns from it" if reason == FREE_TEXT else ""
+            remedy = ""
+            if reason == FREE_TEXT:
+                remedy = f"; {setting_of_text(name)} learns from it"
             yield f"dropped: {name or 'the column without a name'}, as {reason}{remedy}"
 
 

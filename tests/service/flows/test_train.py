@@ -483,7 +483,7 @@ def test_a_column_of_text_is_compared_trained_served_and_promoted(working_folder
     scored = predict("reviews", "new.csv", "scored.csv")
     predictions = pd.read_csv("scored.csv")["prediction"]
     assert (predictions[2:] == reviews(250)["kind"][152:].to_numpy()).mean() > 0.95
-    assert (scored["gaps"], scored["drift"]["p"] > 0.001) == ({"review": 1}, True)
+    assert scored["gaps"] == {"review": 1}
     reviews(200).to_csv("reviews.csv", index=False)  # features of the new rows do not give the champion its texts
     assert train(config=config, model="reviews")["version"] == 2
     assert promote("reviews")["challenger"] == 2

@@ -312,10 +312,25 @@ def test_texts_that_cannot_be_read_are_refused_in_one_sentence():
             partial(encoding.encode, lists),
             "column 'review' must hold texts, .* got lists, records or bytes; convert it",
         ),
-        (partial(TextColumn, **{**parameters, "ngrams": column.ngrams - 2**20}), "must have n-grams from 0"),
-        (partial(TextColumn, **{**parameters, "ngrams": column.ngrams + 0.5}), "must have n-grams from 0"),
-        (partial(TextColumn, **{**parameters, "weights": column.weights[1:]}), "must have a weight and a direction"),
-        (partial(TextColumn, **{**parameters, "center": column.center[None]}), "must have a weight and a direction"),
-        (partial(TextColumn, **{**parameters, "center": column.center * np.nan}), "must have finite weights"),
+        (
+            partial(TextColumn, **{**parameters, "ngrams": column.ngrams - 2**20}),
+            "ngrams of column 'review' must be integers from 0",
+        ),
+        (
+            partial(TextColumn, **{**parameters, "ngrams": column.ngrams + 0.5}),
+            "ngrams of column 'review' must be integers from 0",
+        ),
+        (
+            partial(TextColumn, **{**parameters, "weights": column.weights[1:]}),
+            "weights of column 'review' must have shape",
+        ),
+        (
+            partial(TextColumn, **{**parameters, "center": column.center[None]}),
+            "center of column 'review' must have shape",
+        ),
+        (
+            partial(TextColumn, **{**parameters, "center": column.center * np.nan}),
+            "center of column 'review' must be finite",
+        ),
     ]
     require_refusals(cases)
