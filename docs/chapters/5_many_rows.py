@@ -100,18 +100,18 @@ ax.legend()
 fig.tight_layout()
 
 # %%
-# Between the two stands ``krr-cg``: the exact numbers of kernel ridge regression by
-# conjugate gradients over tiles, for some ten thousand rows. ``predictor="auto"``
-# chooses by rows and memory, and says why:
+# Between the two stands ``krr-cg``: kernel ridge regression on all rows by conjugate
+# gradients over tiles, to a residual of 0.01, for up to about 50,000 rows.
+# ``predictor="auto"`` chooses by rows and memory, and reports the reason:
 print(f"exact: {exact.predictor_}, {len(exact.kernel_.X):,} rows are kept")
 print(f"on landmarks: {model.predictor_}, {len(model.landmarks_):,} rows are kept")
 
 # %%
-# On a cluster, and beyond memory
-# -------------------------------
+# On a cluster, and larger than memory
+# ------------------------------------
 # In a configuration ``statistics: {sample: auto}`` and ``predictor: auto`` do the same;
 # tiles go to Dask workers, here or on a cluster, which read rows from disk as needed
-# (:doc:`/configurations`, :doc:`/operations`). :doc:`/performance` has
+# (:doc:`/configurations`, :doc:`/stack`). :doc:`/performance` has
 # what 100,000 and a million rows take.
 #
 # What to remember: *the first stage is one pass and may be a sample*; *other samples
