@@ -3,11 +3,12 @@ A schedule: every night a challenger
 ====================================
 
 Rows come in every day, and a model is trained every night. Should tonight's replace the
-one in use? Training on new rows always changes a few predictions; a model is promoted
-only where it wins on the same folds, by a test that knows that folds share rows.
+one in use? Training on new rows always changes a few predictions. Here, another recipe
+is promoted if it is better on the same folds, by a test for folds that share rows.
 
 ``learnkernels deploy table.yaml --model churn --cron "0 3 * * *"`` schedules this
-with Prefect, MLflow and files. Here it is in a few lines, to see what is decided.
+with Prefect, MLflow and files. It also promotes the same recipe on new rows, unless it
+is worse. Here is the decision between recipes in a few lines.
 """
 
 import matplotlib.pyplot as plt
