@@ -91,8 +91,9 @@ class LogisticProblem:
             share = 0.5
             if self._has_intercept:
                 share = float((y > 0).mean())
-            total += 2 * self.C * len(y) * float(_entropy(np.array([share]))[0])
-        return total
+            entropy_of_share = float(_entropy(np.array(share)))
+            total += len(y) * entropy_of_share
+        return 2 * self.C * total
 
     def at(self, mu: np.ndarray) -> InnerSolution:
         r"""Solve at the weights mu, shape (p,), starting from the last solution.
@@ -118,7 +119,9 @@ class LogisticProblem:
             primal += fit.primal
             constant += fit.dual
             scores = K_pair @ fit.beta + fit.intercept
-            systems.append((j, rows, NewtonSystem(K_pair, _variances(y, scores, self.C), self._has_intercept)))
+            variances = _variances(y, scores, self.C)
+            system = NewtonSystem(K_pair, variances, self._has_intercept)
+            systems.append((j, rows, system))
         products = self.grams.products(dual)
 
         def hessian(kernels: np.ndarray) -> np.ndarray:
@@ -126,7 +129,8 @@ class LogisticProblem:
             for j, rows, system in systems:
                 g = products[kernels][:, rows, j].T
                 response, _ = system.solve(g)
-                H += 2 * g.T @ response
+                quadratic_form = g.T @ response
+                H += 2 * quadratic_form
             return H
 
         return InnerSolution(
@@ -169,6 +173,33 @@ class NewtonSystem:
         return np.asarray(roots * cho_solve(self.factor, roots * z, check_finite=False))
 
 
+@dataclass(frozen=True)
+class Point:
+    """Coefficients and intercept of a logistic regression.
+
+    Attributes
+    ----------
+    beta : ndarray of shape (n,)
+    scores : ndarray of shape (n,)
+        Products of the kernel with the coefficients.
+    intercept : float
+    objective : float
+        Primal objective.
+    """
+
+    beta: np.ndarray
+    scores: np.ndarray
+    intercept: float
+    objective: float
+
+    @classmethod
+    def at(cls, beta: np.ndarray, scores: np.ndarray, intercept: float, y: np.ndarray, C: float) -> Point:
+        """Return a point with its objective."""
+        margins = y * (scores + intercept)
+        loss = float(np.logaddexp(0.0, -margins).sum())
+        return cls(beta, scores, intercept, float(beta @ scores) + 2 * C * loss)
+
+
 def fit_logistic(
     K: np.ndarray, y: np.ndarray, C: float, has_intercept: bool, start: LogisticFit | None = None
 ) -> LogisticFit:
@@ -178,59 +209,72 @@ def fit_logistic(
     -----
     Newton's method on coefficients and intercept, with steps halved until the objective falls. O(n^3 / 3) per step.
     """
-    beta = np.zeros(len(y))
-    b = 0.0
-    if start is not None:
-        beta = start.beta
-        b = start.intercept
-    scores = K @ beta
-    value = _objective(beta, scores, b, y, C)
+    if start is None:
+        start = LogisticFit(np.zeros(len(y)), 0.0, 0.0, 0.0)
+    point = Point.at(start.beta, K @ start.beta, start.intercept, y, C)
     for _ in range(MOST_STEPS):
-        f = scores + b
+        f = point.scores + point.intercept
         variances = _variances(y, f, C)
         system = NewtonSystem(K, variances, has_intercept)
-        new_beta, new_b = system.solve(f + C * y * expit(-y * f) / variances)
-        new_scores = K @ new_beta
-        step = 1.0
-        while True:
-            trial_beta = beta + step * (new_beta - beta)
-            trial_scores = scores + step * (new_scores - scores)
-            trial_b = b + step * (float(new_b) - b)
-            trial_value = _objective(trial_beta, trial_scores, trial_b, y, C)
-            if trial_value <= value * (1 + ROUNDING) or step < SHORTEST_STEP:
-                break
-            step /= 2
-        beta = trial_beta
-        scores = trial_scores
-        b = trial_b
-        value = trial_value
-        dual = 2 * C * float(_entropy(np.clip(y * beta / C, 0.0, 1.0)).sum())
-        is_feasible = bool(((y * beta >= 0) & (y * beta <= C)).all())
-        gap = value - (dual - float(beta @ scores))
-        if is_feasible and gap <= CONVERGED * value:
+        beta, intercept = system.solve(f + C * y * expit(-y * f) / variances)
+        target = Point.at(beta, K @ beta, float(intercept), y, C)
+        point = _descend(point, target, y, C)
+        if _has_converged(point, y, C):
             break
-    return _feasible_fit(beta, b, scores, y, C, value)
+    beta = _to_feasible(point.beta, y, C)
+    return LogisticFit(beta, point.intercept, point.objective, _dual_constant(beta, C))
 
 
-def _feasible_fit(beta: np.ndarray, b: float, scores: np.ndarray, y: np.ndarray, C: float, value: float) -> LogisticFit:
-    """Return the fit, with coefficients between 0 and C in size, so that they give a lower bound."""
-    sizes = y * beta
+def _descend(point: Point, target: Point, y: np.ndarray, C: float) -> Point:
+    """Return the target, or a point towards it whose objective is not higher."""
+    step = 1.0
+    trial = target
+    limit = point.objective * (1 + ROUNDING)
+    while trial.objective > limit and step >= SHORTEST_STEP:
+        step /= 2
+        trial = Point.at(
+            point.beta + step * (target.beta - point.beta),
+            point.scores + step * (target.scores - point.scores),
+            point.intercept + step * (target.intercept - point.intercept),
+            y,
+            C,
+        )
+    return trial
+
+
+def _has_converged(point: Point, y: np.ndarray, C: float) -> bool:
+    """Return whether the coefficients are feasible for the dual problem and the gap is closed."""
+    sizes = y * point.beta
     if sizes.min() < 0 or sizes.max() > C:
-        # A convex combination with the feasible point of the labels' balance keeps the sum of zero.
-        n_positive = float((y > 0).sum())
-        n_negative = float((y < 0).sum())
-        smaller = min(n_positive, n_negative)
-        center = 0.5 * C * np.where(y > 0, smaller / n_positive, smaller / n_negative)
-        excess = np.maximum(-sizes, sizes - C)
-        room = np.where(sizes < 0, center - sizes, sizes - center)
-        share = float(np.max(np.where(excess > 0, excess / room, 0.0)))
-        sizes = np.clip(sizes + min(1.0, share * (1 + 1e-12)) * (center - sizes), 0.0, C)
-        beta = y * sizes
-    return LogisticFit(beta, b, value, 2 * C * float(_entropy(sizes / C).sum()))
+        return False
+    dual_objective = _dual_constant(point.beta, C) - float(point.beta @ point.scores)
+    return point.objective - dual_objective <= CONVERGED * point.objective
 
 
-def _objective(beta: np.ndarray, scores: np.ndarray, b: float, y: np.ndarray, C: float) -> float:
-    return float(beta @ scores + 2 * C * np.logaddexp(0.0, -y * (scores + b)).sum())
+def _dual_constant(beta: np.ndarray, C: float) -> float:
+    """Return the part of the dual objective that does not depend on the kernel."""
+    return 2 * C * float(_entropy(np.abs(beta) / C).sum())
+
+
+def _to_feasible(beta: np.ndarray, y: np.ndarray, C: float) -> np.ndarray:
+    """Return coefficients of the signs y and of size at most C, with the same sum.
+
+    They are moved towards a feasible point at which both classes have the same sum.
+    """
+    sizes = y * beta
+    if sizes.min() >= 0 and sizes.max() <= C:
+        return beta
+    n_positive = int((y > 0).sum())
+    n_negative = len(y) - n_positive
+    n_smaller = min(n_positive, n_negative)
+    center = np.where(y > 0, n_smaller / n_positive, n_smaller / n_negative)
+    center *= C / 2
+    excess = np.maximum(-sizes, sizes - C)
+    is_outside = excess > 0
+    room = np.abs(sizes - center)
+    share = float((excess[is_outside] / room[is_outside]).max())
+    moved = sizes + min(1.0, share * (1 + ROUNDING)) * (center - sizes)
+    return np.asarray(y * np.clip(moved, 0.0, C))
 
 
 def _variances(y: np.ndarray, f: np.ndarray, C: float) -> np.ndarray:

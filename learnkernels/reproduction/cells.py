@@ -72,7 +72,7 @@ class Measured:
 
 
 def compare_cells(item: PaperItem, folds: pd.DataFrame | None, values: Mapping[str, float]) -> list[Cell]:
-    """Return every published number of an item with the measured one, for each learner that it represents."""
+    """Return every published number of an item with the measured one, for each of its learners."""
     rank_table = pd.DataFrame()
     metrics: dict[Any, Any] = {}
     if folds is not None:
@@ -138,7 +138,7 @@ def binomial_deviation(rate: float, rows: int) -> float:
 def _standard_error(item: PaperItem, unit: Unit, deviation: float, measured: Measured) -> float | None:
     """Return the standard error of the difference of the two means, with trials as independent.
 
-    The published number is exact if the paper does not say how many trials it has.
+    The published number counts as exact if the number of its trials is unknown.
     """
     if measured.trials is None or measured.sd is None:
         return None

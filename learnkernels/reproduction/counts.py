@@ -162,10 +162,10 @@ def count_rows(total: Summary) -> list[dict[str, str]]:
         ("claims on seconds that hold", total["claims_of_seconds_hold"], total["claims_of_seconds"], CLAIM_RULE),
     ]
     counted = []
-    for title, part, whole, rule in rows:
-        if whole:
+    for title, part, n_counted, rule in rows:
+        if n_counted:
             counted.append(
-                {"count": title, "here": f"{part} of {whole}", "%": f"{100 * part / whole:.0f}", "rule": rule}
+                {"count": title, "here": f"{part} of {n_counted}", "%": f"{100 * part / n_counted:.0f}", "rule": rule}
             )
     if total["identities"]:
         counted.append({"count": "identities", "here": str(total["identities"]), "%": "", "rule": IDENTITY_RULE})

@@ -104,7 +104,7 @@ class AlignmentCorrelation:
 
     Attributes
     ----------
-    paper, here : float
+    paper, reproduced : float
         Correlation of the published means, and of the means over trials here.
     resampled : ndarray of shape (n_resamples,)
         Correlations of the means over trials that are drawn with replacement.
@@ -113,7 +113,7 @@ class AlignmentCorrelation:
     dataset: str
     n_learners: int
     paper: float
-    here: float
+    reproduced: float
     resampled: np.ndarray
 
 
@@ -162,9 +162,9 @@ def correlation_values(correlations: Sequence[AlignmentCorrelation]) -> dict[str
     """Return each correlation, their least and their mean with its 90 % interval, named ``"correlation on D"``."""
     if not correlations:
         return {}
-    values = {f"correlation on {correlation.dataset}": correlation.here for correlation in correlations}
-    values["correlation, least"] = min(correlation.here for correlation in correlations)
-    values["correlation, mean"] = float(np.mean([correlation.here for correlation in correlations]))
+    values = {f"correlation on {correlation.dataset}": correlation.reproduced for correlation in correlations}
+    values["correlation, least"] = min(correlation.reproduced for correlation in correlations)
+    values["correlation, mean"] = float(np.mean([correlation.reproduced for correlation in correlations]))
     resampled_means = np.mean([correlation.resampled for correlation in correlations], axis=0)
     low, high = np.quantile(resampled_means, INTERVAL)
     values["correlation, mean, lower end"] = float(low)

@@ -372,7 +372,7 @@ class PaperItem(schema.Strict):
         FigureConfig, "The figure."
     )
     printed: tuple[CellConfig, ...] = Field((), description="Published cells.")
-    trials: int | None = Field(None, ge=1, description="Trials behind each mean of the paper, if stated.")
+    trials: int | None = Field(None, ge=1, description="Number of trials of each published mean, if it is known.")
     test_rows: int | None = Field(
         None, ge=1, description="Test rows of a paper that tests once; its rates have binomial standard deviations."
     )

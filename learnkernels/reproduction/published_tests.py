@@ -35,14 +35,14 @@ class PublishedTest:
     paired: float | None
 
     @property
-    def here(self) -> bool:
+    def reproduced(self) -> bool:
         """Whether the difference is significant by the corrected test."""
         return self.p is not None and self.p < SIGNIFICANCE
 
     @property
     def agrees(self) -> bool:
         """Whether the corrected test gives the published entry."""
-        return self.p is not None and self.here == self.paper
+        return self.p is not None and self.reproduced == self.paper
 
     @property
     def agrees_uncorrected(self) -> bool:

@@ -191,7 +191,7 @@ def _correlation_table(correlations: Sequence[AlignmentCorrelation]) -> Table:
                 "data set": correlation.dataset,
                 "learners": str(correlation.n_learners),
                 "paper": f"{correlation.paper:.2f}",
-                "here": f"{correlation.here:.2f}",
+                "here": f"{correlation.reproduced:.2f}",
                 "interval": f"{low:.2f} to {high:.2f}",
             }
         )
@@ -255,7 +255,7 @@ def tests_table(tests: Sequence[PublishedTest]) -> Rows:
                 "lower error": test.better,
                 "than": test.than,
                 "paper": str(int(test.paper)),
-                "here": str(int(test.here)),
+                "here": str(int(test.reproduced)),
                 "p": short_p(test.p),
                 "uncorrected, first repeat": short_p(test.paired),
                 "verdict": verdict,

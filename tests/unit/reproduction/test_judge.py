@@ -275,7 +275,7 @@ def test_published_tests_are_of_all_ordered_pairs_of_published_learners():
     test = tests["alignf", "unif"]
     assert test.p == pytest.approx(corrected(BETTER, UNIF))
     assert test.paired == pytest.approx(stats.ttest_rel(BETTER[0], UNIF[0], alternative="less").pvalue)
-    assert (test.here, test.agrees, test.agrees_uncorrected) == (True, True, True)
+    assert (test.reproduced, test.agrees, test.agrees_uncorrected) == (True, True, True)
     assert (tests["unif", "alignf"].agrees, tests["align", "unif"].agrees) == (True, False)
     assert not tests["align", "l2-krr"].agrees, "without trials an entry cannot agree"
     assert not tests["l2-krr", "unif"].agrees
@@ -377,7 +377,7 @@ def test_alignment_and_accuracy_are_correlated_over_the_published_learners():
     (found,) = derived.alignment_correlations(made, folds)
     accuracy = [-errors[name].mean() for name in ("unif", "align", "alignf")]
     alignment = [alignments[name].mean() for name in ("unif", "align", "alignf")]
-    assert found.here == pytest.approx(np.corrcoef(accuracy, alignment)[0, 1])
+    assert found.reproduced == pytest.approx(np.corrcoef(accuracy, alignment)[0, 1])
     assert found.paper == pytest.approx(np.corrcoef([0, 0.1, 0.2], [0, 0.1, 0.4])[0, 1])
     assert (found.dataset, found.n_learners) == ("d", 3)
     # Each draw, one after another.
@@ -387,7 +387,7 @@ def test_alignment_and_accuracy_are_correlated_over_the_published_learners():
         alignment = [alignments[name].ravel()[draw].mean() for name in ("unif", "align", "alignf")]
         assert value == pytest.approx(np.corrcoef(accuracy, alignment)[0, 1])
     values = derived.derived_values(made, folds)
-    assert values["correlation on d"] == values["correlation, least"] == values["correlation, mean"] == found.here
+    assert values["correlation on d"] == values["correlation, least"] == values["correlation, mean"] == found.reproduced
     assert values["correlation, mean, lower end"] == pytest.approx(np.quantile(found.resampled, 0.05))
     assert derived.alignment_correlations(item(printed=printed[:2]), folds) == [], "two learners always correlate"
     assert derived.alignment_correlations(made, FOLDS) == [], "no alignments"
