@@ -208,21 +208,22 @@ def test_ten_thousand_texts_that_all_differ():
     assert encoding == encoding_of(texts[::-1])
 
 
+@pytest.mark.slow(20)
 def test_memory_is_bounded_by_blocks_of_texts(monkeypatch: pytest.MonkeyPatch):
     """Apart from the features, four times as many texts take little more memory to learn from and to encode."""
-    monkeypatch.setattr(text, "MOST_LEARNED", 500)
-    monkeypatch.setattr(text, "BLOCK", 250)
+    monkeypatch.setattr(text, "MOST_LEARNED", 100)
+    monkeypatch.setattr(text, "BLOCK", 50)
     draw = np.random.default_rng(0)
     vocabulary = [f"{word}{number}" for word in OTHER for number in range(100)]
-    texts = np.array([" ".join(draw.choice(vocabulary, 60)) for _ in range(4000)], dtype=object)
+    texts = np.array([" ".join(draw.choice(vocabulary, 30)) for _ in range(800)], dtype=object)
     encoding = encoding_of(texts.tolist())
-    columns = {name: pd.DataFrame({"review": texts[:rows]}) for name, rows in {"few": 1000, "many": 4000}.items()}
+    columns = {name: pd.DataFrame({"review": texts[:rows]}) for name, rows in {"few": 200, "many": 800}.items()}
     few, many = (peak_of(encoding.encode, columns[name]) for name in ("few", "many"))
-    own = 3000 * (8 * len(encoding.features) + 200)  # features, and the arrays of texts
-    assert many - few < own + 2**20
+    own = 600 * (8 * len(encoding.features) + 200)  # features, and the arrays of texts
+    assert many - few < own + 2**19  # their n-grams would take 3 MB
     learn = partial(encoding.learned_on, scale="standard")
     few, many = (peak_of(learn, columns[name]) for name in ("few", "many"))
-    assert many - few < 3000 * 1000 + 2**20  # counters of the texts
+    assert many - few < 600 * 1000 + 2**19  # counters of the texts
 
 
 # Estimators ----------------------------------------------------------------------------------------------------------
