@@ -71,12 +71,20 @@ class BoostingProblem:
         if rows is None:
             rows = np.arange(len(self.X))
         fitted = clone(self.trees)
+        if self._has_single_row_class(rows) and getattr(fitted, "early_stopping", None) == "auto":
+            fitted.set_params(early_stopping=False)  # it holds out rows of each class
         options = {}
         if self.weights is not None:
             options["sample_weight"] = self.weights[rows]
         report_progress(f"fitting boosted trees on {len(rows):,} rows")
         with tree_threads(len(rows)):
             return fitted.fit(self.X_trees[rows], self.target.values[rows], **options)
+
+    def _has_single_row_class(self, rows: np.ndarray) -> bool:
+        """Return whether a class has a single row among the given ones."""
+        if self.target.task == "regression":
+            return False
+        return bool((np.bincount(self.target.values[rows]) == 1).any())
 
     def held_out_predictions(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return some of the given rows, and their predictions by trees that have not seen them.

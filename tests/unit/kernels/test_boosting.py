@@ -21,8 +21,9 @@ from learnkernels import GaussianFamily, KernelLearningClassifier, KernelLearnin
 from learnkernels.kernels.column_encoding import TableEncoding
 from learnkernels.kernels.column_encoding.reading import read_columns
 from learnkernels.kernels.estimators import FeaturePredictor, fit_on_features
-from learnkernels.kernels.estimators.boosting import LEAST_ROWS, share_of_classes, share_of_numbers
+from learnkernels.kernels.estimators.boosting import LEAST_ROWS, BoostingProblem, share_of_classes, share_of_numbers
 from learnkernels.kernels.model import Model
+from learnkernels.kernels.targets import Target
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(700, 4))
@@ -124,6 +125,17 @@ def test_trees_are_added_by_default_to_many_rows_without_a_named_learner(params,
     model = KernelLearningRegressor(**params).fit(Z, y)
     assert isinstance(model.boost_, HistGradientBoostingRegressor) == expected
     assert (model.boost_share_ > 0) == expected
+
+
+def test_many_rows_may_have_a_class_with_a_single_row():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(10_050, 1))  # from 10,000 rows on, these trees hold out rows of each class to stop early
+    codes = (X[:, 0] > 0).astype(int)
+    codes[0] = 2
+    problem = BoostingProblem.of("auto", None, X, Target("classification", codes, ("a", "b", "c")), None, 0)
+    assert (problem.fit().predict(X) != codes).mean() < 0.01
+    rows, P = problem.held_out_predictions(np.arange(len(X)))
+    assert P.shape == (len(rows), 3)
 
 
 def test_trees_see_levels_and_missing_values_of_a_table():
