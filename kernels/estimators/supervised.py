@@ -669,7 +669,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         Relevance of each column or feature, in descending order: the increase of the squared error of probabilities on
         held-out rows if the column takes the values of other rows, relative to the error of a constant. About zero for
         a column of noise, and slightly negative by chance. Computed when it is first read.
-    feature_importances_ : ndarray of shape (n_features_in_,)
+    feature_importances_ : ndarray of shape (n_features,)
         Relevance of each column in the order of the columns, with zero for negative ones; sums to 1 unless all are
         zero.
     interactions_ : dict of tuple of str to float
@@ -1127,7 +1127,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         Relevance of each column or feature, in descending order: the increase of the squared error on
         held-out rows if the column takes the values of other rows, relative to the error of a constant. About zero for
         a column of noise, and slightly negative by chance. Computed when it is first read.
-    feature_importances_ : ndarray of shape (n_features_in_,)
+    feature_importances_ : ndarray of shape (n_features,)
         Relevance of each column in the order of the columns, with zero for negative ones; sums to 1 unless all are
         zero.
     interactions_ : dict of tuple of str to float
