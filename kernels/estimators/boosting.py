@@ -26,6 +26,9 @@ LEAST_ROWS = 1000
 MOST_CLASSES = 12
 """Largest number of classes with which ``boost="auto"`` fits trees: a tree per class and iteration takes long."""
 
+LEAST_CLASS_ROWS = 5
+"""Smallest number of rows of a class that histogram-based trees predict, apart from the two largest classes."""
+
 SHARE_ROWS = 1500
 """Number of held-out rows that suffice to choose the share of the trees."""
 
@@ -70,6 +73,7 @@ class BoostingProblem:
         """Return trees that are fitted on some of the training rows, by default on all."""
         if rows is None:
             rows = np.arange(len(self.X))
+        rows = self._rows_of_frequent_classes(rows)
         fitted = clone(self.trees)
         if self._has_single_row_class(rows) and getattr(fitted, "early_stopping", None) == "auto":
             fitted.set_params(early_stopping=False)  # it holds out rows of each class
@@ -79,6 +83,19 @@ class BoostingProblem:
         report_progress(f"fitting boosted trees on {len(rows):,} rows")
         with tree_threads(len(rows)):
             return fitted.fit(self.X_trees[rows], self.target.values[rows], **options)
+
+    def _rows_of_frequent_classes(self, rows: np.ndarray) -> np.ndarray:
+        """Return rows without those of rare classes, which the kernel predicts.
+
+        Histogram-based trees diverge if a class has a single row. The two largest classes are always kept.
+        """
+        if not isinstance(self.trees, HistGradientBoostingClassifier):
+            return rows
+        codes = self.target.values[rows]
+        counts = np.bincount(codes)
+        second_largest = np.sort(np.append(counts, 0))[-2]
+        is_frequent = counts >= min(LEAST_CLASS_ROWS, second_largest)
+        return rows[is_frequent[codes]]
 
     def _has_single_row_class(self, rows: np.ndarray) -> bool:
         """Return whether a class has a single row among the given ones."""

@@ -28,7 +28,7 @@ def dense_indicators(y: Any) -> np.ndarray:
 
 def require_no_columns_of_classes(y: Any) -> None:
     """Raise ValueError for an array or table of several columns, which hold other values than those of labels."""
-    shape = getattr(y, "shape", ())
+    shape: tuple[int, ...] = getattr(y, "shape", ())
     if len(shape) == 2 and shape[1] > 1:
         raise ValueError(
             f"y must be one column of classes, or 0 and 1 in a column per label, got shape {shape}; for several "
@@ -46,7 +46,7 @@ def labels_target(y: np.ndarray) -> Target:
     """
     is_indicator = np.isin(y, (0, 1))
     if not is_indicator.all():
-        wrong = np.unique(y[~is_indicator])[0].item()
+        wrong = np.unique(y[~is_indicator]).tolist()[0]
         raise ValueError(
             f"y must hold only 0 and 1 in its {y.shape[1]} columns, one per label, got {wrong!r}; for several classes "
             "per column, use sklearn.multioutput.MultiOutputClassifier."

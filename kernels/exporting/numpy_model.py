@@ -696,7 +696,9 @@ class ExportedClassifier(ExportedModel):
         if self._parts.trees is None:
             return decisions, probabilities
         share = self._parts.share
-        probabilities = (1.0 - share) * probabilities + share * tree_probabilities(self._parts.trees, X_trees)
+        by_trees = np.zeros_like(probabilities)
+        by_trees[:, self._parts.trees.classes] = tree_probabilities(self._parts.trees, X_trees)
+        probabilities = (1.0 - share) * probabilities + share * by_trees
         logarithms = np.log(np.maximum(probabilities, np.finfo(np.float64).tiny))
         if n_classes == 2:
             return logarithms[:, 1] - logarithms[:, 0], probabilities

@@ -70,7 +70,8 @@ def trees_as_parts(trees: Any, n_outputs: int) -> dict[str, Any]:
     -------
     parts : dict
         Nodes of all trees one after another: `left` and `right` are their positions, `roots` the first of each tree,
-        `output` the sum that a tree adds to.
+        `output` the sum that a tree adds to, `classes` the
+        positions of the classes that the trees predict.
 
     Raises
     ------
@@ -103,6 +104,7 @@ def trees_as_parts(trees: Any, n_outputs: int) -> dict[str, Any]:
         "bitsets": np.concatenate([predictor["raw_left_cat_bitsets"] for predictor in predictors]).astype(np.uint32),
         "roots": roots,
         "output": np.arange(len(predictors)) % n_outputs,
+        "classes": np.asarray(getattr(trees, "classes_", []), dtype=np.int64),
         "categorical": categorical,
         "categories": categories_of(state, len(categorical)),
     }

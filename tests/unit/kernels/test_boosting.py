@@ -127,15 +127,30 @@ def test_trees_are_added_by_default_to_many_rows_without_a_named_learner(params,
     assert (model.boost_share_ > 0) == expected
 
 
-def test_many_rows_may_have_a_class_with_a_single_row():
+@pytest.mark.parametrize("n_rows", [5_000, 10_050])  # from 10,000 rows on, these trees hold out rows to stop early
+@pytest.mark.parametrize("n_rare", [1, 4])
+def test_trees_do_not_diverge_because_of_a_rare_class(n_rows: int, n_rare: int):
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(10_050, 2))  # from 10,000 rows on, these trees hold out rows of each class to stop early
-    codes = (X[:, 0] + 0.5 * rng.normal(size=len(X)) > 0).astype(int)
-    codes[0] = 2
+    X = rng.normal(size=(n_rows, 3))
+    codes = (X[:, 0] + 0.5 * rng.normal(size=n_rows) > 0).astype(int)
+    without = BoostingProblem.of(
+        "auto", None, X[n_rare:], Target("classification", codes[n_rare:], ("a", "b")), None, 0
+    )
+    expected = without.fit().predict_proba(X)
+    codes[:n_rare] = 2
     problem = BoostingProblem.of("auto", None, X, Target("classification", codes, ("a", "b", "c")), None, 0)
-    rows, P = problem.held_out_predictions(np.arange(len(X)))
+    np.testing.assert_array_equal(problem.fit().predict_proba(X), expected)
+    rows, P = problem.held_out_predictions(np.arange(n_rows))
     assert P.shape == (len(rows), 3)
     np.testing.assert_allclose(P.sum(axis=1), 1.0, rtol=0, atol=1e-9)
+
+
+def test_the_two_largest_classes_are_always_predicted_by_the_trees():
+    X = np.random.default_rng(0).normal(size=(1_000, 2))
+    codes = np.zeros(1_000, dtype=int)
+    codes[:3] = 1
+    problem = BoostingProblem.of("auto", None, X, Target("classification", codes, ("a", "b")), None, 0)
+    np.testing.assert_array_equal(problem.fit().classes_, [0, 1])
 
 
 def test_trees_see_levels_and_missing_values_of_a_table():
