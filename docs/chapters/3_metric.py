@@ -76,8 +76,8 @@ for name, score in scores.items():
 # When it does not help
 # ---------------------
 # Where all features matter alike, or rows are too few to tell, a metric has nothing to
-# learn, and the choice by halves takes no round: the model falls back to kernels in the
-# features' own units. Below, the target depends on the length of the row alone.
+# learn, and the choice by halves takes no round: the model falls back to kernels of
+# standardized features. Below, the target depends on the length of the row alone.
 rng = np.random.default_rng(0)
 Z = rng.normal(size=(400, 6))
 z = np.sqrt((Z**2).sum(axis=1)) + 0.1 * rng.normal(size=400)
@@ -89,7 +89,7 @@ print(f"R2 {score_alike:.3f}; relevance {alike.kernel_.relevance.round(2)}")
 # What relevance is not
 # ---------------------
 # Relevance says what the model uses, not what causes the target. Of two columns that
-# say the same, either may get it all. And a metric comes from the target: within a
+# say the same, each gets a part. And a metric comes from the target: within a
 # cross-validation it must be learned anew in each fold, as the estimators do by
 # themselves inside pipelines and searches. Details, and the other learners that find
 # their own kernels: :doc:`/learners`.

@@ -19,8 +19,8 @@ y = np.sin(2.5 * (X[:, 0] + X[:, 1]) / np.sqrt(2)) + 0.1 * rng.normal(size=500)
 train, test = slice(0, 250), slice(250, 500)
 
 # %%
-# ``metric="diagonal"`` weighs features, ``"full"`` turns them as well. By default
-# halves of the rows tell which to use.
+# ``metric="diagonal"`` weights features, and ``"full"`` also rotates them. By default,
+# there are kernels in both.
 ways = {
     "Gaussians, alignf": KernelLearningRegressor(learner="alignf"),
     "weighed features": KernelLearningRegressor(learner=RFM(metric="diagonal")),

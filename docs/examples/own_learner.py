@@ -3,8 +3,7 @@ Adding a learner
 ================
 
 A learner that nobody has written yet: what does it take? One class with one method. It
-is then used wherever a built-in one is, in searches, in configurations, on samples
-on samples.
+is then used wherever a built-in one is: in searches, in configurations and on samples.
 """
 
 from dataclasses import dataclass
