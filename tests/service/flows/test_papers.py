@@ -1,6 +1,7 @@
 """Items of papers, run whole: real Prefect, real MLflow, real data, and the command as it is typed."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -164,7 +165,7 @@ def test_a_second_run_takes_all_from_the_store_and_keeps_how_long_it_took(finish
     assert done.exit_code == 0, done.output
     assert json.loads(Path("results/papers/jmlr2012-wine/result.json").read_text()) == before
     assert "numbers " in done.output
-    assert "claims 1 of 1 hold" in done.output or "claims 0 of 1 hold" in done.output
+    assert re.search(r"\b[01] of 1 .*One sentence of a paper", done.output)
     assert done.stdout.splitlines()[-1] == "report: kept/reproduction.md"
     report = Path("kept/reproduction.md").read_text(encoding="utf-8")
     assert "](reproduction/jmlr2012-wine.md)" in report
@@ -183,8 +184,9 @@ def test_the_report_is_assembled_again_without_a_run(finished: dict[str, Any], f
     assert done.exit_code == 0, done.output
     report = (tmp_path / "r.md").read_text(encoding="utf-8")
     assert "1 of 5 items" in report  # results of another study are not this item's
-    empty = "|  " * 7
-    assert f"| jmlr2012-point | JMLR 2012, Table 1 {empty}| not run: no results of this configuration |" in report
+    assert re.search(
+        r"\| jmlr2012-point \| JMLR 2012, Table 1 (\|  )+\| not run: no results of this configuration \|", report
+    )
 
 
 def test_the_reduced_form_checks_its_numbers_and_overwrites_no_results(finished: dict[str, Any], folder: Path):

@@ -509,7 +509,7 @@ def test_an_earlier_export_is_replaced_and_another_file_is_kept(tmp_path: Path):
     with pytest.raises(ValueError, match=r"exists and is no exported model"):
         model.export(script)
     assert script.read_text() == "print('mine')\n"
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["model.py", "script.py"]
+    assert sorted(file.name for file in tmp_path.iterdir() if file.is_file()) == ["model.py", "script.py"]
 
 
 def test_a_loaded_model_is_exported(tmp_path: Path):
