@@ -19,6 +19,9 @@ AGAIN = 0.7
 """Seconds until an interrupt that a library has caught is raised again."""
 
 
+IMPORT_SECONDS = 10.0
+"""Longest wait for the imports of a step that is to be stopped."""
+
 PATIENCE = 30.0
 """Seconds after which a process that has received a signal ends without waiting for its threads."""
 
@@ -66,10 +69,28 @@ def stopping_steps() -> Iterator[None]:
     except BaseException:
         with _entering:
             for thread in set(threads) - {threading.get_ident()}:
+                _wait_for_imports(thread)
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(StepStopped))
         raise
     finally:
         _steps.reset(token)
+
+
+def _wait_for_imports(thread: int) -> None:
+    """Wait until a thread imports no module: an error within an import may leave Python's import lock taken."""
+    latest = time.monotonic() + IMPORT_SECONDS
+    while _is_importing(thread) and time.monotonic() < latest:
+        time.sleep(0.01)
+
+
+def _is_importing(thread: int) -> bool:
+    """Return whether a thread is importing a module."""
+    frame = sys._current_frames().get(thread)
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 @contextmanager

@@ -1,10 +1,17 @@
 """What a process says when a signal ends it, and how a command ends by itself."""
 
+import importlib
 import signal
 import subprocess
 import sys
+import threading
+import time
+from contextvars import copy_context
+from pathlib import Path
 
 import pytest
+
+from learnkernels.tasks.signals import StepStopped, stoppable, stopping_steps
 
 RUN = """
 import os, signal, time
@@ -103,6 +110,40 @@ def test_sigterm_ends_a_flow_while_python_puts_an_object_away():
 def test_a_command_ends_though_a_thread_or_its_cleanup_never_ends(act: str):
     (ended,) = ends(RUN.replace("{act}", act).replace("{name}", "SIGTERM"))
     assert ended == (-signal.SIGTERM, "", "stopped; nothing was begun.\n")
+
+
+def test_a_step_is_not_stopped_within_an_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "slow_module.py").write_text(
+        "import time\nfor _ in range(50):\n    time.sleep(0.01)\ncomplete = True\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    started = threading.Event()
+    outcome: list[str] = []
+
+    def step() -> None:
+        try:
+            with stoppable():
+                started.set()
+                importlib.import_module("slow_module")
+                while True:
+                    time.sleep(0.01)
+        except StepStopped:
+            outcome.append("stopped")
+
+    threads: list[threading.Thread] = []
+
+    def fail_during_the_import() -> None:
+        with stopping_steps():
+            threads.append(threading.Thread(target=copy_context().run, args=(step,)))
+            threads[0].start()
+            started.wait()
+            raise ValueError("another step has failed")
+
+    with pytest.raises(ValueError, match="another step"):
+        fail_during_the_import()
+    threads[0].join(timeout=30)
+    assert outcome == ["stopped"]
+    assert sys.modules.pop("slow_module").complete
 
 
 def test_a_command_that_ends_by_itself_keeps_its_exit_code():
