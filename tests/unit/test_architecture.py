@@ -220,7 +220,7 @@ def test_limits_are_lowered_and_rise_only_by_decision(
     assert readability.read_limits() == {"kernels": limits}
 
 
-PUBLIC = {"_asdict", "_exit", "_fields", "_replace"}
+PUBLIC = {"_asdict", "_current_frames", "_exit", "_fields", "_replace"}
 """Names of Python's own library that begin with an underscore and are documented."""
 
 PRIVATE_OF_OTHERS: set[tuple[str, str]] = set()
