@@ -554,14 +554,19 @@ def require_no_infinity(name: str, infinite: int, n: int, first: int | None = No
 
 
 def _normal_scores(values: np.ndarray, knots: Sequence[float]) -> np.ndarray:
-    """Return the normal scores of values by their ranks among the knots, with the mean rank for ties."""
+    """Return the normal scores of values by their ranks among the knots."""
+    return np.asarray(ndtri(ranks_among(values, knots)))
+
+
+def ranks_among(values: np.ndarray, knots: Sequence[float]) -> np.ndarray:
+    """Return the ranks of values among the knots, between zero and one, with the mean rank for ties."""
     ranks = np.linspace(0.0, 1.0, len(knots))
     quantiles = np.asarray(knots)
     share_up_to = np.interp(values, quantiles, ranks)
     share_from = np.interp(-values, -quantiles[::-1], ranks)
     mean_rank = 0.5 * (share_up_to + 1.0 - share_from)
     edge = 0.5 / len(knots)
-    return np.asarray(ndtri(np.clip(mean_rank, edge, 1.0 - edge)))
+    return np.clip(mean_rank, edge, 1.0 - edge)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -13,7 +13,7 @@ from scipy import sparse
 
 from ..base import Value
 from ..column_encoding import TableEncoding
-from ..families.base import Rows, distinct_rows
+from ..families.base import Rows, distinct_rows, positions_of
 from ..learned_kernel import LearnedKernel
 from ..learners import KernelSearchLearner, learn_from_rows
 from ..predictors import PREDICTORS, Predictor, TrainingSet, as_predictor
@@ -84,8 +84,7 @@ class ImportanceRows(Value):
     @classmethod
     def of(cls, kernel: LearnedKernel, rows: np.ndarray, target: Target) -> ImportanceRows:
         """Return at most `MOST_ROWS` rows of a learned kernel, given the rows that `target` belongs to."""
-        ascending = np.argsort(rows)
-        places = ascending[np.searchsorted(rows, kernel.rows, sorter=ascending)]
+        places = positions_of(kernel.rows, rows)
         positions = target.take(places).sample(MOST_ROWS, seed=0)
         drawn = target.take(places[positions])
         row_groups = drawn.row_groups

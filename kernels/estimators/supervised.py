@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, has_fit_para
 from ..base import explain_unknown_arguments, progress_to, report_progress, warn_caller
 from ..column_encoding import TableEncoding
 from ..engine.workers import Workers, blas_threads_for
-from ..families.base import KernelFamily, Rows, distinct_rows, drawn_rows
+from ..families.base import KernelFamily, Rows, distinct_rows, drawn_rows, positions_of
 from ..learned_kernel import LearnedKernel, LinearScores
 from ..learners import as_learner, learn_kernel
 from ..predictors import PREDICTORS, Predictor, TrainingSet, as_predictor
@@ -367,8 +367,7 @@ class SupervisedLearner(KernelLearner):
         `by_kernel` are predictions for the given held-out rows. Trees with a negligible share are dropped.
         """
         rows_of_trees, by_trees = boosting.held_out_predictions(rows)
-        ascending = np.argsort(rows)
-        position = ascending[np.searchsorted(rows, rows_of_trees, sorter=ascending)]
+        position = positions_of(rows_of_trees, rows)
         share = boosting.best_share(rows_of_trees, by_kernel[position], by_trees)
         if share < LEAST_SHARE:
             return rows, by_kernel

@@ -237,16 +237,17 @@ def parts_of_scale(scale: Any) -> dict[str, Any] | None:
 def parts_of_trees(estimator: Any) -> dict[str, Any]:
     """Return the boosted trees as arrays; ValueError for other estimators."""
     trees = estimator.boost_
-    n_outputs = getattr(trees, "n_trees_per_iteration_", None)
-    if n_outputs is not None:
-        try:
-            return trees_as_parts(trees, n_outputs)
-        except (LookupError, TypeError, ValueError):
-            pass
-    raise ValueError(
+    obstacle = (
         f"a model that is combined with a {type(trees).__name__} cannot be exported; fit it with boost=False, or use "
         "save."
     )
+    n_outputs = getattr(trees, "n_trees_per_iteration_", None)
+    if n_outputs is None:
+        raise ValueError(obstacle)
+    try:
+        return trees_as_parts(trees, n_outputs)
+    except (LookupError, TypeError, ValueError) as error:
+        raise ValueError(obstacle) from error
 
 
 def require_equal_predictions(estimator: Any, parts: SimpleNamespace) -> None:

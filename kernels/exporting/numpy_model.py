@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ..column_encoding.columns import indicator_scales, places_of
+from ..column_encoding.columns import indicator_scales, places_of, ranks_among
 from ..column_encoding.dates import CALENDAR, CYCLES, days_of, local_times, without_placeholders
 from ..column_encoding.quantities import POINT
 from ..column_encoding.reading import LARGEST, Column, as_texts, codes_of
@@ -229,15 +229,9 @@ def encode_numbers(encoding: Any, column: Column) -> np.ndarray:
 
 
 def normal_scores(values: np.ndarray, knots: Sequence[float]) -> np.ndarray:
-    """Return the normal scores of values by their ranks among the knots, with the mean rank for ties."""
-    ranks = np.linspace(0.0, 1.0, len(knots))
-    quantiles = np.asarray(knots)
-    share_up_to = np.interp(values, quantiles, ranks)
-    share_from = np.interp(-values, -quantiles[::-1], ranks)
-    mean_rank = 0.5 * (share_up_to + 1.0 - share_from)
-    edge = 0.5 / len(knots)
+    """Return the normal scores of values by their ranks among the knots."""
     normal = NormalDist()
-    return np.array([normal.inv_cdf(rank) for rank in np.clip(mean_rank, edge, 1.0 - edge).tolist()])
+    return np.array([normal.inv_cdf(rank) for rank in ranks_among(values, knots).tolist()])
 
 
 def encode_levels(encoding: Any, column: Column) -> np.ndarray:

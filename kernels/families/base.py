@@ -516,6 +516,12 @@ def distinct_examples(
     return first, which, np.column_stack(sums) / weights[:, None], weights
 
 
+def positions_of(selected_rows: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return the position of each selected row in an array of distinct rows, in any order, that has all of them."""
+    ascending = np.argsort(rows)
+    return np.asarray(ascending[np.searchsorted(rows, selected_rows, sorter=ascending)])
+
+
 def drawn_rows(m: int, n_drawn: int, seed: int) -> np.ndarray:
     """Return the positions of all m rows, or of at most `n_drawn` rows drawn at random, ascending."""
     if m <= n_drawn:
