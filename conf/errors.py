@@ -102,10 +102,14 @@ def require_configured(name: str, names: Sequence[str], where: str) -> None:
     """Raise InputError if a name is not among the names of a configuration; `where` begins the message."""
     if name not in names:
         valid = ", ".join(names)
-        raise InputError(f"{where}: {did_you_mean(name, names)}the configuration has {valid}; name one of them.")
+        raise InputError(
+            f"{where}: {did_you_mean(name, names)}the configuration has {valid}; name one of them."
+        )
 
 
-def listed(names: Sequence[object], limit: int = 12, show: Callable[[str], str] = repr) -> str:
+def listed(
+    names: Sequence[object], limit: int = 12, show: Callable[[str], str] = repr
+) -> str:
     """Return names for a message, quoted by `show`, or their number."""
     quoted: list[str] = []
     for name in names[:limit]:
@@ -127,11 +131,14 @@ CREDENTIALS = re.compile(
 )
 """Scheme, user and password of an address; SQLAlchemy allows slashes in passwords."""
 
-SETTING = re.compile(r"(?P<name>[\w.%+-]+)(?P<is>\s?=\s?)(?P<value>'[^']*'|\"[^\"]*\"|[^\s&]+)")
+SETTING = re.compile(
+    r"(?P<name>[\w.%+-]+)(?P<is>\s?=\s?)(?P<value>'[^']*'|\"[^\"]*\"|[^\s&]+)"
+)
 """A setting in the query of an address, or in a list of settings."""
 
 SECRET = re.compile(
-    r"passw|pwd|token|secret|credential|signature|api_?key|access_?key|sslkey|odbc_connect", re.IGNORECASE
+    r"passw|pwd|token|secret|credential|signature|api_?key|access_?key|sslkey|odbc_connect",
+    re.IGNORECASE,
 )
 """Parts of names of secret settings."""
 

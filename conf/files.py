@@ -63,12 +63,14 @@ def is_remote(path: str) -> bool:
 
 
 def require_place(path: str) -> None:
-    """Refuse addresses that are neither local nor on S3, or contain credentials, which Prefect would show.
+    """Refuse addresses that are neither local nor on S3, or contain credentials, which
+    Prefect would show.
 
     Raises
     ------
     InputError
-        The address is of another kind, or has more than a bucket before the key. The message does not repeat it.
+        The address is of another kind, or has more than a bucket before the key. The
+        message does not repeat it.
     """
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+)://", path)
     if scheme is not None and not is_remote(path):
@@ -94,12 +96,14 @@ def files_of(path: str) -> list[str] | None:
     Parameters
     ----------
     path : str
-        A file; a folder, for all tables below it; or a pattern, with ``*`` for part of a name and ``**`` for folders.
+        A file; a folder, for all tables below it; or a pattern, with ``*`` for part of
+        a name and ``**`` for folders.
 
     Raises
     ------
     InputError
-        A folder or pattern has no table, tables of several formats, copies, or unreadable tables.
+        A folder or pattern has no table, tables of several formats, copies, or
+        unreadable tables.
     """
     if Path(path).is_file():
         return [path]
@@ -107,7 +111,9 @@ def files_of(path: str) -> list[str] | None:
         below = [str(file) for file in Path(path).rglob("*") if file.is_file()]
         return chosen(below, path)
     if WILDCARD.search(path):
-        matches = [match for match in glob.glob(path, recursive=True) if Path(match).is_file()]
+        matches = [
+            match for match in glob.glob(path, recursive=True) if Path(match).is_file()
+        ]
         return chosen(matches, path)
     return None
 
@@ -140,7 +146,9 @@ def chosen(files: Sequence[str], path: str, within: str | None = None) -> list[s
         way_out = "correct the path"
         if unread:
             way_out = f"convert {listed(unread)}"
-        raise InputError(f"{path}: holds no table, whose endings are {', '.join(ENDINGS)}; {way_out}.")
+        raise InputError(
+            f"{path}: holds no table, whose endings are {', '.join(ENDINGS)}; {way_out}."
+        )
     endings = sorted({ending_of(file) for file in tables})
     if len(endings) > 1:
         raise InputError(
@@ -163,7 +171,9 @@ def _is_unread_table(file: str) -> bool:
     suffixes = [suffix.lower() for suffix in PurePosixPath(file).suffixes]
     if not suffixes or suffixes[-1] in CHECKSUMS:
         return False
-    return suffixes[-1] in UNREAD_TABLES or any(suffix in ENDINGS for suffix in suffixes)
+    return suffixes[-1] in UNREAD_TABLES or any(
+        suffix in ENDINGS for suffix in suffixes
+    )
 
 
 def _require_no_copies(tables: Sequence[str], path: str) -> None:
@@ -175,12 +185,15 @@ def _require_no_copies(tables: Sequence[str], path: str) -> None:
             plain = str(PurePosixPath(file).with_suffix(""))
         if plain in seen:
             names = PurePosixPath(seen[plain]).name, PurePosixPath(file).name
-            raise InputError(f"{path}: holds {listed(names)}, which look like copies of each other; remove one.")
+            raise InputError(
+                f"{path}: holds {listed(names)}, which look like copies of each other; remove one."
+            )
         seen[plain] = file
 
 
 def told_by_folders(file: str, above: str = "") -> dict[str, str | None]:
-    """Return the columns in the names of a file's folders, such as ``year=2024``, as Hive writes them.
+    """Return the columns in the names of a file's folders, such as ``year=2024``, as
+    Hive writes them.
 
     `above` is the folder below which names count, by default all of the path.
     """
@@ -219,4 +232,6 @@ def require_once(files: Sequence[str], where: str) -> None:
     """Raise InputError if a file is named twice."""
     twice = [file for file in dict.fromkeys(files) if list(files).count(file) > 1]
     if twice:
-        raise InputError(f"{where}: {listed(twice)} is in 'path' more than once; name each file once.")
+        raise InputError(
+            f"{where}: {listed(twice)} is in 'path' more than once; name each file once."
+        )

@@ -24,29 +24,37 @@ def form_field(description: str, **limits: Any) -> Any:
     description : str
         The text.
     **limits
-        Limits of the value, as `pydantic.Field` takes them: ``gt``, ``lt`` and the like.
+        Limits of the value, as `pydantic.Field` takes them: ``gt``, ``lt`` and the
+        like.
     """
     return Field(json_schema_extra={"description": description}, **limits)
 
 
 def drawn_as(description: str, **schema: Any) -> WithJsonSchema:
-    """Return the schema by which the form shows a parameter, with limits that Prefect's server checks, too.
+    """Return the schema by which the form shows a parameter, with limits that Prefect's
+    server checks, too.
 
-    A form requires a choice of type before a value that may be None can be filled in. An empty text can be filled in
-    at once.
+    A form requires a choice of type before a value that may be None can be filled in.
+    An empty text can be filled in at once.
     """
     return WithJsonSchema({"description": description, **schema})
 
 
 WholeConfig = Annotated[
-    CompareConfig, drawn_as("The whole configuration, with the keys of a YAML file.", type="object")
+    CompareConfig,
+    drawn_as("The whole configuration, with the keys of a YAML file.", type="object"),
 ]
 """A configuration that the form shows as one field of JSON: its schema would be about 240 controls."""
 
 OnlyDataset = Annotated[
-    str | None, drawn_as("The data set to learn from, if the configuration has several.", type="string")
+    str | None,
+    drawn_as(
+        "The data set to learn from, if the configuration has several.", type="string"
+    ),
 ]
-OnlyLearner = Annotated[str | None, drawn_as("Restrict to this learner.", type="string")]
+OnlyLearner = Annotated[
+    str | None, drawn_as("Restrict to this learner.", type="string")
+]
 NewModel = Annotated[
     str,
     drawn_as(
@@ -57,10 +65,20 @@ NewModel = Annotated[
 ]
 
 Table = Annotated[
-    str, drawn_as("A file, folder or pattern, or s3://bucket/key, in place of that of the data set.", type="string")
+    str,
+    drawn_as(
+        "A file, folder or pattern, or s3://bucket/key, in place of that of the data set.",
+        type="string",
+    ),
 ]
-TargetColumn = Annotated[str, drawn_as("The column to predict, in place of that of the data set.", type="string")]
-Learners = Annotated[list[LearnerName], form_field("Learners to compare, in place of the configured ones.")]
+TargetColumn = Annotated[
+    str,
+    drawn_as("The column to predict, in place of that of the data set.", type="string"),
+]
+Learners = Annotated[
+    list[LearnerName],
+    form_field("Learners to compare, in place of the configured ones."),
+]
 Folds = Annotated[
     int,
     drawn_as(
@@ -76,7 +94,13 @@ MetricChoice = Annotated[
     form_field("Metric of selection, reports and tests."),
 ]
 BaselineChoice = Annotated[
-    Literal["as configured", "none", "one tuned kernel", "one tuned kernel and boosting", "all"],
+    Literal[
+        "as configured",
+        "none",
+        "one tuned kernel",
+        "one tuned kernel and boosting",
+        "all",
+    ],
     form_field(
         "Models to compare with: a constant, a linear model, a tuned RBF kernel, gradient boosting, and the default "
         "estimator."
@@ -103,7 +127,8 @@ def with_form_fields(
     metric: str = AS_CONFIGURED,
     baseline: str = AS_CONFIGURED,
 ) -> CompareConfig:
-    """Return a configuration changed by the other fields of a form; empty fields change nothing.
+    """Return a configuration changed by the other fields of a form; empty fields change
+    nothing.
 
     Parameters
     ----------
@@ -129,7 +154,8 @@ def with_form_fields(
     Raises
     ------
     InputError
-        The data set is unknown or ambiguous, or the schema refuses the changed configuration.
+        The data set is unknown or ambiguous, or the schema refuses the changed
+        configuration.
     """
     changes: dict[str, Any] = {}
     datasets: Sequence[DatasetConfig] = config.datasets
@@ -139,14 +165,18 @@ def with_form_fields(
         changes["datasets"] = [_changed_dataset(datasets, table, target)]
     if learners:
         configured = {learner.title: learner for learner in config.learners}
-        changes["learners"] = [configured.get(name, {"name": name}) for name in learners]
+        changes["learners"] = [
+            configured.get(name, {"name": name}) for name in learners
+        ]
     protocol: dict[str, Any] = {}
     if folds:
         protocol = {"folds": folds, "split": None, "choose": None}
     if metric != AS_CONFIGURED:
         protocol["metric"] = metric
     if protocol:
-        changes["protocol"] = config.protocol.model_dump(exclude_defaults=True) | protocol
+        changes["protocol"] = (
+            config.protocol.model_dump(exclude_defaults=True) | protocol
+        )
     if baseline != AS_CONFIGURED:
         changes["baseline"] = BASELINES[baseline]
     if not changes:
@@ -161,7 +191,9 @@ def _dataset_named(name: str, datasets: Sequence[DatasetConfig]) -> DatasetConfi
     return by_label[name]
 
 
-def _changed_dataset(datasets: Sequence[DatasetConfig], table: str, target: str) -> dict[str, Any]:
+def _changed_dataset(
+    datasets: Sequence[DatasetConfig], table: str, target: str
+) -> dict[str, Any]:
     """Return the keys of the only data set, with another place or target."""
     if len(datasets) > 1:
         labels = ", ".join(dataset.label for dataset in datasets)

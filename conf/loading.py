@@ -61,7 +61,12 @@ class Loader(yaml.SafeLoader):
         event = self.peek_event()  # type: ignore[no-untyped-call]
         mark: Any = event.start_mark
         if self._depth == DEEPEST:
-            raise ComposerError(None, None, f"lists and mappings go more than {DEEPEST} levels deep", mark)
+            raise ComposerError(
+                None,
+                None,
+                f"lists and mappings go more than {DEEPEST} levels deep",
+                mark,
+            )
         self._depth += 1
         node: Any = super().compose_node(parent, index)
         self._depth -= 1
@@ -73,7 +78,9 @@ class Loader(yaml.SafeLoader):
         size = 1 + sum(sizes)
         self._size[id(node)] = size
         if size > MOST_NODES:
-            raise ComposerError(None, None, f"there are more than {MOST_NODES:,} values and keys", mark)
+            raise ComposerError(
+                None, None, f"there are more than {MOST_NODES:,} values and keys", mark
+            )
         return node
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:
@@ -82,7 +89,9 @@ class Loader(yaml.SafeLoader):
             return super().construct_object(node, deep)
         except (ValueError, LookupError, ArithmeticError, AttributeError, TypeError):
             kind = node.tag.rpartition(":")[2]
-            raise ConstructorError(None, None, f"{short(node.value)} is no {kind}", node.start_mark) from None
+            raise ConstructorError(
+                None, None, f"{short(node.value)} is no {kind}", node.start_mark
+            ) from None
 
 
 def _parts(node: yaml.Node) -> list[yaml.Node]:
@@ -102,7 +111,8 @@ def load_config(path: Path, changes: Sequence[str] = ()) -> CompareConfig:
     path : Path
         The file, or the name of a bundled configuration; see `located`.
     changes : sequence of str
-        ``key=value`` with a dotted key, such as ``protocol.folds=10`` or ``datasets.0.scale=unit``; the value is YAML.
+        ``key=value`` with a dotted key, such as ``protocol.folds=10`` or
+        ``datasets.0.scale=unit``; the value is YAML.
 
     Returns
     -------
@@ -111,7 +121,8 @@ def load_config(path: Path, changes: Sequence[str] = ()) -> CompareConfig:
     Raises
     ------
     InputError
-        The file cannot be read or is not YAML, a change does not fit, or the schema refuses it.
+        The file cannot be read or is not YAML, a change does not fit, or the schema
+        refuses it.
     """
     path = located(path)
     if files.ending_of(str(path)) in files.ENDINGS:
@@ -129,7 +140,10 @@ def load_config(path: Path, changes: Sequence[str] = ()) -> CompareConfig:
 def shipped() -> dict[str, Path]:
     """Return the bundled configurations by name."""
     folder = Path(__file__).parent
-    return {path.stem: path for path in sorted([*folder.glob("*.yaml"), *folder.glob("examples/*.yaml")])}
+    return {
+        path.stem: path
+        for path in sorted([*folder.glob("*.yaml"), *folder.glob("examples/*.yaml")])
+    }
 
 
 def located(path: Path) -> Path:
@@ -153,13 +167,14 @@ def config_of(data: Any, where: object, changes: Sequence[str] = ()) -> CompareC
 
 
 def existing_files(dataset: DatasetConfig, data_dir: str) -> list[str]:
-    """Return the addresses of the files of a data set, in reading order, without requests to servers.
+    """Return the addresses of the files of a data set, in reading order, without
+    requests to servers.
 
     Raises
     ------
     InputError
-        A local file is missing, an ending is unknown, files differ in format or are named twice, or an address is
-        invalid.
+        A local file is missing, an ending is unknown, files differ in format or are
+        named twice, or an address is invalid.
     """
     where = f"data set {dataset.label}"
     addresses: list[str] = []
@@ -174,12 +189,18 @@ def existing_files(dataset: DatasetConfig, data_dir: str) -> list[str]:
         else:
             members += _local_files(address, path, where)
     for member in members:
-        if not files.is_remote(member) or (len(members) == 1 and not files.is_pattern(member)):
+        if not files.is_remote(member) or (
+            len(members) == 1 and not files.is_pattern(member)
+        ):
             _require_ending(member, where)
     files.require_once(members, where)
-    endings = sorted({files.ending_of(member) for member in members if not files.is_pattern(member)})
+    endings = sorted(
+        {files.ending_of(member) for member in members if not files.is_pattern(member)}
+    )
     if len(endings) > 1:
-        raise InputError(f"{where}: 'path' names files of several formats ({', '.join(endings)}); give those of one.")
+        raise InputError(
+            f"{where}: 'path' names files of several formats ({', '.join(endings)}); give those of one."
+        )
     return addresses
 
 
@@ -200,7 +221,9 @@ def _local_files(address: str, path: str, where: str) -> list[str]:
         raise InputError(f"{where}: {error}") from None
     if members is None:
         _require_ending(path, where)
-        raise InputError(f"{where}: there is no file {address} (seen from {Path.cwd()}); correct 'path' or 'data_dir'.")
+        raise InputError(
+            f"{where}: there is no file {address} (seen from {Path.cwd()}); correct 'path' or 'data_dir'."
+        )
     return members
 
 
@@ -224,7 +247,11 @@ def describe(error: ValidationError, data: Any) -> str:
     """Return the first complaint of a validation, and the number of others."""
     complaints = error.errors(include_url=False)
     # A refused entry also makes its list too short.
-    inner = [complaint for complaint in complaints if complaint["type"] != "too_short" or len(complaints) == 1]
+    inner = [
+        complaint
+        for complaint in complaints
+        if complaint["type"] != "too_short" or len(complaints) == 1
+    ]
     complaints = inner or complaints[:1]
     first = complaints[0]
     sentence = _sentence(first)
@@ -247,7 +274,9 @@ def _sentence(complaint: Mapping[str, Any]) -> str:
     if kind in ("literal_error", "union_tag_invalid"):
         valid = str(context.get("expected") or context.get("expected_tags"))
         value = context.get("tag") or complaint["input"]
-        close = did_you_mean(value, valid.replace("'", "").replace(" or ", ", ").split(", "))
+        close = did_you_mean(
+            value, valid.replace("'", "").replace(" or ", ", ").split(", ")
+        )
         if close:
             return f"{short(value)} is not valid, {close}expected {valid}"
         return f"{short(value)} is not valid; expected {valid}"
@@ -274,7 +303,9 @@ def _location(loc: tuple[int | str, ...], data: Any, missing: bool) -> list[str]
     return path
 
 
-def read_yaml(path: Path, expected: str, advice: str = "", loader: type[Loader] = Loader) -> dict[str, Any]:
+def read_yaml(
+    path: Path, expected: str, advice: str = "", loader: type[Loader] = Loader
+) -> dict[str, Any]:
     """Return the mapping of a YAML file.
 
     Parameters
@@ -299,7 +330,9 @@ def read_yaml(path: Path, expected: str, advice: str = "", loader: type[Loader] 
         reason = getattr(error, "strerror", "not UTF-8 text")
         raise InputError(f"{path}: cannot be read ({reason}){advice}.") from None
     if len(content) > MOST_BYTES:
-        raise InputError(f"{path}: cannot be read (more than {MOST_BYTES >> 20} MiB){advice}.")
+        raise InputError(
+            f"{path}: cannot be read (more than {MOST_BYTES >> 20} MiB){advice}."
+        )
     try:
         data = yaml.load(text, loader)
     except yaml.YAMLError as error:
@@ -328,17 +361,21 @@ def _apply(data: dict[str, Any], change: str) -> None:
     try:
         value = yaml.load(text, Loader)
     except yaml.YAMLError as error:
-        raise InputError(f"{where}: the value is not valid YAML{_complaint(error)}.") from None
+        raise InputError(
+            f"{where}: the value is not valid YAML{_complaint(error)}."
+        ) from None
     set_key(data, key.strip(), value, where)
 
 
 def set_key(data: dict[str, Any], key: str, value: Any, where: str) -> None:
-    """Set a dotted key, such as ``datasets.0.scale``, in mappings and lists; add missing mappings.
+    """Set a dotted key, such as ``datasets.0.scale``, in mappings and lists; add
+    missing mappings.
 
     Raises
     ------
     InputError
-        A list lacks the entry, or a parent is a single value; `where` begins the message.
+        A list lacks the entry, or a parent is a single value; `where` begins the
+        message.
     """
     place: Any = data
     *above, last = key.split(".")
@@ -355,7 +392,11 @@ def _index(place: Any, part: str, above: Sequence[str], where: str) -> Any:
     if isinstance(place, dict):
         return part
     if not isinstance(place, list):
-        raise InputError(f"{where}: {'.'.join(above)} is a single value, it has no {short(part)}.")
+        raise InputError(
+            f"{where}: {'.'.join(above)} is a single value, it has no {short(part)}."
+        )
     if not part.isdecimal() or len(part) > 9 or int(part) >= len(place):
-        raise InputError(f"{where}: {'.'.join(above)} holds entries 0 to {len(place) - 1}, got {short(part)}.")
+        raise InputError(
+            f"{where}: {'.'.join(above)} holds entries 0 to {len(place) - 1}, got {short(part)}."
+        )
     return int(part)

@@ -10,11 +10,15 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-warnings.filterwarnings("ignore", message="FigureCanvasAgg is non-interactive", category=UserWarning)
+warnings.filterwarnings(
+    "ignore", message="FigureCanvasAgg is non-interactive", category=UserWarning
+)
 
 project = "learnkernels"
 author = "the authors of learnkernels"
-version = release = tomllib.loads((HERE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+version = release = tomllib.loads(
+    (HERE.parent / "pyproject.toml").read_text(encoding="utf-8")
+)["project"]["version"]
 
 extensions = [
     "myst_parser",  # the pages of this folder are Markdown
@@ -26,12 +30,20 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "site_parts",
 ]
-exclude_patterns = ["chapters", "examples", "templates", "gallery/*.ipynb", "guide/*.ipynb", "**/GALLERY_HEADER.rst"]
+exclude_patterns = [
+    "chapters",
+    "examples",
+    "templates",
+    "gallery/*.ipynb",
+    "guide/*.ipynb",
+    "**/GALLERY_HEADER.rst",
+]
 templates_path = ["templates"]
 nitpicky = False
 language = "en"
 default_role = "literal"
-suppress_warnings = ["myst.header"]  # a page that is included begins at the level where it is put
+# a page that is included begins at the level where it is put
+suppress_warnings = ["myst.header"]
 
 myst_enable_extensions = ["colon_fence", "attrs_inline"]
 myst_heading_anchors = 4

@@ -67,13 +67,17 @@ def visit_inline(self: HTML5Translator, node: nodes.math) -> None:
 
 def visit_block(self: HTML5Translator, node: nodes.math_block) -> None:
     """Write a formula on lines of its own."""
-    self.body.append(f'<div class="formula">{mathml(node.astext(), block=True)}</div>\n')
+    self.body.append(
+        f'<div class="formula">{mathml(node.astext(), block=True)}</div>\n'
+    )
     raise nodes.SkipNode
 
 
 def spell(app: Sphinx, page: str, source: list[str]) -> None:
     """Spell anchors, and links to pages beside this folder, as the site's parser does."""
-    source[0] = ANCHOR.sub(r"(\1)=", source[0]).replace("](../.github/CONTRIBUTING.md)", "](contributing.md)")
+    source[0] = ANCHOR.sub(r"(\1)=", source[0]).replace(
+        "](../.github/CONTRIBUTING.md)", "](contributing.md)"
+    )
 
 
 PARTS = {
@@ -120,7 +124,9 @@ def kind_of(key: dict[str, Any]) -> str:
             return " or ".join(kinds) if len(kinds) < FAMILIES else "family"
     if key.get("type") == "array":
         return f"list of {kind_of(key['items'])}" if key.get("items") else "list"
-    return {"object": "mapping", "string": "text", "null": "nothing"}.get(key.get("type", ""), key.get("type", "any"))
+    return {"object": "mapping", "string": "text", "null": "nothing"}.get(
+        key.get("type", ""), key.get("type", "any")
+    )
 
 
 def tables_of_keys() -> Iterator[str]:
@@ -137,7 +143,9 @@ def tables_of_keys() -> Iterator[str]:
             "|---|---|---|---|",
         )
         for key, said in parts[name]["properties"].items():
-            default = json.dumps(said["default"]) if said.get("default") is not None else ""
+            default = (
+                json.dumps(said["default"]) if said.get("default") is not None else ""
+            )
             shown = f"`{default}`" if 0 < len(default) <= LONGEST_DEFAULT else ""
             cells = (f"`{key}`", said.get("description", ""), kind_of(said), shown)
             yield f"| {' | '.join(' '.join(cell.replace('|', chr(92) + '|').split()) for cell in cells)} |"
@@ -152,17 +160,27 @@ class Keys(SphinxDirective):
         self.env.note_reread()
         return self.parse_content_to_nodes(allow_section_headings=True)
 
-    def parse_content_to_nodes(self, allow_section_headings: bool = False) -> list[nodes.Node]:
+    def parse_content_to_nodes(
+        self, allow_section_headings: bool = False
+    ) -> list[nodes.Node]:
         """Parse the tables in place of a content."""
-        self.content = StringList(list(tables_of_keys()), source="the models of learnkernels.conf.schema")
-        return super().parse_content_to_nodes(allow_section_headings=allow_section_headings)
+        self.content = StringList(
+            list(tables_of_keys()), source="the models of learnkernels.conf.schema"
+        )
+        return super().parse_content_to_nodes(
+            allow_section_headings=allow_section_headings
+        )
 
 
-OF_SCIKIT_LEARN = re.compile(r"set_\w+_request|get_metadata_routing|set_output|[gs]et_params")
+OF_SCIKIT_LEARN = re.compile(
+    r"set_\w+_request|get_metadata_routing|set_output|[gs]et_params"
+)
 """Methods that every estimator has and that scikit-learn tells of, by links that lead nowhere here."""
 
 
-def skip_what_others_tell(app: Sphinx, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
+def skip_what_others_tell(
+    app: Sphinx, what: str, name: str, obj: Any, skip: bool, options: Any
+) -> bool | None:
     """Leave out the methods that scikit-learn adds to every estimator."""
     return True if OF_SCIKIT_LEARN.fullmatch(name) else None
 

@@ -1,4 +1,5 @@
-"""Take the pictures of docs/dashboards.md: run the examples in a temporary folder, open both dashboards, look.
+"""Take the pictures of docs/dashboards.md: run the examples in a temporary folder, open
+both dashboards, look.
 
     python docs/take_screenshots.py [--output docs/screenshots] [--pages NAME ...]
 
@@ -36,7 +37,13 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 LOOPBACK = "127.0.0.1"
-CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+CHROMIUM = (
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+    "chrome",
+)
 SIZE = {"width": 1440, "height": 900}
 START_SECONDS = 180
 WAIT_MILLISECONDS = 180_000
@@ -47,7 +54,15 @@ SETTLE_LOOKS = 40
 LARGE_BYTES = 150_000
 """A larger picture is kept with 256 colors."""
 
-TRAIN = ("train", "conf/quickstart.yaml", "--model", "tumours", "--dataset", "breast_cancer", "--learner")
+TRAIN = (
+    "train",
+    "conf/quickstart.yaml",
+    "--model",
+    "tumours",
+    "--dataset",
+    "breast_cancer",
+    "--learner",
+)
 FIRST = ("compare", "conf/quickstart.yaml")
 COMMANDS = (
     ("compare", "conf/examples/all_learners.yaml"),
@@ -56,7 +71,15 @@ COMMANDS = (
     ("promote", "tumours"),
     (*TRAIN, "alignf"),
     ("promote", "tumours"),
-    ("predict", "--model", "tumours@champion", "--input", "new.parquet", "--output", "scored.parquet"),
+    (
+        "predict",
+        "--model",
+        "tumours@champion",
+        "--input",
+        "new.parquet",
+        "--output",
+        "scored.parquet",
+    ),
     (
         "deploy",
         "conf/quickstart.yaml",
@@ -93,12 +116,20 @@ class Places:
 
     def form(self, flow: str, deployment: str) -> str:
         """Return the page with the form of a deployment's parameters."""
-        wanted = {"flows": {"name": {"any_": [flow]}}, "deployments": {"name": {"any_": [deployment]}}, "limit": 1}
+        wanted = {
+            "flows": {"name": {"any_": [flow]}},
+            "deployments": {"name": {"any_": [deployment]}},
+            "limit": 1,
+        }
         return f"{self.prefect}/deployments/deployment/{self._ask_prefect('deployments', wanted)[0]['id']}/run"
 
     def artifact(self, key: str) -> str:
         """Return the page of the newest artifact of a key."""
-        wanted = {"artifacts": {"key": {"any_": [key]}}, "sort": "CREATED_DESC", "limit": 1}
+        wanted = {
+            "artifacts": {"key": {"any_": [key]}},
+            "sort": "CREATED_DESC",
+            "limit": 1,
+        }
         return f"{self.prefect}/artifacts/artifact/{self._ask_prefect('artifacts', wanted)[0]['id']}"
 
     def saved_view(self, experiment: str, *, charts: bool) -> str:
@@ -110,19 +141,23 @@ class Places:
     def run(self, experiment: str, query: str, tab: str = "") -> str:
         """Return the page of the newest run that a query finds."""
         run = self._runs(experiment, query)[0]
-        return (
-            f"{self.mlflow}/#/experiments/{self._experiment(experiment)}/runs/{run}{tab}?workflowType=machine_learning"
-        )
+        page = f"experiments/{self._experiment(experiment)}/runs/{run}{tab}"
+        return f"{self.mlflow}/#/{page}?workflowType=machine_learning"
 
     def compare(self, experiment: str, query: str) -> str:
         """Return the page that puts the runs of a query side by side."""
-        runs, of = json.dumps(self._runs(experiment, query)), json.dumps([self._experiment(experiment)])
+        runs, of = (
+            json.dumps(self._runs(experiment, query)),
+            json.dumps([self._experiment(experiment)]),
+        )
         return f"{self.mlflow}/#/compare-runs?runs={runs}&experiments={of}&workflowType=machine_learning"
 
     def _flow_run(self, flow: str) -> dict[str, Any]:
         wanted = {
             "flows": {"name": {"any_": [flow]}},
-            "flow_runs": {"state": {"type": {"any_": ["COMPLETED"]}}},  # others may be scheduled for the night
+            "flow_runs": {
+                "state": {"type": {"any_": ["COMPLETED"]}}
+            },  # others may be scheduled for the night
             "sort": "START_TIME_DESC",
             "limit": 1,
         }
@@ -130,20 +165,26 @@ class Places:
         return run
 
     def _ask_prefect(self, what: str, wanted: dict[str, Any]) -> Any:
-        return self._ask(f"{self.prefect.removesuffix('/v2')}/api/{what}/filter", wanted)
+        return self._ask(
+            f"{self.prefect.removesuffix('/v2')}/api/{what}/filter", wanted
+        )
 
     def _experiment(self, name: str) -> str:
         return str(self._experiment_of(name)["experiment_id"])
 
     def _experiment_of(self, name: str) -> dict[str, Any]:
         wanted = {"max_results": 1, "filter": f"name = '{name}'"}
-        found: list[dict[str, Any]] = self._ask(f"{self.mlflow}/api/2.0/mlflow/experiments/search", wanted)[
-            "experiments"
-        ]
+        found: list[dict[str, Any]] = self._ask(
+            f"{self.mlflow}/api/2.0/mlflow/experiments/search", wanted
+        )["experiments"]
         return found[0]
 
     def _runs(self, experiment: str, query: str) -> list[str]:
-        wanted = {"experiment_ids": [self._experiment(experiment)], "filter": query, "max_results": 20}
+        wanted = {
+            "experiment_ids": [self._experiment(experiment)],
+            "filter": query,
+            "max_results": 20,
+        }
         found = self._ask(f"{self.mlflow}/api/2.0/mlflow/runs/search", wanted)["runs"]
         return [run["info"]["run_id"] for run in found]
 
@@ -285,9 +326,15 @@ def chromium() -> str | None:
 
 
 @contextmanager
-def dashboards(folder: Path, commands: Sequence[Sequence[str]] = COMMANDS) -> Iterator[Places]:
+def dashboards(
+    folder: Path, commands: Sequence[Sequence[str]] = COMMANDS
+) -> Iterator[Places]:
     """Start both dashboards over a folder, run the commands in it, and give the places; stop them at the end."""
-    shutil.copytree(ROOT / "conf", folder / "conf", ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    shutil.copytree(
+        ROOT / "conf",
+        folder / "conf",
+        ignore=shutil.ignore_patterns("*.py", "__pycache__"),
+    )
     load_breast_cancer(as_frame=True).data.to_parquet(folder / "new.parquet")
     ours = ("PREFECT_", "MLFLOW_", "LEARNKERNELS_")
     env = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
@@ -295,13 +342,23 @@ def dashboards(folder: Path, commands: Sequence[Sequence[str]] = COMMANDS) -> It
     ports = free_port(), free_port()
     options = ["--prefect-port", str(ports[0]), "--mlflow-port", str(ports[1])]
     with (folder / "up.log").open("wb") as log:
-        up = subprocess.Popen([*command, "up", *options], cwd=folder, env=env, stdout=log, stderr=log)
+        up = subprocess.Popen(
+            [*command, "up", *options], cwd=folder, env=env, stdout=log, stderr=log
+        )
     try:
         _wait_for_line(up, folder / "up.log", "Ctrl-C")
         for arguments in commands:
-            run = subprocess.run([*command, *arguments], cwd=folder, env=env, capture_output=True, text=True)
+            run = subprocess.run(
+                [*command, *arguments],
+                cwd=folder,
+                env=env,
+                capture_output=True,
+                text=True,
+            )
             if run.returncode:
-                raise RuntimeError(f"learnkernels {' '.join(arguments)} failed:\n{run.stderr[-2000:]}")
+                raise RuntimeError(
+                    f"learnkernels {' '.join(arguments)} failed:\n{run.stderr[-2000:]}"
+                )
         key = (folder / ".learnkernels" / "key").read_text(encoding="utf-8")
         yield Places(*(f"http://{LOOPBACK}:{port}" for port in ports), key)
     finally:
@@ -318,7 +375,9 @@ def _wait_for_line(process: subprocess.Popen[bytes], log: Path, line: str) -> No
         except subprocess.TimeoutExpired:
             continue
         break
-    raise RuntimeError(f"the dashboards did not start:\n{log.read_text(encoding='utf-8')[-2000:]}")
+    raise RuntimeError(
+        f"the dashboards did not start:\n{log.read_text(encoding='utf-8')[-2000:]}"
+    )
 
 
 @contextmanager
@@ -328,7 +387,9 @@ def browser(places: Places) -> Iterator[BrowserContext]:
 
     with sync_playwright() as playwright:
         arguments = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
-        application = playwright.chromium.launch(executable_path=chromium(), args=arguments)
+        application = playwright.chromium.launch(
+            executable_path=chromium(), args=arguments
+        )
         user, _, secret = places.key.partition(":")
         context = application.new_context(
             viewport=SIZE,  # type: ignore[arg-type]
@@ -339,10 +400,13 @@ def browser(places: Places) -> Iterator[BrowserContext]:
         )
         context.set_default_timeout(WAIT_MILLISECONDS)
         context.route(
-            lambda address: not address.startswith((f"http://{LOOPBACK}:", "data:", "blob:")),
+            lambda address: (
+                not address.startswith((f"http://{LOOPBACK}:", "data:", "blob:"))
+            ),
             lambda route: route.abort(),
         )
-        # As the page of Prefect keeps the password, and before its first script asks for it.
+        # As the page of Prefect keeps the password, and before its first script asks
+        # for it.
         password = json.dumps(b64encode(places.key.encode()).decode())
         context.add_init_script(f"localStorage.setItem('prefect-password', {password})")
         page = context.new_page()
@@ -378,10 +442,15 @@ def take(context: BrowserContext, places: Places, shot: Shot, output: Path) -> s
     if missing:
         raise RuntimeError(f"{shot.name}: the page does not say {', '.join(missing)}")
     output.mkdir(parents=True, exist_ok=True)
-    file, image = output / f"{shot.name}.png", Image.open(BytesIO(picture)).convert("RGB")
+    file, image = (
+        output / f"{shot.name}.png",
+        Image.open(BytesIO(picture)).convert("RGB"),
+    )
     image.save(file, optimize=True)
     if file.stat().st_size > LARGE_BYTES:
-        image.quantize(colors=256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(file, optimize=True)
+        image.quantize(
+            colors=256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE
+        ).save(file, optimize=True)
     return text
 
 
@@ -399,20 +468,36 @@ def _settled(page: Page) -> bytes:
 
 def main() -> None:
     """Take the pictures that were asked for, all by default."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, default=ROOT / "docs" / "screenshots", help="folder of the pictures")
-    parser.add_argument("--pages", nargs="+", choices=[shot.name for shot in PAGES], help="only these")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=ROOT / "docs" / "screenshots",
+        help="folder of the pictures",
+    )
+    parser.add_argument(
+        "--pages", nargs="+", choices=[shot.name for shot in PAGES], help="only these"
+    )
     options = parser.parse_args()
     if chromium() is None:
-        sys.exit(f"no Chromium on the PATH (looked for {', '.join(CHROMIUM)}); install one, then run this again.")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the dashboards are stopped
+        sys.exit(
+            f"no Chromium on the PATH (looked for {', '.join(CHROMIUM)}); install one, then run this again."
+        )
+    # So that the dashboards are stopped
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     wanted = [shot for shot in PAGES if not options.pages or shot.name in options.pages]
     with (
         tempfile.TemporaryDirectory(prefix="learnkernels-pictures-") as folder,
         dashboards(Path(folder)) as places,
         browser(places) as context,
     ):
-        failed = [shot.name for shot in wanted if not _taken(context, places, shot, options.output)]
+        failed = [
+            shot.name
+            for shot in wanted
+            if not _taken(context, places, shot, options.output)
+        ]
     if failed:
         sys.exit(f"not taken: {', '.join(failed)}")
 

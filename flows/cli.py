@@ -63,29 +63,62 @@ err = Console(stderr=True, highlight=False)
 
 Dtype = Literal["float64", "float32"]
 
-Conf = Annotated[Path, typer.Argument(help="YAML file, or a bundled one: quickstart.", metavar="CONF")]
+Conf = Annotated[
+    Path,
+    typer.Argument(help="YAML file, or a bundled one: quickstart.", metavar="CONF"),
+]
 Files = Annotated[
     list[str],
     typer.Argument(
-        help="CSV, Parquet, Arrow or Feather file (or several, or a folder), or a YAML file.", metavar="FILE"
+        help="CSV, Parquet, Arrow or Feather file (or several, or a folder), or a YAML file.",
+        metavar="FILE",
     ),
 ]
 Changes = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change a key, e.g. protocol.folds=10. Repeatable."),
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change a key, e.g. protocol.folds=10. Repeatable.",
+    ),
 ]
-KeepDays = Annotated[float, typer.Option(help="Delete cached files not used for so many days (0: never).", min=0)]
-KeepRuns = Annotated[float, typer.Option(help="Delete results of deployments after so many days (0: never).", min=0)]
+KeepDays = Annotated[
+    float,
+    typer.Option(
+        help="Delete cached files not used for so many days (0: never).", min=0
+    ),
+]
+KeepRuns = Annotated[
+    float,
+    typer.Option(
+        help="Delete results of deployments after so many days (0: never).", min=0
+    ),
+]
 Targets = Annotated[
     list[str] | None,
-    typer.Option("--target", metavar="COLUMN", help="Column to predict; only for data files. Repeatable."),
+    typer.Option(
+        "--target",
+        metavar="COLUMN",
+        help="Column to predict; only for data files. Repeatable.",
+    ),
 ]
 Group = Annotated[
-    str | None, typer.Option(metavar="COLUMN", help="Group column, e.g. patient; folds do not split a group.")
+    str | None,
+    typer.Option(
+        metavar="COLUMN", help="Group column, e.g. patient; folds do not split a group."
+    ),
 ]
-Time = Annotated[str | None, typer.Option(metavar="COLUMN", help="Time column: train on the past, test on the future.")]
+Time = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMN", help="Time column: train on the past, test on the future."
+    ),
+]
 MetricOption = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Evaluation metric, e.g. roc_auc (see protocol.metric).")
+    str | None,
+    typer.Option(
+        metavar="NAME", help="Evaluation metric, e.g. roc_auc (see protocol.metric)."
+    ),
 ]
 Without = Annotated[
     list[str] | None,
@@ -95,25 +128,49 @@ Without = Annotated[
     ),
 ]
 Minutes = Annotated[
-    float | None, typer.Option(metavar="M", min=0, help="Sample the rows so that it takes about so many minutes.")
+    float | None,
+    typer.Option(
+        metavar="M",
+        min=0,
+        help="Sample the rows so that it takes about so many minutes.",
+    ),
 ]
 PrefectPort = Annotated[int, typer.Option(help="Port of Prefect.", min=1, max=65535)]
 MlflowPort = Annotated[int, typer.Option(help="Port of MLflow.", min=1, max=65535)]
-Refresh = Annotated[bool, typer.Option(help="Promote the same recipe on new rows unless it is worse.")]
-OnlyDataset = Annotated[str | None, typer.Option(metavar="D", help="Data set to train on, if there are several.")]
+Refresh = Annotated[
+    bool, typer.Option(help="Promote the same recipe on new rows unless it is worse.")
+]
+OnlyDataset = Annotated[
+    str | None,
+    typer.Option(metavar="D", help="Data set to train on, if there are several."),
+]
 Ids = Annotated[
-    list[str] | None, typer.Option("--id", metavar="COLUMN", help="Column to copy unchanged to the output. Repeatable.")
+    list[str] | None,
+    typer.Option(
+        "--id",
+        metavar="COLUMN",
+        help="Column to copy unchanged to the output. Repeatable.",
+    ),
 ]
 EscapeFormulas = Annotated[
-    bool, typer.Option(help="Lead texts of a CSV output that look like formulas with an apostrophe.")
+    bool,
+    typer.Option(
+        help="Lead texts of a CSV output that look like formulas with an apostrophe."
+    ),
 ]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print the log of every step.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Print the log of every step.")
+]
 
 BAD_INPUT = 2
 
-UI_SHOWS = "learnkernels ui     shows this run in Prefect and MLflow; this then prints where:"
+UI_SHOWS = (
+    "learnkernels ui     shows this run in Prefect and MLflow; this then prints where:"
+)
 
-CHART = "the chart of this comparison, on the MLflow server that MLFLOW_TRACKING_URI names:"
+CHART = (
+    "the chart of this comparison, on the MLflow server that MLFLOW_TRACKING_URI names:"
+)
 
 GOES_ON = "the same command resumes from there"
 
@@ -127,7 +184,13 @@ def _print_version(is_asked: bool) -> None:
 @app.callback()
 def main(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+        bool,
+        typer.Option(
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            help="Print the version and exit.",
+        ),
     ] = False,
 ) -> None:
     """Set up what all commands share."""
@@ -147,10 +210,11 @@ def compare(
 ) -> None:
     """Compare methods on data sets: test errors, alignments, significance.
 
-    For a data file, only the target column is needed: learnkernels compare table.csv --target churn
+    For a data file, only the target column is needed: learnkernels compare table.csv
+    --target churn
 
-    Write results to results/NAME/RUN, to MLflow (mlflow.db, or MLFLOW_TRACKING_URI) and to Prefect (a temporary
-    server, `learnkernels ui`, or PREFECT_API_URL).
+    Write results to results/NAME/RUN, to MLflow (mlflow.db, or MLFLOW_TRACKING_URI) and
+    to Prefect (a temporary server, `learnkernels ui`, or PREFECT_API_URL).
     """
     options = TableOptions(target, group, time, metric, _split(without), minutes)
     caller = _caller(verbose)
@@ -177,16 +241,24 @@ def _init_command(files: Sequence[str], options: TableOptions) -> str:
 def init(
     files: Annotated[
         list[str],
-        typer.Argument(help="CSV, Parquet, Arrow or Feather file (or several, or a folder).", metavar="TABLE"),
+        typer.Argument(
+            help="CSV, Parquet, Arrow or Feather file (or several, or a folder).",
+            metavar="TABLE",
+        ),
     ],
-    target: Annotated[list[str], typer.Option(metavar="COLUMN", help="Column to predict. Repeatable.")],
+    target: Annotated[
+        list[str], typer.Option(metavar="COLUMN", help="Column to predict. Repeatable.")
+    ],
     group: Group = None,
     time: Time = None,
     metric: MetricOption = None,
     without: Without = None,
     minutes: Minutes = None,
     output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Configuration to write; TABLE.yaml by default.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Configuration to write; TABLE.yaml by default."
+        ),
     ] = None,
 ) -> None:
     """Write the configuration of `compare TABLE --target COLUMN` to a YAML file."""
@@ -253,12 +325,18 @@ def say(*lines: str) -> None:
         out.print(line, markup=False, soft_wrap=True)
 
 
-def _show(config: CompareConfig, results: Path, chart: str, init_command: str = "") -> None:
+def _show(
+    config: CompareConfig, results: Path, chart: str, init_command: str = ""
+) -> None:
     """Print verdicts, table, places and the command for a configuration."""
     import pandas as pd
 
     from learnkernels.tasks.reporting.report import measures, verdicts
-    from learnkernels.tasks.reporting.tables import P_VALUES, display_table, seconds_line
+    from learnkernels.tasks.reporting.tables import (
+        P_VALUES,
+        display_table,
+        seconds_line,
+    )
 
     summary = pd.read_parquet(results / "summary.parquet")
     rows = display_table(summary)
@@ -272,7 +350,9 @@ def _show(config: CompareConfig, results: Path, chart: str, init_command: str = 
     say("")
     steps = []
     if init_command:
-        steps.append(f"{init_command}     writes this configuration, for editing and training")
+        steps.append(
+            f"{init_command}     writes this configuration, for editing and training"
+        )
     if os.environ.get("MLFLOW_TRACKING_URI", "").startswith("http"):
         steps += [CHART, chart]
     else:
@@ -285,21 +365,30 @@ def _show(config: CompareConfig, results: Path, chart: str, init_command: str = 
 @app.command()
 def gram(
     conf: Conf,
-    output: Annotated[Path, typer.Option(help="Folder to write to, one sub-folder per data set.")],
+    output: Annotated[
+        Path, typer.Option(help="Folder to write to, one sub-folder per data set.")
+    ],
     dtype: Annotated[Dtype, typer.Option(help="Data type of the values.")] = "float64",
     changes: Changes = None,
     verbose: Verbose = False,
 ) -> None:
     """Write the base kernel matrices, neither centered nor scaled.
 
-    The files are NumPy arrays; use them in `compare` with {family: precomputed, path: OUTPUT}.
+    The files are NumPy arrays; use them in `compare` with {family: precomputed, path:
+    OUTPUT}.
     """
     caller = Caller(by_command=True, verbose=verbose)
     with user_errors(f"finished folders are kept, {GOES_ON}"):
         config = prepare(conf, changes or (), caller)
-        if "kernels" not in config.model_fields_set and not all(dataset.kernels for dataset in config.datasets):
-            raise InputError(f"{conf}: 'kernels' gives none whose matrices could be written; give families.")
-        _report(f"{conf}: matrices of {', '.join(dataset.label for dataset in config.datasets)}")
+        if "kernels" not in config.model_fields_set and not all(
+            dataset.kernels for dataset in config.datasets
+        ):
+            raise InputError(
+                f"{conf}: 'kernels' gives none whose matrices could be written; give families."
+            )
+        _report(
+            f"{conf}: matrices of {', '.join(dataset.label for dataset in config.datasets)}"
+        )
         from .gram import gram as flow
 
         with prefect_runs(config.name, caller):
@@ -313,10 +402,15 @@ def train(
     target: Targets = None,
     model: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Registered model to add a version to; named after FILE by default."),
+        typer.Option(
+            metavar="NAME",
+            help="Registered model to add a version to; named after FILE by default.",
+        ),
     ] = None,
     dataset: OnlyDataset = None,
-    learner: Annotated[str | None, typer.Option(help="Restrict to this learner.")] = None,
+    learner: Annotated[
+        str | None, typer.Option(help="Restrict to this learner.")
+    ] = None,
     group: Group = None,
     time: Time = None,
     metric: MetricOption = None,
@@ -325,13 +419,16 @@ def train(
 ) -> None:
     """Train a model on all rows and register it in MLflow as challenger.
 
-    For a data file, only the target column is needed: learnkernels train table.csv --target churn
+    For a data file, only the target column is needed: learnkernels train table.csv
+    --target churn
 
     Learner, parameters and C are selected on the validation folds.
     """
     caller = _caller(verbose)
     with user_errors(f"what was computed is kept, {GOES_ON}"):
-        config = configuration(files, TableOptions(target, group, time, metric), changes or (), caller)
+        config = configuration(
+            files, TableOptions(target, group, time, metric), changes or (), caller
+        )
         result = run_training(config, model, dataset, learner, caller)
     name = result["model"]
     unchanged = " (unchanged)"
@@ -350,17 +447,35 @@ def train(
 
 @app.command()
 def predict(
-    model: Annotated[str, typer.Option(help="NAME (its champion), NAME@ALIAS, NAME/VERSION or models:/ URI.")],
+    model: Annotated[
+        str,
+        typer.Option(
+            help="NAME (its champion), NAME@ALIAS, NAME/VERSION or models:/ URI."
+        ),
+    ],
     input: Annotated[
-        str, typer.Option(metavar="FILE", help="CSV, Parquet or Arrow: file, folder, pattern, or s3://bucket/key.")
+        str,
+        typer.Option(
+            metavar="FILE",
+            help="CSV, Parquet or Arrow: file, folder, pattern, or s3://bucket/key.",
+        ),
     ],
     output: Annotated[
         str,
-        typer.Option(metavar="FILE", help="File or s3://bucket/key; a folder (scored/) gets one file per input file."),
+        typer.Option(
+            metavar="FILE",
+            help="File or s3://bucket/key; a folder (scored/) gets one file per input file.",
+        ),
     ],
     id: Ids = None,
-    scheduler: Annotated[str, typer.Option(metavar="ADDRESS", help="Dask scheduler, for output to a folder.")] = "",
-    strict: Annotated[bool, typer.Option("--strict", help="Refuse columns that the model does not use.")] = False,
+    scheduler: Annotated[
+        str,
+        typer.Option(metavar="ADDRESS", help="Dask scheduler, for output to a folder."),
+    ] = "",
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Refuse columns that the model does not use."),
+    ] = False,
     escape_formulas: EscapeFormulas = True,
     verbose: Verbose = False,
 ) -> None:
@@ -384,7 +499,10 @@ def _scoring_lines(result: Mapping[str, Any]) -> Iterator[str]:
     yield f"{result['rows']:,} rows scored with {result['model']}"
     if result["ignored"]:
         yield f"ignored, as the model does not read them: {listed(result['ignored'])}"
-    unusual = {"missing values": result["gaps"], "categories that no training row had": result["new_levels"]}
+    unusual = {
+        "missing values": result["gaps"],
+        "categories that no training row had": result["new_levels"],
+    }
     for kind, columns in unusual.items():
         if columns:
             yield f"{kind}: {', '.join(f'{name} ({count:,})' for name, count in columns.items())}"
@@ -397,16 +515,23 @@ def _scoring_lines(result: Mapping[str, Any]) -> Iterator[str]:
 
 @app.command()
 def promote(
-    model: Annotated[str, typer.Argument(help="Name of the registered model.", metavar="NAME")],
-    challenger: Annotated[int | None, typer.Option(help="Version to test; the alias challenger by default.")] = None,
-    level: Annotated[float, typer.Option(help="Significance level.", min=0.0001, max=0.9999)] = 0.1,
+    model: Annotated[
+        str, typer.Argument(help="Name of the registered model.", metavar="NAME")
+    ],
+    challenger: Annotated[
+        int | None,
+        typer.Option(help="Version to test; the alias challenger by default."),
+    ] = None,
+    level: Annotated[
+        float, typer.Option(help="Significance level.", min=0.0001, max=0.9999)
+    ] = 0.1,
     refresh: Refresh = True,
     verbose: Verbose = False,
 ) -> None:
     """Compare challenger and champion on the same folds, and promote the better.
 
-    Another recipe must be significantly better. The same recipe on new rows must not be worse by more than
-    promotion_margin, and must keep columns and classes.
+    Another recipe must be significantly better. The same recipe on new rows must not be
+    worse by more than promotion_margin, and must keep columns and classes.
     """
     caller = Caller(by_command=True, verbose=verbose)
     with user_errors(f"what was computed is kept, the champion stays, {GOES_ON}"):
@@ -414,16 +539,33 @@ def promote(
         from .promote import promote as flow
 
         with prefect_runs(model, caller):
-            result = flow(model=model, challenger=challenger, level=level, refresh=refresh)
-    say(f"{model}: {result['reason']}", f"champion: version {result['champion']}", f"results:  {result['results']}")
+            result = flow(
+                model=model, challenger=challenger, level=level, refresh=refresh
+            )
+    say(
+        f"{model}: {result['reason']}",
+        f"champion: version {result['champion']}",
+        f"results:  {result['results']}",
+    )
 
 
 def show_table(
-    rows: Sequence[Mapping[str, str]], title: str = "", folded: Sequence[str] = (), numbers: bool = False
+    rows: Sequence[Mapping[str, str]],
+    title: str = "",
+    folded: Sequence[str] = (),
+    numbers: bool = False,
 ) -> None:
     """Print rows as a table; only columns in `folded` are wrapped, and `numbers` align right."""
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH)
-    table = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, padding=(0, 0, 0, 1), show_edge=False)
+    console = Console(
+        highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH
+    )
+    table = Table(
+        title=title or None,
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        padding=(0, 0, 0, 1),
+        show_edge=False,
+    )
     for column in rows[0]:
         is_whole = column not in folded
         side: Literal["left", "right"] = "left"
@@ -433,14 +575,20 @@ def show_table(
     for row, following in zip(rows, [*rows[1:], {}], strict=True):
         is_best = row.get("method", "").endswith("*")
         is_last = row.get("dataset") != following.get("dataset", row.get("dataset"))
-        cells = [Text(cell.encode(console.encoding, AS_SHOWN).decode(console.encoding)) for cell in row.values()]
-        table.add_row(*cells, style="bold" if is_best else None, end_section=is_last)  # no markup in cells
+        cells = [
+            Text(cell.encode(console.encoding, AS_SHOWN).decode(console.encoding))
+            for cell in row.values()
+        ]
+        # No markup in cells
+        table.add_row(*cells, style="bold" if is_best else None, end_section=is_last)
     console.print(table)
 
 
 @app.command()
 def learners(
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown.")] = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the table as Markdown.")
+    ] = False,
 ) -> None:
     """List the learners, with their parameters and sources."""
     from learnkernels.kernels.learners import COLUMNS, table
@@ -454,7 +602,11 @@ def learners(
         return
     for name, learns, needs, predictor, tasks, parameters, source in rows:
         typer.echo(f"{name.strip('`'):<18} {learns}")
-        details = [f"needs {needs}; for {tasks}; predictor {predictor}", f"takes {parameters}", source]
+        details = [
+            f"needs {needs}; for {tasks}; predictor {predictor}",
+            f"takes {parameters}",
+            source,
+        ]
         if not parameters:
             del details[1]
         for detail in details:
@@ -462,7 +614,9 @@ def learners(
 
 
 @app.command()
-def examples(folder: Annotated[Path, typer.Argument(help="Folder to copy to.", metavar="DIR")]) -> None:
+def examples(
+    folder: Annotated[Path, typer.Argument(help="Folder to copy to.", metavar="DIR")],
+) -> None:
     """Copy the bundled configurations, scripts and operations files to a folder."""
     from learnkernels.conf.loading import shipped
     from learnkernels.tasks.store import atomic_path
@@ -471,10 +625,15 @@ def examples(folder: Annotated[Path, typer.Argument(help="Folder to copy to.", m
     files = [*shipped().values(), *sorted(package.glob("examples/*.py"))]
     with user_errors("nothing was written"):
         copies = {folder / file.name: file for file in files}
-        copies |= {folder / "operations" / file.name: file for file in sorted(package.glob("conf/operations/*"))}
+        copies |= {
+            folder / "operations" / file.name: file
+            for file in sorted(package.glob("conf/operations/*"))
+        }
         existing = [path for path in copies if path.exists()]
         if existing:
-            raise InputError(f"{existing[0]}: is there already, and nothing is replaced; name another folder.")
+            raise InputError(
+                f"{existing[0]}: is there already, and nothing is replaced; name another folder."
+            )
         for path, file in copies.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             with atomic_path(path) as aside:
@@ -499,34 +658,48 @@ def ui(prefect_port: PrefectPort = 4200, mlflow_port: MlflowPort = 5000) -> None
 
 @app.command("open")
 def open_run(
-    run: Annotated[str, typer.Argument(help="Folder of results, or the name of a run.", metavar="RUN")],
+    run: Annotated[
+        str,
+        typer.Argument(help="Folder of results, or the name of a run.", metavar="RUN"),
+    ],
 ) -> None:
-    """Show a comparison, training or decision in MLflow and Prefect: print its addresses, and open the first.
+    """Show a comparison, training or decision in MLflow and Prefect: print its
+    addresses, and open the first.
 
-    The servers are those of `learnkernels ui` or `up` in this folder, or those that MLFLOW_TRACKING_URI and
-    PREFECT_API_URL name.
+    The servers are those of `learnkernels ui` or `up` in this folder, or those that
+    MLFLOW_TRACKING_URI and PREFECT_API_URL name.
     """
     with user_errors("nothing was changed"):
         prepare_environment()
-        if "PREFECT_API_URL" not in os.environ and (address := running_server("prefect_api")):
-            os.environ["PREFECT_API_URL"] = address  # from which Prefect derives the address of its pages
+        if "PREFECT_API_URL" not in os.environ and (
+            address := running_server("prefect_api")
+        ):
+            os.environ["PREFECT_API_URL"] = (
+                address  # from which Prefect derives the address of its pages
+            )
         from learnkernels.tasks.reporting.places import pages_of_run
 
         pages = pages_of_run(run)
     for name, address in pages.items():
         say(f"{name + ':':14}{address}")
-    if sys.stdout.isatty() and (sys.platform == "darwin" or {"DISPLAY", "WAYLAND_DISPLAY"} & set(os.environ)):
+    if sys.stdout.isatty() and (
+        sys.platform == "darwin" or {"DISPLAY", "WAYLAND_DISPLAY"} & set(os.environ)
+    ):
         typer.launch(next(iter(pages.values())))
 
 
 @app.command()
 def up(
-    prefect_port: PrefectPort = 4200, mlflow_port: MlflowPort = 5000, keep_days: KeepDays = 30, keep_runs: KeepRuns = 0
+    prefect_port: PrefectPort = 4200,
+    mlflow_port: MlflowPort = 5000,
+    keep_days: KeepDays = 30,
+    keep_runs: KeepRuns = 0,
 ) -> None:
     """Run schedules: serve Prefect and MLflow with one worker; stop with Ctrl-C.
 
-    Servers named by PREFECT_API_URL or MLFLOW_TRACKING_URI (http) are used instead of new ones. Once a day,
-    `learnkernels clean --yes` runs, and Prefect deletes runs older than --keep-days.
+    Servers named by PREFECT_API_URL or MLFLOW_TRACKING_URI (http) are used instead of
+    new ones. Once a day, `learnkernels clean --yes` runs, and Prefect deletes runs
+    older than --keep-days.
     """
     with user_errors("the runs are kept, schedules go on with the next start"):
         prepare_environment()
@@ -547,12 +720,15 @@ def _report(line: str) -> None:
 def clean(
     keep_days: KeepDays = 30,
     keep_runs: KeepRuns = 0,
-    yes: Annotated[bool, typer.Option("--yes", help="Delete; otherwise list only.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Delete; otherwise list only.")
+    ] = False,
 ) -> None:
     """List, or with --yes delete, old, damaged and abandoned files.
 
-    Cached files are deleted --keep-days after their last use. Results and MLflow runs are kept, except those of
-    deployments older than --keep-runs that no registered version refers to.
+    Cached files are deleted --keep-days after their last use. Results and MLflow runs
+    are kept, except those of deployments older than --keep-runs that no registered
+    version refers to.
     """
     from learnkernels.tasks.operate.retention import clean as clean_up
 
@@ -580,7 +756,12 @@ def _rows_of_old_files(old_files: Iterable[Old]) -> list[dict[str, str]]:
     for old in old_files:
         sizes.setdefault((str(old.path.parent), old.why), []).append(old.bytes)
     return [
-        {"where": where, "why": why, "entries": str(len(group)), "size": format_bytes(sum(group))}
+        {
+            "where": where,
+            "why": why,
+            "entries": str(len(group)),
+            "size": format_bytes(sum(group)),
+        }
         for (where, why), group in sorted(sizes.items())
     ]
 
@@ -588,36 +769,58 @@ def _rows_of_old_files(old_files: Iterable[Old]) -> list[dict[str, str]]:
 @app.command()
 def deploy(
     conf: Conf,
-    model: Annotated[str, typer.Option(metavar="NAME", help="Name of the registered model.")],
+    model: Annotated[
+        str, typer.Option(metavar="NAME", help="Name of the registered model.")
+    ],
     cron: Annotated[
-        str | None, typer.Option(help="Schedule, e.g. '0 3 * * *'; unchanged by default.", metavar="CRON")
+        str | None,
+        typer.Option(
+            help="Schedule, e.g. '0 3 * * *'; unchanged by default.", metavar="CRON"
+        ),
     ] = None,
-    timezone: Annotated[str, typer.Option(help="Time zone of --cron.", metavar="ZONE")] = "Etc/UTC",
+    timezone: Annotated[
+        str, typer.Option(help="Time zone of --cron.", metavar="ZONE")
+    ] = "Etc/UTC",
     dataset: OnlyDataset = None,
     refresh: Refresh = True,
     read: Annotated[
-        str | None, typer.Option("--input", metavar="FILE", help="Rows to score after each promotion.")
+        str | None,
+        typer.Option(
+            "--input", metavar="FILE", help="Rows to score after each promotion."
+        ),
     ] = None,
-    write: Annotated[str | None, typer.Option("--output", metavar="FILE", help="File for the predictions.")] = None,
+    write: Annotated[
+        str | None,
+        typer.Option("--output", metavar="FILE", help="File for the predictions."),
+    ] = None,
     columns: Ids = None,
     pool: Annotated[
-        str, typer.Option(metavar="NAME", help="Prefect work pool (process, Docker or Kubernetes).")
+        str,
+        typer.Option(
+            metavar="NAME", help="Prefect work pool (process, Docker or Kubernetes)."
+        ),
     ] = "learnkernels",
     variables: Annotated[
         list[str] | None,
         typer.Option(
-            "--job-variable", metavar="KEY=VALUE", help="Job variable of the pool, e.g. image=NAME. Repeatable."
+            "--job-variable",
+            metavar="KEY=VALUE",
+            help="Job variable of the pool, e.g. image=NAME. Repeatable.",
         ),
     ] = None,
     print_yaml: Annotated[
-        bool, typer.Option("--print-yaml", help="Print the deployments as prefect.yaml and exit.")
+        bool,
+        typer.Option(
+            "--print-yaml", help="Print the deployments as prefect.yaml and exit."
+        ),
     ] = False,
     changes: Changes = None,
 ) -> None:
     """Deploy a model to Prefect: compare, train, promote and predict on a schedule.
 
-    The server is that of `learnkernels up` in this folder, or PREFECT_API_URL. Run the command again to update the
-    deployments; pause schedules and add notifications in Prefect.
+    The server is that of `learnkernels up` in this folder, or PREFECT_API_URL. Run the
+    command again to update the deployments; pause schedules and add notifications in
+    Prefect.
     """
     with user_errors(f"what was deployed is kept, {GOES_ON}"):
         require_place(read or "")
@@ -643,10 +846,15 @@ def deploy(
             typer.echo(printed(plan), nl=False)
             return
         deployed = deploy_plan(plan)
-    show_table([{"deployment": row["deployment"], "starts": row["starts"]} for row in deployed])
+    show_table(
+        [{"deployment": row["deployment"], "starts": row["starts"]} for row in deployed]
+    )
     for row in deployed:
         say(f"{row['page']}  {row['deployment']}")
-    say("", f"run one now:  {_access()} prefect deployment run '{deployed[1]['deployment']}'")
+    say(
+        "",
+        f"run one now:  {_access()} prefect deployment run '{deployed[1]['deployment']}'",
+    )
 
 
 def _access() -> str:

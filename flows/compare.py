@@ -18,11 +18,21 @@ from learnkernels.conf.forms import (
     WholeConfig,
     with_form_fields,
 )
-from learnkernels.tasks.measure.comparison import folds_of_rows, measure, prepare, steps, timed_steps
+from learnkernels.tasks.measure.comparison import (
+    folds_of_rows,
+    measure,
+    prepare,
+    steps,
+    timed_steps,
+)
 from learnkernels.tasks.measure.progress import RunProgress
 from learnkernels.tasks.naming import THREADS, new_run_id, run_name
 from learnkernels.tasks.reporting.report import write_results
-from learnkernels.tasks.reporting.tracking import track_comparison, track_result, tracked_run
+from learnkernels.tasks.reporting.tracking import (
+    track_comparison,
+    track_result,
+    tracked_run,
+)
 from learnkernels.tasks.signals import stopping_steps
 from learnkernels.tasks.workers.cluster import DaskPool
 
@@ -50,11 +60,15 @@ def compare(
     The fields before ``config`` replace parts of it.
 
     1. Open the run of the comparison in MLflow; an error from here on marks it failed.
-    2. Ingest every data set: read, check, store under its digest; refuse what cannot work before any long work.
-    3. Compute the base kernels' statistics once per data set and repeat, on Dask, for all folds.
-    4. Learn weights, fit the predictor and measure the test error in every trial of every learner; baselines follow.
+    2. Ingest every data set: read, check, store under its digest; refuse what cannot
+       work before any long work.
+    3. Compute the base kernels' statistics once per data set and repeat, on Dask, for
+       all folds.
+    4. Learn weights, fit the predictor and measure the test error in every trial of
+       every learner; baselines follow.
     5. Log each (data set, learner) as one MLflow run.
-    6. Write tables, figure and report to `results/`, to Prefect and to the run in MLflow; return their places.
+    6. Write tables, figure and report to `results/`, to Prefect and to the run in
+       MLflow; return their places.
     """
     config = with_form_fields(
         config,
@@ -69,17 +83,36 @@ def compare(
     run_id = new_run_id()
     datasets = [dataset.label for dataset in config.datasets]
     with (
-        tracked_run(config.name, config.tracking, "comparison", f"comparison {run_id}", run_id, datasets) as comparison,
-        RunProgress(steps(config) + 1, timed=timed_steps(config), at_once=config.parallel) as progress,
+        tracked_run(
+            config.name,
+            config.tracking,
+            "comparison",
+            f"comparison {run_id}",
+            run_id,
+            datasets,
+        ) as comparison,
+        RunProgress(
+            steps(config) + 1, timed=timed_steps(config), at_once=config.parallel
+        ) as progress,
         DaskPool(config.dask) as pool,
         stopping_steps(),
     ):
         prepared = prepare(config, pool, progress)
         results = measure(prepared, partial(track_result, comparison), pool, progress)
         progress.start("writing the report")
-        links = {"MLflow comparison": comparison.url, "MLflow chart": comparison.chart_url}
-        written = write_results.submit(config, run_id, results, links, folds_of_rows(prepared), prepared.skipped)
+        links = {
+            "MLflow comparison": comparison.url,
+            "MLflow chart": comparison.chart_url,
+        }
+        written = write_results.submit(
+            config, run_id, results, links, folds_of_rows(prepared), prepared.skipped
+        )
         folder = written.result()
         track_comparison(comparison, config, folder, prepared.refs, wait_for=[written])
         progress.advance()
-    return {"run": run_id, "results": folder, "mlflow_run": comparison.run_id, "mlflow_chart": comparison.chart_url}
+    return {
+        "run": run_id,
+        "results": folder,
+        "mlflow_run": comparison.run_id,
+        "mlflow_chart": comparison.chart_url,
+    }

@@ -15,7 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from learnkernels.conf.errors import InputError, did_you_mean, option
 from learnkernels.conf.files import ending_of
-from learnkernels.tasks.environment import lacking_libraries, prepare_environment, running_server
+from learnkernels.tasks.environment import (
+    lacking_libraries,
+    prepare_environment,
+    running_server,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -97,21 +101,25 @@ def compare(
     minutes: float | None = None,
     changes: str | Sequence[str] = (),
 ) -> pd.DataFrame:
-    """Compare learners of the kernel on a table or on the data sets of a configuration, and leave the evidence.
+    """Compare learners of the kernel on a table or on the data sets of a configuration,
+    and leave the evidence.
 
-    Does what the command ``learnkernels compare`` does, and writes into the working directory: ``results/``, MLflow's
-    ``mlflow.db`` and ``mlartifacts/``, and ``.learnkernels/``, in which Prefect has its home.
+    Does what the command ``learnkernels compare`` does, and writes into the working
+    directory: ``results/``, MLflow's ``mlflow.db`` and ``mlartifacts/``, and
+    ``.learnkernels/``, in which Prefect has its home.
 
     Parameters
     ----------
     table : path, sequence of paths or mapping
-        Parquet, CSV, Arrow or Feather; several files or a folder of them; or a configuration: a YAML file, or a mapping
-        with its keys. In a mapping, learners and families may be objects, and data sets, folds and kernel matrices
-        may be arrays (:doc:`../study`).
+        Parquet, CSV, Arrow or Feather; several files or a folder of them; or a
+        configuration: a YAML file, or a mapping with its keys. In a mapping, learners
+        and families may be objects, and data sets, folds and kernel matrices may be
+        arrays (:doc:`../study`).
     target : str or sequence of str, optional
         Columns of a table to predict.
     group, time : str, optional
-        Columns of a table: groups that are never divided; time, in which earlier rows train and later ones test.
+        Columns of a table: groups that are never divided; time, in which earlier rows
+        train and later ones test.
     metric : str, optional
         Evaluation metric, such as ``roc_auc``.
     without : str or sequence of str
@@ -124,7 +132,8 @@ def compare(
     Returns
     -------
     summary : pandas.DataFrame
-        One row per data set and method. ``summary.attrs`` has ``results``, the folder of the report.
+        One row per data set and method. ``summary.attrs`` has ``results``, the folder
+        of the report.
 
     Raises
     ------
@@ -172,7 +181,8 @@ def train(
     Returns
     -------
     model : mlflow.pyfunc.PyFuncModel
-        The registered version: ``model.predict(frame)`` predicts the rows of a DataFrame.
+        The registered version: ``model.predict(frame)`` predicts the rows of a
+        DataFrame.
 
     Raises
     ------
@@ -180,15 +190,20 @@ def train(
         The table, an argument or the configuration cannot be used.
     """
     with _own_environment():
-        config = configuration(table, TableOptions(target, group, time, metric), changes)
+        config = configuration(
+            table, TableOptions(target, group, time, metric), changes
+        )
         result = run_training(config, model, dataset)
         from learnkernels.tasks.models.registry import as_served, find_version
 
         return as_served(find_version(result["uri"]))
 
 
-def predict(model: str, table: str | Path | pd.DataFrame, *, id: str | Sequence[str] = ()) -> pd.DataFrame:
-    """Predict the rows of a table by a registered model; the command of this name writes more than memory holds.
+def predict(
+    model: str, table: str | Path | pd.DataFrame, *, id: str | Sequence[str] = ()
+) -> pd.DataFrame:
+    """Predict the rows of a table by a registered model; the command of this name
+    writes more than memory holds.
 
     Parameters
     ----------
@@ -230,7 +245,9 @@ def run_comparison(config: CompareConfig, caller: Caller = PROGRAM) -> dict[str,
     from .compare import compare as flow
 
     learners = ", ".join(learner.title for learner in config.learners)
-    caller.say(f"{config.name}: {learners} on {', '.join(dataset.label for dataset in config.datasets)}")
+    caller.say(
+        f"{config.name}: {learners} on {', '.join(dataset.label for dataset in config.datasets)}"
+    )
     with prefect_runs(config.name, caller):
         open_mlflow()
         return flow(config=config)
@@ -249,8 +266,11 @@ def run_training(
     from .train import train as flow
 
     name = model or config.name
-    considered = training_config(config, dataset, learner, caller.by_command)  # refuses before a server is waited for
-    caller.say(f"{name}: selected from {', '.join(learner.title for learner in considered.learners)}")
+    # Refuses before a server is waited for
+    considered = training_config(config, dataset, learner, caller.by_command)
+    caller.say(
+        f"{name}: selected from {', '.join(learner.title for learner in considered.learners)}"
+    )
     with prefect_runs(name, caller):
         open_mlflow()
         return flow(model=name, dataset=dataset, learner=learner, config=config)
@@ -279,7 +299,8 @@ def run_scoring(
     from .predict import predict as flow
     from .predict import workers_at
 
-    workers_at(scheduler)  # refuses an address with credentials, which the flow would show as a parameter
+    # Refuses an address with credentials, which the flow would show as a parameter
+    workers_at(scheduler)
     find_version(model)  # refuses a missing model early
     Thread(target=compile_combinations).start()  # while the server starts
     with prefect_runs(model, caller):
@@ -318,7 +339,9 @@ def configuration(
     if is_table(files):
         return _configuration_of_table(files, options, several(changes), caller)
     if len(files) > 1:
-        raise InputError(f"{files[0]}: one configuration is run at a time, got {len(files)}; give one.")
+        raise InputError(
+            f"{files[0]}: one configuration is run at a time, got {len(files)}; give one."
+        )
     _require_no_options(files[0], options, caller)
     return prepare(Path(files[0]), several(changes), caller)
 
@@ -360,7 +383,10 @@ def _configuration_of_table(
 
 
 def require_table(
-    files: Sequence[str], options: TableOptions, caller: Caller = PROGRAM, changes: Sequence[str] = ()
+    files: Sequence[str],
+    options: TableOptions,
+    caller: Caller = PROGRAM,
+    changes: Sequence[str] = (),
 ) -> None:
     """Refuse missing files, and unknown columns, baselines and configuration keys, before libraries are loaded."""
     from learnkernels.conf.schema.base import several
@@ -370,19 +396,33 @@ def require_table(
 
     targets = several(options.target or ())
     without = several(options.without)
-    columns = require_names(files, targets, options.sample_columns, without, caller.by_command)
-    require_keys(files, targets, options.sample_columns, options.metric, without, changes)
-    caller.say(f"{joint_title(files)}: {len(columns)} columns, to predict {', '.join(targets)}")
+    columns = require_names(
+        files, targets, options.sample_columns, without, caller.by_command
+    )
+    require_keys(
+        files, targets, options.sample_columns, options.metric, without, changes
+    )
+    caller.say(
+        f"{joint_title(files)}: {len(columns)} columns, to predict {', '.join(targets)}"
+    )
 
 
-def infer(files: Sequence[str], options: TableOptions, caller: Caller = PROGRAM) -> InferredConfig:
+def infer(
+    files: Sequence[str], options: TableOptions, caller: Caller = PROGRAM
+) -> InferredConfig:
     """Return the configuration that is inferred from data files."""
     from learnkernels.conf.schema.base import several
     from learnkernels.tasks.data.infer_config import infer_config
 
     without = several(options.without)
     return infer_config(
-        files, options.target, options.sample_columns, options.metric, without, options.minutes, caller.by_command
+        files,
+        options.target,
+        options.sample_columns,
+        options.metric,
+        without,
+        options.minutes,
+        caller.by_command,
     )
 
 
@@ -394,7 +434,9 @@ def require_files(paths: Sequence[str]) -> None:
         require_place(path)
         if not is_remote(path) and files_of(path) is None:
             meant = did_you_mean(path, [entry.name for entry in Path().iterdir()])
-            raise InputError(f"file not found: {path} (working directory: {Path.cwd()}); {meant}correct the path.")
+            raise InputError(
+                f"file not found: {path} (working directory: {Path.cwd()}); {meant}correct the path."
+            )
 
 
 def is_table(files: Sequence[str]) -> bool:
@@ -409,7 +451,10 @@ def _is_table(path: str) -> bool:
 
 
 def prepare(
-    conf: Path | Mapping[str, Any], changes: Sequence[str], caller: Caller = PROGRAM, deploy: bool = False
+    conf: Path | Mapping[str, Any],
+    changes: Sequence[str],
+    caller: Caller = PROGRAM,
+    deploy: bool = False,
 ) -> CompareConfig:
     """Return the checked configuration, and set up the run."""
     from learnkernels.conf.loading import config_of, load_config
@@ -428,7 +473,8 @@ def prepare(
 
 
 def set_up(caller: Caller = PROGRAM, deploy: bool = False) -> None:
-    """Set the environment before Prefect and MLflow are imported, and start a server meanwhile.
+    """Set the environment before Prefect and MLflow are imported, and start a server
+    meanwhile.
 
     Deployments need a lasting server.
     """
@@ -438,7 +484,9 @@ def set_up(caller: Caller = PROGRAM, deploy: bool = False) -> None:
     _servers.clear()
     if not caller.verbose:
         os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
-    if "PREFECT_API_URL" not in os.environ and (address := running_server("prefect_api")):
+    if "PREFECT_API_URL" not in os.environ and (
+        address := running_server("prefect_api")
+    ):
         os.environ["PREFECT_API_URL"] = address
     if "PREFECT_API_URL" not in os.environ and not deploy:
         caller.say("starting Prefect ...")
@@ -472,13 +520,19 @@ def prefect_runs(label: str, caller: Caller = PROGRAM) -> Iterator[None]:
         settings = Settings()
     if _servers:  # they do nothing about heartbeats, and a flow waits up to a second for the thread that sends them
         flows = settings.flows.model_copy(update={"heartbeat_frequency": None})
-        settings = settings.model_copy(update={"flows": flows})  # `temporary_settings` is slow
-    with SettingsContext(profile=profile, settings=settings), answering(), tags("learnkernels", label):
+        # `temporary_settings` is slow
+        settings = settings.model_copy(update={"flows": flows})
+    with (
+        SettingsContext(profile=profile, settings=settings),
+        answering(),
+        tags("learnkernels", label),
+    ):
         yield
 
 
 def open_mlflow() -> None:
-    """Create and open MLflow's store before the flow, as killed flow runs need a run in MLflow to be recognized.
+    """Create and open MLflow's store before the flow, as killed flow runs need a run in
+    MLflow to be recognized.
 
     Raises
     ------
@@ -529,10 +583,14 @@ def _require_files_of(dataset: DatasetConfig, config: CompareConfig) -> None:
         return
     folds = Path(config.data_dir, dataset.folds)
     if not folds.is_file():
-        raise InputError(f"data set {dataset.label}: 'folds' {folds} is no file (seen from {Path.cwd()}).")
+        raise InputError(
+            f"data set {dataset.label}: 'folds' {folds} is no file (seen from {Path.cwd()})."
+        )
 
 
-def _require_matrices(family: PrecomputedConfig, dataset: DatasetConfig, data_dir: str) -> None:
+def _require_matrices(
+    family: PrecomputedConfig, dataset: DatasetConfig, data_dir: str
+) -> None:
     if family.own:
         place = Path(data_dir, family.path)
         exists = place.is_file()
@@ -549,14 +607,20 @@ def _require_matrices(family: PrecomputedConfig, dataset: DatasetConfig, data_di
 def _require_params(config: CompareConfig) -> None:
     """Refuse invalid parameters of learners, synthetic sets and custom families."""
     from learnkernels.conf.schema import OwnConfig
-    from learnkernels.tasks.data.synthetic import require_params as require_params_of_set
+    from learnkernels.tasks.data.synthetic import (
+        require_params as require_params_of_set,
+    )
     from learnkernels.tasks.plugins import own_family, require_params
 
     for dataset in config.datasets:
         if dataset.source == "synthetic":
-            require_params_of_set(str(dataset.name), dataset.params, f"data set {dataset.label}")
+            require_params_of_set(
+                str(dataset.name), dataset.params, f"data set {dataset.label}"
+            )
     for learner in config.learners:
         require_params(learner)
-    for family in (family for dataset in config.datasets for family in config.on(dataset).kernels):
+    for family in (
+        family for dataset in config.datasets for family in config.on(dataset).kernels
+    ):
         if isinstance(family, OwnConfig):
             own_family(family)

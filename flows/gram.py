@@ -22,19 +22,27 @@ _write = step("matrices {index.dataset}")(matrices.write_matrices)
 @flow(name="gram", flow_run_name=run_name("{config}-gram"))
 def gram(
     *,
-    output: Annotated[str, form_field("Folder to write to, with a folder for each data set.")],
-    dtype: Annotated[matrices.Dtype, form_field("Data type of the values.")] = "float64",
+    output: Annotated[
+        str, form_field("Folder to write to, with a folder for each data set.")
+    ],
+    dtype: Annotated[
+        matrices.Dtype, form_field("Data type of the values.")
+    ] = "float64",
     config: WholeConfig,
 ) -> dict[str, Any]:
-    """Write the matrices of the base kernels of every data set, for learners and programs that want them whole.
+    """Write the matrices of the base kernels of every data set, for learners and
+    programs that want them whole.
 
     1. Ingest every data set: read, check, store under its digest.
-    2. Refuse a folder that holds matrices of something else, and matrices that the disk has no room for.
+    2. Refuse a folder that holds matrices of something else, and matrices that the disk
+       has no room for.
     3. Compute strips of rows on Dask, for every folder that is not there yet.
     4. Return the folder, its size, and a line for each data set.
     """
     with (
-        RunProgress(2 * len(config.datasets), "gram-progress", "the matrices") as progress,
+        RunProgress(
+            2 * len(config.datasets), "gram-progress", "the matrices"
+        ) as progress,
         DaskPool(config.dask) as pool,
     ):
         pool.require_usable()
@@ -44,7 +52,9 @@ def gram(
             ref = ingest(dataset, config.data_dir, config.protocol.seed)
             local = config.on(dataset)
             matrices.require_matrices(ref, local)
-            family = build_family(local.kernels, load_dataset(ref).features, f"data set {ref.name}")
+            family = build_family(
+                local.kernels, load_dataset(ref).features, f"data set {ref.name}"
+            )
             folder = matrices.matrix_folder(output, ref.name)
             index = matrices.index_of(ref, local, family, dtype)
             matrices.require_place(folder, index)
@@ -54,6 +64,14 @@ def gram(
         done = []
         for ref, family, folder, index in jobs:
             progress.start(f"{ref.name}: matrices")
-            done.append(_write(folder, index, family, load_dataset(ref).X, pool, progress.advance))
-        n_bytes = sum(file.stat().st_size for *_, folder, index in jobs for file in index.files(folder))
+            done.append(
+                _write(
+                    folder, index, family, load_dataset(ref).X, pool, progress.advance
+                )
+            )
+        n_bytes = sum(
+            file.stat().st_size
+            for *_, folder, index in jobs
+            for file in index.files(folder)
+        )
     return {"folder": output, "size": format_bytes(n_bytes), "stores": done}

@@ -25,7 +25,8 @@ def workers_at(scheduler: str) -> DaskConfig:
     Raises
     ------
     InputError
-        The address is invalid for a Dask scheduler, or holds credentials; it is not repeated.
+        The address is invalid for a Dask scheduler, or holds credentials; it is not
+        repeated.
     """
     try:
         return DaskConfig.model_validate({"scheduler": scheduler or None})
@@ -33,10 +34,20 @@ def workers_at(scheduler: str) -> DaskConfig:
         raise InputError(describe(error, {"scheduler": scheduler})) from None
 
 
-@flow(name="predict", flow_run_name=run_name("predict-{model}"), persist_result=True, result_serializer="json")
+@flow(
+    name="predict",
+    flow_run_name=run_name("predict-{model}"),
+    persist_result=True,
+    result_serializer="json",
+)
 def predict(
     model: Annotated[
-        str, drawn_as("NAME (its champion), NAME@ALIAS, NAME/VERSION or a models:/ URI.", type="string", minLength=1)
+        str,
+        drawn_as(
+            "NAME (its champion), NAME@ALIAS, NAME/VERSION or a models:/ URI.",
+            type="string",
+            minLength=1,
+        ),
     ],
     input: Annotated[
         str,
@@ -55,58 +66,98 @@ def predict(
             minLength=1,
         ),
     ],
-    id: Annotated[list[str], form_field("Columns copied to the output; without any, the rows are numbered.")] = [],  # noqa: B006
+    id: Annotated[
+        list[str],
+        form_field("Columns copied to the output; without any, the rows are numbered."),
+    ] = [],  # noqa: B006
     scheduler: Annotated[
         str,
-        form_field("Dask scheduler whose workers score into a folder; by default one process per core, here."),
+        form_field(
+            "Dask scheduler whose workers score into a folder; by default one process per core, here."
+        ),
     ] = "",
-    strict: Annotated[bool, form_field("Refuse columns that the model does not read; else they are ignored.")] = False,
+    strict: Annotated[
+        bool,
+        form_field(
+            "Refuse columns that the model does not read; else they are ignored."
+        ),
+    ] = False,
     escape_formulas: Annotated[
-        bool, form_field("Write an apostrophe before texts of a CSV output that a spreadsheet would run as formulas.")
+        bool,
+        form_field(
+            "Write an apostrophe before texts of a CSV output that a spreadsheet would run as formulas."
+        ),
     ] = True,
 ) -> dict[str, Any]:
-    """Score the rows of a file with a registered model, in batches, with constant memory.
+    """Score the rows of a file with a registered model, in batches, with constant
+    memory.
 
     1. Find the version of the model, fetch its file, and check its digest.
-    2. Compare the columns of *input* with those of the model, before any row is scored: refuse an input that lacks one,
-       and ignore columns that the model does not read.
-    3. Score batches of rows; a batch has as many as give the bits of scoring all rows at once.
-    4. Compare the rows with the training rows; end here if they differ too much and `drift.on_drift` is *fail*.
-    5. Put *output* in place when it is complete: columns of *id* (text in a CSV), or `row` from 0, then the
-       predictions. Parquet and Arrow files name the version; in CSV files, texts that look like formulas are escaped.
-    6. Report and return the scored rows, their differences, and the distribution of the predictions.
+    2. Compare the columns of *input* with those of the model, before any row is scored:
+       refuse an input that lacks one, and ignore columns that the model does not read.
+    3. Score batches of rows; a batch has as many as give the bits of scoring all rows
+       at once.
+    4. Compare the rows with the training rows; end here if they differ too much and
+       `drift.on_drift` is *fail*.
+    5. Put *output* in place when it is complete: columns of *id* (text in a CSV), or
+       `row` from 0, then the predictions. Parquet and Arrow files name the version; in
+       CSV files, texts that look like formulas are escaped.
+    6. Report and return the scored rows, their differences, and the distribution of the
+       predictions.
 
     Reading and writing are tried again; a wrong model, column or value ends the run.
     """
     workers = workers_at(scheduler)
     if scheduler and not output.endswith("/"):
-        raise InputError(f"scheduler: its workers score into a folder, and the output {output} is a file; add a slash.")
+        raise InputError(
+            f"scheduler: its workers score into a folder, and the output {output} is a file; add a slash."
+        )
     version = find_version(model)
-    options = scoring.ScoringOptions(tuple(id), strict, scoring.drift_config(version), escape_formulas)
+    options = scoring.ScoringOptions(
+        tuple(id), strict, scoring.drift_config(version), escape_formulas
+    )
     with RunProgress(100, "scoring-progress", "the scoring") as progress:
         progress.start(f"{input} with {version.uri}")
         on_progress = scoring.ScoringProgress(progress)
         try:
             if output.endswith("/"):
-                from learnkernels.tasks.workers.cluster import DaskPool  # here: a file needs no Dask, which takes time
+                # here: a file needs no Dask, which takes time
+                from learnkernels.tasks.workers.cluster import (
+                    DaskPool,
+                )
 
                 with DaskPool(workers) as pool:
                     pool.require_usable()
-                    scores = scoring.score_table(version, input, output, options, on_progress, pool)
+                    scores = scoring.score_table(
+                        version, input, output, options, on_progress, pool
+                    )
             else:
-                scores = scoring.score_table(version, input, output, options, on_progress)
+                scores = scoring.score_table(
+                    version, input, output, options, on_progress
+                )
         except scoring.Drifted as drifted:
             _report(version, input, output, drifted.scores)
             raise
     _report(version, input, output, scores)
     if not scores.rows:
-        announce("empty", version.name, f"{input} has no rows, and so {output} has none.")
-    about = {"output": output, "model": version.uri, "version": version.version, "digest": version.digest}
+        announce(
+            "empty", version.name, f"{input} has no rows, and so {output} has none."
+        )
+    about = {
+        "output": output,
+        "model": version.uri,
+        "version": version.version,
+        "digest": version.digest,
+    }
     return about | asdict(scores)
 
 
-def _report(version: ModelVersion, input: str, output: str, scores: scoring.Scores) -> None:
+def _report(
+    version: ModelVersion, input: str, output: str, scores: scoring.Scores
+) -> None:
     """Publish the scores, and announce drift."""
     scoring.publish_scores(version, input, output, scores)
     if scores.drift.warnings:
-        announce("drifted", version.name, f"{input}: {'; '.join(scores.drift.warnings)}.")
+        announce(
+            "drifted", version.name, f"{input}: {'; '.join(scores.drift.warnings)}."
+        )

@@ -12,14 +12,28 @@ from learnkernels.conf.forms import form_field
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.tasks.data.dataset import DatasetRef
 from learnkernels.tasks.data.ingest import ingest
-from learnkernels.tasks.measure.comparison import config_on, measure_kernels, measure_learners
+from learnkernels.tasks.measure.comparison import (
+    config_on,
+    measure_kernels,
+    measure_learners,
+)
 from learnkernels.tasks.measure.fold_statistics import require_feasible
 from learnkernels.tasks.measure.progress import RunProgress
 from learnkernels.tasks.measure.run_learner import FoldsRef, predictor_for
 from learnkernels.tasks.measure.t_tests import SIGNIFICANCE
-from learnkernels.tasks.models.lifecycle import contender, record_decision, require_model_name, rivals
+from learnkernels.tasks.models.lifecycle import (
+    contender,
+    record_decision,
+    require_model_name,
+    rivals,
+)
 from learnkernels.tasks.models.newest import score_newest_rows
-from learnkernels.tasks.models.promotion import Challenge, decide, on_the_same_folds, require_same_rows
+from learnkernels.tasks.models.promotion import (
+    Challenge,
+    decide,
+    on_the_same_folds,
+    require_same_rows,
+)
 from learnkernels.tasks.models.registry import REJECTED
 from learnkernels.tasks.naming import THREADS, new_run_id, run_name
 from learnkernels.tasks.operate.events import Event, announce
@@ -43,42 +57,68 @@ def promote(
         form_field("Version that challenges; by default that of alias challenger."),
     ] = None,
     level: Annotated[
-        float, form_field("Significance that a win needs, of a corrected resampled t-test.", gt=0, lt=1)
+        float,
+        form_field(
+            "Significance that a win needs, of a corrected resampled t-test.",
+            gt=0,
+            lt=1,
+        ),
     ] = SIGNIFICANCE,
     refresh: Annotated[
-        bool, form_field("Let a version of the same recipe on other rows take over unless it is worse by the margin.")
+        bool,
+        form_field(
+            "Let a version of the same recipe on other rows take over unless it is worse by the margin."
+        ),
     ] = True,
 ) -> dict[str, Any]:
-    """Challenge the champion: its alias moves on a significant win, or for a refresh that is not worse.
+    """Challenge the champion: its alias moves on a significant win, or for a
+    refresh that is not worse.
 
     1. Find challenger and champion; the first version of a model is champion unopposed.
-    2. Refuse a version of the same recipe on other rows, a *refresh*, that lacks columns, classes or many rows of the
-       champion, or whose expected error is above the champion's by more than the margin, or implausibly far below. Of
-       every recipe, refuse new columns that determine the target, and columns that the rows to score lack.
-    3. Take the *recipes* of both (base kernels, learner, parameters, columns, scaling) to the challenger's data, as
-       they are today, and learn both on the training folds of every trial.
-    4. Compare their test errors by a t-test that allows for training rows which trials share: another recipe must be
-       better, a refresh not worse by the margin. Score the champion in use on the rows that it has not seen.
-    5. Move the alias `champion`, or not, and leave the decision with its evidence in MLflow, Prefect and `results/`.
+    2. Refuse a version of the same recipe on other rows, a *refresh*, that lacks
+       columns, classes or many rows of the champion, or whose expected error is above
+       the champion's by more than the margin, or implausibly far below. Refuse,
+       for any recipe, new columns that determine the target, and columns that the
+       rows to score lack.
+    3. Take the current *recipes* of both (base kernels, learner, parameters, columns,
+       scaling) to the challenger's data, and learn both on the training folds of every
+       trial.
+    4. Compare their test errors by a t-test that allows for training rows which trials
+       share: another recipe must be better, a refresh not worse by the margin. Score
+       the champion in use on the rows that it has not seen.
+    5. Move the alias `champion`, or not, and leave the decision with its evidence in
+       MLflow, Prefect and `results/`.
 
-    The margin is `promotion_margin` of the configuration. Returned are the champion, the reason, and where the evidence
-    is.
+    The margin is `promotion_margin` of the configuration. Returned are the champion,
+    the reason, and where the evidence is.
     """
     require_model_name(model)
     ours, theirs, reference = rivals(model, challenger)
     challenging, config = contender(ours)
     run_id = new_run_id()
     with (
-        tracked_run(config.name, config.tracking, "decision", f"promote {model} {run_id}", run_id) as run,
+        tracked_run(
+            config.name,
+            config.tracking,
+            "decision",
+            f"promote {model} {run_id}",
+            run_id,
+        ) as run,
         RunProgress(4, "promotion-progress", "the challenge") as progress,
     ):
-        challenge = Challenge(model, challenging, None, None, level, config.promotion_margin, refresh)
+        challenge = Challenge(
+            model, challenging, None, None, level, config.promotion_margin, refresh
+        )
         results: tuple[FoldsRef, FoldsRef] | None = None
         if theirs is not None and reference is not None:
             defender, against = contender(theirs)
-            challenge = replace(challenge, defender=defender, reference=contender(reference)[0])
+            challenge = replace(
+                challenge, defender=defender, reference=contender(reference)[0]
+            )
             if challenge.measurable:
-                challenge, results, ref = _measured(challenge, config, against, progress)
+                challenge, results, ref = _measured(
+                    challenge, config, against, progress
+                )
                 newest = score_newest_rows(ours, theirs, ref)
                 challenge = replace(challenge, newest=newest)
         decision = decide(challenge)
@@ -104,7 +144,10 @@ def promote(
 
 
 def _measured(
-    challenge: Challenge, config: CompareConfig, against: CompareConfig, progress: RunProgress
+    challenge: Challenge,
+    config: CompareConfig,
+    against: CompareConfig,
+    progress: RunProgress,
 ) -> tuple[Challenge, tuple[FoldsRef, FoldsRef], DatasetRef]:
     """Return a challenge: errors of both recipes, their tables and the data."""
     ours = challenge.challenger
@@ -118,7 +161,10 @@ def _measured(
     with DaskPool(config.dask) as pool, stopping_steps():
         pool.require_usable()
         recipes = (config, champion)
-        data = [ingest(recipe.datasets[0], recipe.data_dir, recipe.protocol.seed, pool) for recipe in recipes]
+        data = [
+            ingest(recipe.datasets[0], recipe.data_dir, recipe.protocol.seed, pool)
+            for recipe in recipes
+        ]
         require_same_rows(challenge.model, data[0], data[1])
         for recipe, ref in zip(recipes, data, strict=True):
             local = config_on(recipe, recipe.datasets[0], ref)

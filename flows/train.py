@@ -7,10 +7,24 @@ from typing import Any
 from prefect import flow
 
 from learnkernels.conf.forms import NewModel, OnlyDataset, OnlyLearner, WholeConfig
-from learnkernels.tasks.measure.comparison import measure_kernels, measure_learners, prepare, steps
+from learnkernels.tasks.measure.comparison import (
+    measure_kernels,
+    measure_learners,
+    prepare,
+    steps,
+)
 from learnkernels.tasks.measure.progress import RunProgress
-from learnkernels.tasks.models.lifecycle import require_model_name, track_model, write_training
-from learnkernels.tasks.models.training import choose, fit_on_all_rows, require_columns, training_config
+from learnkernels.tasks.models.lifecycle import (
+    require_model_name,
+    track_model,
+    write_training,
+)
+from learnkernels.tasks.models.training import (
+    choose,
+    fit_on_all_rows,
+    require_columns,
+    training_config,
+)
 from learnkernels.tasks.naming import THREADS, new_run_id, run_name
 from learnkernels.tasks.operate.events import announce
 from learnkernels.tasks.reporting.tracking import tracked_run
@@ -36,21 +50,24 @@ def train(
 
     1. Open the run in MLflow; an error from here on marks it failed.
     2. Ingest the data set; refuse what cannot work before any long work.
-    3. Run the protocol: statistics of the base kernels on Dask, then every learner in every trial.
-    4. Take the learner, its parameters and C of the lowest mean *validation* error; the errors
-       of the trials on their test folds are the expected error of the model.
+    3. Run the protocol: statistics of the base kernels on Dask, then every learner in
+       every trial.
+    4. Take the learner, its parameters and C of the lowest mean *validation* error; the
+       errors of the trials on their test folds are the expected error of the model.
     5. Learn kernel and predictor on all rows.
-    6. Log the model in MLflow with signature, example and environment, and register a version, unless the newest one is
-       this very model.
+    6. Log the model in MLflow with signature, example and environment, and register a
+       version, unless the newest one is this very model.
 
-    Results of an earlier comparison or of a killed run are not computed again. Returned are the version, the choice,
-    and the place of the evidence.
+    Results of an earlier comparison or of a killed run are not computed again. Returned
+    are the version, the choice, and the place of the evidence.
     """
     require_model_name(model)
     config = training_config(config, dataset or None, learner or None)
     run_id = new_run_id()
     with (
-        tracked_run(config.name, config.tracking, "model", f"train {model} {run_id}", run_id) as run,
+        tracked_run(
+            config.name, config.tracking, "model", f"train {model} {run_id}", run_id
+        ) as run,
         RunProgress(steps(config) + 2, "training-progress", "the training") as progress,
         DaskPool(config.dask) as pool,
         stopping_steps(),
@@ -61,7 +78,9 @@ def train(
         results = measure_learners(ref, statistics, config, pool, progress)
         choice = choose(config, results)
         progress.start(f"{ref.name}: {choice.learner.title} on all rows")
-        path, about = fit_on_all_rows(ref, statistics[0], choice, config, pool, progress.advance, wait_for=results)
+        path, about = fit_on_all_rows(
+            ref, statistics[0], choice, config, pool, progress.advance, wait_for=results
+        )
         progress.start(f"registering {model}")
         tracked = track_model(run, config, model, ref, choice, path, about)
         folder = write_training(tracked, choice, path, about, results, run, run_id)

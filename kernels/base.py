@@ -19,7 +19,9 @@ from .validation import no_parameter
 MOST_VALUES_SHOWN = 24
 """Longest sequence or array that `repr` writes out; of longer ones it shows the size."""
 
-_write_progress: ContextVar[Callable[[str], None] | None] = ContextVar("write_progress", default=None)
+_write_progress: ContextVar[Callable[[str], None] | None] = ContextVar(
+    "write_progress", default=None
+)
 """Function that receives the steps of the fit in progress; None by default."""
 
 Class = TypeVar("Class", bound=type)
@@ -30,16 +32,20 @@ Object = TypeVar("Object", bound="Parameterized")
 
 
 class Value:
-    """Base class of objects that store each argument of `__init__` as the attribute of the same name.
+    """Base class of objects that store each argument of `__init__` as the attribute of
+    the same name.
 
-    Objects of a class are equal if their parameters are equal, arrays included. `repr` omits default values. Declare
-    dataclasses with ``@dataclass(frozen=True, eq=False, repr=False)``, so that they inherit both.
+    Objects of a class are equal if their parameters are equal, arrays included. `repr`
+    omits default values. Declare dataclasses with
+    ``@dataclass(frozen=True, eq=False, repr=False)``, so that they inherit both.
     """
 
     def _parameters(self) -> dict[str, Any]:
         """Return the parameters by name; ValueError if one is not stored."""
         try:
-            return {name: getattr(self, name) for name in signature(type(self)).parameters}
+            return {
+                name: getattr(self, name) for name in signature(type(self)).parameters
+            }
         except AttributeError as error:
             raise ValueError(
                 f"{type(self).__name__} must keep each parameter of its __init__ under the same name, and has no "
@@ -88,7 +94,8 @@ class Value:
 
 
 class Parameterized(Value):
-    """Base class of objects whose parameters scikit-learn can read, set and search, as those of its estimators.
+    """Base class of objects whose parameters scikit-learn can read, set and search, as
+    those of its estimators.
 
     Only `set_params`, which scikit-learn calls on clones, changes an object.
     """
@@ -99,8 +106,8 @@ class Parameterized(Value):
         Parameters
         ----------
         deep : bool, default True
-            Whether to include nested parameters: ``name__inner`` for a parameter with parameters, and
-            ``name__0__inner`` for the first entry of a list.
+            Whether to include nested parameters: ``name__inner`` for a parameter with
+            parameters, and ``name__0__inner`` for the first entry of a list.
         """
         params = self._parameters()
         if deep:
@@ -115,7 +122,9 @@ class Parameterized(Value):
         ValueError
             A parameter is unknown or a value is refused. The object is then unchanged.
         """
-        changed = type(self)(**_with_changes(self._parameters(), params, type(self).__name__))
+        changed = type(self)(
+            **_with_changes(self._parameters(), params, type(self).__name__)
+        )
         vars(self).clear()  # includes values derived from the parameters
         vars(self).update(vars(changed))
         return self
@@ -127,7 +136,9 @@ class Parameterized(Value):
 
 def explain_unknown_arguments(decorated: Decorated) -> Decorated:
     """Decorate a function or class: the error of an unknown argument lists the parameters and suggests the nearest."""
-    function: Callable[..., Any] = decorated.__init__ if isinstance(decorated, type) else decorated  # type: ignore[misc]
+    function: Callable[..., Any] = decorated
+    if isinstance(decorated, type):
+        function = decorated.__init__  # type: ignore[misc]
     parameter_names = list(signature(decorated).parameters)
 
     @wraps(function)
@@ -156,7 +167,9 @@ def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
         return
     module = frame.f_globals.get("__name__")
     registry = frame.f_globals.setdefault("__warningregistry__", {})
-    warnings.warn_explicit(message, category, frame.f_code.co_filename, frame.f_lineno, module, registry)
+    warnings.warn_explicit(
+        message, category, frame.f_code.co_filename, frame.f_lineno, module, registry
+    )
 
 
 def _comparable(value: Any) -> Hashable:
@@ -166,7 +179,11 @@ def _comparable(value: Any) -> Hashable:
         return value.dtype.str, value.shape, entries
     if hasattr(value, "tocsr"):  # a sparse matrix or array
         rows = value.tocsr()
-        return type(value), rows.shape, _comparable([rows.data, rows.indices, rows.indptr])
+        return (
+            type(value),
+            rows.shape,
+            _comparable([rows.data, rows.indices, rows.indptr]),
+        )
     if isinstance(value, list | tuple):
         return tuple(map(_comparable, value))
     if isinstance(value, Mapping):
@@ -192,7 +209,9 @@ def _nested_parameters(params: Mapping[str, Any]) -> dict[str, Any]:
     return nested
 
 
-def _with_changes(params: Mapping[str, Any], changes: Mapping[str, Any], owner: str) -> dict[str, Any]:
+def _with_changes(
+    params: Mapping[str, Any], changes: Mapping[str, Any], owner: str
+) -> dict[str, Any]:
     """Return parameters with changes: first of the parameters themselves, then of copies of nested objects."""
     changed = dict(params)
     nested_changes: dict[str, dict[str, Any]] = {}
@@ -210,12 +229,15 @@ def _with_changes(params: Mapping[str, Any], changes: Mapping[str, Any], owner: 
             changed[name] = copy(value).set_params(**inner_changes)
             continue
         entries = _by_position(value) if isinstance(value, list | tuple) else {}
-        changed[name] = type(value)(_with_changes(entries, inner_changes, f"{name} of {owner}").values())
+        changed[name] = type(value)(
+            _with_changes(entries, inner_changes, f"{name} of {owner}").values()
+        )
     return changed
 
 
 def import_class(name: str, base: Class, kind: str) -> Class:
-    """Import the subclass of `base` with the name ``module:Class``; `kind` begins the message of an error.
+    """Import the subclass of `base` with the name ``module:Class``; `kind` begins the
+    message of an error.
 
     Raises
     ------
@@ -237,14 +259,21 @@ def import_class(name: str, base: Class, kind: str) -> Class:
         )
     if isabstract(imported):
         lacking = ", ".join(sorted(imported.__abstractmethods__))
-        raise ValueError(f"{kind} {name} must have what every {base.__name__} has, and lacks {lacking}; define it.")
+        raise ValueError(
+            f"{kind} {name} must have what every {base.__name__} has, and lacks {lacking}; define it."
+        )
     return imported
 
 
 def as_object(
-    value: str | Object, params: Mapping[str, Any], base: type, class_of: Callable[[str], type[Object]], example: str
+    value: str | Object,
+    params: Mapping[str, Any],
+    base: type,
+    class_of: Callable[[str], type[Object]],
+    example: str,
 ) -> Object:
-    """Return an object of a class below `base`, by its name or from an object, with changed parameters.
+    """Return an object of a class below `base`, by its name or from an object, with
+    changed parameters.
 
     Parameters
     ----------
@@ -262,14 +291,17 @@ def as_object(
     Raises
     ------
     ValueError
-        The name or a parameter is unknown, or the object is not of the base class or does not store its parameters.
+        The name or a parameter is unknown, or the object is not of the base class or
+        does not store its parameters.
     """
     kind = base.__name__.lower()
     if isinstance(value, str):
         try:
             value = class_of(value)()
         except TypeError as error:
-            raise ValueError(f"{kind} {value} cannot be made ({error}); give each parameter a default.") from None
+            raise ValueError(
+                f"{kind} {value} cannot be made ({error}); give each parameter a default."
+            ) from None
     if isinstance(value, type):
         raise ValueError(f"{kind} must be {example}, got the class {value.__name__}.")
     if not isinstance(value, base):

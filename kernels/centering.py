@@ -15,8 +15,9 @@ from .weights import as_sample_weight, near_one
 class Centering(StrEnum):
     """Whether kernels and targets are centered with the mean of the training rows.
 
-    "center" centers kernels and targets, "target" only targets. With "none" nothing is centered and predictors have no
-    intercept; a constant base kernel can replace it. Means that are not subtracted are zeros here.
+    "center" centers kernels and targets, "target" only targets. With "none" nothing is
+    centered and predictors have no intercept; a constant base kernel can replace it.
+    Means that are not subtracted are zeros here.
     """
 
     CENTER = "center"
@@ -45,7 +46,9 @@ class Centering(StrEnum):
             return np.zeros(Y.shape[1])
         return mean_over(Y, w)
 
-    def mean(self, values: np.ndarray, w: np.ndarray | None = None, axis: int = 0) -> np.ndarray:
+    def mean(
+        self, values: np.ndarray, w: np.ndarray | None = None, axis: int = 0
+    ) -> np.ndarray:
         """Return the mean to subtract from values along an axis of samples with weights w."""
         if not self.subtracts:
             return np.zeros(np.delete(values.shape, axis))
@@ -78,7 +81,8 @@ def as_numbers(matrix: Any, name: str) -> np.ndarray:
     Parameters
     ----------
     matrix : array, sparse matrix, DataFrame of any library or list of lists
-        Arrays of float32 and float64, including memory-mapped files, are returned unchanged.
+        Arrays of float32 and float64, including memory-mapped files, are returned
+        unchanged.
     name : str
         Name of the matrix in error messages.
 
@@ -95,7 +99,9 @@ def as_numbers(matrix: Any, name: str) -> np.ndarray:
         try:
             matrix = np.asarray(matrix)
         except ValueError:
-            raise ValueError(f"{name} must have rows of one length; give a square matrix.") from None
+            raise ValueError(
+                f"{name} must have rows of one length; give a square matrix."
+            ) from None
     if matrix.dtype in (np.float32, np.float64):
         return np.asanyarray(matrix)
     try:
@@ -119,7 +125,8 @@ def as_gram_matrices(matrices: Iterable[tuple[str, Any]]) -> list[np.ndarray]:
     Raises
     ------
     ValueError
-        As `as_numbers`; also if the rows and columns of a DataFrame, or the rows of two, have labels in another order.
+        As `as_numbers`; also if the rows and columns of a DataFrame, or the rows of
+        two, have labels in another order.
     """
     arrays: list[np.ndarray] = []
     first_name = ""
@@ -186,7 +193,8 @@ def center_gram(K: np.ndarray, sample_weight: np.ndarray | None = None) -> np.nd
 
     Notes
     -----
-    O(m^2), by row and column means; H is never formed. Adding a constant to K does not change the result.
+    O(m^2), by row and column means; H is never formed. Adding a constant to K does not
+    change the result.
 
     References
     ----------
@@ -198,8 +206,11 @@ def center_gram(K: np.ndarray, sample_weight: np.ndarray | None = None) -> np.nd
     return subtract_means(K, mean_over(K, w, axis=1), mean_over(K, w), grand_mean(K, w))
 
 
-def center_cross_gram(K_cross: np.ndarray, K: np.ndarray, sample_weight: np.ndarray | None = None) -> np.ndarray:
-    r"""Return the cross-Gram matrix of new rows, centered with the mean feature of the training rows.
+def center_cross_gram(
+    K_cross: np.ndarray, K: np.ndarray, sample_weight: np.ndarray | None = None
+) -> np.ndarray:
+    r"""Return the cross-Gram matrix of new rows, centered with the mean feature of the
+    training rows.
 
     .. math:: [K_c]_{ij} = K(x_i, x_j) - \tfrac1m \sum_l K(x_i, x_l)
               - \tfrac1m \sum_l K(x_l, x_j) + \tfrac1{m^2} \sum_{l, l'} K(x_l, x_{l'})
@@ -222,15 +233,18 @@ def center_cross_gram(K_cross: np.ndarray, K: np.ndarray, sample_weight: np.ndar
     Raises
     ------
     ValueError
-        K is not square, K_cross does not have one column per training row, or a training row has no positive weight.
+        K is not square, K_cross does not have one column per training row, or a
+        training row has no positive weight.
 
     Notes
     -----
-    O(n m + m^2). The centered kernel of a new row does not depend on the other new rows.
+    O(n m + m^2). The centered kernel of a new row does not depend on the other new
+    rows.
 
     References
     ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 2.1, with the empirical mean of the sample.
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 2.1, with the empirical
+    mean of the sample.
     """
     (K,) = as_gram_matrices([("K", K)])
     K_cross = as_numbers(K_cross, "K_cross")
@@ -241,7 +255,9 @@ def center_cross_gram(K_cross: np.ndarray, K: np.ndarray, sample_weight: np.ndar
             "rows; its rows are the new samples."
         )
     w = _scaled_weights(sample_weight, K.shape[0])
-    return subtract_means(K_cross, mean_over(K_cross, w, axis=1), mean_over(K, w), grand_mean(K, w))
+    return subtract_means(
+        K_cross, mean_over(K_cross, w, axis=1), mean_over(K, w), grand_mean(K, w)
+    )
 
 
 def center_in_place(K: np.ndarray) -> np.ndarray:
@@ -267,7 +283,11 @@ def mirror(K: np.ndarray) -> np.ndarray:
 
 
 def subtract_means(
-    K: np.ndarray, rows: np.ndarray, columns: np.ndarray, grand: float, out: np.ndarray | None = None
+    K: np.ndarray,
+    rows: np.ndarray,
+    columns: np.ndarray,
+    grand: float,
+    out: np.ndarray | None = None,
 ) -> np.ndarray:
     """Return ``K - rows[:, None] - columns + grand``, written to `out`, which may be `K`, if given."""
     centered: np.ndarray = np.subtract(K, rows[:, None], out=out)
@@ -276,7 +296,11 @@ def subtract_means(
 
 
 def centered_alignment(
-    K: np.ndarray, L: np.ndarray, sample_weight: np.ndarray | None = None, *, debiased: bool = False
+    K: np.ndarray,
+    L: np.ndarray,
+    sample_weight: np.ndarray | None = None,
+    *,
+    debiased: bool = False,
 ) -> float:
     r"""Return the centered alignment of two Gram matrices.
 
@@ -285,39 +309,46 @@ def centered_alignment(
     Parameters
     ----------
     K, L : ndarray of shape (m, m)
-        Gram matrices over the same samples in the same order, m >= 2. Need not be centered. Not modified.
+        Gram matrices over the same samples in the same order, m >= 2. Need not be
+        centered. Not modified.
     sample_weight : ndarray of shape (m,), optional
-        Positive weights of the samples; only their ratios matter. A weight has the effect of that number of copies. By
-        default all weights are one.
+        Positive weights of the samples; only their ratios matter. A weight has the
+        effect of that number of copies. By default all weights are one.
     debiased : bool, default False
-        Whether to use U-centered matrices, for m >= 4 and without weights. The products are then unbiased, and the
-        alignment of independent samples is zero on average instead of about :math:`1 / \sqrt m`.
+        Whether to use U-centered matrices, for m >= 4 and without weights. The products
+        are then unbiased, and the alignment of independent samples is zero on average
+        instead of about :math:`1 / \sqrt m`.
 
     Returns
     -------
     rho : float
-        Dimensionless, in [-1, 1]; in [0, 1] if both are positive semi-definite and not debiased.
+        Dimensionless, in [-1, 1]; in [0, 1] if both are positive semi-definite and not
+        debiased.
 
     Raises
     ------
     ValueError
-        Shapes differ or are not square, an entry is not finite, a matrix is zero after centering, or a sample has no
-        positive weight.
+        Shapes differ or are not square, an entry is not finite, a matrix is zero after
+        centering, or a sample has no positive weight.
 
     Notes
     -----
-    O(m^2) time, and memory for two matrices. The alignment does not change with ``K -> s K + c 1 1'`` for s > 0.
+    O(m^2) time, and memory for two matrices. The alignment does not change with
+    ``K -> s K + c 1 1'`` for s > 0.
 
     References
     ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, Definition 4. Debiased: Song, Smola, Gretton, Bedo, Borgwardt
-    (2012), JMLR 13:1393-1434, equation (5); Szekely, Rizzo (2014), Annals of Statistics 42:2382-2412.
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, Definition 4. Debiased: Song,
+    Smola, Gretton, Bedo, Borgwardt (2012), JMLR 13:1393-1434, equation (5); Szekely,
+    Rizzo (2014), Annals of Statistics 42:2382-2412.
     """
     K, L = as_gram_matrices([("K", K), ("L", L)])
     require_gram_matrices(K, L)
     w = _scaled_weights(sample_weight, len(K))
     if debiased and (w is not None or len(K) < 4):
-        raise ValueError(f"debiased alignment takes at least 4 samples without weights, got {len(K)} samples.")
+        raise ValueError(
+            f"debiased alignment takes at least 4 samples without weights, got {len(K)} samples."
+        )
     total = len(K)
     if w is not None:
         total = w.sum()
@@ -329,9 +360,12 @@ def centered_alignment(
         else:
             matrix_c = weighted_by_roots(center_gram(matrix, w), w)
         norm = np.linalg.norm(matrix_c)
-        # The rounding error of a centered constant matrix is about eps |K| per entry, and m times that in norm.
+        # The rounding error of a centered constant matrix is about eps |K| per entry,
+        # and m times that in norm.
         if norm <= 4 * np.finfo(np.float64).eps * total * np.abs(matrix).max():
-            raise ValueError(f"{name} is constant after centering, so its alignment is undefined; leave it out.")
+            raise ValueError(
+                f"{name} is constant after centering, so its alignment is undefined; leave it out."
+            )
         centered.append(matrix_c / norm)
     return float(np.clip(np.vdot(centered[0], centered[1]), -1.0, 1.0))
 
@@ -362,8 +396,8 @@ def alignment(K: np.ndarray, L: np.ndarray) -> float:
 
     References
     ----------
-    Cristianini, Shawe-Taylor, Elisseeff, Kandola (2001), NIPS 14; A of Cortes, Mohri, Rostamizadeh (2012), JMLR
-    13:795-828, section 2.3.
+    Cristianini, Shawe-Taylor, Elisseeff, Kandola (2001), NIPS 14; A of Cortes, Mohri,
+    Rostamizadeh (2012), JMLR 13:795-828, section 2.3.
     """
     K, L = as_gram_matrices([("K", K), ("L", L)])
     require_gram_matrices(K, L)
@@ -371,7 +405,9 @@ def alignment(K: np.ndarray, L: np.ndarray) -> float:
     L = near_one(L)
     norms = np.linalg.norm(K) * np.linalg.norm(L)
     if not norms > 0:
-        raise ValueError("a matrix is zero, so its alignment is undefined; leave it out.")
+        raise ValueError(
+            "a matrix is zero, so its alignment is undefined; leave it out."
+        )
     return float(np.clip(np.vdot(K, L) / norms, -1.0, 1.0))
 
 
@@ -390,10 +426,14 @@ def require_gram_matrices(K: np.ndarray, L: np.ndarray) -> None:
     _require_square("K", K)
     _require_square("L", L)
     if K.shape != L.shape:
-        raise ValueError(f"K and L must be over the same samples, got shapes {K.shape} and {L.shape}.")
+        raise ValueError(
+            f"K and L must be over the same samples, got shapes {K.shape} and {L.shape}."
+        )
     for name, matrix in (("K", K), ("L", L)):
         if not np.isfinite(matrix).all():
-            raise ValueError(f"{name} must be finite, got NaN or infinity; look for missing values in the data.")
+            raise ValueError(
+                f"{name} must be finite, got NaN or infinity; look for missing values in the data."
+            )
 
 
 def alignment_of_matrix(K: np.ndarray, Y: np.ndarray, w: np.ndarray | None) -> float:
@@ -440,4 +480,6 @@ def _scaled_weights(sample_weight: np.ndarray | None, n_rows: int) -> np.ndarray
 
 def _require_square(name: str, K: np.ndarray) -> None:
     if K.ndim != 2 or K.shape[0] != K.shape[1]:
-        raise ValueError(f"{name} must be square, got shape {K.shape}; for test rows use center_cross_gram.")
+        raise ValueError(
+            f"{name} must be square, got shape {K.shape}; for test rows use center_cross_gram."
+        )

@@ -17,7 +17,8 @@ TRUSTED = (
     "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
     "sklearn.utils.validation.check_array",
 )
-"""Types and functions of histogram-based gradient boosting beyond those that skops trusts.
+"""Types and functions of histogram-based gradient boosting beyond those that skops
+trusts.
 
 A `partial` calls no other function than a trusted one.
 """
@@ -27,7 +28,8 @@ SCHEMA = "schema.json"
 
 
 def estimator_to_array(estimator: BaseEstimator) -> np.ndarray:
-    """Return an estimator as bytes in the format of skops, the same bytes for the same estimator.
+    """Return an estimator as bytes in the format of skops, the same bytes for the same
+    estimator.
 
     Raises
     ------
@@ -66,8 +68,13 @@ def _with_fixed_names(content: bytes) -> bytes:
     def numbered(match: re.Match[str]) -> str:
         return match[1] + numbers.setdefault(match[2], str(len(numbers)))
 
-    schema = re.sub(r'("__id__": |"file": ")(\d+)', numbered, files.pop(SCHEMA).decode())
-    renamed = {f"{numbers[name.removesuffix('.npy')]}.npy": array for name, array in files.items()}
+    schema = re.sub(
+        r'("__id__": |"file": ")(\d+)', numbered, files.pop(SCHEMA).decode()
+    )
+    renamed = {
+        f"{numbers[name.removesuffix('.npy')]}.npy": array
+        for name, array in files.items()
+    }
     fixed = BytesIO()
     with ZipFile(fixed, "w", ZIP_DEFLATED) as archive:
         for name in sorted(renamed):

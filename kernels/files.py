@@ -1,6 +1,8 @@
-"""Models in files: arrays in the format safetensors, and all else as JSON in its header; no pickle.
+"""Models in files: arrays in the format safetensors, and all else as JSON in its
+header; no pickle.
 
-A file names classes, which fixed tables know: reading one imports and runs nothing because of a name in it.
+A file names classes, which fixed tables know: reading one imports and runs nothing
+because of a name in it.
 """
 
 from __future__ import annotations
@@ -83,13 +85,14 @@ class Savable:
         Parameters
         ----------
         path : path
-            The file, by convention with the ending ``.safetensors``. It is replaced as a whole, or stays as it is.
+            The file, by convention with the ending ``.safetensors``. It is replaced as
+            a whole, or stays as it is.
 
         Raises
         ------
         ValueError
-            The object is not fitted, or holds something that no file can hold, such as precomputed matrices or a
-            custom family without a `kind`.
+            The object is not fitted, or holds something that no file can hold, such as
+            precomputed matrices or a custom family without a `kind`.
 
         Notes
         -----
@@ -125,8 +128,9 @@ def load(path: str | os.PathLike[str]) -> Any:
 
     Notes
     -----
-    Reading a file from others is safe: no code of it is run, and no object is unpickled. Its checksum shows damage; it
-    is no signature, since everyone who can write the file can also compute its checksum.
+    Reading a file from others is safe: no code of it is run, and no object is
+    unpickled. Its checksum shows damage; it is no signature, since everyone who can
+    write the file can also compute its checksum.
     """
     content = Path(path).read_bytes()
     try:
@@ -152,7 +156,9 @@ def to_bytes(saved: Savable) -> bytes:
     """Return an estimator, a model or a learned kernel as the content of a file."""
     arrays: dict[str, np.ndarray] = {}
     data = to_data(saved, arrays, "")
-    text = json.dumps({"format": FORMAT, "version": VERSION, "content": data}, allow_nan=False)
+    text = json.dumps(
+        {"format": FORMAT, "version": VERSION, "content": data}, allow_nan=False
+    )
     unsealed = write_arrays(arrays, {FORMAT: NO_SEAL + text})
     return unsealed.replace(NO_SEAL.encode(), sha256(unsealed).hexdigest().encode(), 1)
 
@@ -166,9 +172,13 @@ def from_bytes(content: bytes) -> Any:
         seal, text = header[: len(NO_SEAL)], header[len(NO_SEAL) :]
         unsealed = content.replace(seal.encode(), NO_SEAL.encode(), 1)
     except (SafetensorError, ValueError, LookupError, TypeError, RecursionError):
-        raise ValueError("is damaged, or is no file that 'save' of a model wrote; save the model again.") from None
+        raise ValueError(
+            "is damaged, or is no file that 'save' of a model wrote; save the model again."
+        ) from None
     if sha256(unsealed).hexdigest() != seal:
-        raise ValueError("is damaged: its content does not have its checksum; save the model again.")
+        raise ValueError(
+            "is damaged: its content does not have its checksum; save the model again."
+        )
     try:
         description = json.loads(text)
         version = description["version"]
@@ -179,7 +189,9 @@ def from_bytes(content: bytes) -> Any:
             return saved
     except Exception as error:  # a constructor raises whatever a wrong value leads to
         reason = str(error).rstrip(".").replace("\n", " ") or type(error).__name__
-        raise ValueError(f"holds no sound model ({reason}); save the model again.") from None
+        raise ValueError(
+            f"holds no sound model ({reason}); save the model again."
+        ) from None
     raise ValueError(
         f"its format has version {version!r:.20}, and this release reads version {VERSION}; load it with the release "
         "that wrote it."
@@ -190,7 +202,8 @@ def from_bytes(content: bytes) -> Any:
 
 
 def to_data(value: Any, arrays: dict[str, np.ndarray], where: str) -> Any:
-    """Return a value as JSON, and add its arrays to `arrays` under the names by which the JSON calls them.
+    """Return a value as JSON, and add its arrays to `arrays` under the names by which
+    the JSON calls them.
 
     Raises
     ------
@@ -217,10 +230,18 @@ def to_data(value: Any, arrays: dict[str, np.ndarray], where: str) -> Any:
     if hasattr(value, "__sklearn_tags__"):
         return {"estimator": _array_to_data(estimator_to_array(value), arrays, where)}
     if isinstance(value, list | tuple):
-        entries = [to_data(entry, arrays, f"{where}.{position}") for position, entry in enumerate(value)]
+        entries = [
+            to_data(entry, arrays, f"{where}.{position}")
+            for position, entry in enumerate(value)
+        ]
         return entries if isinstance(value, list) else {"tuple": entries}
     if isinstance(value, Mapping):
-        return {"dict": [[to_data(part, arrays, f"{where}.{key}") for part in (key, value[key])] for key in value]}
+        return {
+            "dict": [
+                [to_data(part, arrays, f"{where}.{key}") for part in (key, value[key])]
+                for key in value
+            ]
+        }
     raise ValueError(
         f"{where.strip('.') or 'the object'} must be numbers, texts, arrays, lists, dictionaries or objects of "
         f"learnkernels to be saved, got {type(value).__name__}, which no file can hold; a custom family needs a "
@@ -228,8 +249,14 @@ def to_data(value: Any, arrays: dict[str, np.ndarray], where: str) -> Any:
     )
 
 
-def _array_to_data(array: np.ndarray, arrays: dict[str, np.ndarray], where: str) -> dict[str, Any]:
-    if array.dtype.kind in "UO" and array.ndim == 1 and all(type(text) is str for text in array.tolist()):
+def _array_to_data(
+    array: np.ndarray, arrays: dict[str, np.ndarray], where: str
+) -> dict[str, Any]:
+    if (
+        array.dtype.kind in "UO"
+        and array.ndim == 1
+        and all(type(text) is str for text in array.tolist())
+    ):
         width = array.dtype.itemsize // 4 if array.dtype.kind == "U" else None
         return {"texts": [width, array.tolist()]}
     if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
@@ -247,23 +274,36 @@ def _array_to_data(array: np.ndarray, arrays: dict[str, np.ndarray], where: str)
     return {"transposed" if by_columns else "array": name}
 
 
-def _object_to_data(value: Any, arrays: dict[str, np.ndarray], where: str) -> list[dict[str, Any]]:
+def _object_to_data(
+    value: Any, arrays: dict[str, np.ndarray], where: str
+) -> list[dict[str, Any]]:
     """Return the parameters of an object, and its fitted attributes if there are some."""
     if hasattr(value, "_parameters"):
         states = [value._parameters()]
     else:
-        states = [{name: getattr(value, name) for name in signature(type(value)).parameters}]
+        states = [
+            {name: getattr(value, name) for name in signature(type(value)).parameters}
+        ]
     if hasattr(value, "_fitted"):
         states.append(value._fitted())
-    return [{name: to_data(part, arrays, f"{where}.{name}") for name, part in state.items()} for state in states]
+    return [
+        {name: to_data(part, arrays, f"{where}.{name}") for name, part in state.items()}
+        for state in states
+    ]
 
 
 @cache
 def _classes() -> dict[str, Mapping[str, Any]]:
     """Return the classes that files may name, by kind and name."""
     package = __name__.rpartition(".")[0]
-    tables = {kind: getattr(import_module(f"{package}.{place}"), name) for kind, (place, name) in TABLES.items()}
-    records = {name: getattr(import_module(f"{package}.{place}"), name) for name, place in RECORDS.items()}
+    tables = {
+        kind: getattr(import_module(f"{package}.{place}"), name)
+        for kind, (place, name) in TABLES.items()
+    }
+    records = {
+        name: getattr(import_module(f"{package}.{place}"), name)
+        for name, place in RECORDS.items()
+    }
     return {**tables, "record": records}
 
 
@@ -305,7 +345,10 @@ def from_data(data: Any, arrays: Mapping[str, np.ndarray]) -> Any:
         case "csr_matrix" | "csr_array", list():
             return _sparse_rows(kind, *from_data(content, arrays))
         case "family" | "learner" | "predictor" | "record", [str(name), *states]:
-            values = [{key: from_data(part, arrays) for key, part in state.items()} for state in states]
+            values = [
+                {key: from_data(part, arrays) for key, part in state.items()}
+                for state in states
+            ]
             return _made(kind, name, *values)
     raise ValueError(f"a value must be of a known kind, got {kind!r:.40}")
 
@@ -317,25 +360,39 @@ def _texts(width: int | None, texts: list[str]) -> np.ndarray:
         return np.array(texts, dtype=object)
     longest = max(map(len, texts), default=0)
     if not longest <= width or width * len(texts) > MOST_CHARACTERS:
-        raise ValueError(f"labels of up to {longest} characters do not fit {width!r:.20}")
+        raise ValueError(
+            f"labels of up to {longest} characters do not fit {width!r:.20}"
+        )
     return np.array(texts, dtype=f"U{width}")
 
 
 def _sparse_rows(
-    kind: str, data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: tuple[int, int]
+    kind: str,
+    data: np.ndarray,
+    indices: np.ndarray,
+    indptr: np.ndarray,
+    shape: tuple[int, int],
 ) -> sparse.csr_matrix | sparse.csr_array:
     form = sparse.csr_matrix if kind == "csr_matrix" else sparse.csr_array
     rows = form((data, indices, indptr), shape=shape)
-    rows.check_format(full_check=True)  # an index outside would be read outside the memory of an array
+    # An index outside would be read outside the memory of an array
+    rows.check_format(full_check=True)
     return rows
 
 
-def _made(kind: str, name: str, parameters: dict[str, Any], fitted: dict[str, Any] | None = None) -> Any:
+def _made(
+    kind: str,
+    name: str,
+    parameters: dict[str, Any],
+    fitted: dict[str, Any] | None = None,
+) -> Any:
     """Return a new object of the class of a name, whose constructor checks its parameters."""
     known_class = _classes()[kind][name]
     expected = list(signature(known_class).parameters)
     if sorted(parameters) != sorted(expected):
-        raise ValueError(f"{name} must have the parameters {', '.join(expected)}, got {', '.join(parameters)}")
+        raise ValueError(
+            f"{name} must have the parameters {', '.join(expected)}, got {', '.join(parameters)}"
+        )
     if kind == "record" and fitted is None:
         _require_types(known_class, parameters)
     restored = known_class(**parameters)
@@ -352,7 +409,9 @@ def _require_types(known_class: type, values: Mapping[str, Any]) -> None:
     types = get_type_hints(known_class)
     for name, value in values.items():
         if not _is_of_type(value, types.get(name, np.ndarray)):
-            raise ValueError(f"{name} of {known_class.__name__} cannot be {value!r:.60}")
+            raise ValueError(
+                f"{name} of {known_class.__name__} cannot be {value!r:.60}"
+            )
 
 
 def _is_of_type(value: object, expected: Any) -> bool:
@@ -365,7 +424,9 @@ def _is_of_type(value: object, expected: Any) -> bool:
     if origin is Literal:
         return isinstance(value, str) and value in arguments
     if origin is tuple:
-        return isinstance(value, tuple) and all(_is_of_type(entry, arguments[0]) for entry in value)
+        return isinstance(value, tuple) and all(
+            _is_of_type(entry, arguments[0]) for entry in value
+        )
     if origin is Mapping or expected is Mapping:
         return isinstance(value, dict) and all(isinstance(key, str) for key in value)
     if origin is Sequence:

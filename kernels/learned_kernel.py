@@ -33,18 +33,20 @@ POWER_ROWS = 512
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LearnedKernel(Savable, Value):
-    r"""A weighted sum of normalized base kernels, centered or uncentered, or a power of the sum.
+    r"""A weighted sum of normalized base kernels, centered or uncentered, or a power of
+    the sum.
 
     .. math:: K_\mu(x, x') = \Big( c + \sum_k \frac{\mu_k}{t_k} K_{kc}(x, x') \Big)^d
 
-    Each base kernel is centered by the training rows and divided by its scale t_k. With weights w of the training rows
-    and their sum W:
+    Each base kernel is centered by the training rows and divided by its scale t_k. With
+    weights w of the training rows and their sum W:
 
     .. math:: K_{kc}(x, x') = K_k(x, x') - \tfrac1W \sum_i w_i K_k(x, x_i) - \tfrac1W \sum_i w_i K_k(x_i, x')
               + \tfrac1{W^2} \sum_{ij} w_i w_j K_k(x_i, x_j)
 
-    With `centering` "none" and "target" base kernels are uncentered, :math:`K_{kc} = K_k`. With "none" predictors have
-    no intercept; with "target" it is the mean of the targets.
+    With `centering` "none" and "target" base kernels are uncentered,
+    :math:`K_{kc} = K_k`. With "none" predictors have no intercept; with "target" it is
+    the mean of the targets.
 
     Attributes
     ----------
@@ -53,16 +55,18 @@ class LearnedKernel(Savable, Value):
     learner : str
         Name of the learner.
     weights : ndarray of shape (p,)
-        Weights mu of the normalized base kernels. Two-stage learners scale them to 2-norm one; one-stage learners do
-        not.
+        Weights mu of the normalized base kernels. Two-stage learners scale them to
+        2-norm one; one-stage learners do not.
     normalize : {"trace", "frobenius", "none"}
         Normalization of the base kernels.
     scales : ndarray of shape (p,)
-        Scales t on the training rows. A constant feature has scale and weight zero. One-stage learners multiply them
-        by a constant, so that the mean of the diagonals is one. Without normalization they are one, or a power of two
-        for base kernels with extreme values.
+        Scales t on the training rows. A constant feature has scale and weight zero.
+        One-stage learners multiply them by a constant, so that the mean of the
+        diagonals is one. Without normalization they are one, or a power of two for base
+        kernels with extreme values.
     alignment : float
-        Centered alignment of the kernel with the target kernel on the training rows, for any `centering`.
+        Centered alignment of the kernel with the target kernel on the training rows,
+        for any `centering`.
     alignments : ndarray of shape (p,)
         Centered alignment of each base kernel.
     certificate : Certificate or None
@@ -72,10 +76,11 @@ class LearnedKernel(Savable, Value):
     rows : ndarray of shape (m,)
         Position of each training row in the data set.
     origin : ndarray of shape (d,)
-        Row that is subtracted from all rows: the mean row if this changes no centered kernel, otherwise zero.
+        Row that is subtracted from all rows: the mean row if this changes no centered
+        kernel, otherwise zero.
     shift, row_means : ndarray of shape (p,) and (m,)
-        Constant that is subtracted from each base kernel, and the row means of the weighted sum of the results. Zero
-        without centering.
+        Constant that is subtracted from each base kernel, and the row means of the
+        weighted sum of the results. Zero without centering.
     degree : int
         d.
     offset : float
@@ -87,15 +92,18 @@ class LearnedKernel(Savable, Value):
     sample_weight : ndarray of shape (m,) or None
         Weights of the training rows; None for equal weights.
     history : tuple of float
-        Alignments during the search for base kernels: after each addition, or per round of learned metrics on held-out
-        rows.
+        Alignments during the search for base kernels: after each addition, or per round
+        of learned metrics on held-out rows.
     sampling : Sampling or None
-        Numbers of rows, if the kernel was learned on a sample. Weights, alignments and scales of two-stage learners are
-        then estimates for all rows; the centering is that of the sample.
+        Numbers of rows, if the kernel was learned on a sample. Weights, alignments and
+        scales of two-stage learners are then estimates for all rows; the centering is
+        that of the sample.
     traces : ndarray of shape (p,) or None
-        Traces of the centered base kernels before normalization, if base kernels belong to views.
+        Traces of the centered base kernels before normalization, if base kernels belong
+        to views.
     spread : ndarray of shape (d,) or None
-        Standard deviation of each feature on the training rows, if `X` has only part of them.
+        Standard deviation of each feature on the training rows, if `X` has only part of
+        them.
     centering : Centering
         "center", "target" or "none".
     """
@@ -127,7 +135,11 @@ class LearnedKernel(Savable, Value):
     def __repr__(self) -> str:
         most_shown = 3
         largest = np.argsort(-np.abs(self.weights), kind="stable")[:most_shown]
-        texts = [f"{self.family.names[k]} {self.weights[k]:.3g}" for k in largest if self.weights[k]]
+        texts = [
+            f"{self.family.names[k]} {self.weights[k]:.3g}"
+            for k in largest
+            if self.weights[k]
+        ]
         n_others = len(self.weights) - len(texts)
         if n_others:
             texts.append(f"{n_others} others")
@@ -163,7 +175,8 @@ class LearnedKernel(Savable, Value):
 
     @property
     def view_shares(self) -> dict[str, float]:
-        r"""Share of the trace of the learned kernel per view, and of base kernels that see all features.
+        r"""Share of the trace of the learned kernel per view, and of base kernels that
+        see all features.
 
         .. math:: r_v \propto \sum_{k \in v} \frac{|\mu_k|}{t_k} \operatorname{tr} K_{kc}
         """
@@ -171,7 +184,9 @@ class LearnedKernel(Savable, Value):
             return {ALL_FEATURES: 1.0}
         traces = np.abs(self.combination.coefficients) * self.traces
         shares: dict[str, float] = {}
-        for view, share in zip(self.family.kernel_views, (traces / traces.sum()).tolist(), strict=True):
+        for view, share in zip(
+            self.family.kernel_views, (traces / traces.sum()).tolist(), strict=True
+        ):
             name = view or ALL_FEATURES
             shares[name] = shares.get(name, 0.0) + share
         return shares
@@ -185,7 +200,8 @@ class LearnedKernel(Savable, Value):
     def gram_centering(self) -> Centering:
         """Centering of the Gram matrix.
 
-        A power and a sum with an offset are not centered; predictors subtract the mean of the targets instead.
+        A power and a sum with an offset are not centered; predictors subtract the mean
+        of the targets instead.
         """
         if self.centering.subtracts and (self.degree != 1 or self.offset != 0):
             return Centering.TARGET
@@ -195,22 +211,31 @@ class LearnedKernel(Savable, Value):
     def is_weighted_sum(self) -> bool:
         """Whether predictors can use the weighted sum of base kernels for the kernel.
 
-        The coefficients of predictors with an intercept sum to zero, so that an offset has no effect.
+        The coefficients of predictors with an intercept sum to zero, so that an offset
+        has no effect.
         """
         return self.degree == 1 and (self.offset == 0 or self.centering.subtracts)
 
     @property
     def relevance(self) -> np.ndarray | None:
-        r"""Share of each feature in the metric, shape (d,); None if base kernels have no bandwidth per feature.
+        r"""Share of each feature in the metric, shape (d,); None if base kernels have
+        no bandwidth per feature.
 
         .. math:: r_j \propto s_j \sum_k \frac{|\mu_k|}{\sigma_{kj}}
 
-        s is the standard deviation of the feature on the training rows. A kernel may fall fast along a feature without
-        any effect on predictions, which `relevance_` of the estimators measures.
+        s is the standard deviation of the feature on the training rows. A kernel may
+        fall fast along a feature without any effect on predictions, which `relevance_`
+        of the estimators measures.
         """
-        if self.parameters is None or self.parameters.shape[1] != self.X.shape[1] or sparse.issparse(self.X):
+        if (
+            self.parameters is None
+            or self.parameters.shape[1] != self.X.shape[1]
+            or sparse.issparse(self.X)
+        ):
             return None
-        relevance = self.feature_spread * (np.abs(self.weights) @ (1.0 / self.parameters))
+        relevance = self.feature_spread * (
+            np.abs(self.weights) @ (1.0 / self.parameters)
+        )
         return np.asarray(relevance / relevance.sum())
 
     @property
@@ -224,7 +249,9 @@ class LearnedKernel(Savable, Value):
     def combination(self) -> Combination:
         """Weighted sum of the base kernels minus `shift`, for rows minus `origin`, before centering."""
         used = self.weights != 0  # constant features have weight and scale zero
-        coefficients = np.divide(self.weights, self.scales, out=np.zeros(len(self.weights)), where=used)
+        coefficients = np.divide(
+            self.weights, self.scales, out=np.zeros(len(self.weights)), where=used
+        )
         return Combination(self.family, coefficients, self.shift)
 
     @property
@@ -232,14 +259,18 @@ class LearnedKernel(Savable, Value):
         return float(mean_over(self.row_means, self.sample_weight))
 
     def gram(self) -> np.ndarray:
-        """Return the Gram matrix of the training rows, shape (m, m), centered before offset and power.
+        """Return the Gram matrix of the training rows, shape (m, m), centered before
+        offset and power.
 
         Notes
         -----
-        Memory of the result and of one tile. Base kernels of weight zero are not evaluated.
+        Memory of the result and of one tile. Base kernels of weight zero are not
+        evaluated.
         """
         K = self.combination.matrix(self.X, self.X, symmetric=True)
-        return self._power(subtract_means(K, self.row_means, self.row_means, self._grand_mean, out=K))
+        return self._power(
+            subtract_means(K, self.row_means, self.row_means, self._grand_mean, out=K)
+        )
 
     def over(self, positions: np.ndarray) -> LearnedKernel:
         """Return the kernel with part of the training rows, centered on these rows."""
@@ -256,7 +287,8 @@ class LearnedKernel(Savable, Value):
         )
 
     def cross_gram(self, X_new: Rows) -> np.ndarray:
-        """Return the kernel between new rows and the training rows, centered by the training rows.
+        """Return the kernel between new rows and the training rows, centered by the
+        training rows.
 
         Parameters
         ----------
@@ -270,14 +302,20 @@ class LearnedKernel(Savable, Value):
         Raises
         ------
         ValueError
-            The number of features differs from that of the training rows, or a value is not finite.
+            The number of features differs from that of the training rows, or a value is
+            not finite.
         """
-        K = self.combination.matrix(move(checked_rows(self.X, X_new), self.origin), self.X)
+        K = self.combination.matrix(
+            move(checked_rows(self.X, X_new), self.origin), self.X
+        )
         rows = self.centering.mean(K, self.sample_weight, axis=1)
         return self._power(subtract_means(K, rows, self.row_means, self._grand_mean))
 
-    def alignment_with(self, X_new: Rows, target: Target, sample_weight: np.ndarray | None = None) -> float:
-        """Return the centered alignment of the kernel among new rows with their target kernel.
+    def alignment_with(
+        self, X_new: Rows, target: Target, sample_weight: np.ndarray | None = None
+    ) -> float:
+        """Return the centered alignment of the kernel among new rows with their target
+        kernel.
 
         Parameters
         ----------
@@ -286,7 +324,8 @@ class LearnedKernel(Savable, Value):
         target : Target
             Targets of the new rows.
         sample_weight : ndarray of shape (n,), optional
-            Positive weights of the new rows, of which only ratios matter. Equal weights by default.
+            Positive weights of the new rows, of which only ratios matter. Equal weights
+            by default.
 
         Notes
         -----
@@ -295,12 +334,20 @@ class LearnedKernel(Savable, Value):
         w = as_sample_weight(sample_weight, X_new.shape[0])
         if w is not None:
             w = near_one(w)
-        return alignment_of_matrix(self.gram_among(X_new, w), target.Y - mean_over(target.Y, w), w)
+        return alignment_of_matrix(
+            self.gram_among(X_new, w), target.Y - mean_over(target.Y, w), w
+        )
 
-    def gram_among(self, X_new: Rows, sample_weight: np.ndarray | None = None) -> np.ndarray:
+    def gram_among(
+        self, X_new: Rows, sample_weight: np.ndarray | None = None
+    ) -> np.ndarray:
         """Return the Gram matrix of new rows, shape (n, n), centered on these rows."""
         X_new = move(as_rows(X_new), self.origin)
-        return self._power(self.centering.gram(self.combination.matrix(X_new, X_new, symmetric=True), sample_weight))
+        return self._power(
+            self.centering.gram(
+                self.combination.matrix(X_new, X_new, symmetric=True), sample_weight
+            )
+        )
 
     def _power(self, K: np.ndarray) -> np.ndarray:
         K += self.offset
@@ -311,18 +358,26 @@ class LearnedKernel(Savable, Value):
     def _require_sound(self) -> None:
         X = self.X
         if sparse.issparse(X) and X.format != "csr":
-            raise ValueError(f"X must be in CSR form, got {X.format}; learn the kernel on X.tocsr().")
+            raise ValueError(
+                f"X must be in CSR form, got {X.format}; learn the kernel on X.tocsr()."
+            )
         if len(X.shape) != 2 or not X.shape[0]:
-            raise ValueError(f"X must be a matrix of at least one training row, got shape {X.shape}; fit again.")
+            raise ValueError(
+                f"X must be a matrix of at least one training row, got shape {X.shape}; fit again."
+            )
         values = X.data if sparse.issparse(X) else X
         require_numbers("X", values, values.shape)
         require_numbers("offset", np.array(self.offset), ())
         as_sample_weight(self.sample_weight, X.shape[0])
         self._require_arrays()
         if not (self.scales[self.weights != 0] > 0).all():
-            raise ValueError("scales must be positive wherever a weight is not zero, got others; fit again.")
+            raise ValueError(
+                "scales must be positive wherever a weight is not zero, got others; fit again."
+            )
         if self.degree < 1:
-            raise ValueError(f"degree must be a whole number of at least 1, got {self.degree}; fit again.")
+            raise ValueError(
+                f"degree must be a whole number of at least 1, got {self.degree}; fit again."
+            )
         try:
             with np.errstate(all="ignore"):
                 self.family.diag(X[:1])
@@ -358,10 +413,14 @@ class LearnedKernel(Savable, Value):
             if array is not None:
                 require_shape(name, array, shape)
                 if array.dtype != np.float64:
-                    raise ValueError(f"{name} must hold numbers of float64, got {array.dtype}; fit again.")
+                    raise ValueError(
+                        f"{name} must hold numbers of float64, got {array.dtype}; fit again."
+                    )
         require_shape("rows", self.rows, by_row)
         if self.rows.dtype.kind != "i":
-            raise ValueError(f"rows must hold integers, got {self.rows.dtype}; fit again.")
+            raise ValueError(
+                f"rows must hold integers, got {self.rows.dtype}; fit again."
+            )
 
 
 def checked_rows(X: Rows, X_new: Rows) -> Rows:
@@ -370,7 +429,8 @@ def checked_rows(X: Rows, X_new: Rows) -> Rows:
     Raises
     ------
     ValueError
-        The number of features differs from that of the training rows, or a value is not finite.
+        The number of features differs from that of the training rows, or a value is not
+        finite.
     """
     X_new = as_rows(X_new)
     d = X.shape[1]
@@ -394,25 +454,32 @@ class LinearScores:
 
     Notes
     -----
-    For a kernel of degree one the centering is moved to the coefficients. With weights w of the training rows that sum
-    to one, row means r and the uncentered kernel C,
+    For a kernel of degree one the centering is moved to the coefficients. With weights
+    w of the training rows that sum to one, row means r and the uncentered kernel C,
 
     .. math:: K_c(x, x_i) = C(x, x_i) - \sum_l w_l C(x, x_l) - r_i + \bar r, \qquad
               \sum_i \alpha_i K_c(x, x_i) = \sum_i (\alpha_i - w_i \sigma) \, C(x, x_i) - \sum_i \alpha_i r_i
               + \sigma \bar r, \qquad \sigma = \sum_i \alpha_i
 
-    Predictors with an intercept have :math:`\sigma = 0` up to rounding. Scores then depend only on the s support
-    vectors, the rows with nonzero coefficients, in O(s) time per row. The same holds for uncentered kernels, whose w
-    and r are zero.
+    Predictors with an intercept have :math:`\sigma = 0` up to rounding. Scores then
+    depend only on the s support vectors, the rows with nonzero coefficients, in O(s)
+    time per row. The same holds for uncentered kernels, whose w and r are zero.
     """
 
-    def __init__(self, kernel: LearnedKernel, dual: np.ndarray, intercept: np.ndarray) -> None:
+    def __init__(
+        self, kernel: LearnedKernel, dual: np.ndarray, intercept: np.ndarray
+    ) -> None:
         self.kernel = kernel
         self.dual = dual
         self.intercept = intercept
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"kernel": self.kernel, "dual": self.dual, "intercept": self.intercept}  # without cached values
+        # Without cached values
+        return {
+            "kernel": self.kernel,
+            "dual": self.dual,
+            "intercept": self.intercept,
+        }
 
     @cached_property
     def _sums(self) -> np.ndarray:
@@ -424,7 +491,9 @@ class LinearScores:
     @cached_property
     def support(self) -> np.ndarray:
         """Positions of the training rows that scores depend on, shape (s,)."""
-        if self.kernel.degree != 1 or (self._sums.any() and self.kernel.centering.subtracts):
+        if self.kernel.degree != 1 or (
+            self._sums.any() and self.kernel.centering.subtracts
+        ):
             return np.arange(len(self.dual))
         return np.flatnonzero(self.dual.any(axis=1))
 
@@ -452,7 +521,8 @@ class LinearScores:
         X : ndarray or CSR matrix of shape (n, d)
             Finite, with the features of the training rows. Not modified.
         dtype : dtype, default float64
-            Precision of the kernel; scores are float64. Powers of kernels are always computed in float64.
+            Precision of the kernel; scores are float64. Powers of kernels are always
+            computed in float64.
         strip : int, default 256
             Largest number of rows of a tile, which affects the rounding of scores.
 
@@ -483,5 +553,7 @@ class LinearScores:
             return self
         kernel = self.kernel.over(support)
         dual = self.dual[support]
-        intercept = self.intercept + (kernel.row_means - self.kernel.row_means[support]) @ dual
+        intercept = (
+            self.intercept + (kernel.row_means - self.kernel.row_means[support]) @ dual
+        )
         return LinearScores(kernel, dual, intercept)

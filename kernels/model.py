@@ -45,20 +45,24 @@ class Model(Savable, Value):
     Attributes
     ----------
     estimator : KernelLearningClassifier or KernelLearningRegressor
-        Fitted on the features; `keep_support` makes a smaller file of a support vector machine.
+        Fitted on the features; `keep_support` makes a smaller file of a support vector
+        machine.
     features : tuple of str
         Names of the d columns it reads, in order.
     low, spread : ndarray of shape (d,)
-        A feature is (raw - low) / spread of its column; zero and one where nothing is scaled. In units of the column.
+        A feature is (raw - low) / spread of its column; zero and one where nothing is
+        scaled. In units of the column.
     about : mapping of str to plain data
-        How the model was made: texts, numbers, Booleans, None, and lists and dictionaries of these.
+        How the model was made: texts, numbers, Booleans, None, and lists and
+        dictionaries of these.
     reference : Reference, optional
         What is kept of the training rows to compare new rows with.
 
     Raises
     ------
     ValueError
-        The estimator is not fitted, parts do not fit each other, a name comes twice, or a spread is not positive.
+        The estimator is not fitted, parts do not fit each other, a name comes twice, or
+        a spread is not positive.
     """
 
     estimator: Estimator
@@ -89,7 +93,9 @@ class Model(Savable, Value):
         """
         model = load(path)
         if not isinstance(model, cls):
-            raise ValueError(f"{path}: holds a {type(model).__name__} and no Model; read it by learnkernels.load.")
+            raise ValueError(
+                f"{path}: holds a {type(model).__name__} and no Model; read it by learnkernels.load."
+            )
         return model
 
     @classmethod
@@ -99,7 +105,9 @@ class Model(Savable, Value):
         names = estimator.table_.names
         return cls(estimator, names, np.zeros(len(names)), np.ones(len(names)), about)
 
-    def with_reference(self, X: Rows, low: np.ndarray, high: np.ndarray, seed: int) -> Self:
+    def with_reference(
+        self, X: Rows, low: np.ndarray, high: np.ndarray, seed: int
+    ) -> Self:
         """Return the model with what it keeps of its training rows.
 
         Parameters
@@ -137,10 +145,18 @@ class Model(Savable, Value):
         if self.task == "regression":
             q = self.estimator.dual_coef_.shape[1]
             names = ["prediction"] if q == 1 else [f"prediction {i}" for i in range(q)]
-            return dict.fromkeys([*names, *(BOUNDS if self._has_bounds else ())], number)
+            return dict.fromkeys(
+                [*names, *(BOUNDS if self._has_bounds else ())], number
+            )
         classes = self.estimator.classes_
-        scores = ["score"] if len(classes) == 2 else [f"score {label}" for label in classes]
-        likely = [] if self._calibration is None else [f"probability {label}" for label in classes]
+        scores = (
+            ["score"] if len(classes) == 2 else [f"score {label}" for label in classes]
+        )
+        likely = (
+            []
+            if self._calibration is None
+            else [f"probability {label}" for label in classes]
+        )
         return {"prediction": classes.dtype} | dict.fromkeys([*scores, *likely], number)
 
     @property
@@ -158,7 +174,11 @@ class Model(Savable, Value):
         """Return the column that each feature comes from, and its view, such as "numbers"."""
         if self.table is None:
             return [(name, "numbers") for name in self.features]
-        return [(column.name, view) for column in self.table.columns for _, view in column.features]
+        return [
+            (column.name, view)
+            for column in self.table.columns
+            for _, view in column.features
+        ]
 
     @property
     def missing_at_training(self) -> dict[str, float]:
@@ -168,13 +188,17 @@ class Model(Savable, Value):
         shares = {}
         for column, features in self.table.places:
             if column.gap_place is not None:
-                shares[column.name] = float(self.reference.shares[features.start + column.gap_place])
+                shares[column.name] = float(
+                    self.reference.shares[features.start + column.gap_place]
+                )
         return shares
 
     @property
     def _has_bounds(self) -> bool:
         """Return whether there is an interval around each number."""
-        if self.estimator.dual_coef_.shape[1] != 1 or not hasattr(self.estimator, "residuals_"):
+        if self.estimator.dual_coef_.shape[1] != 1 or not hasattr(
+            self.estimator, "residuals_"
+        ):
             return False
         return self.estimator._residual_quantile(OUTSIDE) is not None
 
@@ -189,21 +213,31 @@ class Model(Savable, Value):
         return getattr(self.estimator, "table_", None)
 
     def lacking(self, names: Sequence[str], others: Sequence[str] = ()) -> str:
-        """Return words on columns that the model reads and that a table of some names lacks; empty if it lacks none.
+        """Return words on columns that the model reads and that a table of some names
+        lacks; empty if it lacks none.
 
         `others` are its unknown names, of which one may be the column in question.
         """
         columns = () if self.table is None else self.table.columns
-        assumed = {column.name: f" (without values: {column.assumed})" for column in columns}
-        absent = [f"{name!r}{assumed.get(name, '')}" for name in self.features if name not in names]
+        assumed = {
+            column.name: f" (without values: {column.assumed})" for column in columns
+        }
+        absent = [
+            f"{name!r}{assumed.get(name, '')}"
+            for name in self.features
+            if name not in names
+        ]
         if not absent:
             return ""
-        # Not filled in: a lost column changes all predictions, and whoever wants that can add it without values.
+        # Not filled in: a lost column changes all predictions, and whoever wants that
+        # can add it without values.
         lost_columns = ", ".join(absent[:SHOWN])
         if len(absent) > SHOWN:
             lost_columns += f" and {len(absent) - SHOWN} more"
         unknown = f"; the model does not read {listed(others)}" if others else ""
-        add = ", or add the column without values to have that assumed" if assumed else ""
+        add = (
+            ", or add the column without values to have that assumed" if assumed else ""
+        )
         return f"lacks columns that the model reads: {lost_columns}{unknown}; rename a column{add}."
 
     def raw_rows(self, table: Any, first: int = 0) -> Any:
@@ -212,14 +246,16 @@ class Model(Savable, Value):
         Parameters
         ----------
         table : DataFrame or Arrow table of n rows
-            With the columns of the model in any order; others are not looked at. Not modified.
+            With the columns of the model in any order; others are not looked at. Not
+            modified.
         first : int
             Number of the first row, for sentences.
 
         Raises
         ------
         ValueError
-            A column is missing, comes twice, or holds something that is no finite number where all must be.
+            A column is missing, comes twice, or holds something that is no finite
+            number where all must be.
         """
         columns = read_columns(table, self.features)
         if self.table is not None:
@@ -228,7 +264,11 @@ class Model(Savable, Value):
         for name, values in zip(self.features, numbers, strict=True):
             if (wrong := ~np.isfinite(values)).any():
                 row, column = int(wrong.argmax()), columns[name]
-                value = "a missing value" if column.gaps[row] else f"{str(column.values[row])!r:.40}"
+                value = (
+                    "a missing value"
+                    if column.gaps[row]
+                    else f"{str(column.values[row])!r:.40}"
+                )
                 raise ValueError(
                     f"column {name!r} must hold finite numbers, got {column.kind if column.kind == 'other' else value} "
                     f"in row {first + row:,} (the first is row 0); correct it, impute it, or leave the row out."
@@ -263,7 +303,9 @@ class Model(Savable, Value):
         if not sparse.issparse(X_raw):
             return (X_raw - self.low) / self.spread
         if self.low.any():
-            moved = [name for name, low in zip(self.features, self.low, strict=True) if low]
+            moved = [
+                name for name, low in zip(self.features, self.low, strict=True) if low
+            ]
             raise ValueError(
                 f"X_raw must be dense for a model that moves columns ({listed(moved)}), got sparse rows, whose zeros "
                 "would be lost; give X_raw.toarray()."
@@ -272,23 +314,26 @@ class Model(Savable, Value):
         X.data /= self.spread[X.indices]
         return X
 
-    def columns(self, X_raw: Any, report: EncodingReport | None = None) -> dict[str, np.ndarray]:
+    def columns(
+        self, X_raw: Any, report: EncodingReport | None = None
+    ) -> dict[str, np.ndarray]:
         """Return what the model says about raw rows.
 
         Parameters
         ----------
         X_raw : ndarray or CSR matrix of shape (n, d), or table of n rows
-            In the order of `features`; a table, with columns of these names in any order, where the model has a
-            `table`. Not modified.
+            In the order of `features`; a table, with columns of these names in any
+            order, where the model has a `table`. Not modified.
         report : EncodingReport, optional
             Counts the gaps and new levels of a table.
 
         Returns
         -------
         columns : dict of str to ndarray of shape (n,)
-            In order: ``prediction``; of a classifier then ``score`` (binary; positive for the second class) or
-            ``score <class>`` each, and where it is calibrated ``probability <class>`` each. Of a number
-            ``lower`` and ``upper``, outside of which it is with probability `OUTSIDE`; of several outputs
+            In order: ``prediction``; of a classifier then ``score`` (binary; positive
+            for the second class) or ``score <class>`` each, and where it is calibrated
+            ``probability <class>`` each. Of a number ``lower`` and ``upper``, outside
+            of which it is with probability `OUTSIDE`; of several outputs
             ``prediction <position>`` each. `column_types` gives the dtypes.
 
         Raises
@@ -298,7 +343,8 @@ class Model(Savable, Value):
 
         Notes
         -----
-        O(n m d) for m training rows, or landmarks; memory does not grow with n beyond the rows and the columns.
+        O(n m d) for m training rows, or landmarks; memory does not grow with n beyond
+        the rows and the columns.
         """
         return self.columns_of(self.encoded(X_raw, report))
 
@@ -307,11 +353,22 @@ class Model(Savable, Value):
         if self.table is not None:
             return self.table.encode(X_raw, report)
         X: Rows = self.scaled(X_raw)
-        values, columns = (X.data, X.indices) if sparse.issparse(X) else (X, np.arange(X.shape[1]))
-        bad = np.bincount(np.broadcast_to(columns, values.shape)[~np.isfinite(values)], minlength=X.shape[1])
+        values, columns = (
+            (X.data, X.indices) if sparse.issparse(X) else (X, np.arange(X.shape[1]))
+        )
+        bad = np.bincount(
+            np.broadcast_to(columns, values.shape)[~np.isfinite(values)],
+            minlength=X.shape[1],
+        )
         if bad.any():
-            bad_columns = [f"{self.features[int(j)]!r} ({bad[j]})" for j in np.flatnonzero(bad)]
-            more = f" and {len(bad_columns) - NAMED} more" if len(bad_columns) > NAMED else ""
+            bad_columns = [
+                f"{self.features[int(j)]!r} ({bad[j]})" for j in np.flatnonzero(bad)
+            ]
+            more = (
+                f" and {len(bad_columns) - NAMED} more"
+                if len(bad_columns) > NAMED
+                else ""
+            )
             raise ValueError(
                 f"X_raw must be finite, got NaN or infinity in column {', '.join(bad_columns[:NAMED])}{more} of "
                 f"{X.shape[0]} rows; impute or drop them."
@@ -329,13 +386,21 @@ class Model(Savable, Value):
                 half_widths = self.estimator._half_widths(X, OUTSIDE)
                 values += [values[0] - half_widths, values[0] + half_widths]
         else:
-            decisions, class_probabilities = self.estimator._decisions_and_probabilities(X)
+            decisions, class_probabilities = (
+                self.estimator._decisions_and_probabilities(X)
+            )
             binary = decisions.ndim == 1
-            winners = (decisions > 0).astype(np.intp) if binary else decisions.argmax(axis=1)
+            winners = (
+                (decisions > 0).astype(np.intp) if binary else decisions.argmax(axis=1)
+            )
             values = [self.estimator.classes_[winners], decisions]
             if class_probabilities is not None:
                 values.append(class_probabilities)
-        split = [column for value in values for column in ([value] if value.ndim == 1 else value.T)]
+        split = [
+            column
+            for value in values
+            for column in ([value] if value.ndim == 1 else value.T)
+        ]
         return {
             name: np.ascontiguousarray(column, dtype=dtype)
             for (name, dtype), column in zip(types.items(), split, strict=True)
@@ -348,15 +413,21 @@ class Model(Savable, Value):
         """Raise ValueError if the parts do not fit each other."""
         if getattr(self.estimator, "dual_coef_", None) is None:
             name = type(self.estimator).__name__
-            raise ValueError(f"estimator must be fitted, got a {name} without coefficients; call fit first.")
+            raise ValueError(
+                f"estimator must be fitted, got a {name} without coefficients; call fit first."
+            )
         if getattr(self.estimator, "multilabel_", False):
             raise ValueError(
                 "estimator must predict one class or numbers, got a classifier of several labels per row; save it by "
                 "its own method save."
             )
         names, d = self.features, self.estimator.n_features_in_
-        if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
-            raise ValueError(f"features must be a tuple of texts, got {names!r:.60}; give the names of the columns.")
+        if not isinstance(names, tuple) or not all(
+            isinstance(name, str) for name in names
+        ):
+            raise ValueError(
+                f"features must be a tuple of texts, got {names!r:.60}; give the names of the columns."
+            )
         repeated = [name for name, times in Counter(names).items() if times > 1]
         if repeated:
             raise ValueError(
@@ -364,7 +435,9 @@ class Model(Savable, Value):
             )
         fitted_names = getattr(self.estimator, "feature_names_in_", None)
         if fitted_names is not None and fitted_names.tolist() != list(names):
-            raise ValueError(f"features must be the names that the estimator was fitted with, got {listed(names)}.")
+            raise ValueError(
+                f"features must be the names that the estimator was fitted with, got {listed(names)}."
+            )
         if len(names) != d:
             raise ValueError(
                 f"features must name the {d} columns that the estimator was fitted on, got {len(names)} names."
@@ -381,6 +454,10 @@ class Model(Savable, Value):
     def _require_reference(self, reference: Reference) -> None:
         n_rows, n_features = len(reference.rows), self.estimator.kernel_.X.shape[1]
         require_numbers("reference_rows", reference.rows, (n_rows, n_features))
-        require_numbers("reference_scores", reference.scores, (n_rows, len(self.score_names)))
+        require_numbers(
+            "reference_scores", reference.scores, (n_rows, len(self.score_names))
+        )
         for name in ("low", "high", "shares"):
-            require_numbers(f"reference_{name}", getattr(reference, name), (n_features,))
+            require_numbers(
+                f"reference_{name}", getattr(reference, name), (n_features,)
+            )

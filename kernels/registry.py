@@ -1,7 +1,9 @@
-"""Learners, predictors and metrics by name, and what configurations need to know of each.
+"""Learners, predictors and metrics by name, and what configurations need to know of
+each.
 
-Configurations read these tables too, so this module imports neither NumPy nor anything else of the package. A new
-learner is one entry of `LEARNERS`; its class declares the rest.
+Configurations read these tables too, so this module imports neither NumPy nor anything
+else of the package. A new learner is one entry of `LEARNERS`; its class declares the
+rest.
 """
 
 from __future__ import annotations
@@ -100,8 +102,20 @@ OTHER_NAMES: dict[str, tuple[str, ...]] = {
     # scales of features
     "unit": ("minmax", "min-max", "minmaxscaler", "min-max-scaler"),
     "max": ("maxabs", "max-abs", "maxabsscaler", "max-abs-scaler"),
-    "standard": ("zscore", "z-score", "standardize", "standardise", "standardscaler", "standard-scaler"),
-    "quantile": ("rank", "normal-scores", "quantiletransformer", "quantile-transformer"),
+    "standard": (
+        "zscore",
+        "z-score",
+        "standardize",
+        "standardise",
+        "standardscaler",
+        "standard-scaler",
+    ),
+    "quantile": (
+        "rank",
+        "normal-scores",
+        "quantiletransformer",
+        "quantile-transformer",
+    ),
     # base kernels
     "gaussian": ("rbf", "squared-exponential"),
     "linear": ("dot", "dot-product"),
@@ -138,17 +152,26 @@ OTHER_NAMES: dict[str, tuple[str, ...]] = {
 
 
 def did_you_mean(value: object, known_names: Iterable[str]) -> str:
-    """Return a question that offers the known name meant by a given one, and a space; nothing if none is near.
+    """Return a question that offers the known name meant by a given one, and a space;
+    nothing if none is near.
 
-    Another name of the same thing goes before a similar spelling, which may be the name of another thing.
+    Another name of the same thing goes before a similar spelling, which may be the name
+    of another thing.
     """
     if not isinstance(value, str):
         return ""
     names = [str(name) for name in known_names]
     name = value[:100].lower()
     elsewhere = name.replace("_", "-").replace(" ", "-")
-    meant = [own_name for own_name, others in OTHER_NAMES.items() if elsewhere in others and own_name in names]
+    meant = [
+        own_name
+        for own_name, others in OTHER_NAMES.items()
+        if elsewhere in others and own_name in names
+    ]
     if not meant:
         by_lower_case = {known_name.lower(): known_name for known_name in names}
-        meant = [by_lower_case[close] for close in difflib.get_close_matches(name, by_lower_case, n=1)]
+        meant = [
+            by_lower_case[close]
+            for close in difflib.get_close_matches(name, by_lower_case, n=1)
+        ]
     return f"did you mean {meant[0]!r}? " if meant else ""

@@ -30,14 +30,16 @@ CLUSTERED_SHARE = 0.8
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RowGroups(Value):
-    """Groups of rows that no split into training and test rows divides, optionally in order of time.
+    """Groups of rows that no split into training and test rows divides, optionally in
+    order of time.
 
     Attributes
     ----------
     numbers : ndarray of int of shape (m,)
         Group of each row.
     ordered : bool, default False
-        Whether the groups are points in time, so that only rows of earlier groups train for the rows of a group.
+        Whether the groups are points in time, so that only rows of earlier groups train
+        for the rows of a group.
     """
 
     numbers: np.ndarray
@@ -58,7 +60,9 @@ class RowGroups(Value):
         if m <= n_rows:
             return np.arange(m)
         rng = np.random.default_rng(seed)
-        _, group_of_row, sizes = np.unique(self.numbers, return_inverse=True, return_counts=True)
+        _, group_of_row, sizes = np.unique(
+            self.numbers, return_inverse=True, return_counts=True
+        )
         if self.ordered or sizes.max() > n_rows / 20:
             return np.sort(rng.choice(m, n_rows, replace=False))
         order = rng.permutation(len(sizes))
@@ -66,33 +70,48 @@ class RowGroups(Value):
         is_drawn[order[np.cumsum(sizes[order]) <= n_rows]] = True
         return np.flatnonzero(is_drawn[group_of_row])
 
-    def splits(self, n_splits: int, seed: int = 0, classes: np.ndarray | None = None) -> list[Split]:
+    def splits(
+        self, n_splits: int, seed: int = 0, classes: np.ndarray | None = None
+    ) -> list[Split]:
         """Return splits, each as the positions of training and test rows.
 
-        Each of `n_splits` folds of whole groups is tested once, stratified by classes if there are any. Of groups in
-        order, each of `n_splits` blocks is tested after training on all earlier rows. There are fewer splits if there
-        are too few groups.
+        Each of `n_splits` folds of whole groups is tested once, stratified by classes
+        if there are any. Of groups in order, each of `n_splits` blocks is tested after
+        training on all earlier rows. There are fewer splits if there are too few
+        groups.
         """
         if self.ordered:
             blocks = self.blocks(n_splits + 1)
-            return [(np.flatnonzero(blocks < b), np.flatnonzero(blocks == b)) for b in range(1, blocks.max() + 1)]
-        folds = draw_folds(len(self.numbers), min(n_splits, self.n_groups), seed, self.numbers, classes)
-        return [(np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)) for fold in np.unique(folds)]
+            return [
+                (np.flatnonzero(blocks < b), np.flatnonzero(blocks == b))
+                for b in range(1, blocks.max() + 1)
+            ]
+        folds = draw_folds(
+            len(self.numbers), min(n_splits, self.n_groups), seed, self.numbers, classes
+        )
+        return [
+            (np.flatnonzero(folds != fold), np.flatnonzero(folds == fold))
+            for fold in np.unique(folds)
+        ]
 
     def blocks(self, n_blocks: int) -> np.ndarray:
         """Return the block of each row: at most `n_blocks` consecutive blocks with nearly equal numbers of rows."""
         return consecutive_blocks(self.numbers, min(n_blocks, self.n_groups))
 
     def joined_by(self, which: np.ndarray) -> RowGroups:
-        """Return groups that also hold all rows with the same entry of `which`, such as copies of a row.
+        """Return groups that also hold all rows with the same entry of `which`, such as
+        copies of a row.
 
-        Groups in order do not change, nor do groups of which more than half of the rows would be in one.
+        Groups in order do not change, nor do groups of which more than half of the rows
+        would be in one.
         """
         if self.ordered:
             return self
         n_groups = int(self.numbers.max()) + 1
         shape = (n_groups, int(which.max()) + 1)
-        links = sparse.coo_array((np.ones(len(which)), (self.numbers, which)), shape=shape)
+        links = sparse.coo_array(
+            (np.ones(len(which)), (self.numbers, which)), shape=shape
+        )
         bipartite = sparse.block_array([[None, links], [links.T, None]], format="csr")
         _, components = connected_components(bipartite, directed=False)
         joined = np.unique(components[self.numbers], return_inverse=True)[1]
@@ -111,8 +130,8 @@ def as_row_groups(groups: Any, time: Any, n_rows: int) -> RowGroups | None:
     Raises
     ------
     ValueError
-        Both are given, the length is wrong, an entry is missing, times are neither numbers nor dates, or all entries
-        are equal.
+        Both are given, the length is wrong, an entry is missing, times are neither
+        numbers nor dates, or all entries are equal.
     """
     if groups is None and time is None:
         return None
@@ -127,40 +146,53 @@ def as_row_groups(groups: Any, time: Any, n_rows: int) -> RowGroups | None:
         values = time
     values = np.asarray(values)
     if values.shape != (n_rows,):
-        raise ValueError(f"{name} must have one entry per row, got shape {values.shape} for {n_rows} rows.")
+        raise ValueError(
+            f"{name} must have one entry per row, got shape {values.shape} for {n_rows} rows."
+        )
     is_missing = _is_missing(values)
     if is_missing.any():
         raise ValueError(
             f"{name} must have no missing values, got {is_missing.sum()} of {n_rows}, the first in row "
             f"{is_missing.argmax()}; drop these rows."
         )
-    if time is not None and (values.dtype.kind not in "iufMmO" or isinstance(values[0], str)):
-        raise ValueError(f"time must hold numbers or datetimes, got {values[0]!r:.60}; parse it first.")
+    if time is not None and (
+        values.dtype.kind not in "iufMmO" or isinstance(values[0], str)
+    ):
+        raise ValueError(
+            f"time must hold numbers or datetimes, got {values[0]!r:.60}; parse it first."
+        )
     try:
         distinct, numbers = np.unique(values, return_inverse=True)
     except TypeError:
         kinds = sorted({type(value).__name__ for value in values})
-        raise ValueError(f"{name} must hold values of one type, got {' and '.join(kinds)}.") from None
+        raise ValueError(
+            f"{name} must hold values of one type, got {' and '.join(kinds)}."
+        ) from None
     if len(distinct) < 2:
-        raise ValueError(f"{name} must have at least two different values, got only {distinct[0]!s:.60}.")
+        raise ValueError(
+            f"{name} must have at least two different values, got only {distinct[0]!s:.60}."
+        )
     return RowGroups(numbers, time is not None)
 
 
 def near_duplicates(X: Any) -> RowGroups | None:
-    """Return clusters of nearly equal rows as groups, or None unless most rows are in such clusters.
+    """Return clusters of nearly equal rows as groups, or None unless most rows are in
+    such clusters.
 
     Parameters
     ----------
     X : ndarray or CSR matrix of shape (m, d)
-        Finite rows. Sparse rows, and more than `MOST_CLUSTERED` rows, are not clustered. Not modified.
+        Finite rows. Sparse rows, and more than `MOST_CLUSTERED` rows, are not
+        clustered. Not modified.
 
     Notes
     -----
-    Distances are those of standardized features. A cluster of a single-linkage tree is isolated if the gaps inside are
-    at most `NEAR` of the median distance, and at most half of the gap around it. With d < 6 features the half becomes
-    ``64 ** (-1 / d)``, since gaps vary more in few dimensions. Four fifths of the rows must be in such clusters; the
-    groups are then those of gaps at most three quarters of the gap around. The time is O(m d), or O(m^2 d) if half of
-    some rows have a near neighbor.
+    Distances are those of standardized features. A cluster of a single-linkage tree is
+    isolated if the gaps inside are at most `NEAR` of the median distance, and at most
+    half of the gap around it. With d < 6 features the half becomes ``64 ** (-1 / d)``,
+    since gaps vary more in few dimensions. Four fifths of the rows must be in such
+    clusters; the groups are then those of gaps at most three quarters of the gap
+    around. The time is O(m d), or O(m^2 d) if half of some rows have a near neighbor.
     """
     m = X.shape[0]
     if sparse.issparse(X) or not FEWEST_CLUSTERED <= m <= MOST_CLUSTERED:
@@ -186,7 +218,8 @@ def _has_near_neighbors(Z: np.ndarray) -> bool:
     """Return whether at least half of 200 distinct rows have a neighbor nearer than `NEAR` of the median distance."""
     drawn = Z[np.linspace(0, len(Z) - 1, min(len(Z), 200)).astype(np.intp)]
     distances = cdist(drawn, Z)
-    nearest = np.partition(distances, 1, axis=1)[:, 1]  # the first one is the row itself
+    # The first one is the row itself
+    nearest = np.partition(distances, 1, axis=1)[:, 1]
     return bool(np.mean(nearest < NEAR * np.median(distances)) >= 0.5)
 
 
@@ -199,7 +232,12 @@ def _isolated_clusters(tree: np.ndarray, near: float, ratio: float) -> np.ndarra
     sizes = np.concatenate([np.ones(m), tree[:, 3]])
     parents = np.full(root + 1, root)
     parents[children] = np.arange(m, root + 1)[:, None]
-    is_isolated = (heights < near) & (heights < ratio * heights[parents]) & (sizes > 1) & (sizes <= max(2, m / 10))
+    is_isolated = (
+        (heights < near)
+        & (heights < ratio * heights[parents])
+        & (sizes > 1)
+        & (sizes <= max(2, m / 10))
+    )
     clusters = np.full(root + 1, -1)
     for node in range(root - 1, -1, -1):  # parents come after their children
         clusters[node] = clusters[parents[node]]
@@ -211,12 +249,18 @@ def _isolated_clusters(tree: np.ndarray, near: float, ratio: float) -> np.ndarra
 def _is_missing(values: np.ndarray) -> np.ndarray:
     """Return whether each value is None or differs from itself, as NaN and NaT do."""
     if values.dtype.kind == "O":
-        return np.array([value is None or value != value for value in values], dtype=bool)
+        return np.array(
+            [value is None or value != value for value in values], dtype=bool
+        )
     return np.asarray(values != values)
 
 
 def draw_folds(
-    m: int, n_folds: int, seed: int, groups: np.ndarray | None = None, classes: np.ndarray | None = None
+    m: int,
+    n_folds: int,
+    seed: int,
+    groups: np.ndarray | None = None,
+    classes: np.ndarray | None = None,
 ) -> np.ndarray:
     """Return a random fold for each of m rows by the splitters of scikit-learn: whole groups, stratified by class."""
     from sklearn.model_selection import (  # here, because it brings pandas along
@@ -235,7 +279,9 @@ def draw_folds(
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The least populated class", UserWarning)
         warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
-        for fold, (_, test) in enumerate(splitter.split(np.zeros((m, 1)), classes, groups)):
+        for fold, (_, test) in enumerate(
+            splitter.split(np.zeros((m, 1)), classes, groups)
+        ):
             folds[test] = fold
     return folds
 
@@ -248,10 +294,12 @@ def consecutive_blocks(times: np.ndarray, n_blocks: int) -> np.ndarray:
 
 
 def cut_in_parts(sizes: np.ndarray, ends: Sequence[float] | np.ndarray) -> np.ndarray:
-    """Return the part of each unit, such as a group, in a sequence that is cut without dividing a unit.
+    """Return the part of each unit, such as a group, in a sequence that is cut without
+    dividing a unit.
 
-    `sizes` are the rows of each unit, `ends` the desired numbers of rows before the end of each part. Each part ends as
-    close as whole units allow, with at least one unit. Units after the last part have -1.
+    `sizes` are the rows of each unit, `ends` the desired numbers of rows before the end
+    of each part. Each part ends as close as whole units allow, with at least one unit.
+    Units after the last part have -1.
     """
     rows_before_end = np.cumsum(sizes)
     parts = np.full(len(sizes), -1, dtype=np.intp)

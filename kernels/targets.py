@@ -38,8 +38,8 @@ def task_of(y: np.ndarray) -> Task:
     Returns
     -------
     task : {"classification", "regression"}
-        Classification for text, Booleans and one column of at most 20 distinct whole numbers of any type; regression
-        for other numbers.
+        Classification for text, Booleans and one column of at most 20 distinct whole
+        numbers of any type; regression for other numbers.
     """
     if y.dtype.kind not in "iuf":
         return "classification"
@@ -68,7 +68,8 @@ class Target(Value):
     ----------
     task : {"classification", "regression"}
     values : ndarray of shape (m,) or (m, q)
-        Numbers (regression), or the position of each label in `classes` (classification).
+        Numbers (regression), or the position of each label in `classes`
+        (classification).
     classes : tuple of str
         Names of the classes, empty for regression.
     labels : {"text", "integer", "boolean"}
@@ -97,20 +98,27 @@ class Target(Value):
         Raises
         ------
         ValueError
-            Classification with fewer than two classes or with more than one column, or regression on labels.
+            Classification with fewer than two classes or with more than one column, or
+            regression on labels.
         """
         y = np.asarray(y)
         if task is not None:
             require_one_of("task", task, get_args(Task), " or None")
         if (task or task_of(y)) == "regression":
             if y.dtype.kind not in "iufb":
-                raise ValueError(f"y must be numeric for regression, got {y.dtype}; use task='classification'.")
+                raise ValueError(
+                    f"y must be numeric for regression, got {y.dtype}; use task='classification'."
+                )
             return cls("regression", y.astype(np.float64))
         if y.ndim != 1:
-            raise ValueError(f"y must be one column of labels for classification, got shape {y.shape}.")
+            raise ValueError(
+                f"y must be one column of labels for classification, got shape {y.shape}."
+            )
         classes, codes = np.unique(y, return_inverse=True)
         if len(classes) < 2:
-            raise ValueError(f"y must hold at least two classes, got only {classes.tolist()}.")
+            raise ValueError(
+                f"y must hold at least two classes, got only {classes.tolist()}."
+            )
         names = tuple(str(label) for label in classes)
         return cls("classification", codes, names, _LABELS.get(y.dtype.kind, "text"))
 
@@ -170,7 +178,9 @@ class Target(Value):
             classes = classes == "True"
         return classes[self.values]
 
-    def error(self, predictions: np.ndarray, sample_weight: np.ndarray | None = None) -> float:
+    def error(
+        self, predictions: np.ndarray, sample_weight: np.ndarray | None = None
+    ) -> float:
         """Return the (weighted) misclassification rate or root mean squared error of predictions for `values`."""
         if sample_weight is not None:
             sample_weight = near_one(sample_weight)

@@ -35,14 +35,22 @@ def no_parameter(owner: str, name: str, known: Iterable[str]) -> str:
 
 def positive(name: str, value: Any) -> float:
     """Return a parameter as a float; ValueError unless it is a positive, finite number."""
-    if isinstance(value, Real) and not isinstance(value, bool) and 0 < float(value) < np.inf:
+    if (
+        isinstance(value, Real)
+        and not isinstance(value, bool)
+        and 0 < float(value) < np.inf
+    ):
         return float(value)
     raise ValueError(f"{name} must be a positive, finite number, got {value!r}.")
 
 
 def entries_of(name: str, values: Any, kind: str) -> list[Any]:
     """Return the entries of a sequence of `kind`; ValueError for strings and for objects that are no sequence."""
-    if isinstance(values, str | bytes) or not isinstance(values, Iterable) or getattr(values, "ndim", 1) != 1:
+    if (
+        isinstance(values, str | bytes)
+        or not isinstance(values, Iterable)
+        or getattr(values, "ndim", 1) != 1
+    ):
         raise ValueError(f"{name} must be a sequence of {kind}, got {values!r:.60}.")
     return list(values)
 
@@ -50,7 +58,9 @@ def entries_of(name: str, values: Any, kind: str) -> list[Any]:
 def numbers_of(name: str, values: Any, kind: str) -> list[Any]:
     """Return the entries of a sequence of numbers, as `entries_of`; ValueError for a single number."""
     if isinstance(values, Real):
-        raise ValueError(f"{name} must be a sequence of {kind}, got {values}; write [{values}].")
+        raise ValueError(
+            f"{name} must be a sequence of {kind}, got {values}; write [{values}]."
+        )
     return entries_of(name, values, kind)
 
 
@@ -61,9 +71,13 @@ def positive_numbers(name: str, values: Any) -> tuple[float, ...]:
         raise ValueError(f"{name} must hold at least one number, got an empty list.")
     for entry in entries:
         if not isinstance(entry, Real) or isinstance(entry, bool):
-            raise ValueError(f"{name} must be positive, finite numbers, got {entry!r:.60}.")
+            raise ValueError(
+                f"{name} must be positive, finite numbers, got {entry!r:.60}."
+            )
         if not 0 < float(entry) < np.inf:
-            raise ValueError(f"{name} must be positive and finite, got {float(entry):g}.")
+            raise ValueError(
+                f"{name} must be positive and finite, got {float(entry):g}."
+            )
     return tuple(float(entry) for entry in entries)
 
 
@@ -77,12 +91,20 @@ def as_numbers(name: str, values: Any) -> np.ndarray:
 
 def whole_number(name: str, value: Any, minimum: int) -> int:
     """Return a parameter as an int; ValueError unless it is an integer of at least `minimum`."""
-    if isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= minimum:
+    if (
+        isinstance(value, Integral)
+        and not isinstance(value, bool)
+        and int(value) >= minimum
+    ):
         return int(value)
-    raise ValueError(f"{name} must be a whole number of at least {minimum}, got {value!r}.")
+    raise ValueError(
+        f"{name} must be a whole number of at least {minimum}, got {value!r}."
+    )
 
 
-def require_one_of(name: str, value: object, valid_names: Iterable[str], others: str = "") -> None:
+def require_one_of(
+    name: str, value: object, valid_names: Iterable[str], others: str = ""
+) -> None:
     """Raise ValueError, with the nearest name, unless a value is one of the known names."""
     names = list(valid_names)
     if isinstance(value, str) and value in names:
@@ -91,17 +113,23 @@ def require_one_of(name: str, value: object, valid_names: Iterable[str], others:
     suggestion = did_you_mean(value, names).strip()
     if suggestion:
         suggestion = f" ({suggestion})"
-    raise ValueError(f"{name} must be {allowed}{others}, got {value!r:.60}{suggestion}.")
+    raise ValueError(
+        f"{name} must be {allowed}{others}, got {value!r:.60}{suggestion}."
+    )
 
 
 def require_shape(name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
     """Raise ValueError unless an array has the shape that fits the other parts of its object."""
     if array.shape != shape:
-        raise ValueError(f"{name} must have shape {shape} to fit the other parts, got {array.shape}; fit again.")
+        raise ValueError(
+            f"{name} must have shape {shape} to fit the other parts, got {array.shape}; fit again."
+        )
 
 
 def require_numbers(name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
     """Raise ValueError unless an array has this shape and finite values of float64."""
     require_shape(name, array, shape)
     if array.dtype != np.float64 or not np.isfinite(array).all():
-        raise ValueError(f"{name} must be finite, an array of float64, got other values of {array.dtype}; fit again.")
+        raise ValueError(
+            f"{name} must be finite, an array of float64, got other values of {array.dtype}; fit again."
+        )

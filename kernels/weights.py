@@ -11,14 +11,19 @@ LEAST_SHARE = float(np.finfo(np.float64).eps)
 
 
 def as_sample_weight(
-    sample_weight: np.ndarray | None, n_rows: int, *, zero: bool = False, name: str = "sample_weight"
+    sample_weight: np.ndarray | None,
+    n_rows: int,
+    *,
+    zero: bool = False,
+    name: str = "sample_weight",
 ) -> np.ndarray | None:
     """Return checked weights as float64, shape (m,), or None for no weights.
 
     Raises
     ------
     ValueError
-        There is not one weight per row, or a weight is not finite, negative, or (unless `zero`) zero.
+        There is not one weight per row, or a weight is not finite, negative, or (unless
+        `zero`) zero.
     """
     if sample_weight is None:
         return None
@@ -39,11 +44,15 @@ def as_sample_weight(
     is_valid &= np.isfinite(w)
     if not is_valid.all():
         row = int(is_valid.argmin())
-        raise ValueError(f"{name} must be finite and {sign}, got {w[row]:g} for row {row}{advice}.")
+        raise ValueError(
+            f"{name} must be finite and {sign}, got {w[row]:g} for row {row}{advice}."
+        )
     return w
 
 
-def weights_of_rows(weights: np.ndarray | None, rows: np.ndarray | slice) -> np.ndarray | None:
+def weights_of_rows(
+    weights: np.ndarray | None, rows: np.ndarray | slice
+) -> np.ndarray | None:
     """Return the weights of some rows; None if rows have no weights."""
     if weights is None:
         return None
@@ -63,7 +72,8 @@ def of_mean_one(w: np.ndarray) -> np.ndarray:
 
 
 def relative_weights(*factors: np.ndarray) -> np.ndarray:
-    """Return the products of weights, divided by their mean over the rows with weight, shape (m,).
+    """Return the products of weights, divided by their mean over the rows with weight,
+    shape (m,).
 
     Parameters
     ----------
@@ -90,8 +100,11 @@ def relative_weights(*factors: np.ndarray) -> np.ndarray:
     return np.asarray(weights / weights[weights > 0].mean())
 
 
-def counting_rows(*factors: np.ndarray, name: str = "sample_weight") -> tuple[np.ndarray, np.ndarray | None]:
-    """Return the rows that have weight, and their weights: products of weights, divided by their mean.
+def counting_rows(
+    *factors: np.ndarray, name: str = "sample_weight"
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return the rows that have weight, and their weights: products of weights, divided
+    by their mean.
 
     Parameters
     ----------

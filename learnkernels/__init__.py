@@ -1,7 +1,9 @@
-"""Learn the kernel from data: estimators for scikit-learn, and the parts that they are made of.
+"""Learn the kernel from data: estimators for scikit-learn, and the parts that they are
+made of.
 
-The names below are for everyone; subpackages of `learnkernels.kernels` have what is for some. Importing this package
-loads nothing and changes no setting: each name brings along what it needs when it is first used.
+The names below are for everyone; subpackages of `learnkernels.kernels` have what is for
+some. Importing this package loads nothing and changes no setting: each name brings
+along what it needs when it is first used.
 """
 
 from __future__ import annotations
@@ -11,7 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from learnkernels.flows.functions import compare, predict, train
-    from learnkernels.kernels.centering import alignment, center_gram, centered_alignment
+    from learnkernels.kernels.centering import (
+        alignment,
+        center_gram,
+        centered_alignment,
+    )
     from learnkernels.kernels.estimators import (
         KernelLearningClassifier,
         KernelLearningRegressor,
@@ -31,7 +37,11 @@ if TYPE_CHECKING:
         ProductFamily,
     )
     from learnkernels.kernels.files import load
-    from learnkernels.kernels.hypothesis_tests.dependence import alignment_test, independence_test, linear_cka
+    from learnkernels.kernels.hypothesis_tests.dependence import (
+        alignment_test,
+        independence_test,
+        linear_cka,
+    )
     from learnkernels.kernels.learners import learn_kernel
     from learnkernels.kernels.statistics.gram import gram_statistics
 
@@ -120,9 +130,13 @@ def __getattr__(name: str) -> Any:
         from learnkernels.kernels.registry import did_you_mean
 
         raise AttributeError(
-            f"module {__name__!r} has no attribute {name!r}; {did_you_mean(name, __all__)}".rstrip("; ")
+            f"module {__name__!r} has no attribute {name!r}; {did_you_mean(name, __all__)}".rstrip(
+                "; "
+            )
         )
-    value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    value = globals()[name] = getattr(
+        import_module(f"{__name__}.{_MODULES[name]}"), name
+    )
     return value
 
 

@@ -5,7 +5,11 @@ import gc
 import os
 import sys
 
-from learnkernels.tasks.environment import collect_seldom, lacking_libraries, prepare_python
+from learnkernels.tasks.environment import (
+    collect_seldom,
+    lacking_libraries,
+    prepare_python,
+)
 from learnkernels.tasks.signals import orderly_end
 
 collect_seldom()  # here, as workers that a command starts import this file, too
@@ -18,7 +22,8 @@ def main() -> None:
     """Run the command, or exit with the names of the libraries that it lacks."""
     prepare_python()
     os.umask(FOR_THE_USER_ALONE)
-    atexit.register(gc.freeze)  # else Python would look once more through all objects, for two seconds
+    # Else Python would look once more through all objects, for two seconds
+    atexit.register(gc.freeze)
     with orderly_end():
         if lacking := lacking_libraries("the command learnkernels"):
             sys.exit(f"error: {lacking}")

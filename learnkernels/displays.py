@@ -35,9 +35,14 @@ class _Display:
     def _axes(self, ax: Axes | None, height: float = 4.0) -> Axes:
         if ax is None:
             try:
-                from matplotlib.figure import Figure  # imported late: estimators do not need matplotlib
+                # Imported late: estimators do not need matplotlib
+                from matplotlib.figure import (
+                    Figure,
+                )
             except ImportError:
-                raise ImportError("figures need matplotlib; install it with: pip install matplotlib") from None
+                raise ImportError(
+                    "figures need matplotlib; install it with: pip install matplotlib"
+                ) from None
             ax = Figure(figsize=(6.4, height), layout="constrained").subplots()
         self.ax_ = ax
         self.figure_ = ax.figure  # type: ignore[assignment]
@@ -76,7 +81,9 @@ def _learned_kernel(estimator: Any) -> LearnedKernel:
     check_is_fitted(estimator)
     kernel = getattr(estimator, "kernel_", None)
     if not isinstance(kernel, LearnedKernel):
-        raise TypeError(f"expected an estimator that has learned a kernel, got {type(estimator).__name__} without one.")
+        raise TypeError(
+            f"expected an estimator that has learned a kernel, got {type(estimator).__name__} without one."
+        )
     return kernel
 
 
@@ -97,15 +104,22 @@ class Line(NamedTuple):
 def short_names(names: Sequence[str]) -> list[str]:
     """Return names with three digits per parameter; names that would be equal keep all digits."""
     number = re.compile(r"(?<==)-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?=[,) ]|$)")
-    rounded = [number.sub(lambda match: f"{float(match[0]):.3g}", name) for name in names]
+    rounded = [
+        number.sub(lambda match: f"{float(match[0]):.3g}", name) for name in names
+    ]
     counts = Counter(rounded)
-    return [name if counts[short] > 1 else short for name, short in zip(names, rounded, strict=True)]
+    return [
+        name if counts[short] > 1 else short
+        for name, short in zip(names, rounded, strict=True)
+    ]
 
 
 def kernel_labels(names: Sequence[str]) -> list[KernelLabel]:
-    """Return the label of each base kernel: its first parameter, grouped by metric, family and other parameters.
+    """Return the label of each base kernel: its first parameter, grouped by metric,
+    family and other parameters.
 
-    Names of another form are the group *other base kernels*. A single group has no name, and its labels are names.
+    Names of another form are the group *other base kernels*. A single group has no
+    name, and its labels are names.
     """
     shortened = short_names(names)
     labels = []
@@ -126,8 +140,8 @@ def kernel_labels(names: Sequence[str]) -> list[KernelLabel]:
 class KernelWeightsDisplay(_Display):
     """Bar plot of the weights of the base kernels, next to their alignments.
 
-    Use `from_estimator` to create a display. A base kernel with a large alignment and no weight is redundant: other
-    base kernels contain the same information.
+    Use `from_estimator` to create a display. A base kernel with a large alignment and
+    no weight is redundant: other base kernels contain the same information.
 
     Parameters
     ----------
@@ -136,7 +150,8 @@ class KernelWeightsDisplay(_Display):
     shares : ndarray of shape (p,)
         Weights, divided by the sum of their absolute values.
     alignments : ndarray of shape (p,)
-        Centered alignment of each base kernel with the target kernel on the training rows.
+        Centered alignment of each base kernel with the target kernel on the training
+        rows.
 
     Attributes
     ----------
@@ -160,7 +175,9 @@ class KernelWeightsDisplay(_Display):
     alignments: np.ndarray
 
     @classmethod
-    def from_estimator(cls, estimator: Any, *, largest: int = 12, ax: Axes | None = None) -> Self:
+    def from_estimator(
+        cls, estimator: Any, *, largest: int = 12, ax: Axes | None = None
+    ) -> Self:
         """Plot the weights of a fitted estimator.
 
         Parameters
@@ -184,12 +201,15 @@ class KernelWeightsDisplay(_Display):
             The estimator is not fitted.
         """
         kernel = _learned_kernel(estimator)
-        return cls(kernel.family.names, kernel.shares, kernel.alignments).plot(largest=largest, ax=ax)
+        return cls(kernel.family.names, kernel.shares, kernel.alignments).plot(
+            largest=largest, ax=ax
+        )
 
     def plot(self, *, largest: int = 12, ax: Axes | None = None) -> Self:
         """Plot the largest shares as bars, the largest on top, and alignments as dots.
 
-        Base kernels are grouped by metric and family, the group with the largest sum of shares on top.
+        Base kernels are grouped by metric and family, the group with the largest sum of
+        shares on top.
 
         Parameters
         ----------
@@ -213,15 +233,24 @@ class KernelWeightsDisplay(_Display):
                 heights.append(height)
         ax = self._axes(ax, 1.4 + 0.26 * len(lines))
         ax.barh(heights, self.shares[kernels], color="#9ecae1", label="share")
-        ax.plot(self.alignments[kernels], heights, "o", color="#08519c", label="alignment of it alone")
-        ax.set_yticks(range(len(lines)), [line.text for line in lines], parse_math=False)
+        ax.plot(
+            self.alignments[kernels],
+            heights,
+            "o",
+            color="#08519c",
+            label="alignment of it alone",
+        )
+        ax.set_yticks(
+            range(len(lines)), [line.text for line in lines], parse_math=False
+        )
         for line, label in zip(lines, ax.get_yticklabels(), strict=True):
             if line.kernel is None:
                 label.set_fontweight("bold")
         ax.set_ylim(-0.7, len(lines) - 0.3)
         ax.set_xlabel("share of the learned kernel; alignment")
         ax.grid(axis="x", alpha=0.3)
-        ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, frameon=False)  # above the bars
+        # Above the bars
+        ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, frameon=False)
         return self
 
     def _lines(self, positions: np.ndarray) -> list[Line]:
@@ -242,14 +271,16 @@ class KernelWeightsDisplay(_Display):
 
 @dataclass
 class RelevanceDisplay(_Display):
-    """Bar plot of the relevance of features, or of columns of a table, for predictions of held-out rows.
+    """Bar plot of the relevance of features, or of columns of a table, for predictions
+    of held-out rows.
 
     Use `from_estimator` to create a display.
 
     Parameters
     ----------
     relevance : dict of str to float
-        Relevance of each column, the largest first: the increase of the error, relative to that of a constant.
+        Relevance of each column, the largest first: the increase of the error, relative
+        to that of a constant.
 
     Attributes
     ----------
@@ -262,7 +293,9 @@ class RelevanceDisplay(_Display):
     relevance: dict[str, float]
 
     @classmethod
-    def from_estimator(cls, estimator: Any, *, largest: int = 12, ax: Axes | None = None) -> Self:
+    def from_estimator(
+        cls, estimator: Any, *, largest: int = 12, ax: Axes | None = None
+    ) -> Self:
         """Plot the relevance of the columns that a fitted estimator predicts from.
 
         Parameters
@@ -310,14 +343,16 @@ class RelevanceDisplay(_Display):
 
 @dataclass
 class InteractionDisplay(_Display):
-    """Bar plot of the largest interactions of two columns in predictions for held-out rows.
+    """Bar plot of the largest interactions of two columns in predictions for held-out
+    rows.
 
     Use `from_estimator` to create a display.
 
     Parameters
     ----------
     interactions : dict of tuple of str to float
-        Interaction of each pair of columns, the largest first, relative to the error of a constant.
+        Interaction of each pair of columns, the largest first, relative to the error of
+        a constant.
 
     Attributes
     ----------
@@ -330,7 +365,9 @@ class InteractionDisplay(_Display):
     interactions: dict[tuple[str, str], float]
 
     @classmethod
-    def from_estimator(cls, estimator: Any, *, largest: int = 10, ax: Axes | None = None) -> Self:
+    def from_estimator(
+        cls, estimator: Any, *, largest: int = 10, ax: Axes | None = None
+    ) -> Self:
         """Plot the interactions of the columns that a fitted estimator predicts from.
 
         Parameters
@@ -378,7 +415,8 @@ class InteractionDisplay(_Display):
 
 @dataclass
 class LearningHistoryDisplay(_Display):
-    """Plot of the alignment after each round of a learner, or of its objective after each iteration.
+    """Plot of the alignment after each round of a learner, or of its objective after
+    each iteration.
 
     Use `from_estimator` to create a display.
 
@@ -422,9 +460,13 @@ class LearningHistoryDisplay(_Display):
         """
         kernel = _learned_kernel(estimator)
         if kernel.history:
-            return cls(np.array(kernel.history), "alignment on rows that did not teach it").plot(ax=ax)
+            return cls(
+                np.array(kernel.history), "alignment on rows that did not teach it"
+            ).plot(ax=ax)
         if kernel.certificate is None or not kernel.certificate.objectives:
-            raise ValueError(f"{kernel.learner} finds its kernel in one step; there is no history of it.")
+            raise ValueError(
+                f"{kernel.learner} finds its kernel in one step; there is no history of it."
+            )
         return cls(np.array(kernel.certificate.objectives), "objective").plot(ax=ax)
 
     def plot(self, *, ax: Axes | None = None) -> Self:
@@ -455,9 +497,11 @@ class LearningHistoryDisplay(_Display):
 
 @dataclass
 class RegularizationDisplay(_Display):
-    """Plot of the weights of the base kernels against the regularization, with cross-validation scores.
+    """Plot of the weights of the base kernels against the regularization, with
+    cross-validation scores.
 
-    Use `from_estimator` to create a display. The weights of a two-stage learner do not depend on the regularization.
+    Use `from_estimator` to create a display. The weights of a two-stage learner do not
+    depend on the regularization.
 
     Parameters
     ----------
@@ -506,8 +550,9 @@ class RegularizationDisplay(_Display):
         Parameters
         ----------
         estimator : KernelLearningClassifier or KernelLearningRegressor
-            Estimator whose ``C`` or ``alpha`` is varied. It is not changed, and need not be fitted. Its learner must
-            weight given base kernels, such as alignf and the one-stage learners.
+            Estimator whose ``C`` or ``alpha`` is varied. It is not changed, and need
+            not be fitted. Its learner must weight given base kernels, such as alignf
+            and the one-stage learners.
         X, y
             Training rows and targets, as for `fit`.
         grid : sequence of float
@@ -533,7 +578,9 @@ class RegularizationDisplay(_Display):
         The estimator is fitted ``folds + 1`` times for each value of the grid.
         """
         parameter = "C" if is_classifier(estimator) else "alpha"
-        estimators = [clone(estimator).set_params(**{parameter: value}) for value in grid]
+        estimators = [
+            clone(estimator).set_params(**{parameter: value}) for value in grid
+        ]
         kernels = [_learned_kernel(clone(model).fit(X, y)) for model in estimators]
         names = kernels[0].family.names
         if any(kernel.family.names != names for kernel in kernels):
@@ -542,18 +589,27 @@ class RegularizationDisplay(_Display):
                 "such as alignf."
             )
         shares = np.array([kernel.shares for kernel in kernels])
-        scores = np.array([cross_val_score(model, X, y, cv=cv, scoring=scoring) for model in estimators])
-        return cls(parameter, np.array(grid, dtype=np.float64), names, shares, scores).plot(ax=ax)
+        scores = np.array(
+            [
+                cross_val_score(model, X, y, cv=cv, scoring=scoring)
+                for model in estimators
+            ]
+        )
+        return cls(
+            parameter, np.array(grid, dtype=np.float64), names, shares, scores
+        ).plot(ax=ax)
 
     def plot(self, *, largest: int = 12, ax: Axes | None = None) -> Self:
-        """Plot the largest shares as lines, and the mean score with its standard deviation over the folds as a band.
+        """Plot the largest shares as lines, and the mean score with its standard
+        deviation over the folds as a band.
 
         Parameters
         ----------
         largest : int, default 12
             Number of base kernels to show.
         ax : matplotlib Axes, optional
-            Axes to plot on. By default, a new figure is created. The scores are plotted on new axes, `score_ax_`.
+            Axes to plot on. By default, a new figure is created. The scores are plotted
+            on new axes, `score_ax_`.
 
         Returns
         -------
@@ -571,7 +627,9 @@ class RegularizationDisplay(_Display):
         mean = self.scores.mean(axis=1)
         sd = self.scores.std(axis=1)
         score_ax.plot(self.grid, mean, color="black", linestyle="--")
-        score_ax.fill_between(self.grid, mean - sd, mean + sd, color="black", alpha=0.12, linewidth=0)
+        score_ax.fill_between(
+            self.grid, mean - sd, mean + sd, color="black", alpha=0.12, linewidth=0
+        )
         score_ax.set_ylabel("score on folds left out (dashed)")
         self.score_ax_ = score_ax
         return self
@@ -579,7 +637,8 @@ class RegularizationDisplay(_Display):
 
 @dataclass
 class ExplanationDisplay(_Display):
-    """Plot of the contributions of columns: bars for one row, or a point per row for several rows.
+    """Plot of the contributions of columns: bars for one row, or a point per row for
+    several rows.
 
     Use `from_estimator` to create a display, or pass the result of `explain`.
 
@@ -609,14 +668,22 @@ class ExplanationDisplay(_Display):
 
     @classmethod
     def from_estimator(
-        cls, estimator: Any, X: Any, *, output: Any = None, largest: int = 10, ax: Axes | None = None
+        cls,
+        estimator: Any,
+        X: Any,
+        *,
+        output: Any = None,
+        largest: int = 10,
+        ax: Axes | None = None,
     ) -> Self:
-        """Explain the predictions for some rows, and plot the contributions of the columns.
+        """Explain the predictions for some rows, and plot the contributions of the
+        columns.
 
         Parameters
         ----------
         estimator : KernelLearningClassifier, KernelLearningRegressor or Pipeline
-            Fitted estimator. A pipeline is explained by its last step, on the transformed rows.
+            Fitted estimator. A pipeline is explained by its last step, on the
+            transformed rows.
         X : array-like or table of shape (n, d)
             Rows to explain.
         output : str or int, optional
@@ -639,24 +706,29 @@ class ExplanationDisplay(_Display):
         """
         last = _last_step(estimator)
         if not hasattr(last, "explain"):
-            raise TypeError(f"expected an estimator with the method explain, got {type(last).__name__} without it.")
+            raise TypeError(
+                f"expected an estimator with the method explain, got {type(last).__name__} without it."
+            )
         check_is_fitted(last)
         if last is not estimator and len(estimator.steps) > 1:
             X = estimator[:-1].transform(X)
         return cls(last.explain(X)).plot(output=output, largest=largest, ax=ax)
 
-    def plot(self, *, output: Any = None, largest: int = 10, ax: Axes | None = None) -> Self:
+    def plot(
+        self, *, output: Any = None, largest: int = 10, ax: Axes | None = None
+    ) -> Self:
         """Plot the largest contributions, the largest on top.
 
-        For one row, bars with the standard error as a line; the remaining columns are one bar. For several rows, a
-        point per row in the color of its value, gray for categories and missing values. Columns are in descending order
-        of the mean absolute contribution.
+        For one row, bars with the standard error as a line; the remaining columns are
+        one bar. For several rows, a point per row in the color of its value, gray for
+        categories and missing values. Columns are in descending order of the mean
+        absolute contribution.
 
         Parameters
         ----------
         output : str or int, optional
-            Class or output of `explanation.outputs`. By default, the last of two, otherwise the one with the largest
-            mean prediction.
+            Class or output of `explanation.outputs`. By default, the last of two,
+            otherwise the one with the largest mean prediction.
         largest : int, default 10
             Number of columns to show.
         ax : matplotlib Axes, optional
@@ -694,7 +766,9 @@ class ExplanationDisplay(_Display):
         outputs = self.explanation.outputs
         if output is not None and str(output) not in outputs:
             names = ", ".join(outputs) or "one output without a name"
-            raise ValueError(f"output must be a class or output of the explanation ({names}), got {output!r:.60}.")
+            raise ValueError(
+                f"output must be a class or output of the explanation ({names}), got {output!r:.60}."
+            )
         if not outputs:
             return None
         if output is not None:
@@ -714,7 +788,13 @@ class ExplanationDisplay(_Display):
             return "contribution to the prediction"
         return f"contribution to the prediction of {self.explanation.outputs[position]}"
 
-    def _plot_bars(self, ax: Axes, contributions: np.ndarray, positions: np.ndarray, position: int | None) -> None:
+    def _plot_bars(
+        self,
+        ax: Axes,
+        contributions: np.ndarray,
+        positions: np.ndarray,
+        position: int | None,
+    ) -> None:
         """Plot the contributions of one row, with the sum of the columns that are not shown at the bottom."""
         explanation = self.explanation
         labels = []
@@ -747,7 +827,9 @@ class ExplanationDisplay(_Display):
         title = f"base value {base_values[0]:.4g}, prediction {predictions[0]:.4g}"
         ax.set_title(title, fontsize="medium", loc="left")
 
-    def _plot_points(self, ax: Axes, contributions: np.ndarray, positions: np.ndarray) -> None:
+    def _plot_points(
+        self, ax: Axes, contributions: np.ndarray, positions: np.ndarray
+    ) -> None:
         """Plot the contributions of several rows, in colors from the lowest to the highest value of a column."""
         drawn = contributions[:, positions]
         low = drawn.min()
@@ -757,11 +839,15 @@ class ExplanationDisplay(_Display):
             y = height + _offsets(x, low, high)
             ranks = _ranks(self.explanation.data[:, j])
             ax.scatter(x, y, s=10, color="0.6", linewidths=0)
-            points = ax.scatter(x, y, s=10, c=ranks, cmap="viridis", vmin=0.0, vmax=1.0, linewidths=0)
+            points = ax.scatter(
+                x, y, s=10, c=ranks, cmap="viridis", vmin=0.0, vmax=1.0, linewidths=0
+            )
         names = [self.explanation.columns[j] for j in positions]
         ax.set_yticks(range(len(names)), names, parse_math=False)
         ax.set_ylim(-0.6, len(positions) - 0.4)
-        bar = self.figure_.colorbar(points, ax=ax, ticks=[0.0, 1.0], aspect=30, pad=0.02)
+        bar = self.figure_.colorbar(
+            points, ax=ax, ticks=[0.0, 1.0], aspect=30, pad=0.02
+        )
         bar.ax.set_yticklabels(["low", "high"])
         bar.set_label("value of the column", labelpad=0)
         bar.outline.set_visible(False)
@@ -779,7 +865,9 @@ def _cell_text(value: Any) -> str:
 def _ranks(values: np.ndarray) -> np.ndarray:
     """Return the ranks of numbers or dates from 0 to 1; NaN for missing values, texts and a constant column."""
     ranks = np.full(len(values), np.nan)
-    present = np.array([value is not None and value == value for value in values.tolist()])
+    present = np.array(
+        [value is not None and value == value for value in values.tolist()]
+    )
     if not present.any():
         return ranks
     has_text = any(isinstance(value, str) for value in values[present].tolist())

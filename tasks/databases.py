@@ -90,9 +90,11 @@ def mlflow_is_prepared(url: str) -> bool:
 
 
 def copy_prefect_tables(path: Path) -> bool:
-    """Create a Prefect database from the cached empty tables, and return whether there were any.
+    """Create a Prefect database from the cached empty tables, and return whether there
+    were any.
 
-    Prefect itself creates the tables in a hundred steps, the slowest part of its first start.
+    Prefect itself creates the tables in a hundred steps, the slowest part of its first
+    start.
     """
 
     def copy(temporary: Path) -> None:
@@ -107,14 +109,22 @@ def copy_prefect_tables(path: Path) -> bool:
 
 
 def keep_prefect_tables(path: Path) -> None:
-    """Cache the tables of a new Prefect database next to Python's byte code, under the same rules.
+    """Cache the tables of a new Prefect database next to Python's byte code, under the
+    same rules.
 
-    This is as safe as byte code: a user who can replace the tables can also replace the code.
+    This is as safe as byte code: a user who can replace the tables can also replace the
+    code.
     """
     if sys.dont_write_bytecode:
         return
-    with suppress(OSError, sqlite3.Error, InputError), atomic_path(_kept_prefect_tables()) as temporary:
-        with closing(sqlite3.connect(path)) as database, closing(sqlite3.connect(temporary)) as copy:
+    with (
+        suppress(OSError, sqlite3.Error, InputError),
+        atomic_path(_kept_prefect_tables()) as temporary,
+    ):
+        with (
+            closing(sqlite3.connect(path)) as database,
+            closing(sqlite3.connect(temporary)) as copy,
+        ):
             database.backup(copy)
         _require_prefect_tables(temporary)
         temporary.chmod(0o644)
@@ -122,16 +132,22 @@ def keep_prefect_tables(path: Path) -> None:
 
 def _kept_prefect_tables() -> Path:
     """Return the path of the cached tables of the installed version of Prefect, a database without rows."""
-    return Path(cache_from_source(__file__)).with_name(f"prefect-{version('prefect')}.db")
+    return Path(cache_from_source(__file__)).with_name(
+        f"prefect-{version('prefect')}.db"
+    )
 
 
 def _require_prefect_tables(path: Path) -> None:
     """Raise InputError if a database is damaged, lacks Prefect's tables, or has rows of a user."""
     tables = _tables(path)
-    if not {"flow_run", "alembic_version"} <= tables or _rows_of(path, "PRAGMA quick_check") != [("ok",)]:
+    if not {"flow_run", "alembic_version"} <= tables or _rows_of(
+        path, "PRAGMA quick_check"
+    ) != [("ok",)]:
         raise InputError(f"{path}: has no tables of Prefect.")
     for table in tables - {"alembic_version"}:
-        if not table.startswith("sqlite_") and _rows_of(path, f'SELECT 1 FROM "{table}" LIMIT 1'):
+        if not table.startswith("sqlite_") and _rows_of(
+            path, f'SELECT 1 FROM "{table}" LIMIT 1'
+        ):
             raise InputError(f"{path}: has rows in {table}.")
 
 
@@ -173,11 +189,15 @@ def file_of(url: str) -> Path | None:
 
 def _is_complete(path: Path) -> bool:
     """Return whether MLflow has completed its tables: its last step adds the default experiment."""
-    tables = {name for name in _tables(path) if not name.startswith(("alembic_", "sqlite_"))}
+    tables = {
+        name for name in _tables(path) if not name.startswith(("alembic_", "sqlite_"))
+    }
     if "experiments" not in tables:
         return bool(tables)  # another program may share the file
     filled_tables = tables & {"experiments", "runs", "registered_models"}
-    return any(_rows_of(path, f"SELECT 1 FROM {table} LIMIT 1") for table in filled_tables)
+    return any(
+        _rows_of(path, f"SELECT 1 FROM {table} LIMIT 1") for table in filled_tables
+    )
 
 
 def _tables(path: Path) -> set[str]:
@@ -189,12 +209,14 @@ def _tables(path: Path) -> set[str]:
 
 
 def _rows_of(path: Path, statement: str) -> list[tuple[Any, ...]]:
-    """Return the rows of a statement, after a wait if another process has locked the database.
+    """Return the rows of a statement, after a wait if another process has locked the
+    database.
 
     Raises
     ------
     InputError
-        The file is damaged, is locked for `LOCKED_SECONDS`, or cannot be opened or written.
+        The file is damaged, is locked for `LOCKED_SECONDS`, or cannot be opened or
+        written.
     """
     try:
         return _execute(path, statement, SILENT_SECONDS)
@@ -245,16 +267,22 @@ def _input_error(path: Path, error: sqlite3.Error) -> InputError:
 def _lock_holders(path: Path) -> str:
     """Return the processes that may have locked a database, for a sentence.
 
-    These are processes that write, on Linux, or else all processes that have one of its files open.
+    These are processes that write, on Linux, or else all processes that have one of its
+    files open.
     """
     files = _files_of(path)
     processes: dict[int, psutil.Process] = {}
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
-            if process.pid != os.getpid() and files & {file.path for file in process.open_files()}:
+            if process.pid != os.getpid() and files & {
+                file.path for file in process.open_files()
+            }:
                 processes[process.pid] = process
     writers = processes.keys() & _writing_pids(files)
-    texts = [f"pid {pid}, '{_command_line(processes[pid])}'" for pid in sorted(writers or processes)]
+    texts = [
+        f"pid {pid}, '{_command_line(processes[pid])}'"
+        for pid in sorted(writers or processes)
+    ]
     if not texts:
         return "another process"
     return f"another process ({'; '.join(texts[:3])})"
@@ -270,7 +298,10 @@ def _command_line(process: psutil.Process) -> str:
 
 def _files_of(path: Path) -> set[str]:
     """Return the possible files of a database."""
-    return {os.path.realpath(f"{path}{ending}") for ending in ("", "-wal", "-shm", "-journal")}
+    return {
+        os.path.realpath(f"{path}{ending}")
+        for ending in ("", "-wal", "-shm", "-journal")
+    }
 
 
 def _writing_pids(files: Collection[str]) -> set[int]:
@@ -282,8 +313,14 @@ def _writing_pids(files: Collection[str]) -> set[int]:
     pids = set()
     with suppress(OSError):
         for line in Path("/proc/locks").read_text(encoding="utf-8").splitlines():
-            fields = line.replace("->", "").split()  # number, kind, mode, WRITE or READ, pid, device and inode, range
-            if len(fields) > 5 and fields[3] == "WRITE" and fields[5].rpartition(":")[2] in inodes:
+            fields = line.replace(
+                "->", ""
+            ).split()  # number, kind, mode, WRITE or READ, pid, device and inode, range
+            if (
+                len(fields) > 5
+                and fields[3] == "WRITE"
+                and fields[5].rpartition(":")[2] in inodes
+            ):
                 pids.add(int(fields[4]))
     return pids
 
@@ -293,7 +330,8 @@ def _put(path: Path, create: Callable[[Path], None]) -> None:
     with atomic_path(path) as temporary:
         create(temporary)
         with closing(sqlite3.connect(temporary)) as database:
-            database.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # moves all data into one file
+            # Moves all data into one file
+            database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         temporary.chmod(0o600)  # runs may contain private data
         for ending in ("-journal", "-wal", "-shm"):  # of the incomplete database
             path.with_name(path.name + ending).unlink(missing_ok=True)
@@ -306,7 +344,9 @@ def one_at_a_time() -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as lock:
         if not _lock_soon(lock):
-            _print(f"waiting for another process that makes a database of {path.parent}")
+            _print(
+                f"waiting for another process that makes a database of {path.parent}"
+            )
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
@@ -330,7 +370,8 @@ def mlflow_ui() -> str:
 
     if mlflow_is_served():
         return without_passwords(mlflow.get_tracking_uri()).rstrip("/")
-    return running_server("mlflow") or "http://127.0.0.1:5000"  # default of `learnkernels ui`
+    # Default of `learnkernels ui`
+    return running_server("mlflow") or "http://127.0.0.1:5000"
 
 
 def mlflow_is_served() -> bool:
@@ -345,17 +386,23 @@ def mlflow_store() -> Iterator[MlflowClient]:
     """Give a client of MLflow's store, and turn errors of the store into `InputError`."""
     import mlflow
 
-    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # it also prints the errors that it raises
+    # It also prints the errors that it raises
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
     prepare_mlflow(mlflow.get_tracking_uri())
     path = file_of(mlflow.get_tracking_uri())
-    timer = Timer(SILENT_SECONDS, _print_lock_holders, [path])  # MLflow waits without a message
+    # MLflow waits without a message
+    timer = Timer(SILENT_SECONDS, _print_lock_holders, [path])
     timer.daemon = True
     timer.start()
     try:
         yield mlflow.MlflowClient()
     except (mlflow.MlflowException, SQLAlchemyError, OSError) as error:
         cause = _error_of_sqlite(error)
-        if path is not None and cause is not None and _code_of(cause) in {*LOCKED, *DAMAGED, *SYSTEM_ERRORS}:
+        if (
+            path is not None
+            and cause is not None
+            and _code_of(cause) in {*LOCKED, *DAMAGED, *SYSTEM_ERRORS}
+        ):
             raise _input_error(path, cause) from None
         raise InputError(
             f"MLflow store {mlflow_address()}: cannot be used ({first_line(error)}); check MLFLOW_TRACKING_URI and "

@@ -25,7 +25,14 @@ from pathlib import Path
 from unicodedata import normalize
 from urllib.parse import quote
 
-from learnkernels.conf.errors import WAYS_OUT, InputError, cut, one_line, short, without_passwords
+from learnkernels.conf.errors import (
+    WAYS_OUT,
+    InputError,
+    cut,
+    one_line,
+    short,
+    without_passwords,
+)
 
 STATE_DIR = ".learnkernels"
 """Folder below the working directory for everything that can be computed again."""
@@ -60,7 +67,17 @@ OF_PYTHON = {"PYTHONSAFEPATH": "1", "PYTHONUTF8": "1"}
 
 PREFECT_DATABASE = "PREFECT_SERVER_DATABASE_CONNECTION_URL"
 
-PLAIN = {"±": "+-", "–": "-", "—": "-", "·": "-", "×": "x", "→": "->", "≤": "<=", "≥": ">=", "ß": "ss"}
+PLAIN = {
+    "±": "+-",
+    "–": "-",
+    "—": "-",
+    "·": "-",
+    "×": "x",
+    "→": "->",
+    "≤": "<=",
+    "≥": ">=",
+    "ß": "ss",
+}
 PLAIN |= {"‘": "'", "’": "'", "“": '"', "”": '"', "─": "-", "│": "|"}
 """Replacements for characters that an encoding lacks; others lose their accents, or become a question mark."""
 
@@ -91,20 +108,25 @@ def collect_seldom() -> None:
 
 
 def prepare_python() -> None:
-    """Make this process and its children independent of the locale and the folder; call it first.
+    """Make this process and its children independent of the locale and the folder; call
+    it first.
 
-    Output replaces characters that its encoding lacks instead of raising. Warnings of libraries are not errors.
+    Output replaces characters that its encoding lacks instead of raising. Warnings of
+    libraries are not errors.
     """
     os.environ |= OF_PYTHON
-    os.environ.pop("NUMBA_DISABLE_JIT", None)  # without a compiler, a pass takes hundreds of times as long
+    # Without a compiler, a pass takes hundreds of times as long
+    os.environ.pop("NUMBA_DISABLE_JIT", None)
     codecs.register_error(AS_SHOWN, _replace_characters)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=AS_SHOWN)
     if "error" in os.environ.get("PYTHONWARNINGS", ""):
         del os.environ["PYTHONWARNINGS"]
-        warnings.filters[:] = [entry for entry in warnings.filters if entry[0] != "error"]  # type: ignore[index]
-        warnings.simplefilter("default", append=True)  # also resets Python's cache of filters
+        filters = [entry for entry in warnings.filters if entry[0] != "error"]
+        warnings.filters[:] = filters  # type: ignore[index]
+        # Also resets Python's cache of filters
+        warnings.simplefilter("default", append=True)
 
 
 def _replace_characters(error: UnicodeError) -> tuple[str, int]:
@@ -124,16 +146,17 @@ def state_dir() -> Path:
 
 
 def prepare_environment() -> Path:
-    """Set the environment of this process and its children, and return the state folder, created if missing.
+    """Set the environment of this process and its children, and return the state
+    folder, created if missing.
 
-    Call it before Prefect, MLflow, Dask or matplotlib are imported, as they read the environment then. Variables that
-    the user has set stay.
+    Call it before Prefect, MLflow, Dask or matplotlib are imported, as they read the
+    environment then. Variables that the user has set stay.
 
     Raises
     ------
     InputError
-        The folder cannot be written to, its disk is full, or a file, folder or database of the environment cannot be
-        used.
+        The folder cannot be written to, its disk is full, or a file, folder or database
+        of the environment cannot be used.
     """
     _require_drivers()
     state = state_dir()
@@ -144,10 +167,14 @@ def prepare_environment() -> Path:
             folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         way = WAYS_OUT.get(error.errno or 0, "give another place")
-        raise InputError(f"{state}: cannot be made ({error.strerror}); {way} in LEARNKERNELS_HOME.") from None
+        raise InputError(
+            f"{state}: cannot be made ({error.strerror}); {way} in LEARNKERNELS_HOME."
+        ) from None
     _require_places()
     if not os.access(state, os.W_OK):
-        raise InputError(f"{state}: cannot be written to; {WAYS_OUT[errno.EACCES]} in LEARNKERNELS_HOME.")
+        raise InputError(
+            f"{state}: cannot be written to; {WAYS_OUT[errno.EACCES]} in LEARNKERNELS_HOME."
+        )
     free = shutil.disk_usage(state).free
     if free < LEAST_ROOM:
         raise InputError(
@@ -158,9 +185,13 @@ def prepare_environment() -> Path:
         os.environ["TMPDIR"] = str(homes["TMPDIR"])
     for key, value in (QUIET | homes).items():
         os.environ.setdefault(key, str(value))
-    os.environ["MPLBACKEND"] = "Agg"  # figures are files; a notebook sets its own backend
+    os.environ["MPLBACKEND"] = (
+        "Agg"  # figures are files; a notebook sets its own backend
+    )
     os.environ.setdefault("MLFLOW_TRACKING_URI", sqlite_url(Path.cwd() / "mlflow.db"))
-    if set(str(state)) & set("?#%"):  # they would end the address that is Prefect's default
+    if set(str(state)) & set(
+        "?#%"
+    ):  # they would end the address that is Prefect's default
         database = sqlite_url(state / "prefect" / "prefect.db", "sqlite+aiosqlite")
         os.environ.setdefault(PREFECT_DATABASE, database)
     _bypass_proxies_on_loopback()
@@ -175,7 +206,11 @@ def _bypass_proxies_on_loopback() -> None:
         schemes |= {"socks5", "socks5h"}
     for name, address in list(os.environ.items()):
         is_proxy = name.lower().endswith("_proxy") and name.lower() != "no_proxy"
-        if is_proxy and "://" in address and address.partition("://")[0].lower() not in schemes:
+        if (
+            is_proxy
+            and "://" in address
+            and address.partition("://")[0].lower() not in schemes
+        ):
             del os.environ[name]  # clients refuse to start with it
     if not urllib.request.getproxies_environment():
         return
@@ -191,7 +226,13 @@ def _bypass_proxies_on_loopback() -> None:
 
 def _require_places() -> None:
     """Raise InputError if a file or folder of the environment cannot be used; libraries would fail later."""
-    for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PREFECT_HOME", "DASK_TEMPORARY_DIRECTORY"):
+    for name in (
+        "SSL_CERT_FILE",
+        "REQUESTS_CA_BUNDLE",
+        "CURL_CA_BUNDLE",
+        "PREFECT_HOME",
+        "DASK_TEMPORARY_DIRECTORY",
+    ):
         place = os.environ.get(name)
         if not place:
             continue
@@ -209,7 +250,10 @@ def _require_places() -> None:
 def _require_drivers() -> None:
     """Raise InputError if a PostgreSQL database needs a driver that is missing, or that its address does not name."""
     mlflow_store = os.environ.get("MLFLOW_TRACKING_URI", "")
-    if re.match(r"postgresql(\+psycopg2)?:", mlflow_store) and find_spec("psycopg2") is None:
+    if (
+        re.match(r"postgresql(\+psycopg2)?:", mlflow_store)
+        and find_spec("psycopg2") is None
+    ):
         raise InputError(
             "MLFLOW_TRACKING_URI is a database of PostgreSQL, for which MLflow needs the package psycopg2-binary; "
             "install it: pip install 'psycopg2-binary>=2.9,<3'."
@@ -227,7 +271,8 @@ def sqlite_url(path: Path, driver: str = "sqlite", folder: Path | None = None) -
     name = str(path.absolute())
     reserved = set("?#%")
     if reserved & set(name):
-        name = os.path.relpath(name, folder)  # parents of the folder may have these characters
+        # Parents of the folder may have these characters
+        name = os.path.relpath(name, folder)
     if reserved & set(name):
         return f"{driver}:///file:{quote(name)}?uri=true"
     return f"{driver}:///{name}"
@@ -245,18 +290,28 @@ def _homes(state: Path) -> dict[str, Path]:
 
 
 def scheduled_settings() -> dict[str, str]:
-    """Return the environment variables of a scheduled run; call it after `prepare_environment`.
+    """Return the environment variables of a scheduled run; call it after
+    `prepare_environment`.
 
-    Addresses of servers and databases are left out: they may contain passwords, and the worker has its own.
+    Addresses of servers and databases are left out: they may contain passwords, and the
+    worker has its own.
     """
-    names = (*OF_PYTHON, *QUIET, *_homes(state_dir()), "MPLBACKEND", "LEARNKERNELS_HOME")
+    names = (
+        *OF_PYTHON,
+        *QUIET,
+        *_homes(state_dir()),
+        "MPLBACKEND",
+        "LEARNKERNELS_HOME",
+    )
     return {name: os.environ[name] for name in names if name in os.environ}
 
 
 def explain(error: Exception) -> tuple[bool, str]:
-    """Return whether the environment caused an unexpected error, and a sentence for the user.
+    """Return whether the environment caused an unexpected error, and a sentence for the
+    user.
 
-    The traceback of any other error is appended to `errors.log` in the state folder, which the sentence names.
+    The traceback of any other error is appended to `errors.log` in the state folder,
+    which the sentence names.
     """
     cause: BaseException | None = error
     while cause is not None:
@@ -265,7 +320,9 @@ def explain(error: Exception) -> tuple[bool, str]:
             return True, sentence
         cause = cause.__cause__ or cause.__context__
     with suppress(OSError):
-        if shutil.disk_usage(state_dir()).free < 1 << 20:  # a server may have failed, whose error is not known here
+        if (
+            shutil.disk_usage(state_dir()).free < 1 << 20
+        ):  # a server may have failed, whose error is not known here
             return True, f"{state_dir()}: its disk is full; {WAYS_OUT[errno.ENOSPC]}."
     summary = f"unexpected internal error: {_summarize(error)}"
     log = state_dir() / "errors.log"
@@ -273,7 +330,10 @@ def explain(error: Exception) -> tuple[bool, str]:
         _append_traceback(log, error)
     except OSError as log_error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
-        return False, f"{summary}, at line {frame.lineno} of {frame.filename} ({log_error.strerror})."
+        return (
+            False,
+            f"{summary}, at line {frame.lineno} of {frame.filename} ({log_error.strerror}).",
+        )
     return False, f"{summary}; the end of {log} has its traceback, for a bug report."
 
 
@@ -281,20 +341,31 @@ def _append_traceback(log: Path, error: Exception) -> None:
     """Append the time, the command and the traceback of an error to a file that only this user can read."""
     log.parent.mkdir(parents=True, exist_ok=True)
     trace = without_passwords("".join(traceback.format_exception(error)))
-    with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a", encoding="utf-8") as file:
-        file.write(f"{datetime.now().astimezone().isoformat()} {' '.join(sys.argv[:2])}\n{trace}\n")
+    with open(
+        os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
+        "a",
+        encoding="utf-8",
+    ) as file:
+        file.write(
+            f"{datetime.now().astimezone().isoformat()} {' '.join(sys.argv[:2])}\n{trace}\n"
+        )
 
 
 def _summarize(error: BaseException) -> str:
     """Return the type and the shortened message of an error."""
-    return f"{type(error).__name__}: {cut(one_line(without_passwords(str(error))), 160)}".rstrip(".: ")
+    return f"{type(error).__name__}: {cut(one_line(without_passwords(str(error))), 160)}".rstrip(
+        ".: "
+    )
 
 
 def of_the_environment(error: BaseException) -> str | None:
     """Return a sentence about the environment variable of a library that an error mentions, or None."""
     libraries = "(PREFECT|MLFLOW|DASK|NUMBA|OMP|OPENBLAS|MKL|ARROW|LOKY|AWS|SCIPY|SKLEARN|SSL|REQUESTS)_"
     for name, value in os.environ.items():
-        if not re.match(libraries, name) or name in ("PREFECT_API_URL", "MLFLOW_TRACKING_URI"):
+        if not re.match(libraries, name) or name in (
+            "PREFECT_API_URL",
+            "MLFLOW_TRACKING_URI",
+        ):
             continue
         if QUIET.get(name) != value and _mentions(error, name, value):
             shown_value = short(without_passwords(value))
@@ -352,7 +423,8 @@ def key_file() -> Path:
 
 
 def folder_key() -> str:
-    """Return the key that the servers of this folder require; create it if it is missing.
+    """Return the key that the servers of this folder require; create it if it is
+    missing.
 
     Raises
     ------
@@ -364,14 +436,22 @@ def folder_key() -> str:
         _create_key(path)
     key = ""
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), encoding="ascii", errors="replace") as file:
+        with open(
+            os.open(path, os.O_RDONLY | os.O_NOFOLLOW),
+            encoding="ascii",
+            errors="replace",
+        ) as file:
             status = os.fstat(file.fileno())
             key = file.read(200)
     except OSError:  # a link, or a file of another user
         status = path.lstat()
-    is_private = status.st_uid == os.getuid() and not stat.S_IMODE(status.st_mode) & 0o077
+    is_private = (
+        status.st_uid == os.getuid() and not stat.S_IMODE(status.st_mode) & 0o077
+    )
     if not is_private or not re.fullmatch(r"[\w-]+:[\w-]{16,}", key):
-        raise InputError(f"{path}: is no key that this user alone can read; remove it, and a new one is made.")
+        raise InputError(
+            f"{path}: is no key that this user alone can read; remove it, and a new one is made."
+        )
     return key
 
 
@@ -389,17 +469,24 @@ def _create_key(path: Path) -> None:
 
 
 def show_key() -> None:
-    """Let clients of this process and its children send the key to servers of this folder, and to no others.
+    """Let clients of this process and its children send the key to servers of this
+    folder, and to no others.
 
-    Variables that the user has set stay. Call it again after PREFECT_API_URL or MLFLOW_TRACKING_URI has changed.
+    Variables that the user has set stay. Call it again after PREFECT_API_URL or
+    MLFLOW_TRACKING_URI has changed.
     """
     servers = _noted_servers()
     folder_login = folder_key()
     user, _, key = folder_login.partition(":")
-    if os.environ.get("PREFECT_API_URL", servers.get("prefect_api")) == servers.get("prefect_api"):
+    if os.environ.get("PREFECT_API_URL", servers.get("prefect_api")) == servers.get(
+        "prefect_api"
+    ):
         login = os.environ.get("PREFECT_SERVER_API_AUTH_STRING") or folder_login
         os.environ.setdefault("PREFECT_API_AUTH_STRING", login)
-    if os.environ.get("MLFLOW_TRACKING_URI") == servers.get("mlflow", "") and "MLFLOW_TRACKING_TOKEN" not in os.environ:
+    if (
+        os.environ.get("MLFLOW_TRACKING_URI") == servers.get("mlflow", "")
+        and "MLFLOW_TRACKING_TOKEN" not in os.environ
+    ):
         os.environ.setdefault("MLFLOW_TRACKING_USERNAME", user)
         os.environ.setdefault("MLFLOW_TRACKING_PASSWORD", key)
 
@@ -425,7 +512,9 @@ def _noted_servers() -> dict[str, str]:
         return {}
     if not isinstance(servers, dict):
         return {}
-    return {name: address for name, address in servers.items() if isinstance(address, str)}
+    return {
+        name: address for name, address in servers.items() if isinstance(address, str)
+    }
 
 
 def answers(url: str) -> bool:

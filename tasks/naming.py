@@ -37,8 +37,9 @@ def run_name(pattern: str) -> Callable[[], str]:
     Parameters
     ----------
     pattern : str
-        Text with the flow's parameters in braces, such as ``train-{model}``; a configuration is replaced by its `name`.
-        The scheduled time of the run is appended.
+        Text with the flow's parameters in braces, such as ``train-{model}``; a
+        configuration is replaced by its `name`. The scheduled time of the run is
+        appended.
     """
 
     def name() -> str:
@@ -112,14 +113,15 @@ class Step(Task[P, R]):
 def _opaque(argument: Any) -> Any:
     """Hide an argument from Prefect, unless it is a future.
 
-    Otherwise Prefect takes each text that is also in the result of an earlier step, such as the name of a data set,
-    as a dependency on that step.
+    Otherwise Prefect takes each text that is also in the result of an earlier step,
+    such as the name of a data set, as a dependency on that step.
     """
     return argument if isinstance(argument, PrefectFuture) else quote(argument)
 
 
 def _options(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the named arguments and options of a call that waits for steps whose results are arguments.
+    """Return the named arguments and options of a call that waits for steps whose
+    results are arguments.
 
     `wait_for` may hold such results, too.
     """
@@ -127,7 +129,10 @@ def _options(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in kwargs.items():
         is_option = name in ("wait_for", "return_state")
         options[name] = value if is_option else _opaque(value)
-    arguments = [*args, *(value for name, value in kwargs.items() if name != "return_state")]
+    arguments = [
+        *args,
+        *(value for name, value in kwargs.items() if name != "return_state"),
+    ]
     sources: list[Any] = []
     for argument in arguments:
         values = argument if isinstance(argument, list | tuple) else [argument]
@@ -146,7 +151,8 @@ def _states_of_results(values: Iterable[Any]) -> list[State]:
             continue
         linked = get_state_for_result(value)
         if linked is not None:
-            # Prefect keeps states without their data, and waits only for states with data.
+            # Prefect keeps states without their data, and waits only for states with
+            # data.
             states.append(linked[0].model_copy(update={"data": True}))
     return states
 
@@ -155,7 +161,12 @@ def from_store(value: R) -> R:
     """Return a stored value of a step so that Prefect shows the step as *Cached*; outside of Prefect, the value."""
     if runtime.task_run.id is None:
         return value
-    return cast(R, Completed(name="Cached", message="The store had the result of this step.", data=value))
+    return cast(
+        R,
+        Completed(
+            name="Cached", message="The store had the result of this step.", data=value
+        ),
+    )
 
 
 def step(name: str, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
@@ -170,20 +181,30 @@ def step(name: str, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
     """
 
     def decorate(function: Callable[P, R]) -> Task[P, R]:
-        return Step(stoppable()(function), task_run_name=name, cache_policy=NO_CACHE, tags=["learnkernels"], **options)
+        return Step(
+            stoppable()(function),
+            task_run_name=name,
+            cache_policy=NO_CACHE,
+            tags=["learnkernels"],
+            **options,
+        )
 
     return decorate
 
 
-def side_by_side(submissions: Iterator[tuple[K, PrefectFuture[R]]], at_once: int) -> Iterator[tuple[K, R]]:
+def side_by_side(
+    submissions: Iterator[tuple[K, PrefectFuture[R]]], at_once: int
+) -> Iterator[tuple[K, R]]:
     """Give the values of submitted steps as they end, with at most `at_once` running.
 
     Parameters
     ----------
     submissions : iterator of (object, PrefectFuture)
-        Iterator that submits the next step when its next item is requested. The object identifies the step.
+        Iterator that submits the next step when its next item is requested. The object
+        identifies the step.
     at_once : int
-        Maximal number of steps that run at the same time. With 1, they end in their order.
+        Maximal number of steps that run at the same time. With 1, they end in their
+        order.
     """
     running: dict[PrefectFuture[R], K] = {}
     for key, future in submissions:

@@ -1,7 +1,9 @@
-"""Learners by name, their parameters, and custom learners and families, named ``module:Class``.
+"""Learners by name, their parameters, and custom learners and families, named
+``module:Class``.
 
-Modules of custom classes are searched for on Python's path and then in the working directory. The working directory is
-last, so that no file in it replaces an installed module.
+Modules of custom classes are searched for on Python's path and then in the working
+directory. The working directory is last, so that no file in it replaces an installed
+module.
 """
 
 from __future__ import annotations
@@ -40,11 +42,17 @@ def learner_class(name: str) -> type[Learner]:
         raise InputError(str(error)) from None
 
 
-def as_learner(name: str, params: Mapping[str, Any] | None = None, features: Sequence[str] = ()) -> Learner:
+def as_learner(
+    name: str, params: Mapping[str, Any] | None = None, features: Sequence[str] = ()
+) -> Learner:
     """Return a learner by its name and parameters, for the features of a data set; see `learners.as_learner`."""
     _search_working_directory(name)
     learner = learners.as_learner(name, **params or {})
-    return learner.for_features(features) if isinstance(features, TableFeatures) else learner
+    return (
+        learner.for_features(features)
+        if isinstance(features, TableFeatures)
+        else learner
+    )
 
 
 def require_params(learner: LearnerConfig) -> None:
@@ -65,16 +73,25 @@ def require_params(learner: LearnerConfig) -> None:
         try:
             as_learner(learner.name, setting).require()
         except ValueError as error:
-            raise InputError(f"learners: {learner.title}: {str(error).rstrip('.')}.") from None
+            raise InputError(
+                f"learners: {learner.title}: {str(error).rstrip('.')}."
+            ) from None
 
 
-def _require_values(learner: LearnerConfig, name: str, values: Sequence[Any], defaults: Mapping[str, Any]) -> None:
+def _require_values(
+    learner: LearnerConfig,
+    name: str,
+    values: Sequence[Any],
+    defaults: Mapping[str, Any],
+) -> None:
     """Raise InputError if a learner has no such parameter, or a value has another type than the default."""
     if name not in defaults:
         valid = "it takes none"
         if defaults:
             valid = f"it takes {', '.join(defaults)}"
-        raise InputError(f"learners: {learner.title} has no parameter {name!r}; {did_you_mean(name, defaults)}{valid}.")
+        raise InputError(
+            f"learners: {learner.title} has no parameter {name!r}; {did_you_mean(name, defaults)}{valid}."
+        )
     default = defaults[name]
     types, expected = _TYPES.get(type(default), ((object,), ""))
     if default == "auto":
@@ -82,7 +99,9 @@ def _require_values(learner: LearnerConfig, name: str, values: Sequence[Any], de
     for value in values:
         is_unwanted_bool = isinstance(value, bool) and bool not in types
         if not isinstance(value, types) or is_unwanted_bool:
-            raise InputError(f"learners: {learner.title}: {name} must be {expected}, got {value!r}.")
+            raise InputError(
+                f"learners: {learner.title}: {name} must be {expected}, got {value!r}."
+            )
 
 
 _TYPES: dict[type, tuple[tuple[type, ...], str]] = {
@@ -95,19 +114,22 @@ _TYPES: dict[type, tuple[tuple[type, ...], str]] = {
 
 
 def as_configuration(mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration of plain values: learners and families as names, and arrays as files.
+    """Return a configuration of plain values: learners and families as names, and
+    arrays as files.
 
     Parameters
     ----------
     mapping : mapping of str to object
-        The keys of a YAML file. A learner or a family may be a class or an object. A data set may have ``X`` and ``y``,
-        arrays or a DataFrame and a Series, instead of ``source`` and ``path``. Its ``folds`` may be an array, and
-        its ``kernels`` a mapping of names to matrices.
+        The keys of a YAML file. A learner or a family may be a class or an object. A
+        data set may have ``X`` and ``y``, arrays or a DataFrame and a Series, instead
+        of ``source`` and ``path``. Its ``folds`` may be an array, and its ``kernels`` a
+        mapping of names to matrices.
 
     Raises
     ------
     InputError
-        A worker process cannot import a class, as a script, a notebook or a function defines it.
+        A worker process cannot import a class, as a script, a notebook or a function
+        defines it.
     """
     data = {key: _plain(value) for key, value in mapping.items() if key != "datasets"}
     datasets = several(mapping.get("datasets", ()))
@@ -122,15 +144,21 @@ def _require_arrays(dataset: Any, where: str) -> None:
     if not isinstance(dataset, Mapping) or not {"X", "y"} & dataset.keys():
         return
     if dataset.get("y") is None:
-        raise InputError(f"{where}: has 'X' and no 'y'; give the target of each row as 'y'.")
+        raise InputError(
+            f"{where}: has 'X' and no 'y'; give the target of each row as 'y'."
+        )
     if dataset.get("X") is None and "kernels" not in dataset:
-        raise InputError(f"{where}: has 'y' and no 'X'; give the rows as 'X', or matrices as 'kernels'.")
+        raise InputError(
+            f"{where}: has 'y' and no 'X'; give the rows as 'X', or matrices as 'kernels'."
+        )
     if dataset.get("X") is None:
         return
     n_rows = len(pd.DataFrame(dataset["X"]))
     n_targets = len(dataset["y"])
     if n_rows != n_targets:
-        raise InputError(f"{where}: 'X' has {n_rows} rows and 'y' has {n_targets}; give one target per row.")
+        raise InputError(
+            f"{where}: 'X' has {n_rows} rows and 'y' has {n_targets}; give one target per row."
+        )
 
 
 def _plain(value: Any) -> Any:
@@ -159,7 +187,8 @@ def _plain_mapping(mapping: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain_object(value: Any, cls: type) -> dict[str, Any]:
-    """Return name and parameters of a learner or a family, which is a class or an object of the class.
+    """Return name and parameters of a learner or a family, which is a class or an
+    object of the class.
 
     Raises
     ------
@@ -174,7 +203,9 @@ def _plain_object(value: Any, cls: type) -> dict[str, Any]:
     name = f"{cls.__module__}:{cls.__qualname__}"
     params: dict[str, Any] = {}
     if value is not cls:
-        params = {key: _plain(param) for key, param in value.get_params(deep=False).items()}
+        params = {
+            key: _plain(param) for key, param in value.get_params(deep=False).items()
+        }
     if not issubclass(cls, Learner):
         return {"family": name, "params": params}
     if cls.__module__.startswith(learners.__name__):
@@ -195,18 +226,27 @@ def _with_files(dataset: Any) -> Any:
     folds = dataset.get("folds")
     if "folds" in dataset and not isinstance(folds, str | Path):
         folds = np.asarray(folds)
-        data["folds"] = _store_file("folds.npy", [folds], lambda path: np.save(path, folds))
+        data["folds"] = _store_file(
+            "folds.npy", [folds], lambda path: np.save(path, folds)
+        )
     kernels = dataset.get("kernels")
-    if isinstance(kernels, Mapping) and all(np.ndim(matrix) > 1 for matrix in kernels.values()):
+    if isinstance(kernels, Mapping) and all(
+        np.ndim(matrix) > 1 for matrix in kernels.values()
+    ):
         data["kernels"] = _kernels_as_file(kernels)
-    return {key: str(value) if isinstance(value, Path) else _plain(value) for key, value in data.items()}
+    return {
+        key: str(value) if isinstance(value, Path) else _plain(value)
+        for key, value in data.items()
+    }
 
 
 def _rows_as_file(dataset: Mapping[str, Any]) -> dict[str, str]:
     """Write features and target of a data set to a file, and return the keys that name it."""
     features = dataset.get("X", np.empty((len(dataset["y"]), 0)))
     rows = pd.DataFrame(features)
-    rows.columns = [name if isinstance(name, str) else f"x{name}" for name in rows.columns]
+    rows.columns = [
+        name if isinstance(name, str) else f"x{name}" for name in rows.columns
+    ]
     target = next(name for name in ("y", "target", "the target") if name not in rows)
     table = rows.assign(**{target: np.asarray(dataset["y"])}).to_parquet(index=False)
     path = _store_file("rows.parquet", [table], lambda path: path.write_bytes(table))
@@ -221,9 +261,14 @@ def _kernels_as_file(kernels: Mapping[Any, Any]) -> dict[str, str]:
     return {"family": "precomputed", "path": path}
 
 
-def _store_file(name: str, content: Sequence[Any], write: Callable[[Path], object]) -> str:
+def _store_file(
+    name: str, content: Sequence[Any], write: Callable[[Path], object]
+) -> str:
     """Return the path of a file in the store, named by its content; write it if it is missing."""
-    key = [[np.shape(part), hashlib.sha256(np.asarray(part).tobytes()).hexdigest()] for part in content]
+    key = [
+        [np.shape(part), hashlib.sha256(np.asarray(part).tobytes()).hexdigest()]
+        for part in content
+    ]
     path = store_path("given", digest(key))
     if not kept(path, warnings.warn):
         with keep(path) as folder:
@@ -237,7 +282,8 @@ def own_family(config: OwnConfig, where: str = "kernels") -> KernelFamily:
     Raises
     ------
     InputError
-        It cannot be imported, is no subclass of `KernelFamily`, or refuses its parameters.
+        It cannot be imported, is no subclass of `KernelFamily`, or refuses its
+        parameters.
     """
     try:
         family = _family_class(config.family)(**config.params)
@@ -263,7 +309,9 @@ def described(configs: Iterable[FamilyConfig]) -> list[dict[str, Any]]:
 
 def sources(configs: Iterable[LearnerConfig]) -> list[str]:
     """Return a digest of the source of each custom learner, for keys of the store."""
-    return [_source(learner_class(config.name)) for config in configs if ":" in config.name]
+    return [
+        _source(learner_class(config.name)) for config in configs if ":" in config.name
+    ]
 
 
 def _family_class(name: str) -> type[KernelFamily]:
@@ -284,7 +332,9 @@ def _source(cls: type) -> str:
     """Return a digest of the modules of a class and of its bases, without those of Python and of this package."""
     excluded = {"learnkernels", *sys.stdlib_module_names}
     modules = {base.__module__ for base in cls.__mro__}
-    custom_modules = sorted(name for name in modules if name.split(".")[0] not in excluded)
+    custom_modules = sorted(
+        name for name in modules if name.split(".")[0] not in excluded
+    )
     try:
         return digest([inspect.getsource(sys.modules[name]) for name in custom_modules])
     except (OSError, TypeError):

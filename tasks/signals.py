@@ -30,7 +30,9 @@ class Stopped(KeyboardInterrupt):
     """A signal has asked this process to end."""
 
 
-_state = SimpleNamespace(handles_signals=False, received=None, since=0.0, kept="nothing was begun")
+_state = SimpleNamespace(
+    handles_signals=False, received=None, since=0.0, kept="nothing was begun"
+)
 """Whether `orderly_end` is active, the signal that this process has received, its time, and what is kept."""
 
 
@@ -70,7 +72,9 @@ def stopping_steps() -> Iterator[None]:
         with _entering:
             for thread in set(threads) - {threading.get_ident()}:
                 _wait_for_imports(thread)
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(StepStopped))
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                    ctypes.c_ulong(thread), ctypes.py_object(StepStopped)
+                )
         raise
     finally:
         _steps.reset(token)
@@ -95,11 +99,16 @@ def _is_importing(thread: int) -> bool:
 
 @contextmanager
 def _own_handler_of_sigterm() -> Iterator[None]:
-    """Within the context, the handler of `orderly_end`, if it is active, takes the place of Prefect's.
+    """Within the context, the handler of `orderly_end`, if it is active, takes the
+    place of Prefect's.
 
-    Prefect's handler raises once. If Python ignores that error, in a destructor for example, the flow run goes on.
+    Prefect's handler raises once. If Python ignores that error, in a destructor for
+    example, the flow run goes on.
     """
-    if not _state.handles_signals or threading.current_thread() is not threading.main_thread():
+    if (
+        not _state.handles_signals
+        or threading.current_thread() is not threading.main_thread()
+    ):
         yield
         return
     previous = signal.signal(signal.SIGTERM, _interrupt)
@@ -128,11 +137,13 @@ def stoppable() -> Iterator[None]:
 
 @contextmanager
 def orderly_end() -> Iterator[None]:
-    """Run a command so that SIGINT, SIGTERM and SIGHUP end it with a message and 128 plus the signal as exit code.
+    """Run a command so that SIGINT, SIGTERM and SIGHUP end it with a message and 128
+    plus the signal as exit code.
 
-    A signal raises `Stopped` in the main thread. As libraries catch interrupts, a timer raises it again until the stack
-    is unwound. A process that still runs `PATIENCE` later, because a thread or a child never ends, is ended by the same
-    signal. After the context, a signal ends the process immediately.
+    A signal raises `Stopped` in the main thread. As libraries catch interrupts, a timer
+    raises it again until the stack is unwound. A process that still runs `PATIENCE`
+    later, because a thread or a child never ends, is ended by the same signal. After
+    the context, a signal ends the process immediately.
     """
     handled = list(SIGNALS)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # as under nohup
@@ -154,7 +165,8 @@ def orderly_end() -> Iterator[None]:
     if requested():
         _print_message()
         signal.signal(signal.SIGALRM, _end_by_signal)
-        signal.setitimer(signal.ITIMER_REAL, PATIENCE)  # the exit of Python waits for threads
+        # The exit of Python waits for threads
+        signal.setitimer(signal.ITIMER_REAL, PATIENCE)
         sys.exit(128 + _state.received)
 
 

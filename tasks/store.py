@@ -1,10 +1,12 @@
-"""Store of results that can be recomputed. An entry is named by a digest of all values that it depends on.
+"""Store of results that can be recomputed. An entry is named by a digest of all values
+that it depends on.
 
-An entry is a folder, ``store/KIND/KEY``. Its ``entry.json`` has the SHA-256 of each file, and the versions of the
-libraries that computed them. An entry is written to a temporary folder, synced, renamed, and never replaced: if two
-processes write it, the second discards its files. A process verifies the digests once, and after a change; a damaged
-entry is set aside and recomputed. Temporary folders are named by an `Owner`, the process that writes, so that others
-see whether it has ended.
+An entry is a folder, ``store/KIND/KEY``. Its ``entry.json`` has the SHA-256 of each
+file, and the versions of the libraries that computed them. An entry is written to a
+temporary folder, synced, renamed, and never replaced: if two processes write it, the
+second discards its files. A process verifies the digests once, and after a change; a
+damaged entry is set aside and recomputed. Temporary folders are named by an `Owner`,
+the process that writes, so that others see whether it has ended.
 """
 
 from __future__ import annotations
@@ -43,13 +45,15 @@ class Owner:
     Attributes
     ----------
     host : str
-        Host name, six digits of a digest of the machine's identifier and, on Linux, the number of the process
-        namespace: containers may share a name and a folder, and do not see each other's processes.
+        Host name, six digits of a digest of the machine's identifier and, on Linux, the
+        number of the process namespace: containers may share a name and a folder, and
+        do not see each other's processes.
     pid : int
         Number of the process.
     started : int
-        Start of the process, in hundredths of a second after the start of the machine. It identifies the process, as
-        numbers of processes are reused, and does not change with the clock.
+        Start of the process, in hundredths of a second after the start of the machine.
+        It identifies the process, as numbers of processes are reused, and does not
+        change with the clock.
     """
 
     host: str
@@ -75,7 +79,9 @@ class Owner:
     @classmethod
     def read(cls, text: str) -> Owner | None:
         """Return the owner in a name such as ``run~OWNER~x7``, or None if the name has no owner."""
-        match = re.search(r"(?:^|~)(?P<host>[\w.-]+)~(?P<pid>\d+)~(?P<started>\d+)(?=$|[~.])", text)
+        match = re.search(
+            r"(?:^|~)(?P<host>[\w.-]+)~(?P<pid>\d+)~(?P<started>\d+)(?=$|[~.])", text
+        )
         if match is None:
             return None
         return cls(match["host"], int(match["pid"]), int(match["started"]))
@@ -99,7 +105,8 @@ class Owner:
             is_reused = abs(_started(process) - self.started) > 1
             return is_reused or process.status() == psutil.STATUS_ZOMBIE
         except psutil.NoSuchProcess:
-            return not psutil.pid_exists(self.pid)  # the system may hide processes of other users
+            # The system may hide processes of other users
+            return not psutil.pid_exists(self.pid)
 
 
 def _started(process: psutil.Process) -> int:
@@ -111,7 +118,9 @@ def _started(process: psutil.Process) -> int:
 def _host() -> str:
     parts = [re.sub(r"[^\w.-]", "-", socket.gethostname()) or "host"]
     with suppress(OSError):  # only Linux has these files
-        parts.append(hashlib.sha256(Path("/etc/machine-id").read_bytes()).hexdigest()[:6])
+        parts.append(
+            hashlib.sha256(Path("/etc/machine-id").read_bytes()).hexdigest()[:6]
+        )
     with suppress(OSError):
         parts.append(str(os.stat("/proc/self/ns/pid").st_ino))
     return ".".join(parts)
@@ -140,7 +149,8 @@ def digest(*parts: Any) -> str:
 
 
 def result_key(step: str, settings: Mapping[str, Any], inputs: Iterable[str]) -> str:
-    """Return the key of a stored result: a digest of everything that its numbers depend on.
+    """Return the key of a stored result: a digest of everything that its numbers depend
+    on.
 
     Parameters
     ----------
@@ -149,7 +159,8 @@ def result_key(step: str, settings: Mapping[str, Any], inputs: Iterable[str]) ->
     settings : mapping
         The whole configuration of the step, as JSON values.
     inputs : iterable of str
-        Digests of data sets and of the source of custom classes, and keys of earlier results.
+        Digests of data sets and of the source of custom classes, and keys of earlier
+        results.
     """
     return digest(step, NUMERICS_VERSION, settings, list(inputs))
 
@@ -175,7 +186,8 @@ def store_path(kind: str, key: str = "") -> Path:
 
 
 def kept(path: Path, tell: Tell) -> bool:
-    """Return whether an entry exists and is undamaged; set a damaged one aside, and call `tell` with a sentence.
+    """Return whether an entry exists and is undamaged; set a damaged one aside, and
+    call `tell` with a sentence.
 
     Raises
     ------
@@ -214,7 +226,8 @@ def checked(path: Path) -> Path:
 
 @contextmanager
 def keep(path: Path, made_from: Sequence[Path] = ()) -> Iterator[Path]:
-    """Give a temporary folder, which becomes the entry `path` if the block ends without an error.
+    """Give a temporary folder, which becomes the entry `path` if the block ends without
+    an error.
 
     If the entry exists by then, it stays, and the temporary folder is deleted.
 
@@ -230,14 +243,17 @@ def keep(path: Path, made_from: Sequence[Path] = ()) -> Iterator[Path]:
         yield folder
         contents = {
             "key": path.name,
-            "files": {file.name: file_digest(file) for file in sorted(folder.iterdir())},
+            "files": {
+                file.name: file_digest(file) for file in sorted(folder.iterdir())
+            },
             "versions": [versions(), *earlier_versions(made_from)],
         }
         (folder / CONTENTS).write_bytes(_with_digest(contents))
 
 
 def versions_of(path: Path) -> list[dict[str, str]]:
-    """Return the versions of the libraries that computed an entry, and the entries that it was computed from.
+    """Return the versions of the libraries that computed an entry, and the entries that
+    it was computed from.
 
     Raises
     ------
@@ -282,7 +298,9 @@ def _contents(path: Path) -> dict[str, Any]:
 
 
 def _changed(path: Path, damage: str) -> InputError:
-    return InputError(f"{path}: {damage}, since this run began; start again, and it is made again.")
+    return InputError(
+        f"{path}: {damage}, since this run began; start again, and it is made again."
+    )
 
 
 _WHOLE: dict[Path, tuple[tuple[str, int, int, int], ...]] = {}
@@ -295,14 +313,19 @@ SETTLED_SECONDS = 0.1
 def harm_of(path: Path) -> str | None:
     """Return the damage of an entry as a phrase, or None if it is undamaged.
 
-    All files are hashed when a process first reads an entry, and again only after one has changed.
+    All files are hashed when a process first reads an entry, and again only after one
+    has changed.
     """
     state = _state_of(path)
     if state is not None and _WHOLE.get(path) == state:
         return None
     harm = _harm_of_files(path)
     last_change = max((changed for _, _, changed, _ in state or ()), default=0)
-    if state is not None and harm is None and time.time() - last_change / 1e9 > SETTLED_SECONDS:
+    if (
+        state is not None
+        and harm is None
+        and time.time() - last_change / 1e9 > SETTLED_SECONDS
+    ):
         _WHOLE[path] = state
     return harm
 
@@ -313,7 +336,10 @@ def _state_of(path: Path) -> tuple[tuple[str, int, int, int], ...] | None:
         files = [(file.name, file.stat()) for file in sorted(path.iterdir())]
     except OSError:
         return None
-    return tuple((name, status.st_size, status.st_ctime_ns, status.st_ino) for name, status in files)
+    return tuple(
+        (name, status.st_size, status.st_ctime_ns, status.st_ino)
+        for name, status in files
+    )
 
 
 def _harm_of_files(path: Path) -> str | None:
@@ -334,7 +360,12 @@ def _harm_of_files(path: Path) -> str | None:
         for name, sha256 in expected.items():
             if file_digest(path / name) != sha256:
                 return f"{name} is damaged"
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError) as error:
+    except (
+        FileNotFoundError,
+        NotADirectoryError,
+        IsADirectoryError,
+        PermissionError,
+    ) as error:
         return f"{Path(error.filename or path).name} cannot be read ({error.strerror})"
     except OSError as error:
         if error.errno != errno.EIO:
@@ -346,13 +377,18 @@ def _harm_of_files(path: Path) -> str | None:
 def _set_aside(path: Path, damage: str, tell: Tell) -> bool:
     """Move a damaged entry out of the way; return whether another process has replaced it with an undamaged one."""
     try:
-        aside = Path(tempfile.mkdtemp(dir=path.parent, prefix=f"{DAMAGED}{path.name}~")) / path.name
+        aside = (
+            Path(tempfile.mkdtemp(dir=path.parent, prefix=f"{DAMAGED}{path.name}~"))
+            / path.name
+        )
         try:
             path.rename(aside)
         except FileNotFoundError:  # another process has moved it
             aside.parent.rmdir()
             return False
-        if harm_of(aside) is None:  # another process has moved it, and written an undamaged one
+        if (
+            harm_of(aside) is None
+        ):  # another process has moved it, and written an undamaged one
             with suppress(OSError):
                 aside.rename(path)
             shutil.rmtree(aside.parent)
@@ -362,7 +398,9 @@ def _set_aside(path: Path, damage: str, tell: Tell) -> bool:
             f"{path}: {damage}, and it cannot be set aside ({error.strerror}); remove it, or make {path.parent} one "
             "that you may write to."
         ) from None
-    tell(f"{path}: {damage}; it was set aside as {aside.parent.name} and is made again.")
+    tell(
+        f"{path}: {damage}; it was set aside as {aside.parent.name} and is made again."
+    )
     return False
 
 
@@ -370,10 +408,14 @@ def _set_aside(path: Path, damage: str, tell: Tell) -> bool:
 
 
 @contextmanager
-def atomic_path(path: Path, lasting: bool = True, replaces: bool = True) -> Iterator[Path]:
-    """Give a temporary path next to `path` for a file or a folder; rename it if the block ends without an error.
+def atomic_path(
+    path: Path, lasting: bool = True, replaces: bool = True
+) -> Iterator[Path]:
+    """Give a temporary path next to `path` for a file or a folder; rename it if the
+    block ends without an error.
 
-    An error leaves no files behind. A kill leaves a temporary folder, which the next call for the same parent deletes.
+    An error leaves no files behind. A kill leaves a temporary folder, which the next
+    call for the same parent deletes.
 
     Parameters
     ----------
@@ -382,7 +424,8 @@ def atomic_path(path: Path, lasting: bool = True, replaces: bool = True) -> Iter
     lasting : bool
         Whether to sync, so that the files survive a power cut.
     replaces : bool
-        Whether a folder replaces an existing one; otherwise the new one is discarded. A file always replaces a file.
+        Whether a folder replaces an existing one; otherwise the new one is discarded. A
+        file always replaces a file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with temporary_folder(path.parent) as folder:
@@ -402,7 +445,9 @@ def temporary_folder(parent: Path) -> tempfile.TemporaryDirectory[str]:
     """Return a temporary folder of this process, and delete those of killed processes next to it."""
     for folder in leftovers(parent):
         shutil.rmtree(folder, ignore_errors=True)
-    return tempfile.TemporaryDirectory(dir=parent, prefix=f"{TEMPORARY}{Owner.this()}~", ignore_cleanup_errors=True)
+    return tempfile.TemporaryDirectory(
+        dir=parent, prefix=f"{TEMPORARY}{Owner.this()}~", ignore_cleanup_errors=True
+    )
 
 
 def leftovers(folder: Path) -> list[Path]:

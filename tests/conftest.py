@@ -19,10 +19,16 @@ hypothesis.settings.load_profile("repeatable")
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     # What the process that hands out the tests has set up is its own.
-    for inherited in ("DASK_CONFIG", "DASK_TEMPORARY_DIRECTORY", "MPLCONFIGDIR", "TMPDIR"):
+    for inherited in (
+        "DASK_CONFIG",
+        "DASK_TEMPORARY_DIRECTORY",
+        "MPLCONFIGDIR",
+        "TMPDIR",
+    ):
         os.environ.pop(inherited, None)
     tempfile.tempdir = None  # looked up again
-# A shell without job control starts what runs in the background with SIGINT ignored, and children inherit that.
+# A shell without job control starts what runs in the background with SIGINT ignored,
+# and children inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 _STATE = tempfile.TemporaryDirectory(prefix="learnkernels-tests-")
 os.environ["LEARNKERNELS_HOME"] = str(Path(_STATE.name) / "state")
@@ -57,19 +63,24 @@ SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 def shared_data() -> Path:
     """The folder of the real data sets; tests that need it skip where it is missing."""
     if not SHARED.is_dir():
-        pytest.skip(f"the folder of real data sets, {SHARED.parent.name}/data beside the project, is not here")
+        pytest.skip(
+            f"the folder of real data sets, {SHARED.parent.name}/data beside the project, is not here"
+        )
     return SHARED
 
 
 @pytest.fixture(scope="session")
-def prefect_server(tmp_path_factory: pytest.TempPathFactory, empty_prefect: Path) -> Iterator[None]:
+def prefect_server(
+    tmp_path_factory: pytest.TempPathFactory, empty_prefect: Path
+) -> Iterator[None]:
     """A Prefect server of its own, on a temporary database, once for all flows."""
     from prefect.testing import utilities  # here: tests of the mathematics need neither
 
     folder = tmp_path_factory.mktemp("server")
     shutil.copy(empty_prefect, folder / "prefect-test.db")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(utilities, "mkdtemp", lambda: str(folder))  # where it would make its tables first
+        # Where it would make its tables first
+        patch.setattr(utilities, "mkdtemp", lambda: str(folder))
         with utilities.prefect_test_harness(server_startup_timeout=120):
             yield
 
@@ -79,11 +90,18 @@ def scheduler_elsewhere() -> Iterator[str]:
     """The address of a Dask scheduler with two workers that is not this project's, and open to all."""
     from distributed import LocalCluster
 
-    with LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster:
+    with LocalCluster(
+        n_workers=2,
+        threads_per_worker=1,
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",
+    ) as cluster:
         yield cluster.scheduler_address
 
 
-def _made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
+def _made_once(
+    factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]
+) -> Path:
     """Return a file that the first process of a run makes; the others wait and take it."""
     mine = factory.getbasetemp()
     folder = (mine.parent if "PYTEST_XDIST_WORKER" in os.environ else mine) / name
@@ -104,7 +122,9 @@ def empty_mlflow(tmp_path_factory: pytest.TempPathFactory) -> Path:
     def make(path: Path) -> None:
         from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
-        SqlAlchemyStore(f"sqlite:///{path}", str(path.parent / "artifacts")).engine.dispose()
+        SqlAlchemyStore(
+            f"sqlite:///{path}", str(path.parent / "artifacts")
+        ).engine.dispose()
 
     return _made_once(tmp_path_factory, "mlflow", make)
 
@@ -115,9 +135,22 @@ def empty_prefect(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     def make(path: Path) -> None:
         home = path.parent
-        env = os.environ | {"PREFECT_HOME": str(home), "PREFECT_PROFILES_PATH": str(home / "profiles.toml")}
-        upgrade = [sys.executable, "-m", "prefect", "server", "database", "upgrade", "--yes"]
-        subprocess.run(upgrade, env=env, cwd=home, check=True, capture_output=True, timeout=300)
+        env = os.environ | {
+            "PREFECT_HOME": str(home),
+            "PREFECT_PROFILES_PATH": str(home / "profiles.toml"),
+        }
+        upgrade = [
+            sys.executable,
+            "-m",
+            "prefect",
+            "server",
+            "database",
+            "upgrade",
+            "--yes",
+        ]
+        subprocess.run(
+            upgrade, env=env, cwd=home, check=True, capture_output=True, timeout=300
+        )
 
     return _made_once(tmp_path_factory, "prefect", make)
 
@@ -136,13 +169,17 @@ def used_home(tmp_path: Path, empty_mlflow: Path, empty_prefect: Path) -> Path:
 
 
 @pytest.fixture
-def working_folder(tmp_path: Path, empty_mlflow: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def working_folder(
+    tmp_path: Path, empty_mlflow: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
     """An empty working folder with its own state, store of results and MLflow database."""
     return _work_in(tmp_path, empty_mlflow, monkeypatch)
 
 
 @pytest.fixture(scope="module")
-def module_folder(tmp_path_factory: pytest.TempPathFactory, empty_mlflow: Path) -> Iterator[Path]:
+def module_folder(
+    tmp_path_factory: pytest.TempPathFactory, empty_mlflow: Path
+) -> Iterator[Path]:
     """A working folder that the tests of one module share; of a test that asks for `working_folder` that one holds."""
     with pytest.MonkeyPatch.context() as patch:
         yield _work_in(tmp_path_factory.mktemp("module"), empty_mlflow, patch)

@@ -27,11 +27,24 @@ def another_machine(folder: Path, *, hidden: Path | None = None) -> Iterator[str
     (folder / "program.py").write_text(PROGRAM)
     command = [sys.executable, str(folder / "program.py")]
     if hidden is not None:
-        command = ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs none "{hidden}" && exec "$@"', "sh", *command]
-    env = os.environ | {"PYTHONPATH": str(ROOT), "LEARNKERNELS_HOME": str(folder / "state")}
+        command = [
+            "unshare",
+            "--mount",
+            "sh",
+            "-c",
+            f'mount -t tmpfs none "{hidden}" && exec "$@"',
+            "sh",
+            *command,
+        ]
+    env = os.environ | {
+        "PYTHONPATH": str(ROOT),
+        "LEARNKERNELS_HOME": str(folder / "state"),
+    }
     env |= {"DASK_TEMPORARY_DIRECTORY": str(folder), "TMPDIR": str(folder)}
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, env=env, cwd=folder, text=True) as machine:
+    with subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, env=env, cwd=folder, text=True
+    ) as machine:
         try:
             yield machine.stdout.readline().strip()
         finally:
@@ -39,14 +52,20 @@ def another_machine(folder: Path, *, hidden: Path | None = None) -> Iterator[str
 
 
 @contextmanager
-def served(command: list[str], env: dict[str, str], folder: Path, ready: Callable[[], bool]) -> Iterator[None]:
+def served(
+    command: list[str], env: dict[str, str], folder: Path, ready: Callable[[], bool]
+) -> Iterator[None]:
     """Hold a server from when it is ready until the end of a block; if it is not, fail with its log."""
     with (
         (folder / "server.log").open("wb") as log,
-        subprocess.Popen(command, env=env, cwd=folder, stdout=log, stderr=log, start_new_session=True) as server,
+        subprocess.Popen(
+            command, env=env, cwd=folder, stdout=log, stderr=log, start_new_session=True
+        ) as server,
     ):
         try:
-            assert within(lambda: server.poll() is not None or ready(), 240), (folder / "server.log").read_text()
+            assert within(lambda: server.poll() is not None or ready(), 240), (
+                folder / "server.log"
+            ).read_text()
             assert server.poll() is None, (folder / "server.log").read_text()
             yield
         finally:

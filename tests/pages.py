@@ -9,7 +9,9 @@ import numpy as np
 BASH = re.compile(r"^[ ]*```bash[^\n]*\n(.*?)^[ ]*```[ ]*$", re.DOTALL | re.MULTILINE)
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
-FILE = re.compile(r"^```(?:python|yaml)\n# (\S+\.(?:py|yaml))\n(.*?)^```", re.DOTALL | re.MULTILINE)
+FILE = re.compile(
+    r"^```(?:python|yaml)\n# (\S+\.(?:py|yaml))\n(.*?)^```", re.DOTALL | re.MULTILINE
+)
 CLAIM = re.compile(r"  # (\d+\.\d+|array\(.*\))$")
 """A comment that says what the line before it gives: a number with decimals, or an array of them."""
 
@@ -17,8 +19,8 @@ CLAIM = re.compile(r"  # (\d+\.\d+|array\(.*\))$")
 def commands(page: Path) -> list[str]:
     """Return the command lines of all bash blocks of a page, in order.
 
-    Lines that end in a backslash are joined with the next one, comments and empty lines are dropped, and any run of
-    blanks outside of quotes is one blank.
+    Lines that end in a backslash are joined with the next one, comments and empty lines
+    are dropped, and any run of blanks outside of quotes is one blank.
     """
     return [command for found in by_section(page).values() for command in found]
 
@@ -26,8 +28,12 @@ def commands(page: Path) -> list[str]:
 def by_section(page: Path) -> dict[str, list[str]]:
     """Return the commands below each heading of a page that has any; "" is what stands before the first one."""
     text = page.read_text(encoding="utf-8")
-    outside = BASH.sub(lambda block: re.sub(r"[^\n]", " ", block.group()), text)  # a comment is no heading
-    headings = [(0, ""), *((found.start(), found.group(1)) for found in HEADING.finditer(outside))]
+    # a comment is no heading
+    outside = BASH.sub(lambda block: re.sub(r"[^\n]", " ", block.group()), text)
+    headings = [
+        (0, ""),
+        *((found.start(), found.group(1)) for found in HEADING.finditer(outside)),
+    ]
     sections: dict[str, list[str]] = {}
     for block in BASH.finditer(text):
         title = [name for start, name in headings if start <= block.start()][-1]
@@ -48,8 +54,14 @@ def _lines(block: str) -> list[str]:
 
 def _tidy(line: str) -> str:
     """Return a line without its comment and with single blanks, what stands in quotes left as it is."""
-    parts = re.findall(r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\s+#.*$|^#.*$|\s+|[^\s'\"]+|['\"]", line)
-    kept = [" " if part.isspace() else part for part in parts if not part.lstrip().startswith("#")]
+    parts = re.findall(
+        r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\s+#.*$|^#.*$|\s+|[^\s'\"]+|['\"]", line
+    )
+    kept = [
+        " " if part.isspace() else part
+        for part in parts
+        if not part.lstrip().startswith("#")
+    ]
     return "".join(kept).strip()
 
 

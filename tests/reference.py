@@ -1,7 +1,9 @@
-"""Slow and obvious oracles: one pair of rows at a time, explicit matrices, extended precision.
+"""Slow and obvious oracles: one pair of rows at a time, explicit matrices, extended
+precision.
 
-Nothing here imports the package under test. Kernel values are computed in long double, whose rounding is far below
-every tolerance of the suite (and, where a platform has no wider type, about that of the code under test).
+Nothing here imports the package under test. Kernel values are computed in long double,
+whose rounding is far below every tolerance of the suite (and, where a platform has no
+wider type, about that of the code under test).
 """
 
 from collections.abc import Callable, Sequence
@@ -55,14 +57,23 @@ def laplacian_less_one(gamma: float) -> Kernel:
 
 
 def cosine() -> Kernel:
-    return lambda x, z: (x * z).sum() / (np.sqrt((x * x).sum()) * np.sqrt((z * z).sum()))
+    return lambda x, z: (
+        (x * z).sum() / (np.sqrt((x * x).sum()) * np.sqrt((z * z).sum()))
+    )
 
 
 def dirichlet(frequency: float, degree: int = 1) -> Kernel:
     def value(x, z):
         product = Wide(1)
         for difference in x - z:
-            product = product * (1 + 2 * sum(np.cos(j * Wide(frequency) * difference) for j in range(1, degree + 1)))
+            product = product * (
+                1
+                + 2
+                * sum(
+                    np.cos(j * Wide(frequency) * difference)
+                    for j in range(1, degree + 1)
+                )
+            )
         return product
 
     return value
@@ -143,7 +154,10 @@ def frobenius_product(K: np.ndarray, L: np.ndarray) -> np.longdouble:
 
 
 def uncentered_alignment(K: np.ndarray, L: np.ndarray) -> float:
-    return float(frobenius_product(K, L) / np.sqrt(frobenius_product(K, K) * frobenius_product(L, L)))
+    return float(
+        frobenius_product(K, L)
+        / np.sqrt(frobenius_product(K, K) * frobenius_product(L, L))
+    )
 
 
 def alignment(K: np.ndarray, L: np.ndarray) -> float:
@@ -162,12 +176,27 @@ def target_kernel(Y: np.ndarray) -> np.ndarray:
 def summed_by_numpy(statistics, family, X: np.ndarray):
     """Return first-stage statistics with their sums formed anew, in double, from whole matrices of a family's tiles."""
     R = X[statistics.rows] - statistics.origin
-    E, L = family.tile(R, R, statistics.shift), statistics.targets @ statistics.targets.T
-    w = np.ones(len(R)) if statistics.sample_weight is None else statistics.sample_weight
+    E, L = (
+        family.tile(R, R, statistics.shift),
+        statistics.targets @ statistics.targets.T,
+    )
+    w = (
+        np.ones(len(R))
+        if statistics.sample_weight is None
+        else statistics.sample_weight
+    )
     of = np.eye(len(statistics.labels))[statistics.group]
     EW, LW = (np.sqrt(np.outer(w, w)) * matrix for matrix in (E, L))
     products, target_products = (
-        np.stack([[np.tensordot(EW * np.outer(g, h), other, axes=([1, 2], axes)) for h in of.T] for g in of.T])
+        np.stack(
+            [
+                [
+                    np.tensordot(EW * np.outer(g, h), other, axes=([1, 2], axes))
+                    for h in of.T
+                ]
+                for g in of.T
+            ]
+        )
         for other, axes in ((EW, [1, 2]), (LW, [0, 1]))
     )
     return replace(
@@ -188,7 +217,9 @@ def normalizers(Ks: Sequence[np.ndarray], normalize: str) -> list[np.longdouble]
     return [Wide(1) for _ in Ks]
 
 
-def combined(Ks: Sequence[np.ndarray], weights: np.ndarray, normalize: str) -> np.ndarray:
+def combined(
+    Ks: Sequence[np.ndarray], weights: np.ndarray, normalize: str
+) -> np.ndarray:
     """Return the weighted sum of centered, normalized matrices."""
     scaled = zip(Ks, weights, normalizers(Ks, normalize), strict=True)
     return sum(weight * centered(K) / scale for K, weight, scale in scaled)
@@ -197,7 +228,10 @@ def combined(Ks: Sequence[np.ndarray], weights: np.ndarray, normalize: str) -> n
 def combined_cross(K_crosses, Ks, weights: np.ndarray, normalize: str) -> np.ndarray:
     """Return the same combination between new rows and the training rows."""
     scaled = zip(K_crosses, Ks, weights, normalizers(Ks, normalize), strict=True)
-    return sum(weight * centered_cross(K_cross, K) / scale for K_cross, K, weight, scale in scaled)
+    return sum(
+        weight * centered_cross(K_cross, K) / scale
+        for K_cross, K, weight, scale in scaled
+    )
 
 
 # Weights -------------------------------------------------------------------------------------------------------------
@@ -209,10 +243,11 @@ def alignment_of_weights(M: np.ndarray, a: np.ndarray, mu: np.ndarray) -> float:
 
 
 def kkt_residual(M: np.ndarray, a: np.ndarray, mu: np.ndarray) -> float:
-    """Return how far a direction is from solving min v'Mv - 2v'a over v >= 0, relative to the data's size.
+    """Return how far a direction is from solving min v'Mv - 2v'a over v >= 0, relative
+    to the data's size.
 
-    The direction is first given the best length. Every base kernel then counts as if it had norm one, so that the
-    residual means the same for kernels of any scale.
+    The direction is first given the best length. Every base kernel then counts as if it
+    had norm one, so that the residual means the same for kernels of any scale.
     """
     norms = np.sqrt(np.diag(M))
     M, a, u = M / np.outer(norms, norms), a / norms, mu * norms
@@ -227,14 +262,18 @@ def kkt_residual(M: np.ndarray, a: np.ndarray, mu: np.ndarray) -> float:
 # Prediction ----------------------------------------------------------------------------------------------------------
 
 
-def ridge_predictions(K: np.ndarray, Y: np.ndarray, value: float, K_cross: np.ndarray) -> np.ndarray:
+def ridge_predictions(
+    K: np.ndarray, Y: np.ndarray, value: float, K_cross: np.ndarray
+) -> np.ndarray:
     """Return kernel ridge predictions for one C, by solving (K + I / C) alpha = Y - mean."""
     mean = Y.mean(axis=0)
     alpha = np.linalg.solve(K + np.eye(len(K)) / value, Y - mean)
     return K_cross @ alpha + mean
 
 
-def bordered(K: np.ndarray, Y: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray]:
+def bordered(
+    K: np.ndarray, Y: np.ndarray, ridge: float
+) -> tuple[np.ndarray, np.ndarray]:
     """Return coefficients and intercepts of a ridge regression on any Gram matrix: a system with a border of ones."""
     m = len(K)
     system = np.zeros((m + 1, m + 1))
@@ -244,5 +283,7 @@ def bordered(K: np.ndarray, Y: np.ndarray, ridge: float) -> tuple[np.ndarray, np
     return solution[:m], solution[m]
 
 
-def support_vector_predictions(K: np.ndarray, labels: np.ndarray, value: float, K_cross: np.ndarray) -> np.ndarray:
+def support_vector_predictions(
+    K: np.ndarray, labels: np.ndarray, value: float, K_cross: np.ndarray
+) -> np.ndarray:
     return SVC(kernel="precomputed", C=value).fit(K, labels).predict(K_cross)

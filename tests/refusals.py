@@ -7,11 +7,15 @@ from typing import Any
 import pytest
 
 
-def refusal(act: Callable[..., object], *args: Any, error: type[ValueError] = ValueError) -> str:
+def refusal(
+    act: Callable[..., object], *args: Any, error: type[ValueError] = ValueError
+) -> str:
     """Return the sentence, of one line, by which something is refused with an error of exactly this type."""
     try:
         act(*args)
-    except ValueError as refused:  # not kept, so that what its frames hold open is closed
+    except (
+        ValueError
+    ) as refused:  # not kept, so that what its frames hold open is closed
         kind, said = type(refused), str(refused)
     else:
         pytest.fail("nothing was refused")
@@ -26,7 +30,8 @@ def require_refusals(
     by: Callable[[Callable[[], object]], str] | None = None,
     error: type[ValueError] = ValueError,
 ) -> list[str]:
-    """Fail with every row of a table that is not refused as it says; return the sentences.
+    """Fail with every row of a table that is not refused as it says; return the
+    sentences.
 
     Parameters
     ----------

@@ -26,19 +26,37 @@ def config(path: Any, **keys: Any) -> DatasetConfig:
     return DatasetConfig.of({"source": "file", "path": path, **keys})
 
 
-def load(folder: Path, path: Any, seed: int = 0, tell: Callable[[str], object] | None = None, **keys: Any) -> Dataset:
+def load(
+    folder: Path,
+    path: Any,
+    seed: int = 0,
+    tell: Callable[[str], object] | None = None,
+    **keys: Any,
+) -> Dataset:
     """Read a data set from a folder; a warning is an error unless `tell` takes it."""
-    return load_source(config(path, **keys), str(folder), seed, **({} if tell is None else {"tell": tell}))
+    return load_source(
+        config(path, **keys),
+        str(folder),
+        seed,
+        **({} if tell is None else {"tell": tell}),
+    )
 
 
-def write(table: pd.DataFrame | pa.Table | str, path: Path, rows: int = 1000, packed: str | None = None) -> str:
+def write(
+    table: pd.DataFrame | pa.Table | str,
+    path: Path,
+    rows: int = 1000,
+    packed: str | None = None,
+) -> str:
     """Write a table in pieces of so many rows, in the format that the ending names, or a text; return the path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     framed = isinstance(table, pd.DataFrame)
     if isinstance(table, str):
         path.write_text(table)
     elif path.suffix == ".libsvm":
-        dump_svmlight_file(table.drop(columns="target"), table["target"], str(path), zero_based=False)
+        dump_svmlight_file(
+            table.drop(columns="target"), table["target"], str(path), zero_based=False
+        )
     elif path.suffix == ".csv":
         table.to_csv(path, index=False) if framed else pa.csv.write_csv(table, path)
     elif path.suffix == ".parquet":
@@ -50,14 +68,22 @@ def write(table: pd.DataFrame | pa.Table | str, path: Path, rows: int = 1000, pa
     return str(path)
 
 
-def read(folder: Path, table: pd.DataFrame | pa.Table | str, name: str = "data.parquet", **keys: Any) -> Dataset:
+def read(
+    folder: Path,
+    table: pd.DataFrame | pa.Table | str,
+    name: str = "data.parquet",
+    **keys: Any,
+) -> Dataset:
     """Write a table, and return the data set that is read from it."""
     write(table, folder / name)
     return load(folder, name, **keys)
 
 
-def require_refused(folder: Path, files: Iterable[tuple[str, Any, dict[str, Any], str]]) -> list[str]:
-    """Fail with every file that is not refused under its keys by one line that matches its pattern; return the lines.
+def require_refused(
+    folder: Path, files: Iterable[tuple[str, Any, dict[str, Any], str]]
+) -> list[str]:
+    """Fail with every file that is not refused under its keys by one line that matches
+    its pattern; return the lines.
 
     A row holds the name of the file, its content or None, the keys and the pattern.
     """
@@ -72,7 +98,10 @@ def require_refused(folder: Path, files: Iterable[tuple[str, Any, dict[str, Any]
 def require_equal(one: Dataset, other: Dataset) -> None:
     """Fail unless two data sets have the same features, target, groups, times and weights."""
     assert one.features == other.features
-    assert (one.target.task, one.target.classes) == (other.target.task, other.target.classes)
+    assert (one.target.task, one.target.classes) == (
+        other.target.task,
+        other.target.classes,
+    )
     np.testing.assert_array_equal(one.target.values, other.target.values)
     assert one.sample_columns.keys() == other.sample_columns.keys()
     for name, values in other.sample_columns.items():

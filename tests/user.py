@@ -9,7 +9,13 @@ from pathlib import Path
 from dev.tools.forked import Commands, Started
 
 ROOT = Path(__file__).resolve().parents[1]
-COMMAND = [sys.executable, "-P", "-m", "learnkernels"]  # as the installed command, without the working folder
+# As the installed command, without the working folder
+COMMAND = [
+    sys.executable,
+    "-P",
+    "-m",
+    "learnkernels",
+]
 
 
 def new_home(folder: Path) -> Path:
@@ -21,17 +27,26 @@ def new_home(folder: Path) -> Path:
 
 def environment(home: Path) -> dict[str, str]:
     """Return the environment of a new user: an empty home, no settings, this project importable."""
-    named, begun = ("PATH", "LANG", "LC_ALL", "CI"), ("OPENBLAS_", "COVERAGE_")  # the last for `make coverage`
+    # The last for `make coverage`
+    named, begun = (
+        ("PATH", "LANG", "LC_ALL", "CI"),
+        ("OPENBLAS_", "COVERAGE_"),
+    )
     kept = [key for key in os.environ if key in named or key.startswith(begun)]
-    return {key: os.environ[key] for key in kept} | {
-        "HOME": str(home / "home"),
-        "PYTHONPATH": str(ROOT),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "LOKY_MAX_CPU_COUNT": "1",  # the number of cores for joblib, and so for this project: tests share the cores
-    }
+    return (
+        {key: os.environ[key] for key in kept}
+        | {
+            "HOME": str(home / "home"),
+            "PYTHONPATH": str(ROOT),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "LOKY_MAX_CPU_COUNT": "1",  # the number of cores for joblib, and so for this project: tests share the cores
+        }
+    )
 
 
-def learnkernels(home: Path, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+def learnkernels(
+    home: Path, *arguments: str, **settings: str
+) -> subprocess.CompletedProcess[str]:
     """Run the command as a new user who has set some environment variables."""
     return subprocess.run(
         [*COMMAND, *arguments], cwd=home / "work", env=environment(home) | settings, capture_output=True, text=True,
@@ -59,7 +74,9 @@ class User:
 
     def start(self, *arguments: str, **settings: str) -> Started:
         """Start the command in the working folder, with some environment variables set."""
-        return self.commands.start(["learnkernels", *arguments], self.work, environment(self.home) | settings)
+        return self.commands.start(
+            ["learnkernels", *arguments], self.work, environment(self.home) | settings
+        )
 
     def run(self, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
         """Run the command as `start` does, to its end."""

@@ -9,7 +9,16 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    model_validator,
+)
 
 from learnkernels.kernels import registry
 
@@ -29,7 +38,11 @@ class Strict(BaseModel):
     """Frozen model that refuses unknown keys, and names valid keys or the right place."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False, ser_json_inf_nan="strings"
+        frozen=True,
+        extra="forbid",
+        populate_by_name=True,
+        allow_inf_nan=False,
+        ser_json_inf_nan="strings",
     )
 
     def _complaints(self) -> Iterator[str]:
@@ -49,11 +62,15 @@ class Strict(BaseModel):
             return data
         valid = [item.alias or name for name, item in cls.model_fields.items()]
         if not isinstance(data, dict):
-            raise ValueError(f"must be a mapping, with keys of {', '.join(valid)}; got {short(data)}")
+            raise ValueError(
+                f"must be a mapping, with keys of {', '.join(valid)}; got {short(data)}"
+            )
         for key in data:
             if key not in valid and key not in cls.model_fields:
                 hint = cls._place_of(key) or did_you_mean(key, valid)
-                raise ValueError(f"unknown key {short(key)}; {hint}valid keys: {', '.join(valid)}")
+                raise ValueError(
+                    f"unknown key {short(key)}; {hint}valid keys: {', '.join(valid)}"
+                )
         return data
 
     @classmethod
@@ -61,14 +78,20 @@ class Strict(BaseModel):
         """Return the part of this model with a key, or an empty text."""
         for name, item in cls.model_fields.items():
             part = item.annotation
-            if isinstance(part, type) and issubclass(part, Strict) and key in part.model_fields:
+            if (
+                isinstance(part, type)
+                and issubclass(part, Strict)
+                and key in part.model_fields
+            ):
                 return f"it belongs under {name!r}; "
         return ""
 
 
 def by_default(kind: type[BaseModel], description: str) -> Any:
     """Return a field whose default is a model with its own defaults."""
-    return Field(default_factory=lambda: kind.model_validate({}), description=description)
+    return Field(
+        default_factory=lambda: kind.model_validate({}), description=description
+    )
 
 
 Positive = Annotated[float, Field(gt=0)]
@@ -113,11 +136,15 @@ OWN = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
 
 def _module_and_class(name: str) -> str:
     if not re.match(OWN, name):
-        raise ValueError(f"must be module:Class for a custom one, such as my_file:MyClass, got {short(name)}")
+        raise ValueError(
+            f"must be module:Class for a custom one, such as my_file:MyClass, got {short(name)}"
+        )
     return name
 
 
-OwnName = Annotated[str, AfterValidator(_module_and_class), Field(json_schema_extra={"pattern": OWN})]
+OwnName = Annotated[
+    str, AfterValidator(_module_and_class), Field(json_schema_extra={"pattern": OWN})
+]
 """A custom class: ``module:Class``, from a file in the working directory or from an installed package."""
 
 MOST_VALUES = 1000
@@ -159,7 +186,8 @@ class Spaced(Strict):
     stop: Positive = Field(alias="to", description="The last number, included.")
     count: int = Field(ge=2, le=MOST_VALUES, description="How many numbers.")
     spacing: Literal["linear", "log"] = Field(
-        "linear", description="linear: neighbors have one distance. log: they have one ratio."
+        "linear",
+        description="linear: neighbors have one distance. log: they have one ratio.",
     )
 
     def _complaints(self) -> Iterator[str]:
@@ -176,7 +204,9 @@ class Spaced(Strict):
 
 def _meant_keys(value: dict[Any, Any]) -> set[str]:
     keys = ("base", "start", "stop", "from", "to", "count", "spacing")
-    return {name for key in value for name in difflib.get_close_matches(str(key), keys, n=1)}
+    return {
+        name for key in value for name in difflib.get_close_matches(str(key), keys, n=1)
+    }
 
 
 def _of_some_form(value: Any) -> Any:
@@ -184,7 +214,9 @@ def _of_some_form(value: Any) -> Any:
     number = as_number(value)
     if isinstance(number, int | float) and not isinstance(number, bool):
         return [number]
-    if isinstance(value, Powers | Spaced) or (value and isinstance(value, list | tuple)):
+    if isinstance(value, Powers | Spaced) or (
+        value and isinstance(value, list | tuple)
+    ):
         return value
     if isinstance(value, dict) and _meant_keys(value):
         return value

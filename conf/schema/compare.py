@@ -12,7 +12,16 @@ from learnkernels.kernels import registry
 
 from ..errors import short
 from ..files import require_place
-from .base import GRID_FORMS, Grid, MetricName, Powers, Strict, by_default, grid_values, several
+from .base import (
+    GRID_FORMS,
+    Grid,
+    MetricName,
+    Powers,
+    Strict,
+    by_default,
+    grid_values,
+    several,
+)
 from .datasets import AnyDataset, DatasetConfig, each_target
 from .learners import (
     SEARCHING,
@@ -28,7 +37,9 @@ from .learners import (
     as_size,
 )
 
-OF_PROBABILITIES = [name for name, measured in registry.METRICS.items() if measured == "probabilities"]
+OF_PROBABILITIES = [
+    name for name, measured in registry.METRICS.items() if measured == "probabilities"
+]
 """Metrics that are measured on a probability per class."""
 
 
@@ -41,19 +52,30 @@ MOST_FOLDS = 100
 class SplitConfig(Strict):
     """How many rows are drawn, without replacement, for each purpose; the others are not used."""
 
-    train: int = Field(ge=2, description="Rows that kernel and predictor are learned on.")
+    train: int = Field(
+        ge=2, description="Rows that kernel and predictor are learned on."
+    )
     validation: int | None = Field(
-        None, ge=2, description="Rows that choose C, and parameters that are tuned; null where `choose` is given."
+        None,
+        ge=2,
+        description="Rows that choose C, and parameters that are tuned; null where `choose` is given.",
     )
     test: int | None = Field(
-        None, ge=2, description="Rows that test; by default all that the `test` of a data set names."
+        None,
+        ge=2,
+        description="Rows that test; by default all that the `test` of a data set names.",
     )
 
 
 class ChooseConfig(Strict):
     """A cross-validation within the training rows, in place of rows that are kept aside for validation."""
 
-    folds: int = Field(10, ge=3, le=100, description="Folds of the training rows that validate each other.")
+    folds: int = Field(
+        10,
+        ge=3,
+        le=100,
+        description="Folds of the training rows that validate each other.",
+    )
     once: bool = Field(
         False,
         description="Choose in the first repeat alone, as some papers do; this favors tuned learners, as rows that "
@@ -62,16 +84,22 @@ class ChooseConfig(Strict):
 
 
 class ProtocolConfig(Strict):
-    """How errors are measured: in each trial one fold tests, the next validates, the others train.
+    """How errors are measured: in each trial one fold tests, the next validates, the
+    others train.
 
-    With `split`, each repeat is one trial on rows drawn again. Data sets with `groups` or `time` are divided by these.
+    With `split`, each repeat is one trial on rows drawn again. Data sets with `groups`
+    or `time` are divided by these.
     """
 
     folds: int | None = Field(
-        5, ge=FEWEST_FOLDS, le=MOST_FOLDS, description="Number of folds; null where there is a split."
+        5,
+        ge=FEWEST_FOLDS,
+        le=MOST_FOLDS,
+        description="Number of folds; null where there is a split.",
     )
     split: SplitConfig | None = Field(
-        None, description="In place of folds: the rows that train, validate and test, drawn again in each repeat."
+        None,
+        description="In place of folds: the rows that train, validate and test, drawn again in each repeat.",
     )
     choose: ChooseConfig | None = Field(
         None,
@@ -82,7 +110,9 @@ class ProtocolConfig(Strict):
         False,
         description="Refit the choice on training and validation rows before it is tested, as a grid search does.",
     )
-    repeats: int = Field(1, ge=1, le=1000, description="Times the folds, or the split, are drawn again.")
+    repeats: int = Field(
+        1, ge=1, le=1000, description="Times the folds, or the split, are drawn again."
+    )
     seed: int = Field(0, ge=0, description="Root of every random choice.")
     metric: MetricName | None = Field(
         None,
@@ -91,7 +121,9 @@ class ProtocolConfig(Strict):
         "`positive`, or the last. Probabilities are calibrated by a sigmoid on the validation rows.",
     )
     grid: Grid = Field(
-        default_factory=lambda: Powers.model_validate({"base": 2, "from": -6, "to": 14}),
+        default_factory=lambda: Powers.model_validate(
+            {"base": 2, "from": -6, "to": 14}
+        ),
         description="Values of C: that of the SVM, and 1 / alpha of ridge regression.",
     )
 
@@ -103,27 +135,39 @@ class ProtocolConfig(Strict):
         folds = data.get("folds")
         split = data.get("split")
         if folds is not None and split is not None:
-            raise ValueError("'folds' and 'split' exclude each other; give one of them, and null for the other")
+            raise ValueError(
+                "'folds' and 'split' exclude each other; give one of them, and null for the other"
+            )
         if "folds" in data and folds is None and split is None:
-            raise ValueError("'folds' is null and there is no 'split'; give one of them")
+            raise ValueError(
+                "'folds' is null and there is no 'split'; give one of them"
+            )
         if split is None:
             return data
         return {**data, "folds": None}
 
     def _complaints(self) -> Iterator[str]:
         if self.choose is not None and self.split is None:
-            yield ("'choose' goes with 'split', of which it divides the training rows; with folds, one validates")
+            yield (
+                "'choose' goes with 'split', of which it divides the training rows; with folds, one validates"
+            )
         if self.choose is not None and self.refit:
             yield (
                 "'refit' goes with validation rows, and with 'choose' there are none: all training rows train in any "
                 "case; leave 'refit' out"
             )
-        if self.choose is not None and self.choose.once and self.metric in OF_PROBABILITIES:
+        if (
+            self.choose is not None
+            and self.choose.once
+            and self.metric in OF_PROBABILITIES
+        ):
             yield (
                 f"metric {self.metric} is of probabilities, whose sigmoid is fitted by the rows that choose, and with "
                 "'choose.once' none do after the first repeat; leave 'once' out, or take another metric"
             )
-        if self.split is not None and (self.split.validation is None) == (self.choose is None):
+        if self.split is not None and (self.split.validation is None) == (
+            self.choose is None
+        ):
             got = "both"
             if self.choose is None:
                 got = "neither"
@@ -137,7 +181,9 @@ class ProtocolConfig(Strict):
     def _ascending(cls, grid: Any) -> Any:
         values = grid_values(grid)
         if values != sorted(set(values)):
-            raise ValueError(f"the grid must ascend without repetition, got {short(values)}")
+            raise ValueError(
+                f"the grid must ascend without repetition, got {short(values)}"
+            )
         return grid
 
 
@@ -195,7 +241,9 @@ class BaselineConfig(Strict):
         default_factory=lambda: Powers.model_validate({"base": 8, "from": -1, "to": 4}),
         description=f"C of SVC, and 1 / alpha of KernelRidge, to try: {GRID_FORMS}.",
     )
-    absolute: bool = Field(False, description="The bandwidths are gamma itself, and not multiples.")
+    absolute: bool = Field(
+        False, description="The bandwidths are gamma itself, and not multiples."
+    )
     boosting: bool = Field(
         False,
         description="Also scikit-learn's gradient boosting of trees, whose leaves and learning rate the validation "
@@ -207,7 +255,8 @@ class BaselineConfig(Strict):
         "Python.",
     )
     without: Annotated[tuple[BaselineName, ...], BeforeValidator(several)] = Field(
-        (), description=f"Baselines to leave out, of {', '.join(BASELINE_TITLES)}; the last two take the longest."
+        (),
+        description=f"Baselines to leave out, of {', '.join(BASELINE_TITLES)}; the last two take the longest.",
     )
 
     @property
@@ -224,7 +273,9 @@ class BaselineConfig(Strict):
 class CertificatesConfig(Strict):
     """Certificates of a Dask scheduler and of this process: files in PEM format."""
 
-    ca: str = Field(description="Certificate of the authority that signed those of all sides.")
+    ca: str = Field(
+        description="Certificate of the authority that signed those of all sides."
+    )
     cert: str = Field(description="Certificate of this side.")
     key: str = Field(description="Its key.")
 
@@ -238,7 +289,8 @@ class DaskConfig(Strict):
         "Dask client of this process or of DASK_SCHEDULER_ADDRESS, and else a local cluster.",
     )
     certificates: CertificatesConfig | None = Field(
-        None, description="{ca, cert, key}: files for a tls:// scheduler; by default those of Dask's own configuration."
+        None,
+        description="{ca, cert, key}: files for a tls:// scheduler; by default those of Dask's own configuration.",
     )
     rows: str | None = Field(
         None,
@@ -251,11 +303,20 @@ class DaskConfig(Strict):
         le=1024,
         description="Worker processes: by default one per core, or none for little work; 0 for none.",
     )
-    memory: str = Field("auto", description="Memory limit of each local worker, such as 4GiB; auto shares out half.")
-    super_tile: int = Field(
-        4096, ge=64, description="Most rows of the square of pairs of one distributed task; a second of work, or so."
+    memory: str = Field(
+        "auto",
+        description="Memory limit of each local worker, such as 4GiB; auto shares out half.",
     )
-    timeout: float = Field(10.0, gt=0, description="Seconds to wait for a scheduler, and for its first worker.")
+    super_tile: int = Field(
+        4096,
+        ge=64,
+        description="Most rows of the square of pairs of one distributed task; a second of work, or so.",
+    )
+    timeout: float = Field(
+        10.0,
+        gt=0,
+        description="Seconds to wait for a scheduler, and for its first worker.",
+    )
 
     @property
     def elsewhere(self) -> bool:
@@ -273,7 +334,9 @@ class DaskConfig(Strict):
     @classmethod
     def _address(cls, value: str | None) -> str | None:
         if value is not None and not SCHEDULER.fullmatch(value):
-            raise ValueError("must be tcp://HOST:PORT or tls://HOST:PORT, got another address, or one with credentials")
+            raise ValueError(
+                "must be tcp://HOST:PORT or tls://HOST:PORT, got another address, or one with credentials"
+            )
         return value
 
     @field_validator("rows")
@@ -284,7 +347,9 @@ class DaskConfig(Strict):
         return value
 
     def _complaints(self) -> Iterator[str]:
-        if self.certificates is not None and not (self.scheduler or "").startswith("tls://"):
+        if self.certificates is not None and not (self.scheduler or "").startswith(
+            "tls://"
+        ):
             yield "'certificates' goes with a 'scheduler' at tls://HOST:PORT; correct the address"
 
     @classmethod
@@ -297,8 +362,12 @@ class DaskConfig(Strict):
 class TrackingConfig(Strict):
     """Where MLflow keeps the evidence. MLFLOW_TRACKING_URI is the address of the server or file."""
 
-    experiment: str | None = Field(None, description="MLflow experiment; the run's name by default.")
-    tags: dict[str, str] = Field(default_factory=dict, description="Tags put on every MLflow run.")
+    experiment: str | None = Field(
+        None, description="MLflow experiment; the run's name by default."
+    )
+    tags: dict[str, str] = Field(
+        default_factory=dict, description="Tags put on every MLflow run."
+    )
     system_metrics: bool = Field(
         default=False,
         description="Log CPU, memory, disk and network of this machine to the run of each flow, every 10 seconds.",
@@ -309,22 +378,36 @@ class DriftConfig(Strict):
     """The differences between new rows and training rows that `predict` reports, and their consequence."""
 
     on_drift: Literal["warn", "fail"] = Field(
-        "warn", description="warn: say it, in Prefect and MLflow too. fail: end the run, and write no predictions."
+        "warn",
+        description="warn: say it, in Prefect and MLflow too. fail: end the run, and write no predictions.",
     )
     level: float = Field(
-        0.05, ge=0.01, le=0.5, description="Probability of a false alarm of the tests of kernel and columns together."
+        0.05,
+        ge=0.01,
+        le=0.5,
+        description="Probability of a false alarm of the tests of kernel and columns together.",
     )
     missing: float = Field(
-        0.1, ge=0, le=1, description="By how much the share of missing values of a column may exceed that at training."
+        0.1,
+        ge=0,
+        le=1,
+        description="By how much the share of missing values of a column may exceed that at training.",
     )
     unknown: float = Field(
-        0.1, ge=0, le=1, description="Largest share of rows with a category that no training row had, in a column."
+        0.1,
+        ge=0,
+        le=1,
+        description="Largest share of rows with a category that no training row had, in a column.",
     )
     outside: float = Field(
-        0.1, ge=0, le=1, description="Largest share of rows outside of the range of the training rows, in a column."
+        0.1,
+        ge=0,
+        le=1,
+        description="Largest share of rows outside of the range of the training rows, in a column.",
     )
     ignore: Annotated[tuple[str, ...], BeforeValidator(several)] = Field(
-        (), description="Columns that are expected to move, and not tested; dates never are."
+        (),
+        description="Columns that are expected to move, and not tested; dates never are.",
     )
 
 
@@ -335,9 +418,15 @@ MOST_AT_ONCE = 64
 class FiguresConfig(Strict):
     """How figures are written for a paper, next to those of the dashboards."""
 
-    format: Literal["pdf", "svg", "png"] = Field("pdf", description="Of the files; png has 300 dots per inch.")
-    width: float | None = Field(None, gt=0, le=100, description="In inches; by the number of panels by default.")
-    height: float | None = Field(None, gt=0, le=100, description="In inches; by the number of panels by default.")
+    format: Literal["pdf", "svg", "png"] = Field(
+        "pdf", description="Of the files; png has 300 dots per inch."
+    )
+    width: float | None = Field(
+        None, gt=0, le=100, description="In inches; by the number of panels by default."
+    )
+    height: float | None = Field(
+        None, gt=0, le=100, description="In inches; by the number of panels by default."
+    )
 
 
 class CompareConfig(Strict):
@@ -347,7 +436,10 @@ class CompareConfig(Strict):
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
         description="Name of the run: the results folder and, by default, the MLflow experiment.",
     )
-    data_dir: str = Field(".", description="Folder that relative paths start from; relative to the working directory.")
+    data_dir: str = Field(
+        ".",
+        description="Folder that relative paths start from; relative to the working directory.",
+    )
     datasets: Annotated[tuple[AnyDataset, ...], BeforeValidator(each_target)] = Field(
         min_length=1, description="What to learn from."
     )
@@ -362,7 +454,8 @@ class CompareConfig(Strict):
         description="The ways of learning the weights; a name, or {name, params, tune, tune_by, label}.",
     )
     normalize: Literal["trace", "frobenius", "none"] = Field(
-        "trace", description="What each base kernel, centered or not, is scaled by before a learner sees it."
+        "trace",
+        description="What each base kernel, centered or not, is scaled by before a learner sees it.",
     )
     centering: Literal["center", "target", "none"] = Field(
         "center",
@@ -380,7 +473,9 @@ class CompareConfig(Strict):
         description="Second stage: a name, or {name, n_components, memory, loss, tol}. auto follows the "
         "learner, the task and the number of rows.",
     )
-    statistics: StatisticsConfig = by_default(StatisticsConfig, "First stage: {sample}; all rows by default.")
+    statistics: StatisticsConfig = by_default(
+        StatisticsConfig, "First stage: {sample}; all rows by default."
+    )
     baseline: BaselineConfig | None = Field(
         None,
         description="Also measure a constant, a linear model and GridSearchCV over one Gaussian kernel; {} for its "
@@ -397,10 +492,12 @@ class CompareConfig(Strict):
     )
     tracking: TrackingConfig = by_default(TrackingConfig, "Where evidence is kept.")
     figures: FiguresConfig | None = Field(
-        None, description="Also write the figures as {format, width, height}; {} for PDF of the usual size."
+        None,
+        description="Also write the figures as {format, width, height}; {} for PDF of the usual size.",
     )
     drift: DriftConfig = by_default(
-        DriftConfig, "Of a model that is trained: when new rows differ from the training rows, and what happens then."
+        DriftConfig,
+        "Of a model that is trained: when new rows differ from the training rows, and what happens then.",
     )
 
     promotion_margin: float = Field(
@@ -414,19 +511,26 @@ class CompareConfig(Strict):
     def on(self, dataset: DatasetConfig) -> CompareConfig:
         """Return the configuration of one of its data sets, with the base kernels of that data set."""
         plain = dataset.model_copy(update={"kernels": None})
-        return self.model_copy(update={"datasets": (plain,), "kernels": dataset.kernels or self.kernels})
+        return self.model_copy(
+            update={"datasets": (plain,), "kernels": dataset.kernels or self.kernels}
+        )
 
     def _complaints(self) -> Iterator[str]:
-        weighing = [learner.title for learner in self.learners if learner.name not in SEARCHING]
+        weighing = [
+            learner.title for learner in self.learners if learner.name not in SEARCHING
+        ]
         all_have_kernels = all(dataset.kernels for dataset in self.datasets)
         if weighing and "kernels" not in self.model_fields_set and not all_have_kernels:
             yield (
                 f"learner {weighing[0]} weighs base kernels, and 'kernels' gives none; give families there, or take "
                 f"learners that find their own ({', '.join(SEARCHING)})"
             )
-        families = [family for dataset in self.datasets for family in self.on(dataset).kernels]
+        families = [
+            family for dataset in self.datasets for family in self.on(dataset).kernels
+        ]
         has_constant = any(
-            isinstance(family, ConstantConfig) or getattr(family, "constant", False) for family in families
+            isinstance(family, ConstantConfig) or getattr(family, "constant", False)
+            for family in families
         )
         if has_constant and self.centering == "center":
             yield (
@@ -434,17 +538,27 @@ class CompareConfig(Strict):
                 "out, as predictors on centered kernels have an intercept"
             )
         for learner in self.learners:
-            if self.centering != "center" and ":" not in learner.name and learner.name not in UNCENTERED:
+            if (
+                self.centering != "center"
+                and ":" not in learner.name
+                and learner.name not in UNCENTERED
+            ):
                 yield (
                     f"learner {learner.title} is defined by base kernels that are centered, and 'centering' is "
                     f"{self.centering}; leave one of them out, or take one of {', '.join(UNCENTERED)}"
                 )
-            if self.protocol.choose is not None and learner.tune and learner.tune_by == "alignment":
+            if (
+                self.protocol.choose is not None
+                and learner.tune
+                and learner.tune_by == "alignment"
+            ):
                 yield (
                     f"learner {learner.title}: 'tune_by: alignment' needs validation rows, and 'protocol.choose' has "
                     "none; give the split 'validation' rows, or set 'tune_by: error'"
                 )
-        conflicts = {*BASELINE_TITLES.values()} & {learner.title for learner in self.learners}
+        conflicts = {*BASELINE_TITLES.values()} & {
+            learner.title for learner in self.learners
+        }
         if self.baseline is not None and conflicts:
             yield f"a learner is labeled {min(conflicts)}, the name of a baseline in reports; label it otherwise"
         yield from self._complaints_about_data()
@@ -453,7 +567,9 @@ class CompareConfig(Strict):
         split = self.protocol.split
         for dataset in self.datasets:
             kernels = self.on(dataset).kernels
-            has_matrices = any(isinstance(family, PrecomputedConfig) for family in kernels)
+            has_matrices = any(
+                isinstance(family, PrecomputedConfig) for family in kernels
+            )
             if has_matrices and len(kernels) > 1:
                 yield (
                     "family precomputed must be the only one, as its rows are positions and not features; put all "

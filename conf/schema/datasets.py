@@ -25,7 +25,8 @@ def _as_plain_text(value: Any) -> Any:
 
 
 def name_of_files(paths: Sequence[str]) -> str:
-    """Return the default name of files: that of the first file without its ending, or of a pattern up to a wildcard.
+    """Return the default name of files: that of the first file without its ending, or
+    of a pattern up to a wildcard.
 
     A pattern that begins with a wildcard is named after the folder around it.
     """
@@ -47,7 +48,9 @@ def _from_to(value: Any) -> Any:
     if not isinstance(value, list | tuple):
         return [value, value]
     if len(value) != 2:
-        raise ValueError(f"must be one number, or two: [from, to]; got {short(list(value))}")
+        raise ValueError(
+            f"must be one number, or two: [from, to]; got {short(list(value))}"
+        )
     return value
 
 
@@ -60,7 +63,9 @@ def _one_or_several_texts(value: Any) -> Any:
 Name = Annotated[str, Field(min_length=1)]
 Names = Annotated[tuple[Name, ...], Field(min_length=1), BeforeValidator(several)]
 Values = Annotated[
-    tuple[Annotated[str, BeforeValidator(_as_plain_text)], ...], Field(min_length=1), BeforeValidator(several)
+    tuple[Annotated[str, BeforeValidator(_as_plain_text)], ...],
+    Field(min_length=1),
+    BeforeValidator(several),
 ]
 Words = Annotated[int, Field(ge=1, le=10)]
 
@@ -73,22 +78,29 @@ class NgramsConfig(Strict):
         "one column of lists of tokens."
     )
     counts: str | None = Field(
-        None, min_length=1, description="Column of lists: how often each token occurs. By default each counts once."
+        None,
+        min_length=1,
+        description="Column of lists: how often each token occurs. By default each counts once.",
     )
     size: Annotated[tuple[Words, Words], BeforeValidator(_from_to)] = Field(
-        (1, 1), description="Words of an n-gram: 2 takes bigrams alone, [1, 2] single words too."
+        (1, 1),
+        description="Words of an n-gram: 2 takes bigrams alone, [1, 2] single words too.",
     )
     most_frequent: int | None = Field(
         None,
         ge=1,
         description="Keep the n-grams that are most frequent in all rows, before `subsample`; all by default.",
     )
-    constant: bool = Field(False, description="Add a feature named constant that is one in every row.")
+    constant: bool = Field(
+        False, description="Add a feature named constant that is one in every row."
+    )
 
     def _complaints(self) -> Iterator[str]:
         if self.size[1] < self.size[0]:
             yield f"'size' must not fall, got from {self.size[0]} to {self.size[1]} words"
-        if self.counts is not None and (len(self.column) > 1 or self.counts in self.column):
+        if self.counts is not None and (
+            len(self.column) > 1 or self.counts in self.column
+        ):
             yield (
                 f"'counts' is a column next to the only column of tokens, got {short(self.counts)} for "
                 f"{', '.join(self.column)}; leave it out, or name one 'column'"
@@ -107,7 +119,20 @@ ColumnKind = Literal["number", "categorical", "code", "date", "text", "drop"]
 
 
 ABSENT: dict[str, Any] = {
-    **dict.fromkeys(("name", "path", "version", "columns", "groups", "time", "weights", "ngrams", "bytes", "in_parts")),
+    **dict.fromkeys(
+        (
+            "name",
+            "path",
+            "version",
+            "columns",
+            "groups",
+            "time",
+            "weights",
+            "ngrams",
+            "bytes",
+            "in_parts",
+        )
+    ),
     **{key: {} for key in ("params", "where", "test")},
     "seed": 0,
     "features": (),
@@ -134,15 +159,22 @@ class DatasetConfig(Strict):
         description="Column to predict. A list such as [sales, returns] makes one data set per target. LIBSVM files "
         "and bundled and synthetic sets have their own; OpenML has a default.",
     )
-    positive: Annotated[str | Names | None, BeforeValidator(_one_or_several_texts)] = Field(
-        None, description="Target value, or list of values, that becomes +1 while all others become -1."
+    positive: Annotated[str | Names | None, BeforeValidator(_one_or_several_texts)] = (
+        Field(
+            None,
+            description="Target value, or list of values, that becomes +1 while all others become -1.",
+        )
     )
-    drop: Annotated[tuple[str, ...], BeforeValidator(several)] = Field((), description="Columns that are not features.")
+    drop: Annotated[tuple[str, ...], BeforeValidator(several)] = Field(
+        (), description="Columns that are not features."
+    )
     distinct: bool = Field(
-        False, description="Keep the first of rows that are equal in every feature and in the target."
+        False,
+        description="Keep the first of rows that are equal in every feature and in the target.",
     )
     task: Literal["classification", "regression"] | None = Field(
-        None, description="By default a target of text or whole numbers with few values is a classification."
+        None,
+        description="By default a target of text or whole numbers with few values is a classification.",
     )
     missing: Literal["impute", "refuse", "drop"] = Field(
         "impute",
@@ -158,14 +190,20 @@ class DatasetConfig(Strict):
         "all",
         description="Rows that scaling and imputation are fitted on: all, once, or the training rows of each trial.",
     )
-    subsample: int | None = Field(None, ge=10, description="Use that many rows, drawn at random with the seed.")
+    subsample: int | None = Field(
+        None, ge=10, description="Use that many rows, drawn at random with the seed."
+    )
     folds: Name | None = Field(
         None,
         description="File with the fold of each row, one column per repeat (CSV, Parquet, Arrow, Feather or .npy), "
         "relative to `data_dir`; in place of `protocol.folds` and `protocol.repeats`.",
     )
-    kernels: Annotated[tuple[FamilyConfig, ...] | None, BeforeValidator(several)] = Field(
-        None, min_length=1, description="Base kernels of this data set, in place of those of the run."
+    kernels: Annotated[tuple[FamilyConfig, ...] | None, BeforeValidator(several)] = (
+        Field(
+            None,
+            min_length=1,
+            description="Base kernels of this data set, in place of those of the run.",
+        )
     )
 
     def __getattr__(self, key: str) -> Any:
@@ -183,7 +221,9 @@ class DatasetConfig(Strict):
     def _without_absent_keys(cls, data: Any) -> Any:
         if not isinstance(data, dict):
             return data
-        return {key: value for key, value in data.items() if not cls._is_absent(key, value)}
+        return {
+            key: value for key, value in data.items() if not cls._is_absent(key, value)
+        }
 
     @classmethod
     def _is_absent(cls, key: Any, value: Any) -> bool:
@@ -192,8 +232,14 @@ class DatasetConfig(Strict):
     @classmethod
     def _place_of(cls, key: Any) -> str:
         if key == "class_weight":
-            return "use a column 'weights', or class_weight of KernelLearningClassifier; "
-        owners = [repr(source) for source, config in SOURCES.items() if key in config.model_fields]
+            return (
+                "use a column 'weights', or class_weight of KernelLearningClassifier; "
+            )
+        owners = [
+            repr(source)
+            for source, config in SOURCES.items()
+            if key in config.model_fields
+        ]
         if not owners:
             return ""
         if len(owners) == 1:
@@ -241,7 +287,11 @@ class SyntheticConfig(DatasetConfig):
         description="rows; for relevance also gamma and features; for friedman also irrelevant, the number of noise "
         "features.",
     )
-    seed: int = Field(0, ge=0, description="What the rows are drawn with, whatever the protocol's seed.")
+    seed: int = Field(
+        0,
+        ge=0,
+        description="What the rows are drawn with, whatever the protocol's seed.",
+    )
 
     @property
     def label(self) -> str:
@@ -251,7 +301,9 @@ class SyntheticConfig(DatasetConfig):
         settings = dict(self.params)
         if self.seed:
             settings["seed"] = self.seed
-        return " ".join([self.name, *(f"{key}={value}" for key, value in settings.items())])
+        return " ".join(
+            [self.name, *(f"{key}={value}" for key, value in settings.items())]
+        )
 
 
 class TableConfig(DatasetConfig):
@@ -290,7 +342,8 @@ class TableConfig(DatasetConfig):
         "learners and rfm.",
     )
     ngrams: NgramsConfig | None = Field(
-        None, description="Count n-grams of a column of texts or tokens; they are the only features then."
+        None,
+        description="Count n-grams of a column of texts or tokens; they are the only features then.",
     )
     bytes: str | None = Field(
         None,
@@ -307,18 +360,26 @@ class TableConfig(DatasetConfig):
         if self.ngrams is not None:
             key = "ngrams"
             feature_columns = self.ngrams.columns
-        other_columns: dict[str, Collection[str]] = {"target": (self.target,), "where": self.where, "test": self.test}
+        other_columns: dict[str, Collection[str]] = {
+            "target": (self.target,),
+            "where": self.where,
+            "test": self.test,
+        }
         other_columns["drop"] = self.drop
         for role, name in self.sample_columns.items():
             other_columns[role] = (name,)
-        for column, (other_key, columns) in product(feature_columns, other_columns.items()):
+        for column, (other_key, columns) in product(
+            feature_columns, other_columns.items()
+        ):
             if column in columns:
                 yield f"column {column!r} of {key!r} is in {other_key!r} as well; name it in one of them"
         for key, column in self.sample_columns.items():
             if column == self.target:
                 yield f"column {column!r} of {key!r} is the target; name another one, or leave {key!r} out"
         if self.groups is not None and self.time is not None:
-            yield ("'groups' and 'time' exclude each other, as a group may reach over blocks of time; leave one out")
+            yield (
+                "'groups' and 'time' exclude each other, as a group may reach over blocks of time; leave one out"
+            )
         if self.time is not None and self.test:
             yield "with 'time' the last rows test, and 'test' names others; leave one of them out"
 
@@ -333,7 +394,8 @@ class FileConfig(TableConfig):
         "as data/*.parquet, or a list of these, with the same columns; or an .npz file of kernel matrices and a target."
     )
     in_parts: bool | None = Field(
-        None, description="Read Parquet, Arrow and Feather out of core; by default from 1 GiB of numbers on."
+        None,
+        description="Read Parquet, Arrow and Feather out of core; by default from 1 GiB of numbers on.",
     )
 
     @model_validator(mode="before")
@@ -351,7 +413,10 @@ class OpenmlConfig(TableConfig):
     """An OpenML data set, which is downloaded once and cached."""
 
     source: Literal["openml"]
-    name: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.(),+-]*$", description="Name of the set, as OpenML writes it.")
+    name: str = Field(
+        pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.(),+-]*$",
+        description="Name of the set, as OpenML writes it.",
+    )
     version: int = Field(ge=1, description="The version of the set of that name.")
 
 
@@ -370,7 +435,9 @@ def _from_text(data: Any) -> Any:
     if isinstance(data, dict | DatasetConfig):
         return data
     if not isinstance(data, str):
-        raise ValueError(f"must be a mapping, with 'source' and the keys of that source; got {short(data)}")
+        raise ValueError(
+            f"must be a mapping, with 'source' and the keys of that source; got {short(data)}"
+        )
     sets = {"sklearn": get_args(SklearnName), "synthetic": get_args(SyntheticName)}
     for source, names in sets.items():
         if data in names:
@@ -404,22 +471,37 @@ def each_target(data: Any) -> Any:
 
 def _one_per_target(dataset: Any) -> list[Any]:
     """Return a data set, or one for each of several targets, named after it, without the other targets."""
-    if not isinstance(dataset, dict) or not isinstance(dataset.get("target"), list | tuple):
+    if not isinstance(dataset, dict) or not isinstance(
+        dataset.get("target"), list | tuple
+    ):
         return [dataset]
     targets = dataset["target"]
     are_names = all(isinstance(target, str) and target for target in targets)
     if not targets or not are_names or len(set(targets)) < len(targets):
-        raise ValueError(f"'target' must be a column, or a list of different ones, got {short(list(targets))}")
+        raise ValueError(
+            f"'target' must be a column, or a list of different ones, got {short(list(targets))}"
+        )
     first = {**dataset, "target": targets[0]}
     if len(targets) == 1:
         return [first]
     if dataset.get("source") not in ("file", "openml"):
-        raise ValueError(f"several targets go with sources 'file' and 'openml', got {short(dataset.get('source'))}")
+        raise ValueError(
+            f"several targets go with sources 'file' and 'openml', got {short(dataset.get('source'))}"
+        )
     label = DatasetConfig.of(first).label
-    shared = {key: value for key, value in dataset.items() if key not in ("label", "title")}
+    shared = {
+        key: value for key, value in dataset.items() if key not in ("label", "title")
+    }
     dropped = several(dataset.get("drop") or [])
     parts = []
     for target in targets:
         others = [other for other in targets if other != target]
-        parts.append({**shared, "target": target, "label": f"{label} {target}", "drop": [*dropped, *others]})
+        parts.append(
+            {
+                **shared,
+                "target": target,
+                "label": f"{label} {target}",
+                "drop": [*dropped, *others],
+            }
+        )
     return parts

@@ -20,8 +20,14 @@ from . import base
 SMALLEST_SIGMA = 1e-150
 
 Names = Annotated[tuple[str, ...], BeforeValidator(base.several)]
-Columns = Annotated[Names | None, Field(description="Features it sees; all by default.")]
-Degrees = Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1), BeforeValidator(base.several)]
+Columns = Annotated[
+    Names | None, Field(description="Features it sees; all by default.")
+]
+Degrees = Annotated[
+    list[Annotated[int, Field(ge=1)]],
+    Field(min_length=1),
+    BeforeValidator(base.several),
+]
 
 
 class RadialConfig(base.Strict):
@@ -30,12 +36,16 @@ class RadialConfig(base.Strict):
     family: Literal["gaussian", "laplacian", "categorical"] = Field(
         description="The distance: ||x - x'||^2, ||x - x'||_p, or, for code columns, how many columns differ in level."
     )
-    gammas: base.Grid | None = Field(None, description=f"Bandwidths: {base.GRID_FORMS}.")
+    gammas: base.Grid | None = Field(
+        None, description=f"Bandwidths: {base.GRID_FORMS}."
+    )
     sigmas: base.Grid | None = Field(
-        None, description=f"In place of gammas, with gamma = 1 / sigma^2, of the others 1 / sigma: {base.GRID_FORMS}."
+        None,
+        description=f"In place of gammas, with gamma = 1 / sigma^2, of the others 1 / sigma: {base.GRID_FORMS}.",
     )
     norm: Literal[1, 2] = Field(
-        1, description="p of laplacian: the sum of absolute differences, or the Euclidean distance."
+        1,
+        description="p of laplacian: the sum of absolute differences, or the Euclidean distance.",
     )
     columns: Columns = None
 
@@ -91,7 +101,9 @@ class DirichletConfig(base.Strict):
     """Product over the features of 1 + 2 sum_j cos(j frequency (x - x')), one kernel per frequency."""
 
     family: Literal["dirichlet"]
-    frequencies: base.Grid = Field(description=f"Radians a unit of the features: {base.GRID_FORMS}.")
+    frequencies: base.Grid = Field(
+        description=f"Radians a unit of the features: {base.GRID_FORMS}."
+    )
     degree: int = Field(1, ge=1, description="Number of harmonics.")
     columns: Columns = None
 
@@ -100,9 +112,12 @@ class FeatureConfig(base.Strict):
     """x_k x'_k, one kernel per feature: thousands of n-grams, without tiles where it is the only family."""
 
     family: Literal["feature"]
-    columns: Names | None = Field(None, description="Features that become kernels; all by default.")
+    columns: Names | None = Field(
+        None, description="Features that become kernels; all by default."
+    )
     constant: bool = Field(
-        False, description="And a kernel of a feature that is one on every row, where 'centering' is none."
+        False,
+        description="And a kernel of a feature that is one on every row, where 'centering' is none.",
     )
 
 
@@ -134,7 +149,9 @@ class OwnConfig(base.Strict):
     """A custom family: a class below KernelFamily, from a file in the working directory or an installed package."""
 
     family: base.OwnName = Field(description="module:Class.")
-    params: dict[str, base.Parameter] = Field(default_factory=dict, description="What the class takes.")
+    params: dict[str, base.Parameter] = Field(
+        default_factory=dict, description="What the class takes."
+    )
     columns: Columns = None
 
 
@@ -202,7 +219,8 @@ class LearnerConfig(base.Strict):
     """A way of learning the kernel's weights."""
 
     name: Annotated[
-        Annotated[Literal[base.LearnerName, PresetName], Tag("listed")] | Annotated[base.OwnName, Tag("own")],  # type: ignore[valid-type]
+        Annotated[Literal[base.LearnerName, PresetName], Tag("listed")]  # type: ignore[valid-type]
+        | Annotated[base.OwnName, Tag("own")],
         Discriminator(_kind_of_name),
     ] = Field(
         description="The algorithm, see `learnkernels learners`; CA-1D, CA-nD, CR, DA, D1, D2 or DU for one with the "
@@ -214,8 +232,15 @@ class LearnerConfig(base.Strict):
         description="Name in reports, for one algorithm with several settings; by default that of the algorithm or "
         "class.",
     )
-    params: dict[str, base.Parameter] = Field(default_factory=dict, description="Its parameters.")
-    tune: dict[str, Annotated[list[base.Parameter], Field(min_length=1), BeforeValidator(base.several)]] = Field(
+    params: dict[str, base.Parameter] = Field(
+        default_factory=dict, description="Its parameters."
+    )
+    tune: dict[
+        str,
+        Annotated[
+            list[base.Parameter], Field(min_length=1), BeforeValidator(base.several)
+        ],
+    ] = Field(
         default_factory=dict,
         description="Lists of values of parameters; every combination is tried, and the validation fold chooses.",
     )
@@ -238,7 +263,11 @@ class LearnerConfig(base.Strict):
         params = config.get("params", {})
         tune = config.get("tune", {})
         if isinstance(params, dict) and isinstance(tune, dict):
-            defaults = {key: value for key, value in preset.get("params", {}).items() if key not in tune}
+            defaults = {
+                key: value
+                for key, value in preset.get("params", {}).items()
+                if key not in tune
+            }
             params = {**defaults, **params}
         return {"label": name, **config, "name": preset["name"], "params": params}
 
@@ -258,10 +287,15 @@ class LearnerConfig(base.Strict):
     def settings(self) -> list[dict[str, Any]]:
         """Return the parameters of each combination to try, the first values first."""
         combinations = product(*self.tune.values())
-        return [{**self.params, **dict(zip(self.tune, values, strict=True))} for values in combinations]
+        return [
+            {**self.params, **dict(zip(self.tune, values, strict=True))}
+            for values in combinations
+        ]
 
 
-NamedLearner = Annotated[LearnerConfig, BeforeValidator(partial(base.as_mapping, "name"))]
+NamedLearner = Annotated[
+    LearnerConfig, BeforeValidator(partial(base.as_mapping, "name"))
+]
 """A learner, or its name."""
 
 
@@ -284,10 +318,13 @@ class PredictorConfig(base.Strict):
     """The second stage, with options."""
 
     name: base.PredictorName = Field(
-        "auto", description="svm, krr: exact. krr-cg: exact, without a matrix. nystroem: on landmarks. auto: by size."
+        "auto",
+        description="svm, krr: exact. krr-cg: exact, without a matrix. nystroem: on landmarks. auto: by size.",
     )
     n_components: int | None = Field(
-        None, ge=10, description="Number of landmarks of nystroem; by default as many as 'memory' allows."
+        None,
+        ge=10,
+        description="Number of landmarks of nystroem; by default as many as 'memory' allows.",
     )
     memory: Size | None = Field(
         None,
@@ -295,18 +332,28 @@ class PredictorConfig(base.Strict):
         "the machine's.",
     )
     loss: Literal["squared", "hinge", "logistic"] | None = Field(
-        None, description="What nystroem minimizes: squared by default; hinge and logistic are for classification."
+        None,
+        description="What nystroem minimizes: squared by default; hinge and logistic are for classification.",
     )
     tol: float | None = Field(
-        None, gt=0, lt=1, description="Relative residual at which the iterations of krr-cg and nystroem stop."
+        None,
+        gt=0,
+        lt=1,
+        description="Relative residual at which the iterations of krr-cg and nystroem stop.",
     )
 
     def _complaints(self) -> Iterator[str]:
         for key in self.options():
-            owners = [name for name, options in registry.PREDICTORS.items() if key in options]
+            owners = [
+                name for name, options in registry.PREDICTORS.items() if key in options
+            ]
             if self.name not in owners:
                 yield f"{key!r} goes with predictor {' or '.join(owners)}, got {self.name}; leave it out"
-        if self.n_components is not None and self.memory is not None and self.name == "nystroem":
+        if (
+            self.n_components is not None
+            and self.memory is not None
+            and self.name == "nystroem"
+        ):
             yield "'n_components' and 'memory', from which it follows, exclude each other; give one of them"
 
     @classmethod
@@ -317,8 +364,12 @@ class PredictorConfig(base.Strict):
 
     def options(self) -> dict[str, Any]:
         """Return the options that have a value."""
-        return {key: value for key, value in self if key != "name" and value is not None}
+        return {
+            key: value for key, value in self if key != "name" and value is not None
+        }
 
 
-NamedPredictor = Annotated[PredictorConfig, BeforeValidator(partial(base.as_mapping, "name"))]
+NamedPredictor = Annotated[
+    PredictorConfig, BeforeValidator(partial(base.as_mapping, "name"))
+]
 """A predictor with its options, or its name."""

@@ -1,10 +1,14 @@
-"""Measure ten million rows on two workers that share nothing: no file, no network but one to scheduler and objects.
+"""Measure ten million rows on two workers that share nothing: no file, no network but
+one to scheduler and objects.
 
-Rows lie in parts on a server that speaks S3; each worker has a network namespace, whose interface counts its bytes, a
-folder and a limit of memory of its own. Commands are those of a user: compare, train, predict into parts. Says seconds,
-the most memory of each process, and bytes by worker; with --kill-every, one worker after the other is killed.
+Rows lie in parts on a server that speaks S3; each worker has a network namespace, whose
+interface counts its bytes, a folder and a limit of memory of its own. Commands are
+those of a user: compare, train, predict into parts. Says seconds, the most memory of
+each process, and bytes by worker; with --kill-every, one worker after the other is
+killed.
 
-    python -m dev.benchmarks.cluster FOLDER [--rows 10000000] [--kill-every 60] [--same-as OTHER]
+    python -m dev.benchmarks.cluster FOLDER [--rows 10000000] [--kill-every 60]
+    [--same-as OTHER]
 
 Needs Linux, the right to make network namespaces, and the packages for tests.
 """
@@ -59,18 +63,29 @@ ENVIRONMENT = {
 }
 
 
-def config_of(rows: int, landmarks: int, learners: Sequence[str], scale: str) -> dict[str, Any]:
+def config_of(
+    rows: int, landmarks: int, learners: Sequence[str], scale: str
+) -> dict[str, Any]:
     """Return the configuration of the comparison: of ten rows nine train and one tests, less a thousandth to choose."""
     dataset = {"source": "file", "path": "s3://rows/table/", "target": "y"}
     return {
         "name": "cluster",
         "datasets": [dataset | {"label": "table", "in_parts": True, "scale": scale}],
-        "kernels": [{"family": "gaussian", "gammas": {"base": 4, "from": -4, "to": -2}}],
-        "learners": [{"name": name, "params": METRIC if name == "rfm" else {}} for name in learners],
+        "kernels": [
+            {"family": "gaussian", "gammas": {"base": 4, "from": -4, "to": -2}}
+        ],
+        "learners": [
+            {"name": name, "params": METRIC if name == "rfm" else {}}
+            for name in learners
+        ],
         "statistics": {"sample": "auto"},
         "predictor": {"name": "nystroem", "n_components": landmarks, "tol": 1e-4},
         "protocol": {
-            "split": {"train": rows * 9 // 10 - rows // 1000, "validation": rows // 1000, "test": rows // 10},
+            "split": {
+                "train": rows * 9 // 10 - rows // 1000,
+                "validation": rows // 1000,
+                "test": rows // 10,
+            },
             "grid": [1024.0],
         },
         "dask": {"scheduler": SCHEDULER, "timeout": 120},
@@ -89,19 +104,31 @@ def mixed(rng: np.random.Generator, n: int) -> dict[str, Any]:
     site, customer = rng.integers(0, 12, n), np.minimum(rng.zipf(1.3, n), 50_000)
     day = np.datetime64("2022-01-01") + rng.integers(0, 1000, n)
     columns["y"] = columns["y"] + np.sin(site) + np.cos(customer)
-    gaps = {name: pa.array(np.where(rng.random(n) < 0.02, np.nan, columns[name]), from_pandas=True) for name in GAPPY}
-    levels = {"x18": np.char.add("site ", site.astype(str)), "x19": np.char.add("customer ", customer.astype(str))}
+    gaps = {
+        name: pa.array(
+            np.where(rng.random(n) < 0.02, np.nan, columns[name]), from_pandas=True
+        )
+        for name in GAPPY
+    }
+    levels = {
+        "x18": np.char.add("site ", site.astype(str)),
+        "x19": np.char.add("customer ", customer.astype(str)),
+    }
     return columns | gaps | levels | {"x20": day}
 
 
-def write_table(folder: Path, columns: Columns, rows: int, parts: int, first_seed: int) -> int:
+def write_table(
+    folder: Path, columns: Columns, rows: int, parts: int, first_seed: int
+) -> int:
     """Write rows into files of several row groups, unless they are there; return their bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     for i in range(parts):
         path, n = folder / f"{i:05d}.parquet", rows // parts
         if not path.exists():
             table = pa.table(columns(np.random.default_rng([first_seed, i]), n))
-            pq.write_table(table, path.with_suffix(".new"), row_group_size=-(-n // GROUPS))
+            pq.write_table(
+                table, path.with_suffix(".new"), row_group_size=-(-n // GROUPS)
+            )
             path.with_suffix(".new").rename(path)
     return sum(path.stat().st_size for path in folder.glob("*.parquet"))
 
@@ -115,8 +142,12 @@ def network() -> Iterator[None]:
 
     def down() -> None:
         for name in WORKERS:
-            subprocess.run(["ip", "netns", "del", name], check=False, stderr=subprocess.DEVNULL)
-        subprocess.run(["ip", "link", "del", BRIDGE], check=False, stderr=subprocess.DEVNULL)
+            subprocess.run(
+                ["ip", "netns", "del", name], check=False, stderr=subprocess.DEVNULL
+            )
+        subprocess.run(
+            ["ip", "link", "del", BRIDGE], check=False, stderr=subprocess.DEVNULL
+        )
 
     down()  # what a run that was killed has left
     try:
@@ -125,7 +156,18 @@ def network() -> Iterator[None]:
         ip("link", "set", BRIDGE, "up")
         for i, name in enumerate(WORKERS):
             ip("netns", "add", name)
-            ip("link", "add", f"lk{i}", "type", "veth", "peer", "name", "eth0", "netns", name)
+            ip(
+                "link",
+                "add",
+                f"lk{i}",
+                "type",
+                "veth",
+                "peer",
+                "name",
+                "eth0",
+                "netns",
+                name,
+            )
             ip("link", "set", f"lk{i}", "master", BRIDGE, "up")
             inside = ("netns", "exec", name, "ip")
             ip(*inside, "addr", "add", f"10.77.0.{i + 2}/24", "dev", "eth0")
@@ -139,15 +181,21 @@ def network() -> Iterator[None]:
 def received_and_sent(i: int) -> np.ndarray:
     """Return the bytes that a worker has received, and sent, so far."""
     counts = Path(f"/sys/class/net/lk{i}/statistics")
-    return np.array([int((counts / name).read_text()) for name in ("tx_bytes", "rx_bytes")])
+    return np.array(
+        [int((counts / name).read_text()) for name in ("tx_bytes", "rx_bytes")]
+    )
 
 
 @contextmanager
-def process(command: Sequence[str], log: Path, **env: str) -> Iterator[subprocess.Popen[bytes]]:
+def process(
+    command: Sequence[str], log: Path, **env: str
+) -> Iterator[subprocess.Popen[bytes]]:
     """Run a process while the block lasts."""
     with (
         log.open("wb") as said,
-        subprocess.Popen(command, env=os.environ | ENVIRONMENT | env, stdout=said, stderr=said) as started,
+        subprocess.Popen(
+            command, env=os.environ | ENVIRONMENT | env, stdout=said, stderr=said
+        ) as started,
     ):
         try:
             yield started
@@ -162,14 +210,20 @@ def process(command: Sequence[str], log: Path, **env: str) -> Iterator[subproces
 def worker_of(nanny: int) -> psutil.Process | None:
     """Return the process in which a worker runs; None while there is none."""
     children = psutil.Process(nanny).children()
-    of = [child for child in children if "resource_tracker" not in " ".join(child.cmdline())]
+    of = [
+        child
+        for child in children
+        if "resource_tracker" not in " ".join(child.cmdline())
+    ]
     return of[0] if of else None
 
 
 class Watch(threading.Thread):
     """Takes note of the most memory of processes, and kills one worker after the other where that is asked for."""
 
-    def __init__(self, named: dict[str, int], nannies: Sequence[int], kill_every: float) -> None:
+    def __init__(
+        self, named: dict[str, int], nannies: Sequence[int], kill_every: float
+    ) -> None:
         super().__init__(daemon=True)
         self.named, self._nannies, self._every = named, nannies, kill_every
         self.most: dict[str, int] = {}
@@ -178,12 +232,22 @@ class Watch(threading.Thread):
 
     def run(self) -> None:
         """Look until `ended`."""
-        turns, next_kill = itertools.cycle(self._nannies), time.monotonic() + self._every
+        turns, next_kill = (
+            itertools.cycle(self._nannies),
+            time.monotonic() + self._every,
+        )
         while not self.ended.wait(SECONDS):
-            of_workers = {f"worker {i}": worker_of(nanny) for i, nanny in enumerate(self._nannies)}
-            for name, pid in (*self.named.items(), *((n, w.pid) for n, w in of_workers.items() if w is not None)):
+            of_workers = {
+                f"worker {i}": worker_of(nanny) for i, nanny in enumerate(self._nannies)
+            }
+            for name, pid in (
+                *self.named.items(),
+                *((n, w.pid) for n, w in of_workers.items() if w is not None),
+            ):
                 try:
-                    self.most[name] = max(self.most.get(name, 0), psutil.Process(pid).memory_info().rss)
+                    self.most[name] = max(
+                        self.most.get(name, 0), psutil.Process(pid).memory_info().rss
+                    )
                 except psutil.NoSuchProcess:
                     continue
             if self._every and time.monotonic() > next_kill:
@@ -194,9 +258,14 @@ class Watch(threading.Thread):
                 next_kill = time.monotonic() + self._every
 
 
-def command(words: Sequence[str], folder: Path, watch: Watch, name: str) -> dict[str, Any]:
+def command(
+    words: Sequence[str], folder: Path, watch: Watch, name: str
+) -> dict[str, Any]:
     """Run a command of a user; return its seconds and the bytes of each worker."""
-    before, started = [received_and_sent(i) for i in range(len(WORKERS))], time.monotonic()
+    before, started = (
+        [received_and_sent(i) for i in range(len(WORKERS))],
+        time.monotonic(),
+    )
     home = {"LEARNKERNELS_HOME": str(folder / "state"), "HOME": str(folder / "home")}
     (folder / "home").mkdir(exist_ok=True)
     with (folder / f"{name}.log").open("wb") as said:
@@ -211,7 +280,9 @@ def command(words: Sequence[str], folder: Path, watch: Watch, name: str) -> dict
         rc = client.wait()
     del watch.named[f"client, {name}"]
     if rc:
-        raise SystemExit(f"{name} ended with {rc}: {(folder / f'{name}.log').read_text()[-2000:]}")
+        raise SystemExit(
+            f"{name} ended with {rc}: {(folder / f'{name}.log').read_text()[-2000:]}"
+        )
     moved = [received_and_sent(i) - before[i] for i in range(len(WORKERS))]
     return {
         "command": name,
@@ -230,13 +301,23 @@ def put(folder: Path, prefix: str) -> None:
 
 
 @contextmanager
-def cluster(folder: Path, data: Path, memory: str, kill_every: float) -> Iterator[Watch]:
+def cluster(
+    folder: Path, data: Path, memory: str, kill_every: float
+) -> Iterator[Watch]:
     """Start server of objects with the rows, scheduler and workers, and look at all of them while the block lasts."""
     with ExitStack() as stack:
         stack.enter_context(network())
         moto = [str(BIN / "moto_server"), "-H", HOST, "-p", "9000"]
         server = stack.enter_context(process(moto, folder / "objects.log"))
-        dask = [str(BIN / "dask"), "scheduler", "--host", HOST, "--port", "8786", "--no-dashboard"]
+        dask = [
+            str(BIN / "dask"),
+            "scheduler",
+            "--host",
+            HOST,
+            "--port",
+            "8786",
+            "--no-dashboard",
+        ]
         scheduler = stack.enter_context(process(dask, folder / "scheduler.log"))
         time.sleep(5)
         import boto3
@@ -247,11 +328,27 @@ def cluster(folder: Path, data: Path, memory: str, kill_every: float) -> Iterato
         nannies = []
         for name in WORKERS:
             (own := folder / name).mkdir(exist_ok=True)
-            words = [str(BIN / "dask"), "worker", SCHEDULER, "--nthreads", "1", "--memory-limit", memory]
+            words = [
+                str(BIN / "dask"),
+                "worker",
+                SCHEDULER,
+                "--nthreads",
+                "1",
+                "--memory-limit",
+                memory,
+            ]
             words += ["--no-dashboard", "--local-directory", str(own)]
             within = ["ip", "netns", "exec", name, *words]
-            nannies.append(stack.enter_context(process(within, folder / f"{name}.log", TMPDIR=str(own))).pid)
-        watch = Watch({"scheduler": scheduler.pid, "server of objects": server.pid}, nannies, kill_every)
+            nannies.append(
+                stack.enter_context(
+                    process(within, folder / f"{name}.log", TMPDIR=str(own))
+                ).pid
+            )
+        watch = Watch(
+            {"scheduler": scheduler.pid, "server of objects": server.pid},
+            nannies,
+            kill_every,
+        )
         watch.start()
         try:
             yield watch
@@ -265,30 +362,54 @@ def numbers_of(folder: Path, commands: Collection[str]) -> dict[str, float]:
     found: dict[str, float] = {}
     if "compare" in commands:
         table = min(folder.glob("results/cluster/*/folds.parquet"))
-        found |= {f"error of {row['learner']}": row["error"] for row in pq.read_table(table).to_pylist()}
+        found |= {
+            f"error of {row['learner']}": row["error"]
+            for row in pq.read_table(table).to_pylist()
+        }
     if "predict" in commands:
         from learnkernels.tasks.data.locations import locate
 
         place = locate("s3://rows/scored")
-        scored = pq.read_table(place.path, filesystem=place.filesystem, columns=["prediction"])
+        scored = pq.read_table(
+            place.path, filesystem=place.filesystem, columns=["prediction"]
+        )
         values = scored.column("prediction").to_numpy()
-        found |= {"mean prediction": float(values.mean()), "mean squared prediction": float(np.mean(values**2))}
+        found |= {
+            "mean prediction": float(values.mean()),
+            "mean squared prediction": float(np.mean(values**2)),
+        }
     return found
 
 
 def main() -> None:
     """Measure, and write `cluster.json` into the folder."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--landmarks", type=int, default=2000)
     parser.add_argument("--memory", default="1.5GiB", help="limit of each worker")
-    parser.add_argument("--kill-every", type=float, default=0, help="seconds; 0 for never")
-    parser.add_argument("--data", type=Path, help="folder of the rows; below the folder by default")
+    parser.add_argument(
+        "--kill-every", type=float, default=0, help="seconds; 0 for never"
+    )
+    parser.add_argument(
+        "--data", type=Path, help="folder of the rows; below the folder by default"
+    )
     parser.add_argument("--learners", nargs="+", default=["alignf", "rfm"])
-    parser.add_argument("--commands", nargs="+", choices=COMMANDS, default=COMMANDS, help="all by default")
-    parser.add_argument("--mixed", action="store_true", help="a table with levels, dates and gaps")
-    parser.add_argument("--same-as", type=Path, help="folder of a run whose numbers this must have")
+    parser.add_argument(
+        "--commands",
+        nargs="+",
+        choices=COMMANDS,
+        default=COMMANDS,
+        help="all by default",
+    )
+    parser.add_argument(
+        "--mixed", action="store_true", help="a table with levels, dates and gaps"
+    )
+    parser.add_argument(
+        "--same-as", type=Path, help="folder of a run whose numbers this must have"
+    )
     asked = parser.parse_args()
     folder = asked.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
@@ -297,22 +418,47 @@ def main() -> None:
     columns = mixed if asked.mixed else numbers_alone
     stored = write_table(data / "table", columns, asked.rows, PARTS, 0)
     write_table(data / "new", columns, asked.rows // 10, NEW_PARTS, 1)
-    config = config_of(asked.rows, asked.landmarks, asked.learners, "standard" if asked.mixed else "none")
+    config = config_of(
+        asked.rows,
+        asked.landmarks,
+        asked.learners,
+        "standard" if asked.mixed else "none",
+    )
     (folder / "cluster.yaml").write_text(yaml.safe_dump(config))
-    scoring = ["predict", "--model", "cluster/1", "--input", "s3://rows/new/", "--output", "s3://rows/scored/"]
+    scoring = [
+        "predict",
+        "--model",
+        "cluster/1",
+        "--input",
+        "s3://rows/new/",
+        "--output",
+        "s3://rows/scored/",
+    ]
     commands = {
         "compare": ["compare", "cluster.yaml", "--verbose"],
-        "train": ["train", "cluster.yaml", "--learner", asked.learners[0], "--model", "cluster", "--verbose"],
+        "train": [
+            "train",
+            "cluster.yaml",
+            "--learner",
+            asked.learners[0],
+            "--model",
+            "cluster",
+            "--verbose",
+        ],
         "predict": [*scoring, "--id", "y", "--scheduler", SCHEDULER],
     }
     with cluster(folder, data, asked.memory, asked.kill_every) as watch:
-        measured = [command(commands[name], folder, watch, name) for name in asked.commands]
+        measured = [
+            command(commands[name], folder, watch, name) for name in asked.commands
+        ]
         numbers = numbers_of(folder, asked.commands)
     found = {
         "rows": asked.rows,
         "bytes of the table": stored,
         "commands": measured,
-        "most memory in MiB": {name: round(of / 2**20) for name, of in watch.most.items()},
+        "most memory in MiB": {
+            name: round(of / 2**20) for name, of in watch.most.items()
+        },
         "workers killed": watch.killed,
         "numbers": numbers,
     }

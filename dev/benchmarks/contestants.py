@@ -26,7 +26,11 @@ class Contestant:
         """Return why this contestant does not take part at m rows, None if it does."""
         if self.needs is not None and importlib.util.find_spec(self.needs) is None:
             return f"{self.needs} is not installed"
-        return f"more than {self.most_rows} rows take minutes" if m > self.most_rows else None
+        return (
+            f"more than {self.most_rows} rows take minutes"
+            if m > self.most_rows
+            else None
+        )
 
 
 def textbook(X: np.ndarray, y: np.ndarray, gammas: list[float]) -> Answer:
@@ -84,9 +88,13 @@ def tiled(X: np.ndarray, y: np.ndarray, gammas: list[float]) -> Answer:
     return _center(G, T, r, y)
 
 
-def engine(X: np.ndarray, y: np.ndarray, gammas: list[float], **options: object) -> Answer:
+def engine(
+    X: np.ndarray, y: np.ndarray, gammas: list[float], **options: object
+) -> Answer:
     """Run the engine of this project, for five folds at once."""
-    stats = gram_statistics(GaussianFamily(gammas), X, y, np.arange(len(X)) % 5, **options)  # type: ignore[arg-type]
+    stats = gram_statistics(
+        GaussianFamily(gammas), X, y, np.arange(len(X)) % 5, **options
+    )  # type: ignore[arg-type]
     return stats.products(), stats.target_products()
 
 
@@ -101,7 +109,9 @@ def mklpy(X: np.ndarray, y: np.ndarray, gammas: list[float]) -> Answer:
 
 def _center(G: np.ndarray, T: np.ndarray, r: np.ndarray, y: np.ndarray) -> Answer:
     m, s, mean = len(y), r.sum(axis=1), y.mean()
-    return G - (2 / m) * r @ r.T + np.outer(s, s) / m**2, T - 2 * mean * (r @ y) + mean**2 * s
+    return G - (2 / m) * r @ r.T + np.outer(s, s) / m**2, T - 2 * mean * (
+        r @ y
+    ) + mean**2 * s
 
 
 def _squared_distances(A: np.ndarray, B: np.ndarray) -> np.ndarray:
@@ -114,8 +124,12 @@ CONTESTANTS: dict[str, Contestant] = {
     "blocked": Contestant(blocked, most_rows=20_000),
     "tiled, 1 core": Contestant(tiled, cores=1, most_rows=20_000),
     "mklpy": Contestant(mklpy, most_rows=2_000, needs="MKLpy"),
-    "engine, 1 core": Contestant(lambda X, y, gammas: engine(X, y, gammas, n_threads=1), cores=1),
-    "engine, float32": Contestant(lambda X, y, gammas: engine(X, y, gammas, dtype=np.float32)),
+    "engine, 1 core": Contestant(
+        lambda X, y, gammas: engine(X, y, gammas, n_threads=1), cores=1
+    ),
+    "engine, float32": Contestant(
+        lambda X, y, gammas: engine(X, y, gammas, dtype=np.float32)
+    ),
     "engine": Contestant(engine),
 }
 OURS = "engine"

@@ -1,9 +1,11 @@
-"""False alarms, power and cost of the comparison of new rows with training rows that `predict` makes.
+"""False alarms, power and cost of the comparison of new rows with training rows that
+`predict` makes.
 
-`python -m dev.benchmarks.drift` prints, for two learners on 1,000 rows of ten columns of which five matter (Friedman
-1991), how often the test by the kernel, those of the columns and both together say that a batch of 500 rows has
-drifted: of 400 clean batches, and of 100 batches that have drifted in one way each, with 20 models. Then it prints what
-the comparison takes relative to scoring.
+`python -m dev.benchmarks.drift` prints, for two learners on 1,000 rows of ten columns
+of which five matter (Friedman 1991), how often the test by the kernel, those of the
+columns and both together say that a batch of 500 rows has drifted: of 400 clean
+batches, and of 100 batches that have drifted in one way each, with 20 models. Then it
+prints what the comparison takes relative to scoring.
 """
 
 from __future__ import annotations
@@ -27,7 +29,10 @@ MODELS, CLEAN, DRIFTED = 20, 20, 5
 LEVEL = DriftConfig.model_validate({}).level
 LEARNERS: dict[str, dict[str, Any]] = {
     "rfm (default)": {},
-    "alignf": {"family": GaussianFamily([0.02, 0.05, 0.1, 0.2, 0.5]), "learner": "alignf"},
+    "alignf": {
+        "family": GaussianFamily([0.02, 0.05, 0.1, 0.2, 0.5]),
+        "learner": "alignf",
+    },
 }
 Rng = np.random.Generator
 
@@ -35,7 +40,12 @@ Rng = np.random.Generator
 def friedman(X: np.ndarray, rng: Rng) -> np.ndarray:
     """Return targets of rows, of which the first five columns matter."""
     U = 0.5 + X / 4
-    signal = 10 * np.sin(np.pi * U[:, 0] * U[:, 1]) + 20 * (U[:, 2] - 0.5) ** 2 + 10 * U[:, 3] + 5 * U[:, 4]
+    signal = (
+        10 * np.sin(np.pi * U[:, 0] * U[:, 1])
+        + 20 * (U[:, 2] - 0.5) ** 2
+        + 10 * U[:, 3]
+        + 5 * U[:, 4]
+    )
     return signal + rng.normal(size=len(X))
 
 
@@ -78,14 +88,24 @@ def trained(params: dict[str, Any], rows: int, rng: Rng) -> Model:
     """Return a model with what it keeps of its training rows."""
     X = rng.normal(size=(rows, COLUMNS))
     estimator = KernelLearningRegressor(**params).fit(X, friedman(X, rng))
-    model = Model(estimator, tuple(f"x{j}" for j in range(COLUMNS)), np.zeros(COLUMNS), np.ones(COLUMNS), {})
-    return model.with_reference(X, X.min(axis=0), X.max(axis=0), int(rng.integers(1 << 30)))
+    model = Model(
+        estimator,
+        tuple(f"x{j}" for j in range(COLUMNS)),
+        np.zeros(COLUMNS),
+        np.ones(COLUMNS),
+        {},
+    )
+    return model.with_reference(
+        X, X.min(axis=0), X.max(axis=0), int(rng.integers(1 << 30))
+    )
 
 
 def kept(model: Model, X: np.ndarray) -> NewRows:
     """Return what is kept of new rows."""
     assert model.reference is not None
-    return NewRows.of(X, model.scores_in(model.columns_of(X)), model.reference, [len(X)])
+    return NewRows.of(
+        X, model.scores_in(model.columns_of(X)), model.reference, [len(X)]
+    )
 
 
 def alarms(params: dict[str, Any], models: int) -> dict[str, np.ndarray]:
@@ -100,10 +120,18 @@ def alarms(params: dict[str, Any], models: int) -> dict[str, np.ndarray]:
                 X = rng.normal(size=(BATCH, COLUMNS))
                 change(X, rng)
                 new, config = kept(model, X), DriftConfig.model_validate({})
-                drift = drift_of(model.estimator.kernel_, model.feature_columns, model.reference, new)
-                decided = bool(drift_report(model, Tally({}, new, BATCH), config).warnings)
+                drift = drift_of(
+                    model.estimator.kernel_, model.feature_columns, model.reference, new
+                )
+                decided = bool(
+                    drift_report(model, Tally({}, new, BATCH), config).warnings
+                )
                 columns = min(drift.p_columns.values())
-                found[case] += drift.p_kernel <= LEVEL / 2, columns <= LEVEL / 2, decided
+                found[case] += (
+                    drift.p_kernel <= LEVEL / 2,
+                    columns <= LEVEL / 2,
+                    decided,
+                )
     return {case: counts / (models * batches[case]) for case, counts in found.items()}
 
 
@@ -125,14 +153,23 @@ def cost(training: int, rows: int, repeats: int) -> tuple[float, float]:
 
 def main() -> None:
     """Print both tables."""
-    parser = argparse.ArgumentParser(prog="python -m dev.benchmarks.drift", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m dev.benchmarks.drift", description=__doc__.splitlines()[0]
+    )
     parser.add_argument("--models", type=int, default=MODELS, help="Of each learner.")
     models = parser.parse_args().models
-    print(f"| learner | {BATCH} rows | kernel | columns | together |\n|---|---|---|---|---|")  # noqa: T201
+    print(  # noqa: T201
+        f"| learner | {BATCH} rows | kernel | columns | together |\n|---|---|---|---|---|"
+    )
     for learner, params in LEARNERS.items():
         for case, shares in alarms(params, models).items():
-            print(f"| {learner} | {case} | {' | '.join(f'{share:.1%}' for share in shares)} |", flush=True)  # noqa: T201
-    print("\n| training rows | new rows | scoring, s | comparison, s | ratio |\n|---|---|---|---|---|")  # noqa: T201
+            print(  # noqa: T201
+                f"| {learner} | {case} | {' | '.join(f'{share:.1%}' for share in shares)} |",
+                flush=True,
+            )
+    print(  # noqa: T201
+        "\n| training rows | new rows | scoring, s | comparison, s | ratio |\n|---|---|---|---|---|"
+    )
     for training in (1000, 5000):
         for rows in (500, 10_000, 100_000):
             scoring, comparing = cost(training, rows, 5 if models == MODELS else 1)

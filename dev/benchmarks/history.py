@@ -25,7 +25,8 @@ RUNS = 5
 
 
 def keep(rows: Sequence[dict[str, Any]], output: Path) -> list[str]:
-    """Write the rows of a run, add their seconds to the history beside them, and return what became slower.
+    """Write the rows of a run, add their seconds to the history beside them, and return
+    what became slower.
 
     Parameters
     ----------
@@ -49,7 +50,11 @@ def keep(rows: Sequence[dict[str, Any]], output: Path) -> list[str]:
         "machine": f"{_processor()}, {os.cpu_count()} cores",
         "benchmark": output.stem,
     }
-    now = [{**run, "what": _what(row), "seconds": row["seconds"]} for row in rows if row.get("seconds") is not None]
+    now = [
+        {**run, "what": _what(row), "seconds": row["seconds"]}
+        for row in rows
+        if row.get("seconds") is not None
+    ]
     aside = file.with_suffix(".new")
     pq.write_table(pa.Table.from_pylist([*before, *now]), aside)
     aside.replace(file)
@@ -59,16 +64,24 @@ def keep(rows: Sequence[dict[str, Any]], output: Path) -> list[str]:
 def tell(rows: Sequence[dict[str, Any]], output: Path) -> None:
     """Do what `keep` does, and print what became slower."""
     slower = keep(rows, output)
-    print(f"written to {output}; {len(slower)} became slower by more than {SLOWER - 1:.0%}", *slower, sep="\n")  # noqa: T201
+    print(  # noqa: T201
+        f"written to {output}; {len(slower)} became slower by more than {SLOWER - 1:.0%}",
+        *slower,
+        sep="\n",
+    )
 
 
 def _what(row: dict[str, Any]) -> str:
-    return ", ".join(f"{key} {row[key]}" for key in KEYS if row.get(key) not in (None, ""))
+    return ", ".join(
+        f"{key} {row[key]}" for key in KEYS if row.get(key) not in (None, "")
+    )
 
 
 def _slower(one: dict[str, Any], before: Sequence[dict[str, Any]]) -> str | None:
     same = ("machine", "benchmark", "what")
-    seconds = [old["seconds"] for old in before if all(old[key] == one[key] for key in same)][-RUNS:]
+    seconds = [
+        old["seconds"] for old in before if all(old[key] == one[key] for key in same)
+    ][-RUNS:]
     if not seconds or one["seconds"] <= SLOWER * (usual := statistics.median(seconds)):
         return None
     return f"slower: {one['what']}: {one['seconds']:.3g} s, {one['seconds'] / usual:.2f} times the {usual:.3g} s before"
@@ -78,7 +91,11 @@ def _commit() -> str:
     """Return the commit of this checkout, with a star where files differ from it; nothing where there is none."""
     here = Path(__file__).parent
     done = subprocess.run(
-        ["git", "describe", "--always", "--dirty=*"], cwd=here, capture_output=True, text=True, check=False
+        ["git", "describe", "--always", "--dirty=*"],
+        cwd=here,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     return done.stdout.strip()
 
@@ -86,5 +103,9 @@ def _commit() -> str:
 def _processor() -> str:
     cpus = Path("/proc/cpuinfo")
     lines = cpus.read_text(encoding="utf-8").splitlines() if cpus.exists() else []
-    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    named = [
+        line.partition(":")[2].strip()
+        for line in lines
+        if line.startswith("model name")
+    ]
     return named[0] if named else platform.processor() or platform.machine()

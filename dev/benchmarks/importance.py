@@ -1,14 +1,18 @@
 """Importances of columns against permutation importance on test rows, on ten tables.
 
-`python -m dev.benchmarks.importance` prints for each table, with a column of noise and a column of 300 names added, the
-rank correlation (Spearman) of the shares of the learned metric and of `relevance_` with the permutation importance on
-test rows, and that of the permutation importances on both halves of these rows, which bounds it. Then come the ranks of
-the added columns by either importance, the largest absolute relevance of the two, and the number of columns.
+`python -m dev.benchmarks.importance` prints for each table, with a column of noise and
+a column of 300 names added, the rank correlation (Spearman) of the shares of the
+learned metric and of `relevance_` with the permutation importance on test rows, and
+that of the permutation importances on both halves of these rows, which bounds it. Then
+come the ranks of the added columns by either importance, the largest absolute relevance
+of the two, and the number of columns.
 
-The packages of the board must be installed, see `make board`; only tables of its development half are read.
+The packages of the board must be installed, see `make board`; only tables of its
+development half are read.
 
-By the metric, the correlation is 0.18 on average, and the column of names is first on seven of ten tables. By
-`relevance_` it is 0.61, of at most 0.65, and no added column is first; their relevances are at most 0.04.
+By the metric, the correlation is 0.18 on average, and the column of names is first on
+seven of ten tables. By `relevance_` it is 0.61, of at most 0.65, and no added column is
+first; their relevances are at most 0.04.
 """
 
 from __future__ import annotations
@@ -29,10 +33,22 @@ from dev.benchmarks.board.tables import Drawing
 from learnkernels import KernelLearningClassifier, KernelLearningRegressor
 from learnkernels.kernels.column_encoding import shares_by_column
 
-RAW = ("amazon_books", "coffee", "gapminder", "saratoga_houses", "titanic", "wage", "wage_young_men")
+RAW = (
+    "amazon_books",
+    "coffee",
+    "gapminder",
+    "saratoga_houses",
+    "titanic",
+    "wage",
+    "wage_young_men",
+)
 """Tables of the section `raw`, all of its development half, at 500 training rows."""
 
-LOADERS = {"breast_cancer": load_breast_cancer, "diabetes": load_diabetes, "wine": load_wine}
+LOADERS = {
+    "breast_cancer": load_breast_cancer,
+    "diabetes": load_diabetes,
+    "wine": load_wine,
+}
 
 N_NAMES = 300
 
@@ -90,7 +106,11 @@ def drawings() -> Iterator[tuple[str, str, Drawing]]:
         training, test = order[: 2 * len(X) // 3], order[2 * len(X) // 3 :]
         task = "regression" if name == "diabetes" else "classification"
         y = y.to_numpy(dtype=np.float64)
-        yield name, task, Drawing(X.iloc[training], y[training], X.iloc[test], y[test], 1.0)
+        yield (
+            name,
+            task,
+            Drawing(X.iloc[training], y[training], X.iloc[test], y[test], 1.0),
+        )
 
 
 def with_irrelevant_columns(X: pd.DataFrame, seed: int) -> pd.DataFrame:
@@ -122,7 +142,12 @@ def compare(task: str, drawing: Drawing) -> Comparison:
     permutation = []
     for half in (slice(0, None, 2), slice(1, None, 2)):
         repeated = permutation_importance(
-            model, X_test[columns][half], drawing.y_test[half], scoring=skill, n_repeats=5, random_state=0
+            model,
+            X_test[columns][half],
+            drawing.y_test[half],
+            scoring=skill,
+            n_repeats=5,
+            random_state=0,
         )
         permutation.append(repeated.importances_mean)
     shares = shares_by_column(model.table_.features, model.kernel_.relevance)
@@ -139,8 +164,12 @@ def compare(task: str, drawing: Drawing) -> Comparison:
 def main() -> None:
     """Print a line per table, and the means."""
     warnings.simplefilter("ignore")
-    print(f"{'':<16} Spearman                  rank of noise     rank of names  largest        CPU seconds")  # noqa: T201
-    print(f"{'table':<16} metric relevance_ halves metric relevance_ metric relevance_ of both columns fit relevance_")  # noqa: T201
+    print(  # noqa: T201
+        f"{'':<16} Spearman                  rank of noise     rank of names  largest        CPU seconds"
+    )
+    print(  # noqa: T201
+        f"{'table':<16} metric relevance_ halves metric relevance_ metric relevance_ of both columns fit relevance_"
+    )
     correlations = []
     for name, task, drawing in drawings():
         result = compare(task, drawing)
@@ -155,7 +184,10 @@ def main() -> None:
             for column in ("noise", "names")
             for importances in (result.metric, result.relevance)
         ]
-        largest = max(abs(result.relevance[result.columns.index(column)]) for column in ("noise", "names"))
+        largest = max(
+            abs(result.relevance[result.columns.index(column)])
+            for column in ("noise", "names")
+        )
         print(  # noqa: T201
             f"{name:<16} {correlation[0]:6.2f} {correlation[1]:10.2f} {correlation[2]:6.2f} "
             f"{ranks[0]:6d} {ranks[1]:10d} {ranks[2]:6d} {ranks[3]:10d} {largest:7.3f} "

@@ -1,15 +1,19 @@
-"""Time predictions of new rows, in turns with another version of this project and beside scikit-learn.
+"""Time predictions of new rows, in turns with another version of this project and
+beside scikit-learn.
 
-Fits take place before the clock starts. With ``--before FOLDER``, a checkout of another version, a second process
-imports that one; both are asked in turns for the same case, and `ratio` is the median over the turns of its seconds in
-units of this version's, `cores` the same of the seconds of all cores, which other work on the machine changes less. Of
-scikit-learn and of single precision both are the time of this version's double precision in units of theirs.
-`difference` is the largest one of both versions' predictions, or of single precision's to double's, in units of the
-largest prediction. One row is predicted some hundred times a turn, of which the median counts.
+Fits take place before the clock starts. With ``--before FOLDER``, a checkout of another
+version, a second process imports that one; both are asked in turns for the same case,
+and `ratio` is the median over the turns of its seconds in units of this version's,
+`cores` the same of the seconds of all cores, which other work on the machine changes
+less. Of scikit-learn and of single precision both are the time of this version's double
+precision in units of theirs. `difference` is the largest one of both versions'
+predictions, or of single precision's to double's, in units of the largest prediction.
+One row is predicted some hundred times a turn, of which the median counts.
 
-With ``--boosting``, default estimators are compared with boosted trees, CatBoost among them if it is installed, by CPU
-seconds of predictions: of rows of numbers, and of a table with dates and categories. Set the environment variables
-``OMP_NUM_THREADS``, ``OPENBLAS_NUM_THREADS`` and ``NUMBA_NUM_THREADS`` to 1 for one thread.
+With ``--boosting``, default estimators are compared with boosted trees, CatBoost among
+them if it is installed, by CPU seconds of predictions: of rows of numbers, and of a
+table with dates and categories. Set the environment variables ``OMP_NUM_THREADS``,
+``OPENBLAS_NUM_THREADS`` and ``NUMBA_NUM_THREADS`` to 1 for one thread.
 """
 
 from __future__ import annotations
@@ -40,7 +44,11 @@ Cases = dict[str, tuple[Callable[[], Any], str]]
 def targets(X: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return two classes, five classes and numbers, all smooth in a few features."""
     f = np.sin(X[:, 0]) + 0.5 * X[:, 1] * X[:, 2]
-    return (X[:, :4].sum(axis=1) > 0).astype(int), np.digitize(f, [-1.0, -0.3, 0.3, 1.0]), f
+    return (
+        (X[:, :4].sum(axis=1) > 0).astype(int),
+        np.digitize(f, [-1.0, -0.3, 0.3, 1.0]),
+        f,
+    )
 
 
 def cases(m: int, n: int, p: int, d: int, svm_C: float = 1.0) -> Cases:
@@ -48,7 +56,11 @@ def cases(m: int, n: int, p: int, d: int, svm_C: float = 1.0) -> Cases:
     from sklearn.kernel_ridge import KernelRidge
     from sklearn.svm import SVC
 
-    from learnkernels import GaussianFamily, KernelLearningClassifier, KernelLearningRegressor
+    from learnkernels import (
+        GaussianFamily,
+        KernelLearningClassifier,
+        KernelLearningRegressor,
+    )
     from learnkernels import LearnedKernelTransformer as Transformer
     from learnkernels.kernels.predictors import Nystroem
 
@@ -56,17 +68,29 @@ def cases(m: int, n: int, p: int, d: int, svm_C: float = 1.0) -> Cases:
     X, new = rng.normal(size=(m, d)), rng.normal(size=(n, d))
     two, five, numbers = targets(X)
     family, gamma = GaussianFamily([2.0**-e for e in range(p, 0, -1)]), 1.0 / d
-    svm = KernelLearningClassifier(family=family, learner="alignf", C=svm_C, predictor="svm").fit(X, two)
-    pairs = KernelLearningClassifier(family=family, learner="alignf", C=svm_C, predictor="svm").fit(X, five)
-    krr = KernelLearningRegressor(family=family, learner="alignf", alpha=0.1, predictor="krr").fit(X, numbers)
+    svm = KernelLearningClassifier(
+        family=family, learner="alignf", C=svm_C, predictor="svm"
+    ).fit(X, two)
+    pairs = KernelLearningClassifier(
+        family=family, learner="alignf", C=svm_C, predictor="svm"
+    ).fit(X, five)
+    krr = KernelLearningRegressor(
+        family=family, learner="alignf", alpha=0.1, predictor="krr"
+    ).fit(X, numbers)
     landmarks = KernelLearningRegressor(
-        family=family, learner="alignf", alpha=0.1, predictor=Nystroem(n_components=min(m, 1000))
+        family=family,
+        learner="alignf",
+        alpha=0.1,
+        predictor=Nystroem(n_components=min(m, 1000)),
     )
     landmarks.fit(X, numbers)
     features = Transformer(family=family, n_components=100).fit(X, numbers)
     used = int(np.count_nonzero(svm.dual_coef_.any(axis=1)))
     found: Cases = {
-        "svm": (lambda: svm.decision_function(new), f"{used} support vectors, {len(_file(svm))} bytes"),
+        "svm": (
+            lambda: svm.decision_function(new),
+            f"{used} support vectors, {len(_file(svm))} bytes",
+        ),
         "svm, one row": (lambda: svm.decision_function(new[:1]), ""),
         "svm, five classes": (lambda: pairs.decision_function(new), ""),
         "krr": (lambda: krr.predict(new), ""),
@@ -77,7 +101,10 @@ def cases(m: int, n: int, p: int, d: int, svm_C: float = 1.0) -> Cases:
     if hasattr(svm, "precision"):
         for name, model in ("svm, float32", svm), ("krr, float32", krr):
             found[name] = (_single(model, new), "")
-    machine, ridge = SVC(gamma=gamma, C=svm_C).fit(X, two), KernelRidge(kernel="rbf", gamma=gamma, alpha=0.1)
+    machine, ridge = (
+        SVC(gamma=gamma, C=svm_C).fit(X, two),
+        KernelRidge(kernel="rbf", gamma=gamma, alpha=0.1),
+    )
     ridge.fit(X, numbers)
     note = f"{len(machine.support_)} support vectors"
     found[f"{PLAIN}, svm"] = (lambda: machine.decision_function(new), note)
@@ -93,7 +120,11 @@ def _single(model: Any, new: np.ndarray) -> Callable[[], Any]:
     def predict() -> Any:
         model.set_params(precision="float32")
         try:
-            return model.decision_function(new) if hasattr(model, "classes_") else model.predict(new)
+            return (
+                model.decision_function(new)
+                if hasattr(model, "classes_")
+                else model.predict(new)
+            )
         finally:
             model.set_params(precision="float64")
 
@@ -114,7 +145,9 @@ def table_and_target(n: int, seed: int) -> tuple[Any, np.ndarray]:
 
     rng = np.random.default_rng(seed)
     effects = np.random.default_rng(0)  # the same for every seed
-    first_day = np.datetime64("2015-01-01") + rng.integers(0, 1500, n).astype("timedelta64[D]")
+    first_day = np.datetime64("2015-01-01") + rng.integers(0, 1500, n).astype(
+        "timedelta64[D]"
+    )
     columns: dict[str, Any] = {
         "arrival": first_day,
         "departure": first_day + rng.integers(1, 30, n).astype("timedelta64[D]"),
@@ -123,7 +156,9 @@ def table_and_target(n: int, seed: int) -> tuple[Any, np.ndarray]:
     y = np.sin(2 * np.pi * day_of_year / 365) + 0.3 * rng.normal(size=n)
     for n_levels in (5, 12, 40, 100, 200):
         codes = np.minimum(rng.gamma(1.0, n_levels / 4, n).astype(int), n_levels - 1)
-        columns[f"category of {n_levels}"] = np.array([f"level {code}" for code in range(n_levels)])[codes]
+        columns[f"category of {n_levels}"] = np.array(
+            [f"level {code}" for code in range(n_levels)]
+        )[codes]
         y += 0.5 * effects.normal(size=n_levels)[codes]
     for position in range(10):
         columns[f"number {position}"] = rng.normal(size=n)
@@ -151,22 +186,35 @@ def boosted_trees(X: Any, y: np.ndarray) -> dict[str, Callable[[Any], Any]]:
     types = {name: pd.CategoricalDtype(sorted(X[name].unique())) for name in categories}
 
     def with_types(rows: Any) -> Any:
-        known = {name: rows[name].where(rows[name].isin(kind.categories)).astype(kind) for name, kind in types.items()}
+        known = {
+            name: rows[name].where(rows[name].isin(kind.categories)).astype(kind)
+            for name, kind in types.items()
+        }
         return rows.assign(**known) if known else rows
 
-    histograms = HistGradientBoostingRegressor(categorical_features="from_dtype").fit(with_types(X), y)
-    predictors = {"HistGradientBoosting": lambda rows: histograms.predict(with_types(with_plain_columns(rows)))}
+    histograms = HistGradientBoostingRegressor(categorical_features="from_dtype").fit(
+        with_types(X), y
+    )
+    predictors = {
+        "HistGradientBoosting": lambda rows: histograms.predict(
+            with_types(with_plain_columns(rows))
+        )
+    }
     try:
         from catboost import CatBoostRegressor
     except ImportError:
         return predictors
     trees = CatBoostRegressor(thread_count=1, verbose=0, allow_writing_files=False)
     trees.fit(X, y, cat_features=categories)
-    predictors["CatBoost"] = lambda rows: trees.predict(with_plain_columns(rows), thread_count=1)
+    predictors["CatBoost"] = lambda rows: trees.predict(
+        with_plain_columns(rows), thread_count=1
+    )
     return predictors
 
 
-def compared_with_boosting(sizes: tuple[int, ...], repeats: int) -> list[dict[str, Any]]:
+def compared_with_boosting(
+    sizes: tuple[int, ...], repeats: int
+) -> list[dict[str, Any]]:
     """Return CPU seconds of predictions of 1,000 rows and of one row by default estimators and boosted trees."""
     from learnkernels import KernelLearningRegressor
 
@@ -175,10 +223,15 @@ def compared_with_boosting(sizes: tuple[int, ...], repeats: int) -> list[dict[st
         for m in sizes:
             X, y = drawn(m, 0)
             new, _ = drawn(1000, 1)
-            predictors = {"learnkernels": KernelLearningRegressor().fit(X, y).predict, **boosted_trees(X, y)}
+            predictors = {
+                "learnkernels": KernelLearningRegressor().fit(X, y).predict,
+                **boosted_trees(X, y),
+            }
             for n in (len(new), 1):
                 part = new[:n]
-                _add_times(rows, {"case": name, "m": m, "n": n}, predictors, part, repeats)
+                _add_times(
+                    rows, {"case": name, "m": m, "n": n}, predictors, part, repeats
+                )
     return rows
 
 
@@ -208,7 +261,15 @@ def _file(estimator: Any) -> bytes:
     from learnkernels.kernels.model import Model
 
     d = estimator.n_features_in_
-    return to_bytes(Model(keep_support(estimator), tuple(f"x{j}" for j in range(d)), np.zeros(d), np.ones(d), {}))
+    return to_bytes(
+        Model(
+            keep_support(estimator),
+            tuple(f"x{j}" for j in range(d)),
+            np.zeros(d),
+            np.ones(d),
+            {},
+        )
+    )
 
 
 def seconds(work: Callable[[], Any], times: int) -> tuple[float, float]:
@@ -237,8 +298,17 @@ class Version:
     """A process that has imported one version."""
 
     def __init__(self, root: Path, options: argparse.Namespace, folder: Path) -> None:
-        sizes = [f"--{name}={getattr(options, name)}" for name in ("rows", "new", "kernels", "features")]
-        command = [sys.executable, str(Path(__file__).resolve()), "--serve", str(folder), *sizes]
+        sizes = [
+            f"--{name}={getattr(options, name)}"
+            for name in ("rows", "new", "kernels", "features")
+        ]
+        command = [
+            sys.executable,
+            str(Path(__file__).resolve()),
+            "--serve",
+            str(folder),
+            *sizes,
+        ]
         folder.mkdir()
         self.folder = folder
         self._process = subprocess.Popen(
@@ -255,7 +325,9 @@ class Version:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError(f"the process of {self.folder.name} ended, with status {self._process.wait()}.")
+            raise RuntimeError(
+                f"the process of {self.folder.name} ended, with status {self._process.wait()}."
+            )
         return line
 
     def seconds(self, case: str) -> np.ndarray:
@@ -277,27 +349,55 @@ class Version:
         self._process.wait()
 
 
-def measured(now: Version, before: Version | None, options: argparse.Namespace) -> list[dict[str, Any]]:
+def measured(
+    now: Version, before: Version | None, options: argparse.Namespace
+) -> list[dict[str, Any]]:
     """Return a row a case."""
     rows = []
     for case, note in now.notes.items():
         ours, ratios = [], []
         beside = case.removesuffix(", float32").removeprefix(f"{PLAIN}, ")
-        other = before if before is not None and case in before.notes and case == beside else None
+        other = (
+            before
+            if before is not None and case in before.notes and case == beside
+            else None
+        )
         for _ in range(options.repeats):
             ours.append(now.seconds(case))
             if other is not None:
                 ratios.append(other.seconds(case) / ours[-1])
             elif beside != case:
                 ratios.append(now.seconds(beside) / ours[-1])
-        compared = other.predictions(case) if other is not None else now.predictions(beside)
+        compared = (
+            other.predictions(case) if other is not None else now.predictions(beside)
+        )
         values = now.predictions(case)
         comparable = case != "features" and not case.startswith(PLAIN)
-        difference = float(np.abs(values - compared).max() / np.abs(compared).max()) if comparable else None
+        difference = (
+            float(np.abs(values - compared).max() / np.abs(compared).max())
+            if comparable
+            else None
+        )
         ratio, cores = np.median(ratios, axis=0).tolist() if ratios else (None, None)
-        told = note if other is None or other.notes[case] == note else f"{note} (before: {other.notes[case]})"
-        row = {"case": case, "m": options.rows, "n": 1 if "one row" in case else options.new, "note": told}
-        rows.append({**row, "seconds": float(np.median(ours, axis=0)[0]), "ratio": ratio, "cores": cores})
+        told = (
+            note
+            if other is None or other.notes[case] == note
+            else f"{note} (before: {other.notes[case]})"
+        )
+        row = {
+            "case": case,
+            "m": options.rows,
+            "n": 1 if "one row" in case else options.new,
+            "note": told,
+        }
+        rows.append(
+            {
+                **row,
+                "seconds": float(np.median(ours, axis=0)[0]),
+                "ratio": ratio,
+                "cores": cores,
+            }
+        )
         rows[-1]["difference"] = difference
     return rows
 
@@ -305,19 +405,31 @@ def measured(now: Version, before: Version | None, options: argparse.Namespace) 
 def main() -> None:
     """Read the command line, print the table and store it."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--before", type=Path, help="a checkout of another version to compare with")
+    parser.add_argument(
+        "--before", type=Path, help="a checkout of another version to compare with"
+    )
     parser.add_argument("--rows", type=int, default=6000, help="training rows")
     parser.add_argument("--new", type=int, default=20_000, help="new rows")
     parser.add_argument("--kernels", type=int, default=10, help="base kernels")
     parser.add_argument("--features", type=int, default=20)
     parser.add_argument("--repeats", type=int, default=REPEATS)
-    parser.add_argument("--fast", action="store_true", help="tiny sizes, to see that it runs")
-    parser.add_argument("--output", type=Path, default=Path("results/benchmarks/predictions.parquet"))
-    parser.add_argument("--boosting", action="store_true", help="compare default estimators with boosted trees")
+    parser.add_argument(
+        "--fast", action="store_true", help="tiny sizes, to see that it runs"
+    )
+    parser.add_argument(
+        "--output", type=Path, default=Path("results/benchmarks/predictions.parquet")
+    )
+    parser.add_argument(
+        "--boosting",
+        action="store_true",
+        help="compare default estimators with boosted trees",
+    )
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
-        serve(options.rows, options.new, options.kernels, options.features, options.serve)
+        serve(
+            options.rows, options.new, options.kernels, options.features, options.serve
+        )
         return
     if options.fast:
         options.rows, options.new, options.repeats = 200, 300, 2
@@ -326,8 +438,14 @@ def main() -> None:
         write_rows(compared_with_boosting(sizes, options.repeats), options.output)
         return
     with tempfile.TemporaryDirectory() as folder:
-        now = Version(Path(__file__).resolve().parents[2], options, Path(folder) / "now")
-        before = Version(options.before.resolve(), options, Path(folder) / "before") if options.before else None
+        now = Version(
+            Path(__file__).resolve().parents[2], options, Path(folder) / "now"
+        )
+        before = (
+            Version(options.before.resolve(), options, Path(folder) / "before")
+            if options.before
+            else None
+        )
         rows = measured(now, before, options)
         for version in (now, before):
             if version is not None:
@@ -343,7 +461,11 @@ def write_rows(rows: list[dict[str, Any]], output: Path) -> None:
     print(" | ".join(COLUMNS))  # noqa: T201
     for row in rows:
         cells = [row.get(key) for key in COLUMNS]
-        print(" | ".join(f"{c:.3g}" if isinstance(c, float) else str(c or "") for c in cells))  # noqa: T201
+        print(  # noqa: T201
+            " | ".join(
+                f"{c:.3g}" if isinstance(c, float) else str(c or "") for c in cells
+            )
+        )
     output.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.Table.from_pylist(rows), output)
 

@@ -1,9 +1,12 @@
-"""Measure the second stage at 10^5 rows and the sampled first stage at 10^6, in one run on one machine.
+"""Measure the second stage at 10^5 rows and the sampled first stage at 10^6, in one run
+on one machine.
 
-Tables: `landmarks`, against scikit-learn's Nystroem and Ridge on the same landmarks, medians of REPEATS paired runs;
-`pipeline`, from rows to predictions, with the regression of a tenth of the rows beside it; `residuals`, steps and
-residual of conjugate gradients where kernels are nearly constant; `sampled`, weights of 10^6 rows from some thousands;
-`spread`, how far these are from the weights of all rows; and `diagnostics`, linear CKA and tests by permutation.
+Tables: `landmarks`, against scikit-learn's Nystroem and Ridge on the same landmarks,
+medians of REPEATS paired runs; `pipeline`, from rows to predictions, with the
+regression of a tenth of the rows beside it; `residuals`, steps and residual of
+conjugate gradients where kernels are nearly constant; `sampled`, weights of 10^6 rows
+from some thousands; `spread`, how far these are from the weights of all rows; and
+`diagnostics`, linear CKA and tests by permutation.
 """
 
 from __future__ import annotations
@@ -26,17 +29,39 @@ from sklearn.linear_model import Ridge
 
 from dev.benchmarks.alignment_statistics import REPEATS, timed
 from dev.benchmarks.history import tell
-from learnkernels import GaussianFamily, alignment_test, gram_statistics, learn_kernel, linear_cka
+from learnkernels import (
+    GaussianFamily,
+    alignment_test,
+    gram_statistics,
+    learn_kernel,
+    linear_cka,
+)
 from learnkernels.kernels.learned_kernel import LearnedKernel
 from learnkernels.kernels.learners import learn_from_statistics
 from learnkernels.kernels.model_selection.evaluation import KernelPredictors
 from learnkernels.kernels.predictors import ConjugateGradients, Nystroem, Predictor
 from learnkernels.kernels.statistics.gram import GramStatistics
-from learnkernels.kernels.statistics.sampled import SAMPLE_ROWS, SampledStatistics, sample_statistics
+from learnkernels.kernels.statistics.sampled import (
+    SAMPLE_ROWS,
+    SampledStatistics,
+    sample_statistics,
+)
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.synthetic import friedman
 
-COLUMNS = ["table", "case", "m", "p", "landmarks", "seconds", "ratio", "error", "steps", "residual", "note"]
+COLUMNS = [
+    "table",
+    "case",
+    "m",
+    "p",
+    "landmarks",
+    "seconds",
+    "ratio",
+    "error",
+    "steps",
+    "residual",
+    "note",
+]
 
 D = 20
 GRID = [2.0**g for g in range(-2, 13, 2)]
@@ -44,7 +69,11 @@ GRID = [2.0**g for g in range(-2, 13, 2)]
 
 def row(table: str, case: str, m: int, p: int, **measured: Any) -> dict[str, Any]:
     """Return a row with all columns."""
-    return dict.fromkeys(COLUMNS) | {"table": table, "case": case, "m": m, "p": p} | measured
+    return (
+        dict.fromkeys(COLUMNS)
+        | {"table": table, "case": case, "m": m, "p": p}
+        | measured
+    )
 
 
 def rows_and_target(m: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -64,7 +93,9 @@ def rmse(predictions: np.ndarray, y: np.ndarray) -> float:
 
 def peak() -> str:
     """Return the most memory that this process has held."""
-    return f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB at most"
+    return (
+        f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB at most"
+    )
 
 
 def landmarks(m: int, M: int, repeats: int) -> list[dict[str, Any]]:
@@ -73,12 +104,23 @@ def landmarks(m: int, M: int, repeats: int) -> list[dict[str, Any]]:
     X_new, y_new = rows_and_target(m // 5, 1)
     gamma, C, target = 0.25, 1024.0, Target.of(y)
     sample = np.arange(0, m, max(1, m // 2000))
-    learned = learn_kernel(X[sample], y[sample], learner="unif", family=GaussianFamily([gamma]), normalize="none")
+    learned = learn_kernel(
+        X[sample],
+        y[sample],
+        learner="unif",
+        family=GaussianFamily([gamma]),
+        normalize="none",
+    )
     kernel = replace(learned, rows=sample[learned.rows])
 
     def fit(seed: int = 0) -> KernelPredictors:
         return KernelPredictors(
-            (kernel,), target, Nystroem(n_components=M, random_state=seed), [C], X=X, training=np.arange(m)
+            (kernel,),
+            target,
+            Nystroem(n_components=M, random_state=seed),
+            [C],
+            X=X,
+            training=np.arange(m),
         )
 
     Z = fit().paths[0].kernel.rows  # type: ignore[union-attr]
@@ -95,7 +137,10 @@ def landmarks(m: int, M: int, repeats: int) -> list[dict[str, Any]]:
 
     times: dict[str, list[float]] = {"Nystroem + Ridge": [], "nystroem": []}
     errors = {}
-    cases: dict[str, Callable[[], np.ndarray]] = {"Nystroem + Ridge": theirs, "nystroem": ours}
+    cases: dict[str, Callable[[], np.ndarray]] = {
+        "Nystroem + Ridge": theirs,
+        "nystroem": ours,
+    }
     for _ in range(repeats):
         for case, work in cases.items():
             started = time.perf_counter()
@@ -113,30 +158,72 @@ def landmarks(m: int, M: int, repeats: int) -> list[dict[str, Any]]:
 
 
 def pipeline(m: int, M: int, p: int, top: int) -> list[dict[str, Any]]:
-    """Time weights of two learners, their predictors and predictions, and the regression of a tenth of the rows.
+    """Time weights of two learners, their predictors and predictions, and the
+    regression of a tenth of the rows.
 
-    The grid of bandwidths ends at ``2**top``: of the smooth kernels of a low one few landmarks span most.
+    The grid of bandwidths ends at ``2**top``: of the smooth kernels of a low one few
+    landmarks span most.
     """
     X, y = rows_and_target(m, 0)
     held_out = rows_and_target(m // 10, 2), rows_and_target(m // 5, 1)
-    family, target, grid = GaussianFamily(bandwidths(p, top)), Target.of(y), f"grid to 2^{top}"
+    family, target, grid = (
+        GaussianFamily(bandwidths(p, top)),
+        Target.of(y),
+        f"grid to 2^{top}",
+    )
     rows, started = [], time.perf_counter()
     stats = gram_statistics(family, X, y)
-    rows.append(row("pipeline", f"{grid}: statistics", m, p, seconds=time.perf_counter() - started, note=peak()))
+    rows.append(
+        row(
+            "pipeline",
+            f"{grid}: statistics",
+            m,
+            p,
+            seconds=time.perf_counter() - started,
+            note=peak(),
+        )
+    )
     for name in ("align", "alignf"):
         begun = time.perf_counter()
         kernel = learn_from_statistics(name, family, X, stats)
         fitted = KernelPredictors((kernel,), target, Nystroem(n_components=M), GRID)
-        measured = {"error": _test_error(fitted, *held_out), "seconds": time.perf_counter() - begun}
-        rows.append(row("pipeline", f"{grid}: {name}, nystroem", m, p, landmarks=M, **measured, note=peak()))
+        measured = {
+            "error": _test_error(fitted, *held_out),
+            "seconds": time.perf_counter() - begun,
+        }
+        rows.append(
+            row(
+                "pipeline",
+                f"{grid}: {name}, nystroem",
+                m,
+                p,
+                landmarks=M,
+                **measured,
+                note=peak(),
+            )
+        )
     total = time.perf_counter() - started
-    rows.append(row("pipeline", f"{grid}: all of the above", m, p, seconds=total, note=peak()))
+    rows.append(
+        row("pipeline", f"{grid}: all of the above", m, p, seconds=total, note=peak())
+    )
     some = np.random.default_rng(0).choice(m, m // 10, replace=False)
     begun = time.perf_counter()
     kernel = learn_kernel(X[some], y[some], learner="alignf", family=family)
     fitted = KernelPredictors((kernel,), target.take(some), "krr-cg", GRID)
-    measured = {"error": _test_error(fitted, *held_out), "seconds": time.perf_counter() - begun}
-    rows.append(row("pipeline", f"{grid}: alignf, krr-cg on a tenth", m // 10, p, **measured, note=peak()))
+    measured = {
+        "error": _test_error(fitted, *held_out),
+        "seconds": time.perf_counter() - begun,
+    }
+    rows.append(
+        row(
+            "pipeline",
+            f"{grid}: alignf, krr-cg on a tenth",
+            m // 10,
+            p,
+            **measured,
+            note=peak(),
+        )
+    )
     return rows
 
 
@@ -145,7 +232,9 @@ Drawn = tuple[np.ndarray, np.ndarray]
 
 def _test_error(fitted: KernelPredictors, validation: Drawn, test: Drawn) -> float:
     """Return the test error at the regularization of the lowest validation error."""
-    best = int(np.argmin([rmse(one, validation[1]) for one in fitted.predict(validation[0])]))
+    best = int(
+        np.argmin([rmse(one, validation[1]) for one in fitted.predict(validation[0])])
+    )
     return rmse(fitted.predict(test[0])[best], test[1])
 
 
@@ -154,8 +243,14 @@ def residuals(m: int, M: int) -> list[dict[str, Any]]:
     X, y = rows_and_target(m, 0)
     rows = []
     for case, gammas in (("gamma 2^-12", [2.0**-12]), ("grid", bandwidths(10))):
-        kernel, target = learn_kernel(X, y, learner="unif", family=GaussianFamily(gammas)), Target.of(y)
-        for predictor, used in ((ConjugateGradients(), None), (Nystroem(n_components=M), M)):
+        kernel, target = (
+            learn_kernel(X, y, learner="unif", family=GaussianFamily(gammas)),
+            Target.of(y),
+        )
+        for predictor, used in (
+            (ConjugateGradients(), None),
+            (Nystroem(n_components=M), M),
+        ):
             for C in (1.0, 2.0**12, 2.0**24):
                 fitted, seconds = _fitted(kernel, target, predictor, C)
                 ended = fitted.paths[0].solutions
@@ -170,7 +265,9 @@ def residuals(m: int, M: int) -> list[dict[str, Any]]:
     return rows
 
 
-def _fitted(kernel: LearnedKernel, target: Target, predictor: Predictor, C: float) -> tuple[KernelPredictors, float]:
+def _fitted(
+    kernel: LearnedKernel, target: Target, predictor: Predictor, C: float
+) -> tuple[KernelPredictors, float]:
     started = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -184,7 +281,9 @@ def sampled(m: int, p: int) -> list[dict[str, Any]]:
     family = GaussianFamily(bandwidths(p, 2))
     started = time.perf_counter()
     stats = sample_statistics(family, X, y)
-    kernels = [learn_from_statistics(name, family, X, stats) for name in ("align", "alignf")]
+    kernels = [
+        learn_from_statistics(name, family, X, stats) for name in ("align", "alignf")
+    ]
     seconds = time.perf_counter() - started
     note = f"{stats.n_rows:,} rows; alignf {kernels[1].alignment:.4f}; {peak()}"
     return [row("sampled", "align, alignf", m, p, seconds=seconds, note=note)]
@@ -197,17 +296,25 @@ def spread(m: int, p: int, trials: int, n: int) -> list[dict[str, Any]]:
 
     def learned(stats: GramStatistics | SampledStatistics) -> np.ndarray:
         kernels = [learn_from_statistics(name, family, X, stats) for name in learners]
-        return np.concatenate([stats.alignments, *([one.alignment, *one.weights] for one in kernels)])
+        return np.concatenate(
+            [stats.alignments, *([one.alignment, *one.weights] for one in kernels)]
+        )
 
     exact = learned(gram_statistics(family, X, y))
-    off = [learned(sample_statistics(family, X, y, sample=n, seed=seed)) - exact for seed in range(trials)]
+    off = [
+        learned(sample_statistics(family, X, y, sample=n, seed=seed)) - exact
+        for seed in range(trials)
+    ]
     errors = np.sqrt(np.mean(np.square(off), axis=0))
     of = {"largest of an alignment of a base kernel": errors[:p].max()}
     for i, name in enumerate(learners):
         of[f"alignment of {name}"] = errors[p + i * (p + 1)]
         of[f"largest of a weight of {name}"] = errors[p + i * (p + 1) + 1 :][:p].max()
     return [
-        row("spread", case, m, p, error=float(error), note=f"{trials} seeds, {n:,} rows") for case, error in of.items()
+        row(
+            "spread", case, m, p, error=float(error), note=f"{trials} seeds, {n:,} rows"
+        )
+        for case, error in of.items()
     ]
 
 
@@ -218,7 +325,13 @@ def diagnostics(m: int, d: int, permutations: int) -> list[dict[str, Any]]:
     B += A
     X, y = rows_and_target(m, 0)
     outputs = y[:, None] + 100 * rng.normal(size=(m, 3))
-    test = partial(alignment_test, GaussianFamily(bandwidths(3)), X, task="regression", n_permutations=permutations)
+    test = partial(
+        alignment_test,
+        GaussianFamily(bandwidths(3)),
+        X,
+        task="regression",
+        n_permutations=permutations,
+    )
     cases: dict[str, Callable[[], Any]] = {
         f"linear CKA, {d} features each": lambda: linear_cka(A, B),
         "alignment test, one output": lambda: test(outputs[:, 0]),
@@ -229,7 +342,16 @@ def diagnostics(m: int, d: int, permutations: int) -> list[dict[str, Any]]:
         started, busy = time.perf_counter(), time.process_time()
         work()
         note = f"{time.process_time() - busy:.1f} CPU seconds, {permutations} permutations, {peak()}"
-        rows.append(row("diagnostics", case, m, 3, seconds=time.perf_counter() - started, note=note))
+        rows.append(
+            row(
+                "diagnostics",
+                case,
+                m,
+                3,
+                seconds=time.perf_counter() - started,
+                note=note,
+            )
+        )
     return rows
 
 
@@ -240,9 +362,13 @@ def main() -> None:
     """Run the tables, print them, and write them to a file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tables", nargs="+", choices=TABLES, default=list(TABLES))
-    parser.add_argument("--fast", action="store_true", help="small sizes, to see that all runs")
+    parser.add_argument(
+        "--fast", action="store_true", help="small sizes, to see that all runs"
+    )
     parser.add_argument("--repeats", type=int, default=REPEATS)
-    parser.add_argument("--output", type=Path, default=Path("results/benchmarks/scale.parquet"))
+    parser.add_argument(
+        "--output", type=Path, default=Path("results/benchmarks/scale.parquet")
+    )
     options = parser.parse_args()
     fast = options.fast
     m, M = (2000, 60) if fast else (100_000, 2000)
@@ -251,10 +377,15 @@ def main() -> None:
         "pipeline": lambda: [*pipeline(m, M, 10, -4), *pipeline(m, M, 10, 0)],
         "residuals": lambda: residuals(*((400, 50) if fast else (8000, 1000))),
         "sampled": lambda: sampled(5000 if fast else 1_000_000, 10),
-        "spread": lambda: spread(*((1500, 4, 3, 300) if fast else (40_000, 10, 20, SAMPLE_ROWS))),
+        "spread": lambda: spread(
+            *((1500, 4, 3, 300) if fast else (40_000, 10, 20, SAMPLE_ROWS))
+        ),
         "diagnostics": lambda: diagnostics(*((1500, 8, 9) if fast else (m, 512, 99))),
     }
-    timed(lambda: gram_statistics(GaussianFamily([0.5]), np.eye(60), np.arange(60.0)), 1)  # loads and compiles
+    # Loads and compiles
+    timed(
+        lambda: gram_statistics(GaussianFamily([0.5]), np.eye(60), np.arange(60.0)), 1
+    )
     rows = []
     for table in options.tables:
         found = work[table]()
@@ -267,7 +398,10 @@ def show(rows: list[dict[str, Any]]) -> None:
     """Print the columns that a table has."""
     for one in rows:
         held = {key: value for key, value in one.items() if value not in (None, "")}
-        cells = [f"{key} {value:.4g}" if isinstance(value, float) else str(value) for key, value in held.items()]
+        cells = [
+            f"{key} {value:.4g}" if isinstance(value, float) else str(value)
+            for key, value in held.items()
+        ]
         print(*cells, sep="  ", flush=True)  # noqa: T201
     print()  # noqa: T201
 

@@ -1,8 +1,10 @@
-"""A release: `python -m dev.tools.distributions build/dist [--tag v0.3.0]`, or `make dist`.
+"""A release: `python -m dev.tools.distributions build/dist [--tag v0.3.0]`, or
+`make dist`.
 
-Builds the source distribution and, from it, the wheel; installs each into a fresh environment with the pins of
-`packaging/constraints.txt`; and tries there, in an empty folder, what a user does first. With a tag, it must be that
-of the version, and changelog and citation must have it too.
+Builds the source distribution and, from it, the wheel; installs each into a fresh
+environment with the pins of `packaging/constraints.txt`; and tries there, in an empty
+folder, what a user does first. With a tag, it must be that of the version, and
+changelog and citation must have it too.
 """
 
 from __future__ import annotations
@@ -28,12 +30,20 @@ from learnkernels import KernelLearningClassifier
 X, y = load_wine(return_X_y=True)
 assert KernelLearningClassifier().fit(X[::2], y[::2]).score(X[1::2], y[1::2]) > 0.9
 """
-SMALL = [part for key in ("learners=[unif,alignf]", "datasets=wine", "dask.workers=0") for part in ("--set", key)]
+SMALL = [
+    part
+    for key in ("learners=[unif,alignf]", "datasets=wine", "dask.workers=0")
+    for part in ("--set", key)
+]
 
 
 def version() -> str:
     """Return the version of the project."""
-    return str(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"])
+    return str(
+        tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+            "version"
+        ]
+    )
 
 
 def disagreements(tag: str) -> list[str]:
@@ -41,16 +51,28 @@ def disagreements(tag: str) -> list[str]:
     changes = (ROOT / "docs" / "changes.md").read_text(encoding="utf-8")
     said = {
         "pyproject.toml": version(),
-        "CITATION.cff": re.search(r"^version: (\S+)$", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), re.M)[1],
+        "CITATION.cff": re.search(
+            r"^version: (\S+)$",
+            (ROOT / "CITATION.cff").read_text(encoding="utf-8"),
+            re.M,
+        )[1],
         "docs/changes.md": re.search(r"^## \[(\d\S*)\]", changes, re.M)[1],
     }
-    return [f"{name} says {one}, and the tag is {tag}" for name, one in said.items() if f"v{one}" != tag]
+    return [
+        f"{name} says {one}, and the tag is {tag}"
+        for name, one in said.items()
+        if f"v{one}" != tag
+    ]
 
 
 def build_one(kind: str, tree: Path, folder: Path) -> Path:
     """Return the distribution that the build backend of this environment makes of a tree; without a network."""
-    code = f"from setuptools import build_meta; build_meta.build_{kind}({str(folder)!r})"
-    run = subprocess.run([sys.executable, "-c", code], cwd=tree, capture_output=True, text=True)
+    code = (
+        f"from setuptools import build_meta; build_meta.build_{kind}({str(folder)!r})"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=tree, capture_output=True, text=True
+    )
     assert run.returncode == 0, run.stderr
     (built,) = folder.glob("*.whl" if kind == "wheel" else "*.tar.gz")
     return built
@@ -61,7 +83,12 @@ def build(folder: Path) -> tuple[Path, Path]:
     with tempfile.TemporaryDirectory() as aside:
         tree = Path(aside) / "tree"
         for name in FOLDERS:
-            shutil.copytree(ROOT / name, tree / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(
+                ROOT / name,
+                tree / name,
+                symlinks=True,
+                ignore=shutil.ignore_patterns("__pycache__"),
+            )
         for name in FILES:
             shutil.copy(ROOT / name, tree)
         source = build_one("sdist", tree, folder)
@@ -82,7 +109,15 @@ def try_fresh(distribution: Path) -> None:
         steps = [
             [python, "-m", "pip", "install", "--quiet", *pins, str(distribution)],
             [python, "-c", FIRST_FIT],
-            [python, "-m", "pip", "install", "--quiet", *pins, f"{distribution}[pipeline]"],
+            [
+                python,
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                *pins,
+                f"{distribution}[pipeline]",
+            ],
             [command, "--version"],
             [command, "examples", "first-steps"],
             [command, "compare", "quickstart", *SMALL],
@@ -93,7 +128,9 @@ def try_fresh(distribution: Path) -> None:
 
 def main() -> None:
     """Build and try; say where the files are."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path, help="where the distributions go")
     parser.add_argument("--tag", help="what the release is called")
     asked = parser.parse_args()

@@ -1,7 +1,8 @@
-"""Commands as processes of their own that are forked from one that has imported what commands need.
+"""Commands as processes of their own that are forked from one that has imported what
+commands need.
 
-That saves each of them the seconds of the imports; `python -m dev.tools.forked` waits for the commands of one folder,
-in whose environment it has imported everything.
+That saves each of them the seconds of the imports; `python -m dev.tools.forked` waits
+for the commands of one folder, in whose environment it has imported everything.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ PROGRAMS = ("learnkernels", "prefect", "mlflow", "python")
 class Started:
     """A command that runs in a session of its own, and writes what it says to two files."""
 
-    def __init__(self, commands: Commands, command: object, pid: int, out: Path, err: Path) -> None:
+    def __init__(
+        self, commands: Commands, command: object, pid: int, out: Path, err: Path
+    ) -> None:
         self.pid, self.out, self.err = pid, out, err
         self._commands, self._command = commands, command
         self._code: int | None = None
@@ -51,7 +54,9 @@ class Started:
         if self._code is None:
             self._code = self._commands.ask(wait=self.pid)
         said = (file.read_text(errors="replace") for file in (self.out, self.err))
-        return subprocess.CompletedProcess(self._command, -signal.SIGKILL if self._code is None else self._code, *said)
+        return subprocess.CompletedProcess(
+            self._command, -signal.SIGKILL if self._code is None else self._code, *said
+        )
 
 
 class Commands:
@@ -84,13 +89,21 @@ class Commands:
         return found
 
     def start(
-        self, command: str | Sequence[str], folder: Path | None = None, env: Mapping[str, str] | None = None
+        self,
+        command: str | Sequence[str],
+        folder: Path | None = None,
+        env: Mapping[str, str] | None = None,
     ) -> Started:
         """Start a command, one line as a shell reads it or its words, in another folder and environment if given."""
-        program, *arguments = shlex.split(command) if isinstance(command, str) else command
+        program, *arguments = (
+            shlex.split(command) if isinstance(command, str) else command
+        )
         assert program in PROGRAMS, command
         self._count += 1
-        out, err = (self._folder.parent / f"forked.{self._count}.{name}" for name in ("out", "err"))
+        out, err = (
+            self._folder.parent / f"forked.{self._count}.{name}"
+            for name in ("out", "err")
+        )
         for file in (out, err):
             file.touch()  # who reads it may be faster than the command
         pid = self.ask(
@@ -101,7 +114,10 @@ class Commands:
         return Started(self, command, pid, out, err)
 
     def run(
-        self, command: str | Sequence[str], folder: Path | None = None, env: Mapping[str, str] | None = None
+        self,
+        command: str | Sequence[str],
+        folder: Path | None = None,
+        env: Mapping[str, str] | None = None,
     ) -> subprocess.CompletedProcess[str]:
         """Run a command as `start` does, to its end."""
         return self.start(command, folder, env).wait()
@@ -115,7 +131,9 @@ def load() -> None:
     """Import all that commands import, in the environment of the folder that they work in."""
     from learnkernels.tasks.environment import prepare_environment
 
-    os.environ["PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL"] = "CRITICAL"  # as commands set before Prefect is imported
+    os.environ["PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL"] = (
+        "CRITICAL"  # as commands set before Prefect is imported
+    )
     prepare_environment()
     import learnkernels.flows.cli
     import learnkernels.flows.compare
@@ -141,9 +159,11 @@ def fork(
     env: Mapping[str, str],
     run: Callable[[Sequence[str]], int] | None = None,
 ) -> int:
-    """Start a command in a process that is forked from this one, with further variables, and return its number.
+    """Start a command in a process that is forked from this one, with further
+    variables, and return its number.
 
-    The process leads a session of its own when this function returns, so that its group can be sent signals.
+    The process leads a session of its own when this function returns, so that its group
+    can be sent signals.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -183,7 +203,11 @@ def become(work: Path, out: Path, err: Path) -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     for path, descriptor in ((os.devnull, 0), (out, 1), (err, 2)):
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC if descriptor else os.O_RDONLY, 0o644)
+        file = os.open(
+            path,
+            os.O_WRONLY | os.O_CREAT | os.O_TRUNC if descriptor else os.O_RDONLY,
+            0o644,
+        )
         os.dup2(file, descriptor)
         os.close(file)
     os.chdir(work)
@@ -224,8 +248,13 @@ def as_program(words: Sequence[str], env: Mapping[str, str] | None) -> int:
     if env is not None:
         os.environ.clear()
         os.environ.update(env)
-        for module, name in ((cli, "prepare_environment"), (functions, "set_up"), (command, "set_up")):
-            setattr(module, name, _then_renew(getattr(module, name)))  # they set variables that libraries read
+        for module, name in (
+            (cli, "prepare_environment"),
+            (functions, "set_up"),
+            (command, "set_up"),
+        ):
+            # They set variables that libraries read
+            setattr(module, name, _then_renew(getattr(module, name)))
     if program == "learnkernels":
         return as_command(arguments)
     renew()
@@ -269,8 +298,12 @@ def _wait() -> None:
 def _answer(asked: dict[str, Any]) -> int | None:
     if words := asked.get("start"):
         folder, out, err = (Path(asked[name]) for name in ("folder", "out", "err"))
-        return fork(words, folder, out, err, {}, lambda words: as_program(words, asked["env"]))
-    pid, status = os.waitpid(asked.get("wait") or asked["poll"], 0 if "wait" in asked else os.WNOHANG)
+        return fork(
+            words, folder, out, err, {}, lambda words: as_program(words, asked["env"])
+        )
+    pid, status = os.waitpid(
+        asked.get("wait") or asked["poll"], 0 if "wait" in asked else os.WNOHANG
+    )
     return os.waitstatus_to_exitcode(status) if pid else None
 
 

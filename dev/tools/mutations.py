@@ -82,8 +82,14 @@ def integer(data: bytearray, random: Random) -> None:
     width = random.choice((4, 8))
     if len(data) < width:
         return
-    tail = min(len(data) - width, 600)  # the footers of Parquet and Arrow are at the end
-    start = random.choice((random.randrange(len(data) - width + 1), len(data) - width - random.randrange(tail + 1)))
+    # The footers of Parquet and Arrow are at the end
+    tail = min(len(data) - width, 600)
+    start = random.choice(
+        (
+            random.randrange(len(data) - width + 1),
+            len(data) - width - random.randrange(tail + 1),
+        )
+    )
     old = int.from_bytes(data[start : start + width], "little", signed=True)
     new = random.choice((*INTEGERS, old + 1, old - 1, old * 2, -old)) % (1 << 8 * width)
     data[start : start + width] = struct.pack("<Q", new)[:width]
@@ -95,7 +101,10 @@ def swap(data: bytearray, random: Random) -> None:
         return
     one, other = sorted(random.randrange(len(data) - 3) for _ in range(2))
     if other - one >= 4:
-        data[one : one + 4], data[other : other + 4] = data[other : other + 4], data[one : one + 4]
+        data[one : one + 4], data[other : other + 4] = (
+            data[other : other + 4],
+            data[one : one + 4],
+        )
 
 
 CHANGES: tuple[Callable[[bytearray, Random], None], ...] = (
@@ -110,10 +119,58 @@ CHANGES: tuple[Callable[[bytearray, Random], None], ...] = (
 )
 
 TOKENS = (
-    *("", "0", "-1", "1e999", "1e-999", ".nan", "-.inf", "0x10", "1_000", "9" * 400, "1000000000", "-1000000000"),
-    *("null", "~", "true", "no", "''", "' '", "x", "é", "\u202e", "'\\n'", "a" * 5000, "2026-01-01", "!!binary aGk="),
-    *("[]", "{}", "[[]]", "[1, [2]]", "{a: {b: 1}}", "{1: 2}", "[null]", "&a [*a]", "!!python/object:os.system x"),
-    *("../../x", "/dev/zero", "s3://", "http://x", "%s", "{}", "[bold]x[/bold]", "<b>", "|", "- - -"),
+    *(
+        "",
+        "0",
+        "-1",
+        "1e999",
+        "1e-999",
+        ".nan",
+        "-.inf",
+        "0x10",
+        "1_000",
+        "9" * 400,
+        "1000000000",
+        "-1000000000",
+    ),
+    *(
+        "null",
+        "~",
+        "true",
+        "no",
+        "''",
+        "' '",
+        "x",
+        "é",
+        "\u202e",
+        "'\\n'",
+        "a" * 5000,
+        "2026-01-01",
+        "!!binary aGk=",
+    ),
+    *(
+        "[]",
+        "{}",
+        "[[]]",
+        "[1, [2]]",
+        "{a: {b: 1}}",
+        "{1: 2}",
+        "[null]",
+        "&a [*a]",
+        "!!python/object:os.system x",
+    ),
+    *(
+        "../../x",
+        "/dev/zero",
+        "s3://",
+        "http://x",
+        "%s",
+        "{}",
+        "[bold]x[/bold]",
+        "<b>",
+        "|",
+        "- - -",
+    ),
 )
 """What a word of a configuration is replaced by."""
 
@@ -136,7 +193,10 @@ def mutated_text(text: str, random: Random) -> str:
         elif way == 5:
             del lines[place]
         elif way == 6:
-            lines[place] = random.choice(("  ", "\t", "- ", "? ", ": ", "#", "\0", "\ufeff")) + lines[place]
+            lines[place] = (
+                random.choice(("  ", "\t", "- ", "? ", ": ", "#", "\0", "\ufeff"))
+                + lines[place]
+            )
         else:
             lines[place] = mutated(lines[place].encode(), random).decode("latin-1")
         text = "".join(lines)
@@ -155,8 +215,9 @@ class Fate:
     case : object
         What the act was called with.
     kind : str
-        ``done``, ``sentence`` (an error of a user's input), ``long`` (such an error that is no sentence of one line),
-        ``error`` (anything else that was raised), ``memory`` (more of it was taken than allowed), or ``died``.
+        ``done``, ``sentence`` (an error of a user's input), ``long`` (such an error
+        that is no sentence of one line), ``error`` (anything else that was raised),
+        ``memory`` (more of it was taken than allowed), or ``died``.
     text : str
         The message, the traceback, or how the process died.
     """
@@ -179,7 +240,8 @@ def fates(
     memory: int = 1 << 30,
     longest: int = LONGEST,
 ) -> Iterator[Fate]:
-    """Give what becomes of each case in a forked process; a process that dies is replaced for the cases that are left.
+    """Give what becomes of each case in a forked process; a process that dies is
+    replaced for the cases that are left.
 
     Parameters
     ----------
@@ -191,7 +253,8 @@ def fates(
     seconds : int
         How long a case may take until its process is killed.
     memory : int
-        Bytes that a process may take beyond what it had; it is stopped near twice of that.
+        Bytes that a process may take beyond what it had; it is stopped near twice of
+        that.
     longest : int
         Characters of a sentence.
     """
@@ -201,7 +264,8 @@ def fates(
         sys.stdout.flush()
         sys.stderr.flush()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # a fork beside threads, which the child does not use
+            # a fork beside threads, which the child does not use
+            warnings.simplefilter("ignore", DeprecationWarning)
             pid = os.fork()
         if not pid:
             os.close(reader)
@@ -212,8 +276,14 @@ def fates(
                 done += 1
                 yield fate
         _, status = os.waitpid(pid, 0)
-        if done < len(cases) and status:  # a child that took too much memory ends well after its case
-            how = signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else f"status {status}"
+        if (
+            done < len(cases) and status
+        ):  # a child that took too much memory ends well after its case
+            how = (
+                signal.Signals(os.WTERMSIG(status)).name
+                if os.WIFSIGNALED(status)
+                else f"status {status}"
+            )
             yield Fate(cases[done], "died", how)
             done += 1
 
@@ -243,14 +313,20 @@ def _work(
         taken = _peak()
         with open("/proc/self/statm") as held:
             pages = int(held.read().split()[0])
-        resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 2 * memory + (4 << 30),) * 2)
+        resource.setrlimit(
+            resource.RLIMIT_AS,
+            (pages * resource.getpagesize() + 2 * memory + (4 << 30),) * 2,
+        )
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         with os.fdopen(writer, "wb") as results:
             for case in cases:
                 signal.alarm(seconds)
                 kind, text = _fate(case, act, errors, longest)
                 if fat := _peak() - taken > memory:
-                    kind, text = "memory", f"{(_peak() - taken) >> 20} MiB; {kind}: {text}"
+                    kind, text = (
+                        "memory",
+                        f"{(_peak() - taken) >> 20} MiB; {kind}: {text}",
+                    )
                 pickle.dump((kind, text), results)
                 results.flush()
                 if fat:
@@ -260,7 +336,12 @@ def _work(
         os._exit(status)
 
 
-def _fate(case: Any, act: Callable[[Any], Any], errors: tuple[type[Exception], ...], longest: int) -> tuple[str, str]:
+def _fate(
+    case: Any,
+    act: Callable[[Any], Any],
+    errors: tuple[type[Exception], ...],
+    longest: int,
+) -> tuple[str, str]:
     try:
         act(case)
     except errors as error:

@@ -1,9 +1,11 @@
-"""Measure how readable the packages are, and hold the figures below the limits in readability.toml.
+"""Measure how readable the packages are, and hold the figures below the limits in
+readability.toml.
 
-python dev/tools/readability.py                  print figures and limits; exit with 1 if a limit is exceeded
-python dev/tools/readability.py --write          lower the limits to the figures
-python dev/tools/readability.py --write --raise  set the limits to the figures, also where these are higher
-python dev/tools/readability.py FILE ...         print the figures of files, and the places that count
+python dev/tools/readability.py print figures and limits; exit with 1 if a limit is
+exceeded python dev/tools/readability.py --write lower the limits to the figures python
+dev/tools/readability.py --write --raise set the limits to the figures, also where these
+are higher python dev/tools/readability.py FILE ... print the figures of files, and the
+places that count
 """
 
 from __future__ import annotations
@@ -65,7 +67,14 @@ STILTED = {
 }
 """Phrases in which a clause or a pronoun replaces a noun, by kind."""
 
-LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+LAYOUT = {
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENDMARKER,
+}
 
 Figures = dict[str, dict[str, float]]
 """Each figure of each package."""
@@ -73,7 +82,11 @@ Figures = dict[str, dict[str, float]]
 
 def is_docstring(node: ast.AST) -> bool:
     """Whether a node is a text that stands as a statement."""
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
 
 
 def is_packed(node: ast.AST) -> bool:
@@ -107,7 +120,11 @@ def places_in_text(line: int, text: str) -> Iterator[tuple[str, int, str]]:
     """Kind, line and description of each stilted phrase of a text that begins on a line."""
     for kind, pattern in STILTED.items():
         for match in re.finditer(pattern, text):
-            yield "stilted", line + text[: match.start()].count("\n"), f"{kind}: {match[0].strip()}"
+            yield (
+                "stilted",
+                line + text[: match.start()].count("\n"),
+                f"{kind}: {match[0].strip()}",
+            )
 
 
 def measure(path: Path) -> tuple[Counter[str], list[tuple[int, str]]]:
@@ -127,7 +144,9 @@ def measure(path: Path) -> tuple[Counter[str], list[tuple[int, str]]]:
         code_lines.difference_update(range(node.lineno, node.end_lineno + 1))
 
     counts = Counter(files=1, lines=len(code_lines))
-    counts["nodes"] = sum(1 for _ in ast.walk(tree)) - len(contexts) - 2 * len(docstrings)
+    counts["nodes"] = (
+        sum(1 for _ in ast.walk(tree)) - len(contexts) - 2 * len(docstrings)
+    )
     places = list(places_in_code(tree))
     for line, text in texts:
         text = re.sub(r"`[^`]*`", "Code", text)
@@ -144,7 +163,9 @@ def figures_of(counts: Counter[str]) -> dict[str, float]:
     figures["nodes_per_line"] = counts["nodes"] / lines
     figures["conditionals_per_1000_lines"] = 1000 * counts["conditionals"] / lines
     figures["packed_per_1000_lines"] = 1000 * counts["packed"] / lines
-    figures["stilted_per_1000_words"] = 1000 * counts["stilted"] / max(1, counts["words"])
+    figures["stilted_per_1000_words"] = (
+        1000 * counts["stilted"] / max(1, counts["words"])
+    )
     return figures
 
 
@@ -171,9 +192,13 @@ def violations(figures: Figures, limits: Figures) -> list[str]:
         for name, value in values.items():
             limit = limits[package][name]
             margin = 2 * STEPS[name] + 0.02 * limit
-            comparison = f"{package}: {name} is {value:,.6g}, and its limit is {limit:,.6g}."
+            comparison = (
+                f"{package}: {name} is {value:,.6g}, and its limit is {limit:,.6g}."
+            )
             if value > limit:
-                sentences.append(f"{comparison} Simplify, or run `{COMMAND} --write --raise` and give the reason.")
+                sentences.append(
+                    f"{comparison} Simplify, or run `{COMMAND} --write --raise` and give the reason."
+                )
             elif value < limit - margin:
                 sentences.append(f"{comparison} Lower the limit: `{COMMAND} --write`.")
     return sentences
@@ -181,7 +206,9 @@ def violations(figures: Figures, limits: Figures) -> list[str]:
 
 def write_limits(figures: Figures, limits: Figures, may_rise: bool) -> None:
     """Write the figures, rounded up, as limits; without `may_rise`, no limit becomes higher."""
-    lines = [f"# Written by `{COMMAND} --write`. A commit that raises a limit gives the reason."]
+    lines = [
+        f"# Written by `{COMMAND} --write`. A commit that raises a limit gives the reason."
+    ]
     for package, values in figures.items():
         lines += ["", f"[{package}]"]
         for name, value in values.items():
@@ -194,7 +221,9 @@ def write_limits(figures: Figures, limits: Figures, may_rise: bool) -> None:
 
 def summary(name: str, figures: dict[str, float]) -> str:
     """Return the figures of a package or file in a line."""
-    return f"{name}: " + ", ".join(f"{figure} {value:,.6g}" for figure, value in figures.items())
+    return f"{name}: " + ", ".join(
+        f"{figure} {value:,.6g}" for figure, value in figures.items()
+    )
 
 
 def report_files(paths: list[Path]) -> str:
@@ -209,7 +238,9 @@ def report_files(paths: list[Path]) -> str:
 
 def main() -> int:
     """Run the command."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--raise", action="store_true", dest="may_rise")

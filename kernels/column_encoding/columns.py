@@ -26,7 +26,8 @@ class Cells(NamedTuple):
     Attributes
     ----------
     kinds : str
-        Kind of the other values of the column, or the unit to which these are converted.
+        Kind of the other values of the column, or the unit to which these are
+        converted.
     rows : int
         Number of cells.
     row : int
@@ -86,29 +87,47 @@ class EncodingReport:
         """Record values of the wrong kind, in the rows where `rows` is true, shape (n,)."""
         self._note(self.unread, column, kinds, rows)
 
-    def note_numbers(self, column: reading.Column, written: Written, numbers: reading.Numbers) -> None:
+    def note_numbers(
+        self, column: reading.Column, written: Written, numbers: reading.Numbers
+    ) -> None:
         """Record values of a column that are not numbers, detection limits, and converted numbers."""
-        self._note(self.unread, column, "numbers", np.isnan(numbers.values) & ~column.gaps)
+        self._note(
+            self.unread, column, "numbers", np.isnan(numbers.values) & ~column.gaps
+        )
         self._note(self.limits, column, "the limit", numbers.is_limit)
         if written.unit:
             self._note(self.converted, column, written.unit, numbers.is_converted)
 
-    def _note(self, notes: dict[str, Cells], column: reading.Column, kinds: str, rows: np.ndarray) -> None:
+    def _note(
+        self,
+        notes: dict[str, Cells],
+        column: reading.Column,
+        kinds: str,
+        rows: np.ndarray,
+    ) -> None:
         if not rows.any():
             return
         row = int(rows.argmax())
-        cells = Cells(kinds, int(rows.sum()), self.first + row, str(column.values[row])[:40])
+        cells = Cells(
+            kinds, int(rows.sum()), self.first + row, str(column.values[row])[:40]
+        )
         notes.update(_joined(notes, {column.name: cells}))
 
     def sentences(self) -> list[str]:
         """Return a sentence per column about its unreadable cells, detection limits and converted numbers."""
         sentences = []
         for name, cells in self.unread.items():
-            sentences.append(f"column {name!r} holds {cells.kinds}, but {_example(cells)}; taken as missing")
+            sentences.append(
+                f"column {name!r} holds {cells.kinds}, but {_example(cells)}; taken as missing"
+            )
         for name, cells in self.limits.items():
-            sentences.append(f"column {name!r} holds the limit {_example(cells)}; taken as the number")
+            sentences.append(
+                f"column {name!r} holds the limit {_example(cells)}; taken as the number"
+            )
         for name, cells in self.converted.items():
-            sentences.append(f"column {name!r} holds {_example(cells)}; converted to {cells.kinds}")
+            sentences.append(
+                f"column {name!r} holds {_example(cells)}; converted to {cells.kinds}"
+            )
         return sentences
 
 
@@ -118,12 +137,16 @@ def _example(cells: Cells) -> str:
     return f"{cells.value!r} in row {cells.row:,} (from 0){others}"
 
 
-def _joined(earlier_block: Mapping[str, Cells], later_block: Mapping[str, Cells]) -> dict[str, Cells]:
+def _joined(
+    earlier_block: Mapping[str, Cells], later_block: Mapping[str, Cells]
+) -> dict[str, Cells]:
     """Return the cells of two blocks by column, with the first cell of the earlier block."""
     joined = dict(earlier_block)
     for name, cells in later_block.items():
         first = joined.get(name)
-        joined[name] = cells if first is None else first._replace(rows=first.rows + cells.rows)
+        joined[name] = (
+            cells if first is None else first._replace(rows=first.rows + cells.rows)
+        )
     return joined
 
 
@@ -189,8 +212,11 @@ class ColumnEncoding(Value):
         """Return an encoding with the same features, with imputed value and scales fitted to other rows."""
 
     @abstractmethod
-    def encode(self, column: reading.Column, out: np.ndarray, report: EncodingReport) -> None:
-        """Write the features of a column into `out`, shape (n, features), and record unusual values.
+    def encode(
+        self, column: reading.Column, out: np.ndarray, report: EncodingReport
+    ) -> None:
+        """Write the features of a column into `out`, shape (n, features), and record
+        unusual values.
 
         Raises
         ------
@@ -219,7 +245,13 @@ class ColumnEncoding(Value):
     def describe(self) -> str:
         """Return the column type in a few words."""
 
-    def _require_some(self, column: reading.Column, expected: str, missing: np.ndarray, report: EncodingReport) -> None:
+    def _require_some(
+        self,
+        column: reading.Column,
+        expected: str,
+        missing: np.ndarray,
+        report: EncodingReport,
+    ) -> None:
         """Raise ValueError if a column has values, but none of the expected kind."""
         present = ~column.gaps
         unread = missing & present
@@ -281,18 +313,25 @@ class NumberColumn(ColumnEncoding):
         """Return the encoding of numbers with at least one value."""
         gaps = numbers.gaps > 0
         if scale == "quantile" and not numbers.constant:
-            return cls(name, numbers.fill, gaps, 0.0, 1.0, levels, numbers.knots(), written)
+            return cls(
+                name, numbers.fill, gaps, 0.0, 1.0, levels, numbers.knots(), written
+            )
         low, spread = numbers.scaling(scale)
         if not np.isfinite(spread):
             largest = max(numbers.low, numbers.high, key=abs)
-            raise ValueError(f"column {name!r} holds {largest:g}, too large for scale {scale!r}; correct it.")
+            raise ValueError(
+                f"column {name!r} holds {largest:g}, too large for scale {scale!r}; correct it."
+            )
         return cls(name, numbers.fill, gaps, low, spread, levels, (), written)
 
     def learned_on(self, column: reading.Column, scale: Scale) -> Self:
         numbers = NumberSummary.of(self._magnitudes(column, EncodingReport()))
         if not numbers.held:
             return replace(self, fill=0.0, low=0.0, spread=1.0, knots=())
-        return replace(type(self).of(self.name, numbers, scale, self.levels, self.written), gaps=self.gaps)
+        return replace(
+            type(self).of(self.name, numbers, scale, self.levels, self.written),
+            gaps=self.gaps,
+        )
 
     @property
     def features(self) -> tuple[tuple[str, View], ...]:
@@ -316,7 +355,9 @@ class NumberColumn(ColumnEncoding):
         require_no_infinity(self.name, int(infinite.sum()), len(infinite), first)
         return numbers.values
 
-    def encode(self, column: reading.Column, out: np.ndarray, report: EncodingReport) -> None:
+    def encode(
+        self, column: reading.Column, out: np.ndarray, report: EncodingReport
+    ) -> None:
         numbers = self._magnitudes(column, report)
         gaps = np.isnan(numbers)
         filled = np.where(gaps, self.fill, numbers)
@@ -328,7 +369,10 @@ class NumberColumn(ColumnEncoding):
             out[:, 1] = gaps
         n_new = 0
         if self.levels:
-            n_new = sum(text is not None and text not in self.levels for text in column.as_texts())
+            n_new = sum(
+                text is not None and text not in self.levels
+                for text in column.as_texts()
+            )
         report.add(self.name, int(gaps.sum()) - n_new, n_new)
 
     def lacks(self, column: reading.Column) -> np.ndarray:
@@ -342,14 +386,18 @@ class NumberColumn(ColumnEncoding):
 
     def decode(self, Z: np.ndarray) -> list[Any]:
         if self.knots:
-            numbers = np.interp(ndtr(Z[:, 0]), np.linspace(0.0, 1.0, len(self.knots)), self.knots)
+            numbers = np.interp(
+                ndtr(Z[:, 0]), np.linspace(0.0, 1.0, len(self.knots)), self.knots
+            )
         else:
             numbers = Z[:, 0] * self.spread + self.low
         if self.is_number:
             return list(numbers.tolist())
         if not self.levels:
             mark, unit = self.written
-            return [f"{number:.12g} {unit}".replace(".", mark).strip() for number in numbers]
+            return [
+                f"{number:.12g} {unit}".replace(".", mark).strip() for number in numbers
+            ]
         positions = np.clip(np.round(numbers), 0, len(self.levels) - 1).astype(int)
         return [self.levels[position] for position in positions]
 
@@ -368,7 +416,8 @@ class NumberColumn(ColumnEncoding):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CategoryColumn(ColumnEncoding):
-    """Encoding of a category by indicators of frequent levels, and by a code of all levels if there are many.
+    """Encoding of a category by indicators of frequent levels, and by a code of all
+    levels if there are many.
 
     A missing value is a level. A new level has no indicator.
 
@@ -383,7 +432,8 @@ class CategoryColumn(ColumnEncoding):
     numeric : bool
         Whether levels are numbers, so that texts of new rows are converted.
     width : int
-        Number of digits of codes with leading zeros, to which numbers of new rows are padded; otherwise zero.
+        Number of digits of codes with leading zeros, to which numbers of new rows are
+        padded; otherwise zero.
     """
 
     levels: tuple[str | None, ...]
@@ -395,20 +445,31 @@ class CategoryColumn(ColumnEncoding):
     kind = "category"
 
     def __post_init__(self) -> None:
-        if len(self.scales) != len(self.levels) or not all(0 <= scale < np.inf for scale in self.scales):
-            raise ValueError(f"column {self.name!r} must have a scale for each level, not negative.")
+        if len(self.scales) != len(self.levels) or not all(
+            0 <= scale < np.inf for scale in self.scales
+        ):
+            raise ValueError(
+                f"column {self.name!r} must have a scale for each level, not negative."
+            )
         if not 0 <= self.width <= MOST_DIGITS:
-            raise ValueError(f"column {self.name!r} must have a width from 0 to {MOST_DIGITS}, got {self.width}.")
+            raise ValueError(
+                f"column {self.name!r} must have a width from 0 to {MOST_DIGITS}, got {self.width}."
+            )
 
     @classmethod
-    def of(cls, column: ColumnSummary, scale: Scale, max_levels: int = MOST_LEVELS) -> Self:
+    def of(
+        cls, column: ColumnSummary, scale: Scale, max_levels: int = MOST_LEVELS
+    ) -> Self:
         """Return the encoding of a column.
 
-        With standard scale, the scale of an indicator is the geometric mean of two scales. One gives all indicators a
-        total variance of one; the other gives each a variance of one.
+        With standard scale, the scale of an indicator is the geometric mean of two
+        scales. One gives all indicators a total variance of one; the other gives each a
+        variance of one.
         """
         counts = column.counts()
-        by_frequency = sorted(counts, key=lambda level: (-counts[level], level is None, level or ""))
+        by_frequency = sorted(
+            counts, key=lambda level: (-counts[level], level is None, level or "")
+        )
         many = len(by_frequency) > max_levels
         if many:
             by_frequency = by_frequency[: max(0, max_levels - 1)]
@@ -420,13 +481,18 @@ class CategoryColumn(ColumnEncoding):
     def learned_on(self, column: reading.Column, scale: Scale) -> Self:
         """Return an encoding with the same levels and scales fitted to other rows; zero for levels without rows."""
         texts = self._texts(column).tolist()
-        return replace(self, scales=indicator_scales(Counter(texts), len(texts), self.levels, scale))
+        return replace(
+            self,
+            scales=indicator_scales(Counter(texts), len(texts), self.levels, scale),
+        )
 
     @property
     def features(self) -> tuple[tuple[str, View], ...]:
         features: list[tuple[str, View]] = []
         for level in self.levels:
-            features.append((f"{self.name}={'missing' if level is None else level}", "categories"))
+            features.append(
+                (f"{self.name}={'missing' if level is None else level}", "categories")
+            )
         if self.many:
             features.append((f"{self.name} code", "codes"))
         return tuple(features)
@@ -437,13 +503,21 @@ class CategoryColumn(ColumnEncoding):
 
     @property
     def assumed(self) -> str:
-        return "the category 'missing'" if self.has_gaps or self.many else "none of its categories"
+        return (
+            "the category 'missing'"
+            if self.has_gaps or self.many
+            else "none of its categories"
+        )
 
-    def encode(self, column: reading.Column, out: np.ndarray, report: EncodingReport) -> None:
+    def encode(
+        self, column: reading.Column, out: np.ndarray, report: EncodingReport
+    ) -> None:
         texts = self._texts(column).tolist()
         position_of_text = dict.fromkeys(texts, -1)
         position_of_text.update((level, j) for j, level in enumerate(self.levels))
-        positions = np.array(list(map(position_of_text.__getitem__, texts)), dtype=np.intp)
+        positions = np.array(
+            list(map(position_of_text.__getitem__, texts)), dtype=np.intp
+        )
         out[:] = 0.0
         rows = np.flatnonzero(positions >= 0)
         out[rows, positions[rows]] = np.asarray(self.scales)[positions[rows]]
@@ -491,7 +565,11 @@ class CategoryColumn(ColumnEncoding):
 
     def _with_leading_zeros(self, texts: np.ndarray) -> np.ndarray:
         """Return numbers as codes, as other programs read codes such as 007 as numbers."""
-        levels_by_number = {str(int(level)): level for level in self.levels if level is not None and level.isdecimal()}
+        levels_by_number = {
+            str(int(level)): level
+            for level in self.levels
+            if level is not None and level.isdecimal()
+        }
         codes: list[str | None] = []
         for text in texts:
             code = None if text is None else text.zfill(self.width)
@@ -510,7 +588,10 @@ class CategoryColumn(ColumnEncoding):
 
 def require_scaling(column: NumberColumn | DateColumn) -> None:
     """Raise ValueError unless a column fills gaps with a finite number, and has a positive unit."""
-    if not np.isfinite([column.fill, column.low, column.spread]).all() or not column.spread > 0:
+    if (
+        not np.isfinite([column.fill, column.low, column.spread]).all()
+        or not column.spread > 0
+    ):
         raise ValueError(
             f"column {column.name!r} must have finite numbers fill and low and a positive spread, got {column.fill}, "
             f"{column.low} and {column.spread}."
@@ -536,13 +617,19 @@ def indicator_scales(
     return tuple(np.where(rows > 0, scales, 0.0).tolist())
 
 
-def places_of(texts: Sequence[str | None] | np.ndarray, levels: Sequence[str]) -> np.ndarray:
+def places_of(
+    texts: Sequence[str | None] | np.ndarray, levels: Sequence[str]
+) -> np.ndarray:
     """Return the position of each text among the levels, NaN for missing values and unknown levels."""
-    positions: dict[str | None, float] = {level: float(i) for i, level in enumerate(levels)}
+    positions: dict[str | None, float] = {
+        level: float(i) for i, level in enumerate(levels)
+    }
     return np.array([positions.get(text, np.nan) for text in texts], dtype=np.float64)
 
 
-def require_no_infinity(name: str, infinite: int, n: int, first: int | None = None) -> None:
+def require_no_infinity(
+    name: str, infinite: int, n: int, first: int | None = None
+) -> None:
     """Raise ValueError if some of n numbers are infinite, the first of them in row `first`."""
     if not infinite:
         return
@@ -571,10 +658,12 @@ def ranks_among(values: np.ndarray, knots: Sequence[float]) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DateColumn(ColumnEncoding):
-    """Encoding of dates by the time, sine and cosine of year and day, and indicators of month and weekday.
+    """Encoding of dates by the time, sine and cosine of year and day, and indicators of
+    month and weekday.
 
-    The time is in UTC. Hour, weekday, month and day of the year are in the time zone of the column, or with the offset
-    of each text. Features that are constant on the training rows are omitted.
+    The time is in UTC. Hour, weekday, month and day of the year are in the time zone of
+    the column, or with the offset of each text. Features that are constant on the
+    training rows are omitted.
 
     Attributes
     ----------
@@ -585,13 +674,16 @@ class DateColumn(ColumnEncoding):
     low, spread : float
         Scaling of the first feature, (days - low) / spread.
     cycles : tuple of {"year", "month", "weekday", "day"}
-        Encoded cycles: "month" and "weekday" by one indicator per level, the others by sine and cosine.
+        Encoded cycles: "month" and "weekday" by one indicator per level, the others by
+        sine and cosine.
     first : {"year", "day", "month", "time"}
-        First part of texts; those with the year first are always read. "time" for times of day.
+        First part of texts; those with the year first are always read. "time" for times
+        of day.
     scaled : bool
         Whether indicators have the scales of categories.
     zone : str
-        Time zone of the training rows, to which new rows are converted; empty if the column has none.
+        Time zone of the training rows, to which new rows are converted; empty if the
+        column has none.
     """
 
     fill: float
@@ -608,7 +700,9 @@ class DateColumn(ColumnEncoding):
     def __post_init__(self) -> None:
         require_scaling(self)
         if not set(self.cycles) <= set(dates.ENCODED_CYCLES):
-            raise ValueError(f"column {self.name!r} must have some of the cycles {', '.join(dates.ENCODED_CYCLES)}.")
+            raise ValueError(
+                f"column {self.name!r} must have some of the cycles {', '.join(dates.ENCODED_CYCLES)}."
+            )
 
     @classmethod
     def of(
@@ -647,7 +741,12 @@ class DateColumn(ColumnEncoding):
         if np.isnan(days).all():
             return replace(self, fill=0.0, low=0.0, spread=1.0)
         learned = type(self).of(
-            self.name, NumberSummary.of(days), NumberSummary.of(local_days), scale, self.first, self.zone
+            self.name,
+            NumberSummary.of(days),
+            NumberSummary.of(local_days),
+            scale,
+            self.first,
+            self.zone,
         )
         return replace(learned, gaps=self.gaps, cycles=self.cycles, scaled=self.scaled)
 
@@ -668,7 +767,9 @@ class DateColumn(ColumnEncoding):
         (moment,) = self.decode(np.array([[(self.fill - self.low) / self.spread]]))
         return f"{moment}, the median"
 
-    def encode(self, column: reading.Column, out: np.ndarray, report: EncodingReport) -> None:
+    def encode(
+        self, column: reading.Column, out: np.ndarray, report: EncodingReport
+    ) -> None:
         days, local_days = self._days(column, report)
         gaps = np.isnan(days)
         out[:, 0] = (np.where(gaps, self.fill, days) - self.low) / self.spread
@@ -679,7 +780,9 @@ class DateColumn(ColumnEncoding):
                 out[:, columns] = 0.0
                 equal_counts: dict[str | None, int] = dict.fromkeys(levels, 1)
                 kind_of_scale: Scale = "standard" if self.scaled else "none"
-                scale, *_ = indicator_scales(equal_counts, len(levels), levels, kind_of_scale)
+                scale, *_ = indicator_scales(
+                    equal_counts, len(levels), levels, kind_of_scale
+                )
                 out[np.arange(len(days)), columns.start + level_of(local_days)] = scale
             else:
                 angle = 2.0 * np.pi * dates.CYCLES[cycle](local_days)
@@ -716,10 +819,14 @@ class DateColumn(ColumnEncoding):
             values[Z[:, -1] > 0] = np.nan
         return values
 
-    def _days(self, column: reading.Column, report: EncodingReport) -> tuple[np.ndarray, np.ndarray]:
+    def _days(
+        self, column: reading.Column, report: EncodingReport
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return the dates as days since 1970, in UTC and in the time zone of the column, with NaN for gaps."""
         moments = column.read_dates(self.first).in_zone(self.zone)
-        expected = {"year": "dates", "time": "times of day"}.get(self.first, f"dates with the {self.first} first")
+        expected = {"year": "dates", "time": "times of day"}.get(
+            self.first, f"dates with the {self.first} first"
+        )
         missing = np.isnat(moments.instants)
         self._require_some(column, expected, missing, report)
         report.note_unread(column, expected, missing & ~column.gaps)
@@ -732,7 +839,9 @@ class DateColumn(ColumnEncoding):
         seconds = np.round((Z[:, 0] * self.spread + self.low) * dates.DAY)
         begin = 11 if self.first == "time" else 0
         offset = "Z" if self.zone else ""
-        return [str(moment)[begin:] + offset for moment in seconds.astype("datetime64[s]")]
+        return [
+            str(moment)[begin:] + offset for moment in seconds.astype("datetime64[s]")
+        ]
 
     def describe(self) -> str:
         parts = ", ".join(("time", *self.cycles))

@@ -20,11 +20,21 @@ MONTHS = (
     "July", "August", "September", "October", "November", "December",
 )  # fmt: skip
 
-WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+WEEKDAYS = (
+    "Monday",
+    "Tuesday",
+    "Wednesday",
+    "Thursday",
+    "Friday",
+    "Saturday",
+    "Sunday",
+)
 
 ABBREVIATED = {name[:3].lower(): place for place, name in enumerate(MONTHS, 1)}
 
-NAMED = "(?P<named>" + "|".join(f"{name[:3]}(?:{name[3:]})?" for name in MONTHS) + "|Sept)"
+NAMED = (
+    "(?P<named>" + "|".join(f"{name[:3]}(?:{name[3:]})?" for name in MONTHS) + "|Sept)"
+)
 
 CLOCK = (
     r"(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:[.,](?P<part>\d{1,9}))?)?"
@@ -35,7 +45,11 @@ ZONE = r"(?:\s?(?P<zone>Z|UTC|GMT|(?:UTC|GMT)?[+-]\d{2}:?(?:\d{2})?))?"
 
 SEVERAL = r"(?:[ T,]+" + CLOCK + ZONE + ")?"
 
-BEFORE = "(?:(?:" + "|".join(f"{name[:3]}(?:{name[3:]})?" for name in WEEKDAYS) + r")\.?,? )?"
+BEFORE = (
+    "(?:(?:"
+    + "|".join(f"{name[:3]}(?:{name[3:]})?" for name in WEEKDAYS)
+    + r")\.?,? )?"
+)
 
 FORMS = [
     re.compile(BEFORE + form + SEVERAL, re.IGNORECASE | re.ASCII)
@@ -51,14 +65,18 @@ FORMS = [
 
 CIVIL = FORMS[1]
 
-ISO = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?)?", re.ASCII)
+ISO = re.compile(
+    r"\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?)?", re.ASCII
+)
 
 COMPACT = re.compile(
-    r"(?P<year>\d{4})(?P<month>\d{2})(?P<day>\d{2})(?:T(?P<hour>\d{2})(?P<minute>\d{2})(?P<second>\d{2})?Z?)?", re.ASCII
+    r"(?P<year>\d{4})(?P<month>\d{2})(?P<day>\d{2})(?:T(?P<hour>\d{2})(?P<minute>\d{2})(?P<second>\d{2})?Z?)?",
+    re.ASCII,
 )
 
 MONTH = re.compile(
-    rf"(?P<year>1[6-9]\d\d|2[0-3]\d\d)(?:-(?P<month>\d{{2}}))?|{NAMED}[ -](?P<later>\d{{4}})", re.IGNORECASE | re.ASCII
+    rf"(?P<year>1[6-9]\d\d|2[0-3]\d\d)(?:-(?P<month>\d{{2}}))?|{NAMED}[ -](?P<later>\d{{4}})",
+    re.IGNORECASE | re.ASCII,
 )
 """A month, or a year."""
 
@@ -70,7 +88,8 @@ PIVOT = 69
 NO_YEARS = (1, 9999)
 
 NO_DATE = re.compile(
-    r"(?:0000-00-00|0001-01-01|9999-12-31|(?:00/00/0000)|(?:31[./-]12|12[./-]31)[./-]9999)(?:[ T][0-9:.]+Z?)?", re.ASCII
+    r"(?:0000-00-00|0001-01-01|9999-12-31|(?:00/00/0000)|(?:31[./-]12|12[./-]31)[./-]9999)(?:[ T][0-9:.]+Z?)?",
+    re.ASCII,
 )
 """Dates that databases write in place of a missing one."""
 
@@ -85,7 +104,11 @@ CYCLES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 """Where in a cycle, from 0 to 1, some days since 1970 are."""
 
 CALENDAR: dict[str, tuple[str, tuple[str, ...], Callable[[np.ndarray], np.ndarray]]] = {
-    "month": ("year", MONTHS, lambda days: _whole(days).astype("datetime64[M]").astype(np.intp) % 12),
+    "month": (
+        "year",
+        MONTHS,
+        lambda days: _whole(days).astype("datetime64[M]").astype(np.intp) % 12,
+    ),
     "weekday": ("week", WEEKDAYS, lambda days: (_whole(days).astype(np.intp) + 3) % 7),
 }
 """Names of months and weekdays, the cycle that they divide, and which of them some days since 1970 are in."""
@@ -117,7 +140,8 @@ class Moment(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Moments of the rows of a column, NaT for missing ones, each an array of shape (n,).
+    """Moments of the rows of a column, NaT for missing ones, each an array of shape
+    (n,).
 
     Attributes
     ----------
@@ -140,18 +164,28 @@ class Moments(NamedTuple):
         """Return the same moments in a time zone, in which rows without an offset are taken to be."""
         if not zone or zone == self.zone:
             return self
-        instants = np.where(self.has_offset, self.instants, instants_of(self.local, zone))
-        return Moments(instants, local_times(instants, zone), np.ones(len(instants), dtype=bool), zone)
+        instants = np.where(
+            self.has_offset, self.instants, instants_of(self.local, zone)
+        )
+        return Moments(
+            instants,
+            local_times(instants, zone),
+            np.ones(len(instants), dtype=bool),
+            zone,
+        )
 
 
-FIXED_OFFSET = re.compile(r"(?:UTC|GMT)?(?P<sign>[+-])(?P<hours>\d{2}):?(?P<minutes>\d{2})?", re.ASCII)
+FIXED_OFFSET = re.compile(
+    r"(?:UTC|GMT)?(?P<sign>[+-])(?P<hours>\d{2}):?(?P<minutes>\d{2})?", re.ASCII
+)
 
 OFFSET_MINUTES = 15
 """Transitions of time zones lie at multiples of this number of minutes in UTC."""
 
 
 def tzinfo_of(zone: str) -> tzinfo:
-    """Return the time zone of a name such as Europe/Berlin, or of an offset such as +02:00.
+    """Return the time zone of a name such as Europe/Berlin, or of an offset such as
+    +02:00.
 
     Raises
     ------
@@ -160,7 +194,9 @@ def tzinfo_of(zone: str) -> tzinfo:
     """
     match = FIXED_OFFSET.fullmatch(zone)
     if match is not None:
-        offset = timedelta(hours=int(match["hours"]), minutes=int(match["minutes"] or 0))
+        offset = timedelta(
+            hours=int(match["hours"]), minutes=int(match["minutes"] or 0)
+        )
         return timezone(-offset if match["sign"] == "-" else offset)
     try:
         return ZoneInfo(zone)
@@ -174,7 +210,9 @@ def tzinfo_of(zone: str) -> tzinfo:
 def local_times(instants: np.ndarray, zone: str) -> np.ndarray:
     """Return the date and time of day in a time zone of moments in UTC, shape (n,)."""
     place = tzinfo_of(zone)
-    return instants + _offsets(instants, lambda moment: moment.replace(tzinfo=UTC).astimezone(place))
+    return instants + _offsets(
+        instants, lambda moment: moment.replace(tzinfo=UTC).astimezone(place)
+    )
 
 
 def instants_of(local: np.ndarray, zone: str) -> np.ndarray:
@@ -183,9 +221,13 @@ def instants_of(local: np.ndarray, zone: str) -> np.ndarray:
     return local - _offsets(local, lambda moment: moment.replace(tzinfo=place))
 
 
-def _offsets(moments: np.ndarray, in_zone: Callable[[datetime], datetime]) -> np.ndarray:
+def _offsets(
+    moments: np.ndarray, in_zone: Callable[[datetime], datetime]
+) -> np.ndarray:
     """Return the offset from UTC at each moment, shape (n,); it is looked up once for each quarter of an hour."""
-    minutes = np.where(np.isnat(moments), 0, moments.astype("datetime64[m]").astype(np.int64))
+    minutes = np.where(
+        np.isnat(moments), 0, moments.astype("datetime64[m]").astype(np.int64)
+    )
     quarters, quarter_of_row = np.unique(minutes // OFFSET_MINUTES, return_inverse=True)
     offsets = np.zeros(len(quarters), dtype="timedelta64[us]")
     for position, quarter in enumerate(quarters.tolist()):
@@ -220,7 +262,14 @@ def iso_dates(texts: Sequence[str]) -> np.ndarray | None:
 def days_of_digits(numbers: np.ndarray) -> np.ndarray | None:
     """Return numbers such as 20241231 as days since 1970, NaN for gaps, or None if a number is not a date."""
     digits = numbers[~np.isnan(numbers)]
-    if not len(digits) or not ((digits >= 1900_01_01) & (digits <= 2100_12_31) & (digits == np.round(digits))).all():
+    if (
+        not len(digits)
+        or not (
+            (digits >= 1900_01_01)
+            & (digits <= 2100_12_31)
+            & (digits == np.round(digits))
+        ).all()
+    ):
         return None
     year = (digits // 1e4 - 1970).astype(np.intp)
     month = (digits // 100 % 100).astype(np.intp)
@@ -255,10 +304,11 @@ def day_places(texts: Iterable[str]) -> frozenset[str]:
 
 
 def first_of(places: frozenset[str]) -> First | None:
-    """Return the first part of the dates of a column, by `day_places`; None if it may be the day or the month.
+    """Return the first part of the dates of a column, by `day_places`; None if it may
+    be the day or the month.
 
-    A number above 12 is a day. Between dots the day stands first, unless the second number is a day. Other dates begin
-    with the year.
+    A number above 12 is a day. Between dots the day stands first, unless the second
+    number is a day. Other dates begin with the year.
     """
     if not places:
         return "year"
@@ -274,8 +324,8 @@ def first_of(places: frozenset[str]) -> First | None:
 def moment_of(text: str, first: First) -> Moment | None:
     """Return the date of a text, or None if there is none.
 
-    Dates with the year first or the name of a month are read for any `first`. A month or a year denotes its first day.
-    Times of day are on the first day of 1970.
+    Dates with the year first or the name of a month are read for any `first`. A month
+    or a year denotes its first day. Times of day are on the first day of 1970.
     """
     if not text[:1].isalnum() or not any(map(str.isdigit, text)):
         return None
@@ -291,7 +341,9 @@ def moment_of(text: str, first: First) -> Moment | None:
         instant = local - (offset or timedelta(0))
     except (ValueError, OverflowError):
         return None
-    return Moment(np.datetime64(instant, "us"), np.datetime64(local, "us"), offset is not None)
+    return Moment(
+        np.datetime64(instant, "us"), np.datetime64(local, "us"), offset is not None
+    )
 
 
 def _date(parts: dict[str, str | None], first: First) -> tuple[int, int, int]:
@@ -321,7 +373,12 @@ def _time_of_day(parts: dict[str, str | None]) -> tuple[int, int, int, int]:
             raise ValueError("no hour of half a day")
         hour = hour % 12 + 12 * (half in "pP")
     microsecond = int(((parts.get("part") or "") + "000000")[:6])
-    return hour, int(parts.get("minute") or 0), int(parts.get("second") or 0), microsecond
+    return (
+        hour,
+        int(parts.get("minute") or 0),
+        int(parts.get("second") or 0),
+        microsecond,
+    )
 
 
 def _offset(parts: dict[str, str | None]) -> timedelta | None:

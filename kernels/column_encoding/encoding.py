@@ -153,19 +153,25 @@ class TableEncoding(Value):
 
     Notes
     -----
-    The first matching rule applies; `column_types` take precedence. Texts such as ``?``, ``NA`` and the empty one are
-    missing values.
+    The first matching rule applies; `column_types` take precedence. Texts such as
+    ``?``, ``NA`` and the empty one are missing values.
 
     - A column without values, or with a single one, is dropped.
     - Strings of digits, many with leading zeros, are codes: a category.
-    - Numbers, Booleans and strings that nearly all are numbers in common notations are numbers. Other strings among
-      them are missing values, and units of one quantity are converted.
-    - Whole numbers that nearly all differ are dropped if they count the rows or the name is that of an identifier.
-    - Strings that nearly all are dates are dates, in their own time zone. If day and month cannot be distinguished, the
-      day stands first between dots, and other columns are dropped.
-    - Free text, also with placeholders or repeated texts, is dropped unless its type is set to "text".
-    - Many different numbers in several units, or several numbers in each cell, are dropped.
-    - Other strings are a category, and are dropped if more than 90 % of them are different.
+    - Numbers, Booleans and strings that nearly all are numbers in common notations are
+      numbers. Other strings among them are missing values, and units of one quantity
+      are converted.
+    - Whole numbers that nearly all differ are dropped if they count the rows or the
+      name is that of an identifier.
+    - Strings that nearly all are dates are dates, in their own time zone. If day and
+      month cannot be distinguished, the day stands first between dots, and other
+      columns are dropped.
+    - Free text, also with placeholders or repeated texts, is dropped unless its type is
+      set to "text".
+    - Many different numbers in several units, or several numbers in each cell, are
+      dropped.
+    - Other strings are a category, and are dropped if more than 90 % of them are
+      different.
     """
 
     columns: tuple[ColumnEncoding, ...]
@@ -173,27 +179,34 @@ class TableEncoding(Value):
     scaled: bool = False
 
     @classmethod
-    def of(cls, table: Any, column_types: ColumnTypes | None = None, scale: summary.Scale = "standard") -> Self:
+    def of(
+        cls,
+        table: Any,
+        column_types: ColumnTypes | None = None,
+        scale: summary.Scale = "standard",
+    ) -> Self:
         """Infer the column types of a table of training rows.
 
         Parameters
         ----------
         table : DataFrame or Arrow table of m rows, or its columns, or their summaries
-            Table of pandas, polars, pyarrow or another library that narwhals supports, the result of `read_columns`, or
-            a mapping of names to `ColumnSummary` for a table larger than memory. Not modified.
+            Table of pandas, polars, pyarrow or another library that narwhals supports,
+            the result of `read_columns`, or a mapping of names to `ColumnSummary` for a
+            table larger than memory. Not modified.
         column_types : mapping of str to str or sequence of str, optional
-            Types that override the inferred ones: "number", "categorical", "date", "text", "drop"; "code" for a
-            category of many levels that is only encoded by a code; or the levels of an ordered category from the lowest
-            to the highest.
+            Types that override the inferred ones: "number", "categorical", "date",
+            "text", "drop"; "code" for a category of many levels that is only encoded by
+            a code; or the levels of an ordered category from the lowest to the highest.
         scale : {"none", "unit", "max", "standard", "quantile"}, default "standard"
-            Scaling of numbers: none, to [0, 1], to a largest absolute value of 1, to unit variance, or to normal
-            scores. With the last two, all features have comparable units.
+            Scaling of numbers: none, to [0, 1], to a largest absolute value of 1, to
+            unit variance, or to normal scores. With the last two, all features have
+            comparable units.
 
         Raises
         ------
         ValueError
-            A column of `column_types` does not exist or has another type, a number is infinite, or all columns are
-            dropped.
+            A column of `column_types` does not exist or has another type, a number is
+            infinite, or all columns are dropped.
         """
         overrides = dict(column_types or {})
         encodings: list[ColumnEncoding] = []
@@ -208,12 +221,17 @@ class TableEncoding(Value):
             else:
                 encodings.append(encoding)
         if not encodings:
-            reasons = "; ".join(f"{name!r}: {reason}" for name, reason in list(left_out.items())[:5])
-            raise ValueError(f"the table leaves no column to learn from ({reasons}); add one, or say what they are.")
+            reasons = "; ".join(
+                f"{name!r}: {reason}" for name, reason in list(left_out.items())[:5]
+            )
+            raise ValueError(
+                f"the table leaves no column to learn from ({reasons}); add one, or say what they are."
+            )
         return cls(tuple(encodings), left_out, scale in ("standard", "quantile"))
 
     def learned_on(self, table: Any, scale: summary.Scale) -> Self:
-        """Return an encoding with the same features, with imputed values and scales fitted to other rows.
+        """Return an encoding with the same features, with imputed values and scales
+        fitted to other rows.
 
         Parameters
         ----------
@@ -224,11 +242,14 @@ class TableEncoding(Value):
 
         Notes
         -----
-        Column types, levels with an indicator, and indicators of missing values do not change, so that the names of the
-        features do not depend on the rows.
+        Column types, levels with an indicator, and indicators of missing values do not
+        change, so that the names of the features do not depend on the rows.
         """
         table_columns = read_columns(table, self.names)
-        columns = tuple(column.learned_on(table_columns[column.name], scale) for column in self.columns)
+        columns = tuple(
+            column.learned_on(table_columns[column.name], scale)
+            for column in self.columns
+        )
         return type(self)(columns, self.left_out, self.scaled)
 
     @cached_property
@@ -257,8 +278,9 @@ class TableEncoding(Value):
         Parameters
         ----------
         table : DataFrame or Arrow table of n rows, or its columns
-            Table with the columns of the training rows in any order; other columns are ignored. If all columns are
-            numbers, an array of shape (n, columns) in their order is accepted, too. Not modified.
+            Table with the columns of the training rows in any order; other columns are
+            ignored. If all columns are numbers, an array of shape (n, columns) in their
+            order is accepted, too. Not modified.
         report : EncodingReport, optional
             Report to which unusual values are added.
 
@@ -267,9 +289,16 @@ class TableEncoding(Value):
         ValueError
             A column is missing, or has values of another kind.
         """
-        if isinstance(table, np.ndarray) and table.shape[1:] == (len(self.names),) and self.of_numbers:
+        if (
+            isinstance(table, np.ndarray)
+            and table.shape[1:] == (len(self.names),)
+            and self.of_numbers
+        ):
             numbers = zip(self.names, table.T, strict=True)
-            table = {name: Column(name, "number", np.array(values, dtype=np.float64)) for name, values in numbers}
+            table = {
+                name: Column(name, "number", np.array(values, dtype=np.float64))
+                for name, values in numbers
+            }
         if report is None:
             report = EncodingReport()
         columns = read_columns(table, self.names)
@@ -297,19 +326,31 @@ class TableEncoding(Value):
         for column, features in self.places:
             part = column.for_trees(X[:, features])
             parts.append(part)
-            is_level += [isinstance(column, CategoryColumn) and not column.many] * part.shape[1]
+            is_level += [
+                isinstance(column, CategoryColumn) and not column.many
+            ] * part.shape[1]
         return np.hstack(parts), np.array(is_level)
 
     def decode(self, X: np.ndarray) -> dict[str, list[Any]]:
         """Return columns of a table with the given features; missing values and rare levels are imputed."""
-        return {column.name: column.decode(X[:, features]) for column, features in self.places}
+        return {
+            column.name: column.decode(X[:, features])
+            for column, features in self.places
+        }
 
     def gaps(self, table: Any) -> np.ndarray:
         """Return whether each row of a table lacks a value in one of the columns, shape (n,)."""
         columns = read_columns(table, self.names)
-        return np.asarray(np.any([encoding.lacks(columns[encoding.name]) for encoding in self.columns], axis=0))
+        return np.asarray(
+            np.any(
+                [encoding.lacks(columns[encoding.name]) for encoding in self.columns],
+                axis=0,
+            )
+        )
 
-    def sentences(self, but: Collection[str] = (DROPPED_BY_USER, CONSTANT, EMPTY)) -> list[str]:
+    def sentences(
+        self, but: Collection[str] = (DROPPED_BY_USER, CONSTANT, EMPTY)
+    ) -> list[str]:
         """Return a sentence for each dropped column, except for the reasons in `but`."""
         sentences = []
         for name, reason in self.left_out.items():
@@ -326,8 +367,13 @@ class TableEncoding(Value):
         names_by_type: dict[str, list[str]] = {}
         for column in self.columns:
             names_by_type.setdefault(column.describe(), []).append(column.name)
-        lines = [f"{column_type}: {', '.join(names)}" for column_type, names in names_by_type.items()]
-        lines += [f"left out: {name} ({reason})" for name, reason in self.left_out.items()]
+        lines = [
+            f"{column_type}: {', '.join(names)}"
+            for column_type, names in names_by_type.items()
+        ]
+        lines += [
+            f"left out: {name} ({reason})" for name, reason in self.left_out.items()
+        ]
         return lines
 
 
@@ -336,10 +382,14 @@ def setting_of_text(name: str) -> str:
     return f"columns={json.dumps({name: 'text'}, ensure_ascii=False)}"
 
 
-def _summaries(table: Any, overrides: Mapping[str, Any]) -> Iterator[tuple[str, summary.ColumnSummary]]:
-    """Yield the summary of each column of a table; ValueError if a column of `overrides` does not exist.
+def _summaries(
+    table: Any, overrides: Mapping[str, Any]
+) -> Iterator[tuple[str, summary.ColumnSummary]]:
+    """Yield the summary of each column of a table; ValueError if a column of
+    `overrides` does not exist.
 
-    A summary of numbers may take as much memory as the column, so that summaries are computed one by one.
+    A summary of numbers may take as much memory as the column, so that summaries are
+    computed one by one.
     """
     is_summarized = isinstance(table, Mapping) and all(
         isinstance(column, summary.ColumnSummary) for column in table.values()
@@ -351,7 +401,9 @@ def _summaries(table: Any, overrides: Mapping[str, Any]) -> Iterator[tuple[str, 
         names = ", ".join(list(columns)[:12])
         if len(columns) > 12:
             names += ", ..."
-        raise ValueError(f"columns: {unknown[0]!r} is not a column of the table; {suggestion}it has {names}.")
+        raise ValueError(
+            f"columns: {unknown[0]!r} is not a column of the table; {suggestion}it has {names}."
+        )
     for name, column in columns.items():
         if is_summarized:
             yield name, column
@@ -365,7 +417,9 @@ def as_levels(column_type: str | Sequence[str] | None) -> bool:
 
 
 def _of_type(
-    column: summary.ColumnSummary, column_type: str | Sequence[str], scale: summary.Scale
+    column: summary.ColumnSummary,
+    column_type: str | Sequence[str],
+    scale: summary.Scale,
 ) -> ColumnEncoding | str:
     """Return the encoding of a column with the type that the user sets, or the reason for dropping it."""
     if column_type == "drop":
@@ -392,7 +446,9 @@ def _of_type(
             f"columns: {column.name!r} is said to be a {column_type}, but holds {column.example!r}; correct it."
         )
     if isinstance(column_type, str) or len(set(column_type)) < 2:
-        invalid_type = column_type if isinstance(column_type, str) else [*column_type][:2]
+        invalid_type = (
+            column_type if isinstance(column_type, str) else [*column_type][:2]
+        )
         alternative = " or a list of at least two ordered levels"
         require_one_of(f"columns: {column.name!r}", invalid_type, KINDS, alternative)
     return _ordered(column, _checked_levels(column.name, column_type), scale)
@@ -409,34 +465,49 @@ def _checked_levels(name: str, levels: Sequence[str]) -> tuple[str, ...]:
     return texts
 
 
-def _ordered(column: summary.ColumnSummary, levels: tuple[str, ...], scale: summary.Scale) -> ColumnEncoding:
+def _ordered(
+    column: summary.ColumnSummary, levels: tuple[str, ...], scale: summary.Scale
+) -> ColumnEncoding:
     """Return the encoding of ordered levels by their positions."""
     counts = column.counts()
-    unknown = sorted(level for level in counts if level is not None and level not in levels)
+    unknown = sorted(
+        level for level in counts if level is not None and level not in levels
+    )
     if unknown:
-        raise ValueError(f"columns: {column.name!r} holds {unknown[0]!r:.40}, which is none of its levels; add it.")
+        raise ValueError(
+            f"columns: {column.name!r} holds {unknown[0]!r:.40}, which is none of its levels; add it."
+        )
     rows = np.array(list(counts.values()), dtype=np.intp)
     positions = summary.NumberSummary.of(places_of(list(counts), levels), rows)
     return NumberColumn.of(column.name, positions, scale, levels)
 
 
 def _as_number(
-    column: summary.ColumnSummary, read: tuple[Written, summary.NumberSummary], scale: summary.Scale
+    column: summary.ColumnSummary,
+    read: tuple[Written, summary.NumberSummary],
+    scale: summary.Scale,
 ) -> ColumnEncoding:
     written, numbers = read
-    if numbers.infinite == numbers.held:  # otherwise `encode` raises an error that names the row
+    if (
+        numbers.infinite == numbers.held
+    ):  # otherwise `encode` raises an error that names the row
         require_no_infinity(column.name, numbers.infinite, numbers.n)
     return NumberColumn.of(column.name, numbers, scale, (), written)
 
 
 def _as_date(
-    column: summary.ColumnSummary, first: First, days: summary.NumberSummary, scale: summary.Scale
+    column: summary.ColumnSummary,
+    first: First,
+    days: summary.NumberSummary,
+    scale: summary.Scale,
 ) -> ColumnEncoding:
     local_days = replace(column.local_dates[first], n=days.n)
     return DateColumn.of(column.name, days, local_days, scale, first, column.zone)
 
 
-def _inferred(column: summary.ColumnSummary, scale: summary.Scale) -> ColumnEncoding | str:
+def _inferred(
+    column: summary.ColumnSummary, scale: summary.Scale
+) -> ColumnEncoding | str:
     """Return the encoding of a column with the inferred type, or the reason for dropping it."""
     if column.kind == "other":
         return "it holds lists, records or bytes"
@@ -448,7 +519,9 @@ def _inferred(column: summary.ColumnSummary, scale: summary.Scale) -> ColumnEnco
         return _category(column, scale)
     numbers = None if column.is_zero_padded else column.as_numbers()
     dates = column.as_dates()
-    if numbers is not None and (dates is None or not _are_dates(column, numbers, dates)):
+    if numbers is not None and (
+        dates is None or not _are_dates(column, numbers, dates)
+    ):
         return _number(column, numbers, scale)
     if dates is None:
         return _category(column, scale)
@@ -472,7 +545,9 @@ def _are_dates(
     return days.held == column.held >= FEW_ROWS
 
 
-def _category(column: summary.ColumnSummary, scale: summary.Scale) -> ColumnEncoding | str:
+def _category(
+    column: summary.ColumnSummary, scale: summary.Scale
+) -> ColumnEncoding | str:
     """Return the encoding of the texts of a column as levels, or the reason for dropping it."""
     if column.kind == "text" and column.different == 1 and not column.gaps:
         return CONSTANT
@@ -498,10 +573,14 @@ def _is_free_text(column: summary.ColumnSummary) -> bool:
     rows = column.held - sum(repeated.values())
     if rows < FEW_ROWS / 2:
         return False
-    spaces = column.words - sum(text.count(" ") * count for text, count in repeated.items())
+    spaces = column.words - sum(
+        text.count(" ") * count for text, count in repeated.items()
+    )
     different = column.different - len(repeated)
     are_phrases = spaces >= PHRASE_SPACES * rows and different > DIFFERENT * rows
-    are_sentences = spaces >= SENTENCE_SPACES * rows and different > max(MOST_LEVELS, REPEATED_SENTENCES * rows)
+    are_sentences = spaces >= SENTENCE_SPACES * rows and different > max(
+        MOST_LEVELS, REPEATED_SENTENCES * rows
+    )
     return are_phrases or are_sentences
 
 
@@ -516,12 +595,17 @@ def _are_units(units: Mapping[str, int], all_differ: bool) -> bool:
 
 def _several_units(units: Mapping[str, int]) -> str:
     """Return the reason for dropping a column of numbers in several units."""
-    counts = ", ".join(f"{unit or 'none'} in {rows:,} rows" for unit, rows in list(units.items())[:MOST_UNITS])
+    counts = ", ".join(
+        f"{unit or 'none'} in {rows:,} rows"
+        for unit, rows in list(units.items())[:MOST_UNITS]
+    )
     return f"it holds numbers in several units ({counts}); write one unit, or the unit as a column of its own"
 
 
 def _number(
-    column: summary.ColumnSummary, read: tuple[Written, summary.NumberSummary], scale: summary.Scale
+    column: summary.ColumnSummary,
+    read: tuple[Written, summary.NumberSummary],
+    scale: summary.Scale,
 ) -> ColumnEncoding | str:
     """Return the encoding of a column of numbers, or the reason for dropping it."""
     encoding = _as_number(column, read, scale)
@@ -533,14 +617,22 @@ def _number(
         if nearly_all_differ:
             return "its whole numbers have more digits than a number keeps"
         return CategoryColumn.of(column, scale)
-    all_differ = not numbers.gaps and numbers.different >= (1.0 if numbers.exact else DIFFERENT)
-    counts_rows = all_differ and numbers.low in (0, 1) and numbers.high - numbers.low == numbers.n - 1
+    all_differ = not numbers.gaps and numbers.different >= (
+        1.0 if numbers.exact else DIFFERENT
+    )
+    counts_rows = (
+        all_differ
+        and numbers.low in (0, 1)
+        and numbers.high - numbers.low == numbers.n - 1
+    )
     if nearly_all_differ and (counts_rows or IDENTIFIER.search(column.name)):
         return "it is a row index"
     return encoding
 
 
-def target_of(column: Column, task: str | None, report: EncodingReport, is_typed: bool = True) -> np.ndarray:
+def target_of(
+    column: Column, task: str | None, report: EncodingReport, is_typed: bool = True
+) -> np.ndarray:
     """Return the values of a target, and report cells of the wrong kind.
 
     Parameters
@@ -552,12 +644,14 @@ def target_of(column: Column, task: str | None, report: EncodingReport, is_typed
     report : EncodingReport
         Report to which values that are not numbers are added.
     is_typed : bool, default True
-        Whether the source has column types. Its texts are labels; those of a CSV file may be numbers.
+        Whether the source has column types. Its texts are labels; those of a CSV file
+        may be numbers.
 
     Returns
     -------
     values : ndarray of shape (m,)
-        Numbers with NaN for missing values, or labels as texts with None for missing values.
+        Numbers with NaN for missing values, or labels as texts with None for missing
+        values.
 
     Raises
     ------
@@ -572,7 +666,9 @@ def target_of(column: Column, task: str | None, report: EncodingReport, is_typed
         report.note_numbers(column, written, read)
         return read.values
     may_be_dates = task is None and not column.is_category
-    has_dates = column.kind != "text" or (may_be_dates and target_summary.as_dates() is not None)
+    has_dates = column.kind != "text" or (
+        may_be_dates and target_summary.as_dates() is not None
+    )
     if has_dates and target_summary.different > FEW_ROWS:
         raise ValueError(
             f"target {column.name!r} holds dates such as {target_summary.example!r}; predict a number, such as days."
@@ -583,16 +679,24 @@ def target_of(column: Column, task: str | None, report: EncodingReport, is_typed
 def _numbers_of_target(
     target: summary.ColumnSummary, task: str | None, is_typed: bool
 ) -> tuple[Written, summary.NumberSummary] | None:
-    """Return the notation and summary of a target of numbers, or None if its values are labels.
+    """Return the notation and summary of a target of numbers, or None if its values are
+    labels.
 
-    Texts are labels if the source has column types, unless the task is a regression. Texts of a CSV file are labels if
-    there are few distinct ones that are not decimal numbers, or many with leading zeros.
+    Texts are labels if the source has column types, unless the task is a regression.
+    Texts of a CSV file are labels if there are few distinct ones that are not decimal
+    numbers, or many with leading zeros.
     """
     if task == "regression":
         return target.as_numbers(SAID)
     if target.kind == "number":
         return None if target.has_codes else target.as_numbers()
-    if task == "classification" or is_typed or target.is_category or target.has_codes or target.is_zero_padded:
+    if (
+        task == "classification"
+        or is_typed
+        or target.is_category
+        or target.has_codes
+        or target.is_zero_padded
+    ):
         return None
     numbers = target.as_numbers()
     if numbers is None or target.different > FEW_VALUES:

@@ -33,7 +33,16 @@ INFINITE = re.compile(r"[+-]?inf(?:inity)?", re.IGNORECASE)
 
 SPACES = " \u00a0\u2009\u202f"
 
-MULTIPLIERS = {"k": 3, "K": 3, "M": 6, "B": 9, "bn": 9, "thousand": 3, "million": 6, "billion": 9}
+MULTIPLIERS = {
+    "k": 3,
+    "K": 3,
+    "M": 6,
+    "B": 9,
+    "bn": 9,
+    "thousand": 3,
+    "million": 6,
+    "billion": 9,
+}
 """Words that may follow the digits, and the number of zeros that each adds. Without a currency, B is a unit."""
 
 WRITTEN = re.compile(
@@ -45,7 +54,9 @@ WRITTEN = re.compile(
 )
 """A number with a sign or parentheses, a limit of detection, a currency or a unit."""
 
-GROUPED = re.compile(rf"[1-9][0-9]{{0,2}}(?:(?:,[0-9]{{3}})+|(?:['’{SPACES}][0-9]{{3}})+)(?:\.[0-9]*)?")
+GROUPED = re.compile(
+    rf"[1-9][0-9]{{0,2}}(?:(?:,[0-9]{{3}})+|(?:['’{SPACES}][0-9]{{3}})+)(?:\.[0-9]*)?"
+)
 """Digits with thousands separators."""
 
 INDIAN = re.compile(r"[1-9][0-9]{0,2}(?:,[0-9]{2})+,[0-9]{3}(?:\.[0-9]*)?")
@@ -112,7 +123,8 @@ class Quantity(NamedTuple):
 def quantity_in(text: str, mark: Mark) -> Quantity | None:
     """Return the number, duration or angle of a text, or None if there is none.
 
-    Durations are in seconds, angles in degrees, and sums such as 5 ft 7 in have the unit of their first part.
+    Durations are in seconds, angles in degrees, and sums such as 5 ft 7 in have the
+    unit of their first part.
     """
     number = number_in(text, mark)
     if number is not None or text[:1] not in MAY_BEGIN_A_QUANTITY:
@@ -137,7 +149,11 @@ def number_in(text: str, mark: Mark) -> Quantity | None:
     if INFINITE.fullmatch(text):
         return Quantity(float(text))
     match = WRITTEN.fullmatch(text)
-    if match is None or bool(match["open"]) != bool(match["close"]) or (match["before"] and match["after"]):
+    if (
+        match is None
+        or bool(match["open"]) != bool(match["close"])
+        or (match["before"] and match["after"])
+    ):
         return None
     currency_or_unit = match["before"] or match["after"] or ""
     multiplier = match["multiplier"]
@@ -145,7 +161,11 @@ def number_in(text: str, mark: Mark) -> Quantity | None:
         currency_or_unit = "B"
         multiplier = None
     magnitude = _magnitude(match["digits"], multiplier, mark)
-    signs = [sign for sign in (match["sign"], match["inner"], match["behind"], match["open"]) if sign]
+    signs = [
+        sign
+        for sign in (match["sign"], match["inner"], match["behind"], match["open"])
+        if sign
+    ]
     if magnitude is None or len(signs) > 1:
         return None
     value = -magnitude if signs and signs[0] != "+" else magnitude

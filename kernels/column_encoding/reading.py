@@ -68,12 +68,13 @@ class Column:
     kind : {"number", "date", "text", "other"}
         Type in which the values are stored.
     values : ndarray of shape (n,)
-        Values as float64 with NaN for missing values, datetime64[us] with NaT, or texts with None. Undefined for
-        "other".
+        Values as float64 with NaN for missing values, datetime64[us] with NaT, or texts
+        with None. Undefined for "other".
     levels : tuple of str
         Levels of an ordered category, from the lowest to the highest.
     exact : ndarray of shape (n,) or None
-        Texts of integers, None for missing values, if float64 does not represent all of them.
+        Texts of integers, None for missing values, if float64 does not represent all of
+        them.
     is_category : bool
         Whether the column has a categorical type in the table.
     local : ndarray of datetime64[us] of shape (n,) or None
@@ -104,7 +105,9 @@ class Column:
 
     def texts(self) -> list[str]:
         """Return the distinct texts of the column in order of appearance."""
-        return [text for text in dict.fromkeys(self.as_texts().tolist()) if text is not None]
+        return [
+            text for text in dict.fromkeys(self.as_texts().tolist()) if text is not None
+        ]
 
     def read_numbers(self, written: Written) -> Numbers:
         """Return the values as numbers in one unit."""
@@ -112,7 +115,9 @@ class Column:
         if self.kind != "text":
             values = self.values if self.kind == "number" else np.full(n, np.nan)
             return Numbers(values, np.zeros(n, dtype=bool), np.zeros(n, dtype=bool))
-        read: dict[str | None, tuple[float, bool, bool]] = {None: (np.nan, False, False)}
+        read: dict[str | None, tuple[float, bool, bool]] = {
+            None: (np.nan, False, False)
+        }
         for text in self.texts():
             read[text] = _number_as(text, written)
         texts = self.values.tolist()
@@ -126,11 +131,18 @@ class Column:
         """Return the values as dates; texts begin with `first`."""
         if self.kind == "date":
             local = self.values if self.local is None else self.local
-            return Moments(self.values, local, np.full(len(self.values), self.local is not None), self.zone)
+            return Moments(
+                self.values,
+                local,
+                np.full(len(self.values), self.local is not None),
+                self.zone,
+            )
         texts = self.texts()
         iso_moments = None if first == "time" else iso_dates(texts)
         if iso_moments is not None:
-            return self._moments(dict(zip(texts, iso_moments, strict=True)), {}, frozenset())
+            return self._moments(
+                dict(zip(texts, iso_moments, strict=True)), {}, frozenset()
+            )
         instants = {}
         local_times = {}
         texts_with_offset = set()
@@ -144,14 +156,23 @@ class Column:
                 texts_with_offset.add(text)
         return self._moments(instants, local_times, frozenset(texts_with_offset))
 
-    def _moments(self, instants: Mapping[str, Any], local: Mapping[str, Any], with_offset: frozenset[str]) -> Moments:
+    def _moments(
+        self,
+        instants: Mapping[str, Any],
+        local: Mapping[str, Any],
+        with_offset: frozenset[str],
+    ) -> Moments:
         """Return the dates of the rows from those of the distinct texts."""
         texts = self.as_texts().tolist()
         missing = np.datetime64("NaT", "us")
-        row_instants = np.array([instants.get(text, missing) for text in texts], dtype="datetime64[us]")
+        row_instants = np.array(
+            [instants.get(text, missing) for text in texts], dtype="datetime64[us]"
+        )
         if not with_offset:
             return Moments(row_instants, row_instants, np.zeros(len(texts), dtype=bool))
-        row_local = np.array([local.get(text, missing) for text in texts], dtype="datetime64[us]")
+        row_local = np.array(
+            [local.get(text, missing) for text in texts], dtype="datetime64[us]"
+        )
         has_offset = np.array([text in with_offset for text in texts], dtype=bool)
         return Moments(row_instants, row_local, has_offset)
 
@@ -172,11 +193,14 @@ class Column:
                 without_decimals[text] = match[1]
         if not without_decimals:
             return texts
-        return np.array([without_decimals.get(text, text) for text in texts], dtype=object)
+        return np.array(
+            [without_decimals.get(text, text) for text in texts], dtype=object
+        )
 
 
 def _number_as(text: str, written: Written) -> tuple[float, bool, bool]:
-    """Return the number of a text in the unit of a column, whether it is a limit, and whether it was converted.
+    """Return the number of a text in the unit of a column, whether it is a limit, and
+    whether it was converted.
 
     The number is NaN if the text has no number in a unit of the same quantity.
     """
@@ -197,18 +221,23 @@ def is_table(X: Any) -> bool:
         return False
     import narwhals.stable.v2 as nw
 
-    return isinstance(nw.from_native(X, pass_through=True, eager_only=True), nw.DataFrame)
+    return isinstance(
+        nw.from_native(X, pass_through=True, eager_only=True), nw.DataFrame
+    )
 
 
 def read_columns(table: Any, names: Iterable[str] | None = None) -> dict[str, Column]:
-    """Return the columns of a table by name, by default all; columns that were read before are returned unchanged.
+    """Return the columns of a table by name, by default all; columns that were read
+    before are returned unchanged.
 
     Raises
     ------
     ValueError
         X is not a table, a column is missing, or a name is repeated.
     """
-    if isinstance(table, Mapping) and all(isinstance(column, Column) for column in table.values()):
+    if isinstance(table, Mapping) and all(
+        isinstance(column, Column) for column in table.values()
+    ):
         columns: Mapping[str, Any] = table
     elif is_table(table):
         columns = _series_by_name(table)
@@ -241,12 +270,17 @@ def _series_by_name(table: Any) -> dict[str, Any]:
     """Return the columns of a table as narwhals series; ValueError if a name is repeated."""
     import narwhals.stable.v2 as nw
 
-    named_series = [(str(series.name), series) for series in nw.from_native(table, eager_only=True).iter_columns()]
+    named_series = [
+        (str(series.name), series)
+        for series in nw.from_native(table, eager_only=True).iter_columns()
+    ]
     series_by_name = dict(named_series)
     if len(series_by_name) < len(named_series):
         occurrences = Counter(name for name, _ in named_series)
         repeated = next(name for name, count in occurrences.items() if count > 1)
-        raise ValueError(f"X must have each column once, got {repeated!r} more than once; rename one.")
+        raise ValueError(
+            f"X must have each column once, got {repeated!r} more than once; rename one."
+        )
     return series_by_name
 
 
@@ -256,7 +290,9 @@ def _enums_of_polars(table: Any) -> frozenset[str]:
     if schema is None or not hasattr(schema, "metadata"):  # not an Arrow table
         return frozenset()
     return frozenset(
-        field.name for field in schema if any(key.startswith(ENUM_OF_POLARS) for key in field.metadata or ())
+        field.name
+        for field in schema
+        if any(key.startswith(ENUM_OF_POLARS) for key in field.metadata or ())
     )
 
 
@@ -279,10 +315,18 @@ def column_of(name: str, series: Any, is_ordered: bool = True) -> Column:
     if dtype.is_integer() or dtype.is_decimal():
         exact = _large_integers(series)
         if exact is not None:
-            numbers = [np.nan if text is None else float(text) for text in exact.tolist()]
-            return Column(name, "number", np.array(numbers, dtype=np.float64), exact=exact)
+            numbers = [
+                np.nan if text is None else float(text) for text in exact.tolist()
+            ]
+            return Column(
+                name, "number", np.array(numbers, dtype=np.float64), exact=exact
+            )
     if dtype.is_numeric() or dtype == nw.Boolean:
-        return Column(name, "number", np.asarray(series.cast(nw.Float64).to_numpy(), dtype=np.float64))
+        return Column(
+            name,
+            "number",
+            np.asarray(series.cast(nw.Float64).to_numpy(), dtype=np.float64),
+        )
     if dtype in (nw.Datetime, nw.Date) or _zone_of(series):
         return _date_column(name, series)
     if dtype == nw.Duration:
@@ -292,7 +336,9 @@ def column_of(name: str, series: Any, is_ordered: bool = True) -> Column:
         return Column(name, "other", np.empty(len(series)))
     is_category = dtype in (nw.Categorical, nw.Enum)
     values = series.to_list()
-    if dtype == nw.Object and all(_is_missing(value) or isinstance(value, int | float) for value in values):
+    if dtype == nw.Object and all(
+        _is_missing(value) or isinstance(value, int | float) for value in values
+    ):
         return _column_of_objects(name, values)
     if dtype in (nw.Object, nw.Unknown) and any(map(_is_container, values)):
         return Column(name, "other", np.empty(len(values)))
@@ -302,14 +348,21 @@ def column_of(name: str, series: Any, is_ordered: bool = True) -> Column:
 
 def _column_of_objects(name: str, values: Sequence[Any]) -> Column:
     """Return a column of Python numbers."""
-    numbers = np.array([np.nan if _is_missing(value) else float(value) for value in values], dtype=np.float64)
+    numbers = np.array(
+        [np.nan if _is_missing(value) else float(value) for value in values],
+        dtype=np.float64,
+    )
     exact = as_texts(values) if (np.abs(numbers) > LARGEST).any() else None
     return Column(name, "number", numbers, exact=exact)
 
 
 def _large_integers(series: Any) -> np.ndarray | None:
     """Return integers as texts if float64 does not represent all of them, otherwise None."""
-    extremes = [abs(extreme) for extreme in (series.min(), series.max()) if not _is_missing(extreme)]
+    extremes = [
+        abs(extreme)
+        for extreme in (series.min(), series.max())
+        if not _is_missing(extreme)
+    ]
     if not extremes or max(extremes) <= LARGEST:
         return None
     return as_texts(series.to_list())
@@ -332,13 +385,17 @@ def _date_column(name: str, series: Any) -> Column:
     if not zone:
         return Column(name, "date", _as_moments(series.to_numpy()))
     if series.dtype == nw.Datetime:
-        instants = series.dt.convert_time_zone("UTC").dt.replace_time_zone(None).to_numpy()
+        instants = (
+            series.dt.convert_time_zone("UTC").dt.replace_time_zone(None).to_numpy()
+        )
         local = series.dt.replace_time_zone(None).to_numpy()
     else:
         moments = series.to_native().dt
         instants = moments.tz_convert("UTC").dt.tz_localize(None).to_numpy()
         local = moments.tz_localize(None).to_numpy()
-    return Column(name, "date", _as_moments(instants), local=_as_moments(local), zone=zone)
+    return Column(
+        name, "date", _as_moments(instants), local=_as_moments(local), zone=zone
+    )
 
 
 def _as_moments(values: np.ndarray) -> np.ndarray:
@@ -346,7 +403,8 @@ def _as_moments(values: np.ndarray) -> np.ndarray:
 
 
 def _ordered_levels(series: Any) -> tuple[str, ...]:
-    """Return the levels of an ordered category from the lowest to the highest, or () for other columns.
+    """Return the levels of an ordered category from the lowest to the highest, or ()
+    for other columns.
 
     The order of the type Enum of polars has no meaning.
     """
@@ -354,7 +412,11 @@ def _ordered_levels(series: Any) -> tuple[str, ...]:
 
     if series.implementation.is_polars() or not nw.is_ordered_categorical(series):
         return ()
-    return tuple(level for level in as_texts(series.cat.get_categories().to_list()) if level is not None)
+    return tuple(
+        level
+        for level in as_texts(series.cat.get_categories().to_list())
+        if level is not None
+    )
 
 
 def _is_container(value: Any) -> bool:
@@ -386,7 +448,11 @@ def _is_missing(value: Any) -> bool:
 def _text(value: Any) -> str | None:
     if _is_missing(value):
         return None
-    if isinstance(value, float | Decimal) and np.isfinite(float(value)) and value == int(value):
+    if (
+        isinstance(value, float | Decimal)
+        and np.isfinite(float(value))
+        and value == int(value)
+    ):
         value = int(value)
     text = str(value).strip()
     if text.lower() in MISSING or NO_DATE.fullmatch(text):
@@ -398,7 +464,9 @@ def codes_of(texts: Sequence[str | None] | np.ndarray) -> np.ndarray:
     """Return a hash code in [0, 1) for each text; two texts collide with probability 2^-53."""
     codes: dict[str | None, float] = {}
     for level in set(texts):
-        message = b"\0" if level is None else b"\1" + level.encode("utf-8", "surrogatepass")
+        message = (
+            b"\0" if level is None else b"\1" + level.encode("utf-8", "surrogatepass")
+        )
         digest = blake2b(message, digest_size=8).digest()
         codes[level] = (int.from_bytes(digest) >> 11) / 2.0**53
     return np.array([codes[level] for level in texts], dtype=np.float64)

@@ -1,7 +1,8 @@
 """Summaries of the columns of a table, which can be added over blocks of rows.
 
-With few rows or few distinct values, a summary keeps all numbers with their counts. Its statistics then do not depend
-on the division into blocks. Otherwise, each block keeps quantiles.
+With few rows or few distinct values, a summary keeps all numbers with their counts. Its
+statistics then do not depend on the division into blocks. Otherwise, each block keeps
+quantiles.
 """
 
 from __future__ import annotations
@@ -64,7 +65,12 @@ LEAST_REPEATED = 3
 
 
 def pooled(
-    n: int, mean: float, squares: float, other_n: int, other_mean: float, other_squares: float
+    n: int,
+    mean: float,
+    squares: float,
+    other_n: int,
+    other_mean: float,
+    other_squares: float,
 ) -> tuple[int, float, float]:
     """Return number, mean and sum of squared deviations of the union of two sets of numbers."""
     total = n + other_n
@@ -115,7 +121,8 @@ class NumberSummary:
     infinite : int
         Number of infinite numbers.
     points, weights : ndarray
-        Representative numbers, ascending, and the number of values that each represents.
+        Representative numbers, ascending, and the number of values that each
+        represents.
     exact : bool
         Whether the points are all distinct numbers.
     whole : bool
@@ -171,12 +178,17 @@ class NumberSummary:
         whole = bool((numbers == np.round(numbers)).all())
         codes = np.empty(0)
         if whole:
-            codes = _codes_of_numbers(numbers, None if texts is None else texts[is_finite])
-        with np.errstate(over="ignore", invalid="ignore"):  # squares of very large numbers, which cannot be scaled
+            codes = _codes_of_numbers(
+                numbers, None if texts is None else texts[is_finite]
+            )
+        with np.errstate(
+            over="ignore", invalid="ignore"
+        ):  # squares of very large numbers, which cannot be scaled
             mean = number_counts @ numbers / max(finite, 1)
             deviations = numbers - mean
             squares = float(number_counts @ deviations**2)
-            mean = float(mean + number_counts @ deviations / max(finite, 1))  # corrects rounding errors
+            # Corrects rounding errors
+            mean = float(mean + number_counts @ deviations / max(finite, 1))
         return cls(
             n=int(counts.sum()),
             finite=finite,
@@ -194,12 +206,20 @@ class NumberSummary:
 
     def __add__(self, other: NumberSummary) -> NumberSummary:
         points, weights = _counted(
-            np.concatenate([self.points, other.points]), np.concatenate([self.weights, other.weights])
+            np.concatenate([self.points, other.points]),
+            np.concatenate([self.weights, other.weights]),
         )
         exact = self.exact and other.exact and len(points) <= MOST_EXACT
         if not exact and len(points) > MOST_HELD:
             points, weights = _quantiles(points, weights, MOST_HELD // 2)
-        finite, mean, squares = pooled(self.finite, self.mean, self.squares, other.finite, other.mean, other.squares)
+        finite, mean, squares = pooled(
+            self.finite,
+            self.mean,
+            self.squares,
+            other.finite,
+            other.mean,
+            other.squares,
+        )
         return NumberSummary(
             n=self.n + other.n,
             finite=finite,
@@ -236,7 +256,9 @@ class NumberSummary:
             points=points,
             weights=weights,
             whole=is_whole,
-            codes=smallest(_codes_of_numbers(points, None)) if is_whole else np.empty(0),
+            codes=smallest(_codes_of_numbers(points, None))
+            if is_whole
+            else np.empty(0),
         )
 
     @property
@@ -259,7 +281,9 @@ class NumberSummary:
         """Share of distinct values if all are integers; zero otherwise."""
         if not self.whole:
             return 0.0
-        points_are_distinct = self.exact and max(abs(self.low), abs(self.high)) <= reading.LARGEST
+        points_are_distinct = (
+            self.exact and max(abs(self.low), abs(self.high)) <= reading.LARGEST
+        )
         n_distinct = len(self.points) if points_are_distinct else different(self.codes)
         return n_distinct / max(1, self.held)
 
@@ -296,7 +320,9 @@ class NumberSummary:
             weights = np.append(self.weights, self.gaps)
             mean = float((weights * values).sum() / self.n)
             return mean, float(np.sqrt((weights * (values - mean) ** 2).sum() / self.n))
-        n, mean, squares = pooled(self.finite, self.mean, self.squares, self.gaps, self.fill, 0.0)
+        n, mean, squares = pooled(
+            self.finite, self.mean, self.squares, self.gaps, self.fill, 0.0
+        )
         return mean, float(np.sqrt(squares / n))
 
     def knots(self) -> tuple[float, ...]:
@@ -306,31 +332,46 @@ class NumberSummary:
             return tuple(np.quantile(values, np.linspace(0.0, 1.0, KNOTS)).tolist())
         ends = np.cumsum(self.weights)
         half = 0.5 * self.weights.min()
-        # Each point has a first and a last rank, between which the quantile is constant.
-        point_ranks = np.stack([ends - self.weights + half, ends - half], axis=1).ravel()
+        # Each point has a first and a last rank, between which the quantile is
+        # constant.
+        point_ranks = np.stack(
+            [ends - self.weights + half, ends - half], axis=1
+        ).ravel()
         ranks = np.r_[0.5, point_ranks, ends[-1] - 0.5]
         values = np.r_[self.low, np.repeat(self.points, 2), self.high]
-        return tuple(np.interp(np.linspace(0.5, ends[-1] - 0.5, KNOTS), ranks, values).tolist())
+        return tuple(
+            np.interp(np.linspace(0.5, ends[-1] - 0.5, KNOTS), ranks, values).tolist()
+        )
 
 
 def _counted(values: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the distinct values, ascending, and the sum of the weights of each."""
-    if len(weights) and weights[0] == 1 and (weights == 1).all():  # needs no permutation
+    if (
+        len(weights) and weights[0] == 1 and (weights == 1).all()
+    ):  # needs no permutation
         ascending = np.sort(values)
         first = _first_of_equals(ascending)
-        return ascending[first] + 0.0, np.diff(np.append(first, len(values))).astype(np.float64)
+        return ascending[first] + 0.0, np.diff(np.append(first, len(values))).astype(
+            np.float64
+        )
     order = np.argsort(values, kind="stable")
     ascending = values[order]
     first = _first_of_equals(ascending)
-    return ascending[first] + 0.0, np.add.reduceat(weights[order], first).astype(np.float64)
+    return ascending[first] + 0.0, np.add.reduceat(weights[order], first).astype(
+        np.float64
+    )
 
 
 def _first_of_equals(ascending: np.ndarray) -> np.ndarray:
     """Return the first position of each distinct value."""
-    return np.flatnonzero(np.append(True, ascending[1:] != ascending[:-1])[: len(ascending)])
+    return np.flatnonzero(
+        np.append(True, ascending[1:] != ascending[:-1])[: len(ascending)]
+    )
 
 
-def _quantiles(points: np.ndarray, weights: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+def _quantiles(
+    points: np.ndarray, weights: np.ndarray, n: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Return n quantiles of ascending points at even steps, and their equal weights."""
     ends = np.cumsum(weights)
     ranks = (np.arange(n) + 0.5) / n * ends[-1]
@@ -345,7 +386,9 @@ def added(first: Mapping[Any, Any], second: Mapping[Any, Any]) -> dict[Any, Any]
     return total
 
 
-def _dates_of_digits(numbers: np.ndarray, counts: np.ndarray | None, all_kept: bool) -> dict[First, NumberSummary]:
+def _dates_of_digits(
+    numbers: np.ndarray, counts: np.ndarray | None, all_kept: bool
+) -> dict[First, NumberSummary]:
     """Return the summary of numbers such as 20241231 as dates in any order, or {} if a number is no date."""
     days = dates.days_of_digits(numbers)
     if days is None:
@@ -386,7 +429,8 @@ class ColumnSummary:
     several : int
         Number of rows with several numbers in one cell.
     dates : mapping of str to NumberSummary
-        Summary of the values that are dates in days since 1970, UTC, by the first part of the dates.
+        Summary of the values that are dates in days since 1970, UTC, by the first part
+        of the dates.
     local_dates : mapping of str to NumberSummary
         The same in the time zone of each row.
     has_codes : bool
@@ -416,7 +460,9 @@ class ColumnSummary:
     zone: str = ""
 
     @classmethod
-    def of(cls, column: reading.Column, as_levels: bool = False, all_kept: bool = True) -> ColumnSummary:
+    def of(
+        cls, column: reading.Column, as_levels: bool = False, all_kept: bool = True
+    ) -> ColumnSummary:
         """Return the summary of a block of rows; `as_levels` also counts numbers as levels of a category."""
         if column.kind == "other":
             return cls(column.name, "other", (), False, len(column.values), 0)
@@ -474,32 +520,47 @@ class ColumnSummary:
             has_codes=column.exact is not None,
         )
 
-    def _with_texts_read(self, counts: Mapping[str, int], all_kept: bool) -> ColumnSummary:
+    def _with_texts_read(
+        self, counts: Mapping[str, int], all_kept: bool
+    ) -> ColumnSummary:
         """Return the summary with the texts of a block read as numbers and as dates."""
         texts = list(counts)
         times = np.array(list(counts.values()), dtype=np.intp)
         summary = replace(
             self,
-            has_codes=any(len(text) > 15 and text.isdigit() and int(text) > reading.LARGEST for text in texts),
-            padded=sum(rows for text, rows in counts.items() if quantities.ZERO_PADDED.fullmatch(text)),
+            has_codes=any(
+                len(text) > 15 and text.isdigit() and int(text) > reading.LARGEST
+                for text in texts
+            ),
+            padded=sum(
+                rows
+                for text, rows in counts.items()
+                if quantities.ZERO_PADDED.fullmatch(text)
+            ),
             widths=frozenset(len(text) for text in texts if text.isdecimal()),
         )
         plain = quantities.plain_numbers(texts)
         if plain is not None and not any("." in text for text in texts):
-            numbers = NumberSummary.of(plain, times, all_kept, np.array(texts, dtype=object))
+            numbers = NumberSummary.of(
+                plain, times, all_kept, np.array(texts, dtype=object)
+            )
             days = _dates_of_digits(plain, times, all_kept)
             by_mark = {POINT: numbers, COMMA: numbers} if texts else {}
             return replace(summary, numbers=by_mark, dates=days, local_dates=days)
         moments = dates.iso_dates(texts)
         if moments is not None:
-            by_order = dict.fromkeys(FIRSTS[:3], NumberSummary.of(dates.days_of(moments), times, all_kept))
+            by_order = dict.fromkeys(
+                FIRSTS[:3], NumberSummary.of(dates.days_of(moments), times, all_kept)
+            )
             return replace(summary, dates=by_order, local_dates=by_order)
         summary = summary._with_quantities(texts, times, all_kept)
         if plain is not None:
             return summary
         return summary._with_dates(texts, times, all_kept)
 
-    def _with_quantities(self, texts: Sequence[str], times: np.ndarray, all_kept: bool) -> ColumnSummary:
+    def _with_quantities(
+        self, texts: Sequence[str], times: np.ndarray, all_kept: bool
+    ) -> ColumnSummary:
         """Return the summary with the texts that are numbers, by decimal mark and unit."""
         digits = np.array(texts, dtype=object)
         numbers: dict[Written, NumberSummary] = {}
@@ -507,15 +568,25 @@ class ColumnSummary:
         is_number = np.zeros(len(texts), dtype=bool)
         for mark in get_args(quantities.Mark):
             read = [quantities.quantity_in(text, mark) for text in texts]
-            is_number |= np.array([quantity is not None for quantity in read], dtype=bool)
-            units = np.array([None if quantity is None else quantity.unit for quantity in read], dtype=object)
+            is_number |= np.array(
+                [quantity is not None for quantity in read], dtype=bool
+            )
+            units = np.array(
+                [None if quantity is None else quantity.unit for quantity in read],
+                dtype=object,
+            )
             for unit in dict.fromkeys(units.tolist()):
                 if unit is None:
                     continue
                 positions = np.flatnonzero(units == unit)
                 values = np.array([read[position].value for position in positions])  # type: ignore[union-attr]
-                numbers[Written(mark, unit)] = NumberSummary.of(values, times[positions], all_kept, digits[positions])
-            is_limit = np.array([quantity is not None and quantity.is_limit for quantity in read], dtype=bool)
+                numbers[Written(mark, unit)] = NumberSummary.of(
+                    values, times[positions], all_kept, digits[positions]
+                )
+            is_limit = np.array(
+                [quantity is not None and quantity.is_limit for quantity in read],
+                dtype=bool,
+            )
             limits = max(limits, int(times[is_limit].sum()))
         several = sum(
             int(times[position])
@@ -524,7 +595,9 @@ class ColumnSummary:
         )
         return replace(self, numbers=numbers, limits=limits, several=several)
 
-    def _with_dates(self, texts: Sequence[str], times: np.ndarray, all_kept: bool) -> ColumnSummary:
+    def _with_dates(
+        self, texts: Sequence[str], times: np.ndarray, all_kept: bool
+    ) -> ColumnSummary:
         """Return the summary with the texts that are dates or times, by the first part of dates."""
         places = dates.day_places(texts)
         column = reading.Column(self.name, "text", np.array(texts, dtype=object))
@@ -535,18 +608,26 @@ class ColumnSummary:
             is_date = ~np.isnat(moments.instants)
             if not is_date.any():
                 continue
-            days[first] = NumberSummary.of(dates.days_of(moments.instants)[is_date], times[is_date], all_kept)
+            days[first] = NumberSummary.of(
+                dates.days_of(moments.instants)[is_date], times[is_date], all_kept
+            )
             local_days[first] = days[first]
             if moments.has_offset.any():
-                local_days[first] = NumberSummary.of(dates.days_of(moments.local)[is_date], times[is_date], all_kept)
+                local_days[first] = NumberSummary.of(
+                    dates.days_of(moments.local)[is_date], times[is_date], all_kept
+                )
         if "year" in days and not places:  # the dates are the same in any order
             days |= {"day": days["year"], "month": days["year"]}
             local_days |= {"day": local_days["year"], "month": local_days["year"]}
         return replace(self, day_places=places, dates=days, local_dates=local_days)
 
     def __add__(self, other: ColumnSummary) -> ColumnSummary:
-        typed = self if self.example is not None else other  # a block without values has no kind
-        if other.example is not None and (typed.kind, typed.levels) != (other.kind, other.levels):
+        # a block without values has no kind
+        typed = self if self.example is not None else other
+        if other.example is not None and (typed.kind, typed.levels) != (
+            other.kind,
+            other.levels,
+        ):
             raise ValueError(
                 f"column {self.name!r} must hold one kind of values, and levels in one order, in all its parts, got "
                 f"{typed.kind} such as {typed.example!r} and {other.kind} such as {other.example!r}; write it as one "
@@ -629,8 +710,14 @@ class ColumnSummary:
         """Return the number of rows of each unit, the most frequent first, if nearly all values are numbers."""
         by_mark = []
         for mark in get_args(quantities.Mark):
-            rows = {written.unit: numbers.held for written, numbers in self.numbers.items() if written.mark == mark}
-            by_mark.append(dict(sorted(rows.items(), key=lambda item: (-item[1], item[0]))))
+            rows = {
+                written.unit: numbers.held
+                for written, numbers in self.numbers.items()
+                if written.mark == mark
+            }
+            by_mark.append(
+                dict(sorted(rows.items(), key=lambda item: (-item[1], item[0])))
+            )
         units = max(by_mark, key=lambda rows: sum(rows.values()))
         return units if self._suffices(sum(units.values()), NEARLY_ALL) else {}
 
@@ -639,10 +726,14 @@ class ColumnSummary:
         """Whether nearly all cells hold several numbers."""
         return self._suffices(self.several, NEARLY_ALL)
 
-    def as_numbers(self, share: float = NEARLY_ALL) -> tuple[Written, NumberSummary] | None:
-        """Return the notation and the summary of the numbers, or None if less than a share of the values are numbers.
+    def as_numbers(
+        self, share: float = NEARLY_ALL
+    ) -> tuple[Written, NumberSummary] | None:
+        """Return the notation and the summary of the numbers, or None if less than a
+        share of the values are numbers.
 
-        A smaller share suffices if the other values are one or two texts. At least half must not be detection limits.
+        A smaller share suffices if the other values are one or two texts. At least half
+        must not be detection limits.
         """
         readings = [self._read_with(mark) for mark in get_args(quantities.Mark)]
         written, numbers = max(readings, key=lambda reading: reading[1].held)
@@ -651,26 +742,42 @@ class ColumnSummary:
         if self._suffices(numbers.held, share):
             return written, numbers
         n_texts = self.different - len(numbers.points)
-        is_exact = self.counted and numbers.exact and self.n <= MOST_EXACT  # independent of the division into blocks
-        has_few_texts = is_exact and n_texts <= 2 and len(numbers.points) >= MANY_NUMBERS
+        # Independent of the division into blocks
+        is_exact = self.counted and numbers.exact and self.n <= MOST_EXACT
+        has_few_texts = (
+            is_exact and n_texts <= 2 and len(numbers.points) >= MANY_NUMBERS
+        )
         if has_few_texts and numbers.held >= MOSTLY * self.held:
             return written, numbers
         return None
 
     def _read_with(self, mark: quantities.Mark) -> tuple[Written, NumberSummary]:
         """Return the summary of the numbers with a decimal mark, in their most frequent unit."""
-        by_unit = {written.unit: numbers for written, numbers in self.numbers.items() if written.mark == mark}
-        main_unit = _main_unit({unit: numbers.held for unit, numbers in by_unit.items()})
+        by_unit = {
+            written.unit: numbers
+            for written, numbers in self.numbers.items()
+            if written.mark == mark
+        }
+        main_unit = _main_unit(
+            {unit: numbers.held for unit, numbers in by_unit.items()}
+        )
         parts = []
-        for unit in sorted(by_unit, key=lambda unit: (unit != "", unit != main_unit, unit)):
-            conversion = Conversion(1.0) if unit == "" else conversion_between(unit, main_unit)
+        for unit in sorted(
+            by_unit, key=lambda unit: (unit != "", unit != main_unit, unit)
+        ):
+            conversion = (
+                Conversion(1.0) if unit == "" else conversion_between(unit, main_unit)
+            )
             if conversion is not None:
                 parts.append(by_unit[unit].converted(conversion))
         total = reduce(add, parts) if parts else NumberSummary.of(np.empty(0))
         return Written(mark, main_unit), replace(total, n=self.n)
 
-    def as_dates(self, share: float = NEARLY_ALL) -> tuple[First | None, NumberSummary] | None:
-        """Return the first part of the dates, None if day and month are ambiguous, and a summary of their days.
+    def as_dates(
+        self, share: float = NEARLY_ALL
+    ) -> tuple[First | None, NumberSummary] | None:
+        """Return the first part of the dates, None if day and month are ambiguous, and
+        a summary of their days.
 
         Return None if less than a share of the values are dates.
         """
@@ -691,20 +798,43 @@ def _main_unit(rows_of_unit: Mapping[str, int]) -> str:
         return ""
 
     def rows_of_quantity(wanted: str) -> int:
-        return sum(rows_of_unit[unit] for unit in units if conversion_between(unit, wanted) is not None)
+        return sum(
+            rows_of_unit[unit]
+            for unit in units
+            if conversion_between(unit, wanted) is not None
+        )
 
     def rows_of_spellings(wanted: str) -> int:
-        return sum(rows_of_unit[unit] for unit in units if canonical_unit(unit) == canonical_unit(wanted))
+        return sum(
+            rows_of_unit[unit]
+            for unit in units
+            if canonical_unit(unit) == canonical_unit(wanted)
+        )
 
-    main_unit = max(units, key=lambda unit: (rows_of_quantity(unit), rows_of_spellings(unit), rows_of_unit[unit], unit))
+    main_unit = max(
+        units,
+        key=lambda unit: (
+            rows_of_quantity(unit),
+            rows_of_spellings(unit),
+            rows_of_unit[unit],
+            unit,
+        ),
+    )
     is_billions = main_unit == "B" and rows_of_quantity("B") == rows_of_unit["B"]
-    is_rare_word = not is_unit(main_unit) and rows_of_quantity(main_unit) < rows_of_unit.get("", 0)  # such as 5more
+    is_rare_word = not is_unit(main_unit) and rows_of_quantity(
+        main_unit
+    ) < rows_of_unit.get("", 0)  # such as 5more
     if is_billions or is_rare_word:
         return ""
     return main_unit
 
 
-def summarize_table(block: Any, as_levels: Collection[str] = (), all_kept: bool = True) -> dict[str, ColumnSummary]:
+def summarize_table(
+    block: Any, as_levels: Collection[str] = (), all_kept: bool = True
+) -> dict[str, ColumnSummary]:
     """Return the summary of each column of a block of rows; numbers in the columns `as_levels` are levels."""
     columns = reading.read_columns(block)
-    return {name: ColumnSummary.of(column, name in as_levels, all_kept) for name, column in columns.items()}
+    return {
+        name: ColumnSummary.of(column, name in as_levels, all_kept)
+        for name, column in columns.items()
+    }

@@ -1,8 +1,10 @@
-"""Encoding of a column of texts by the words that they share, reduced to a few features.
+"""Encoding of a column of texts by the words that they share, reduced to a few
+features.
 
-Each text becomes the frequencies of its words, and of runs of characters in them, weighted by their rarity. A singular
-value decomposition reduces these to the directions in which the training texts differ most (latent semantic analysis).
-The target has no influence. N-grams are hashed, so that a file holds no words of the training texts.
+Each text becomes the frequencies of its words, and of runs of characters in them,
+weighted by their rarity. A singular value decomposition reduces these to the directions
+in which the training texts differ most (latent semantic analysis). The target has no
+influence. N-grams are hashed, so that a file holds no words of the training texts.
 """
 
 from __future__ import annotations
@@ -64,9 +66,11 @@ SMALLEST_DEVIATION = 1e-5
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TextColumn(ColumnEncoding):
-    """Encoding of texts by their position along the directions in which the training texts differ most.
+    """Encoding of texts by their position along the directions in which the training
+    texts differ most.
 
-    A missing text has the mean features, and a text without known n-grams is the origin.
+    A missing text has the mean features, and a text without known n-grams is the
+    origin.
 
     Attributes
     ----------
@@ -93,12 +97,16 @@ class TextColumn(ColumnEncoding):
     def __post_init__(self) -> None:
         is_hash_value = (self.ngrams >= 0) & (self.ngrams < HASH_VALUES)
         if self.ngrams.dtype.kind != "i" or not is_hash_value.all():
-            raise ValueError(f"ngrams of column {self.name!r} must be integers from 0 to {HASH_VALUES - 1}.")
+            raise ValueError(
+                f"ngrams of column {self.name!r} must be integers from 0 to {HASH_VALUES - 1}."
+            )
         n_ngrams = len(self.ngrams)
         n_topics = len(self.center)
         require_numbers(f"weights of column {self.name!r}", self.weights, (n_ngrams,))
         require_numbers(f"center of column {self.name!r}", self.center, (n_topics,))
-        require_shape(f"directions of column {self.name!r}", self.directions, (n_ngrams, n_topics))
+        require_shape(
+            f"directions of column {self.name!r}", self.directions, (n_ngrams, n_topics)
+        )
         if not np.isfinite(self.directions).all():
             raise ValueError(f"directions of column {self.name!r} must be finite.")
 
@@ -106,22 +114,37 @@ class TextColumn(ColumnEncoding):
     def of(cls, column: ColumnSummary, scale: Scale) -> Self:
         """Return the encoding of a column with at least one value."""
         n_texts = len(column.texts)
-        n_topics = min(n_texts, MOST_TOPICS, max(LEAST_TOPICS, n_texts // TEXTS_PER_TOPIC))
+        n_topics = min(
+            n_texts, MOST_TOPICS, max(LEAST_TOPICS, n_texts // TEXTS_PER_TOPIC)
+        )
         return cls._learned(column.name, column.gaps > 0, column.texts, n_topics, scale)
 
     def learned_on(self, column: reading.Column, scale: Scale) -> Self:
         texts = column.as_texts()
         counts = Counter(texts[~column.gaps].tolist())
         if not counts:
-            return replace(self, directions=np.zeros_like(self.directions), center=np.zeros_like(self.center))
+            return replace(
+                self,
+                directions=np.zeros_like(self.directions),
+                center=np.zeros_like(self.center),
+            )
         return self._learned(self.name, self.gaps, counts, len(self.center), scale)
 
     @classmethod
-    def _learned(cls, name: str, gaps: bool, counts: Mapping[str, int], n_topics: int, scale: Scale) -> Self:
+    def _learned(
+        cls,
+        name: str,
+        gaps: bool,
+        counts: Mapping[str, int],
+        n_topics: int,
+        scale: Scale,
+    ) -> Self:
         """Return an encoding with a number of topics that is learned from the number of rows of each text."""
         texts = _sampled(list(counts))
         rows = np.array([counts[text] for text in texts], dtype=np.float64)
-        N = sparse.vstack([_count_ngrams(block) for block in _blocks(texts)], format="csr")
+        N = sparse.vstack(
+            [_count_ngrams(block) for block in _blocks(texts)], format="csr"
+        )
         ngrams = _frequent_ngrams(N)
         N = N[:, ngrams]
         rows_of_ngram = (N > 0).T @ rows
@@ -153,8 +176,12 @@ class TextColumn(ColumnEncoding):
     def assumed(self) -> str:
         return "the mean of the texts"
 
-    def encode(self, column: reading.Column, out: np.ndarray, report: EncodingReport) -> None:
-        self._require_some(column, "texts", np.full(len(column.values), column.kind == "other"), report)
+    def encode(
+        self, column: reading.Column, out: np.ndarray, report: EncodingReport
+    ) -> None:
+        self._require_some(
+            column, "texts", np.full(len(column.values), column.kind == "other"), report
+        )
         gaps = column.gaps
         texts = np.where(gaps, "", column.as_texts())
         topics = out[:, : len(self.center)]
@@ -192,9 +219,14 @@ def _sampled(texts: Sequence[str]) -> list[str]:
 
 def _count_ngrams(texts: Sequence[str]) -> sparse.csr_matrix:
     """Return how often each text has the n-grams of each hash value, shape (n, HASH_VALUES)."""
-    from sklearn.feature_extraction import FeatureHasher  # imported late: scikit-learn takes long to import
+    # Imported late: scikit-learn takes long to import
+    from sklearn.feature_extraction import (
+        FeatureHasher,
+    )
 
-    hasher = FeatureHasher(HASH_VALUES, input_type="string", dtype=np.float32, alternate_sign=False)
+    hasher = FeatureHasher(
+        HASH_VALUES, input_type="string", dtype=np.float32, alternate_sign=False
+    )
     return hasher.transform(map(_ngrams_of, texts))
 
 
@@ -231,7 +263,9 @@ def _frequent_ngrams(N: sparse.csr_matrix) -> np.ndarray:
     return np.sort(most_frequent).astype(np.int64)
 
 
-def _weighted_frequencies(N: sparse.csr_matrix, weights: np.ndarray) -> sparse.csr_matrix:
+def _weighted_frequencies(
+    N: sparse.csr_matrix, weights: np.ndarray
+) -> sparse.csr_matrix:
     """Return rows of length one: one plus the logarithm of each count, times the weight of its n-gram."""
     from sklearn.preprocessing import normalize
 
@@ -241,21 +275,26 @@ def _weighted_frequencies(N: sparse.csr_matrix, weights: np.ndarray) -> sparse.c
     return normalize(X, copy=False)
 
 
-def _main_directions(X: sparse.csr_matrix, rows: np.ndarray, n_topics: int) -> np.ndarray:
+def _main_directions(
+    X: sparse.csr_matrix, rows: np.ndarray, n_topics: int
+) -> np.ndarray:
     """Return the leading right singular vectors of the rows of X, each repeated as often as `rows` says."""
     from sklearn.utils.extmath import randomized_svd
 
     repeated = sparse.diags_array(np.sqrt(rows)) @ X
     n_directions = min(n_topics, *X.shape)
-    _, _, directions = randomized_svd(repeated.tocsr(), n_directions, transpose=False, random_state=0)
+    _, _, directions = randomized_svd(
+        repeated.tocsr(), n_directions, transpose=False, random_state=0
+    )
     return np.asarray(directions.T)
 
 
 def _topic_scales(deviations: np.ndarray) -> np.ndarray:
-    """Return the scale of each topic with a standard deviation; zero for constant topics.
+    """Return the scale of each topic with a standard deviation; zero for constant
+    topics.
 
-    As for the indicators of a category, these are geometric means of two scales: with one, the variances sum to one,
-    and with the other, each variance is one.
+    As for the indicators of a category, these are geometric means of two scales: with
+    one, the variances sum to one, and with the other, each variance is one.
     """
     varies = deviations > SMALLEST_DEVIATION * max(1e-3, deviations.max())
     total = float((deviations[varies] ** 2).sum())

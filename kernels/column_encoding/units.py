@@ -9,7 +9,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 CURRENCIES = (
-    r"[$€£¥₹₩₽₺₴₫฿₪₱]|(?:US|AU|CA|NZ|HK)\$|USD|EUR|GBP|CHF|JPY|CNY|INR|CAD|AUD|SEK|NOK|DKK|PLN|BRL|MXN|Rs\.?|R\$|kr"
+    r"[$€£¥₹₩₽₺₴₫฿₪₱]|(?:US|AU|CA|NZ|HK)\$|USD|EUR|GBP|CHF|JPY|CNY|INR|CAD|AUD|SEK"
+    r"|NOK|DKK|PLN|BRL|MXN|Rs\.?|R\$|kr"
 )
 """Pattern of a currency. Rates change, so currencies are never converted."""
 
@@ -85,7 +86,8 @@ CONVERSIONS: dict[str, dict[str, float | Conversion]] = {
 }  # fmt: skip
 """Units of each quantity, and the conversion of each to the base unit of the quantity.
 
-A month and a year are those of the Gregorian calendar on average, and gallons are those of the United States.
+A month and a year are those of the Gregorian calendar on average, and gallons are those
+of the United States.
 """
 
 SPELLINGS = {
@@ -111,7 +113,11 @@ SPELLINGS = {
 }  # fmt: skip
 """Other spellings of a unit."""
 
-CANONICAL = {spelling: unit for unit, spellings in SPELLINGS.items() for spelling in spellings.split()}
+CANONICAL = {
+    spelling: unit
+    for unit, spellings in SPELLINGS.items()
+    for spelling in spellings.split()
+}
 
 KNOWN_UNITS = frozenset(unit for units in CONVERSIONS.values() for unit in units)
 
@@ -126,7 +132,10 @@ def canonical_unit(unit: str) -> str:
 
 def is_unit(text: str) -> bool:
     """Return whether a text is a known unit or a currency."""
-    return canonical_unit(text) in KNOWN_UNITS or re.fullmatch(CURRENCIES, text) is not None
+    return (
+        canonical_unit(text) in KNOWN_UNITS
+        or re.fullmatch(CURRENCIES, text) is not None
+    )
 
 
 def _spellings(unit: str) -> Iterator[str]:
@@ -139,7 +148,8 @@ def _spellings(unit: str) -> Iterator[str]:
 
 @lru_cache(maxsize=1024)
 def conversion_between(unit: str, target_unit: str) -> Conversion | None:
-    """Return the conversion from one unit into another; None if they do not measure one known quantity.
+    """Return the conversion from one unit into another; None if they do not measure one
+    known quantity.
 
     Parameters
     ----------
@@ -162,7 +172,10 @@ def _composed(source: float | Conversion, target: float | Conversion) -> Convers
     """Return the conversion to the base unit and from there to the unit of `target`."""
     to_base = source if isinstance(source, Conversion) else Conversion(source)
     to_target = target if isinstance(target, Conversion) else Conversion(target)
-    return Conversion(to_base.factor / to_target.factor, (to_base.offset - to_target.offset) / to_target.factor)
+    return Conversion(
+        to_base.factor / to_target.factor,
+        (to_base.offset - to_target.offset) / to_target.factor,
+    )
 
 
 def convert(value: float, unit: str, target_unit: str) -> float | None:
@@ -197,7 +210,9 @@ def seconds_in(text: str) -> float | None:
         return None
     days = int(parts["days"] or 0)
     seconds = float((parts["seconds"] or "0").replace(",", "."))
-    total = 86_400.0 * days + (3600.0 * int(parts["hours"] or 0) + 60.0 * int(parts["minutes"] or 0) + seconds)
+    total = 86_400.0 * days + (
+        3600.0 * int(parts["hours"] or 0) + 60.0 * int(parts["minutes"] or 0) + seconds
+    )
     return -total if parts["sign"] == "-" else total
 
 
@@ -218,7 +233,9 @@ def degrees_in(text: str) -> tuple[float, str] | None:
     """Return the degrees and the unit of an angle such as 48°56'33" N, or None if there is none."""
     match = DIRECTION_FIRST.fullmatch(text)
     if match:
-        return float(match["degrees"] or match["decimals"]), f"°{match['direction'] or match['letter']}"
+        return float(
+            match["degrees"] or match["decimals"]
+        ), f"°{match['direction'] or match['letter']}"
     match = DEGREES.fullmatch(text)
     if match is None:
         return None
@@ -230,12 +247,15 @@ def degrees_in(text: str) -> tuple[float, str] | None:
     return angle, f"°{match['direction'] or ''}"
 
 
-PART = re.compile(r"(\d+(?:\.\d+)?) ?([A-Za-zµμ]+|['′’\"″”]|'')\.?(?: and |,? ?)", re.ASCII)
+PART = re.compile(
+    r"(\d+(?:\.\d+)?) ?([A-Za-zµμ]+|['′’\"″”]|'')\.?(?: and |,? ?)", re.ASCII
+)
 """One number with a unit, and what separates it from the next."""
 
 
 def sum_of_parts(text: str) -> tuple[float, str] | None:
-    """Return the sum of several numbers with units of one quantity, and the first unit, or None if there is none.
+    """Return the sum of several numbers with units of one quantity, and the first unit,
+    or None if there is none.
 
     Examples are 1h 30m, 5 ft 7 in and 3 lb 4 oz. Units must be in descending order.
     """
@@ -249,7 +269,11 @@ def sum_of_parts(text: str) -> tuple[float, str] | None:
     previous_factor = math.inf
     for number, unit in parts:
         conversion = conversion_between(unit, first_unit)
-        if conversion is None or conversion.offset or conversion.factor >= previous_factor:
+        if (
+            conversion is None
+            or conversion.offset
+            or conversion.factor >= previous_factor
+        ):
             return None
         total += float(number) * conversion.factor
         previous_factor = conversion.factor

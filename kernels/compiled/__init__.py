@@ -1,4 +1,5 @@
-"""Loops compiled by Numba: how they are compiled and cached, the innermost ones, and distances of rows.
+"""Loops compiled by Numba: how they are compiled and cached, the innermost ones, and
+distances of rows.
 
 Imports: nothing of kernels.
 """

@@ -19,7 +19,9 @@ FAST = {"reassoc", "contract", "nsz"}
 WITHOUT_SIMD = os.environ.get("LEARNKERNELS_SIMD") == "0"
 """Whether the environment requests plain loops in place of vector code."""
 
-NOTICE = "learnkernels: compiling inner loops, which takes some seconds and is done once.\n"
+NOTICE = (
+    "learnkernels: compiling inner loops, which takes some seconds and is done once.\n"
+)
 """Written to standard error by a process that does not find its compiled code on disk."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -34,17 +36,20 @@ def _version(path: str) -> str:
 
 
 def compiled(**options: Any) -> Callable[[Function], Function]:
-    """Return a decorator for a function that Numba compiles with these options, without Python's lock.
+    """Return a decorator for a function that Numba compiles with these options, without
+    Python's lock.
 
-    Numba names files of its cache after the function, and compares no other file than that of the function: the name
-    gets a digest of all files that the code depends on.
+    Numba names files of its cache after the function, and compares no other file than
+    that of the function: the name gets a digest of all files that the code depends on.
     """
 
     def decorate(function: Function) -> Function:
         function.__qualname__ += f"-{_version(getfile(function))}"
         try:
             return njit(cache=True, nogil=True, **options)(function)
-        except RuntimeError:  # there is no folder to write to, and NUMBA_CACHE_DIR names none
+        except (
+            RuntimeError
+        ):  # there is no folder to write to, and NUMBA_CACHE_DIR names none
             return njit(nogil=True, **options)(function)
 
     return decorate
@@ -57,7 +62,11 @@ class _CompilationNotice(event.Listener):  # type: ignore[misc]
 
     def on_start(self, event: Any) -> None:
         module = event.data["dispatcher"].py_func.__module__
-        if self.is_written or sys.stderr is None or not module.startswith("learnkernels."):
+        if (
+            self.is_written
+            or sys.stderr is None
+            or not module.startswith("learnkernels.")
+        ):
             return
         sys.stderr.write(NOTICE)
         self.is_written = True

@@ -1,7 +1,9 @@
-"""Distances of rows and their exponentials, from differences: exact zeros for equal rows, no digits lost.
+"""Distances of rows and their exponentials, from differences: exact zeros for equal
+rows, no digits lost.
 
-The rows of one side are laid out as *panels*, a few vectors of rows side by side. A few rows of the other side at a
-time go against a panel: each number that is read serves several pairs, whose sums stay in registers.
+The rows of one side are laid out as *panels*, a few vectors of rows side by side. A few
+rows of the other side at a time go against a panel: each number that is read serves
+several pairs, whose sums stay in registers.
 """
 
 from __future__ import annotations
@@ -15,10 +17,22 @@ import numpy as np
 
 from . import Metric
 from .cache import compiled
-from .loops import PANEL_VECTORS, empty_vectors, lanes, subtract_common, write_differences, write_exponentials
+from .loops import (
+    PANEL_VECTORS,
+    empty_vectors,
+    lanes,
+    subtract_common,
+    write_differences,
+    write_exponentials,
+)
 from .plain import CITYBLOCK, DIFFERING, ROWS, SQUARED, Place
 
-CODES = {"squared": SQUARED, "euclidean": SQUARED, "cityblock": CITYBLOCK, "differing": DIFFERING}
+CODES = {
+    "squared": SQUARED,
+    "euclidean": SQUARED,
+    "cityblock": CITYBLOCK,
+    "differing": DIFFERING,
+}
 """What is added for each feature, by the name of a metric."""
 
 LEAST_FEATURES = 16
@@ -42,7 +56,8 @@ SAMPLE_ROWS = 256
 
 @dataclass(frozen=True)
 class Differences:
-    """Rows of one side whose distances, feature by feature, some base kernels start from.
+    """Rows of one side whose distances, feature by feature, some base kernels start
+    from.
 
     Attributes
     ----------
@@ -53,8 +68,8 @@ class Differences:
     weights : ndarray of shape (d,) or None
         See `distances`.
     reference : ndarray of shape (d,) or None
-        Row that most rows share most features with, subtracted from packed rows. Distances then take a step for each
-        feature that differs from it.
+        Row that most rows share most features with, subtracted from packed rows.
+        Distances then take a step for each feature that differs from it.
     """
 
     rows: np.ndarray
@@ -72,14 +87,18 @@ class Differences:
         return replace(self, rows=self.rows[rows])
 
     def fill(self, left: Differences, out: np.ndarray) -> None:
-        """Write ``exp(-gamma D) - 1`` of the `distances` D of other rows from these, shape (n, a, b), in C order.
+        """Write ``exp(-gamma D) - 1`` of the `distances` D of other rows from these,
+        shape (n, a, b), in C order.
 
-        There is one matrix per gamma; without gammas the distances themselves are written, shape (1, a, b).
+        There is one matrix per gamma; without gammas the distances themselves are
+        written, shape (1, a, b).
         """
         dtype = out.dtype
         parts = Parts.of([self], dtype)
         strip = empty_vectors(ROWS * rounded_up(len(self.rows), parts.across), dtype)
-        write_seeds(pack_rows([left], dtype), pack_columns([self], dtype), parts, strip, out)
+        write_seeds(
+            pack_rows([left], dtype), pack_columns([self], dtype), parts, strip, out
+        )
 
     def near_reference(self) -> Differences:
         """Return the same rows with a reference, if a sample of them differs from it in few features."""
@@ -88,8 +107,11 @@ class Differences:
             return self
         sample = self.rows[:: -(-n // SAMPLE_ROWS)]
         middle = len(sample) // 2
-        reference = np.partition(sample, middle, axis=0)[middle]  # the value of more than half of the rows, if any
-        if (sample != reference).mean() > MOST_DIFFERING or np.abs(self.rows).max() > LARGEST:
+        # The value of more than half of the rows, if any
+        reference = np.partition(sample, middle, axis=0)[middle]
+        if (sample != reference).mean() > MOST_DIFFERING or np.abs(
+            self.rows
+        ).max() > LARGEST:
             return self
         return replace(self, reference=reference)
 
@@ -116,10 +138,11 @@ def as_differences(operands: Sequence[object]) -> list[Differences] | None:
 
 
 class Parts(NamedTuple):
-    """How seeds are made: the distances of a few parts of rows, which stand one after the other in flat arrays.
+    """How seeds are made: the distances of a few parts of rows, which stand one after
+    the other in flat arrays.
 
-    Of n rows in all, panels included, the rows of part f begin at ``n before[f]``; parts may share rows. Without parts,
-    seeds are not made of distances.
+    Of n rows in all, panels included, the rows of part f begin at ``n before[f]``;
+    parts may share rows. Without parts, seeds are not made of distances.
 
     Attributes
     ----------
@@ -136,9 +159,11 @@ class Parts(NamedTuple):
     gammas, weights : ndarray
         Factors of all seeds, and weights of all features, of the dtype of the rows.
     has_reference : ndarray of bool of shape (n_parts,)
-        Whether distances are made from those of a reference, which rows are relative to.
+        Whether distances are made from those of a reference, which rows are relative
+        to.
     from_reference : ndarray of shape (n_parts, n_rows)
-        Distances of the rows of the right side, panels included, from the reference; no rows if no part has one.
+        Distances of the rows of the right side, panels included, from the reference; no
+        rows if no part has one.
     small : ndarray of shape (n_parts, n_rows)
         Distances below which they are summed over all features, as digits cancel.
     width, across : int
@@ -164,7 +189,10 @@ class Parts(NamedTuple):
         """Return the parts of some operands, in a precision."""
         gammas = [gamma for part in differences for gamma in part.gammas]
         distinct, places = _distinct_rows(differences)
-        weights = [np.ones(part.rows.shape[1]) if part.weights is None else part.weights for part in distinct]
+        weights = [
+            np.ones(part.rows.shape[1]) if part.weights is None else part.weights
+            for part in distinct
+        ]
         starts = _starts([part.rows.shape[1] for part in distinct])
         codes = [CODES[part.metric] for part in differences]
         sources = list(zip(places, codes, strict=True))
@@ -173,13 +201,17 @@ class Parts(NamedTuple):
         return cls(
             d=np.array([part.rows.shape[1] for part in differences], dtype=np.intp),
             code=np.array(codes, dtype=np.intp),
-            rooted=np.array([part.metric == "euclidean" for part in differences], dtype=bool),
+            rooted=np.array(
+                [part.metric == "euclidean" for part in differences], dtype=bool
+            ),
             repeated=np.array(repeated, dtype=bool),
             before=starts[places],
             seeds=_starts([len(part.gammas) for part in differences]),
             gammas=np.array(gammas, dtype=dtype),
             weights=np.concatenate([*weights, np.zeros(0)]).astype(dtype),
-            has_reference=np.array([part.reference is not None for part in differences], dtype=bool),
+            has_reference=np.array(
+                [part.reference is not None for part in differences], dtype=bool
+            ),
             from_reference=from_reference,
             small=_small_distances(differences, from_reference),
             width=lanes(dtype),
@@ -187,7 +219,9 @@ class Parts(NamedTuple):
         )
 
 
-def _distances_from_references(differences: Sequence[Differences], dtype: np.dtype) -> np.ndarray:
+def _distances_from_references(
+    differences: Sequence[Differences], dtype: np.dtype
+) -> np.ndarray:
     """Return the distances of the rows of each part from its reference, padded to whole panels."""
     if all(part.reference is None for part in differences):
         return np.zeros((len(differences), 0), dtype=dtype)
@@ -198,20 +232,27 @@ def _distances_from_references(differences: Sequence[Differences], dtype: np.dty
     return padded
 
 
-def _small_distances(differences: Sequence[Differences], from_reference: np.ndarray) -> np.ndarray:
+def _small_distances(
+    differences: Sequence[Differences], from_reference: np.ndarray
+) -> np.ndarray:
     """Return distances below which digits cancel, for the distances of rows from their references."""
     eps = np.finfo(from_reference.dtype).eps
-    small = np.sqrt(eps) * from_reference  # then roots have three quarters of the digits
+    # Then roots have three quarters of the digits
+    small = np.sqrt(eps) * from_reference
     for f, part in enumerate(differences):
         is_far = max(part.gammas, default=0.0) * from_reference[f] > FAR
         small[f, is_far] = SMALL * from_reference[f, is_far]
     return small
 
 
-def _distinct_rows(differences: Sequence[Differences]) -> tuple[list[Differences], list[int]]:
-    """Return the parts whose rows no part before has, and for each part the position of its rows among them.
+def _distinct_rows(
+    differences: Sequence[Differences],
+) -> tuple[list[Differences], list[int]]:
+    """Return the parts whose rows no part before has, and for each part the position of
+    its rows among them.
 
-    Families make the operands of both sides in one way, so that the parts that share rows are the same on both.
+    Families make the operands of both sides in one way, so that the parts that share
+    rows are the same on both.
     """
     distinct: list[Differences] = []
     places = []
@@ -228,19 +269,25 @@ def _distinct_rows(differences: Sequence[Differences]) -> tuple[list[Differences
 
 def _in_same_memory(A: np.ndarray, B: np.ndarray) -> bool:
     """Return whether two arrays are the same, or views of the same values."""
-    return A.ctypes.data == B.ctypes.data and A.shape == B.shape and A.strides == B.strides
+    return (
+        A.ctypes.data == B.ctypes.data and A.shape == B.shape and A.strides == B.strides
+    )
 
 
 def pack_rows(differences: Sequence[Differences], dtype: np.dtype) -> np.ndarray:
     """Return the rows of all parts as the left side of tiles, flat; rows that parts share stand there once."""
     distinct, _ = _distinct_rows(differences)
-    return np.concatenate([part.relative_rows().astype(dtype, copy=False).ravel() for part in distinct])
+    return np.concatenate(
+        [part.relative_rows().astype(dtype, copy=False).ravel() for part in distinct]
+    )
 
 
 def pack_columns(differences: Sequence[Differences], dtype: np.dtype) -> np.ndarray:
-    """Return the rows of all parts as the right side of tiles, flat; rows that parts share stand there once.
+    """Return the rows of all parts as the right side of tiles, flat; rows that parts
+    share stand there once.
 
-    Panels of `panel_rows` rows follow each other, each feature by feature; zeros replace missing rows.
+    Panels of `panel_rows` rows follow each other, each feature by feature; zeros
+    replace missing rows.
     """
     across = panel_rows(dtype)
     packed = []
@@ -250,7 +297,9 @@ def pack_columns(differences: Sequence[Differences], dtype: np.dtype) -> np.ndar
         n_padded = rounded_up(n_rows, across)
         padded = np.zeros((n_padded, d), dtype=dtype)
         padded[:n_rows] = part.relative_rows()
-        packed.append(padded.reshape(n_padded // across, across, d).transpose(0, 2, 1).ravel())
+        packed.append(
+            padded.reshape(n_padded // across, across, d).transpose(0, 2, 1).ravel()
+        )
     return np.concatenate(packed)
 
 
@@ -269,7 +318,9 @@ def rounded_up(n: int, step: int) -> int:
     return -(-n // step) * step
 
 
-def distances(A: np.ndarray, B: np.ndarray, metric: Metric, weights: np.ndarray | None = None) -> np.ndarray:
+def distances(
+    A: np.ndarray, B: np.ndarray, metric: Metric, weights: np.ndarray | None = None
+) -> np.ndarray:
     """Return the distances between the rows of two matrices, shape (a, b).
 
     Parameters
@@ -277,8 +328,8 @@ def distances(A: np.ndarray, B: np.ndarray, metric: Metric, weights: np.ndarray 
     A, B : ndarray of shape (a, d) and (b, d)
         Of float64 or float32. Not modified.
     metric : {"squared", "euclidean", "cityblock", "differing"}
-        Squared Euclidean distances, their roots, sums of absolute differences, or of the weights of the features that
-        differ.
+        Squared Euclidean distances, their roots, sums of absolute differences, or of
+        the weights of the features that differ.
     weights : ndarray of shape (d,), optional
         For "differing"; ones by default.
 
@@ -287,7 +338,9 @@ def distances(A: np.ndarray, B: np.ndarray, metric: Metric, weights: np.ndarray 
     O(a b d).
     """
     out = np.empty((A.shape[0], B.shape[0]), dtype=A.dtype)
-    Differences(B, metric, (), weights).fill(Differences(A, metric, (), weights), out[None])
+    Differences(B, metric, (), weights).fill(
+        Differences(A, metric, (), weights), out[None]
+    )
     return out
 
 
@@ -300,10 +353,14 @@ def exponentiate(D: np.ndarray, gammas: Sequence[float], out: np.ndarray) -> Non
 
 
 @compiled()
-def write_seeds(A: np.ndarray, B: np.ndarray, parts: Parts, strip: np.ndarray, out: np.ndarray) -> None:
-    """Write the seeds of all pairs of rows, or without seeds the distances, into `out`, shape (n, a, b).
+def write_seeds(
+    A: np.ndarray, B: np.ndarray, parts: Parts, strip: np.ndarray, out: np.ndarray
+) -> None:
+    """Write the seeds of all pairs of rows, or without seeds the distances, into `out`,
+    shape (n, a, b).
 
-    A, B and parts are as for `make_seeds`, of one part; `strip` is a place for `ROWS` rows of distances.
+    A, B and parts are as for `make_seeds`, of one part; `strip` is a place for `ROWS`
+    rows of distances.
     """
     _, a, b = out.shape
     flat = out.reshape(-1)
@@ -325,18 +382,39 @@ def write_seeds(A: np.ndarray, B: np.ndarray, parts: Parts, strip: np.ndarray, o
                     flat[to + j] = sqrt(distance) if rooted else distance
             for k in range(len(parts.gammas)):
                 factor = -parts.gammas[k]
-                write_exponentials((strip, at), factor, rooted, (flat, k * a * b + to), vectorized // width)
+                write_exponentials(
+                    (strip, at),
+                    factor,
+                    rooted,
+                    (flat, k * a * b + to),
+                    vectorized // width,
+                )
                 if vectorized < b:  # beyond the last value there may be another row
-                    write_exponentials((strip, at + vectorized), factor, rooted, (strip, rows * stride), 1)
+                    write_exponentials(
+                        (strip, at + vectorized),
+                        factor,
+                        rooted,
+                        (strip, rows * stride),
+                        1,
+                    )
                     for j in range(b - vectorized):
                         flat[k * a * b + to + vectorized + j] = strip[rows * stride + j]
 
 
 @compiled()
 def fill_strip(
-    A: np.ndarray, at: int, rows: int, B: np.ndarray, first: int, panels: int, f: int, parts: Parts, strip: np.ndarray
+    A: np.ndarray,
+    at: int,
+    rows: int,
+    B: np.ndarray,
+    first: int,
+    panels: int,
+    f: int,
+    parts: Parts,
+    strip: np.ndarray,
 ) -> None:
-    """Write distances, without roots, of up to `ROWS` rows, which begin at a place, from those of some panels.
+    """Write distances, without roots, of up to `ROWS` rows, which begin at a place,
+    from those of some panels.
 
     The panels begin at `first`, and both are of part `f`; else as `make_seeds`.
     """
@@ -348,10 +426,21 @@ def fill_strip(
         right = (B, first + p * parts.across * d)
         to = p * parts.across
         if rows == ROWS:
-            write_differences(ROWS, code, (A, at), right, d, weights, (strip, to), stride)
+            write_differences(
+                ROWS, code, (A, at), right, d, weights, (strip, to), stride
+            )
         else:
             for r in range(rows):
-                write_differences(1, code, (A, at + r * d), right, d, weights, (strip, r * stride + to), stride)
+                write_differences(
+                    1,
+                    code,
+                    (A, at + r * d),
+                    right,
+                    d,
+                    weights,
+                    (strip, r * stride + to),
+                    stride,
+                )
 
 
 @compiled()
@@ -392,7 +481,9 @@ def fill_from_reference(
         if not is_large:
             for j in range(stride):
                 row[j] = from_reference[j] + length
-            subtract_common(code, (A, start), (B, first), d, differing, n, (row, 0), panels)
+            subtract_common(
+                code, (A, start), (B, first), d, differing, n, (row, 0), panels
+            )
         n_small = 0
         for j in range(stride):
             n_small += row[j] < small[j]
@@ -428,14 +519,17 @@ def make_seeds(
     parts: Parts,
     out: np.ndarray,
 ) -> None:
-    """Write the seeds of up to `ROWS` rows with some panels, behind the distances of one part.
+    """Write the seeds of up to `ROWS` rows with some panels, behind the distances of
+    one part.
 
     Parameters
     ----------
     A, B : ndarray
-        Rows of all parts, of the left side `pack_rows`, of the right one `pack_columns`.
+        Rows of all parts, of the left side `pack_rows`, of the right one
+        `pack_columns`.
     a, b : int
-        Number of rows of either side, on the right one with the rows that fill the last panel.
+        Number of rows of either side, on the right one with the rows that fill the last
+        panel.
     i, rows : int
         The first of the rows, and their number.
     panel, panels : int
@@ -457,11 +551,15 @@ def make_seeds(
             fill_strip(A, at, rows, B, first, panels, f, parts, out)
         for s in range(parts.seeds[f], parts.seeds[f + 1]):
             seeds = (out, size * (1 + s))
-            write_exponentials((out, 0), -parts.gammas[s], parts.rooted[f], seeds, size // parts.width)
+            write_exponentials(
+                (out, 0), -parts.gammas[s], parts.rooted[f], seeds, size // parts.width
+            )
 
 
 @compiled()
-def exponentiate_values(D: np.ndarray, gammas: np.ndarray, width: int, spare: np.ndarray, out: np.ndarray) -> None:
+def exponentiate_values(
+    D: np.ndarray, gammas: np.ndarray, width: int, spare: np.ndarray, out: np.ndarray
+) -> None:
     """Write the exponentials of some values, shape (n,), into `out`, n values per gamma; `spare` is for two vectors."""
     flat = out.reshape(-1)
     size = len(D)

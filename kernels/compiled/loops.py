@@ -1,6 +1,8 @@
-"""The innermost loops: vector code for tested versions of Numba, and otherwise plain loops.
+"""The innermost loops: vector code for tested versions of Numba, and otherwise plain
+loops.
 
-Both compute the same numbers up to rounding: exponentials to two units in the last place, and sums in another order.
+Both compute the same numbers up to rounding: exponentials to two units in the last
+place, and sums in another order.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""The innermost loops for any CPU and any Numba: what the vector code of `simd` computes, value by value.
+"""The innermost loops for any CPU and any Numba: what the vector code of `simd`
+computes, value by value.
 
-Arrays are flat. An argument that is written ``(array, place)`` begins at that position of the array. Values of kernels
-and targets have the dtype of the rows, sums are float64.
+Arrays are flat. An argument that is written ``(array, place)`` begins at that position
+of the array. Values of kernels and targets have the dtype of the rows, sums are
+float64.
 """
 
 from __future__ import annotations
@@ -28,8 +30,9 @@ ROWS = 4
 SQUARED = 0
 CITYBLOCK = 1
 DIFFERING = 2
-"""Codes of what `write_differences` adds for each feature: a squared or absolute difference, or the weight of a feature
-that differs."""
+"""Codes of what `write_differences` adds for each feature: a squared or absolute
+difference, or the weight of a feature that differs.
+"""
 
 Place = tuple[np.ndarray, int]
 
@@ -41,7 +44,14 @@ def lanes(dtype: np.dtype[Any]) -> int:
 
 @compiled()
 def write_differences(
-    rows: int, code: int, left: Place, right: Place, d: int, weights: np.ndarray, out: Place, stride: int
+    rows: int,
+    code: int,
+    left: Place,
+    right: Place,
+    d: int,
+    weights: np.ndarray,
+    out: Place,
+    stride: int,
 ) -> None:
     """Write the distances of some rows from those of a panel.
 
@@ -84,12 +94,21 @@ def write_differences(
 
 @compiled()
 def subtract_common(
-    code: int, left: Place, right: Place, d: int, differing: np.ndarray, n: int, out: Place, panels: int
+    code: int,
+    left: Place,
+    right: Place,
+    d: int,
+    differing: np.ndarray,
+    n: int,
+    out: Place,
+    panels: int,
 ) -> None:
-    """Subtract from the sums of the lengths of a row and of the rows of some panels twice the length they share.
+    """Subtract from the sums of the lengths of a row and of the rows of some panels
+    twice the length they share.
 
-    Lengths are squared norms or sums of absolute values; the length that two rows share is their inner product, or the
-    sum of the smaller absolute values of features of equal sign.
+    Lengths are squared norms or sums of absolute values; the length that two rows share
+    is their inner product, or the sum of the smaller absolute values of features of
+    equal sign.
 
     Parameters
     ----------
@@ -129,7 +148,9 @@ def subtract_common(
 
 
 @compiled()
-def write_exponentials(distances: Place, factor: float, rooted: bool, out: Place, n: int) -> None:
+def write_exponentials(
+    distances: Place, factor: float, rooted: bool, out: Place, n: int
+) -> None:
     """Write ``exp(factor D) - 1`` of n vectors of values, or of their roots; ``factor D`` is not positive."""
     D, start = distances
     E, to = out
@@ -141,7 +162,14 @@ def write_exponentials(distances: Place, factor: float, rooted: bool, out: Place
 
 
 @compiled()
-def add_chain(length: int, seeds: Place, n: int, coefficients: Place, total: Place, following: Place) -> None:
+def add_chain(
+    length: int,
+    seeds: Place,
+    n: int,
+    coefficients: Place,
+    total: Place,
+    following: Place,
+) -> None:
     """Add a chain of kernels by their weights to n vectors of a total.
 
     Parameters
@@ -185,10 +213,12 @@ def make_kernels(
     row_sums: Place,
     following: Place,
 ) -> None:
-    """Write a chain of kernels of some columns of one row into a strip, and add their row sums.
+    """Write a chain of kernels of some columns of one row into a strip, and add their
+    row sums.
 
-    The first is a seed plus its offset, each other ``E (E + 2)`` of the one before, plus its own offset. With weights a
-    kernel is multiplied by the roots of both weights, and its row sums by that of the column once more.
+    The first is a seed plus its offset, each other ``E (E + 2)`` of the one before,
+    plus its own offset. With weights a kernel is multiplied by the roots of both
+    weights, and its row sums by that of the column once more.
 
     Parameters
     ----------
@@ -248,7 +278,8 @@ def make_target(
     roots: Place,
     root: float,
 ) -> None:
-    """Write the target kernel of some columns of one row into a strip, and with weights the row's root behind it.
+    """Write the target kernel of some columns of one row into a strip, and with weights
+    the row's root behind it.
 
     Parameters
     ----------
@@ -257,11 +288,13 @@ def make_target(
     row_targets, column_targets : place of shape (n_outputs,) and (n_outputs, target_step)
         Targets of the row and of the columns.
     target_step, n_outputs : int
-        Values from an output of `column_targets` to the next, and the number of outputs.
+        Values from an output of `column_targets` to the next, and the number of
+        outputs.
     strip : place of shape (vectors, step)
         Written to.
     step, vectors : int
-        Values from a vector of columns to the next in the strip, and the number of vectors.
+        Values from a vector of columns to the next in the strip, and the number of
+        vectors.
     roots, root
         As for `make_kernels`.
     """
@@ -293,7 +326,8 @@ def add_triangle(
     target_products: Place,
     column_sums: Place,
 ) -> None:
-    """Add the products of a few kernels with each other and with the target kernel, and their column sums.
+    """Add the products of a few kernels with each other and with the target kernel, and
+    their column sums.
 
     Parameters
     ----------
@@ -304,7 +338,8 @@ def add_triangle(
     strip, target : place of shape (vectors, rows, step)
         The kernels, and the target kernel with the row's root.
     step, rows, vectors : int
-        Values from a row to the next in the strip, and the numbers of rows and of vectors of columns.
+        Values from a row to the next in the strip, and the numbers of rows and of
+        vectors of columns.
     products : place of shape (size, p)
         Added to, up to the diagonal.
     p : int
@@ -336,7 +371,14 @@ def add_triangle(
 
 @compiled()
 def add_rectangle(
-    n_left: int, n_right: int, left: Place, right: Place, step: int, count: int, products: Place, p: int
+    n_left: int,
+    n_right: int,
+    left: Place,
+    right: Place,
+    step: int,
+    count: int,
+    products: Place,
+    p: int,
 ) -> None:
     """Add the products of a few kernels with a few others.
 
@@ -359,4 +401,6 @@ def add_rectangle(
     for i in range(count):
         for k in range(n_left):
             for l in range(n_right):
-                G[g + k * p + l] += K[K_place + i * step + k] * L[L_place + i * step + l]
+                G[g + k * p + l] += (
+                    K[K_place + i * step + k] * L[L_place + i * step + l]
+                )

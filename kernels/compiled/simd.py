@@ -1,11 +1,13 @@
-"""The innermost loops of `plain` as vector instructions, which this file alone writes, in LLVM's language.
+"""The innermost loops of `plain` as vector instructions, which this file alone writes,
+in LLVM's language.
 
-Left to itself the compiler uses half the width of many CPUs' vectors, keeps too few sums in registers, and vectorizes
-no loop across kernels: a pass over tiles takes 11 to 15 times as long. The code is the same for every CPU: vectors that
-a CPU lacks become several vectors that it has. `plain` documents each loop and its arguments.
+Left to itself the compiler uses half the width of many CPUs' vectors, keeps too few
+sums in registers, and vectorizes no loop across kernels: a pass over tiles takes 11 to
+15 times as long. The code is the same for every CPU: vectors that a CPU lacks become
+several vectors that it has. `plain` documents each loop and its arguments.
 
-All uses of internals of Numba and llvmlite are in this file. Outside of `TESTED_NUMBA` its import fails, and `loops`
-takes the plain loops.
+All uses of internals of Numba and llvmlite are in this file. Outside of `TESTED_NUMBA`
+its import fails, and `loops` takes the plain loops.
 """
 
 from __future__ import annotations
@@ -31,8 +33,14 @@ from .plain import CITYBLOCK, DIFFERING, ROWS, SQUARED
 TESTED_NUMBA = (0, 63), (0, 69)
 """Releases of Numba from the first, and before the second, whose internals are as they are used here."""
 
-if WITHOUT_SIMD or numba.config.DISABLE_JIT or not TESTED_NUMBA[0] <= numba.version_info.short < TESTED_NUMBA[1]:
-    raise ImportError(f"the vector code is switched off, or not tested with Numba {numba.__version__}")
+if (
+    WITHOUT_SIMD
+    or numba.config.DISABLE_JIT
+    or not TESTED_NUMBA[0] <= numba.version_info.short < TESTED_NUMBA[1]
+):
+    raise ImportError(
+        f"the vector code is switched off, or not tested with Numba {numba.__version__}"
+    )
 
 Value = Any
 """A value of the code that is written: the result of an instruction."""
@@ -87,12 +95,14 @@ def lanes(dtype: np.dtype[Any]) -> int:
 def emitted(write: Callable[..., None]) -> Callable[..., None]:
     """Return a function for compiled code whose instructions the given one writes.
 
-    That is called with `Vectors` of the dtype of the first array, then with each argument: the pointer to the first
-    value of an array, or to the value at a place ``(array, position)``, or a number.
+    That is called with `Vectors` of the dtype of the first array, then with each
+    argument: the pointer to the first value of an array, or to the value at a place
+    ``(array, position)``, or a number.
 
     Notes
     -----
-    The loops become a function of their own in the compiled code: no other values take their registers.
+    The loops become a function of their own in the compiled code: no other values take
+    their registers.
     """
 
     def define(_: Any, *kinds: Any) -> Any:
@@ -104,13 +114,22 @@ def emitted(write: Callable[..., None]) -> Callable[..., None]:
 
 
 def _call_emitted(
-    write: Callable[..., None], context: Any, builder: Any, signature: Any, arguments: Sequence[Value]
+    write: Callable[..., None],
+    context: Any,
+    builder: Any,
+    signature: Any,
+    arguments: Sequence[Value],
 ) -> Value:
     """Write a call of a function, and the function itself where the module does not have it."""
     pointers = [
-        _as_pointer(context, builder, kind, value) for kind, value in zip(signature.args, arguments, strict=True)
+        _as_pointer(context, builder, kind, value)
+        for kind, value in zip(signature.args, arguments, strict=True)
     ]
-    dtype = next(_array_type(kind).dtype for kind in signature.args if isinstance(_array_type(kind), types.Array))
+    dtype = next(
+        _array_type(kind).dtype
+        for kind in signature.args
+        if isinstance(_array_type(kind), types.Array)
+    )
     name = f"{write.__name__}.{dtype}"
     function = builder.module.globals.get(name)
     if function is None:
@@ -163,7 +182,9 @@ class Vectors:
 
     def constant(self, value: float) -> Value:
         """Return a vector of one number."""
-        return ir.Constant(self.vector, [ir.Constant(self.number, float(value))] * self.lanes)
+        return ir.Constant(
+            self.vector, [ir.Constant(self.number, float(value))] * self.lanes
+        )
 
     def integer(self, value: int) -> Value:
         """Return a vector of one whole number, of the bits of a value."""
@@ -175,7 +196,9 @@ class Vectors:
         with cgutils.for_range(self.builder, n) as loop:
             yield loop.index
 
-    def in_groups(self, n: Value, size: int, write: Callable[[Value, int], None]) -> None:
+    def in_groups(
+        self, n: Value, size: int, write: Callable[[Value, int], None]
+    ) -> None:
         """Write loops over n vectors, `size` at a time, then the rest one by one; `write` takes place and number."""
         build = self.builder
         n_groups = build.sdiv(n, self.place(size))
@@ -223,7 +246,9 @@ class Vectors:
     def store(self, value: Value, base: Value, place: Value, n: int = 0) -> None:
         """Write a vector to a place, or n vectors on."""
         pointer = self._at(base, self.plus(place, n), value.type)
-        self.builder.store(value, pointer, align=8 if value.type.element == ir.DoubleType() else 4)
+        self.builder.store(
+            value, pointer, align=8 if value.type.element == ir.DoubleType() else 4
+        )
 
     def spread(self, base: Value, place: Value) -> Value:
         """Return a vector of the one value at a place."""
@@ -248,7 +273,9 @@ class Vectors:
 
     def add(self, variable: Value, value: Value) -> None:
         """Add a vector to a variable."""
-        self.builder.store(self.builder.fadd(self.builder.load(variable), value), variable)
+        self.builder.store(
+            self.builder.fadd(self.builder.load(variable), value), variable
+        )
 
     def add_product(self, variable: Value, x: Value, y: Value) -> None:
         """Add the product of two vectors to a variable."""
@@ -256,7 +283,9 @@ class Vectors:
 
     def fused(self, x: Value, y: Value, z: Value) -> Value:
         """Return ``x y + z``, in one step where the CPU has it."""
-        return self.builder.fadd(self.builder.fmul(x, y, flags=("contract",)), z, flags=("contract",))
+        return self.builder.fadd(
+            self.builder.fmul(x, y, flags=("contract",)), z, flags=("contract",)
+        )
 
     def add_to_sums(self, variable: Value, sums: Value, place: Value, n: int) -> None:
         """Add a variable to the float64 sums at a place, or n vectors on."""
@@ -270,13 +299,19 @@ class Vectors:
     def within(self, first: Value, n: Value) -> Value:
         """Return which values of a vector are among the first n, where `first` values come before the vector."""
         kind = ir.VectorType(ir.IntType(64), self.lanes)
-        positions = ir.Constant(kind, [ir.IntType(64)(lane) for lane in range(self.lanes)])
-        return self.builder.icmp_signed("<", positions, self.splat(self.builder.sub(n, first)))
+        positions = ir.Constant(
+            kind, [ir.IntType(64)(lane) for lane in range(self.lanes)]
+        )
+        return self.builder.icmp_signed(
+            "<", positions, self.splat(self.builder.sub(n, first))
+        )
 
     def absolute(self, x: Value) -> Value:
         """Return absolute values."""
         bits_without_sign = self.digits + (11 if self.is_double else 8)
-        bits = self.builder.and_(self.builder.bitcast(x, self.bits), self.integer(2**bits_without_sign - 1))
+        bits = self.builder.and_(
+            self.builder.bitcast(x, self.bits), self.integer(2**bits_without_sign - 1)
+        )
         return self.builder.bitcast(bits, self.vector)
 
     def least(self, x: Value, y: Value) -> Value:
@@ -290,7 +325,9 @@ class Vectors:
     def between_zero_and(self, bound: Value, x: Value) -> Value:
         """Return the values nearest to x between zero and a bound, positive or negative."""
         zero = self.constant(0)
-        return self.least(self.greatest(x, self.least(bound, zero)), self.greatest(bound, zero))
+        return self.least(
+            self.greatest(x, self.least(bound, zero)), self.greatest(bound, zero)
+        )
 
     def sign(self, x: Value) -> Value:
         """Return one or minus one."""
@@ -306,15 +343,20 @@ class Vectors:
         return self.builder.call(square_root, [x])
 
     def exponentials_less_one(self, xs: Sequence[Value]) -> list[Value]:
-        r"""Return :math:`e^x - 1` of vectors of values that are not positive, to two units in the last place.
+        r"""Return :math:`e^x - 1` of vectors of values that are not positive, to two
+        units in the last place.
 
-        With :math:`x = k \log 2 + r` it is :math:`2^k (e^r - 1) + (2^k - 1)`, and the first bracket a polynomial. Each
-        step is written for all vectors before the next one, as each waits for the last.
+        With :math:`x = k \log 2 + r` it is :math:`2^k (e^r - 1) + (2^k - 1)`, and the
+        first bracket a polynomial. Each step is written for all vectors before the next
+        one, as each waits for the last.
         """
         build = self.builder
         digits = self.digits
         smallest = self.constant(LEAST_EXPONENT)
-        xs = [build.select(build.fcmp_ordered("<", x, smallest), smallest, x) for x in xs]  # which leaves NaN
+        # Which leaves NaN
+        xs = [
+            build.select(build.fcmp_ordered("<", x, smallest), smallest, x) for x in xs
+        ]
         # A number plus this one has the nearest whole number in its last bits.
         rounder = self.constant(1.5 * 2.0**digits)
         high, low = LOG_2[digits]
@@ -323,8 +365,14 @@ class Vectors:
         r = [self.fused(n, self.constant(-high), x) for n, x in zip(k, xs, strict=True)]
         r = [self.fused(n, self.constant(-low), x) for n, x in zip(k, r, strict=True)]
         bits_of_one = self.integer((1023 if self.is_double else 127) << digits)
-        exponents = [build.shl(build.bitcast(m, self.bits), self.integer(digits)) for m in rounded]
-        powers = [build.bitcast(build.add(exponent, bits_of_one), self.vector) for exponent in exponents]
+        exponents = [
+            build.shl(build.bitcast(m, self.bits), self.integer(digits))
+            for m in rounded
+        ]
+        powers = [
+            build.bitcast(build.add(exponent, bits_of_one), self.vector)
+            for exponent in exponents
+        ]
         polynomials = self._polynomials(r)
         return [
             self.fused(power, polynomial, build.fsub(power, self.constant(1)))
@@ -340,9 +388,15 @@ class Vectors:
         for power in range(degree - 2, 1, -2):
             for half, exponent in ((odd, power), (even, power - 1)):
                 coefficient = self.constant(1 / factorial(exponent))
-                half[:] = [self.fused(p, square, coefficient) for p, square in zip(half, squares, strict=True)]
+                half[:] = [
+                    self.fused(p, square, coefficient)
+                    for p, square in zip(half, squares, strict=True)
+                ]
         sums = [self.fused(o, r, e) for o, r, e in zip(odd, rs, even, strict=True)]
-        return [self.fused(square, q, r) for square, q, r in zip(squares, sums, rs, strict=True)]
+        return [
+            self.fused(square, q, r)
+            for square, q, r in zip(squares, sums, rs, strict=True)
+        ]
 
 
 @emitted
@@ -385,7 +439,10 @@ def write_differences(
     shapes = [(n_rows, kind) for n_rows in (ROWS, 1) for kind in kinds]
     v.cases(
         v.pair_of(rows, len(kinds), code),
-        {len(kinds) * n_rows + kind: partial(loops, n_rows, kind) for n_rows, kind in shapes},
+        {
+            len(kinds) * n_rows + kind: partial(loops, n_rows, kind)
+            for n_rows, kind in shapes
+        },
     )
 
 
@@ -427,7 +484,9 @@ def subtract_common(
 
 
 @emitted
-def write_exponentials(v: Vectors, distances: Value, factor: Value, rooted: Value, out: Value, n: Value) -> None:
+def write_exponentials(
+    v: Vectors, distances: Value, factor: Value, rooted: Value, out: Value, n: Value
+) -> None:
     """Write ``exp(factor D) - 1`` of n vectors, or of their roots."""
     build = v.builder
     scale = v.splat(factor)
@@ -449,7 +508,13 @@ def write_exponentials(v: Vectors, distances: Value, factor: Value, rooted: Valu
 
 @emitted
 def add_chain(
-    v: Vectors, length: Value, seeds: Value, n: Value, coefficients: Value, total: Value, following: Value
+    v: Vectors,
+    length: Value,
+    seeds: Value,
+    n: Value,
+    coefficients: Value,
+    total: Value,
+    following: Value,
 ) -> None:
     """Add a chain of kernels by their weights to n vectors of a total."""
     build = v.builder
@@ -523,7 +588,9 @@ def make_kernels(
         rest = build.srem(columns, one_vector)
         with v.loop(n_full) as i:
             make(i, None)
-        with v.loop(build.sdiv(build.add(rest, v.place(v.lanes - 1)), one_vector)):  # once, or not at all
+        with v.loop(
+            build.sdiv(build.add(rest, v.place(v.lanes - 1)), one_vector)
+        ):  # once, or not at all
             make(n_full, v.within(build.mul(n_full, one_vector), columns))
         for k in range(n):
             v.add_to_sums(totals[k], row_sums, v.place(0), k)
@@ -531,7 +598,10 @@ def make_kernels(
     shapes = [(n, has_weights) for n in CHAIN_LENGTHS for has_weights in (False, True)]
     v.cases(
         v.pair_of(length, 2, weighted),
-        {2 * n + has_weights: partial(chain, n, has_weights) for n, has_weights in shapes},
+        {
+            2 * n + has_weights: partial(chain, n, has_weights)
+            for n, has_weights in shapes
+        },
     )
 
 
@@ -559,11 +629,15 @@ def make_target(
             to = build.mul(i, step)
             total = v.zeros()
             with v.loop(n_outputs) as c:
-                column_target = v.load(column_targets, build.add(place, build.mul(c, target_step)))
+                column_target = v.load(
+                    column_targets, build.add(place, build.mul(c, target_step))
+                )
                 v.add_product(total, v.spread(row_targets, c), column_target)
             product = build.load(total)
             if has_weights:
-                product = build.fmul(product, build.fmul(row_root, v.load(roots, place)))
+                product = build.fmul(
+                    product, build.fmul(row_root, v.load(roots, place))
+                )
                 v.store(row_root, strip, to, 1)
             v.store(product, strip, to)
 
@@ -612,15 +686,27 @@ def add_triangle(
                         v.add_product(pairs[k, l], x, kernels[l])
                 build.store(build.add(here, step), place)
             for k in range(n):
-                v.add_to_sums(sums[k], column_sums, build.mul(i, build.mul(p, v.place(v.lanes))), k)
+                v.add_to_sums(
+                    sums[k],
+                    column_sums,
+                    build.mul(i, build.mul(p, v.place(v.lanes))),
+                    k,
+                )
         _add_products(v, pairs, products, p)
         for k in range(n):
             v.add_to_sums(with_target[k], target_products, v.place(0), k)
 
-    shapes = [(n, has_weights) for n in range(1, LONGEST_RUN + 1) for has_weights in (False, True)]
+    shapes = [
+        (n, has_weights)
+        for n in range(1, LONGEST_RUN + 1)
+        for has_weights in (False, True)
+    ]
     v.cases(
         v.pair_of(size, 2, weighted),
-        {2 * n + has_weights: partial(triangle, n, has_weights) for n, has_weights in shapes},
+        {
+            2 * n + has_weights: partial(triangle, n, has_weights)
+            for n, has_weights in shapes
+        },
     )
 
 
@@ -652,17 +738,25 @@ def add_rectangle(
 
     n_sizes = LONGEST_RUN + 1
     v.cases(
-        v.pair_of(n_left, n_sizes, n_right), {n_sizes * m + n: partial(rectangle, m, n) for m, n in _sizes_of_runs()}
+        v.pair_of(n_left, n_sizes, n_right),
+        {n_sizes * m + n: partial(rectangle, m, n) for m, n in _sizes_of_runs()},
     )
 
 
 def _sizes_of_runs() -> list[tuple[int, int]]:
     """Return the possible sizes of a run of kernels and of a run before it: all runs have about equal sizes."""
     shortest = LONGEST_RUN // 2 + 1
-    return [(m, n) for n in range(shortest, LONGEST_RUN + 1) for m in (n - 1, n) if m >= shortest]
+    return [
+        (m, n)
+        for n in range(shortest, LONGEST_RUN + 1)
+        for m in (n - 1, n)
+        if m >= shortest
+    ]
 
 
-def _add_products(v: Vectors, pairs: dict[tuple[int, int], Value], products: Value, p: Value) -> None:
+def _add_products(
+    v: Vectors, pairs: dict[tuple[int, int], Value], products: Value, p: Value
+) -> None:
     """Add variables, by row and column, to products of p kernels."""
     build = v.builder
     for (k, l), total in pairs.items():

@@ -1,4 +1,5 @@
-"""Passes over pairs of rows: base kernels by tiles, compiled, on all cores, without a matrix of all rows.
+"""Passes over pairs of rows: base kernels by tiles, compiled, on all cores, without a
+matrix of all rows.
 
 Imports: centering, compiled, families.
 """

@@ -16,7 +16,16 @@ from ..centering import mirror
 from ..compiled.distances import Differences, Parts, pack_columns, pack_rows
 from ..compiled.loops import empty_vectors, lanes
 from ..compiled.plain import ROWS
-from ..families.base import ExpandedRows, KernelFamily, PlainRows, Rows, TilePlan, fill_seeds, mean_row, move
+from ..families.base import (
+    ExpandedRows,
+    KernelFamily,
+    PlainRows,
+    Rows,
+    TilePlan,
+    fill_seeds,
+    mean_row,
+    move,
+)
 from ..families.composed import DividedFamily, divisors_for
 from ..families.distances import GaussianFamily
 from ..families.feature import FeatureFamily
@@ -59,7 +68,8 @@ STORED_BYTES = 3 << 30
 
 @dataclass(frozen=True)
 class Combination:
-    r"""The kernel :math:`\sum_k c_k (K_k - s_k)` of base kernels :math:`K_k`, not centered.
+    r"""The kernel :math:`\sum_k c_k (K_k - s_k)` of base kernels :math:`K_k`, not
+    centered.
 
     Attributes
     ----------
@@ -77,8 +87,9 @@ class Combination:
     def evaluated(self) -> tuple[KernelFamily, np.ndarray, np.ndarray]:
         """Base kernels to evaluate, with coefficients and shifts.
 
-        They are the kernels with a nonzero coefficient and the kernels of a grid of powers of two between them: an
-        additional kernel takes one product per pair of rows, a new seed an exponential.
+        They are the kernels with a nonzero coefficient and the kernels of a grid of
+        powers of two between them: an additional kernel takes one product per pair of
+        rows, a new seed an exponential.
         """
         active = np.flatnonzero(self.coefficients)
         if not len(active):
@@ -92,7 +103,11 @@ class Combination:
         if divisors is None or isinstance(family, FeatureFamily):
             return family, coefficients, shift
         # The divisors keep values within the range of float32.
-        return DividedFamily(family, 1.0 / divisors), coefficients / divisors, shift * divisors
+        return (
+            DividedFamily(family, 1.0 / divisors),
+            coefficients / divisors,
+            shift * divisors,
+        )
 
     @cached_property
     def plan(self) -> TilePlan:
@@ -121,7 +136,8 @@ class Combination:
 
         Notes
         -----
-        O(a b (d + p)) time; memory of the result and one tile. Rank-one features take one matrix product.
+        O(a b (d + p)) time; memory of the result and one tile. Rank-one features take
+        one matrix product.
         """
         K = np.empty((A.shape[0], B.shape[0]))
         self.fill(A, B, K, symmetric)
@@ -132,10 +148,19 @@ class Combination:
         family, _, shift = self.evaluated
         center = mean_row(B)
         if packable(family.operands(B[:1], shift, center, dtype)) is None:
-            return RightSide(self, B, family.operands(B, shift, center, dtype), center, dtype)
+            return RightSide(
+                self, B, family.operands(B, shift, center, dtype), center, dtype
+            )
         return PackedRows(self, B, center, dtype)
 
-    def fill(self, A: Rows, B: Rows, out: np.ndarray, symmetric: bool = False, right: RightSide | None = None) -> None:
+    def fill(
+        self,
+        A: Rows,
+        B: Rows,
+        out: np.ndarray,
+        symmetric: bool = False,
+        right: RightSide | None = None,
+    ) -> None:
         """Write `matrix` into `out`, of shape (a, b) and in C order; `right` is the `side` of `B`, if available."""
         family, coefficients, _ = self.evaluated
         if isinstance(family, FeatureFamily):
@@ -163,7 +188,8 @@ class Combination:
 
 
 class RightSide:
-    """Rows on the right side of tiles of a combination, for tiles and for products with vectors.
+    """Rows on the right side of tiles of a combination, for tiles and for products with
+    vectors.
 
     Parameters
     ----------
@@ -181,7 +207,12 @@ class RightSide:
     """Matrices of the size of a tile that are in memory at a time."""
 
     def __init__(
-        self, combination: Combination, rows: Rows, operands: list[Any], center: np.ndarray, dtype: DTypeLike
+        self,
+        combination: Combination,
+        rows: Rows,
+        operands: list[Any],
+        center: np.ndarray,
+        dtype: DTypeLike,
     ) -> None:
         self._combination = combination
         self._rows = rows
@@ -204,7 +235,9 @@ class RightSide:
 
     def fill(self, left: Any, rows: slice, columns: slice, out: np.ndarray) -> None:
         """Write the kernel between `rows` of the left side and `columns`, rows of the right side, into `out`."""
-        seeds = self._seed_buffer(self._weights.n_seeds * out.size).reshape(-1, *out.shape)
+        seeds = self._seed_buffer(self._weights.n_seeds * out.size).reshape(
+            -1, *out.shape
+        )
         right_operands = [operand[columns] for operand in self._operands]
         if left is self._operands and rows == columns:
             left_operands = right_operands
@@ -212,7 +245,9 @@ class RightSide:
             left_operands = [operand[rows] for operand in left]
         fill_seeds(left_operands, right_operands, seeds)
         work = _work_arrays(self._weights, self._most_columns, self._dtype)
-        combine_tile(seeds, self._weights, lanes(self._dtype), self._most_columns, *work, out)
+        combine_tile(
+            seeds, self._weights, lanes(self._dtype), self._most_columns, *work, out
+        )
 
     def _seed_buffer(self, size: int) -> np.ndarray:
         """Return a buffer of this thread, which is reused because new memory takes as long as a tile."""
@@ -237,9 +272,15 @@ class RightSide:
         return product
 
     def products(
-        self, A: Rows, beta: np.ndarray | None, left_vectors: np.ndarray, back: np.ndarray, w: np.ndarray | None = None
+        self,
+        A: Rows,
+        beta: np.ndarray | None,
+        left_vectors: np.ndarray,
+        back: np.ndarray,
+        w: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Return ``K beta``, and add ``K' (left_vectors + w K beta)`` to `back`, for the kernel K of two sets of rows.
+        """Return ``K beta``, and add ``K' (left_vectors + w K beta)`` to `back`, for
+        the kernel K of two sets of rows.
 
         Parameters
         ----------
@@ -284,7 +325,9 @@ class RightSide:
 class PackedRows(RightSide):
     """Right side of a kernel of distances: products with few vectors form no tile."""
 
-    def __init__(self, combination: Combination, rows: Rows, center: np.ndarray, dtype: DTypeLike) -> None:
+    def __init__(
+        self, combination: Combination, rows: Rows, center: np.ndarray, dtype: DTypeLike
+    ) -> None:
         super().__init__(combination, rows, [], center, dtype)
         self.matrices_per_tile = 1
         operands = [part.near_reference() for part in self._operands_of(rows)]
@@ -292,15 +335,22 @@ class PackedRows(RightSide):
         parts = Parts.of(operands, self._dtype)
         stride = -(-rows.shape[0] // parts.across) * parts.across
         values_per_column = 1 + self._weights.n_seeds + self._weights.n_kept
-        most_panels = max(1, min(MOST_COLUMNS, MOST_VALUES // values_per_column) // parts.across)
+        most_panels = max(
+            1, min(MOST_COLUMNS, MOST_VALUES // values_per_column) // parts.across
+        )
         packed = pack_columns(operands, self._dtype)
         self._columns = PackedColumns(packed, stride, parts, self._weights, most_panels)
 
     def _operands_of(self, A: Rows) -> list[Differences]:
         family, _, shift = self._combination.evaluated
-        # Without a translation, base kernels in one metric share their rows; only rounding to float32 needs it.
+        # Without a translation, base kernels in one metric share their rows; only
+        # rounding to float32 needs it.
         center = None if self._dtype == np.float64 else self._center
-        differences = packable(family.operands(A.astype(np.float64, copy=False), shift, center, self._dtype))
+        differences = packable(
+            family.operands(
+                A.astype(np.float64, copy=False), shift, center, self._dtype
+            )
+        )
         assert differences is not None
         return differences
 
@@ -310,13 +360,19 @@ class PackedRows(RightSide):
         relative = [replace(part, reference=reference) for part, reference in parts]
         return pack_rows(relative, self._dtype), A.shape[0]
 
-    def fill(self, left: tuple[np.ndarray, int], rows: slice, columns: slice, out: np.ndarray) -> None:
+    def fill(
+        self, left: tuple[np.ndarray, int], rows: slice, columns: slice, out: np.ndarray
+    ) -> None:
         """Write the kernel between `rows` of the left side and `columns`, rows of the right side, into `out`."""
-        combine_rows(*left, rows.start, self._columns, columns.start, *self._work_arrays(), out)
+        combine_rows(
+            *left, rows.start, self._columns, columns.start, *self._work_arrays(), out
+        )
 
     def _work_arrays(self) -> tuple[np.ndarray, np.ndarray]:
         columns = self._columns
-        return _work_arrays(columns.weights, columns.max_panels * columns.parts.across, self._dtype)
+        return _work_arrays(
+            columns.weights, columns.max_panels * columns.parts.across, self._dtype
+        )
 
     def _padded(self, beta: np.ndarray) -> np.ndarray:
         """Return vectors of shape (b, n) as rows of whole panels, shape (n, stride), padded with zeros."""
@@ -329,11 +385,22 @@ class PackedRows(RightSide):
         if beta.shape[1] > MOST_TOGETHER:
             return super().applied(A, beta)
         product = np.zeros((A.shape[0], beta.shape[1]))
-        apply_rows(self.left(A)[0], self._columns, *self._work_arrays(), self._padded(beta), product)
+        apply_rows(
+            self.left(A)[0],
+            self._columns,
+            *self._work_arrays(),
+            self._padded(beta),
+            product,
+        )
         return product
 
     def products(
-        self, A: Rows, beta: np.ndarray | None, left_vectors: np.ndarray, back: np.ndarray, w: np.ndarray | None = None
+        self,
+        A: Rows,
+        beta: np.ndarray | None,
+        left_vectors: np.ndarray,
+        back: np.ndarray,
+        w: np.ndarray | None = None,
     ) -> np.ndarray:
         """Return ``K beta``, and add ``K' (left_vectors + w K beta)`` to `back`, by four rows of the kernel."""
         a, n = left_vectors.shape
@@ -374,9 +441,18 @@ def compile_combinations() -> None:
     X = np.zeros((2, 1))
     combination = Combination(GaussianFamily([1.0]), np.ones(1), np.ones(1))
     packed = combination.side(X)
-    unpacked = RightSide(combination, X, combination.family.operands(X, combination.shift), X[0], np.float64)
+    unpacked = RightSide(
+        combination,
+        X,
+        combination.family.operands(X, combination.shift),
+        X[0],
+        np.float64,
+    )
     for side in (packed, unpacked):
-        for out in (np.zeros((2, 2)), np.zeros((2, 3))[:, :2]):  # a contiguous matrix and a part of a matrix
+        for out in (
+            np.zeros((2, 2)),
+            np.zeros((2, 3))[:, :2],
+        ):  # a contiguous matrix and a part of a matrix
             side.fill(side.left(X), slice(0, 2), slice(0, 2), out)
     packed.applied(X, X)
     packed.products(X, X, X, np.zeros((2, 1)))
@@ -389,10 +465,14 @@ def _weights(combination: Combination, dtype: np.dtype[Any]) -> Weights:
     kernels, groups = chains(plan)
     constant = dtype.type(coefficients @ plan.offset)
     n_kept = 1 + int(groups[:, 3].max())
-    return Weights(groups, coefficients[kernels].astype(dtype), constant, plan.n_seeds, n_kept)
+    return Weights(
+        groups, coefficients[kernels].astype(dtype), constant, plan.n_seeds, n_kept
+    )
 
 
-def _work_arrays(weights: Weights, n_columns: int, dtype: np.dtype[Any]) -> tuple[np.ndarray, np.ndarray]:
+def _work_arrays(
+    weights: Weights, n_columns: int, dtype: np.dtype[Any]
+) -> tuple[np.ndarray, np.ndarray]:
     """Return work arrays for `ROWS` rows: for distances, seeds and kept kernels, and for the kernel."""
     size = ROWS * n_columns
     values_per_pair = 1 + weights.n_seeds + weights.n_kept
@@ -404,7 +484,8 @@ Shared = tuple[Combination, RowSource, list[tuple[int, int]]]
 
 
 class StoredBlock:
-    """A block of a kernel matrix with 16 bits per value, accurate to 2^-16 of its range.
+    """A block of a kernel matrix with 16 bits per value, accurate to 2^-16 of its
+    range.
 
     Parameters
     ----------
@@ -433,11 +514,14 @@ class StoredBlock:
             strip = self._codes[rows].astype(np.float32)
             forth[rows] = strip @ V
             back += strip.T @ U[rows]
-        return self._step * forth + self._middle * V.sum(axis=0), self._step * back + self._middle * U.sum(axis=0)
+        return self._step * forth + self._middle * V.sum(
+            axis=0
+        ), self._step * back + self._middle * U.sum(axis=0)
 
 
 class FloatBlock:
-    """A block of a kernel matrix in float32, each value as close to the exact one as float32 allows.
+    """A block of a kernel matrix in float32, each value as close to the exact one as
+    float32 allows.
 
     Parameters
     ----------
@@ -455,7 +539,10 @@ class FloatBlock:
         return self._K @ V, self._K.T @ U
 
 
-STORED_BLOCKS: dict[type, type[StoredBlock | FloatBlock]] = {np.int16: StoredBlock, np.float32: FloatBlock}
+STORED_BLOCKS: dict[type, type[StoredBlock | FloatBlock]] = {
+    np.int16: StoredBlock,
+    np.float32: FloatBlock,
+}
 """Classes of stored blocks, by the type of a value."""
 
 
@@ -470,28 +557,43 @@ class CombinedGram:
     workers : Workers
     """
 
-    def __init__(self, combination: Combination, rows: RowSource, workers: Workers) -> None:
+    def __init__(
+        self, combination: Combination, rows: RowSource, workers: Workers
+    ) -> None:
         self._workers = workers
         self._spans = spans(rows.shape[0], SPAN)
         self._original_family = combination.family
-        if isinstance(workers, Threads):  # workers of other processes map rows when they read them
+        if isinstance(
+            workers, Threads
+        ):  # workers of other processes map rows when they read them
             family, _ = combination.family.mapped_once(rows[:0])
             if family is not combination.family:
-                rows = np.concatenate([combination.family.mapped_once(rows[slice(*run)])[1] for run in self._spans])
-                combination = Combination(family, combination.coefficients, combination.shift)
+                rows = np.concatenate(
+                    [
+                        combination.family.mapped_once(rows[slice(*run)])[1]
+                        for run in self._spans
+                    ]
+                )
+                combination = Combination(
+                    family, combination.coefficients, combination.shift
+                )
         self._rows_are_mapped = combination.family is not self._original_family
-        self._pairs = [(i, j) for i in range(len(self._spans)) for j in range(i, len(self._spans))]
+        self._pairs = [
+            (i, j) for i in range(len(self._spans)) for j in range(i, len(self._spans))
+        ]
         self._shared = workers.broadcast((combination, rows, self._spans))
         self._stored_as: type = np.float32
         self._stored: dict[tuple[int, int], StoredBlock | FloatBlock | None] = {}
 
     def store(self, value_type: type) -> bool:
-        """Let threads of this process store blocks of the matrix during the next product in float32, for later ones.
+        """Let threads of this process store blocks of the matrix during the next
+        product in float32, for later ones.
 
         Parameters
         ----------
         value_type : {numpy.int16, numpy.float32}
-            Type of the stored values. Blocks take at most `STORED_BYTES`; others are formed in each product.
+            Type of the stored values. Blocks take at most `STORED_BYTES`; others are
+            formed in each product.
 
         Returns
         -------
@@ -509,15 +611,22 @@ class CombinedGram:
     def matvec(self, V: np.ndarray, dtype: DTypeLike = np.float64) -> np.ndarray:
         """Return ``K @ V``, shape (m, c), in O(m^2 (d + p + c)) time and O(m c) memory.
 
-        float32 takes about half the time, with six correct digits; stored blocks take about 5 % of the time.
+        float32 takes about half the time, with six correct digits; stored blocks take
+        about 5 % of the time.
         """
         if self._stored and dtype == np.float32:
-            pieces: BlockResults = self._workers.total(self._product, self._shared, V.astype(dtype), self._pairs)
+            pieces: BlockResults = self._workers.total(
+                self._product, self._shared, V.astype(dtype), self._pairs
+            )
         else:
-            pieces = self._workers.total(_products, self._shared, (V, np.dtype(dtype)), self._pairs)
+            pieces = self._workers.total(
+                _products, self._shared, (V, np.dtype(dtype)), self._pairs
+            )
         return pieces.joined()
 
-    def _product(self, shared: Shared, V: np.ndarray, pair: tuple[int, int]) -> BlockResults:
+    def _product(
+        self, shared: Shared, V: np.ndarray, pair: tuple[int, int]
+    ) -> BlockResults:
         """Return the part of the product for the pairs of rows of two runs, from a stored block if there is one."""
         if pair not in self._stored:
             return _products(shared, (V.astype(np.float64), V.dtype), pair)
@@ -543,12 +652,16 @@ class CombinedGram:
         """Return the kernel between all rows and a few others, shape (m, b)."""
         if self._rows_are_mapped:
             B = self._original_family.mapped_once(B)[1]
-        pieces: BlockResults = self._workers.total(_columns, self._shared, B, range(len(self._spans)))
+        pieces: BlockResults = self._workers.total(
+            _columns, self._shared, B, range(len(self._spans))
+        )
         return pieces.joined()
 
     def diagonal(self) -> np.ndarray:
         """Return the kernel of each row with itself, shape (m,)."""
-        pieces: BlockResults = self._workers.total(_diagonal, self._shared, None, range(len(self._spans)))
+        pieces: BlockResults = self._workers.total(
+            _diagonal, self._shared, None, range(len(self._spans))
+        )
         return pieces.joined()
 
 
@@ -557,7 +670,9 @@ def _diagonal(shared: Shared, argument: None, run: int) -> BlockResults:
     return BlockResults({run: combination.diagonal(rows[slice(*runs[run])])})
 
 
-def _products(shared: Shared, argument: tuple[np.ndarray, np.dtype[Any]], pair: tuple[int, int]) -> BlockResults:
+def _products(
+    shared: Shared, argument: tuple[np.ndarray, np.dtype[Any]], pair: tuple[int, int]
+) -> BlockResults:
     """Return the part of the product for the pairs of rows of two runs."""
     combination, rows, runs = shared
     V, dtype = argument
@@ -567,7 +682,9 @@ def _products(shared: Shared, argument: tuple[np.ndarray, np.dtype[Any]], pair: 
         return BlockResults({i: _symmetric_product(combination, rows[left], V[left])})
     right = slice(*runs[j])
     back = np.zeros_like(V[right])
-    forth = combination.side(rows[right], dtype).products(rows[left], V[right], V[left], back)
+    forth = combination.side(rows[right], dtype).products(
+        rows[left], V[right], V[left], back
+    )
     return BlockResults({i: forth, j: back})
 
 
@@ -593,28 +710,44 @@ def _columns(shared: Shared, B: Rows, run: int) -> BlockResults:
 def split_kernels(
     combination: Combination, X: Rows, is_selected: Callable[[Any], bool]
 ) -> tuple[Combination, Combination | None]:
-    """Return the combination without the base kernels of selected operands, and that of these.
+    """Return the combination without the base kernels of selected operands, and that of
+    these.
 
-    A combination of such kernels only, or without them, is returned unchanged, with None.
+    A combination of such kernels only, or without them, is returned unchanged, with
+    None.
     """
     family, coefficients, shift = combination.evaluated
     if isinstance(family, FeatureFamily):
         return combination, None
     selected_seeds = np.concatenate(
-        [np.full(operand.n_seeds, is_selected(operand)) for operand in combination.operands(X[:1])]
+        [
+            np.full(operand.n_seeds, is_selected(operand))
+            for operand in combination.operands(X[:1])
+        ]
     )
     selected_kernels = selected_seeds[_seeds_of_kernels(combination.plan)]
     if selected_kernels.all() or not selected_kernels.any():
         return combination, None
     parts = []
-    for kernels in (np.flatnonzero(~selected_kernels), np.flatnonzero(selected_kernels)):
-        parts.append(Combination(family.subset(kernels.tolist()), coefficients[kernels], shift[kernels]))
+    for kernels in (
+        np.flatnonzero(~selected_kernels),
+        np.flatnonzero(selected_kernels),
+    ):
+        parts.append(
+            Combination(
+                family.subset(kernels.tolist()), coefficients[kernels], shift[kernels]
+            )
+        )
     return parts[0], parts[1]
 
 
 def _is_of_one_code(operand: Any) -> bool:
     """Return whether the kernels of an operand only depend on whether two rows have the same code."""
-    return isinstance(operand, Differences) and operand.metric == "differing" and operand.rows.shape[1] == 1
+    return (
+        isinstance(operand, Differences)
+        and operand.metric == "differing"
+        and operand.rows.shape[1] == 1
+    )
 
 
 def _is_linear(operand: Any) -> bool:
@@ -633,7 +766,8 @@ def _seeds_of_kernels(plan: TilePlan) -> np.ndarray:
 
 
 class LinearSums:
-    r"""Sums :math:`\sum_i V_{ij} \sum_k c_k \bigl( z_k \cdot z_{ik} - s_k \bigr)` over rows of linear base kernels.
+    r"""Sums :math:`\sum_i V_{ij} \sum_k c_k \bigl( z_k \cdot z_{ik} - s_k \bigr)` over
+    rows of linear base kernels.
 
     Parameters
     ----------
@@ -661,7 +795,9 @@ class LinearSums:
     def of(self, A: Rows) -> np.ndarray:
         """Return the sums for new rows, shape (n, q)."""
         sums = np.tile(self._constant, (A.shape[0], 1))
-        for operand, weights in zip(self._combination.operands(A), self._weights, strict=True):
+        for operand, weights in zip(
+            self._combination.operands(A), self._weights, strict=True
+        ):
             sums += _row_products(operand.rows, weights)
         return sums
 
@@ -674,7 +810,8 @@ def _row_products(A: Rows, weights: np.ndarray) -> np.ndarray:
 
 
 class CodeSums:
-    r"""Sums over rows of base kernels that only depend on whether two rows have the same code.
+    r"""Sums over rows of base kernels that only depend on whether two rows have the
+    same code.
 
     .. math:: \sum_i V_{ij} \sum_c \bigl( a_c + b_c \, [x_c \neq x_{ic}] \bigr)
 
@@ -688,7 +825,8 @@ class CodeSums:
 
     Notes
     -----
-    The coefficients are summed by code once. A new row then takes a search per code and no pass over rows.
+    The coefficients are summed by code once. A new row then takes a search per code and
+    no pass over rows.
     """
 
     def __init__(self, combination: Combination, X: Rows, V: np.ndarray) -> None:
@@ -717,7 +855,9 @@ class CodeSums:
         if operand.weights is not None:
             weight = operand.weights[0]
         seeds = np.zeros(plan.n_seeds)
-        seeds[first_seed : first_seed + operand.n_seeds] = np.expm1(-weight * np.array(operand.gammas))
+        seeds[first_seed : first_seed + operand.n_seeds] = np.expm1(
+            -weight * np.array(operand.gammas)
+        )
         changes = np.empty(len(coefficients))
         for kernel, seed in plan.order.tolist():
             if seed >= 0:
@@ -731,7 +871,11 @@ class CodeSums:
         """Return the sums for new rows, shape (n, q)."""
         sums = np.tile(self._if_equal * self._total, (A.shape[0], 1))
         for operand, codes, sums_of_codes, change in zip(
-            self._combination.operands(A), self._codes, self._sums, self._changes, strict=True
+            self._combination.operands(A),
+            self._codes,
+            self._sums,
+            self._changes,
+            strict=True,
         ):
             new_codes = operand.rows[:, 0]
             places = np.searchsorted(codes, new_codes).clip(max=len(codes) - 1)
@@ -742,7 +886,8 @@ class CodeSums:
 
 
 class Expansion:
-    r"""Functions :math:`f_j(x) = b_j + \sum_i V_{ij} \, C(x - o, x_i)` for a `Combination` C, not centered.
+    r"""Functions :math:`f_j(x) = b_j + \sum_i V_{ij} \, C(x - o, x_i)` for a
+    `Combination` C, not centered.
 
     Parameters
     ----------
@@ -757,11 +902,17 @@ class Expansion:
 
     Notes
     -----
-    O(n s (d + p + q)) time for n rows, and O(q n) memory and one tile per thread. Rank-one features take O(n d q) time.
+    O(n s (d + p + q)) time for n rows, and O(q n) memory and one tile per thread.
+    Rank-one features take O(n d q) time.
     """
 
     def __init__(
-        self, combination: Combination, X: Rows, V: np.ndarray, constant: np.ndarray, origin: np.ndarray
+        self,
+        combination: Combination,
+        X: Rows,
+        V: np.ndarray,
+        constant: np.ndarray,
+        origin: np.ndarray,
     ) -> None:
         self.combination = combination
         self.X = X
@@ -770,7 +921,9 @@ class Expansion:
         self.origin = origin
         self._sides: dict[np.dtype[Any], RightSide] = {}
 
-    def values(self, A: Rows, dtype: Any = np.float64, strip: int = STRIP) -> np.ndarray:
+    def values(
+        self, A: Rows, dtype: Any = np.float64, strip: int = STRIP
+    ) -> np.ndarray:
         """Return the functions of new rows.
 
         Parameters
@@ -797,7 +950,14 @@ class Expansion:
             self._side(dtype)  # before threads use it
             step = strip * max(1, TASK_PAIRS // (strip * s))
             tasks = [slice(start, min(start + step, n)) for start in range(0, n, step)]
-            Threads().total(lambda _shared, _argument, rows: self._write(A, rows, strip, dtype, out), None, None, tasks)
+            Threads().total(
+                lambda _shared, _argument, rows: self._write(
+                    A, rows, strip, dtype, out
+                ),
+                None,
+                None,
+                tasks,
+            )
         return out
 
     def _side(self, dtype: np.dtype[Any]) -> RightSide:
@@ -832,7 +992,9 @@ class Expansion:
         """Coefficients of rank-one features, shape (p, q)."""
         family, coefficients, _ = self.combination.evaluated
         assert isinstance(family, FeatureFamily)
-        return np.asarray(coefficients[:, None] * np.asarray(family.take(self.X).T @ self.V))
+        return np.asarray(
+            coefficients[:, None] * np.asarray(family.take(self.X).T @ self.V)
+        )
 
     def _moved(self, A: Rows) -> Rows:
         """Return rows minus the origin, in one layout, so that rounding does not depend on the layout of `A`."""
@@ -841,7 +1003,9 @@ class Expansion:
         dense = A.toarray() if sparse.issparse(A) else A
         return move(np.ascontiguousarray(dense, dtype=np.float64), self.origin)
 
-    def _write(self, A: Rows, rows: slice, strip: int, dtype: np.dtype[Any], out: np.ndarray) -> int:
+    def _write(
+        self, A: Rows, rows: slice, strip: int, dtype: np.dtype[Any], out: np.ndarray
+    ) -> int:
         """Write the values of some rows into their places in `out`."""
         family = self.combination.evaluated[0]
         for start in range(rows.start, rows.stop, strip):

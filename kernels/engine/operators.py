@@ -74,7 +74,9 @@ class StackedGrams:
 
     def quadratic_forms(self, alpha: np.ndarray) -> np.ndarray:
         """Return ``alpha' K_k alpha`` for each kernel, shape (p, ...); O(p m^2 q)."""
-        products = self.products(alpha.reshape(self.n_rows, -1)).reshape(self.n_kernels, *alpha.shape)
+        products = self.products(alpha.reshape(self.n_rows, -1)).reshape(
+            self.n_kernels, *alpha.shape
+        )
         return np.einsum("ki...q,i...q->k...", products, alpha)
 
     def inner_products(self, W: np.ndarray) -> np.ndarray:
@@ -90,10 +92,11 @@ class StackedGrams:
 
 @dataclass(frozen=True)
 class TiledGrams:
-    """Base kernels that are recomputed by tiles for each product, in the memory of the result and one tile.
+    """Base kernels that are recomputed by tiles for each product, in the memory of the
+    result and one tile.
 
-    With H the centering matrix, ``(H K H) v = H (K (H v))`` and ``<H K H, W> = <K, H W H>``: arguments and results are
-    centered instead of tiles.
+    With H the centering matrix, ``(H K H) v = H (K (H v))`` and
+    ``<H K H, W> = <K, H W H>``: arguments and results are centered instead of tiles.
 
     Attributes
     ----------
@@ -101,7 +104,8 @@ class TiledGrams:
     X : ndarray or CSR matrix of shape (m, d)
         Training rows minus the origin of the statistics.
     shift : ndarray of shape (p,)
-        Constants subtracted from the base kernels, which avoid cancellation; zero without centering.
+        Constants subtracted from the base kernels, which avoid cancellation; zero
+        without centering.
     scales : ndarray of shape (p,)
         Divisors of the centered base kernels.
     centering : Centering
@@ -126,8 +130,11 @@ class TiledGrams:
     def _combination(self, mu: np.ndarray) -> Combination:
         return Combination(self.family, mu / self.scales, self.shift)
 
-    def sum_over_tiles(self, function: Callable[[slice, slice, np.ndarray], Any]) -> Any:
-        """Return the sum of ``function(rows, columns, tile)`` over the tiles on and above the diagonal.
+    def sum_over_tiles(
+        self, function: Callable[[slice, slice, np.ndarray], Any]
+    ) -> Any:
+        """Return the sum of ``function(rows, columns, tile)`` over the tiles on and
+        above the diagonal.
 
         A tile has the scaled base kernels, shape (p, a, b).
         """
@@ -140,7 +147,9 @@ class TiledGrams:
             tile *= factors
             return function(rows, columns, tile)
 
-        return over_tiles(apply_to_tile, self.n_rows, None, block_rows_for(self.n_kernels))
+        return over_tiles(
+            apply_to_tile, self.n_rows, None, block_rows_for(self.n_kernels)
+        )
 
     def combine(self, mu: np.ndarray) -> np.ndarray:
         """Return the sum of the kernels by their weights mu; kernels of zero weight are not computed."""
@@ -151,10 +160,14 @@ class TiledGrams:
         """Return the product of each kernel with `alpha`, shape (p, m, q)."""
         centered = self.centering.less_mean(alpha)
 
-        def products_of_tile(rows: slice, columns: slice, tile: np.ndarray) -> BlockResults:
+        def products_of_tile(
+            rows: slice, columns: slice, tile: np.ndarray
+        ) -> BlockResults:
             products = {rows.start: (tile @ centered[columns]).swapaxes(0, 1)}
             if rows != columns:
-                products[columns.start] = (tile.transpose(0, 2, 1) @ centered[rows]).swapaxes(0, 1)
+                products[columns.start] = (
+                    tile.transpose(0, 2, 1) @ centered[rows]
+                ).swapaxes(0, 1)
             return BlockResults(products)
 
         products = self.sum_over_tiles(products_of_tile).joined()
@@ -166,8 +179,12 @@ class TiledGrams:
         flat = centered.reshape(self.n_rows, -1)
 
         def forms_of_tile(rows: slice, columns: slice, tile: np.ndarray) -> np.ndarray:
-            products = (tile @ flat[columns]).reshape(self.n_kernels, *centered[rows].shape)
-            return _multiplicity(rows, columns) * np.einsum("ki...q,i...q->k...", products, centered[rows])
+            products = (tile @ flat[columns]).reshape(
+                self.n_kernels, *centered[rows].shape
+            )
+            return _multiplicity(rows, columns) * np.einsum(
+                "ki...q,i...q->k...", products, centered[rows]
+            )
 
         return np.asarray(self.sum_over_tiles(forms_of_tile))
 
@@ -175,8 +192,12 @@ class TiledGrams:
         """Return the Frobenius products of the kernels with `W`, shape (p,)."""
         W = self.centering.gram(W)
 
-        def products_of_tile(rows: slice, columns: slice, tile: np.ndarray) -> np.ndarray:
-            return _multiplicity(rows, columns) * np.tensordot(tile, W[rows, columns], axes=2)
+        def products_of_tile(
+            rows: slice, columns: slice, tile: np.ndarray
+        ) -> np.ndarray:
+            return _multiplicity(rows, columns) * np.tensordot(
+                tile, W[rows, columns], axes=2
+            )
 
         return np.asarray(self.sum_over_tiles(products_of_tile))
 
@@ -187,7 +208,9 @@ class TiledGrams:
 
     def columns(self, mu: np.ndarray, positions: np.ndarray) -> np.ndarray:
         """Return columns of the sum of the kernels by their weights mu before it is centered, shape (m, s)."""
-        return CombinedGram(self._combination(mu), self.X, Threads()).columns(self.X[positions])
+        return CombinedGram(self._combination(mu), self.X, Threads()).columns(
+            self.X[positions]
+        )
 
     def kernel_products(self) -> np.ndarray:
         """Return the Frobenius products of all pairs of kernels, shape (p, p)."""
@@ -201,7 +224,9 @@ class TiledGrams:
             shift = shift / divisors
             scales = scales / divisors
         blocks = RowBlocks.of(np.zeros(m, dtype=np.intp), block_rows_of(family, self.X))
-        products, _, _, row_sums = pass_over_tiles(family, self.X, np.zeros((m, 1)), blocks, shift, Threads())
+        products, _, _, row_sums = pass_over_tiles(
+            family, self.X, np.zeros((m, 1)), blocks, shift, Threads()
+        )
         M = products[0, 0]
         r = row_sums[0]
         s = r.sum(axis=1)
@@ -222,8 +247,8 @@ class FeatureGrams:
     Attributes
     ----------
     Z : ndarray or CSR matrix of shape (m, p)
-        Features divided by the square roots of the scales. Dense features are centered; with sparse features the
-        arguments of products are centered instead.
+        Features divided by the square roots of the scales. Dense features are centered;
+        with sparse features the arguments of products are centered instead.
     centering : Centering
     """
 
@@ -262,7 +287,9 @@ class FeatureGrams:
             squares = Z.multiply(Z).sum(axis=0)
         else:
             squares = np.einsum("ik,ik->k", Z, Z)
-        return np.maximum(np.asarray(squares).ravel() - self.n_rows * self.means**2, 0.0)
+        return np.maximum(
+            np.asarray(squares).ravel() - self.n_rows * self.means**2, 0.0
+        )
 
     def dense(self) -> np.ndarray:
         """Return the centered features as a dense array, shape (m, p)."""
@@ -292,7 +319,9 @@ class FeatureGrams:
             return mirror(self.centering.gram((self.Z * mu) @ self.Z.T))
         K = np.zeros((self.n_rows, self.n_rows))
         Z = self.columns
-        add_outer_products(Z.indptr, Z.indices, Z.data, np.asarray(mu, dtype=np.float64), K)
+        add_outer_products(
+            Z.indptr, Z.indices, Z.data, np.asarray(mu, dtype=np.float64), K
+        )
         return mirror(self.centering.gram(mirror(K)))
 
     def products(self, alpha: np.ndarray) -> np.ndarray:
@@ -348,17 +377,21 @@ def gram_operator(
     in_memory : int
         Largest size of the matrices in bytes.
     centering : Centering
-        Without centering, `shift` must be zero, and the origin too unless all base kernels are invariant to it.
+        Without centering, `shift` must be zero, and the origin too unless all base
+        kernels are invariant to it.
 
     Returns
     -------
     grams : FeatureGrams, StackedGrams or TiledGrams
-        Features for a `FeatureFamily`; matrices if all p fit into `in_memory`; tiles otherwise.
+        Features for a `FeatureFamily`; matrices if all p fit into `in_memory`; tiles
+        otherwise.
     """
     if isinstance(family, FeatureFamily):
         Z = family.take(X)
         if sparse.issparse(Z):
-            return FeatureGrams(Z.multiply(1 / np.sqrt(scales)[None, :]).tocsr(), centering)
+            return FeatureGrams(
+                Z.multiply(1 / np.sqrt(scales)[None, :]).tocsr(), centering
+            )
         return FeatureGrams(centering.less_mean(Z) / np.sqrt(scales), centering)
     tiled = TiledGrams(family, X, shift, scales, centering)
     m = tiled.n_rows
@@ -391,7 +424,11 @@ def entrywise_power(K: np.ndarray, degree: int) -> np.ndarray:
 
 @compiled(fastmath=FAST)
 def add_outer_products(
-    starts: np.ndarray, rows: np.ndarray, values: np.ndarray, weights: np.ndarray, K: np.ndarray
+    starts: np.ndarray,
+    rows: np.ndarray,
+    values: np.ndarray,
+    weights: np.ndarray,
+    K: np.ndarray,
 ) -> None:
     """Add ``sum_k weights_k z_k z_k'`` to the upper triangle of `K`, for features in CSC format."""
     for k in range(len(weights)):
@@ -405,7 +442,13 @@ def add_outer_products(
 
 
 @compiled(fastmath=FAST)
-def write_forms(starts: np.ndarray, rows: np.ndarray, values: np.ndarray, W: np.ndarray, out: np.ndarray) -> None:
+def write_forms(
+    starts: np.ndarray,
+    rows: np.ndarray,
+    values: np.ndarray,
+    W: np.ndarray,
+    out: np.ndarray,
+) -> None:
     """Write ``z_k' W z_k`` to `out`, shape (p,), for a symmetric `W` and features in CSC format."""
     for k in range(len(out)):
         total = 0.0

@@ -33,7 +33,8 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True)
 class RowBlocks:
-    """Rows of a data set sorted by fold group and divided into blocks of rows of one group.
+    """Rows of a data set sorted by fold group and divided into blocks of rows of one
+    group.
 
     Attributes
     ----------
@@ -56,7 +57,12 @@ class RowBlocks:
     sample_weight: np.ndarray | None = None
 
     @classmethod
-    def of(cls, groups: np.ndarray, block_rows: int, sample_weight: np.ndarray | None = None) -> RowBlocks:
+    def of(
+        cls,
+        groups: np.ndarray,
+        block_rows: int,
+        sample_weight: np.ndarray | None = None,
+    ) -> RowBlocks:
         """Divide rows with fold groups, and weights, into blocks of at most `block_rows` rows."""
         labels, codes = np.unique(groups, return_inverse=True)
         order = np.argsort(codes, kind="stable")
@@ -69,7 +75,13 @@ class RowBlocks:
             start = bounds[-1]
             bounds += [start + size * (i + 1) // n_blocks for i in range(n_blocks)]
             group_of_block += [g] * n_blocks
-        return cls(order, np.asarray(bounds), np.asarray(group_of_block), tuple(labels.tolist()), sample_weight)
+        return cls(
+            order,
+            np.asarray(bounds),
+            np.asarray(group_of_block),
+            tuple(labels.tolist()),
+            sample_weight,
+        )
 
     def __len__(self) -> int:
         return len(self.group)
@@ -82,7 +94,9 @@ class RowBlocks:
         """Return the rows of each of several adjacent blocks, which are read together."""
         start = int(self.bounds[min(blocks)])
         rows = X[start : int(self.bounds[max(blocks) + 1])]
-        return {b: rows[self.bounds[b] - start : self.bounds[b + 1] - start] for b in blocks}
+        return {
+            b: rows[self.bounds[b] - start : self.bounds[b + 1] - start] for b in blocks
+        }
 
     def super_tiles(self, rows: int) -> Iterator[list[Pair]]:
         """Yield lists of pairs of blocks, i <= j, for distributed tasks of about `rows` by `rows` pairs of rows."""
@@ -90,7 +104,10 @@ class RowBlocks:
         for b in range(1, len(self)):
             if self.bounds[b + 1] - self.bounds[cuts[-1]] > rows:
                 cuts.append(b)
-        spans = [range(start, stop) for start, stop in zip(cuts, [*cuts[1:], len(self)], strict=True)]
+        spans = [
+            range(start, stop)
+            for start, stop in zip(cuts, [*cuts[1:], len(self)], strict=True)
+        ]
         for s, first in enumerate(spans):
             for second in spans[s:]:
                 yield [(i, j) for i in first for j in second if i <= j]
@@ -104,9 +121,10 @@ def sample_rows(X: Rows) -> Rows:
 def choose_shift(family: KernelFamily, X: Rows) -> np.ndarray:
     """Return the constant to subtract from each base kernel before it is centered.
 
-    Centered kernels do not depend on the constant. It is zero or one, whichever is closer to the values of the kernel
-    on a sample of rows: Gaussians minus one are computed without rounding errors. If the kernel is nearly constant,
-    it is the mean of the kernel, which avoids cancellation.
+    Centered kernels do not depend on the constant. It is zero or one, whichever is
+    closer to the values of the kernel on a sample of rows: Gaussians minus one are
+    computed without rounding errors. If the kernel is nearly constant, it is the mean
+    of the kernel, which avoids cancellation.
     """
     sample = sample_rows(X)
     less_one = family.tile(sample, sample, np.ones(family.n_kernels)).astype(np.float64)
@@ -115,7 +133,8 @@ def choose_shift(family: KernelFamily, X: Rows) -> np.ndarray:
     around_one = spread + mean**2
     around_zero = spread + (mean + 1) ** 2
     shift = np.where(around_one <= around_zero, 1.0, 0.0)
-    is_nearly_constant = np.minimum(around_one, around_zero) > 1e4 * spread  # a loss of two of fifteen digits
+    # a loss of two of fifteen digits
+    is_nearly_constant = np.minimum(around_one, around_zero) > 1e4 * spread
     return np.where(is_nearly_constant, 1.0 + mean, shift)
 
 
@@ -131,28 +150,38 @@ def block_rows_of(family: KernelFamily, X: Rows) -> int:
     packed_bytes = _packed_bytes(family, X)
     if not packed_bytes:
         return rows
-    # Tiles of distances are not formed: larger blocks are faster, if ten of them keep all threads busy.
+    # Tiles of distances are not formed: larger blocks are faster, if ten of them keep
+    # all threads busy.
     most_rows_in_memory = (16 << 20) // (8 + packed_bytes)
     return max(rows, min(1600, m // 10, most_rows_in_memory))
 
 
 def _packed_bytes(family: KernelFamily, X: Rows) -> int:
     """Return the size in bytes of a row packed for both sides of tiles; zero if seeds are not made of distances."""
-    differences = as_differences(family.operands(X[:1], np.zeros(family.n_kernels))) or ()
+    differences = (
+        as_differences(family.operands(X[:1], np.zeros(family.n_kernels))) or ()
+    )
     return 2 * X.dtype.itemsize * sum(part.rows.shape[1] for part in differences)
 
 
 def pass_over_tiles(
-    family: KernelFamily, X: Rows, Y: np.ndarray, blocks: RowBlocks, shift: np.ndarray, workers: Workers
+    family: KernelFamily,
+    X: Rows,
+    Y: np.ndarray,
+    blocks: RowBlocks,
+    shift: np.ndarray,
+    workers: Workers,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return sums over all tiles of the base kernels. A row of weight w counts as w copies.
+    """Return sums over all tiles of the base kernels. A row of weight w counts as w
+    copies.
 
     Parameters
     ----------
     family : KernelFamily
         p base kernels.
     X : ndarray or CSR matrix of shape (m, d)
-        Rows sorted as ``X[blocks.order]``, float64 or float32, the precision of tiles; sums are float64. Not modified.
+        Rows sorted as ``X[blocks.order]``, float64 or float32, the precision of tiles;
+        sums are float64. Not modified.
     Y : ndarray of shape (m, q)
         Targets in the same order. Not modified.
     blocks : RowBlocks
@@ -174,8 +203,9 @@ def pass_over_tiles(
 
     Notes
     -----
-    A pair of rows costs about ``3 d + p (p + 1) + 8 p`` flops and, for Gaussians on a power-of-two grid, one
-    exponential. Each worker has the seeds of one tile, or the packed rows of one task, in memory.
+    A pair of rows costs about ``3 d + p (p + 1) + 8 p`` flops and, for Gaussians on a
+    power-of-two grid, one exponential. Each worker has the seeds of one tile, or the
+    packed rows of one task, in memory.
     """
     compile_tiles(X.dtype)  # before the workers, which read the compiled code from disk
     family, X = family.mapped_once(X)
@@ -184,7 +214,9 @@ def pass_over_tiles(
     if not sparse.issparse(X):
         row_bytes += X.shape[1] * X.dtype.itemsize
     scattered = workers.scatter_rows(X, None, np.zeros(X.shape[1]))
-    shared = workers.broadcast(TilePass(family, scattered, Y, blocks, shift, mean_row(X)))
+    shared = workers.broadcast(
+        TilePass(family, scattered, Y, blocks, shift, mean_row(X))
+    )
     tasks = list(blocks.super_tiles(workers.super_tile(m, row_bytes)))
     sums: BlockResults = workers.total(TilePass.part, shared, None, tasks)
     products = sums.arrays.pop("products")
@@ -216,9 +248,11 @@ class TilePass:
         return {name: value for name, value in vars(self).items() if name != "_buffers"}
 
     def part(self, _: object, pairs: Sequence[Pair]) -> BlockResults:
-        """Return the sums over the tiles of pairs of blocks, i <= j, and their transposes.
+        """Return the sums over the tiles of pairs of blocks, i <= j, and their
+        transposes.
 
-        Row sums are by block and fold group, for those in the pairs only, which keeps the result small.
+        Row sums are by block and fold group, for those in the pairs only, which keeps
+        the result small.
         """
         blocks = self.blocks
         n_groups = len(blocks.labels)
@@ -237,7 +271,12 @@ class TilePass:
                 weights_i = blocks.sample_weight[rows_i]
                 weights_j = blocks.sample_weight[rows_j]
             G, T, sums_of_rows, sums_of_columns = tile_sums.of(
-                seeds_of(i, j), self.Y[rows_i], self.Y[rows_j], weights_i, weights_j, mirrored=i == j
+                seeds_of(i, j),
+                self.Y[rows_i],
+                self.Y[rows_j],
+                weights_i,
+                weights_j,
+                mirrored=i == j,
             )
             g = int(blocks.group[i])
             h = int(blocks.group[j])
@@ -245,13 +284,26 @@ class TilePass:
             target_products[g, h] += T
             row_sums[i, h] = row_sums.get((i, h), 0.0) + sums_of_rows
             if i == j:
-                counts = np.ones(rows_i.stop - rows_i.start) if weights_i is None else weights_i
-                traces[g] += self.family.diag(rows[i]) @ counts - self.shift * counts.sum()
+                counts = (
+                    np.ones(rows_i.stop - rows_i.start)
+                    if weights_i is None
+                    else weights_i
+                )
+                traces[g] += (
+                    self.family.diag(rows[i]) @ counts - self.shift * counts.sum()
+                )
             else:
                 products[h, g] += G
                 target_products[h, g] += T
                 row_sums[j, g] = row_sums.get((j, g), 0.0) + sums_of_columns
-        return BlockResults({"products": products, "target products": target_products, "traces": traces, **row_sums})
+        return BlockResults(
+            {
+                "products": products,
+                "target products": target_products,
+                "traces": traces,
+                **row_sums,
+            }
+        )
 
     def _tile_sums(self) -> TileSums:
         """Return the `TileSums` of this thread, with its work arrays."""
@@ -259,14 +311,20 @@ class TilePass:
         if not hasattr(buffers, "tile_sums"):
             dtype = self.X.dtype
             # None if seeds are not made of distances.
-            buffers.differences = as_differences(self.family.operands(self.X[:1], self.shift))
-            buffers.tile_sums = TileSums(self.family.plan(self.shift), dtype, buffers.differences or ())
+            buffers.differences = as_differences(
+                self.family.operands(self.X[:1], self.shift)
+            )
+            buffers.tile_sums = TileSums(
+                self.family.plan(self.shift), dtype, buffers.differences or ()
+            )
             if not buffers.differences:
                 most_pairs = int(np.diff(self.blocks.bounds).max()) ** 2
                 buffers.seeds = empty_vectors(self.family.n_seeds * most_pairs, dtype)
         return buffers.tile_sums
 
-    def _read(self, pairs: Sequence[Pair]) -> tuple[dict[int, Rows], Callable[[int, int], Any]]:
+    def _read(
+        self, pairs: Sequence[Pair]
+    ) -> tuple[dict[int, Rows], Callable[[int, int], Any]]:
         """Return the rows of each block, and a function that returns the seeds of a pair, for `TileSums.of`."""
         blocks = self.blocks
         dtype = self.X.dtype
@@ -280,7 +338,9 @@ class TilePass:
                 block: self.family.operands(rows_of_block, self.shift, self.center)
                 for block, rows_of_block in rows.items()
             }
-            return rows, lambda i, j: self._filled_seeds(operands[i], operands[j], rows[i].shape[0], rows[j].shape[0])
+            return rows, lambda i, j: self._filled_seeds(
+                operands[i], operands[j], rows[i].shape[0], rows[j].shape[0]
+            )
 
         def differences(block: int) -> Sequence[Differences]:
             return as_differences(self.family.operands(rows[block], self.shift)) or ()
@@ -289,7 +349,9 @@ class TilePass:
         right = {block: pack_columns(differences(block), dtype) for block in seconds}
         return rows, lambda i, j: (left[i], right[j])
 
-    def _filled_seeds(self, left: list[Any], right: list[Any], n_rows: int, n_columns: int) -> np.ndarray:
+    def _filled_seeds(
+        self, left: list[Any], right: list[Any], n_rows: int, n_columns: int
+    ) -> np.ndarray:
         """Return the seeds of a tile as the family computes them, in the work array of this thread."""
         shape = (self.family.n_seeds, n_rows, n_columns)
         seeds = np.asarray(self._buffers.seeds[: prod(shape)]).reshape(shape)

@@ -1,7 +1,9 @@
-"""Compiled sums over the tiles of base kernels, computed from seeds without forming the tiles.
+"""Compiled sums over the tiles of base kernels, computed from seeds without forming the
+tiles.
 
-A *strip* has some columns of a few rows of a tile: for each vector of columns and each row, a vector of each kernel, of
-the target kernel, and with weights of the root of the row's weight. Each sum is a vector, whose values are added last.
+A *strip* has some columns of a few rows of a tile: for each vector of columns and each
+row, a vector of each kernel, of the target kernel, and with weights of the root of the
+row's weight. Each sum is a vector, whose values are added last.
 """
 
 from __future__ import annotations
@@ -37,23 +39,28 @@ LEAST_STEPS = 8
 """Smallest number of vectors of columns of a strip, as all sums of products are written after each."""
 
 
-def chains(plan: TilePlan, lengths: Sequence[int] = ()) -> tuple[np.ndarray, np.ndarray]:
-    """Return the chains in which the kernels of a plan are computed, each kernel from the one before.
+def chains(
+    plan: TilePlan, lengths: Sequence[int] = ()
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the chains in which the kernels of a plan are computed, each kernel from
+    the one before.
 
     Parameters
     ----------
     plan : TilePlan
         Plan of p kernels.
     lengths : sequence of int
-        Lengths of the pieces that chains are divided into, descending; by default chains are not divided.
+        Lengths of the pieces that chains are divided into, descending; by default
+        chains are not divided.
 
     Returns
     -------
     kernels : ndarray of int of shape (p,)
         Positions of the kernels in the order in which they are computed.
     groups : ndarray of int of shape (n, 4)
-        For each chain: position of its first kernel in `kernels`, number of its kernels, source, and row in which the
-        value after its last kernel is kept. The source is a seed, or -1 - r for the value that is kept in row r.
+        For each chain: position of its first kernel in `kernels`, number of its
+        kernels, source, and row in which the value after its last kernel is kept. The
+        source is a seed, or -1 - r for the value that is kept in row r.
     """
     doubles_of: dict[int, list[int]] = {}
     starts: list[tuple[int, int]] = []
@@ -96,10 +103,13 @@ class TileSums:
     dtype : dtype
         float64 or float32.
     differences : list of Differences, optional
-        Distances that seeds are made of, with any rows; without them, tiles have seeds in place of rows.
+        Distances that seeds are made of, with any rows; without them, tiles have seeds
+        in place of rows.
     """
 
-    def __init__(self, plan: TilePlan, dtype: np.dtype, differences: Sequence[Differences] = ()) -> None:
+    def __init__(
+        self, plan: TilePlan, dtype: np.dtype, differences: Sequence[Differences] = ()
+    ) -> None:
         self.dtype = dtype
         self.width = lanes(dtype)
         self.p = len(plan.half)
@@ -110,10 +120,16 @@ class TileSums:
         bytes_of_vector = ROWS * (self.p + 2) * self.width * dtype.itemsize
         panel = parts.across // self.width
         vectors = max(LEAST_STEPS, STRIP_BYTES // bytes_of_vector) // panel * panel
-        self._layout = KernelLayout(parts, groups, plan.offset[kernels].astype(dtype), runs(self.p), vectors)
-        self._seeds = empty_vectors(SEED_ROWS * vectors * self.width * (1 + plan.n_seeds), dtype)
+        self._layout = KernelLayout(
+            parts, groups, plan.offset[kernels].astype(dtype), runs(self.p), vectors
+        )
+        self._seeds = empty_vectors(
+            SEED_ROWS * vectors * self.width * (1 + plan.n_seeds), dtype
+        )
         self._strip = empty_vectors(vectors * ROWS * (self.p + 2) * self.width, dtype)
-        self._kept = empty_vectors((1 + groups[:, 3].max()) * vectors * self.width, dtype)
+        self._kept = empty_vectors(
+            (1 + groups[:, 3].max()) * vectors * self.width, dtype
+        )
 
     def of(
         self,
@@ -129,14 +145,15 @@ class TileSums:
         Parameters
         ----------
         seeds : ndarray of shape (n_seeds, a, b) or pair of ndarray
-            Seeds, followed by one spare vector, or the rows of both sides, from `pack_rows` and `pack_columns`. Not
-            modified.
+            Seeds, followed by one spare vector, or the rows of both sides, from
+            `pack_rows` and `pack_columns`. Not modified.
         U, V : ndarray of shape (a, q) and (b, q)
             Targets of the rows and of the columns.
         row_weights, column_weights : ndarray of shape (a,) and (b,), or None
             Weights of the rows and of the columns; both are None for equal weights.
         mirrored : bool
-            Whether the columns are the rows, so that values below the diagonal are taken from above.
+            Whether the columns are the rows, so that values below the diagonal are
+            taken from above.
 
         Returns
         -------
@@ -149,7 +166,8 @@ class TileSums:
 
         Notes
         -----
-        Sums of up to some dozens of values have the precision of the seeds, all others float64.
+        Sums of up to some dozens of values have the precision of the seeds, all others
+        float64.
         """
         a = len(U)
         b, n_outputs = V.shape
@@ -171,7 +189,9 @@ class TileSums:
         if row_weights is not None and column_weights is not None:
             row_roots = np.sqrt(row_weights).astype(self.dtype)
             column_roots[:b] = np.sqrt(column_weights)
-        G, T, rows, columns = self._zeros(p * p * width, p * width, a * p * width, padded * p)
+        G, T, rows, columns = self._zeros(
+            p * p * width, p * width, a * p * width, padded * p
+        )
         tile = Tile(
             a=a,
             b=b,
@@ -194,7 +214,12 @@ class TileSums:
             self._add_mirrored_tile(tile, layout, columns)
         else:
             firsts = range(0, b, layout.vectors * width)
-            add_tile(np.array([(first, 0, a, first * p) for first in firsts]), tile, layout, columns)
+            add_tile(
+                np.array([(first, 0, a, first * p) for first in firsts]),
+                tile,
+                layout,
+                columns,
+            )
         products, target_products, row_sums, column_sums = self._reduced(tile, columns)
         if row_weights is not None:
             row_sums = row_sums / row_roots
@@ -203,17 +228,28 @@ class TileSums:
             row_sums = column_sums = row_sums + column_sums
         return products, target_products, row_sums, column_sums
 
-    def _add_mirrored_tile(self, tile: Tile, layout: KernelLayout, columns: np.ndarray) -> None:
+    def _add_mirrored_tile(
+        self, tile: Tile, layout: KernelLayout, columns: np.ndarray
+    ) -> None:
         """Add the sums of a tile whose columns are its rows: values above the squares on the diagonal count twice."""
         strip_columns = layout.vectors * self.width
         firsts = range(0, tile.b, strip_columns)
-        add_tile(np.array([(first, 0, first, first * self.p) for first in firsts]), tile, layout, columns)
+        add_tile(
+            np.array([(first, 0, first, first * self.p) for first in firsts]),
+            tile,
+            layout,
+            columns,
+        )
         tile.G[:] *= 2
         tile.T[:] *= 2
-        on_diagonal = np.array([(first, first, min(first + strip_columns, tile.a), 0) for first in firsts])
+        on_diagonal = np.array(
+            [(first, first, min(first + strip_columns, tile.a), 0) for first in firsts]
+        )
         add_tile(on_diagonal, tile, layout, np.zeros(strip_columns * self.p))
 
-    def _reduced(self, tile: Tile, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    def _reduced(
+        self, tile: Tile, columns: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Return sums over the vectors of a tile, for the kernels in the order of the family."""
         p = self.p
         width = self.width
@@ -223,7 +259,11 @@ class TileSums:
         products = np.where(np.tri(p, dtype=bool), lower, lower.T)[np.ix_(order, order)]
         target_products = (tile.T.reshape(p, width) @ ones)[order]
         row_sums = (tile.rows.reshape(-1, width) @ ones).reshape(tile.a, p).T[order]
-        column_sums = columns.reshape(-1, p, width).transpose(1, 0, 2)[order].reshape(p, -1)[:, : tile.b]
+        column_sums = (
+            columns.reshape(-1, p, width)
+            .transpose(1, 0, 2)[order]
+            .reshape(p, -1)[:, : tile.b]
+        )
         return products, target_products, row_sums, column_sums
 
     def _zeros(self, *sizes: int) -> list[np.ndarray]:
@@ -232,7 +272,9 @@ class TileSums:
         if ends[-1] > len(self._sums):
             self._sums = np.empty(ends[-1])
         self._sums[: ends[-1]] = 0
-        return [self._sums[end - size : end] for end, size in zip(ends, sizes, strict=True)]
+        return [
+            self._sums[end - size : end] for end, size in zip(ends, sizes, strict=True)
+        ]
 
 
 def compile_tiles(dtype: np.dtype) -> None:
@@ -267,7 +309,8 @@ class KernelLayout(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """Rows and columns of a tile, work arrays, and sums as vectors. All arrays are flat.
+    """Rows and columns of a tile, work arrays, and sums as vectors. All arrays are
+    flat.
 
     Attributes
     ----------
@@ -286,7 +329,8 @@ class Tile(NamedTuple):
     strip, kept : ndarray
         Work arrays.
     G, T, rows : ndarray
-        Sums of shapes (p, p, width), (p, width) and (a, p, width); G without the part above the diagonal.
+        Sums of shapes (p, p, width), (p, width) and (a, p, width); G without the part
+        above the diagonal.
     """
 
     a: int
@@ -308,13 +352,16 @@ class Tile(NamedTuple):
 
 
 @compiled()
-def add_tile(strips: np.ndarray, tile: Tile, layout: KernelLayout, columns: np.ndarray) -> None:
+def add_tile(
+    strips: np.ndarray, tile: Tile, layout: KernelLayout, columns: np.ndarray
+) -> None:
     """Add the sums of strips of a tile to `tile` and `columns`.
 
     Parameters
     ----------
     strips : ndarray of int of shape (n, 4)
-        First column, first row, last row plus one, and start of the column sums of each strip.
+        First column, first row, last row plus one, and start of the column sums of each
+        strip.
     tile : Tile
         Rows, columns, and all other sums.
     layout : KernelLayout
@@ -352,7 +399,10 @@ def add_tile(strips: np.ndarray, tile: Tile, layout: KernelLayout, columns: np.n
                 for g in range(len(groups)):
                     slot, length, source, keep = groups[g]
                     if source >= 0 and makes_seeds:
-                        first_kernel = (seeds, ((1 + source) * n_seeded + seeded_row + r) * seed_stride)
+                        first_kernel = (
+                            seeds,
+                            ((1 + source) * n_seeded + seeded_row + r) * seed_stride,
+                        )
                     elif source >= 0:
                         first_kernel = (seeds, (source * a + i) * b + column)
                     else:

@@ -30,7 +30,8 @@ class Weights(NamedTuple):
     constant : float
         Weighted sum of all offsets.
     n_seeds, n_kept : int
-        Number of seeds of a pair of rows, and of its values that are kept between chains.
+        Number of seeds of a pair of rows, and of its values that are kept between
+        chains.
     """
 
     groups: np.ndarray
@@ -65,10 +66,13 @@ class PackedColumns(NamedTuple):
 
 
 @compiled()
-def combine_seeds(weights: Weights, size: int, width: int, buffer: np.ndarray, K: np.ndarray) -> None:
+def combine_seeds(
+    weights: Weights, size: int, width: int, buffer: np.ndarray, K: np.ndarray
+) -> None:
     """Write the weighted sum of the kernels that follow from seeds into `K`.
 
-    `buffer` has blocks of `size` values, which are whole vectors: distances, seeds, and values kept between chains.
+    `buffer` has blocks of `size` values, which are whole vectors: distances, seeds, and
+    values kept between chains.
     """
     K[:size] = weights.constant
     kept_start = size * (1 + weights.n_seeds)
@@ -79,14 +83,29 @@ def combine_seeds(weights: Weights, size: int, width: int, buffer: np.ndarray, K
         else:
             start = kept_start + size * (-1 - source)
         coefficients = (weights.coefficients, first)
-        add_chain(length, (buffer, start), size // width, coefficients, (K, 0), (buffer, kept_start + size * keep))
+        add_chain(
+            length,
+            (buffer, start),
+            size // width,
+            coefficients,
+            (K, 0),
+            (buffer, kept_start + size * keep),
+        )
 
 
 @compiled()
 def combine_rows(
-    A: np.ndarray, a: int, start: int, B: PackedColumns, column: int, buffer: np.ndarray, K: np.ndarray, out: np.ndarray
+    A: np.ndarray,
+    a: int,
+    start: int,
+    B: PackedColumns,
+    column: int,
+    buffer: np.ndarray,
+    K: np.ndarray,
+    out: np.ndarray,
 ) -> None:
-    """Write the kernel between the rows of A from `start` on and the rows of B from `column` on into `out`.
+    """Write the kernel between the rows of A from `start` on and the rows of B from
+    `column` on into `out`.
 
     Parameters
     ----------
@@ -102,7 +121,9 @@ def combine_rows(
         Written to; its rows are contiguous.
     """
     n_rows, n_columns = out.shape
-    packed, stride, parts, weights, max_panels = B  # unpacked once, as each access counts a reference
+    packed, stride, parts, weights, max_panels = (
+        B  # unpacked once, as each access counts a reference
+    )
     across = parts.across
     last = column + n_columns
     end = -(-last // across)
@@ -112,7 +133,9 @@ def combine_rows(
         stop = min(last, (panel + panels) * across)
         for i in range(0, n_rows, ROWS):
             rows = min(ROWS, n_rows - i)
-            make_seeds(A, a, start + i, rows, packed, stride, panel, panels, parts, buffer)
+            make_seeds(
+                A, a, start + i, rows, packed, stride, panel, panels, parts, buffer
+            )
             combine_seeds(weights, rows * panels * across, parts.width, buffer, K)
             for r in range(rows):
                 offset = (r * panels - panel) * across + first
@@ -122,9 +145,16 @@ def combine_rows(
 
 @compiled()
 def combine_tile(
-    seeds: np.ndarray, weights: Weights, width: int, max_panels: int, buffer: np.ndarray, K: np.ndarray, out: np.ndarray
+    seeds: np.ndarray,
+    weights: Weights,
+    width: int,
+    max_panels: int,
+    buffer: np.ndarray,
+    K: np.ndarray,
+    out: np.ndarray,
 ) -> None:
-    """Write the weighted sum of the kernels that follow from the seeds of one tile into `out`.
+    """Write the weighted sum of the kernels that follow from the seeds of one tile into
+    `out`.
 
     Parameters
     ----------
@@ -154,11 +184,17 @@ def combine_tile(
 
 @compiled()
 def apply_rows(
-    A: np.ndarray, B: PackedColumns, buffer: np.ndarray, K: np.ndarray, beta: np.ndarray, forth: np.ndarray
+    A: np.ndarray,
+    B: PackedColumns,
+    buffer: np.ndarray,
+    K: np.ndarray,
+    beta: np.ndarray,
+    forth: np.ndarray,
 ) -> None:
     """Add ``K beta`` to `forth`, of shape (a, n), by blocks of the kernel K.
 
-    `beta` is as for `multiply_rows`, of the dtype of the kernel; other parameters are as for `combine_rows`.
+    `beta` is as for `multiply_rows`, of the dtype of the kernel; other parameters are
+    as for `combine_rows`.
     """
     a, n = forth.shape
     packed, stride, parts, weights, max_panels = B
@@ -174,7 +210,9 @@ def apply_rows(
             combine_seeds(weights, rows * size, parts.width, buffer, K)
             for r in range(rows):
                 for c in range(n):
-                    forth[i + r, c] += _product(K[r * size : (r + 1) * size], beta[c, first : first + size])
+                    forth[i + r, c] += _product(
+                        K[r * size : (r + 1) * size], beta[c, first : first + size]
+                    )
 
 
 @compiled()
@@ -189,7 +227,8 @@ def multiply_rows(
     forth: np.ndarray,
     back: np.ndarray,
 ) -> None:
-    """Compute ``K beta``, and add ``K' (left_vectors + w K beta)`` to `back`, by a few rows of the kernel K at a time.
+    """Compute ``K beta``, and add ``K' (left_vectors + w K beta)`` to `back`, by a few
+    rows of the kernel K at a time.
 
     Parameters
     ----------
@@ -218,7 +257,13 @@ def multiply_rows(
         for panel in range(0, end, max_panels):
             panels = min(max_panels, end - panel)
             make_seeds(A, a, i, rows, packed, stride, panel, panels, parts, buffer)
-            combine_seeds(weights, rows * panels * across, parts.width, buffer, K[panel * across * ROWS :])
+            combine_seeds(
+                weights,
+                rows * panels * across,
+                parts.width,
+                buffer,
+                K[panel * across * ROWS :],
+            )
         for r in range(rows):
             for c in range(n):
                 x = left_vectors[i + r, c]
@@ -228,13 +273,17 @@ def multiply_rows(
                         first = panel * across
                         size = min(max_panels, end - panel) * across
                         start = first * ROWS + r * size
-                        forth[i + r, c] += _product(K[start : start + size], beta[c, first : first + size])
+                        forth[i + r, c] += _product(
+                            K[start : start + size], beta[c, first : first + size]
+                        )
                     x += w[i + r] * forth[i + r, c]
                 for panel in range(0, end, max_panels):
                     first = panel * across
                     size = min(max_panels, end - panel) * across
                     start = first * ROWS + r * size
-                    _add_multiple(K[start : start + size], x, back[c, first : first + size])
+                    _add_multiple(
+                        K[start : start + size], x, back[c, first : first + size]
+                    )
 
 
 @compiled(fastmath=FAST)

@@ -30,7 +30,8 @@ def _controller() -> ThreadpoolController:
 
 @dataclass
 class _ThreadState:
-    """State that the threads of this process share, as BLAS has one number of threads per process.
+    """State that the threads of this process share, as BLAS has one number of threads
+    per process.
 
     Attributes
     ----------
@@ -69,14 +70,20 @@ _thread_limit: ContextVar[float] = ContextVar("thread_limit", default=inf)
 def one_blas_thread() -> Iterator[None]:
     """Enter a context in which BLAS uses one thread, in all of this process.
 
-    The products of a tile take less than a millisecond, in which threads of BLAS mostly wait for each other. Contexts
-    of several threads may overlap: the first one to be entered stores the setting, the last one to be left restores it.
+    The products of a tile take less than a millisecond, in which threads of BLAS mostly
+    wait for each other. Contexts of several threads may overlap: the first one to be
+    entered stores the setting, the last one to be left restores it.
     """
     with _lock:
         if not _state.single_threaded:
             limit = _controller().limit(limits=1, user_api="blas")
-            n_threads = [library["num_threads"] for library in _controller().info() if library["user_api"] == "blas"]
-            is_limited = all(n == 1 for n in n_threads)  # not if another thread of the user controls BLAS
+            n_threads = [
+                library["num_threads"]
+                for library in _controller().info()
+                if library["user_api"] == "blas"
+            ]
+            # Not if another thread of the user controls BLAS
+            is_limited = all(n == 1 for n in n_threads)
             _state.limit = limit if is_limited else None
         _state.single_threaded += 1
     try:
@@ -105,10 +112,12 @@ def blas_threads_for(n_rows: int) -> AbstractContextManager[None]:
 
 
 def available_threads(cores: int | None = None) -> int:
-    """Return the number of threads that a pass may start: the cores that no other pass uses, at least one.
+    """Return the number of threads that a pass may start: the cores that no other pass
+    uses, at least one.
 
-    Cores are counted by joblib and limited by Numba's ``NUMBA_NUM_THREADS``, which joblib sets to the share of each of
-    its processes. Passes within a pass have one thread.
+    Cores are counted by joblib and limited by Numba's ``NUMBA_NUM_THREADS``, which
+    joblib sets to the share of each of its processes. Passes within a pass have one
+    thread.
     """
     if cores is None:
         cores = _cores()
@@ -117,7 +126,8 @@ def available_threads(cores: int | None = None) -> int:
 
 @contextmanager
 def at_most_threads(n_jobs: int | None) -> Iterator[None]:
-    """Enter a context that limits the threads of each pass. In nested contexts the smallest limit holds.
+    """Enter a context that limits the threads of each pass. In nested contexts the
+    smallest limit holds.
 
     Parameters
     ----------
@@ -125,7 +135,9 @@ def at_most_threads(n_jobs: int | None) -> Iterator[None]:
         Number of threads; -1 for all cores, -2 for all but one, None for no limit.
     """
     if n_jobs is not None and (not isinstance(n_jobs, Integral) or not n_jobs):
-        raise ValueError(f"n_jobs must be a whole number but 0, or None, got {n_jobs!r}; -1 means all cores.")
+        raise ValueError(
+            f"n_jobs must be a whole number but 0, or None, got {n_jobs!r}; -1 means all cores."
+        )
     limit: float = inf
     if n_jobs is not None:
         limit = n_jobs if n_jobs > 0 else max(1, _cores() + 1 + n_jobs)
@@ -142,7 +154,8 @@ def _cores() -> int:
 
 @contextmanager
 def threads_of_a_pass(n_threads: int | None, n_tasks: int) -> Iterator[int]:
-    """Enter a context with one thread of BLAS; yield the number of threads for a pass of `n_tasks` tasks.
+    """Enter a context with one thread of BLAS; yield the number of threads for a pass
+    of `n_tasks` tasks.
 
     Parameters
     ----------
@@ -192,7 +205,9 @@ class RowSource(Protocol):
 class Workers(Protocol):
     """Workers that execute independent tasks over rows and add the results."""
 
-    def scatter_rows(self, X: Rows, rows: np.ndarray | None, origin: np.ndarray) -> RowSource:
+    def scatter_rows(
+        self, X: Rows, rows: np.ndarray | None, origin: np.ndarray
+    ) -> RowSource:
         """Return ``X[rows] - origin`` such that tasks can read slices; `rows` None denotes all rows."""
 
     def local_view(self, X: Rows) -> Rows:
@@ -207,10 +222,14 @@ class Workers(Protocol):
     def spans(self, n_rows: int, min_rows: int) -> list[tuple[int, int]]:
         """Return runs that cover all rows, one per task, of at least `min_rows` rows where possible."""
 
-    def total(self, step: Step, shared: Any, argument: Any, tasks: Sequence[Any]) -> Any:
-        """Return the sum of ``step(value of shared, argument, task)`` over at least one task.
+    def total(
+        self, step: Step, shared: Any, argument: Any, tasks: Sequence[Any]
+    ) -> Any:
+        """Return the sum of ``step(value of shared, argument, task)`` over at least one
+        task.
 
-        The order of the additions is fixed. The sum may change results of `step` in place. BLAS has one thread.
+        The order of the additions is fixed. The sum may change results of `step` in
+        place. BLAS has one thread.
         """
 
 
@@ -272,7 +291,9 @@ class Threads:
     def __init__(self, n_threads: int | None = None) -> None:
         self.n_threads = n_threads
 
-    def scatter_rows(self, X: Rows, rows: np.ndarray | None, origin: np.ndarray) -> RowSource:
+    def scatter_rows(
+        self, X: Rows, rows: np.ndarray | None, origin: np.ndarray
+    ) -> RowSource:
         """Return the rows without a copy."""
         if rows is None:
             if not origin.any():
@@ -299,13 +320,19 @@ class Threads:
         """Return runs that do not depend on the number of threads, as they affect the rounding of sums."""
         return spans(n_rows, max(min_rows, -(-n_rows // SPANS)))
 
-    def total(self, step: Step, shared: Any, argument: Any, tasks: Sequence[Any]) -> Any:
+    def total(
+        self, step: Step, shared: Any, argument: Any, tasks: Sequence[Any]
+    ) -> Any:
         """Return the sum of the results, added in the order of the tasks for any number of threads."""
         with threads_of_a_pass(self.n_threads, len(tasks)) as n:
             if n == 1:
                 return _sum(step(shared, argument, task) for task in tasks)
             with ThreadPoolExecutor(n) as threads:
-                return _sum(_results_in_order(threads, n, lambda task: step(shared, argument, task), tasks))
+                return _sum(
+                    _results_in_order(
+                        threads, n, lambda task: step(shared, argument, task), tasks
+                    )
+                )
 
 
 def _results_in_order(
@@ -329,15 +356,19 @@ def _sum(parts: Iterator[Any]) -> Any:
     return total
 
 
-def over_tiles(run: Callable[[slice, slice], Any], n_rows: int, n_columns: int | None, step: int) -> Any:
-    """Return the sum of the results of a function over the tiles of a matrix, computed by threads of this process.
+def over_tiles(
+    run: Callable[[slice, slice], Any], n_rows: int, n_columns: int | None, step: int
+) -> Any:
+    """Return the sum of the results of a function over the tiles of a matrix, computed
+    by threads of this process.
 
     Parameters
     ----------
     run : callable
         Takes the rows and the columns of a tile.
     n_rows, n_columns : int
-        Shape of the matrix; `n_columns` None denotes the tiles on and above the diagonal of a symmetric matrix.
+        Shape of the matrix; `n_columns` None denotes the tiles on and above the
+        diagonal of a symmetric matrix.
     step : int
         Largest number of rows and columns of a tile.
 
@@ -354,7 +385,9 @@ def over_tiles(run: Callable[[slice, slice], Any], n_rows: int, n_columns: int |
             tiles.append((rows, slice(column, min(column + step, end))))
     if not tiles:
         return None
-    return Threads().total(lambda _shared, _argument, tile: run(*tile), None, None, tiles)
+    return Threads().total(
+        lambda _shared, _argument, tile: run(*tile), None, None, tiles
+    )
 
 
 def spans(n_rows: int, size: int) -> list[tuple[int, int]]:

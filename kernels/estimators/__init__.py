@@ -1,7 +1,9 @@
-"""Learned kernels behind scikit-learn's interface: a classifier, a regressor and a transformer.
+"""Learned kernels behind scikit-learn's interface: a classifier, a regressor and a
+transformer.
 
-Imports: base, centering, column_encoding, engine, exporting, families, files, learned_kernel, learners, predictors,
-row_groups, solvers, statistics, targets, validation, weights.
+Imports: base, centering, column_encoding, engine, exporting, families, files,
+learned_kernel, learners, predictors, row_groups, solvers, statistics, targets,
+validation, weights.
 """
 
 from .base import chunk_rows_for, default_family, set_table

@@ -21,7 +21,13 @@ from ..column_encoding import EncodingReport, TableEncoding, is_table
 from ..column_encoding.encoding import ColumnTypes
 from ..column_encoding.reading import read_columns
 from ..engine.workers import at_most_threads
-from ..families.base import KernelFamily, Rows, as_rows, distinct_rows, squared_distances
+from ..families.base import (
+    KernelFamily,
+    Rows,
+    as_rows,
+    distinct_rows,
+    squared_distances,
+)
 from ..families.distances import GaussianFamily
 from ..files import Savable
 from ..learned_kernel import LearnedKernel, LinearScores
@@ -113,7 +119,9 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         """Increase of the error on held-out rows if a column takes the values of other rows, the largest first."""
         relevance = self._importance.relevance
         names = self._columns
-        return {names[j]: float(relevance[j]) for j in np.argsort(-relevance, kind="stable")}
+        return {
+            names[j]: float(relevance[j]) for j in np.argsort(-relevance, kind="stable")
+        }
 
     @property
     def feature_importances_(self) -> np.ndarray:
@@ -126,7 +134,9 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         """The ten largest interactions of two columns in predictions for held-out rows, the largest first."""
         names = self._columns
         importance = self._importance
-        pairs = [(names[first], names[second]) for first, second in importance.pairs.tolist()]
+        pairs = [
+            (names[first], names[second]) for first, second in importance.pairs.tolist()
+        ]
         return dict(zip(pairs, importance.interactions.tolist(), strict=True))
 
     @property
@@ -158,11 +168,17 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
                 "an earlier release saved it; fit it again."
             )
         if self.table_ is not None:
-            columns = [np.arange(features.start, features.stop) for _, features in self.table_.places]
+            columns = [
+                np.arange(features.start, features.stop)
+                for _, features in self.table_.places
+            ]
         else:
             columns = [np.array([j]) for j in range(self.n_features_in_)]
         learner = self._checked_learner(self.kernel_.X, rows.target.task)
-        finds_kernels = isinstance(learner, KernelSearchLearner) and learner.name == self.kernel_.learner
+        finds_kernels = (
+            isinstance(learner, KernelSearchLearner)
+            and learner.name == self.kernel_.learner
+        )
         return ImportanceProblem(
             kernel=self.kernel_,
             target=rows.target,
@@ -179,8 +195,9 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
     def set_params(self, **params: Any) -> Self:
         """Set the parameters of this estimator.
 
-        Nested parameters such as ``learner__norm`` or ``predictor__n_components`` also work if the learner or predictor
-        is a name. Objects passed to the constructor are copied, not modified.
+        Nested parameters such as ``learner__norm`` or ``predictor__n_components`` also
+        work if the learner or predictor is a name. Objects passed to the constructor
+        are copied, not modified.
 
         Parameters
         ----------
@@ -191,7 +208,11 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         -------
         self : object
         """
-        for name, make in (("learner", as_learner), ("predictor", as_predictor), ("family", _copy_family)):
+        for name, make in (
+            ("learner", as_learner),
+            ("predictor", as_predictor),
+            ("family", _copy_family),
+        ):
             self._resolve_nested(params, name, make)
         valid_names = self.get_params(deep=False)
         for name in params:
@@ -200,10 +221,16 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         super().set_params(**params)
         return self
 
-    def _resolve_nested(self, params: dict[str, Any], name: str, make: Callable[..., Any]) -> None:
+    def _resolve_nested(
+        self, params: dict[str, Any], name: str, make: Callable[..., Any]
+    ) -> None:
         """Replace nested parameters, such as ``learner__norm``, by a new object in `params`."""
         prefix = f"{name}__"
-        nested = {key.removeprefix(prefix): value for key, value in params.items() if key.startswith(prefix)}
+        nested = {
+            key.removeprefix(prefix): value
+            for key, value in params.items()
+            if key.startswith(prefix)
+        }
         outer = params.get(name, getattr(self, name, None))
         if not nested or outer is None:
             return
@@ -217,7 +244,9 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         tags.target_tags.required = True
         return tags
 
-    def _validate_training(self, X: Any, y: Any, **checks: Any) -> tuple[Rows, np.ndarray]:
+    def _validate_training(
+        self, X: Any, y: Any, **checks: Any
+    ) -> tuple[Rows, np.ndarray]:
         """Return training rows as float64 and their targets; set the attributes about features."""
         table = None
         if is_table(X):
@@ -231,7 +260,15 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         if sparse.issparse(X) and not formats:
             raise TypeError(self._sentence_on_sparse_rows())
         try:
-            X, y = validate_data(self, X, y, accept_sparse=formats, dtype=np.float64, ensure_min_samples=2, **checks)
+            X, y = validate_data(
+                self,
+                X,
+                y,
+                accept_sparse=formats,
+                dtype=np.float64,
+                ensure_min_samples=2,
+                **checks,
+            )
         except ValueError as error:
             missing = "Pass a DataFrame, whose missing values are imputed, or impute them first"
             raise error_of_rows(X, error, missing) from None
@@ -243,13 +280,17 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         columns = read_columns(X)
         report = EncodingReport()
         is_numeric = self.columns is None and all(
-            column.kind == "number" and not column.gaps.any() for column in columns.values()
+            column.kind == "number" and not column.gaps.any()
+            for column in columns.values()
         )
         column_types: ColumnTypes | None = self.columns
         if is_numeric and self.family is not None:
-            # The columns of given base kernels are those of the table: none is dropped, as in an array.
+            # The columns of given base kernels are those of the table: none is dropped,
+            # as in an array.
             column_types = cast(ColumnTypes, dict.fromkeys(columns, "number"))
-        table = TableEncoding.of(columns, column_types, "none" if is_numeric else "standard")
+        table = TableEncoding.of(
+            columns, column_types, "none" if is_numeric else "standard"
+        )
         features = table.encode(columns, report)
         warn_of_cells([*table.sentences(), *report.sentences()])
         return table, features
@@ -257,7 +298,9 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
     def _sparse_formats(self) -> str | Literal[False]:
         """Return the sparse formats that the learner supports; learners chosen by "auto" depend on the family only."""
         takes_sparse = getattr(self.family, "takes_sparse", True)
-        if isinstance(self.learner, Learner) or (isinstance(self.learner, str) and self.learner in LEARNERS):
+        if isinstance(self.learner, Learner) or (
+            isinstance(self.learner, str) and self.learner in LEARNERS
+        ):
             takes_sparse = as_learner(self.learner).takes_sparse(self.family)
         return "csr" if takes_sparse else False
 
@@ -275,43 +318,77 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         return int(state.randint(2**31 - 1))
 
     def _learn(
-        self, X: Rows, target: Target, C: float, seed: int, sample_weight: np.ndarray | None = None
+        self,
+        X: Rows,
+        target: Target,
+        C: float,
+        seed: int,
+        sample_weight: np.ndarray | None = None,
     ) -> LearnedKernel:
         """Return the kernel learned from all rows or a sample; set `sampling_` and `learner_reason_`."""
         learner = self._checked_learner(X, target.task)
         centering = Centering.of(self.centering)
-        self.learner_reason_ = learner_reason(self.learner, self.family, X, learner.name)
+        self.learner_reason_ = learner_reason(
+            self.learner, self.family, X, learner.name
+        )
         family = copy(self.family)  # a learner may modify it
         if family is None and learner.takes_family:
             family = default_family(X)
         learner.check(family, sample_weight, centering)
         m = X.shape[0]
-        n_kernel_rows = kernel_rows(self.sample, learner, self.family, m, sample_weight is not None)
+        n_kernel_rows = kernel_rows(
+            self.sample, learner, self.family, m, sample_weight is not None
+        )
         self.sampling_ = FitSampling.of(learner, self.family, m, n_kernel_rows)
-        options: dict[str, Any] = {"C": C, "normalize": self.normalize, "centering": centering}
+        options: dict[str, Any] = {
+            "C": C,
+            "normalize": self.normalize,
+            "centering": centering,
+        }
         if n_kernel_rows == m:
             return learn_from_rows(learner, family, X, target, sample_weight, **options)
         if isinstance(learner, KernelSearchLearner):
-            return learner.learn_from_rows(X, target, [C], target.sample(n_kernel_rows, seed))[0]
+            return learner.learn_from_rows(
+                X, target, [C], target.sample(n_kernel_rows, seed)
+            )[0]
         assert family is not None  # learner.check raises otherwise
         family.check_rows(X)
         keep_origin = not learner.centered or not centering.subtracts
-        statistics = sample_statistics(family, X, target.Y, sample=n_kernel_rows, seed=seed, keep_origin=keep_origin)
-        return learn_from_statistics(learner, family, X, statistics, target=target, **options)
+        statistics = sample_statistics(
+            family,
+            X,
+            target.Y,
+            sample=n_kernel_rows,
+            seed=seed,
+            keep_origin=keep_origin,
+        )
+        return learn_from_statistics(
+            learner, family, X, statistics, target=target, **options
+        )
 
     def _checked_learner(self, X: Rows, task: Task) -> Learner:
         """Return the learner; ValueError if it is unknown, learns no kernel, or does not support the task."""
-        learner = as_learner(self.learner if self.learner != "auto" else default_learner(self.family, X)[0])
+        learner = as_learner(
+            self.learner
+            if self.learner != "auto"
+            else default_learner(self.family, X)[0]
+        )
         if self.table_ is not None:
             learner = learner.for_features(self.table_.features)
-        suitable = sorted(name for name, cls in LEARNERS.items() if cls.learns_kernel and task in cls.tasks)
+        suitable = sorted(
+            name
+            for name, cls in LEARNERS.items()
+            if cls.learns_kernel and task in cls.tasks
+        )
         if not learner.learns_kernel:
             raise ValueError(
                 f"learner={learner.name!r} combines predictors and learns no kernel, so it is only available in "
                 f"comparisons. Use one of {', '.join(suitable)}."
             )
         if task not in learner.tasks:
-            raise ValueError(f"{learner.name} does not serve {task}; use one of {', '.join(suitable)}.")
+            raise ValueError(
+                f"{learner.name} does not serve {task}; use one of {', '.join(suitable)}."
+            )
         require_normalization(self.normalize)
         return learner
 
@@ -325,13 +402,17 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
 
     def _fitted(self) -> dict[str, Any]:
         """Return the fitted attributes to save."""
-        return {name: getattr(self, name) for name in self._saved if hasattr(self, name)}
+        return {
+            name: getattr(self, name) for name in self._saved if hasattr(self, name)
+        }
 
     def _restore(self, fitted: Mapping[str, Any]) -> None:
         """Set the fitted attributes from a file."""
         unknown = fitted.keys() - set(self._saved)
         if unknown:
-            raise ValueError(f"{type(self).__name__} has no fitted attributes {', '.join(sorted(unknown))}")
+            raise ValueError(
+                f"{type(self).__name__} has no fitted attributes {', '.join(sorted(unknown))}"
+            )
         self.__dict__.update(fitted)
         self._set_kernel(self.kernel_)
 
@@ -342,11 +423,15 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         n_inputs = n_features
         if self.table_ is not None:
             n_inputs = len(self.table_.names)
-            require_shape("features of table_", np.empty(len(self.table_.features)), (n_features,))
+            require_shape(
+                "features of table_", np.empty(len(self.table_.features)), (n_features,)
+            )
         names = getattr(self, "feature_names_in_", np.empty(n_inputs))
         require_shape("feature_names_in_", names, (n_inputs,))
         if self.n_features_in_ != n_inputs:
-            raise ValueError(f"n_features_in_ must be {n_inputs}, got {self.n_features_in_}.")
+            raise ValueError(
+                f"n_features_in_ must be {n_inputs}, got {self.n_features_in_}."
+            )
         rows = getattr(self, "_importance_rows", None)
         if rows is not None:
             rows.require_sound(self.kernel_.X.shape[0])
@@ -385,14 +470,22 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         if self.table_ is not None:
             report = EncodingReport()
             if not is_table(X) and self.table_.of_numbers:
-                X = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=False)
+                X = validate_data(
+                    self,
+                    X,
+                    dtype=np.float64,
+                    ensure_all_finite="allow-nan",
+                    reset=False,
+                )
             features = self.table_.encode(X, report)
             warn_of_cells(report.sentences())
             return features
         formats = "csr" if self.kernel_.family.takes_sparse else False
         dtypes = (np.float64, np.float32)  # float32 becomes float64 strip by strip
         try:
-            return validate_data(self, X, accept_sparse=formats, dtype=dtypes, reset=False)
+            return validate_data(
+                self, X, accept_sparse=formats, dtype=dtypes, reset=False
+            )
         except ValueError as error:
             missing = "Impute them, or fit the model on a DataFrame, whose missing values are imputed"
             raise error_of_rows(X, error, missing) from None
@@ -417,7 +510,9 @@ def error_of_rows(X: Any, error: ValueError, missing: str) -> ValueError:
 
 def sentence_on_values(X: Any, missing: str) -> str:
     """Return a sentence about NaN or infinity: the number of affected rows, and the columns."""
-    values = check_array(X, accept_sparse="csr", dtype=np.float64, ensure_all_finite=False)
+    values = check_array(
+        X, accept_sparse="csr", dtype=np.float64, ensure_all_finite=False
+    )
     cells = sparse.coo_array(values)
     is_missing = np.isnan(cells.data)
     is_invalid = is_missing if is_missing.any() else np.isinf(cells.data)
@@ -480,18 +575,24 @@ def chunk_rows_for(m: int) -> int:
     Returns
     -------
     n_rows : int
-        A power of two that depends only on m. The matrix between these rows and the training rows takes at most 64 MB.
+        A power of two that depends only on m. The matrix between these rows and the
+        training rows takes at most 64 MB.
 
     Notes
     -----
-    Rounding depends on the shapes of matrix products. Batches whose size is a multiple of this number are therefore
-    predicted bit-for-bit as all rows at once.
+    Rounding depends on the shapes of matrix products. Batches whose size is a multiple
+    of this number are therefore predicted bit-for-bit as all rows at once.
     """
-    return int(np.clip(1 << (max(CHUNK_BYTES // (8 * m), 1).bit_length() - 1), 1, MOST_CHUNK_ROWS))
+    return int(
+        np.clip(
+            1 << (max(CHUNK_BYTES // (8 * m), 1).bit_length() - 1), 1, MOST_CHUNK_ROWS
+        )
+    )
 
 
 def default_family(X: Rows) -> GaussianFamily:
-    r"""Return Gaussian base kernels with seven bandwidths around the inverse median squared distance.
+    r"""Return Gaussian base kernels with seven bandwidths around the inverse median
+    squared distance.
 
     .. math:: \gamma \in \{ 2^{e - 3}, \dots, 2^{e + 3} \}, \qquad
               e = \operatorname{round} \log_2 \bigl( 1 / \operatorname{median} \lVert x - x' \rVert^2 \bigr)
@@ -504,18 +605,20 @@ def default_family(X: Rows) -> GaussianFamily:
     Returns
     -------
     family : GaussianFamily
-        Gaussian kernels on a grid of powers of two. They depend only on the set of distinct rows, neither on their
-        order nor on repetitions.
+        Gaussian kernels on a grid of powers of two. They depend only on the set of
+        distinct rows, neither on their order nor on repetitions.
 
     Raises
     ------
     ValueError
-        All rows are equal, X is not finite, or the distances are too large or too small for any bandwidth.
+        All rows are equal, X is not finite, or the distances are too large or too small
+        for any bandwidth.
 
     Notes
     -----
-    The median is over all pairs of at most 1,024 distinct rows, drawn with a fixed seed. The time is O(m d + m log m),
-    or linear in the number of values of a sparse matrix.
+    The median is over all pairs of at most 1,024 distinct rows, drawn with a fixed
+    seed. The time is O(m d + m log m), or linear in the number of values of a sparse
+    matrix.
 
     Examples
     --------
@@ -536,7 +639,9 @@ def default_family(X: Rows) -> GaussianFamily:
             f"X must have rows at distances whose squares are ordinary numbers, got a median of {median:g}; scale the "
             "features, or give a family."
         )
-    return GaussianFamily([2.0 ** (exponent + step) for step in range(-n_octaves, n_octaves + 1)])
+    return GaussianFamily(
+        [2.0 ** (exponent + step) for step in range(-n_octaves, n_octaves + 1)]
+    )
 
 
 def _median_squared_distance(X: Rows) -> float:
@@ -551,7 +656,13 @@ def _median_squared_distance(X: Rows) -> float:
             "features that vary, or a family."
         )
     if len(first) > BANDWIDTH_ROWS:
-        first = first[np.sort(np.random.default_rng(0).choice(len(first), BANDWIDTH_ROWS, replace=False))]
+        first = first[
+            np.sort(
+                np.random.default_rng(0).choice(
+                    len(first), BANDWIDTH_ROWS, replace=False
+                )
+            )
+        ]
     with np.errstate(over="ignore", invalid="ignore"):
         D = squared_distances(X[first], X[first])[np.triu_indices(len(first), 1)]
     D = D[D > 0]
@@ -561,14 +672,20 @@ def _median_squared_distance(X: Rows) -> float:
 
 
 def _rows_with_distinct_sums(X: Rows) -> np.ndarray:
-    """Return positions of rows with distinct random sums of features, a sample of them if there are too many.
+    """Return positions of rows with distinct random sums of features, a sample of them
+    if there are too many.
 
-    Sorting one sum per row is cheaper than sorting rows, and depends neither on their order nor on repetitions.
+    Sorting one sum per row is cheaper than sorting rows, and depends neither on their
+    order nor on repetitions.
     """
     d = X.shape[1]
-    _, first = np.unique(X @ (np.random.default_rng(0).random(d) / d), return_index=True)
+    _, first = np.unique(
+        X @ (np.random.default_rng(0).random(d) / d), return_index=True
+    )
     if len(first) > MOST_SORTED:
-        first = first[np.random.default_rng(0).choice(len(first), MOST_SORTED, replace=False)]
+        first = first[
+            np.random.default_rng(0).choice(len(first), MOST_SORTED, replace=False)
+        ]
     return first
 
 
@@ -577,11 +694,19 @@ def default_learner(family: KernelFamily | None, X: Rows) -> tuple[str, str]:
     if family is not None:
         return "alignf", "base kernels are given, and alignf weighs them"
     if sparse.issparse(X):
-        return "alignf", "rows are sparse, and gradients, from which rfm learns metrics, are dense"
-    return "rfm", "no base kernels are given, and rfm finds them in metrics that it learns"
+        return (
+            "alignf",
+            "rows are sparse, and gradients, from which rfm learns metrics, are dense",
+        )
+    return (
+        "rfm",
+        "no base kernels are given, and rfm finds them in metrics that it learns",
+    )
 
 
-def learner_reason(learner: str | Learner, family: KernelFamily | None, X: Rows, learned_by: str) -> str:
+def learner_reason(
+    learner: str | Learner, family: KernelFamily | None, X: Rows, learned_by: str
+) -> str:
     """Return the reason for the automatic choice of the learner; empty if it was named."""
     default, reason = default_learner(family, X)
     if learner == "auto" and default == learned_by:

@@ -10,7 +10,10 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize_scalar
 from sklearn.base import clone
-from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.ensemble import (
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+)
 from threadpoolctl import threadpool_limits
 
 from ..base import report_progress
@@ -64,9 +67,13 @@ class BoostingProblem:
         if boost != "auto":
             trees = clone(boost)
         elif target.task == "classification":
-            trees = HistGradientBoostingClassifier(categorical_features=categories, random_state=seed)
+            trees = HistGradientBoostingClassifier(
+                categorical_features=categories, random_state=seed
+            )
         else:
-            trees = HistGradientBoostingRegressor(categorical_features=categories, random_state=seed)
+            trees = HistGradientBoostingRegressor(
+                categorical_features=categories, random_state=seed
+            )
         return cls(trees, X, X_trees, target, weights)
 
     def fit(self, rows: np.ndarray | None = None) -> Any:
@@ -75,7 +82,10 @@ class BoostingProblem:
             rows = np.arange(len(self.X))
         rows = self._rows_of_frequent_classes(rows)
         fitted = clone(self.trees)
-        if self._has_single_row_class(rows) and getattr(fitted, "early_stopping", None) == "auto":
+        if (
+            self._has_single_row_class(rows)
+            and getattr(fitted, "early_stopping", None) == "auto"
+        ):
             fitted.set_params(early_stopping=False)  # it holds out rows of each class
         options = {}
         if self.weights is not None:
@@ -87,7 +97,8 @@ class BoostingProblem:
     def _rows_of_frequent_classes(self, rows: np.ndarray) -> np.ndarray:
         """Return rows without those of rare classes, which the kernel predicts.
 
-        Histogram-based trees diverge if a class has a single row. The two largest classes are always kept.
+        Histogram-based trees diverge if a class has a single row. The two largest
+        classes are always kept.
         """
         if not isinstance(self.trees, HistGradientBoostingClassifier):
             return rows
@@ -104,7 +115,8 @@ class BoostingProblem:
         return bool((np.bincount(self.target.values[rows]) == 1).any())
 
     def held_out_predictions(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return some of the given rows, and their predictions by trees that have not seen them.
+        """Return some of the given rows, and their predictions by trees that have not
+        seen them.
 
         Splits are used one by one until they have `SHARE_ROWS` rows.
         """
@@ -114,7 +126,9 @@ class BoostingProblem:
         rows_of_splits: list[np.ndarray] = []
         predictions = []
         for training, test in self._splits(rows):
-            predictions.append(tree_predictions(self.fit(training), self.X_trees[test], n_classes))
+            predictions.append(
+                tree_predictions(self.fit(training), self.X_trees[test], n_classes)
+            )
             rows_of_splits.append(test)
             if sum(map(len, rows_of_splits)) >= SHARE_ROWS:
                 break
@@ -127,14 +141,21 @@ class BoostingProblem:
         if len(rows) < len(self.X) and not is_ordered:
             return [(np.setdiff1d(np.arange(len(self.X)), rows), rows)]
         splits = held_out_splits(self.X, self.target)
-        tested = [(training, np.intersect1d(test, rows)) for training, test in reversed(splits)]
+        tested = [
+            (training, np.intersect1d(test, rows))
+            for training, test in reversed(splits)
+        ]
         return [(training, test) for training, test in tested if len(test)]
 
-    def best_share(self, rows: np.ndarray, by_kernel: np.ndarray, by_trees: np.ndarray) -> float:
+    def best_share(
+        self, rows: np.ndarray, by_kernel: np.ndarray, by_trees: np.ndarray
+    ) -> float:
         """Return the share of the trees with the lowest loss on held-out rows, given both predictions."""
         weights = weights_of_rows(self.weights, rows)
         if self.target.task == "classification":
-            return share_of_classes(self.target.values[rows], by_kernel, by_trees, weights)
+            return share_of_classes(
+                self.target.values[rows], by_kernel, by_trees, weights
+            )
         return share_of_numbers(self.target.Y[rows], by_kernel, by_trees, weights)
 
 
@@ -145,17 +166,23 @@ def pays_by_default(target: Target) -> bool:
     return target.task == "regression" or len(target.classes) <= MOST_CLASSES
 
 
-def tree_features(table: TableEncoding | None, X: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return features for trees, given those of the kernel, and which of them are levels of categories.
+def tree_features(
+    table: TableEncoding | None, X: np.ndarray
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return features for trees, given those of the kernel, and which of them are
+    levels of categories.
 
-    Trees get the levels and the missing values of a table; the features of an array are returned.
+    Trees get the levels and the missing values of a table; the features of an array are
+    returned.
     """
     if table is None:
         return X, None
     return table.for_trees(np.asarray(X))
 
 
-def tree_predictions(trees: Any, X_trees: np.ndarray, n_classes: int | None) -> np.ndarray:
+def tree_predictions(
+    trees: Any, X_trees: np.ndarray, n_classes: int | None
+) -> np.ndarray:
     """Return predicted numbers of shape (n, 1), or the probability of each class, shape (n, n_classes)."""
     if n_classes is None:
         return np.asarray(trees.predict(X_trees)).reshape(-1, 1)
@@ -165,9 +192,13 @@ def tree_predictions(trees: Any, X_trees: np.ndarray, n_classes: int | None) -> 
 
 
 def share_of_numbers(
-    measured: np.ndarray, by_kernel: np.ndarray, by_trees: np.ndarray, weights: np.ndarray | None
+    measured: np.ndarray,
+    by_kernel: np.ndarray,
+    by_trees: np.ndarray,
+    weights: np.ndarray | None,
 ) -> float:
-    r"""Return the share w of the trees with the least squared error of ``(1 - w) by_kernel + w by_trees``, in [0, 1].
+    r"""Return the share w of the trees with the least squared error of
+    ``(1 - w) by_kernel + w by_trees``, in [0, 1].
 
     Closed form on held-out rows; arrays have shape (n, 1).
     """
@@ -182,9 +213,13 @@ def share_of_numbers(
 
 
 def share_of_classes(
-    codes: np.ndarray, by_kernel: np.ndarray, by_trees: np.ndarray, weights: np.ndarray | None
+    codes: np.ndarray,
+    by_kernel: np.ndarray,
+    by_trees: np.ndarray,
+    weights: np.ndarray | None,
 ) -> float:
-    """Return the share w of the trees with the least log loss of ``(1 - w) by_kernel + w by_trees``, in [0, 1].
+    """Return the share w of the trees with the least log loss of
+    ``(1 - w) by_kernel + w by_trees``, in [0, 1].
 
     The loss is convex in w. Probabilities have shape (n, n_classes).
     """
@@ -197,7 +232,11 @@ def share_of_classes(
         mixed = np.maximum((1.0 - share) * p_kernel + share * p_trees, tiny)
         return -float(np.average(np.log(mixed), weights=weights))
 
-    return float(minimize_scalar(loss, bounds=(0.0, 1.0), method="bounded", options={"xatol": 1e-3}).x)
+    return float(
+        minimize_scalar(
+            loss, bounds=(0.0, 1.0), method="bounded", options={"xatol": 1e-3}
+        ).x
+    )
 
 
 def require_trees(boost: Any, task: str) -> None:
@@ -205,7 +244,11 @@ def require_trees(boost: Any, task: str) -> None:
     if boost is False or (isinstance(boost, str) and boost == "auto"):
         return
     method = "predict_proba" if task == "classification" else "predict"
-    if isinstance(boost, type) or not hasattr(boost, "fit") or not hasattr(boost, method):
+    if (
+        isinstance(boost, type)
+        or not hasattr(boost, "fit")
+        or not hasattr(boost, method)
+    ):
         raise ValueError(
             f"boost must be 'auto', False or an estimator with the methods fit and {method}, got {boost!r:.60}."
         )

@@ -53,8 +53,8 @@ class Explanation:
     n_background : int
         Number of background rows.
     standard_errors : ndarray of shape (n, d) or (n, d, q), or None
-        Standard errors of the contributions from the draws of background rows and orders of columns. None if
-        contributions to these background rows are exact.
+        Standard errors of the contributions from the draws of background rows and
+        orders of columns. None if contributions to these background rows are exact.
 
     Examples
     --------
@@ -104,9 +104,13 @@ class Contributions(NamedTuple):
     by_row: np.ndarray
     by_background: np.ndarray
 
-    def explanation(self, data: np.ndarray, columns: tuple[str, ...], outputs: tuple[str, ...]) -> Explanation:
+    def explanation(
+        self, data: np.ndarray, columns: tuple[str, ...], outputs: tuple[str, ...]
+    ) -> Explanation:
         """Return the explanation; without names of outputs, arrays lose their last axis."""
-        base_values = np.broadcast_to(self.by_background.mean(axis=0), self.by_row.shape).copy()
+        base_values = np.broadcast_to(
+            self.by_background.mean(axis=0), self.by_row.shape
+        ).copy()
         explanation = Explanation(
             contributions=self.values,
             base_values=base_values,
@@ -124,7 +128,8 @@ class Contributions(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class CompositeRows:
-    """Rows that take some columns from an explained row, and the others from a background row.
+    """Rows that take some columns from an explained row, and the others from a
+    background row.
 
     Attributes
     ----------
@@ -151,14 +156,20 @@ class CompositeRows:
         """Return whether explained rows and background rows differ in each column, shape (n, B, d)."""
         differs = np.empty((len(X), len(self.background), self.n_columns), dtype=bool)
         for column, group in enumerate(self.groups):
-            differs[:, :, column] = (X[:, None, group] != self.background[:, group]).any(axis=2)
+            differs[:, :, column] = (
+                X[:, None, group] != self.background[:, group]
+            ).any(axis=2)
         return differs
 
     def chunks(self, n_rows: int, n_outputs: int, n_subsets: int) -> list[slice]:
         """Return slices of the explained rows, given the number of subsets of columns per pair of rows."""
-        values_per_row = len(self.background) * n_subsets * max(self.background.shape[1], n_outputs)
+        values_per_row = (
+            len(self.background) * n_subsets * max(self.background.shape[1], n_outputs)
+        )
         step = max(1, CHUNK_VALUES // values_per_row)
-        return [slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step)]
+        return [
+            slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step)
+        ]
 
 
 def column_slices(table: TableEncoding | None, n_features: int) -> list[slice]:
@@ -175,7 +186,9 @@ def cells_of(X: Any, table: TableEncoding | None) -> np.ndarray:
     columns = read_columns(X, table.names)
     if all(column.kind == "number" for column in columns.values()):
         return np.column_stack([columns[name].values for name in table.names])
-    return np.column_stack([columns[name].values.astype(object) for name in table.names])
+    return np.column_stack(
+        [columns[name].values.astype(object) for name in table.names]
+    )
 
 
 def contributions_of(
@@ -187,7 +200,8 @@ def contributions_of(
     seed: int,
     products: ProductScores | None = None,
 ) -> Contributions:
-    """Return the contributions of columns, from all subsets of the columns if this is fast, otherwise from orders.
+    """Return the contributions of columns, from all subsets of the columns if this is
+    fast, otherwise from orders.
 
     Parameters
     ----------
@@ -208,17 +222,24 @@ def contributions_of(
     by_background = predict(rows.background)
     if products is not None and products.is_fast(rows.n_columns):
         values = products.values_of_subsets(X, rows.background, rows.groups)
-        # Both ends are the predictions themselves, so that contributions add up without errors of cancellation.
+        # Both ends are the predictions themselves, so that contributions add up without
+        # errors of cancellation.
         values[:, -1] = values[:, 0] + by_row - by_background.mean(axis=0)
-        values = np.einsum("js,nsq->njq", _shapley_weights(_subsets(rows.n_columns)), values)
+        values = np.einsum(
+            "js,nsq->njq", _shapley_weights(_subsets(rows.n_columns)), values
+        )
         return Contributions(values, None, by_row, by_background)
     if is_enumerated(rows.n_columns, n_permutations):
         values = exact_contributions(predict, by_row, by_background, X, rows)
         return Contributions(values, None, by_row, by_background)
-    errors_in_single = np.abs(predict_in_single(rows.background) - by_background).max(axis=0)
+    errors_in_single = np.abs(predict_in_single(rows.background) - by_background).max(
+        axis=0
+    )
     if (errors_in_single <= SINGLE_PRECISION_ERROR * by_background.std(axis=0)).all():
         predict = predict_in_single
-    values, errors = sampled_contributions(predict, by_row, by_background, X, rows, n_permutations, seed)
+    values, errors = sampled_contributions(
+        predict, by_row, by_background, X, rows, n_permutations, seed
+    )
     return Contributions(values, errors, by_row, by_background)
 
 
@@ -228,13 +249,19 @@ def is_enumerated(d: int, n_permutations: int) -> bool:
 
 
 def exact_contributions(
-    predict: Predict, by_row: np.ndarray, by_background: np.ndarray, X: np.ndarray, rows: CompositeRows
+    predict: Predict,
+    by_row: np.ndarray,
+    by_background: np.ndarray,
+    X: np.ndarray,
+    rows: CompositeRows,
 ) -> np.ndarray:
-    r"""Return Shapley values from the predictions for all subsets of the columns, shape (n, d, q).
+    r"""Return Shapley values from the predictions for all subsets of the columns, shape
+    (n, d, q).
 
     .. math:: \phi_j = \sum_{S \not\ni j} \frac{|S|! \, (d - |S| - 1)!}{d!} \, (v(S \cup j) - v(S))
 
-    where v(S) is the mean prediction over the background if the columns S are those of the explained row.
+    where v(S) is the mean prediction over the background if the columns S are those of
+    the explained row.
     """
     subsets = _subsets(rows.n_columns)
     weights = _shapley_weights(subsets)
@@ -247,9 +274,13 @@ def exact_contributions(
         values[:, 0] = by_background.mean(axis=0)
         values[:, -1] = by_row[chunk]
         if len(subsets) > 2:
-            composites = np.where(takes_row[1:-1], X[chunk, None, None], rows.background[:, None])
+            composites = np.where(
+                takes_row[1:-1], X[chunk, None, None], rows.background[:, None]
+            )
             predictions = predict(composites.reshape(-1, X.shape[1]))
-            by_pair = predictions.reshape(n_rows, len(rows.background), len(subsets) - 2, n_outputs)
+            by_pair = predictions.reshape(
+                n_rows, len(rows.background), len(subsets) - 2, n_outputs
+            )
             values[:, 1:-1] = by_pair.mean(axis=1)
         contributions[chunk] = np.einsum("js,nsq->njq", weights, values)
     return contributions
@@ -283,7 +314,8 @@ def sampled_contributions(
     n_permutations: int,
     seed: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return estimates of Shapley values and their standard errors, both of shape (n, d, q).
+    """Return estimates of Shapley values and their standard errors, both of shape (n,
+    d, q).
 
     Parameters
     ----------
@@ -302,19 +334,31 @@ def sampled_contributions(
 
     Notes
     -----
-    A contribution is the mean change of the prediction when the column changes from the background row to the explained
-    row, after the columns before it in an order. Every second order is the reverse of the one before. An order and its
-    reverse give exact Shapley values of a function without interactions of three columns.
+    A contribution is the mean change of the prediction when the column changes from the
+    background row to the explained row, after the columns before it in an order. Every
+    second order is the reverse of the one before. An order and its reverse give exact
+    Shapley values of a function without interactions of three columns.
     """
     n_background = len(rows.background)
-    orders = _orders(rows.n_columns, n_background * n_permutations, np.random.default_rng(seed))
+    orders = _orders(
+        rows.n_columns, n_background * n_permutations, np.random.default_rng(seed)
+    )
     orders = orders.reshape(n_background, n_permutations, rows.n_columns)
     contributions = np.empty((len(X), rows.n_columns, by_row.shape[1]))
     errors = np.full_like(contributions, np.nan)
     for chunk in rows.chunks(len(X), by_row.shape[1], rows.n_columns + 1):
-        total = np.zeros((chunk.stop - chunk.start, n_background, *contributions.shape[1:]))
+        total = np.zeros(
+            (chunk.stop - chunk.start, n_background, *contributions.shape[1:])
+        )
         for permutation in range(n_permutations):
-            total += _changes(predict, by_row[chunk], by_background, X[chunk], rows, orders[:, permutation])
+            total += _changes(
+                predict,
+                by_row[chunk],
+                by_background,
+                X[chunk],
+                rows,
+                orders[:, permutation],
+            )
         changes = total / n_permutations
         contributions[chunk] = changes.mean(axis=1)
         if n_background > 1:
@@ -336,7 +380,8 @@ def _changes(
     rows: CompositeRows,
     orders: np.ndarray,
 ) -> np.ndarray:
-    """Return the change of the prediction by each column, shape (n, B, d, q), in one order per background row.
+    """Return the change of the prediction by each column, shape (n, B, d, q), in one
+    order per background row.
 
     Only columns that differ between the two rows change a composite row.
     """

@@ -18,7 +18,12 @@ from ..learned_kernel import LearnedKernel
 from ..learners import KernelSearchLearner, learn_from_rows
 from ..predictors import PREDICTORS, Predictor, TrainingSet, as_predictor
 from ..predictors.base import ExactPredictor, RegularizationPath
-from ..predictors.calibration import N_FOLDS, fit_calibration, held_out_splits, probabilities
+from ..predictors.calibration import (
+    N_FOLDS,
+    fit_calibration,
+    held_out_splits,
+    probabilities,
+)
 from ..predictors.choice import best_C
 from ..row_groups import RowGroups, Split
 from ..targets import Target
@@ -82,7 +87,9 @@ class ImportanceRows(Value):
     n_classes: int = 0
 
     @classmethod
-    def of(cls, kernel: LearnedKernel, rows: np.ndarray, target: Target) -> ImportanceRows:
+    def of(
+        cls, kernel: LearnedKernel, rows: np.ndarray, target: Target
+    ) -> ImportanceRows:
         """Return at most `MOST_ROWS` rows of a learned kernel, given the rows that `target` belongs to."""
         places = positions_of(kernel.rows, rows)
         positions = target.take(places).sample(MOST_ROWS, seed=0)
@@ -91,7 +98,9 @@ class ImportanceRows(Value):
         n_classes = len(target.classes)
         if row_groups is None:
             return cls(positions, drawn.values, n_classes=n_classes)
-        return cls(positions, drawn.values, row_groups.numbers, row_groups.ordered, n_classes)
+        return cls(
+            positions, drawn.values, row_groups.numbers, row_groups.ordered, n_classes
+        )
 
     @property
     def target(self) -> Target:
@@ -111,7 +120,9 @@ class ImportanceRows(Value):
         if self.groups is not None:
             require_positions("groups for importances", self.groups, (n,))
         if self.n_classes:
-            require_positions("classes for importances", self.values, (n,), self.n_classes)
+            require_positions(
+                "classes for importances", self.values, (n,), self.n_classes
+            )
         else:
             require_numbers("targets for importances", self.values, self.values.shape)
 
@@ -142,17 +153,22 @@ class Importance(Value):
         require_positions("pairs of interacting columns", self.pairs, (k, 2), n_columns)
 
 
-def require_positions(name: str, positions: np.ndarray, shape: tuple[int, ...], end: int | None = None) -> None:
+def require_positions(
+    name: str, positions: np.ndarray, shape: tuple[int, ...], end: int | None = None
+) -> None:
     """Raise ValueError unless an array has this shape and whole numbers from 0 on, below `end` if it is given."""
     require_shape(name, positions, shape)
     is_valid = positions.dtype.kind == "i" and (positions >= 0).all()
     if not is_valid or (end is not None and (positions >= end).any()):
-        raise ValueError(f"{name} must hold whole numbers from 0 to {end}, got others; fit again.")
+        raise ValueError(
+            f"{name} must hold whole numbers from 0 to {end}, got others; fit again."
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class ImportanceProblem:
-    """A fitted model whose importances are measured: its kernel, training rows, predictor, trees and columns.
+    """A fitted model whose importances are measured: its kernel, training rows,
+    predictor, trees and columns.
 
     Attributes
     ----------
@@ -174,7 +190,8 @@ class ImportanceProblem:
     share : float
         Weight of the trees.
     learner : KernelSearchLearner or None
-        Learner of the base kernels, which are then learned without the tested rows, too. None to keep the kernel.
+        Learner of the base kernels, which are then learned without the tested rows,
+        too. None to keep the kernel.
     """
 
     kernel: LearnedKernel
@@ -193,51 +210,81 @@ class ImportanceProblem:
         tested = self._tested_rows()
         if tested is None or tested.constant_loss <= 0:
             n_columns = len(self.columns)
-            return Importance(np.zeros(n_columns), np.empty((0, 2), dtype=np.intp), np.empty(0))
+            return Importance(
+                np.zeros(n_columns), np.empty((0, 2), dtype=np.intp), np.empty(0)
+            )
         relevance = self._relevance(tested)
         return Importance(relevance, *self._interactions(tested, relevance))
 
     def _relevance(self, tested: TestedRows) -> np.ndarray:
-        r"""Return the relevance of each column, shape (d,): the increase of the error if its values are exchanged.
+        r"""Return the relevance of each column, shape (d,): the increase of the error
+        if its values are exchanged.
 
         .. math:: r_j = \frac{\sum_i \lVert y_i - f(x_i^{(j)}) \rVert^2 - \lVert y_i - f(x_i) \rVert^2}
                   {\sum_i \lVert y_i - \bar y \rVert^2}
 
-        The model f was fitted without row i, and :math:`x_i^{(j)}` is row i with column j of another row.
+        The model f was fitted without row i, and :math:`x_i^{(j)}` is row i with column
+        j of another row.
         """
         rises = np.zeros(len(self.columns))
         loss = tested.losses(np.arange(len(tested)), tested.predictions)
         affordable = MOST_PREDICTIONS // (len(tested) * len(self.columns))
         n_donors = int(np.clip(affordable, 1, min(MOST_DONORS, len(tested) - 1)))
-        for j, exchange in enumerate(tested.exchanges([[features] for features in self.columns], n_donors)):
-            rises[j] = (tested.losses(exchange.rows, exchange.predictions) - loss[exchange.rows]).sum() / n_donors
+        for j, exchange in enumerate(
+            tested.exchanges([[features] for features in self.columns], n_donors)
+        ):
+            rises[j] = (
+                tested.losses(exchange.rows, exchange.predictions) - loss[exchange.rows]
+            ).sum() / n_donors
         return rises / tested.constant_loss
 
-    def _interactions(self, tested: TestedRows, relevance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        r"""Return the pairs of columns with the largest interactions, shape (k, 2), and these, in descending order.
+    def _interactions(
+        self, tested: TestedRows, relevance: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        r"""Return the pairs of columns with the largest interactions, shape (k, 2), and
+        these, in descending order.
 
         .. math:: s_{jk} = \frac{\sum_i \lVert f(x_i) - f(x_i^{(j)}) - f(x_i^{(k)}) + f(x_i^{(jk)}) \rVert^2}
                   {4 \sum_i \lVert y_i - \bar y \rVert^2}
 
-        Both columns take the values of the same other row. The sum is zero for a sum of functions of single columns.
+        Both columns take the values of the same other row. The sum is zero for a sum of
+        functions of single columns.
         """
         top = np.sort(np.argsort(-relevance, kind="stable")[:INTERACTING_COLUMNS])
-        pairs = np.array(list(combinations(top.tolist(), 2)), dtype=np.intp).reshape(-1, 2)
+        pairs = np.array(list(combinations(top.tolist(), 2)), dtype=np.intp).reshape(
+            -1, 2
+        )
         strengths = np.zeros(len(pairs))
-        alone = dict(zip(top.tolist(), tested.exchanges([[self.columns[j]] for j in top], 1), strict=True))
-        jointly = tested.exchanges([[self.columns[j], self.columns[k]] for j, k in pairs], 1)
+        alone = dict(
+            zip(
+                top.tolist(),
+                tested.exchanges([[self.columns[j]] for j in top], 1),
+                strict=True,
+            )
+        )
+        jointly = tested.exchanges(
+            [[self.columns[j], self.columns[k]] for j, k in pairs], 1
+        )
         for p, exchange in enumerate(jointly):
             j, k = pairs[p].tolist()
-            changes = tested.changes(exchange) - tested.changes(alone[j]) - tested.changes(alone[k])
+            changes = (
+                tested.changes(exchange)
+                - tested.changes(alone[j])
+                - tested.changes(alone[k])
+            )
             strengths[p] = tested.weighted_sum(changes) / (4.0 * tested.constant_loss)
         largest = np.argsort(-strengths, kind="stable")[:MOST_INTERACTIONS]
         return pairs[largest], strengths[largest]
 
     def _tested_rows(self) -> TestedRows | None:
         """Return tested rows with the models that have not seen them; None if no row can be held out."""
-        rows = self.target.sample(MOST_ROWS if self.learner is None else MOST_SEARCHED, seed=0)
+        rows = self.target.sample(
+            MOST_ROWS if self.learner is None else MOST_SEARCHED, seed=0
+        )
         given_target = self.target.take(rows)
-        training = TrainingSet.of(self.kernel, None, self.kernel.rows).subset(self.positions[rows])
+        training = TrainingSet.of(self.kernel, None, self.kernel.rows).subset(
+            self.positions[rows]
+        )
         X = restored_features(training.take()[0], self.kernel.origin)
         target = with_groups(given_target, X)
         splits = self._splits(X, target)
@@ -251,23 +298,40 @@ class ImportanceProblem:
         for others, _ in splits:
             training_of_others = training.subset(others)
             if self.learner is not None:
-                training_of_others = self._searched_again(training_of_others, X[others], given_target.take(others))
+                training_of_others = self._searched_again(
+                    training_of_others, X[others], given_target.take(others)
+                )
             models.append(predictor.fit(training_of_others, target.take(others), [C]))
         trees = None
         if self.trees is not None:
             trees = self._held_out_trees(X, target, training.sample_weight, splits)
         tested = np.concatenate([test for _, test in splits])
-        split_of_row = np.repeat(np.arange(len(splits)), [len(test) for _, test in splits])
+        split_of_row = np.repeat(
+            np.arange(len(splits)), [len(test) for _, test in splits]
+        )
         weights = weights_of_rows(training.sample_weight, tested)
-        return TestedRows(X[tested], target.take(tested), split_of_row, weights, models, trees)
+        return TestedRows(
+            X[tested], target.take(tested), split_of_row, weights, models, trees
+        )
 
-    def _searched_again(self, training: TrainingSet, X: Rows, target: Target) -> TrainingSet:
+    def _searched_again(
+        self, training: TrainingSet, X: Rows, target: Target
+    ) -> TrainingSet:
         """Return training rows with a kernel whose base kernels were found on these rows alone."""
         assert self.learner is not None
-        options: dict[str, Any] = {"normalize": self.kernel.normalize, "centering": self.kernel.centering}
+        options: dict[str, Any] = {
+            "normalize": self.kernel.normalize,
+            "centering": self.kernel.centering,
+        }
         try:
             kernel = learn_from_rows(
-                self.learner, None, X, target, training.sample_weight, C=self.kernel.C or 1.0, **options
+                self.learner,
+                None,
+                X,
+                target,
+                training.sample_weight,
+                C=self.kernel.C or 1.0,
+                **options,
             )
         except ValueError:  # such as for a target that is constant on these rows
             return training
@@ -281,7 +345,9 @@ class ImportanceProblem:
 
     def _splits(self, X: Rows, target: Target) -> list[Split]:
         """Return splits of the rows, the latest first, until enough rows are tested."""
-        n_tested = int(np.clip(MOST_PREDICTIONS // len(self.columns), LEAST_TESTED, MOST_TESTED))
+        n_tested = int(
+            np.clip(MOST_PREDICTIONS // len(self.columns), LEAST_TESTED, MOST_TESTED)
+        )
         splits: list[Split] = []
         n_folds = N_FOLDS if self.learner is None else SEARCH_FOLDS
         for others, test in reversed(held_out_splits(X, target, n_folds)):
@@ -293,7 +359,11 @@ class ImportanceProblem:
         return splits
 
     def _held_out_trees(
-        self, X: Rows, target: Target, weights: np.ndarray | None, splits: Sequence[Split]
+        self,
+        X: Rows,
+        target: Target,
+        weights: np.ndarray | None,
+        splits: Sequence[Split],
     ) -> HeldOutTrees:
         """Return trees for each split, fitted without the tested rows."""
         X_trees, _ = tree_features(self.table, np.asarray(X))
@@ -305,7 +375,8 @@ class ImportanceProblem:
 def with_groups(target: Target, X: Rows) -> Target:
     """Return a target with groups, by default the copies of a row, in an order that no column affects."""
     if target.task == "classification" and np.bincount(target.values).max() < N_FOLDS:
-        return replace(target, row_groups=None)  # too few rows to divide groups by class
+        # Too few rows to divide groups by class
+        return replace(target, row_groups=None)
     if target.row_groups is not None:
         return target
     _, which = distinct_rows(X)
@@ -347,7 +418,8 @@ class Exchange:
 
 @dataclass(frozen=True, eq=False)
 class TestedRows:
-    """Rows that are predicted, also with values of other rows, by models that were fitted without them.
+    """Rows that are predicted, also with values of other rows, by models that were
+    fitted without them.
 
     Attributes
     ----------
@@ -392,7 +464,9 @@ class TestedRows:
         """Sum of the losses of the mean of the measured values, or of the shares of the classes."""
         mean = np.average(self.measured, axis=0, weights=self.weights)
         everyone = np.arange(len(self))
-        return float(self.losses(everyone, np.broadcast_to(mean, self.measured.shape)).sum())
+        return float(
+            self.losses(everyone, np.broadcast_to(mean, self.measured.shape)).sum()
+        )
 
     def losses(self, rows: np.ndarray, predictions: np.ndarray) -> np.ndarray:
         """Return the weighted squared errors of predictions for tested rows, or Brier scores of probabilities."""
@@ -414,10 +488,14 @@ class TestedRows:
             squares = squares * self.weights
         return float(squares.sum())
 
-    def exchanges(self, columns: Sequence[Sequence[np.ndarray]], n_donors: int) -> Iterator[Exchange]:
-        """Yield for each entry of `columns`, features to exchange together, the changed rows and their predictions.
+    def exchanges(
+        self, columns: Sequence[Sequence[np.ndarray]], n_donors: int
+    ) -> Iterator[Exchange]:
+        """Yield for each entry of `columns`, features to exchange together, the changed
+        rows and their predictions.
 
-        Each row takes the values of `n_donors` other rows in turn, the same ones for each entry.
+        Each row takes the values of `n_donors` other rows in turn, the same ones for
+        each entry.
         """
         donors = self._donors(n_donors)
         batch: list[tuple[np.ndarray, Rows]] = []
@@ -437,7 +515,9 @@ class TestedRows:
             donors[shift, order] = np.roll(order, shift + 1)
         return donors
 
-    def _exchanged(self, features: np.ndarray, donors: np.ndarray) -> tuple[np.ndarray, Rows]:
+    def _exchanged(
+        self, features: np.ndarray, donors: np.ndarray
+    ) -> tuple[np.ndarray, Rows]:
         """Return the rows that change with the given features of their donors, and the changed rows."""
         rows = np.tile(np.arange(len(self)), len(donors))
         values = self.X[:, features]
@@ -455,7 +535,9 @@ class TestedRows:
         exchanged = self.X[donors.ravel()[has_changed]].multiply(is_exchanged)
         return rows, type(self.X)(unchanged + exchanged)
 
-    def _predicted(self, batch: Sequence[tuple[np.ndarray, Rows]]) -> Iterator[Exchange]:
+    def _predicted(
+        self, batch: Sequence[tuple[np.ndarray, Rows]]
+    ) -> Iterator[Exchange]:
         """Yield the exchanges of a batch, predicted at once."""
         if not batch:
             return

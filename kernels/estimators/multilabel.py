@@ -54,11 +54,15 @@ def labels_target(y: np.ndarray) -> Target:
     return Target("regression", np.where(y == 1, 1.0, -1.0))
 
 
-def require_label_options(learner: str | Learner, predictor: str | Predictor, class_weight: Any) -> None:
+def require_label_options(
+    learner: str | Learner, predictor: str | Predictor, class_weight: Any
+) -> None:
     """Raise ValueError for an option that does not support several labels per row."""
     several = "for several labels per row"
     if class_weight is not None:
-        raise ValueError(f"class_weight must be None {several}, got {class_weight!r:.60}; give sample_weight.")
+        raise ValueError(
+            f"class_weight must be None {several}, got {class_weight!r:.60}; give sample_weight."
+        )
     checked_predictor = as_predictor(predictor)
     if checked_predictor.loss != "squared":
         raise ValueError(
@@ -71,14 +75,22 @@ def require_label_options(learner: str | Learner, predictor: str | Predictor, cl
         )
 
 
-def fit_label_calibration(scores: np.ndarray, has_label: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+def fit_label_calibration(
+    scores: np.ndarray, has_label: np.ndarray, weights: np.ndarray | None
+) -> np.ndarray:
     """Return slope and offset of the sigmoid of each label, shape (n_labels, 2), from scores of held-out rows."""
     columns = zip(scores.T, has_label.T, strict=True)
-    return np.array([fit_sigmoid(label_scores, positive, weights) for label_scores, positive in columns])
+    return np.array(
+        [
+            fit_sigmoid(label_scores, positive, weights)
+            for label_scores, positive in columns
+        ]
+    )
 
 
 def shift_to_even_odds(calibration: np.ndarray) -> np.ndarray:
-    """Return what to add to the scores of each label so that a score of zero has probability one half.
+    """Return what to add to the scores of each label so that a score of zero has
+    probability one half.
 
     Zero for a label whose probability does not increase with the score.
     """

@@ -9,7 +9,13 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 from ..families.base import KernelFamily
-from ..families.composed import ComposedFamily, FamilyUnion, MetricFamily, NormalScoresFamily, ScaledFamily
+from ..families.composed import (
+    ComposedFamily,
+    FamilyUnion,
+    MetricFamily,
+    NormalScoresFamily,
+    ScaledFamily,
+)
 from ..families.distances import CategoricalFamily, ExponentialFamily
 from ..learned_kernel import LinearScores
 
@@ -38,7 +44,9 @@ class MappedRows:
     sources: np.ndarray
     maps: tuple[Callable[[np.ndarray], np.ndarray], ...] = ()
 
-    def then(self, map_rows: Callable[[np.ndarray], np.ndarray], sources: np.ndarray) -> MappedRows:
+    def then(
+        self, map_rows: Callable[[np.ndarray], np.ndarray], sources: np.ndarray
+    ) -> MappedRows:
         """Return this map followed by another."""
         return replace(self, sources=sources, maps=(*self.maps, map_rows))
 
@@ -51,7 +59,8 @@ class MappedRows:
 
 @dataclass(frozen=True, eq=False)
 class ProductKernels:
-    r"""Kernels :math:`\exp(-\gamma \sum_j D_j(x_j, x'_j))`, with a factor for each feature.
+    r"""Kernels :math:`\exp(-\gamma \sum_j D_j(x_j, x'_j))`, with a factor for each
+    feature.
 
     Attributes
     ----------
@@ -64,7 +73,9 @@ class ProductKernels:
     family: ExponentialFamily
     mapped: MappedRows
 
-    def distances(self, A: np.ndarray, B: np.ndarray, groups: Sequence[slice]) -> np.ndarray:
+    def distances(
+        self, A: np.ndarray, B: np.ndarray, groups: Sequence[slice]
+    ) -> np.ndarray:
         """Return the distance between rows in each group of features, shape (groups, a, b)."""
         left = self.mapped.of(A)
         right = self.mapped.of(B)
@@ -78,11 +89,15 @@ class ProductKernels:
                     is_different = left[:, place, None] != right[:, place]
                     distance += weights[place] * is_different
             elif len(places):
-                distance += cdist(left[:, places], right[:, places], METRICS[self.family.distance])
+                distance += cdist(
+                    left[:, places], right[:, places], METRICS[self.family.distance]
+                )
         return D
 
 
-def product_kernels_of(family: KernelFamily, mapped: MappedRows) -> Iterator[ProductKernels | None]:
+def product_kernels_of(
+    family: KernelFamily, mapped: MappedRows
+) -> Iterator[ProductKernels | None]:
     """Yield the kernels of a family in order; None for kernels without a factor for each feature."""
     if isinstance(family, ExponentialFamily) and family.distance != "euclidean":
         yield ProductKernels(family, mapped)
@@ -98,7 +113,9 @@ def product_kernels_of(family: KernelFamily, mapped: MappedRows) -> Iterator[Pro
         yield from product_kernels_of(part, mapped.then(map_rows, sources))
 
 
-def _sources(family: ComposedFamily, position: int, sources: np.ndarray) -> np.ndarray | None:
+def _sources(
+    family: ComposedFamily, position: int, sources: np.ndarray
+) -> np.ndarray | None:
     """Return the sources of the features of a part of a family; None if features are mixed."""
     if isinstance(family, FamilyUnion):
         columns = family.columns[position]
@@ -108,7 +125,9 @@ def _sources(family: ComposedFamily, position: int, sources: np.ndarray) -> np.n
     if isinstance(family, NormalScoresFamily):
         has_score = [knots is not None for knots in family.knots]
         return np.concatenate([sources, sources[has_score]])
-    if isinstance(family, ScaledFamily) or (isinstance(family, MetricFamily) and family.map.ndim == 1):
+    if isinstance(family, ScaledFamily) or (
+        isinstance(family, MetricFamily) and family.map.ndim == 1
+    ):
         return sources
     return None
 
@@ -150,14 +169,25 @@ class ProductScores:
                 return None
             kernels.append(kernel)
         coefficients = expansion.combination.coefficients
-        return cls(tuple(kernels), coefficients, np.asarray(expansion.X), expansion.V, expansion.origin)
+        return cls(
+            tuple(kernels),
+            coefficients,
+            np.asarray(expansion.X),
+            expansion.V,
+            expansion.origin,
+        )
 
     def is_fast(self, n_columns: int) -> bool:
         """Return whether all subsets of the columns can be evaluated in about the time of sampled orders."""
-        return bool(np.count_nonzero(self.coefficients) * 2.0**n_columns <= MOST_PRODUCTS)
+        return bool(
+            np.count_nonzero(self.coefficients) * 2.0**n_columns <= MOST_PRODUCTS
+        )
 
-    def values_of_subsets(self, X: np.ndarray, background: np.ndarray, groups: Sequence[slice]) -> np.ndarray:
-        r"""Return the mean score, without constants, for each subset of the columns, shape (n, 2^d, q).
+    def values_of_subsets(
+        self, X: np.ndarray, background: np.ndarray, groups: Sequence[slice]
+    ) -> np.ndarray:
+        r"""Return the mean score, without constants, for each subset of the columns,
+        shape (n, 2^d, q).
 
         .. math:: v(S) = \sum_i V_i \prod_{j \in S} k_j(x, x_i) \, \frac1B \sum_z \prod_{j \notin S} k_j(z, x_i)
 
@@ -174,14 +204,25 @@ class ProductScores:
             for first in range(0, len(self.X), step):
                 support = slice(first, first + step)
                 by_row = kernels.distances(X - self.origin, self.X[support], groups)
-                by_background = kernels.distances(background - self.origin, self.X[support], groups)
-                for gamma, coefficient in zip(kernels.family.gammas, coefficients.tolist(), strict=True):
+                by_background = kernels.distances(
+                    background - self.origin, self.X[support], groups
+                )
+                for gamma, coefficient in zip(
+                    kernels.family.gammas, coefficients.tolist(), strict=True
+                ):
                     V = coefficient * self.V[support]
-                    _add_values(np.exp(-gamma * by_row), np.exp(-gamma * by_background), V, values)
+                    _add_values(
+                        np.exp(-gamma * by_row),
+                        np.exp(-gamma * by_background),
+                        V,
+                        values,
+                    )
         return values
 
 
-def _add_values(by_row: np.ndarray, by_background: np.ndarray, V: np.ndarray, values: np.ndarray) -> None:
+def _add_values(
+    by_row: np.ndarray, by_background: np.ndarray, V: np.ndarray, values: np.ndarray
+) -> None:
     """Add the scores of one kernel to the values of the subsets, from factors of shape (d, rows, b)."""
     products = np.empty((values.shape[1], len(V)))
     without = np.zeros_like(products)

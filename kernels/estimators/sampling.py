@@ -23,7 +23,8 @@ BANDWIDTH_ROWS = 1024
 
 @dataclass(frozen=True)
 class FitSampling:
-    """Numbers of training rows that each step of a fit uses; None for steps that are not needed.
+    """Numbers of training rows that each step of a fit uses; None for steps that are
+    not needed.
 
     Attributes
     ----------
@@ -32,11 +33,13 @@ class FitSampling:
     kernel : int
         Rows for learning the kernel, a random sample if fewer than `n_rows`.
     search : int or None
-        Most rows for finding base kernels, such as the metrics of `rfm`; a random sample of the rows for the kernel.
+        Most rows for finding base kernels, such as the metrics of `rfm`; a random
+        sample of the rows for the kernel.
     medians : int or None
         Most rows for bandwidths; evenly spaced among the rows of a search.
     units : int or None
-        Most rows for the scales of base kernels; evenly spaced among the rows of a search.
+        Most rows for the scales of base kernels; evenly spaced among the rows of a
+        search.
     C : int or None
         Most rows for selecting C or alpha; a random sample.
     """
@@ -49,18 +52,35 @@ class FitSampling:
     C: int | None = None
 
     @classmethod
-    def of(cls, learner: Learner, family: KernelFamily | None, n_rows: int, n_kernel_rows: int) -> FitSampling:
+    def of(
+        cls,
+        learner: Learner,
+        family: KernelFamily | None,
+        n_rows: int,
+        n_kernel_rows: int,
+    ) -> FitSampling:
         """Return the numbers of rows for a learner and the `family` parameter of an estimator."""
         if isinstance(learner, KernelSearchLearner):
-            n_searched = min(n_kernel_rows, getattr(learner, "search_rows", n_kernel_rows))
-            limits = {step: min(n_searched, limit) for step, limit in learner.row_limits.items()}
+            n_searched = min(
+                n_kernel_rows, getattr(learner, "search_rows", n_kernel_rows)
+            )
+            limits = {
+                step: min(n_searched, limit)
+                for step, limit in learner.row_limits.items()
+            }
             return cls(n_rows, n_kernel_rows, n_searched, **limits)
         medians = min(n_rows, BANDWIDTH_ROWS) if family is None else None
         return cls(n_rows, n_kernel_rows, medians=medians)
 
     def __str__(self) -> str:
-        steps = {step: n for step, n in asdict(self).items() if step != "n_rows" and n is not None}
-        return f"{self.n_rows:,} rows, of which " + ", ".join(f"{step} {n:,}" for step, n in steps.items())
+        steps = {
+            step: n
+            for step, n in asdict(self).items()
+            if step != "n_rows" and n is not None
+        }
+        return f"{self.n_rows:,} rows, of which " + ", ".join(
+            f"{step} {n:,}" for step, n in steps.items()
+        )
 
 
 def kernel_rows(
@@ -70,7 +90,8 @@ def kernel_rows(
     n_rows: int,
     has_weights: bool,
 ) -> int:
-    """Return the number of rows for learning the kernel, from the parameters `sample` and `family` of an estimator.
+    """Return the number of rows for learning the kernel, from the parameters `sample`
+    and `family` of an estimator.
 
     Raises
     ------
@@ -96,7 +117,9 @@ def kernel_rows(
         return n_rows
     if sample is not None and not (has_features and sample == "auto"):
         if obstacle is not None:
-            raise ValueError(f"sample must be None where {obstacle}, got {sample!r}; learn from all rows.")
+            raise ValueError(
+                f"sample must be None where {obstacle}, got {sample!r}; learn from all rows."
+            )
         require_sample(sample)
         return min(n_rows, n_by_default if sample == "auto" else int(sample))
     if learner.sampled_by_default and not has_weights and n_rows > SEARCHED_ROWS:
@@ -109,6 +132,10 @@ def kernel_rows(
             f"{many}: the kernel is learned from a sample of them; sample='auto' says that this is meant, 'all' no."
         )
         return n_by_default
-    cost = "a matrix of all pairs of them may be formed" if has_features else "a pass goes over all pairs of them"
+    cost = (
+        "a matrix of all pairs of them may be formed"
+        if has_features
+        else "a pass goes over all pairs of them"
+    )
     warn_caller(f"{many}: as {obstacle}, {cost}; sample='all' says that this is meant.")
     return n_rows

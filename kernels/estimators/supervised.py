@@ -37,7 +37,12 @@ from ..predictors.calibration import (
     probabilities,
     residual_quantiles,
 )
-from ..predictors.choice import SELECTION_ROWS, PredictionProblem, as_regularization, best_C
+from ..predictors.choice import (
+    SELECTION_ROWS,
+    PredictionProblem,
+    as_regularization,
+    best_C,
+)
 from ..predictors.residual_scale import MOST_ROWS, ResidualScale
 from ..row_groups import RowGroups, as_row_groups, near_duplicates
 from ..solvers.conjugate_gradients import Progress
@@ -68,7 +73,14 @@ from .boosting import (
     tree_features,
     tree_predictions,
 )
-from .explanation import BACKGROUND_ROWS, CompositeRows, Explanation, cells_of, column_slices, contributions_of
+from .explanation import (
+    BACKGROUND_ROWS,
+    CompositeRows,
+    Explanation,
+    cells_of,
+    column_slices,
+    contributions_of,
+)
 from .multilabel import (
     dense_indicators,
     fit_label_calibration,
@@ -89,9 +101,11 @@ WORK_OF_HELD_OUT = 0.5
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class SupervisedLearner(KernelLearner):
-    """Base of classifier and regressor: a predictor that is linear in the learned kernel.
+    """Base of classifier and regressor: a predictor that is linear in the learned
+    kernel.
 
-    A subclass also has the parameters `predictor`, `boost`, `precision`, `time_limit` and `verbose`.
+    A subclass also has the parameters `predictor`, `boost`, `precision`, `time_limit`
+    and `verbose`.
     """
 
     predictor: str | Predictor = "auto"
@@ -110,7 +124,15 @@ class SupervisedLearner(KernelLearner):
 
     _saved = (
         *KernelLearner._saved,
-        *("predictor_", "predictor_reason_", "C_", "n_samples_fit_", "n_groups_", "dual_coef_", "intercept_"),
+        *(
+            "predictor_",
+            "predictor_reason_",
+            "C_",
+            "n_samples_fit_",
+            "n_groups_",
+            "dual_coef_",
+            "intercept_",
+        ),
         *("boost_", "boost_share_"),
     )
 
@@ -128,12 +150,18 @@ class SupervisedLearner(KernelLearner):
     def landmarks_(self) -> np.ndarray:
         """Positions of the landmarks among the training rows with a weight, shape (M,); only for nystroem."""
         if not PREDICTORS[getattr(self, "predictor_", "auto")].on_landmarks:
-            raise AttributeError("landmarks_ is only available after a fit with predictor='nystroem'.")
+            raise AttributeError(
+                "landmarks_ is only available after a fit with predictor='nystroem'."
+            )
         return self.kernel_.rows
 
     def _restore(self, fitted: Mapping[str, Any]) -> None:
         attributes = dict(fitted)
-        scores = LinearScores(attributes["kernel_"], attributes.pop("dual_coef_"), attributes.pop("intercept_"))
+        scores = LinearScores(
+            attributes["kernel_"],
+            attributes.pop("dual_coef_"),
+            attributes.pop("intercept_"),
+        )
         super()._restore(attributes)
         self._linear = scores
 
@@ -143,19 +171,23 @@ class SupervisedLearner(KernelLearner):
         Parameters
         ----------
         path : path
-            File to write, with the ending ``.py``. An earlier export is replaced as a whole; other files are kept.
+            File to write, with the ending ``.py``. An earlier export is replaced as a
+            whole; other files are kept.
 
         Raises
         ------
         ValueError
-            The path is not one of a module or holds another file, or the model cannot be exported: it has precomputed
-            or custom base kernels, sparse rows, or `boost` other than scikit-learn's histogram-based trees.
+            The path is not one of a module or holds another file, or the model cannot
+            be exported: it has precomputed or custom base kernels, sparse rows, or
+            `boost` other than scikit-learn's histogram-based trees.
 
         Notes
         -----
-        The module has the functions `predict`, `predict_proba`, `decision_function` or `predict_interval` of the
-        estimator. They take rows as in training: a DataFrame, a dictionary of columns, or an array for numbers.
-        Results are equal up to rounding, in float64. The module holds training rows; treat it as you treat these.
+        The module has the functions `predict`, `predict_proba`, `decision_function` or
+        `predict_interval` of the estimator. They take rows as in training: a DataFrame,
+        a dictionary of columns, or an array for numbers. Results are equal up to
+        rounding, in float64. The module holds training rows; treat it as you treat
+        these.
         """
         from ..exporting import write_module  # here: few models are exported
 
@@ -171,7 +203,9 @@ class SupervisedLearner(KernelLearner):
     def _require_sound(self) -> None:
         super()._require_sound()
         require_one_of("predictor_", self.predictor_, PREDICTORS)
-        require_numbers("dual_coef_", self.dual_coef_, (self.kernel_.X.shape[0], self._n_scores))
+        require_numbers(
+            "dual_coef_", self.dual_coef_, (self.kernel_.X.shape[0], self._n_scores)
+        )
         require_numbers("intercept_", self.intercept_, (self._n_scores,))
         if self.boost_ is not None:
             self._require_sound_trees()
@@ -179,7 +213,9 @@ class SupervisedLearner(KernelLearner):
     def _require_sound_trees(self) -> None:
         """Raise ValueError for an invalid share, or trees that cannot predict a row of the kernel."""
         if not 0 < self.boost_share_ <= 1:
-            raise ValueError(f"boost_share_ must be between 0 and 1, got {self.boost_share_}.")
+            raise ValueError(
+                f"boost_share_ must be between 0 and 1, got {self.boost_share_}."
+            )
         n_classes = None
         if hasattr(self, "classes_"):
             n_classes = len(self.classes_)
@@ -207,20 +243,38 @@ class SupervisedLearner(KernelLearner):
         """Return the target, and set the attributes that decode predictions."""
 
     @abstractmethod
-    def _fit_features(self, X: Rows, y: np.ndarray, sample_weight: Any, groups: Any, time: Any) -> Self:
+    def _fit_features(
+        self, X: Rows, y: np.ndarray, sample_weight: Any, groups: Any, time: Any
+    ) -> Self:
         """Learn the kernel and fit the predictor on validated features; the other arguments are those of `fit`."""
 
     @abstractmethod
     def _held_out_predictions(
-        self, training: TrainingSet, target: Target, predictor: Predictor, rows: np.ndarray, scores: np.ndarray
+        self,
+        training: TrainingSet,
+        target: Target,
+        predictor: Predictor,
+        rows: np.ndarray,
+        scores: np.ndarray,
     ) -> np.ndarray:
         """Return predictions of held-out training rows, given their scores: values, or calibrated probabilities."""
 
-    def _keep_residuals(self, training: TrainingSet, target: Target, rows: np.ndarray, predictions: np.ndarray) -> None:
+    def _keep_residuals(
+        self,
+        training: TrainingSet,
+        target: Target,
+        rows: np.ndarray,
+        predictions: np.ndarray,
+    ) -> None:
         """Keep residuals of held-out training rows, for intervals."""
 
     def _fit(
-        self, X: Rows, y: np.ndarray, weights: np.ndarray | None, seed: int, row_groups: RowGroups | None = None
+        self,
+        X: Rows,
+        y: np.ndarray,
+        weights: np.ndarray | None,
+        seed: int,
+        row_groups: RowGroups | None = None,
     ) -> Self:
         """Fit on all rows or, with a time limit, on growing samples while the next fit is expected to end in time."""
         if row_groups is None:
@@ -238,7 +292,14 @@ class SupervisedLearner(KernelLearner):
             rows = np.sort(order[:n])
             fit_started = time.perf_counter()
             groups_of_sample = row_groups.take(rows) if row_groups is not None else None
-            self._fit_rows(X[rows], y[rows], weights_of_rows(weights, rows), m, seed, groups_of_sample)
+            self._fit_rows(
+                X[rows],
+                y[rows],
+                weights_of_rows(weights, rows),
+                m,
+                seed,
+                groups_of_sample,
+            )
             fit_ended = time.perf_counter()
             fits = fits.plus(n, fit_ended - fit_started)
             n_next = fits.next_rows(started + limit - fit_ended, m)
@@ -266,14 +327,18 @@ class SupervisedLearner(KernelLearner):
         log = FitLog(type(self).__name__, self.verbose)
         log.write(f"{len(y):,} of {n_all:,} rows")
         if row_groups is not None:
-            log.write(f"choices respect {row_groups.n_groups:,} groups, times or clusters of near-duplicates")
+            log.write(
+                f"choices respect {row_groups.n_groups:,} groups, times or clusters of near-duplicates"
+            )
         target = replace(self._encode_target(y), row_groups=row_groups)
         C = self._requested_C()
         if C == "auto":
             C = self._best_C_of_equal_weights(X, target, seed)
         with progress_to(log.write):
             kernel = self._learn(X, target, C, seed, weights)
-        log.write(f"{kernel.learner} learned a kernel of {kernel.family.n_kernels} base kernels")
+        log.write(
+            f"{kernel.learner} learned a kernel of {kernel.family.n_kernels} base kernels"
+        )
         self.n_samples_fit_ = len(y)
         boosting = self._boosting_problem(X, target, weights, seed)
         training = TrainingSet.of(kernel, X, np.arange(len(y)), None, log.write_step)
@@ -295,11 +360,19 @@ class SupervisedLearner(KernelLearner):
             is_named = self.learner != "auto" or self.family is not None
             if is_named or obstacle is not None or not pays_by_default(target):
                 return None
-        elif obstacle is None and weights is not None and not has_fit_parameter(self.boost, "sample_weight"):
+        elif (
+            obstacle is None
+            and weights is not None
+            and not has_fit_parameter(self.boost, "sample_weight")
+        ):
             obstacle = "rows have weights, which it does not take"
         if obstacle is not None:
-            raise ValueError(f"boost={self.boost!r:.60} cannot be used, as {obstacle}; use boost=False.")
-        return BoostingProblem.of(self.boost, self.table_, np.asarray(X), target, weights, seed)
+            raise ValueError(
+                f"boost={self.boost!r:.60} cannot be used, as {obstacle}; use boost=False."
+            )
+        return BoostingProblem.of(
+            self.boost, self.table_, np.asarray(X), target, weights, seed
+        )
 
     def _obstacle_to_boosting(self, X: Rows, target: Target) -> str | None:
         """Return why trees cannot be combined with the kernel; None if they can."""
@@ -331,7 +404,11 @@ class SupervisedLearner(KernelLearner):
         return default_family(X)
 
     def _fit_predictor(
-        self, training: TrainingSet, target: Target, seed: int, boosting: BoostingProblem | None = None
+        self,
+        training: TrainingSet,
+        target: Target,
+        seed: int,
+        boosting: BoostingProblem | None = None,
     ) -> Self:
         """Choose and fit the predictor on a learned kernel, with the requested or the best C, and the trees."""
         C = self._C_for_kernel(training.kernel, len(target))
@@ -345,14 +422,21 @@ class SupervisedLearner(KernelLearner):
             path = predictor.fit(training, target, [self.C_], fine=True)
             assert path.kernel is not None
             set_coefficients(self, path.kernel, *path.coefficients())
-            for name in ("calibration_", "residuals_", "signed_residuals_", "residual_scale_"):
+            for name in (
+                "calibration_",
+                "residuals_",
+                "signed_residuals_",
+                "residual_scale_",
+            ):
                 self.__dict__.pop(name, None)
             self.boost_ = None
             self.boost_share_ = 0.0
             if self._uses_held_out_scores or boosting is not None:
                 assert path.held_out is not None
                 rows, scores = path.held_out()
-                predictions = self._held_out_predictions(training, target, predictor, rows, scores)
+                predictions = self._held_out_predictions(
+                    training, target, predictor, rows, scores
+                )
                 if boosting is not None:
                     rows, predictions = self._add_trees(boosting, rows, predictions)
                 self._keep_residuals(training, target, rows, predictions)
@@ -362,9 +446,11 @@ class SupervisedLearner(KernelLearner):
     def _add_trees(
         self, boosting: BoostingProblem, rows: np.ndarray, by_kernel: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Fit trees with the best share on held-out rows; return rows and their predictions by kernel and trees.
+        """Fit trees with the best share on held-out rows; return rows and their
+        predictions by kernel and trees.
 
-        `by_kernel` are predictions for the given held-out rows. Trees with a negligible share are dropped.
+        `by_kernel` are predictions for the given held-out rows. Trees with a negligible
+        share are dropped.
         """
         rows_of_trees, by_trees = boosting.held_out_predictions(rows)
         position = positions_of(rows_of_trees, rows)
@@ -375,19 +461,25 @@ class SupervisedLearner(KernelLearner):
         self.boost_share_ = share
         return rows_of_trees, (1.0 - share) * by_kernel[position] + share * by_trees
 
-    def _with_trees(self, by_kernel: np.ndarray, features: Rows, n_classes: int | None = None) -> np.ndarray:
+    def _with_trees(
+        self, by_kernel: np.ndarray, features: Rows, n_classes: int | None = None
+    ) -> np.ndarray:
         """Return the weighted mean of predictions by the kernel and by the trees, given the features of the rows."""
         X_trees, _ = tree_features(self.table_, features)
         by_trees = tree_predictions(self.boost_, X_trees, n_classes)
         return (1.0 - self.boost_share_) * by_kernel + self.boost_share_ * by_trees
 
     @within_n_jobs
-    def explain(self, X: Any, background: Any = BACKGROUND_ROWS, permutations: int = 1) -> Explanation:
+    def explain(
+        self, X: Any, background: Any = BACKGROUND_ROWS, permutations: int = 1
+    ) -> Explanation:
         r"""Return the contribution of each column to the prediction for each new row.
 
-        Contributions are interventional Shapley values: the mean change of the prediction when a column changes from
-        its value in a background row to its value in the new row, over background rows and orders of the columns. The
-        base value is the mean prediction of the background rows. It and the contributions of a row add up to:
+        Contributions are interventional Shapley values: the mean change of the
+        prediction when a column changes from its value in a background row to its value
+        in the new row, over background rows and orders of the columns. The base value
+        is the mean prediction of the background rows. It and the contributions of a row
+        add up to:
 
         - the prediction of a regressor,
         - the probability of each class,
@@ -396,9 +488,11 @@ class SupervisedLearner(KernelLearner):
         Parameters
         ----------
         X : array-like or table of shape (n, d)
-            New rows; not sparse. A category, a date and a column with missing values are one column each.
+            New rows; not sparse. A category, a date and a column with missing values
+            are one column each.
         background : int or array-like or table, default 50
-            Background rows, or their number: they are drawn from the rows of `kernel_` with the seed of the estimator.
+            Background rows, or their number: they are drawn from the rows of `kernel_`
+            with the seed of the estimator.
         permutations : int, default 1
             Number of orders of the columns per background row.
 
@@ -414,20 +508,24 @@ class SupervisedLearner(KernelLearner):
 
         Notes
         -----
-        Contributions to the background rows are exact with up to three columns, and for scores that are linear in
-        products of one kernel per column, such as Gaussians on arrays, if these are few: at most 1,024 base kernels
-        times subsets of columns. Otherwise random orders replace the subsets; `Explanation.standard_errors` then has
-        the standard errors. The draw of background rows dominates them, so more background rows reduce them more than
+        Contributions to the background rows are exact with up to three columns, and for
+        scores that are linear in products of one kernel per column, such as Gaussians
+        on arrays, if these are few: at most 1,024 base kernels times subsets of
+        columns. Otherwise random orders replace the subsets;
+        `Explanation.standard_errors` then has the standard errors. The draw of
+        background rows dominates them, so more background rows reduce them more than
         more permutations. Boosted trees are explained together with the kernel.
 
-        A new row takes ``B (d - 1)`` predictions for B background rows and d columns that differ from them. They are
-        computed in single precision if this changes them by at most 0.1 % of their standard deviation.
-        1,000 rows of a default model of 4,000 rows and ten columns take about 10 CPU seconds.
+        A new row takes ``B (d - 1)`` predictions for B background rows and d columns
+        that differ from them. They are computed in single precision if this changes
+        them by at most 0.1 % of their standard deviation. 1,000 rows of a default model
+        of 4,000 rows and ten columns take about 10 CPU seconds.
 
         References
         ----------
-        Lundberg, Lee (2017), NIPS 30:4765-4774. Castro, Gomez, Tejada (2009), Computers & Operations Research
-        36:1726-1730, for sampled orders. Janzing, Minorics, Bloebaum (2020), AISTATS, for interventional values.
+        Lundberg, Lee (2017), NIPS 30:4765-4774. Castro, Gomez, Tejada (2009), Computers
+        & Operations Research 36:1726-1730, for sampled orders. Janzing, Minorics,
+        Bloebaum (2020), AISTATS, for interventional values.
         """
         n_permutations = whole_number("permutations", permutations, 1)
         features = self._validate_dense(X)
@@ -444,16 +542,24 @@ class SupervisedLearner(KernelLearner):
             self._explanation_seed,
             ProductScores.of(self._linear) if self._explains_scores else None,
         )
-        columns = getattr(self, "feature_names_in_", [f"x{j}" for j in range(features.shape[1])])
-        return outcome.explanation(cells_of(X, self.table_), tuple(map(str, columns)), self._output_names)
+        columns = getattr(
+            self, "feature_names_in_", [f"x{j}" for j in range(features.shape[1])]
+        )
+        return outcome.explanation(
+            cells_of(X, self.table_), tuple(map(str, columns)), self._output_names
+        )
 
     def _validate_dense(self, X: Any) -> np.ndarray:
         """Return the features of new rows, checked; ValueError if they are sparse."""
         if sparse.issparse(X):
-            raise ValueError("explain needs dense rows, got sparse ones. Use X.toarray().")
+            raise ValueError(
+                "explain needs dense rows, got sparse ones. Use X.toarray()."
+            )
         features = np.asarray(self._validate_new(X), dtype=np.float64)
         if not len(features):
-            raise ValueError("X must hold at least one row, got none; give the rows to explain.")
+            raise ValueError(
+                "X must hold at least one row, got none; give the rows to explain."
+            )
         return features
 
     @property
@@ -488,7 +594,9 @@ class SupervisedLearner(KernelLearner):
     def _explained_outputs(self, features: Rows) -> np.ndarray:
         """Return the predictions that `explain` explains, shape (n, q), given the features of the rows."""
 
-    def _C_for_kernel(self, kernel: LearnedKernel, n_rows: int) -> float | Literal["auto"]:
+    def _C_for_kernel(
+        self, kernel: LearnedKernel, n_rows: int
+    ) -> float | Literal["auto"]:
         """Return the requested C, or for "auto" the C that the kernel was learned with, if any."""
         C = self._requested_C()
         if C == "auto":
@@ -502,14 +610,20 @@ class SupervisedLearner(KernelLearner):
             )
         return C
 
-    def _choose_predictor(self, training: TrainingSet, target: Target, seed: int) -> Predictor:
+    def _choose_predictor(
+        self, training: TrainingSet, target: Target, seed: int
+    ) -> Predictor:
         """Return the predictor to fit, and set the attributes about the choice."""
         predictor = as_predictor(self.predictor)
         if getattr(predictor, "random_state", 0) is None:
             predictor = as_predictor(predictor, random_state=seed)
         learner = as_learner(training.kernel.learner)
         fits = 1.0 + WORK_OF_HELD_OUT * self._uses_held_out_scores
-        choice = predictor.choose(PredictionProblem.of(training, target, 1, learner.predictor, fits, learner.suited))
+        choice = predictor.choose(
+            PredictionProblem.of(
+                training, target, 1, learner.predictor, fits, learner.suited
+            )
+        )
         self.predictor_ = choice.predictor.name
         self.predictor_reason_ = choice.reason
         return choice.predictor
@@ -529,7 +643,10 @@ class FitLog:
         if not self.is_printed:
             return
         self.last_line = time.perf_counter()
-        print(f"{self.estimator}, {self.last_line - self.started:.1f} s: {text}", flush=True)  # noqa: T201
+        print(  # noqa: T201
+            f"{self.estimator}, {self.last_line - self.started:.1f} s: {text}",
+            flush=True,
+        )
 
     def write_step(self, step: int, residual: float) -> None:
         """Print a line for every tenth step of an iteration, and after each step that ends seconds of silence."""
@@ -540,19 +657,25 @@ class FitLog:
 
 def _has_probabilities(estimator: KernelLearningClassifier) -> bool:
     if not estimator.probability:
-        raise AttributeError("predict_proba is only available with probability=True, before fit.")
+        raise AttributeError(
+            "predict_proba is only available with probability=True, before fit."
+        )
     return True
 
 
 def _has_intervals(estimator: KernelLearningRegressor) -> bool:
     if not estimator.intervals:
-        raise AttributeError("predict_interval is only available with intervals=True, before fit.")
+        raise AttributeError(
+            "predict_interval is only available with intervals=True, before fit."
+        )
     return True
 
 
 def _has_quantiles(estimator: KernelLearningRegressor) -> bool:
     if not estimator.intervals:
-        raise AttributeError("predict_quantiles is only available with intervals=True, before fit.")
+        raise AttributeError(
+            "predict_quantiles is only available with intervals=True, before fit."
+        )
     return True
 
 
@@ -564,68 +687,83 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     Parameters
     ----------
     learner : str or Learner, default "auto"
-        Method that learns the kernel: a name, see ``learnkernels learners``, or an object such as ``LpKRR(norm=1.5)``
-        of `learnkernels.kernels.learners`. Grid searches set its parameters as ``learner__norm``. "auto": `rfm`, which
-        needs no scaled features, or `alignf` if `family` is given or X is sparse. `ensemble` learns no kernel and is
-        not accepted.
+        Method that learns the kernel: a name, see ``learnkernels learners``, or an
+        object such as ``LpKRR(norm=1.5)`` of `learnkernels.kernels.learners`. Grid
+        searches set its parameters as ``learner__norm``. "auto": `rfm`, which needs no
+        scaled features, or `alignf` if `family` is given or X is sparse. `ensemble`
+        learns no kernel and is not accepted.
     family : KernelFamily or None, default None
-        Base kernels. None for learners that find their own (`rfm`, `ca`, `cr`); other learners then use Gaussian
-        kernels with seven bandwidths around the inverse median squared distance, see `default_family`.
+        Base kernels. None for learners that find their own (`rfm`, `ca`, `cr`); other
+        learners then use Gaussian kernels with seven bandwidths around the inverse
+        median squared distance, see `default_family`.
     C : float or "auto", default "auto"
-        Inverse regularization strength, as in `sklearn.svm.SVC`, for a kernel with unit mean diagonal; positive.
-        "auto" minimizes, on at most 1,500 rows, the five-fold cross-validation error (smoothed along the grid) or, for
-        ridge regression, the log loss of calibrated leave-one-out scores. A one-stage learner also uses C to learn the
-        weights; "auto" is then the best value for equal weights.
+        Inverse regularization strength, as in `sklearn.svm.SVC`, for a kernel with unit
+        mean diagonal; positive. "auto" minimizes, on at most 1,500 rows, the five-fold
+        cross-validation error (smoothed along the grid) or, for ridge regression, the
+        log loss of calibrated leave-one-out scores. A one-stage learner also uses C to
+        learn the weights; "auto" is then the best value for equal weights.
     columns : mapping of str to str or sequence of str, or None, default None
-        Column types that override the inferred ones, for tables only: "number", "categorical", "date", "drop", "text"
-        (the words of free text), "code" (a category of which only a code becomes a feature), or the levels of an
-        ordered category, lowest first.
+        Column types that override the inferred ones, for tables only: "number",
+        "categorical", "date", "drop", "text" (the words of free text), "code" (a
+        category of which only a code becomes a feature), or the levels of an ordered
+        category, lowest first.
     normalize : {"trace", "frobenius", "none"}, default "trace"
-        Scaling of the centered base kernels before learning. Kernels that `ca` and `cr` find are never scaled.
+        Scaling of the centered base kernels before learning. Kernels that `ca` and `cr`
+        find are never scaled.
     centering : {"center", "target", "none"}, default "center"
-        Whether to center the base kernels in feature space. "none": no centering and no intercept; a `ConstantFamily`
-        can replace the intercept. "target": no centering, and the intercept is the mean target. The last two are
-        available for one-stage learners (such as l2-krr, nkrr and l1-svm), unif and align.
+        Whether to center the base kernels in feature space. "none": no centering and no
+        intercept; a `ConstantFamily` can replace the intercept. "target": no centering,
+        and the intercept is the mean target. The last two are available for one-stage
+        learners (such as l2-krr, nkrr and l1-svm), unif and align.
     sample : "auto", "all", int or None, default None
-        Number of randomly drawn training rows used to learn the kernel. "auto": 8,192, or 5,000 for learners that find
-        their own base kernels. None: all rows up to 20,000 (up to 5,000 for rfm); beyond, as "auto", with a warning
-        except for rfm. The predictor is always fitted on all training rows. See `sampling_`.
+        Number of randomly drawn training rows used to learn the kernel. "auto": 8,192,
+        or 5,000 for learners that find their own base kernels. None: all rows up to
+        20,000 (up to 5,000 for rfm); beyond, as "auto", with a warning except for rfm.
+        The predictor is always fitted on all training rows. See `sampling_`.
     random_state : int, RandomState or None, default 0
         Seed of samples and, unless `predictor` has its own seed, of landmarks.
     n_jobs : int or None, default None
-        Largest number of threads. None and -1: all available cores, or their share within a joblib worker.
+        Largest number of threads. None and -1: all available cores, or their share
+        within a joblib worker.
     predictor : str or Predictor, default "auto"
-        Classifier on the learned kernel: "krr" (kernel ridge regression), "krr-cg" (the same by conjugate gradients),
-        "svm" (support vector machine), "nystroem" (linear classifier on landmarks), or an object such as
-        ``Nystroem(n_components=2000)`` of `learnkernels.kernels.predictors`. "auto" selects, in this order: the
-        predictor that the learner optimizes; krr after rfm, up to 5,000 rows; svm, up to 20,000 rows; krr-cg; nystroem.
+        Classifier on the learned kernel: "krr" (kernel ridge regression), "krr-cg" (the
+        same by conjugate gradients), "svm" (support vector machine), "nystroem" (linear
+        classifier on landmarks), or an object such as ``Nystroem(n_components=2000)``
+        of `learnkernels.kernels.predictors`. "auto" selects, in this order: the
+        predictor that the learner optimizes; krr after rfm, up to 5,000 rows; svm, up
+        to 20,000 rows; krr-cg; nystroem.
     boost : "auto", False or estimator, default "auto"
-        Boosted trees in addition to the kernel. Probabilities are then a weighted mean; the weight minimizes the log
-        loss on held-out rows, see `boost_share_`. "auto": scikit-learn's histogram-based gradient boosting, with at
-        least 1,000 rows and at most 12 classes, if none of `learner`, `family` and `class_weight` is given. Another
-        estimator takes the place of the trees. False: only the kernel.
+        Boosted trees in addition to the kernel. Probabilities are then a weighted mean;
+        the weight minimizes the log loss on held-out rows, see `boost_share_`. "auto":
+        scikit-learn's histogram-based gradient boosting, with at least 1,000 rows and
+        at most 12 classes, if none of `learner`, `family` and `class_weight` is given.
+        Another estimator takes the place of the trees. False: only the kernel.
     precision : {"float64", "float32"}, default "float64"
-        Precision of kernel values in predictions; fits always use float64. `set_params` can change it after `fit`.
-        "float32" takes about half the time and changes scores by about 1e-6 of the largest, more with a large C.
+        Precision of kernel values in predictions; fits always use float64. `set_params`
+        can change it after `fit`. "float32" takes about half the time and changes
+        scores by about 1e-6 of the largest, more with a large C.
     time_limit : float or None, default None
-        Approximate time limit of `fit`, in seconds. Fits on growing samples of the rows, starting with 250, and keeps
-        the last fit. The next sample is the largest that is expected to fit the time left, by the growth of the time so
-        far. If not all rows were used, a warning has the expected time of all rows. A fit in progress is never
-        stopped.
+        Approximate time limit of `fit`, in seconds. Fits on growing samples of the
+        rows, starting with 250, and keeps the last fit. The next sample is the largest
+        that is expected to fit the time left, by the growth of the time so far. If not
+        all rows were used, a warning has the expected time of all rows. A fit in
+        progress is never stopped.
     verbose : bool, default False
         Whether to print the steps of `fit` with their times.
     class_weight : dict, "balanced" or None, default None
-        Weights of the classes, multiplied by the sample weights. "balanced": inversely proportional to class
-        frequencies, as in `sklearn.svm.SVC`. Only ratios matter.
+        Weights of the classes, multiplied by the sample weights. "balanced": inversely
+        proportional to class frequencies, as in `sklearn.svm.SVC`. Only ratios matter.
     probability : bool, default True
-        Whether to calibrate `predict_proba`. Cost: none for krr, half a fit for krr-cg, otherwise five fits, or one
-        for more than 10,000 rows. With two classes and ridge regression, calibration also moves the intercept to where
-        both classes are equally probable.
+        Whether to calibrate `predict_proba`. Cost: none for krr, half a fit for krr-cg,
+        otherwise five fits, or one for more than 10,000 rows. With two classes and
+        ridge regression, calibration also moves the intercept to where both classes are
+        equally probable.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-        Class labels, in ascending order; for several labels per row, the positions of their columns.
+        Class labels, in ascending order; for several labels per row, the positions of
+        their columns.
     multilabel_ : bool
         Whether rows have several labels.
     learner_ : str
@@ -647,17 +785,19 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     C_ : float
         The requested or selected C.
     landmarks_ : ndarray of int of shape (M,)
-        Positions of the landmarks among the training rows with a weight; only for nystroem. The rows of `kernel_` are
-        then these M rows.
+        Positions of the landmarks among the training rows with a weight; only for
+        nystroem. The rows of `kernel_` are then these M rows.
     dual_coef_ : ndarray of shape (m, q)
-        Dual coefficients of the rows in ``kernel_.X``; ``kernel_.cross_gram(X) @ dual_coef_ + intercept_`` are the
-        scores. For two classes, a single score, positive for the second class. For more, one score per class, or for
-        svm one per pair of classes i < j, positive for j. For several labels per row, one score per label.
+        Dual coefficients of the rows in ``kernel_.X``;
+        ``kernel_.cross_gram(X) @ dual_coef_ + intercept_`` are the scores. For two
+        classes, a single score, positive for the second class. For more, one score per
+        class, or for svm one per pair of classes i < j, positive for j. For several
+        labels per row, one score per label.
     intercept_ : ndarray of shape (q,)
         Intercept of each score.
     calibration_ : ndarray of shape (2,) or (n_labels, 2)
-        Slope and offset of the sigmoid that all classes share, or of the sigmoid of each label; only with
-        ``probability=True``.
+        Slope and offset of the sigmoid that all classes share, or of the sigmoid of
+        each label; only with ``probability=True``.
     boost_ : estimator or None
         Fitted trees; None if only the kernel predicts.
     boost_share_ : float
@@ -665,23 +805,28 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     table_ : TableEncoding or None
         Inferred column types of a table, with the resulting features; None for arrays.
     relevance_ : dict of str to float
-        Relevance of each column or feature, in descending order: the increase of the squared error of probabilities on
-        held-out rows if the column takes the values of other rows, relative to the error of a constant. About zero for
-        a column of noise, and slightly negative by chance. Computed when it is first read.
+        Relevance of each column or feature, in descending order: the increase of the
+        squared error of probabilities on held-out rows if the column takes the values
+        of other rows, relative to the error of a constant. About zero for a column of
+        noise, and slightly negative by chance. Computed when it is first read.
     feature_importances_ : ndarray of shape (n_features,)
-        Relevance of each column in the order of the columns, with zero for negative ones; sums to 1 unless all are
-        zero.
+        Relevance of each column in the order of the columns, with zero for negative
+        ones; sums to 1 unless all are zero.
     interactions_ : dict of tuple of str to float
-        The ten largest interactions of two columns, in descending order: the part of the predictions for held-out rows
-        that is no sum of functions of single columns, relative to the error of a constant. Among the pairs of the eight
-        most relevant columns.
+        The ten largest interactions of two columns, in descending order: the part of
+        the predictions for held-out rows that is no sum of functions of single columns,
+        relative to the error of a constant. Among the pairs of the eight most relevant
+        columns.
     sampling_ : FitSampling
-        Number of training rows used in each step of `fit`; ``print(model.sampling_)`` shows one line.
+        Number of training rows used in each step of `fit`; ``print(model.sampling_)``
+        shows one line.
     n_samples_fit_ : int
-        Number of rows that the predictor was fitted on: those with a weight, or fewer under a `time_limit`.
+        Number of rows that the predictor was fitted on: those with a weight, or fewer
+        under a `time_limit`.
     n_groups_ : int or None
-        Number of groups or times that choices respected, or of clusters of near-duplicates, found if most of at most
-        5,000 rows are nearly equal to others. None for single rows.
+        Number of groups or times that choices respected, or of clusters of
+        near-duplicates, found if most of at most 5,000 rows are nearly equal to others.
+        None for single rows.
     n_features_in_ : int
         Number of features seen during `fit`.
     feature_names_in_ : ndarray of shape (d,)
@@ -689,39 +834,50 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
 
     Notes
     -----
-    Fitting the weights of a two-stage learner takes O(m^2 (d + p^2)) time. The predictors krr and svm then take O(m^2)
-    memory and O(m^2) to O(m^3) time; krr-cg takes some tens of passes over all pairs of rows and O(m) memory; nystroem
-    takes O(m M^2) time and O(M^2) memory, or O(m M) memory for losses other than the squared one. Prediction takes O(s)
-    time per new row, where s is the number of rows with a coefficient: support vectors, landmarks or all rows.
+    Fitting the weights of a two-stage learner takes O(m^2 (d + p^2)) time. The
+    predictors krr and svm then take O(m^2) memory and O(m^2) to O(m^3) time; krr-cg
+    takes some tens of passes over all pairs of rows and O(m) memory; nystroem takes O(m
+    M^2) time and O(M^2) memory, or O(m M) memory for losses other than the squared one.
+    Prediction takes O(s) time per new row, where s is the number of rows with a
+    coefficient: support vectors, landmarks or all rows.
 
-    Only ratios of sample weights matter. They are divided by their mean over the rows with positive weight, after
-    multiplication by the class weights. A row of weight w then counts as w copies of it, for the kernel, its centering
-    and the predictor. Apart from probabilities, whose prior depends on the number of rows, the fit equals that on w
-    copies of each row with C divided by the mean of w. Rows with at most 2.2e-16 of the total weight are dropped, with
-    a warning. Only two-stage learners and rfm support weights.
+    Only ratios of sample weights matter. They are divided by their mean over the rows
+    with positive weight, after multiplication by the class weights. A row of weight w
+    then counts as w copies of it, for the kernel, its centering and the predictor.
+    Apart from probabilities, whose prior depends on the number of rows, the fit equals
+    that on w copies of each row with C divided by the mean of w. Rows with at most
+    2.2e-16 of the total weight are dropped, with a warning. Only two-stage learners and
+    rfm support weights.
 
-    Probabilities come from Platt's sigmoid, fitted on scores of training rows that the predictor has not seen. Class
-    weights do not influence them. All classes share one sigmoid, so the most probable class is that of `predict`. The
-    kernel has seen all training rows: if it overfits the classes, the probabilities are overconfident.
-    `sklearn.calibration.CalibratedClassifierCV` learns the kernel per fold instead, at five times the cost. A row that
-    is the only one of its class is scored by a predictor that has seen it.
+    Probabilities come from Platt's sigmoid, fitted on scores of training rows that the
+    predictor has not seen. Class weights do not influence them. All classes share one
+    sigmoid, so the most probable class is that of `predict`. The kernel has seen all
+    training rows: if it overfits the classes, the probabilities are overconfident.
+    `sklearn.calibration.CalibratedClassifierCV` learns the kernel per fold instead, at
+    five times the cost. A row that is the only one of its class is scored by a
+    predictor that has seen it.
 
-    Several labels per row share one kernel, learned by regression on their indicators, and the regularization with the
-    least squared error over all labels. The predictor is then a ridge regression, and boosted trees are not added.
-    Labels of less variance, such as rare ones, influence the kernel less; `sklearn.multioutput.MultiOutputClassifier`
-    learns a kernel per label instead.
+    Several labels per row share one kernel, learned by regression on their indicators,
+    and the regularization with the least squared error over all labels. The predictor
+    is then a ridge regression, and boosted trees are not added. Labels of less
+    variance, such as rare ones, influence the kernel less;
+    `sklearn.multioutput.MultiOutputClassifier` learns a kernel per label instead.
 
-    Relevances and interactions come from models without the tested rows: kernel ridge regressions, or support vector
-    machines if these predict, with the same regularization, and boosted trees if there are some. Learners that find
-    base kernels, such as `rfm`, find them again; others keep the kernel, which has seen all rows. The models train on
-    at most 1,500 or 2,500 training rows, or on landmarks, and predict at most 500 others. With more than 60 columns,
-    fewer rows are tested, but at least 100. Groups and times are respected. All are computed at once, when the first of
-    them is read, so that `fit` takes no longer. With `rfm`, that takes twice the time of a fit at 500 rows, and a third
-    at 4,000 rows; with other learners much less. A saved model gives the same numbers.
+    Relevances and interactions come from models without the tested rows: kernel ridge
+    regressions, or support vector machines if these predict, with the same
+    regularization, and boosted trees if there are some. Learners that find base
+    kernels, such as `rfm`, find them again; others keep the kernel, which has seen all
+    rows. The models train on at most 1,500 or 2,500 training rows, or on landmarks, and
+    predict at most 500 others. With more than 60 columns, fewer rows are tested, but at
+    least 100. Groups and times are respected. All are computed at once, when the first
+    of them is read, so that `fit` takes no longer. With `rfm`, that takes twice the
+    time of a fit at 500 rows, and a third at 4,000 rows; with other learners much less.
+    A saved model gives the same numbers.
 
     References
     ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828. Platt (1999), Advances in Large Margin Classifiers.
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828. Platt (1999), Advances in Large
+    Margin Classifiers.
 
     Examples
     --------
@@ -748,7 +904,8 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
 
     @property
     def _has_labels(self) -> bool:
-        return getattr(self, "multilabel_", False)  # absent from files of earlier versions
+        # Absent from files of earlier versions
+        return getattr(self, "multilabel_", False)
 
     @property
     def _n_scores(self) -> int:
@@ -764,9 +921,13 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     def _require_sound(self) -> None:
         super()._require_sound()
         if len(set(self.classes_.tolist())) < max(2, len(self.classes_)):
-            raise ValueError(f"classes_ must hold at least two different labels, got {self.classes_.tolist()!r:.60}.")
+            raise ValueError(
+                f"classes_ must hold at least two different labels, got {self.classes_.tolist()!r:.60}."
+            )
         shape = (len(self.classes_), 2) if self._has_labels else (2,)
-        require_numbers("calibration_", getattr(self, "calibration_", np.zeros(shape)), shape)
+        require_numbers(
+            "calibration_", getattr(self, "calibration_", np.zeros(shape)), shape
+        )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -774,25 +935,33 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         return tags
 
     @within_n_jobs
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, time: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        groups: Any = None,
+        time: Any = None,
+    ) -> Self:
         """Learn the kernel and fit the classifier.
 
         Parameters
         ----------
         X : array-like, sparse matrix or table of shape (m, d)
-            Training rows; sparse if the base kernels support it. A table is a DataFrame of pandas or polars, or an
-            Arrow table, and may have categories, dates and missing values, see `TableEncoding`.
+            Training rows; sparse if the base kernels support it. A table is a DataFrame
+            of pandas or polars, or an Arrow table, and may have categories, dates and
+            missing values, see `TableEncoding`.
         y : array-like of shape (m,), or array-like or sparse matrix of shape (m, n_labels)
-            Class labels: strings, integers or Booleans, with at least two classes. For several labels per row, 0 and 1
-            in a column per label.
+            Class labels: strings, integers or Booleans, with at least two classes. For
+            several labels per row, 0 and 1 in a column per label.
         sample_weight : array-like of shape (m,), optional
             Non-negative weights. Only ratios matter; rows with weight zero are dropped.
         groups : array-like of shape (m,), optional
-            Group of each row, such as a patient. The kernel, the regularization and probabilities are chosen on rows of
-            groups that did not train.
+            Group of each row, such as a patient. The kernel, the regularization and
+            probabilities are chosen on rows of groups that did not train.
         time : array-like of shape (m,), optional
-            Time of each row, as numbers or datetimes. The same choices predict later rows from earlier ones. Not with
-            `groups`.
+            Time of each row, as numbers or datetimes. The same choices predict later
+            rows from earlier ones. Not with `groups`.
 
         Returns
         -------
@@ -801,24 +970,30 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         Raises
         ------
         ValueError
-            A parameter is invalid or does not support several labels per row, y has a single class, or the kernel
-            cannot be learned from these rows. By time, a class has only late rows.
+            A parameter is invalid or does not support several labels per row, y has a
+            single class, or the kernel cannot be learned from these rows. By time, a
+            class has only late rows.
 
         Warns
         -----
         UserWarning
-            Some weights are too small to matter, or cells or columns of a table are not used.
+            Some weights are too small to matter, or cells or columns of a table are not
+            used.
         """
         self._requested_C()
         if is_multilabel(y):
             X, y = self._validate_training(X, y, multi_output=True)
-            return self._fit_features(X, dense_indicators(y), sample_weight, groups, time)
+            return self._fit_features(
+                X, dense_indicators(y), sample_weight, groups, time
+            )
         require_no_columns_of_classes(y)
         X, y = self._validate_training(X, y)
         check_classification_targets(y)
         return self._fit_features(X, y, sample_weight, groups, time)
 
-    def _fit_features(self, X: Rows, y: np.ndarray, sample_weight: Any, groups: Any, time: Any) -> Self:
+    def _fit_features(
+        self, X: Rows, y: np.ndarray, sample_weight: Any, groups: Any, time: Any
+    ) -> Self:
         if has_labels(y):
             require_label_options(self.learner, self.predictor, self.class_weight)
         seed = self._draw_seed()
@@ -855,36 +1030,58 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
             return labels_target(y)
         classes, codes = np.unique(column_or_1d(y), return_inverse=True)
         if len(classes) < 2:
-            raise ValueError(f"y must hold at least two classes, got 1 class: {classes.tolist()}.")
+            raise ValueError(
+                f"y must hold at least two classes, got 1 class: {classes.tolist()}."
+            )
         self.classes_ = classes
         return Target("classification", codes, tuple(str(label) for label in classes))
 
     def _held_out_predictions(
-        self, training: TrainingSet, target: Target, predictor: Predictor, rows: np.ndarray, scores: np.ndarray
+        self,
+        training: TrainingSet,
+        target: Target,
+        predictor: Predictor,
+        rows: np.ndarray,
+        scores: np.ndarray,
     ) -> np.ndarray:
         """Fit the sigmoid and return probabilities, which ignore class weights.
 
-        For two classes and a squared loss, move the intercept, with class weights, to equal probabilities.
+        For two classes and a squared loss, move the intercept, with class weights, to
+        equal probabilities.
         """
         if self.multilabel_:
-            return self._calibrate_labels(scores, target.Y[rows] > 0, weights_of_rows(training.sample_weight, rows))
+            return self._calibrate_labels(
+                scores,
+                target.Y[rows] > 0,
+                weights_of_rows(training.sample_weight, rows),
+            )
         scores = class_scores(scores, len(self.classes_), predictor.one_vs_one)
         weights = training.sample_weight
         codes = target.values[rows]
         weighted = fit_calibration(scores, codes, weights_of_rows(weights, rows))
         calibration = weighted
         if self.class_weight is not None and weights is not None:
-            weights = relative_weights(weights, 1.0 / near_one(self._weights_of_classes(target)))
+            weights = relative_weights(
+                weights, 1.0 / near_one(self._weights_of_classes(target))
+            )
             calibration = fit_calibration(scores, codes, weights[rows])
         held_out_probabilities = probabilities(scores, calibration)
-        if len(self.classes_) == 2 and predictor.loss == "squared" and min(calibration[0], weighted[0]) > 0:
+        if (
+            len(self.classes_) == 2
+            and predictor.loss == "squared"
+            and min(calibration[0], weighted[0]) > 0
+        ):
             shift = weighted[1] / weighted[0]
-            set_coefficients(self, self.kernel_, self.dual_coef_, self.intercept_ + shift)
+            set_coefficients(
+                self, self.kernel_, self.dual_coef_, self.intercept_ + shift
+            )
             calibration = calibration - [0.0, calibration[0] * shift]
         self.calibration_ = calibration
         return held_out_probabilities
 
-    def _calibrate_labels(self, scores: np.ndarray, has_label: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    def _calibrate_labels(
+        self, scores: np.ndarray, has_label: np.ndarray, weights: np.ndarray | None
+    ) -> np.ndarray:
         """Fit the sigmoid of each label, move intercepts to equal probabilities, and return the probabilities."""
         calibration = fit_label_calibration(scores, has_label, weights)
         shift = shift_to_even_odds(calibration)
@@ -898,8 +1095,14 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         class_weight = self.class_weight
         if isinstance(class_weight, Mapping):
             classes = set(self.classes_.tolist())
-            class_weight = {label: weight for label, weight in class_weight.items() if label in classes}
-        return np.asarray(compute_sample_weight(class_weight, self.classes_[target.values]))
+            class_weight = {
+                label: weight
+                for label, weight in class_weight.items()
+                if label in classes
+            }
+        return np.asarray(
+            compute_sample_weight(class_weight, self.classes_[target.values])
+        )
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the scores of new rows.
@@ -912,11 +1115,13 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         Returns
         -------
         scores : ndarray of shape (n,), (n, n_classes) or (n, n_labels)
-            For two classes, positive for the second class. For more, one score per class, of which `predict` takes the
-            largest: the predicted class indicator (ridge regression), the number of pairwise decisions for the class
-            plus less than a third for their margins (svm), or the one-vs-rest score or log-odds (other losses).
-            With boosted trees, these are log-odds (two classes) or logarithms of the mixed probabilities. For several
-            labels per row, one score per label, positive for rows with the label.
+            For two classes, positive for the second class. For more, one score per
+            class, of which `predict` takes the largest: the predicted class indicator
+            (ridge regression), the number of pairwise decisions for the class plus less
+            than a third for their margins (svm), or the one-vs-rest score or log-odds
+            (other losses). With boosted trees, these are log-odds (two classes) or
+            logarithms of the mixed probabilities. For several labels per row, one score
+            per label, positive for rows with the label.
         """
         return self._decisions(self._validate_new(X))
 
@@ -931,7 +1136,9 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         assert class_probabilities is not None
         return class_probabilities
 
-    def _decisions_and_probabilities(self, features: Rows) -> tuple[np.ndarray, np.ndarray | None]:
+    def _decisions_and_probabilities(
+        self, features: Rows
+    ) -> tuple[np.ndarray, np.ndarray | None]:
         """Return decisions and, if there is a calibration, probabilities from one pass over the training rows."""
         if self._has_labels:
             scores = self._scores(features)
@@ -939,7 +1146,9 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
                 return scores, None
             return scores, label_probabilities(scores, self.calibration_)
         n_classes = len(self.classes_)
-        decisions = class_scores(self._scores(features), n_classes, PREDICTORS[self.predictor_].one_vs_one)
+        decisions = class_scores(
+            self._scores(features), n_classes, PREDICTORS[self.predictor_].one_vs_one
+        )
         if not hasattr(self, "calibration_"):
             return decisions, None
         class_probabilities = probabilities(decisions, self.calibration_)
@@ -983,7 +1192,9 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
 
     @property
     def _explains_scores(self) -> bool:
-        is_linear = len(self.classes_) == 2 or not PREDICTORS[self.predictor_].one_vs_one
+        is_linear = (
+            len(self.classes_) == 2 or not PREDICTORS[self.predictor_].one_vs_one
+        )
         return is_linear and not hasattr(self, "calibration_")
 
     def _explained_outputs(self, features: Rows) -> np.ndarray:
@@ -1004,13 +1215,14 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         Returns
         -------
         P : ndarray of shape (n, n_classes) or (n, n_labels)
-            One column per class of `classes_`; each row sums to one. For several labels per row, the probability of
-            each label, as `sklearn.multiclass.OneVsRestClassifier` returns it.
+            One column per class of `classes_`; each row sums to one. For several labels
+            per row, the probability of each label, as
+            `sklearn.multiclass.OneVsRestClassifier` returns it.
 
         Notes
         -----
-        The most probable class is that of `predict`. Two classes are an exception, with class weights or with a
-        predictor that does not use the squared loss.
+        The most probable class is that of `predict`. Two classes are an exception, with
+        class weights or with a predictor that does not use the squared loss.
         """
         check_is_fitted(self, "calibration_")
         return self._probabilities(self._validate_new(X))
@@ -1024,58 +1236,72 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
     Parameters
     ----------
     learner : str or Learner, default "auto"
-        Method that learns the kernel: a name, see ``learnkernels learners``, or an object such as ``LpKRR(norm=1.5)``
-        of `learnkernels.kernels.learners`. Grid searches set its parameters as ``learner__norm``. "auto": `rfm`, which
-        needs no scaled features, or `alignf` if `family` is given or X is sparse. `ensemble` learns no kernel and is
-        not accepted.
+        Method that learns the kernel: a name, see ``learnkernels learners``, or an
+        object such as ``LpKRR(norm=1.5)`` of `learnkernels.kernels.learners`. Grid
+        searches set its parameters as ``learner__norm``. "auto": `rfm`, which needs no
+        scaled features, or `alignf` if `family` is given or X is sparse. `ensemble`
+        learns no kernel and is not accepted.
     family : KernelFamily or None, default None
-        Base kernels. None for learners that find their own (`rfm`, `ca`, `cr`); other learners then use Gaussian
-        kernels with seven bandwidths around the inverse median squared distance, see `default_family`.
+        Base kernels. None for learners that find their own (`rfm`, `ca`, `cr`); other
+        learners then use Gaussian kernels with seven bandwidths around the inverse
+        median squared distance, see `default_family`.
     alpha : float or "auto", default "auto"
-        Regularization strength (1 / C), as in `sklearn.kernel_ridge.KernelRidge`, for a kernel with unit mean diagonal;
-        positive. "auto" minimizes the squared leave-one-out residuals on at most 1,500 rows, in closed form. A
-        one-stage learner also uses alpha to learn the weights; "auto" is then the best value for equal weights.
+        Regularization strength (1 / C), as in `sklearn.kernel_ridge.KernelRidge`, for a
+        kernel with unit mean diagonal; positive. "auto" minimizes the squared
+        leave-one-out residuals on at most 1,500 rows, in closed form. A one-stage
+        learner also uses alpha to learn the weights; "auto" is then the best value for
+        equal weights.
     columns : mapping of str to str or sequence of str, or None, default None
-        Column types that override the inferred ones, for tables only: "number", "categorical", "date", "drop", "text"
-        (the words of free text), "code" (a category of which only a code becomes a feature), or the levels of an
-        ordered category, lowest first.
+        Column types that override the inferred ones, for tables only: "number",
+        "categorical", "date", "drop", "text" (the words of free text), "code" (a
+        category of which only a code becomes a feature), or the levels of an ordered
+        category, lowest first.
     normalize : {"trace", "frobenius", "none"}, default "trace"
-        Scaling of the centered base kernels before learning. Kernels that `ca` and `cr` find are never scaled.
+        Scaling of the centered base kernels before learning. Kernels that `ca` and `cr`
+        find are never scaled.
     centering : {"center", "target", "none"}, default "center"
-        Whether to center the base kernels in feature space. "none": no centering and no intercept; a `ConstantFamily`
-        can replace the intercept. "target": no centering, and the intercept is the mean target. The last two are
-        available for one-stage learners (such as l2-krr, nkrr and l1-svm), unif and align.
+        Whether to center the base kernels in feature space. "none": no centering and no
+        intercept; a `ConstantFamily` can replace the intercept. "target": no centering,
+        and the intercept is the mean target. The last two are available for one-stage
+        learners (such as l2-krr, nkrr and l1-svm), unif and align.
     sample : "auto", "all", int or None, default None
-        Number of randomly drawn training rows used to learn the kernel. "auto": 8,192, or 5,000 for learners that find
-        their own base kernels. None: all rows up to 20,000 (up to 5,000 for rfm); beyond, as "auto", with a warning
-        except for rfm. The predictor is always fitted on all training rows. See `sampling_`.
+        Number of randomly drawn training rows used to learn the kernel. "auto": 8,192,
+        or 5,000 for learners that find their own base kernels. None: all rows up to
+        20,000 (up to 5,000 for rfm); beyond, as "auto", with a warning except for rfm.
+        The predictor is always fitted on all training rows. See `sampling_`.
     random_state : int, RandomState or None, default 0
         Seed of samples and, unless `predictor` has its own seed, of landmarks.
     n_jobs : int or None, default None
-        Largest number of threads. None and -1: all available cores, or their share within a joblib worker.
+        Largest number of threads. None and -1: all available cores, or their share
+        within a joblib worker.
     predictor : str or Predictor, default "auto"
-        Solver of the ridge regression: "krr" (one factorization), "krr-cg" (conjugate gradients), "nystroem" (on
-        landmarks, a subset of the training rows), or an object such as ``Nystroem(n_components=2000)`` of
-        `learnkernels.kernels.predictors`. "auto": krr up to 5,000 rows; otherwise krr-cg or nystroem, by size and
-        memory.
+        Solver of the ridge regression: "krr" (one factorization), "krr-cg" (conjugate
+        gradients), "nystroem" (on landmarks, a subset of the training rows), or an
+        object such as ``Nystroem(n_components=2000)`` of
+        `learnkernels.kernels.predictors`. "auto": krr up to 5,000 rows; otherwise
+        krr-cg or nystroem, by size and memory.
     boost : "auto", False or estimator, default "auto"
-        Boosted trees in addition to the kernel. Predictions are then a weighted mean; the weight minimizes the squared
-        error on held-out rows, see `boost_share_`. "auto": scikit-learn's histogram-based gradient boosting, with at
-        least 1,000 rows and one output, if neither `learner` nor `family` is given. Another estimator
-        takes the place of the trees. False: only the kernel.
+        Boosted trees in addition to the kernel. Predictions are then a weighted mean;
+        the weight minimizes the squared error on held-out rows, see `boost_share_`.
+        "auto": scikit-learn's histogram-based gradient boosting, with at least 1,000
+        rows and one output, if neither `learner` nor `family` is given. Another
+        estimator takes the place of the trees. False: only the kernel.
     precision : {"float64", "float32"}, default "float64"
-        Precision of kernel values in predictions; fits always use float64. `set_params` can change it after `fit`.
-        "float32" takes about half the time and changes scores by about 1e-6 of the largest, more with a large C.
+        Precision of kernel values in predictions; fits always use float64. `set_params`
+        can change it after `fit`. "float32" takes about half the time and changes
+        scores by about 1e-6 of the largest, more with a large C.
     time_limit : float or None, default None
-        Approximate time limit of `fit`, in seconds. Fits on growing samples of the rows, starting with 250, and keeps
-        the last fit. The next sample is the largest that is expected to fit the time left, by the growth of the time so
-        far. If not all rows were used, a warning has the expected time of all rows. A fit in progress is never
-        stopped.
+        Approximate time limit of `fit`, in seconds. Fits on growing samples of the
+        rows, starting with 250, and keeps the last fit. The next sample is the largest
+        that is expected to fit the time left, by the growth of the time so far. If not
+        all rows were used, a warning has the expected time of all rows. A fit in
+        progress is never stopped.
     verbose : bool, default False
         Whether to print the steps of `fit` with their times.
     intervals : bool, default True
-        Whether to enable `predict_interval` and `predict_quantiles`. Cost: little for krr, half a fit for krr-cg, five
-        fits for nystroem, or one for more than 10,000 rows.
+        Whether to enable `predict_interval` and `predict_quantiles`. Cost: little for
+        krr, half a fit for krr-cg, five fits for nystroem, or one for more than 10,000
+        rows.
 
     Attributes
     ----------
@@ -1100,17 +1326,18 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
     C_ : float
         1 / `alpha_`.
     landmarks_ : ndarray of int of shape (M,)
-        Positions of the landmarks among the training rows with a weight; only for nystroem. The rows of `kernel_` are
-        then these M rows.
+        Positions of the landmarks among the training rows with a weight; only for
+        nystroem. The rows of `kernel_` are then these M rows.
     dual_coef_ : ndarray of shape (m, q)
-        Dual coefficients of the rows in ``kernel_.X``; ``kernel_.cross_gram(X) @ dual_coef_ + intercept_`` are the
-        predictions, one column per output.
+        Dual coefficients of the rows in ``kernel_.X``;
+        ``kernel_.cross_gram(X) @ dual_coef_ + intercept_`` are the predictions, one
+        column per output.
     intercept_ : ndarray of shape (q,)
-        Intercept of each output: the mean of the training targets, except for nystroem, where the kernel is centered on
-        the landmarks.
+        Intercept of each output: the mean of the training targets, except for nystroem,
+        where the kernel is centered on the landmarks.
     residuals_ : ndarray of shape (n, q)
-        Absolute residuals of held-out training rows, ascending in each column; at most 999, at even steps of rank.
-        Only with ``intervals=True``.
+        Absolute residuals of held-out training rows, ascending in each column; at most
+        999, at even steps of rank. Only with ``intervals=True``.
     signed_residuals_ : ndarray of shape (n, q)
         The same residuals with their signs, target minus prediction.
     boost_ : estimator or None
@@ -1118,28 +1345,34 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
     boost_share_ : float
         Weight of the trees in the mean with the kernel, between 0 and 1.
     residual_scale_ : ResidualScale or None
-        Expected size of the absolute residual of a row, by which intervals are wide or narrow. None, for one width, if
-        y is constant or fewer than 40 distinct rows are held out. Only with ``intervals=True``.
+        Expected size of the absolute residual of a row, by which intervals are wide or
+        narrow. None, for one width, if y is constant or fewer than 40 distinct rows are
+        held out. Only with ``intervals=True``.
     table_ : TableEncoding or None
         Inferred column types of a table, with the resulting features; None for arrays.
     relevance_ : dict of str to float
-        Relevance of each column or feature, in descending order: the increase of the squared error on
-        held-out rows if the column takes the values of other rows, relative to the error of a constant. About zero for
-        a column of noise, and slightly negative by chance. Computed when it is first read.
+        Relevance of each column or feature, in descending order: the increase of the
+        squared error on held-out rows if the column takes the values of other rows,
+        relative to the error of a constant. About zero for a column of noise, and
+        slightly negative by chance. Computed when it is first read.
     feature_importances_ : ndarray of shape (n_features,)
-        Relevance of each column in the order of the columns, with zero for negative ones; sums to 1 unless all are
-        zero.
+        Relevance of each column in the order of the columns, with zero for negative
+        ones; sums to 1 unless all are zero.
     interactions_ : dict of tuple of str to float
-        The ten largest interactions of two columns, in descending order: the part of the predictions for held-out rows
-        that is no sum of functions of single columns, relative to the error of a constant. Among the pairs of the eight
-        most relevant columns.
+        The ten largest interactions of two columns, in descending order: the part of
+        the predictions for held-out rows that is no sum of functions of single columns,
+        relative to the error of a constant. Among the pairs of the eight most relevant
+        columns.
     sampling_ : FitSampling
-        Number of training rows used in each step of `fit`; ``print(model.sampling_)`` shows one line.
+        Number of training rows used in each step of `fit`; ``print(model.sampling_)``
+        shows one line.
     n_samples_fit_ : int
-        Number of rows that the predictor was fitted on: those with a weight, or fewer under a `time_limit`.
+        Number of rows that the predictor was fitted on: those with a weight, or fewer
+        under a `time_limit`.
     n_groups_ : int or None
-        Number of groups or times that choices respected, or of clusters of near-duplicates, found if most of at most
-        5,000 rows are nearly equal to others. None for single rows.
+        Number of groups or times that choices respected, or of clusters of
+        near-duplicates, found if most of at most 5,000 rows are nearly equal to others.
+        None for single rows.
     n_features_in_ : int
         Number of features seen during `fit`.
     feature_names_in_ : ndarray of shape (d,)
@@ -1147,24 +1380,30 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
 
     Notes
     -----
-    Fitting the weights of a two-stage learner takes O(m^2 (d + p^2)) time. The predictor krr then takes O(m^2) memory
-    and O(m^3) time; krr-cg takes some tens of passes over all pairs of rows and O(m) memory; nystroem takes O(m M^2)
-    time and O(M^2) memory. Prediction takes O(m) time per new row, or O(M) for nystroem.
+    Fitting the weights of a two-stage learner takes O(m^2 (d + p^2)) time. The
+    predictor krr then takes O(m^2) memory and O(m^3) time; krr-cg takes some tens of
+    passes over all pairs of rows and O(m) memory; nystroem takes O(m M^2) time and
+    O(M^2) memory. Prediction takes O(m) time per new row, or O(M) for nystroem.
 
-    Only ratios of sample weights matter. They are divided by their mean over the rows with positive weight. A row of
-    weight w then counts as w copies of it, for the kernel, its centering and the predictor. The fit equals that on w
-    copies of each row with alpha multiplied by the mean of w. Rows with at most 2.2e-16 of the total weight are
-    dropped, with a warning. Only two-stage learners and rfm support weights.
+    Only ratios of sample weights matter. They are divided by their mean over the rows
+    with positive weight. A row of weight w then counts as w copies of it, for the
+    kernel, its centering and the predictor. The fit equals that on w copies of each row
+    with alpha multiplied by the mean of w. Rows with at most 2.2e-16 of the total
+    weight are dropped, with a warning. Only two-stage learners and rfm support weights.
 
-    All outputs share one kernel. Outputs with larger variance dominate it, so standardize them.
+    All outputs share one kernel. Outputs with larger variance dominate it, so
+    standardize them.
 
-    Relevances and interactions come from models without the tested rows: kernel ridge regressions, or support vector
-    machines if these predict, with the same regularization, and boosted trees if there are some. Learners that find
-    base kernels, such as `rfm`, find them again; others keep the kernel, which has seen all rows. The models train on
-    at most 1,500 or 2,500 training rows, or on landmarks, and predict at most 500 others. With more than 60 columns,
-    fewer rows are tested, but at least 100. Groups and times are respected. All are computed at once, when the first of
-    them is read, so that `fit` takes no longer. With `rfm`, that takes twice the time of a fit at 500 rows, and a third
-    at 4,000 rows; with other learners much less. A saved model gives the same numbers.
+    Relevances and interactions come from models without the tested rows: kernel ridge
+    regressions, or support vector machines if these predict, with the same
+    regularization, and boosted trees if there are some. Learners that find base
+    kernels, such as `rfm`, find them again; others keep the kernel, which has seen all
+    rows. The models train on at most 1,500 or 2,500 training rows, or on landmarks, and
+    predict at most 500 others. With more than 60 columns, fewer rows are tested, but at
+    least 100. Groups and times are respected. All are computed at once, when the first
+    of them is read, so that `fit` takes no longer. With `rfm`, that takes twice the
+    time of a fit at 500 rows, and a third at 4,000 rows; with other learners much less.
+    A saved model gives the same numbers.
 
     References
     ----------
@@ -1187,7 +1426,13 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
     _vector: bool = field(init=False)
     residual_scale_: ResidualScale | None = field(init=False)
 
-    _saved = (*SupervisedLearner._saved, "_vector", "residuals_", "signed_residuals_", "residual_scale_")
+    _saved = (
+        *SupervisedLearner._saved,
+        "_vector",
+        "residuals_",
+        "signed_residuals_",
+        "residual_scale_",
+    )
 
     @property
     def _n_scores(self) -> int:
@@ -1215,24 +1460,32 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         return 1 / self.C_
 
     @within_n_jobs
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, time: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        groups: Any = None,
+        time: Any = None,
+    ) -> Self:
         """Learn the kernel and fit the ridge regression.
 
         Parameters
         ----------
         X : array-like, sparse matrix or table of shape (m, d)
-            Training rows; sparse if the base kernels support it. A table is a DataFrame of pandas or polars, or an
-            Arrow table, and may have categories, dates and missing values, see `TableEncoding`.
+            Training rows; sparse if the base kernels support it. A table is a DataFrame
+            of pandas or polars, or an Arrow table, and may have categories, dates and
+            missing values, see `TableEncoding`.
         y : array-like of shape (m,) or (m, q)
             Target values.
         sample_weight : array-like of shape (m,), optional
             Non-negative weights. Only ratios matter; rows with weight zero are dropped.
         groups : array-like of shape (m,), optional
-            Group of each row, such as a patient. The kernel, the regularization and intervals are chosen on rows of
-            groups that did not train.
+            Group of each row, such as a patient. The kernel, the regularization and
+            intervals are chosen on rows of groups that did not train.
         time : array-like of shape (m,), optional
-            Time of each row, as numbers or datetimes. The same choices predict later rows from earlier ones. Not with
-            `groups`.
+            Time of each row, as numbers or datetimes. The same choices predict later
+            rows from earlier ones. Not with `groups`.
 
         Returns
         -------
@@ -1246,14 +1499,18 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         Warns
         -----
         UserWarning
-            The target is constant, so no kernel is learned; some weights are too small to matter; or cells or columns
-            of a table are not used.
+            The target is constant, so no kernel is learned; some weights are too small
+            to matter; or cells or columns of a table are not used.
         """
         self._requested_C()
         X, y = self._validate_training(X, y, multi_output=True, y_numeric=True)
-        return self._fit_features(X, np.asarray(y, dtype=np.float64), sample_weight, groups, time)
+        return self._fit_features(
+            X, np.asarray(y, dtype=np.float64), sample_weight, groups, time
+        )
 
-    def _fit_features(self, X: Rows, y: np.ndarray, sample_weight: Any, groups: Any, time: Any) -> Self:
+    def _fit_features(
+        self, X: Rows, y: np.ndarray, sample_weight: Any, groups: Any, time: Any
+    ) -> Self:
         seed = self._draw_seed()
         row_groups = as_row_groups(groups, time, len(y))
         rows, weights = rows_with_weight(y, sample_weight)
@@ -1261,7 +1518,9 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         self._check_options("regression")
         if (y != y[0]).any():
             return self._fit(X, y, weights, seed, groups_of_copies(X, row_groups, rows))
-        warn_caller("y is constant, so no kernel is learned and this value is predicted.")
+        warn_caller(
+            "y is constant, so no kernel is learned and this value is predicted."
+        )
         return self._fit_constant(X, y, seed)
 
     def _fit_constant(self, X: Rows, y: np.ndarray, seed: int) -> Self:
@@ -1269,7 +1528,11 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         rows = drawn_rows(X.shape[0], 100, seed)
         any_target = np.arange(len(rows)) * 1.0
         kernel = learn_kernel(
-            X[rows], any_target, learner="unif", family=self._family_or_default(X[rows]), task="regression"
+            X[rows],
+            any_target,
+            learner="unif",
+            family=self._family_or_default(X[rows]),
+            task="regression",
         )
         constant = np.atleast_1d(y[0])
         self.learner_reason_ = ""
@@ -1309,11 +1572,22 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         return Target.of(y, "regression")
 
     def _held_out_predictions(
-        self, training: TrainingSet, target: Target, predictor: Predictor, rows: np.ndarray, scores: np.ndarray
+        self,
+        training: TrainingSet,
+        target: Target,
+        predictor: Predictor,
+        rows: np.ndarray,
+        scores: np.ndarray,
     ) -> np.ndarray:
         return scores
 
-    def _keep_residuals(self, training: TrainingSet, target: Target, rows: np.ndarray, predictions: np.ndarray) -> None:
+    def _keep_residuals(
+        self,
+        training: TrainingSet,
+        target: Target,
+        rows: np.ndarray,
+        predictions: np.ndarray,
+    ) -> None:
         if not self.intervals:
             return
         residuals = target.Y[rows] - predictions
@@ -1324,7 +1598,9 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         if row_groups is not None:
             row_groups = row_groups.take(rows[drawn])
         X = training.take(rows[drawn])[0]
-        self.residual_scale_ = ResidualScale.fit(self.kernel_, X, residuals[drawn], row_groups)
+        self.residual_scale_ = ResidualScale.fit(
+            self.kernel_, X, residuals[drawn], row_groups
+        )
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the prediction for each new row.
@@ -1370,8 +1646,8 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         .. math:: f(x) \pm s(x) \, \rho_{(\lceil (n + 1)(1 - \alpha) \rceil)}, \qquad
                   \rho_i = \frac{|y_i - f^{(-i)}(x_i)|}{s^{(-i)}(x_i)}
 
-        where s is the expected size of an absolute residual, see `residual_scale_`, and :math:`\rho` are the sorted
-        ratios of n held-out training rows.
+        where s is the expected size of an absolute residual, see `residual_scale_`, and
+        :math:`\rho` are the sorted ratios of n held-out training rows.
 
         Parameters
         ----------
@@ -1388,20 +1664,23 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         Raises
         ------
         ValueError
-            `alpha` is not between 0 and 1, or too small for the number of training rows.
+            `alpha` is not between 0 and 1, or too small for the number of training
+            rows.
 
         Notes
         -----
-        The coverage holds on average over all rows. It holds only approximately for subgroups and for single rows: as
-        far as s distinguishes difficult rows from easy ones. A learned kernel that ignores a feature cannot represent
-        noise that depends on it. All intervals have the same width if `residual_scale_` is None. The kernel has seen
-        all training rows. Sample weights are ignored.
+        The coverage holds on average over all rows. It holds only approximately for
+        subgroups and for single rows: as far as s distinguishes difficult rows from
+        easy ones. A learned kernel that ignores a feature cannot represent noise that
+        depends on it. All intervals have the same width if `residual_scale_` is None.
+        The kernel has seen all training rows. Sample weights are ignored.
 
         References
         ----------
-        Barber, Candes, Ramdas, Tibshirani (2021), Annals of Statistics 49:486-507, section 1.2, for the jackknife. Lei,
-        G'Sell, Rinaldo, Tibshirani, Wasserman (2018), Journal of the American Statistical Association 113:1094-1111,
-        section 5.2, for the scale.
+        Barber, Candes, Ramdas, Tibshirani (2021), Annals of Statistics 49:486-507,
+        section 1.2, for the jackknife. Lei, G'Sell, Rinaldo, Tibshirani, Wasserman
+        (2018), Journal of the American Statistical Association 113:1094-1111, section
+        5.2, for the scale.
         """
         check_is_fitted(self, "residuals_")
         if self._residual_quantile(alpha) is None:
@@ -1420,7 +1699,8 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
     @property
     def _relative_residuals(self) -> np.ndarray:
         """Absolute residuals, relative to the scale if there is one, ascending in each column."""
-        scale = getattr(self, "residual_scale_", None)  # absent from files of earlier versions
+        # Absent from files of earlier versions
+        scale = getattr(self, "residual_scale_", None)
         if scale is None:
             return self.residuals_
         return scale.ratios
@@ -1443,21 +1723,25 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         return scale.sizes(self._scores_of(scale.scores, X))
 
     @available_if(_has_quantiles)  # type: ignore[untyped-decorator]
-    def predict_quantiles(self, X: Any, quantiles: Sequence[float] = (0.1, 0.5, 0.9)) -> np.ndarray:
+    def predict_quantiles(
+        self, X: Any, quantiles: Sequence[float] = (0.1, 0.5, 0.9)
+    ) -> np.ndarray:
         r"""Return quantiles of the target for each new row.
 
         .. math:: f(x) + s(x) \, \rho_{((n + 1) p)}, \qquad
                   \rho_i = \frac{y_i - f^{(-i)}(x_i)}{s^{(-i)}(x_i)}
 
-        where s is the expected size of an absolute residual, see `residual_scale_`, and :math:`\rho` are the sorted
-        ratios of n held-out training rows. Ranks that are not whole are interpolated linearly.
+        where s is the expected size of an absolute residual, see `residual_scale_`, and
+        :math:`\rho` are the sorted ratios of n held-out training rows. Ranks that are
+        not whole are interpolated linearly.
 
         Parameters
         ----------
         X : array-like, sparse matrix or table of shape (n_new, d)
             New rows.
         quantiles : sequence of float, default (0.1, 0.5, 0.9)
-            Expected shares p of new targets below their quantile, between 1 / (n + 1) and n / (n + 1).
+            Expected shares p of new targets below their quantile, between 1 / (n + 1)
+            and n / (n + 1).
 
         Returns
         -------
@@ -1467,25 +1751,28 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         Raises
         ------
         ValueError
-            `quantiles` is not a sequence of numbers, or one of them is too close to 0 or 1 for the number of training
-            rows.
+            `quantiles` is not a sequence of numbers, or one of them is too close to 0
+            or 1 for the number of training rows.
 
         Notes
         -----
-        The share of new targets below a quantile is p, up to 1 / (n + 1), on average over all rows. For subgroups and
-        single rows it holds only approximately, as for `predict_interval`.
+        The share of new targets below a quantile is p, up to 1 / (n + 1), on average
+        over all rows. For subgroups and single rows it holds only approximately, as for
+        `predict_interval`.
 
-        The residuals keep their signs, so quantiles follow skewed noise. The range from quantile 0.05 to 0.95 leaves
-        the same share of targets on both sides. ``predict_interval(X, alpha=0.1)`` has the same coverage, and its
-        center is the prediction. Both are about equal for symmetric noise. The quantile 0.5 is a median, so it differs
-        from `predict`, a mean, for skewed noise.
+        The residuals keep their signs, so quantiles follow skewed noise. The range from
+        quantile 0.05 to 0.95 leaves the same share of targets on both sides.
+        ``predict_interval(X, alpha=0.1)`` has the same coverage, and its center is the
+        prediction. Both are about equal for symmetric noise. The quantile 0.5 is a
+        median, so it differs from `predict`, a mean, for skewed noise.
 
-        All rows share the distribution of the ratios. The skewness of the noise may therefore not depend on the row.
+        All rows share the distribution of the ratios. The skewness of the noise may
+        therefore not depend on the row.
 
         References
         ----------
-        Lei, G'Sell, Rinaldo, Tibshirani, Wasserman (2018), Journal of the American Statistical Association
-        113:1094-1111, section 5.2, for the scale.
+        Lei, G'Sell, Rinaldo, Tibshirani, Wasserman (2018), Journal of the American
+        Statistical Association 113:1094-1111, section 5.2, for the scale.
 
         Examples
         --------
@@ -1540,14 +1827,18 @@ def nested_samples(target: Target, seed: int) -> np.ndarray:
 
 
 def rows_with_weight(
-    y: np.ndarray, sample_weight: Any, class_weight: Mapping[Any, float] | str | None = None
+    y: np.ndarray,
+    sample_weight: Any,
+    class_weight: Mapping[Any, float] | str | None = None,
 ) -> tuple[np.ndarray | slice, np.ndarray | None]:
-    """Return the rows with a positive weight, as a slice if all, and their weights of mean one, or None for equal ones.
+    """Return the rows with a positive weight, as a slice if all, and their weights of
+    mean one, or None for equal ones.
 
     Raises
     ------
     ValueError
-        Weights are negative or not finite, their number is wrong, or fewer than two are positive.
+        Weights are negative or not finite, their number is wrong, or fewer than two are
+        positive.
     """
     factors: dict[str, np.ndarray] = {}
     weights = as_sample_weight(sample_weight, len(y), zero=True)
@@ -1563,15 +1854,20 @@ def rows_with_weight(
     return slice(None), weights
 
 
-def take_rows(X: Rows, y: np.ndarray, rows: np.ndarray | slice) -> tuple[Rows, np.ndarray]:
+def take_rows(
+    X: Rows, y: np.ndarray, rows: np.ndarray | slice
+) -> tuple[Rows, np.ndarray]:
     """Return the rows at some positions and their targets, without a copy for all rows."""
     if isinstance(rows, slice):
         return X, y
     return X[rows], y[rows]
 
 
-def groups_of_copies(X: Rows, row_groups: RowGroups | None, rows: np.ndarray | slice) -> RowGroups | None:
-    """Return the groups of the rows X at some positions, joined with those of their copies.
+def groups_of_copies(
+    X: Rows, row_groups: RowGroups | None, rows: np.ndarray | slice
+) -> RowGroups | None:
+    """Return the groups of the rows X at some positions, joined with those of their
+    copies.
 
     Raises
     ------
@@ -1611,7 +1907,9 @@ def require_divided_classes(target: Target, row_groups: RowGroups | None) -> Non
 
 
 def weights_of_classes(
-    y: np.ndarray, class_weight: Mapping[Any, float] | str, sample_weight: np.ndarray | None
+    y: np.ndarray,
+    class_weight: Mapping[Any, float] | str,
+    sample_weight: np.ndarray | None,
 ) -> np.ndarray:
     """Return the weight of the class of each row; "balanced" counts only rows with a positive weight."""
     if class_weight != "balanced" or sample_weight is None or not sample_weight.any():
@@ -1620,7 +1918,10 @@ def weights_of_classes(
         has_weight = sample_weight > 0
         class_weights = np.zeros(len(y))
         class_weights[has_weight] = compute_sample_weight(class_weight, y[has_weight])
-    return cast(np.ndarray, as_sample_weight(class_weights, len(y), zero=True, name="class_weight"))
+    return cast(
+        np.ndarray,
+        as_sample_weight(class_weights, len(y), zero=True, name="class_weight"),
+    )
 
 
 # Functions on estimators ---------------------------------------------------------------------------------------------
@@ -1644,12 +1945,13 @@ def fit_on_kernel(
     estimator : KernelLearningClassifier or KernelLearningRegressor
         Fitted in place.
     kernel : LearnedKernel
-        Kernel learned by the estimator's `learner`. The predictor uses its sample weights, divided by their mean.
+        Kernel learned by the estimator's `learner`. The predictor uses its sample
+        weights, divided by their mean.
     y : array-like of shape (m,) or (m, q)
         Target of the training rows: the rows of `X`, by default those of ``kernel.X``.
     X : ndarray or CSR matrix of shape (m, d), optional
-        All training rows, if the kernel was learned on a sample: ``kernel.rows`` are positions in X. Finite; may be a
-        memory map. Not modified.
+        All training rows, if the kernel was learned on a sample: ``kernel.rows`` are
+        positions in X. Finite; may be a memory map. Not modified.
     workers : Workers, optional
         Backend that executes passes over the rows; by default, threads of this process.
     progress : callable, optional
@@ -1663,7 +1965,8 @@ def fit_on_kernel(
     Raises
     ------
     ValueError
-        The kernel was learned with a different C, `y` or `X` has the wrong shape, or `fit` would raise.
+        The kernel was learned with a different C, `y` or `X` has the wrong shape, or
+        `fit` would raise.
     """
     y = np.asarray(y)
     d = kernel.X.shape[1]
@@ -1686,11 +1989,15 @@ def fit_on_kernel(
     estimator.table_ = None
     estimator.sampling_ = FitSampling(len(rows), len(kernel.rows))
     seed = estimator._draw_seed()
-    estimator.learner_reason_ = learner_reason(estimator.learner, estimator.family, kernel.X, kernel.learner)
+    estimator.learner_reason_ = learner_reason(
+        estimator.learner, estimator.family, kernel.X, kernel.learner
+    )
     if kernel.sample_weight is not None:
         kernel = replace(kernel, sample_weight=of_mean_one(kernel.sample_weight))
     return estimator._fit_predictor(
-        TrainingSet.of(kernel, X, rows, workers, progress), estimator._encode_target(y), seed
+        TrainingSet.of(kernel, X, rows, workers, progress),
+        estimator._encode_target(y),
+        seed,
     )
 
 
@@ -1715,8 +2022,8 @@ def fit_on_features(
     y : array-like of shape (m,)
         Class labels, or target values.
     table : TableEncoding, optional
-        Encoding of the table, through which boosted trees see categories and missing values. None for features of an
-        array.
+        Encoding of the table, through which boosted trees see categories and missing
+        values. None for features of an array.
     sample_weight, groups, time : array-like of shape (m,), optional
         As in `fit`.
 
@@ -1764,7 +2071,9 @@ class FeaturePredictor:
     @property
     def _classifier(self) -> KernelLearningClassifier:
         if not isinstance(self.estimator, KernelLearningClassifier):
-            raise AttributeError("only a classifier has classes, scores and probabilities.")
+            raise AttributeError(
+                "only a classifier has classes, scores and probabilities."
+            )
         return self.estimator
 
     def predict(self, features: np.ndarray) -> np.ndarray:
@@ -1783,7 +2092,10 @@ class FeaturePredictor:
 
 
 def set_coefficients(
-    estimator: SupervisedLearner, kernel: LearnedKernel, dual: np.ndarray, intercept: np.ndarray
+    estimator: SupervisedLearner,
+    kernel: LearnedKernel,
+    dual: np.ndarray,
+    intercept: np.ndarray,
 ) -> None:
     """Set the predictions of an estimator to ``kernel.cross_gram(X) @ dual + intercept``."""
     estimator._set_kernel(kernel)
@@ -1791,7 +2103,8 @@ def set_coefficients(
 
 
 def keep_support(estimator: Estimator) -> Estimator:
-    """Return an estimator that stores only the training rows with a coefficient, such as support vectors.
+    """Return an estimator that stores only the training rows with a coefficient, such
+    as support vectors.
 
     Parameters
     ----------
@@ -1801,7 +2114,8 @@ def keep_support(estimator: Estimator) -> Estimator:
     Returns
     -------
     estimator : KernelLearningClassifier or KernelLearningRegressor
-        Estimator with the same predictions up to rounding; the same object if all rows have a coefficient.
+        Estimator with the same predictions up to rounding; the same object if all rows
+        have a coefficient.
     """
     scores = estimator._linear.on_support()
     if scores is estimator._linear:

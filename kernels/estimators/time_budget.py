@@ -18,9 +18,11 @@ MOST_GROWTH = 3.0
 """Most growth after later fits, as the time of much larger fits may grow faster."""
 
 EXPONENTS = (1.5, 3.0)
-"""Least and largest power of the number of rows with which the time is expected to grow.
+"""Least and largest power of the number of rows with which the time is expected to
+grow.
 
-Small fits grow more slowly, as part of their time does not depend on the rows. The largest is that of a factorization.
+Small fits grow more slowly, as part of their time does not depend on the rows. The
+largest is that of a factorization.
 """
 
 EXPONENT_OF_ONE_FIT = 2.0
@@ -31,8 +33,8 @@ EXPONENT_OF_ONE_FIT = 2.0
 class MeasuredFits:
     """Fits on growing samples: numbers of rows, ascending, and seconds.
 
-    The time of larger fits is extrapolated from the last fit, as a power of the number of rows. The power is that
-    between the last two fits, within `EXPONENTS`.
+    The time of larger fits is extrapolated from the last fit, as a power of the number
+    of rows. The power is that between the last two fits, within `EXPONENTS`.
     """
 
     rows: tuple[int, ...] = ()
@@ -47,7 +49,9 @@ class MeasuredFits:
         """Power of the number of rows with which the time grows."""
         if len(self.rows) < 2:
             return EXPONENT_OF_ONE_FIT
-        growth = log(self.seconds[-1] / self.seconds[-2]) / log(self.rows[-1] / self.rows[-2])
+        growth = log(self.seconds[-1] / self.seconds[-2]) / log(
+            self.rows[-1] / self.rows[-2]
+        )
         least, largest = EXPONENTS
         return min(max(growth, least), largest)
 

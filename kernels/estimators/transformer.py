@@ -25,54 +25,67 @@ Method = Literal["nystroem", "eigen"]
 
 @explain_unknown_arguments
 @dataclass(eq=False, repr=False, kw_only=True)
-class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelLearner):  # type: ignore[misc]
+class LearnedKernelTransformer(
+    ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
+    TransformerMixin,  # type: ignore[misc]
+    KernelLearner,
+):
     r"""Feature map of a kernel that is learned from the training data.
 
-    The inner products of the features approximate the learned kernel, :math:`Z Z^\top \approx K_\mu`, so that linear
-    models can use it.
+    The inner products of the features approximate the learned kernel,
+    :math:`Z Z^\top \approx K_\mu`, so that linear models can use it.
 
     Parameters
     ----------
     learner : str or Learner, default "alignf"
-        Method that learns the kernel: a name, see ``learnkernels learners``, or an object such as ``LpKRR(norm=1.5)``
-        of `learnkernels.kernels.learners`. Grid searches set its parameters as ``learner__norm``. Start with "alignf",
-        "unif" and "l2-krr". `ensemble` learns no kernel and is not accepted.
+        Method that learns the kernel: a name, see ``learnkernels learners``, or an
+        object such as ``LpKRR(norm=1.5)`` of `learnkernels.kernels.learners`. Grid
+        searches set its parameters as ``learner__norm``. Start with "alignf", "unif"
+        and "l2-krr". `ensemble` learns no kernel and is not accepted.
     family : KernelFamily or None, default None
-        Base kernels. None: Gaussian kernels with seven bandwidths around the inverse median squared distance, see
-        `default_family`; learners that find their own (`rfm`, `ca`, `cr`) take no family.
+        Base kernels. None: Gaussian kernels with seven bandwidths around the inverse
+        median squared distance, see `default_family`; learners that find their own
+        (`rfm`, `ca`, `cr`) take no family.
     n_components : int, default 100
         Largest number of features.
     columns : mapping of str to str or sequence of str, or None, default None
-        Column types that override the inferred ones, for tables only: "number", "categorical", "date", "drop", "text"
-        (the words of free text), "code" (a category of which only a code becomes a feature), or the levels of an
-        ordered category, lowest first.
+        Column types that override the inferred ones, for tables only: "number",
+        "categorical", "date", "drop", "text" (the words of free text), "code" (a
+        category of which only a code becomes a feature), or the levels of an ordered
+        category, lowest first.
     normalize : {"trace", "frobenius", "none"}, default "trace"
-        Scaling of the centered base kernels before learning. Kernels that `ca` and `cr` find are never scaled.
+        Scaling of the centered base kernels before learning. Kernels that `ca` and `cr`
+        find are never scaled.
     centering : {"center", "target", "none"}, default "center"
-        Whether to center the base kernels in feature space. "target" and "none" leave them uncentered, and are
-        available for one-stage learners (such as l2-krr, nkrr and l1-svm), unif and align.
+        Whether to center the base kernels in feature space. "target" and "none" leave
+        them uncentered, and are available for one-stage learners (such as l2-krr, nkrr
+        and l1-svm), unif and align.
     sample : "auto", "all", int or None, default None
-        Number of randomly drawn training rows used to learn the kernel and as landmarks. "auto": 8,192, or 5,000 for
-        learners that find their own base kernels. None: all rows up to 20,000; beyond, as "auto", with a warning.
+        Number of randomly drawn training rows used to learn the kernel and as
+        landmarks. "auto": 8,192, or 5,000 for learners that find their own base
+        kernels. None: all rows up to 20,000; beyond, as "auto", with a warning.
     random_state : int, RandomState or None, default 0
         Seed of samples and landmarks.
     n_jobs : int or None, default None
-        Largest number of threads. None and -1: all available cores, or their share within a joblib worker.
+        Largest number of threads. None and -1: all available cores, or their share
+        within a joblib worker.
     method : {"nystroem", "eigen"}, default "nystroem"
-        "nystroem": features from landmarks, randomly drawn training rows. "eigen": features along the leading
-        eigenvectors of the kernel on all training rows, as in kernel PCA.
+        "nystroem": features from landmarks, randomly drawn training rows. "eigen":
+        features along the leading eigenvectors of the kernel on all training rows, as
+        in kernel PCA.
     task : {"classification", "regression"} or None, default None
-        Type of the target. None: strings, Booleans and at most 20 distinct integers are classes; other numbers, or
-        several columns of numbers, are regression targets. Set it if `y` has counts or grades.
+        Type of the target. None: strings, Booleans and at most 20 distinct integers are
+        classes; other numbers, or several columns of numbers, are regression targets.
+        Set it if `y` has counts or grades.
     C : float, default 1.0
-        Inverse regularization strength (or 1 / alpha) with which one-stage learners learn the weights; positive.
-        Two-stage learners ignore it.
+        Inverse regularization strength (or 1 / alpha) with which one-stage learners
+        learn the weights; positive. Two-stage learners ignore it.
 
     Attributes
     ----------
     kernel_ : LearnedKernel
-        The learned kernel; for two-stage learners, scaled to unit mean diagonal, so that features have unit mean
-        squared length.
+        The learned kernel; for two-stage learners, scaled to unit mean diagonal, so
+        that features have unit mean squared length.
     weights_ : ndarray of shape (p,)
         Weights of the base kernels.
     alignment_ : float
@@ -80,13 +93,17 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
     family_ : KernelFamily
         The base kernels.
     relevance_, feature_importances_, interactions_
-        Importances of columns for a kernel ridge regression with the learned kernel, as in `KernelLearningRegressor`.
+        Importances of columns for a kernel ridge regression with the learned kernel, as
+        in `KernelLearningRegressor`.
     landmarks_ : ndarray of int of shape (l,)
-        Positions of the landmarks among the rows of ``kernel_.X``; all rows for ``method="eigen"``.
+        Positions of the landmarks among the rows of ``kernel_.X``; all rows for
+        ``method="eigen"``.
     landmark_kernel_ : LearnedKernel
-        `kernel_` restricted to the landmarks and centered on them; `kernel_` itself for a polynomial combination.
+        `kernel_` restricted to the landmarks and centered on them; `kernel_` itself for
+        a polynomial combination.
     components_ : ndarray of shape (l, q)
-        Coefficients of the landmarks: ``landmark_kernel_.cross_gram(X) @ components_ - mean_`` are the features. For a
+        Coefficients of the landmarks:
+        ``landmark_kernel_.cross_gram(X) @ components_ - mean_`` are the features. For a
         polynomial combination, they multiply the columns `landmarks_` of that matrix.
     mean_ : ndarray of shape (q,)
         Mean feature of all training rows before centering; zero without centering.
@@ -99,18 +116,21 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
     Notes
     -----
-    With landmarks L, the features are :math:`Z = K(X, L) \, K_{LL}^{-1/2}`, for the kernel centered on the landmarks,
-    minus their mean over the training rows. Only eigenvalues above rounding errors are inverted. With all training rows
-    as landmarks, or all eigenvectors, :math:`Z Z^\top` equals the Gram matrix up to rounding. A kernel with negative
-    weights is replaced by its positive semi-definite part. The number of features is at most the number of training
-    rows and, for "eigen", the rank of the kernel.
+    With landmarks L, the features are :math:`Z = K(X, L) \, K_{LL}^{-1/2}`, for the
+    kernel centered on the landmarks, minus their mean over the training rows. Only
+    eigenvalues above rounding errors are inverted. With all training rows as landmarks,
+    or all eigenvectors, :math:`Z Z^\top` equals the Gram matrix up to rounding. A
+    kernel with negative weights is replaced by its positive semi-definite part. The
+    number of features is at most the number of training rows and, for "eigen", the rank
+    of the kernel.
 
-    Learning costs as much as in `KernelLearningClassifier`; the features take O(m l + l^3) time, or O(m^3) for "eigen".
-    New rows take O(l) time each, or O(m) for "eigen".
+    Learning costs as much as in `KernelLearningClassifier`; the features take O(m l +
+    l^3) time, or O(m^3) for "eigen". New rows take O(l) time each, or O(m) for "eigen".
 
     References
     ----------
-    Williams, Seeger (2001), NIPS 13, for landmarks; Schoelkopf, Smola, Mueller (1998), Neural Computation 10:1299-1319.
+    Williams, Seeger (2001), NIPS 13, for landmarks; Schoelkopf, Smola, Mueller (1998),
+    Neural Computation 10:1299-1319.
 
     Examples
     --------
@@ -138,7 +158,13 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
     mean_: np.ndarray = field(init=False)
     components_: np.ndarray = field(init=False)
 
-    _saved = (*KernelLearner._saved, "landmark_kernel_", "landmarks_", "mean_", "components_")
+    _saved = (
+        *KernelLearner._saved,
+        "landmark_kernel_",
+        "landmarks_",
+        "mean_",
+        "components_",
+    )
 
     def _fitted(self) -> dict[str, Any]:
         fitted = super()._fitted()
@@ -154,7 +180,9 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
     def _require_sound(self) -> None:
         super()._require_sound()
         n_features = self.components_.shape[-1]
-        require_numbers("components_", self.components_, (len(self.landmarks_), n_features))
+        require_numbers(
+            "components_", self.components_, (len(self.landmarks_), n_features)
+        )
         require_numbers("mean_", self.mean_, (n_features,))
 
     @within_n_jobs
@@ -164,8 +192,9 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         Parameters
         ----------
         X : array-like, sparse matrix or table of shape (m, d)
-            Training rows; sparse if the base kernels support it. A table is a DataFrame of pandas or polars, or an
-            Arrow table, and may have categories, dates and missing values, see `TableEncoding`.
+            Training rows; sparse if the base kernels support it. A table is a DataFrame
+            of pandas or polars, or an Arrow table, and may have categories, dates and
+            missing values, see `TableEncoding`.
         y : array-like of shape (m,) or (m, q)
             Class labels or target values.
 
@@ -176,8 +205,8 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         Raises
         ------
         ValueError
-            A parameter is invalid, `y` is constant or has the wrong type, or the kernel cannot be learned from these
-            rows.
+            A parameter is invalid, `y` is constant or has the wrong type, or the kernel
+            cannot be learned from these rows.
         """
         n_components = whole_number("n_components", self.n_components, 1)
         require_one_of("method", self.method, get_args(Method))
@@ -215,7 +244,9 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         n_rows = kernel.X.shape[0]
         landmarks = np.arange(n_rows)
         if n_landmarks < n_rows:
-            landmarks = np.sort(check_random_state(seed).permutation(n_rows)[:n_landmarks])
+            landmarks = np.sort(
+                check_random_state(seed).permutation(n_rows)[:n_landmarks]
+            )
             if kernel.degree == 1:
                 kernel = kernel.over(landmarks)
         K = kernel.gram()
@@ -232,7 +263,9 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         mean = np.zeros(self.components_.shape[1])
         if kernel is not self.kernel_:
             X = self.kernel_.X
-            scores_of_moved_rows = LinearScores(replace(kernel, origin=np.zeros(X.shape[1])), dual, mean)
+            scores_of_moved_rows = LinearScores(
+                replace(kernel, origin=np.zeros(X.shape[1])), dual, mean
+            )
             mean = kernel.centering.mean(scores_of_moved_rows.of(X))
         self.landmark_kernel_ = kernel
         self.mean_ = mean
@@ -281,14 +314,23 @@ def with_unit_diagonal(kernel: LearnedKernel) -> LearnedKernel:
     else:
         active = np.flatnonzero(kernel.weights)
         coefficients = kernel.weights[active] / kernel.scales[active]
-        diagonal = coefficients @ (kernel.family.subset(active.tolist()).diag(kernel.X) - kernel.shift[active, None])
+        diagonal = coefficients @ (
+            kernel.family.subset(active.tolist()).diag(kernel.X)
+            - kernel.shift[active, None]
+        )
         mean_diagonal = float(diagonal.mean() - kernel.row_means.mean())
-    return replace(kernel, scales=kernel.scales * mean_diagonal, row_means=kernel.row_means / mean_diagonal)
+    return replace(
+        kernel,
+        scales=kernel.scales * mean_diagonal,
+        row_means=kernel.row_means / mean_diagonal,
+    )
 
 
 def positive_part(K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the eigenvalues of a symmetric matrix above rounding errors, ascending, and their eigenvectors."""
     eigenvalues, U = np.linalg.eigh(K)
-    rounding = 10 * len(eigenvalues) * np.finfo(np.float64).eps * np.abs(eigenvalues).max()
+    rounding = (
+        10 * len(eigenvalues) * np.finfo(np.float64).eps * np.abs(eigenvalues).max()
+    )
     is_positive = eigenvalues > rounding
     return eigenvalues[is_positive], U[:, is_positive]

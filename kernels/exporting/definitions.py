@@ -70,13 +70,22 @@ class ModuleSource:
                 self.imports[name] = ast.unparse(ast.Import([alias]))
             elif statement.level:
                 package = self.name.rsplit(".", statement.level)[0]
-                self.origins[name] = Definition(f"{package}.{statement.module}", alias.name)
+                self.origins[name] = Definition(
+                    f"{package}.{statement.module}", alias.name
+                )
             else:
-                self.imports[name] = ast.unparse(ast.ImportFrom(statement.module, [alias], 0))
+                self.imports[name] = ast.unparse(
+                    ast.ImportFrom(statement.module, [alias], 0)
+                )
 
     def text_of(self, statement: ast.stmt) -> str:
         """Return the lines of a statement, with its decorators."""
-        first = min([statement.lineno, *(node.lineno for node in getattr(statement, "decorator_list", []))])
+        first = min(
+            [
+                statement.lineno,
+                *(node.lineno for node in getattr(statement, "decorator_list", [])),
+            ]
+        )
         return "\n".join(self._lines[first - 1 : statement.end_lineno])
 
 
@@ -86,7 +95,9 @@ def source_of(module: str) -> ModuleSource:
     return ModuleSource(module)
 
 
-def with_all_used(definitions: Iterable[Definition]) -> tuple[set[Definition], set[str]]:
+def with_all_used(
+    definitions: Iterable[Definition],
+) -> tuple[set[Definition], set[str]]:
     """Return definitions with all that they use, and the import statements of other packages."""
     used: set[Definition] = set()
     imports: set[str] = set()
@@ -124,11 +135,17 @@ def copied_source(definitions: Iterable[Definition]) -> str:
     modules_by_name: dict[str, str] = {}
     for module, name in sorted(used):
         if modules_by_name.setdefault(name, module) != module:
-            raise ValueError(f"{name!r} is defined in {module} and {modules_by_name[name]}; rename one.")
+            raise ValueError(
+                f"{name!r} is defined in {module} and {modules_by_name[name]}; rename one."
+            )
     sections = [FUTURE, "\n".join(sorted(imports))]
     for module in modules_in_order({module for module, _ in used}):
         source = source_of(module)
-        statements = {id(source.statements[name]): source.statements[name] for place, name in used if place == module}
+        statements = {
+            id(source.statements[name]): source.statements[name]
+            for place, name in used
+            if place == module
+        }
         for statement in sorted(statements.values(), key=lambda node: node.lineno):
             sections.append(source.text_of(statement))
     return "\n\n\n".join(sections) + "\n"

@@ -85,12 +85,14 @@ def write_module(estimator: Any, path: str | PathLike[str]) -> None:
     estimator : KernelLearningClassifier or KernelLearningRegressor
         Fitted estimator. Not modified.
     path : path
-        File to write, with the ending ``.py``. An earlier export is replaced as a whole.
+        File to write, with the ending ``.py``. An earlier export is replaced as a
+        whole.
 
     Raises
     ------
     ValueError
-        The path is not one of a module or holds another file, or the estimator cannot be exported.
+        The path is not one of a module or holds another file, or the estimator cannot
+        be exported.
     """
     path = Path(path)
     require_module_path(path)
@@ -102,9 +104,13 @@ def write_module(estimator: Any, path: str | PathLike[str]) -> None:
 def require_module_path(path: Path) -> None:
     """Raise ValueError unless a path is one of a Python module that does not exist, or was exported before."""
     if path.suffix != ".py" or not path.stem.isidentifier():
-        raise ValueError(f"path must name a Python module, such as model.py, got {path.name!r}.")
+        raise ValueError(
+            f"path must name a Python module, such as model.py, got {path.name!r}."
+        )
     if path.exists() and not path.read_bytes().startswith(FIRST_LINE.encode()):
-        raise ValueError(f"{path} exists and is no exported model; choose another name, or delete the file.")
+        raise ValueError(
+            f"{path} exists and is no exported model; choose another name, or delete the file."
+        )
 
 
 def module_text(estimator: Any, content: str) -> str:
@@ -112,7 +118,10 @@ def module_text(estimator: Any, content: str) -> str:
     exported_class = "ExportedRegressor"
     if hasattr(estimator, "classes_"):
         exported_class = "ExportedClassifier"
-    roots = [Definition(numpy_model.__name__, name) for name in ("read_parts", exported_class)]
+    roots = [
+        Definition(numpy_model.__name__, name)
+        for name in ("read_parts", exported_class)
+    ]
     kernel = estimator.kernel_
     summary = (
         f"{type(estimator).__name__} of learnkernels {version('learnkernels')}, {kernel.learner} and "
@@ -135,7 +144,10 @@ def text_of_parts(parts: dict[str, Any]) -> str:
     """Return the parts of a model as text: a checksum, and arrays and JSON in the format npz, in base 64."""
     arrays: dict[str, np.ndarray] = {}
     description = json.dumps(to_data(parts, arrays, "model"), allow_nan=False)
-    entries: dict[str, Any] = {"description": np.frombuffer(description.encode(), dtype=np.uint8), **arrays}
+    entries: dict[str, Any] = {
+        "description": np.frombuffer(description.encode(), dtype=np.uint8),
+        **arrays,
+    }
     archive = BytesIO()
     np.savez_compressed(archive, **entries)
     content = archive.getvalue()
@@ -146,7 +158,9 @@ def parts_of(estimator: Any) -> dict[str, Any]:
     """Return all that predictions depend on; ValueError if an exported model cannot have a part."""
     kernel = estimator.kernel_
     if sparse.issparse(kernel.X):
-        raise ValueError("a model of sparse rows cannot be exported; fit it on dense rows, or use save.")
+        raise ValueError(
+            "a model of sparse rows cannot be exported; fit it on dense rows, or use save."
+        )
     require_supported(kernel.family)
     parts: dict[str, Any] = {
         "n_features": estimator.n_features_in_,
@@ -231,7 +245,11 @@ def parts_of_scale(scale: Any) -> dict[str, Any] | None:
     """Return the parts of the size of residuals; None for intervals of one width."""
     if scale is None:
         return None
-    return {"scores": parts_of_scores(scale.scores), "smallest": scale.smallest, "largest": scale.largest}
+    return {
+        "scores": parts_of_scores(scale.scores),
+        "smallest": scale.smallest,
+        "largest": scale.largest,
+    }
 
 
 def parts_of_trees(estimator: Any) -> dict[str, Any]:
@@ -256,7 +274,9 @@ def require_equal_predictions(estimator: Any, parts: SimpleNamespace) -> None:
     features = np.asarray(kernel.X[:CHECKED_ROWS]) + kernel.origin
     in_float64 = copy(estimator)
     in_float64.precision = "float64"
-    require_equal(in_float64._scores(features), numpy_model.linear_scores(parts.scores, features))
+    require_equal(
+        in_float64._scores(features), numpy_model.linear_scores(parts.scores, features)
+    )
     trees = estimator.boost_
     if trees is None:
         return
@@ -264,9 +284,14 @@ def require_equal_predictions(estimator: Any, parts: SimpleNamespace) -> None:
     if estimator.table_ is not None:
         X_trees, _ = estimator.table_.for_trees(features)
     if hasattr(estimator, "classes_"):
-        require_equal(trees.predict_proba(X_trees), numpy_model.tree_probabilities(parts.trees, X_trees))
+        require_equal(
+            trees.predict_proba(X_trees),
+            numpy_model.tree_probabilities(parts.trees, X_trees),
+        )
     else:
-        require_equal(trees.predict(X_trees)[:, None], numpy_model.tree_sums(parts.trees, X_trees))
+        require_equal(
+            trees.predict(X_trees)[:, None], numpy_model.tree_sums(parts.trees, X_trees)
+        )
 
 
 def require_equal(expected: np.ndarray, computed: np.ndarray) -> None:

@@ -1,7 +1,8 @@
 """Predictions of an exported model with only NumPy.
 
-`module_file` copies these definitions, and the ones that they use of other modules, into the exported file. No other
-library is used here, and names are imported rather than modules.
+`module_file` copies these definitions, and the ones that they use of other modules,
+into the exported file. No other library is used here, and names are imported rather
+than modules.
 """
 
 from __future__ import annotations
@@ -20,7 +21,13 @@ from typing import Any
 import numpy as np
 
 from ..column_encoding.columns import indicator_scales, places_of, ranks_among
-from ..column_encoding.dates import CALENDAR, CYCLES, days_of, local_times, without_placeholders
+from ..column_encoding.dates import (
+    CALENDAR,
+    CYCLES,
+    days_of,
+    local_times,
+    without_placeholders,
+)
 from ..column_encoding.quantities import POINT
 from ..column_encoding.reading import LARGEST, Column, as_texts, codes_of
 from ..families.composed import scores_beside
@@ -44,7 +51,9 @@ def read_parts(text: str) -> SimpleNamespace:
     except ValueError:
         content = b""
     if sha256(content).hexdigest() != checksum:
-        raise ValueError("this file is damaged: its content does not have its checksum; export the model again.")
+        raise ValueError(
+            "this file is damaged: its content does not have its checksum; export the model again."
+        )
     with np.load(BytesIO(content), allow_pickle=False) as archive:
         arrays = dict(archive)
     description = arrays.pop("description").tobytes().decode()
@@ -76,9 +85,13 @@ def decoded(data: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     if kind == "tuple":
         return tuple(decoded(entry, arrays) for entry in content)
     if kind == "dict":
-        return SimpleNamespace(**{key: decoded(value, arrays) for key, value in content})
+        return SimpleNamespace(
+            **{key: decoded(value, arrays) for key, value in content}
+        )
     name, parameters = content
-    return SimpleNamespace(kind=name, **{key: decoded(value, arrays) for key, value in parameters.items()})
+    return SimpleNamespace(
+        kind=name, **{key: decoded(value, arrays) for key, value in parameters.items()}
+    )
 
 
 # Columns of a table --------------------------------------------------------------------------------------------------
@@ -88,7 +101,9 @@ def column_of(name: str, values: Any) -> Column:
     """Return the values of a list, array or series as a column of numbers, dates or texts."""
     dtype = getattr(values, "dtype", None)
     if getattr(dtype, "tz", None):  # of pandas
-        return column_of_instants(name, values.dt.tz_convert(None), str(values.dtype.tz))
+        return column_of_instants(
+            name, values.dt.tz_convert(None), str(values.dtype.tz)
+        )
     if getattr(dtype, "time_zone", None):  # of polars
         return column_of_instants(name, values, values.dtype.time_zone)
     array = values
@@ -97,11 +112,15 @@ def column_of(name: str, values: Any) -> Column:
         array[:] = values
     array = np.asarray(array)
     if array.ndim != 1:
-        raise ValueError(f"column {name!r} must hold one value for each row, got an array of shape {array.shape}.")
+        raise ValueError(
+            f"column {name!r} must hold one value for each row, got an array of shape {array.shape}."
+        )
     if str(dtype) == "category":
         return Column(name, "text", as_texts(array.tolist()), is_category=True)
     if array.dtype.kind == "M":
-        return Column(name, "date", without_placeholders(array.astype("datetime64[us]")))
+        return Column(
+            name, "date", without_placeholders(array.astype("datetime64[us]"))
+        )
     if array.dtype.kind == "m":
         seconds = array.astype("timedelta64[us]").astype(np.float64) / 1e6
         return Column(name, "number", np.where(np.isnat(array), np.nan, seconds))
@@ -156,19 +175,31 @@ def is_missing(cell: Any) -> bool:
 def columns_of_rows(rows: Any, encodings: Sequence[Any]) -> list[Column]:
     """Return the columns of rows in the order of their encodings.
 
-    Rows are a DataFrame or a dictionary of columns or, if all columns are numbers, also an array.
+    Rows are a DataFrame or a dictionary of columns or, if all columns are numbers, also
+    an array.
     """
     if isinstance(rows, Mapping) or hasattr(rows, "columns"):
-        keys = {str(key): key for key in getattr(rows, "columns", rows)}  # names may be integers
+        # Names may be integers
+        keys = {str(key): key for key in getattr(rows, "columns", rows)}
         lacking = [encoding.name for encoding in encodings if encoding.name not in keys]
         if lacking:
-            raise ValueError(f"the rows lack the columns {lacking}; add them, their cells may be empty.")
-        columns = [column_of(encoding.name, rows[keys[encoding.name]]) for encoding in encodings]
+            raise ValueError(
+                f"the rows lack the columns {lacking}; add them, their cells may be empty."
+            )
+        columns = [
+            column_of(encoding.name, rows[keys[encoding.name]])
+            for encoding in encodings
+        ]
     elif all(is_of_numbers(encoding) for encoding in encodings):
         array = array_of_numbers(rows, len(encodings))
-        columns = [Column(encoding.name, "number", array[:, j]) for j, encoding in enumerate(encodings)]
+        columns = [
+            Column(encoding.name, "number", array[:, j])
+            for j, encoding in enumerate(encodings)
+        ]
     else:
-        raise ValueError("rows must be a DataFrame or a dictionary of columns, as some columns are not numbers.")
+        raise ValueError(
+            "rows must be a DataFrame or a dictionary of columns, as some columns are not numbers."
+        )
     lengths = {len(column.values) for column in columns}
     if len(lengths) > 1:
         raise ValueError(f"the columns must have one length, got {sorted(lengths)}.")
@@ -191,7 +222,9 @@ def array_of_numbers(rows: Any, n_features: int) -> np.ndarray:
     except (TypeError, ValueError) as error:
         raise ValueError(f"rows must hold numbers: {error}.") from None
     if array.ndim != 2 or array.shape[1] != n_features:
-        raise ValueError(f"rows must have {n_features} columns, got shape {array.shape}.")
+        raise ValueError(
+            f"rows must have {n_features} columns, got shape {array.shape}."
+        )
     return array
 
 
@@ -215,7 +248,9 @@ def encode_numbers(encoding: Any, column: Column) -> np.ndarray:
         numbers = column.read_numbers(encoding.written).values
         check_cells(column, "numbers", np.isnan(numbers))
     if np.isinf(numbers).any():
-        raise ValueError(f"column {column.name!r} must hold finite numbers or gaps, got infinity; correct it.")
+        raise ValueError(
+            f"column {column.name!r} must hold finite numbers or gaps, got infinity; correct it."
+        )
     gaps = np.isnan(numbers)
     filled = np.where(gaps, encoding.fill, numbers)
     if encoding.knots:
@@ -231,7 +266,9 @@ def encode_numbers(encoding: Any, column: Column) -> np.ndarray:
 def normal_scores(values: np.ndarray, knots: Sequence[float]) -> np.ndarray:
     """Return the normal scores of values by their ranks among the knots."""
     normal = NormalDist()
-    return np.array([normal.inv_cdf(rank) for rank in ranks_among(values, knots).tolist()])
+    return np.array(
+        [normal.inv_cdf(rank) for rank in ranks_among(values, knots).tolist()]
+    )
 
 
 def encode_levels(encoding: Any, column: Column) -> np.ndarray:
@@ -258,7 +295,11 @@ def texts_of_levels(encoding: Any, column: Column) -> np.ndarray:
     if encoding.numeric or column.kind != "number":
         return texts
     # Other programs read codes such as 007 as numbers.
-    level_of_number = {str(int(level)): level for level in encoding.levels if level is not None and level.isdecimal()}
+    level_of_number = {
+        str(int(level)): level
+        for level in encoding.levels
+        if level is not None and level.isdecimal()
+    }
     codes: list[str | None] = []
     for text in texts:
         if text is None:
@@ -308,7 +349,9 @@ def check_cells(column: Column, expected: str, is_missing_cell: np.ndarray) -> N
         return
     example = f"{str(column.values[int(unread.argmax())])!r:.42} in row {int(unread.argmax())}"
     if unread.sum() == (~column.gaps).sum():
-        raise ValueError(f"column {column.name!r} must hold {expected}, got {example} (from 0); convert it.")
+        raise ValueError(
+            f"column {column.name!r} must hold {expected}, got {example} (from 0); convert it."
+        )
     warnings.warn(
         f"column {column.name!r} holds {expected}, but {example} (from 0) and {int(unread.sum()) - 1} more rows; taken "
         "as missing.",
@@ -346,30 +389,47 @@ def features_for_trees(encoding: Any, features: np.ndarray) -> np.ndarray:
 def linear_scores(scores: Any, X: np.ndarray) -> np.ndarray:
     """Return the linear scores of rows of features, shape (n, q)."""
     values = np.empty((len(X), scores.coefficients.shape[1]))
-    training = [(family, np.asfortranarray(rows)) for family, rows in mapped_rows(scores.family, scores.X)]
+    training = [
+        (family, np.asfortranarray(rows))
+        for family, rows in mapped_rows(scores.family, scores.X)
+    ]
     n_together = max(1, PAIRS // max(1, len(scores.X)))
     for start in range(0, len(X), n_together):
         rows = slice(start, start + n_together)
-        K = combined_kernel(scores, mapped_rows(scores.family, X[rows] - scores.origin), training)
+        K = combined_kernel(
+            scores, mapped_rows(scores.family, X[rows] - scores.origin), training
+        )
         values[rows] = K @ scores.coefficients + scores.constant
     return values
 
 
-def combined_kernel(scores: Any, left: Sequence[Any], right: Sequence[Any]) -> np.ndarray:
+def combined_kernel(
+    scores: Any, left: Sequence[Any], right: Sequence[Any]
+) -> np.ndarray:
     """Return the learned kernel between rows and the training rows, as the coefficients multiply it."""
     _, first_rows = left[0]
     K = np.zeros((len(first_rows), len(scores.X)))
     if scores.family.kind == "feature":
         features = features_of(scores.family, first_rows) * scores.weights
-        K = features @ features_of(scores.family, scores.X).T - scores.weights @ scores.shift
+        K = (
+            features @ features_of(scores.family, scores.X).T
+            - scores.weights @ scores.shift
+        )
     else:
         base_kernels = kernels_between(left, right)
-        for weight, shift, (values, added) in zip(scores.weights, scores.shift, base_kernels, strict=True):
+        for weight, shift, (values, added) in zip(
+            scores.weights, scores.shift, base_kernels, strict=True
+        ):
             K += weight * values
             K += weight * (added - shift)
     if scores.power is None:
         return K
-    K = K - (K @ scores.power.shares)[:, None] - scores.power.row_means + scores.power.constant
+    K = (
+        K
+        - (K @ scores.power.shares)[:, None]
+        - scores.power.row_means
+        + scores.power.constant
+    )
     return np.asarray(K**scores.power.degree)
 
 
@@ -378,7 +438,11 @@ def mapped_rows(family: Any, rows: np.ndarray) -> list[tuple[Any, np.ndarray]]:
     kind = family.kind
     if kind == "union":
         parts = []
-        for part, columns in zip(family.families, family.columns or [None] * len(family.families), strict=True):
+        for part, columns in zip(
+            family.families,
+            family.columns or [None] * len(family.families),
+            strict=True,
+        ):
             if columns is None:
                 parts += mapped_rows(part, rows)
             else:
@@ -391,11 +455,17 @@ def mapped_rows(family: Any, rows: np.ndarray) -> list[tuple[Any, np.ndarray]]:
     if kind == "normal-scores":
         return mapped_rows(family.base, scores_beside(rows, family.knots))
     if kind == "scaled":
-        return [part for scale in family.scales for part in mapped_rows(family.base, rows * scale)]
+        return [
+            part
+            for scale in family.scales
+            for part in mapped_rows(family.base, rows * scale)
+        ]
     return [(family, rows)]
 
 
-def kernels_between(left: Sequence[Any], right: Sequence[Any]) -> Iterator[tuple[np.ndarray, float]]:
+def kernels_between(
+    left: Sequence[Any], right: Sequence[Any]
+) -> Iterator[tuple[np.ndarray, float]]:
     """Yield the values of each base kernel between two sets of `mapped_rows`, up to a constant, and this constant."""
     for (family, A), (_, B) in zip(left, right, strict=True):
         if family.kind == "product":
@@ -407,7 +477,9 @@ def kernels_between(left: Sequence[Any], right: Sequence[Any]) -> Iterator[tuple
                 yield K, 0.0
 
 
-def products_of_kernels(family: Any, A: np.ndarray, B: np.ndarray) -> Iterator[tuple[np.ndarray, float]]:
+def products_of_kernels(
+    family: Any, A: np.ndarray, B: np.ndarray
+) -> Iterator[tuple[np.ndarray, float]]:
     """Yield products of powers of base kernels."""
     pairs = kernels_between(mapped_rows(family.base, A), mapped_rows(family.base, B))
     base_kernels = [values + added for values, added in pairs]
@@ -418,7 +490,9 @@ def products_of_kernels(family: Any, A: np.ndarray, B: np.ndarray) -> Iterator[t
         yield product, 0.0
 
 
-def kernels_of_products(family: Any, A: np.ndarray, B: np.ndarray) -> Iterator[np.ndarray]:
+def kernels_of_products(
+    family: Any, A: np.ndarray, B: np.ndarray
+) -> Iterator[np.ndarray]:
     """Yield the base kernels that are functions of products of features."""
     if family.kind == "constant":
         yield np.ones((len(A), len(B)))
@@ -431,7 +505,9 @@ def kernels_of_products(family: Any, A: np.ndarray, B: np.ndarray) -> Iterator[n
         for degree in family.degrees:
             yield base**degree
     elif family.kind == "feature":
-        for left, right in zip(features_of(family, A).T, features_of(family, B).T, strict=True):
+        for left, right in zip(
+            features_of(family, A).T, features_of(family, B).T, strict=True
+        ):
             yield np.outer(left, right)
     else:
         for frequency in family.frequencies:
@@ -456,16 +532,22 @@ def unit_rows(A: np.ndarray) -> np.ndarray:
     return A
 
 
-def dirichlet_kernel(frequency: float, degree: int, A: np.ndarray, B: np.ndarray) -> np.ndarray:
+def dirichlet_kernel(
+    frequency: float, degree: int, A: np.ndarray, B: np.ndarray
+) -> np.ndarray:
     """Return the product of the Dirichlet kernels of all features."""
     K = np.ones((len(A), len(B)))
     for left, right in zip(A.T, B.T, strict=True):
         angle = frequency * np.subtract.outer(left, right)
-        K *= 1.0 + 2.0 * sum(np.cos(harmonic * angle) for harmonic in range(1, degree + 1))
+        K *= 1.0 + 2.0 * sum(
+            np.cos(harmonic * angle) for harmonic in range(1, degree + 1)
+        )
     return K
 
 
-def exponentials(family: Any, A: np.ndarray, B: np.ndarray) -> Iterator[tuple[np.ndarray, float]]:
+def exponentials(
+    family: Any, A: np.ndarray, B: np.ndarray
+) -> Iterator[tuple[np.ndarray, float]]:
     """Yield exponentials of distances minus one, and one. That for twice a gamma follows without an exponential."""
     distance = distances(family, A, B)
     by_gamma: dict[float, np.ndarray] = {}
@@ -497,7 +579,9 @@ def is_not_zero(difference: np.ndarray, out: np.ndarray) -> None:
     out[...] = difference != 0
 
 
-def sums_of_differences(A: np.ndarray, B: np.ndarray, function: Any, weights: Any = None) -> np.ndarray:
+def sums_of_differences(
+    A: np.ndarray, B: np.ndarray, function: Any, weights: Any = None
+) -> np.ndarray:
     """Return the sums of a function of the differences of features, shape (a, b)."""
     sums = np.zeros((len(A), len(B)))
     difference = np.empty_like(sums)
@@ -517,7 +601,9 @@ def squared_distances(A: np.ndarray, B: np.ndarray) -> np.ndarray:
     center = B.mean(axis=0)
     left = A - center
     right = B - center
-    norms = np.add.outer(np.einsum("ij,ij->i", left, left), np.einsum("ij,ij->i", right, right))
+    norms = np.add.outer(
+        np.einsum("ij,ij->i", left, left), np.einsum("ij,ij->i", right, right)
+    )
     D = norms - 2.0 * (left @ right.T)
     rows, columns = np.nonzero(NEAR * norms > D)
     D[rows, columns] = np.square(A[rows] - B[columns]).sum(axis=1)
@@ -536,7 +622,9 @@ def tree_sums(trees: Any, X: np.ndarray) -> np.ndarray:
         block = rows[start : start + n_together]
         values = trees.value[leaves_of(trees, block)]
         for output in range(sums.shape[1]):
-            sums[start : start + n_together, output] += values[:, trees.output == output].sum(axis=1)
+            sums[start : start + n_together, output] += values[
+                :, trees.output == output
+            ].sum(axis=1)
     return sums
 
 
@@ -553,8 +641,12 @@ def features_of_trees(trees: Any, X: np.ndarray) -> np.ndarray:
     """Return features in the order of the trees: categories by their position, NaN for unknown ones, before numbers."""
     columns = []
     for j, levels in zip(trees.categorical, trees.categories, strict=True):
-        place_of_level = {level: float(place) for place, level in enumerate(levels.tolist())}
-        columns.append(np.array([place_of_level.get(level, np.nan) for level in X[:, j].tolist()]))
+        place_of_level = {
+            level: float(place) for place, level in enumerate(levels.tolist())
+        }
+        columns.append(
+            np.array([place_of_level.get(level, np.nan) for level in X[:, j].tolist()])
+        )
     others = [j for j in range(X.shape[1]) if j not in trees.categorical]
     return np.column_stack([*columns, X[:, others]])
 
@@ -597,15 +689,22 @@ class ExportedModel:
         if self._parts.table is None:
             X = array_of_numbers(rows, self._parts.n_features)
             if not np.isfinite(X).all():
-                raise ValueError("rows must be finite, got NaN or infinity; impute them, or drop the rows.")
+                raise ValueError(
+                    "rows must be finite, got NaN or infinity; impute them, or drop the rows."
+                )
             return X, X
         encodings = self._parts.table.columns
         columns = columns_of_rows(rows, encodings)
-        features = [encode_column(encoding, column) for encoding, column in zip(encodings, columns, strict=True)]
+        features = [
+            encode_column(encoding, column)
+            for encoding, column in zip(encodings, columns, strict=True)
+        ]
         if self._parts.trees is None:
             return np.hstack(features), np.empty(0)
         pairs = zip(encodings, features, strict=True)
-        return np.hstack(features), np.hstack([features_for_trees(encoding, part) for encoding, part in pairs])
+        return np.hstack(features), np.hstack(
+            [features_for_trees(encoding, part) for encoding, part in pairs]
+        )
 
 
 class ExportedRegressor(ExportedModel):
@@ -619,25 +718,35 @@ class ExportedRegressor(ExportedModel):
         """Return the lower and the upper bound of each row, with coverage ``1 - alpha``; shape (n, 2)."""
         residuals = self._parts.residuals
         if residuals is None:
-            raise ValueError("intervals are only available for a model that was fitted with intervals=True.")
+            raise ValueError(
+                "intervals are only available for a model that was fitted with intervals=True."
+            )
         quantile = conformal_quantile(residuals, alpha)
         if quantile is None:
-            raise ValueError(f"alpha must be between {1 / (len(residuals) + 1):.3g} and 1, got {alpha!r}.")
+            raise ValueError(
+                f"alpha must be between {1 / (len(residuals) + 1):.3g} and 1, got {alpha!r}."
+            )
         X, X_trees = self._features(rows)
         values = self._values(X, X_trees)
         scale = self._parts.scale
         half_widths = np.broadcast_to(quantile, values.shape)
         if scale is not None:
-            sizes = np.clip(linear_scores(scale.scores, X), scale.smallest, scale.largest)
+            sizes = np.clip(
+                linear_scores(scale.scores, X), scale.smallest, scale.largest
+            )
             half_widths = sizes * quantile
-        return self._shaped(np.stack([values - half_widths, values + half_widths], axis=1))
+        return self._shaped(
+            np.stack([values - half_widths, values + half_widths], axis=1)
+        )
 
     def _values(self, X: np.ndarray, X_trees: np.ndarray) -> np.ndarray:
         values = linear_scores(self._parts.scores, X)
         if self._parts.trees is None:
             return values
         share = self._parts.share
-        return np.asarray((1.0 - share) * values + share * tree_sums(self._parts.trees, X_trees))
+        return np.asarray(
+            (1.0 - share) * values + share * tree_sums(self._parts.trees, X_trees)
+        )
 
     def _shaped(self, values: np.ndarray) -> np.ndarray:
         """Return values without the axis of outputs if the target had none."""
@@ -664,7 +773,9 @@ class ExportedClassifier(ExportedModel):
     def predict_proba(self, rows: Any) -> np.ndarray:
         """Return the probability of each class, one column per class of `classes_`."""
         if self._parts.calibration is None:
-            raise ValueError("probabilities are only available for a model that was fitted with probability=True.")
+            raise ValueError(
+                "probabilities are only available for a model that was fitted with probability=True."
+            )
         _, probabilities = self._decisions_and_probabilities(rows)
         return probabilities
 
@@ -677,7 +788,9 @@ class ExportedClassifier(ExportedModel):
         """Return decisions and, if there is a calibration, probabilities."""
         X, X_trees = self._features(rows)
         n_classes = len(self.classes_)
-        decisions = class_scores(linear_scores(self._parts.scores, X), n_classes, self._parts.of_pairs)
+        decisions = class_scores(
+            linear_scores(self._parts.scores, X), n_classes, self._parts.of_pairs
+        )
         if self._parts.calibration is None:
             return decisions, np.empty(0)
         slope, offset = self._parts.calibration
@@ -691,7 +804,9 @@ class ExportedClassifier(ExportedModel):
             return decisions, probabilities
         share = self._parts.share
         by_trees = np.zeros_like(probabilities)
-        by_trees[:, self._parts.trees.classes] = tree_probabilities(self._parts.trees, X_trees)
+        by_trees[:, self._parts.trees.classes] = tree_probabilities(
+            self._parts.trees, X_trees
+        )
         probabilities = (1.0 - share) * probabilities + share * by_trees
         logarithms = np.log(np.maximum(probabilities, np.finfo(np.float64).tiny))
         if n_classes == 2:
@@ -702,4 +817,6 @@ class ExportedClassifier(ExportedModel):
 def softmax(logarithms: np.ndarray) -> np.ndarray:
     """Return exponentials that sum to one in each row."""
     exponentials_of_row = np.exp(logarithms - logarithms.max(axis=1, keepdims=True))
-    return np.asarray(exponentials_of_row / exponentials_of_row.sum(axis=1, keepdims=True))
+    return np.asarray(
+        exponentials_of_row / exponentials_of_row.sum(axis=1, keepdims=True)
+    )

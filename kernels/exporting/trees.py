@@ -43,7 +43,9 @@ class SkopsFile:
     def _new_value(self, node: Mapping[str, Any]) -> Any:
         loader = node["__loader__"]
         if loader == "NdArrayNode" and "file" in node:
-            return np.load(BytesIO(self._archive.read(node["file"])), allow_pickle=False)
+            return np.load(
+                BytesIO(self._archive.read(node["file"])), allow_pickle=False
+            )
         content: Any = node.get("content")
         if loader == "JsonNode":
             return json.loads(content)
@@ -69,9 +71,9 @@ def trees_as_parts(trees: Any, n_outputs: int) -> dict[str, Any]:
     Returns
     -------
     parts : dict
-        Nodes of all trees one after another: `left` and `right` are their positions, `roots` the first of each tree,
-        `output` the sum that a tree adds to, `classes` the
-        positions of the classes that the trees predict.
+        Nodes of all trees one after another: `left` and `right` are their positions,
+        `roots` the first of each tree, `output` the sum that a tree adds to, `classes`
+        the positions of the classes that the trees predict.
 
     Raises
     ------
@@ -79,20 +81,28 @@ def trees_as_parts(trees: Any, n_outputs: int) -> dict[str, Any]:
         The file of skops has another structure.
     """
     state = SkopsFile(estimator_to_array(trees).tobytes()).read()
-    predictors = [predictor for iteration in state["_predictors"] for predictor in iteration]
+    predictors = [
+        predictor for iteration in state["_predictors"] for predictor in iteration
+    ]
     sizes = [len(predictor["nodes"]) for predictor in predictors]
     roots = np.cumsum([0, *sizes[:-1]])
-    n_bitsets = np.cumsum([0, *(len(predictor["raw_left_cat_bitsets"]) for predictor in predictors[:-1])])
+    n_bitsets = np.cumsum(
+        [0, *(len(predictor["raw_left_cat_bitsets"]) for predictor in predictors[:-1])]
+    )
     nodes = np.concatenate([predictor["nodes"] for predictor in predictors])
     first_node = np.repeat(roots, sizes)
     is_leaf = nodes["is_leaf"].astype(bool)
     is_categorical = nodes["is_categorical"].astype(bool)
-    bitset = np.where(is_categorical, nodes["bitset_idx"] + np.repeat(n_bitsets, sizes), -1)
+    bitset = np.where(
+        is_categorical, nodes["bitset_idx"] + np.repeat(n_bitsets, sizes), -1
+    )
     categorical: list[int] = []
     if trees.is_categorical_ is not None:
         categorical = np.flatnonzero(trees.is_categorical_).tolist()
     return {
-        "baseline": np.asarray(state["_baseline_prediction"], dtype=np.float64).reshape(-1),
+        "baseline": np.asarray(state["_baseline_prediction"], dtype=np.float64).reshape(
+            -1
+        ),
         "value": nodes["value"].astype(np.float64),
         "feature": nodes["feature_idx"].astype(np.int64),
         "threshold": nodes["num_threshold"].astype(np.float64),
@@ -101,7 +111,9 @@ def trees_as_parts(trees: Any, n_outputs: int) -> dict[str, Any]:
         "right": np.where(is_leaf, np.arange(len(nodes)), nodes["right"] + first_node),
         "is_leaf": is_leaf,
         "bitset": bitset,
-        "bitsets": np.concatenate([predictor["raw_left_cat_bitsets"] for predictor in predictors]).astype(np.uint32),
+        "bitsets": np.concatenate(
+            [predictor["raw_left_cat_bitsets"] for predictor in predictors]
+        ).astype(np.uint32),
         "roots": roots,
         "output": np.arange(len(predictors)) % n_outputs,
         "classes": np.asarray(getattr(trees, "classes_", []), dtype=np.int64),

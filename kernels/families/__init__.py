@@ -1,4 +1,5 @@
-"""Families of base kernels: exponentials of distances, profiles of products, and what is composed of others.
+"""Families of base kernels: exponentials of distances, profiles of products, and what
+is composed of others.
 
 Imports: base, centering, compiled, validation.
 """

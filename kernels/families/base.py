@@ -25,9 +25,11 @@ class TilePlan:
     Attributes
     ----------
     order : ndarray of int of shape (p, 2)
-        Pairs (kernel, seed) in the order of computation; the seed is -1 for a kernel computed from another by doubling.
+        Pairs (kernel, seed) in the order of computation; the seed is -1 for a kernel
+        computed from another by doubling.
     half : ndarray of int of shape (p,)
-        For a kernel computed by doubling, the position of the kernel E in ``E (E + 2)``; it is computed before.
+        For a kernel computed by doubling, the position of the kernel E in
+        ``E (E + 2)``; it is computed before.
     offset : ndarray of shape (p,)
         Constant to add to each kernel at the end.
     """
@@ -39,7 +41,9 @@ class TilePlan:
     @classmethod
     def identity(cls, p: int) -> TilePlan:
         """Return the plan in which each kernel equals its seed."""
-        return cls(np.repeat(np.arange(p), 2).reshape(p, 2), np.full(p, -1), np.zeros(p))
+        return cls(
+            np.repeat(np.arange(p), 2).reshape(p, 2), np.full(p, -1), np.zeros(p)
+        )
 
     @property
     def n_seeds(self) -> int:
@@ -54,11 +58,19 @@ class TilePlan:
         n_kernels = 0
         n_seeds = 0
         for plan in plans:
-            orders.append(np.where(plan.order < 0, -1, plan.order + np.array([n_kernels, n_seeds])))
+            orders.append(
+                np.where(
+                    plan.order < 0, -1, plan.order + np.array([n_kernels, n_seeds])
+                )
+            )
             halves.append(np.where(plan.half < 0, -1, plan.half + n_kernels))
             n_kernels += len(plan.half)
             n_seeds += plan.n_seeds
-        return cls(np.concatenate(orders), np.concatenate(halves), np.concatenate([plan.offset for plan in plans]))
+        return cls(
+            np.concatenate(orders),
+            np.concatenate(halves),
+            np.concatenate([plan.offset for plan in plans]),
+        )
 
 
 FINITE_BLOCK = 1 << 20
@@ -107,11 +119,13 @@ class ExpandedRows:
     Attributes
     ----------
     rows : ndarray or CSR matrix of shape (a, d)
-        Rows; dense rows are translated, which preserves distances and reduces their norms.
+        Rows; dense rows are translated, which preserves distances and reduces their
+        norms.
     norms : ndarray of shape (a,)
         Squared norms.
     augmented : ndarray of shape (a, d + 2) or None
-        Dense rows with a one and their norm, so that one matrix product gives distances.
+        Dense rows with a one and their norm, so that one matrix product gives
+        distances.
     metric : {"squared", "euclidean", "cityblock"}
         Distance; "cityblock" only for sparse rows.
     gammas : tuple of float
@@ -126,7 +140,12 @@ class ExpandedRows:
 
     @classmethod
     def of(
-        cls, A: Rows, center: np.ndarray | None, metric: Metric, gammas: Sequence[float] = (), dtype: Any = None
+        cls,
+        A: Rows,
+        center: np.ndarray | None,
+        metric: Metric,
+        gammas: Sequence[float] = (),
+        dtype: Any = None,
     ) -> Self:
         """Return the rows with norms, in the precision `dtype`; dense rows are translated by `center`."""
         rows = A
@@ -135,7 +154,11 @@ class ExpandedRows:
         if dtype is not None:
             rows = rows.astype(dtype, copy=False)
         norms = squared_norms(rows)
-        augmented = None if sparse.issparse(A) else np.column_stack([rows, np.ones_like(norms), norms])
+        augmented = (
+            None
+            if sparse.issparse(A)
+            else np.column_stack([rows, np.ones_like(norms), norms])
+        )
         return cls(rows, norms, augmented, metric, tuple(gammas))
 
     @property
@@ -144,10 +167,15 @@ class ExpandedRows:
 
     def __getitem__(self, rows: slice) -> ExpandedRows:
         augmented = None if self.augmented is None else self.augmented[rows]
-        return ExpandedRows(self.rows[rows], self.norms[rows], augmented, self.metric, self.gammas)
+        return ExpandedRows(
+            self.rows[rows], self.norms[rows], augmented, self.metric, self.gammas
+        )
 
     def fill(self, left: ExpandedRows, out: np.ndarray) -> None:
-        from ..compiled.distances import exponentiate  # here: a family is made without the compiler
+        # here: a family is made without the compiler
+        from ..compiled.distances import (
+            exponentiate,
+        )
 
         exponentiate(self.distances(left), self.gammas, out)
 
@@ -162,8 +190,13 @@ class ExpandedRows:
             D += left.norms[:, None]
             D += self.norms
         else:
-            D = np.column_stack([-2.0 * A, left.norms, np.ones_like(left.norms)]) @ self.augmented.T
-        if D.min(initial=0.0) < 0:  # rare, and the test takes a sixth of the time for clipping
+            D = (
+                np.column_stack([-2.0 * A, left.norms, np.ones_like(left.norms)])
+                @ self.augmented.T
+            )
+        if (
+            D.min(initial=0.0) < 0
+        ):  # rare, and the test takes a sixth of the time for clipping
             np.maximum(D, 0.0, out=D)
         if left is self:
             np.fill_diagonal(D, 0.0)
@@ -182,7 +215,10 @@ class ExpandedRows:
 
     def _distances_by_differences(self, left: ExpandedRows) -> np.ndarray:
         """Return the distances from differences of features, which are exactly zero for equal rows."""
-        from ..compiled.distances import distances  # here: a family is made without the compiler
+        # here: a family is made without the compiler
+        from ..compiled.distances import (
+            distances,
+        )
 
         A = left.rows
         B = self.rows
@@ -194,21 +230,25 @@ class ExpandedRows:
 
 
 class KernelFamily(Parameterized, ABC):
-    """Set of p base kernels that are computed together, one tile of pairs of rows at a time.
+    """Set of p base kernels that are computed together, one tile of pairs of rows at a
+    time.
 
     Notes
     -----
-    Families are immutable: a deep copy is the family itself, and two families of one class with equal parameters are
-    equal. Attributes have the names of the parameters of `__init__`, so that `get_params`, `set_params` and a search
-    over ``family__gammas`` work. A class with its own `kind` can be saved and loaded; a custom class must be imported
-    before.
+    Families are immutable: a deep copy is the family itself, and two families of one
+    class with equal parameters are equal. Attributes have the names of the parameters
+    of `__init__`, so that `get_params`, `set_params` and a search over
+    ``family__gammas`` work. A class with its own `kind` can be saved and loaded; a
+    custom class must be imported before.
 
-    A tile holds the values of all p kernels for every pair of a row of `A` and a row of `B`. Centered quantities do not
-    change if a constant is added to a kernel. Callers may therefore request ``K - shift``, which some families compute
-    without cancellation (Gaussians, by ``expm1``).
+    A tile holds the values of all p kernels for every pair of a row of `A` and a row of
+    `B`. Centered quantities do not change if a constant is added to a kernel. Callers
+    may therefore request ``K - shift``, which some families compute without
+    cancellation (Gaussians, by ``expm1``).
 
-    Subclasses implement `names`, `tile`, `diag` and `subset`. The engine computes tiles by `operands` and `plan`, which
-    call `tile` by default. If a class overrides `tile` but not `operands`, these defaults replace inherited ones.
+    Subclasses implement `names`, `tile`, `diag` and `subset`. The engine computes tiles
+    by `operands` and `plan`, which call `tile` by default. If a class overrides `tile`
+    but not `operands`, these defaults replace inherited ones.
     """
 
     kind: ClassVar[str]
@@ -216,7 +256,10 @@ class KernelFamily(Parameterized, ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if "kind" in vars(cls) and KINDS.setdefault(cls.kind, cls).__module__ == cls.__module__:
+        if (
+            "kind" in vars(cls)
+            and KINDS.setdefault(cls.kind, cls).__module__ == cls.__module__
+        ):
             KINDS[cls.kind] = cls  # replaces the class if a module defines it again
         if _place_of_definition(cls, "tile") < _place_of_definition(cls, "operands"):
             cls.plan = KernelFamily.plan  # type: ignore[method-assign]
@@ -275,7 +318,13 @@ class KernelFamily(Parameterized, ABC):
         """Return the plan to compute the p kernels minus `shift` from the seeds; by default they are equal."""
         return TilePlan.identity(self.n_kernels)
 
-    def operands(self, A: Rows, shift: np.ndarray, center: np.ndarray | None = None, dtype: Any = None) -> list[Any]:
+    def operands(
+        self,
+        A: Rows,
+        shift: np.ndarray,
+        center: np.ndarray | None = None,
+        dtype: Any = None,
+    ) -> list[Any]:
         """Return the rows prepared as one side of tiles.
 
         Parameters
@@ -292,21 +341,25 @@ class KernelFamily(Parameterized, ABC):
         Returns
         -------
         operands : list
-            Operands in the order of the seeds in `plan`. Each has `n_seeds` and can be sliced by rows.
-            ``right.fill(left, out)`` writes the seeds between two of them into `out`, shape (n_seeds, a, b).
+            Operands in the order of the seeds in `plan`. Each has `n_seeds` and can be
+            sliced by rows. ``right.fill(left, out)`` writes the seeds between two of
+            them into `out`, shape (n_seeds, a, b).
         """
         rows = A if dtype is None else A.astype(dtype, copy=False)
         return [PlainRows(rows, self, shift)]
 
     def completed_grid(self) -> tuple[KernelFamily, np.ndarray]:
-        """Return a family with additional bandwidths, and the positions of these base kernels in it.
+        """Return a family with additional bandwidths, and the positions of these base
+        kernels in it.
 
-        Powers of one kernel replace exponentials. By default, there are no additional kernels.
+        Powers of one kernel replace exponentials. By default, there are no additional
+        kernels.
         """
         return self, np.arange(self.n_kernels)
 
     def mapped_once(self, X: Rows) -> tuple[KernelFamily, Rows]:
-        """Return the base kernels without a map of rows, and the mapped rows, so that tiles do not repeat the map.
+        """Return the base kernels without a map of rows, and the mapped rows, so that
+        tiles do not repeat the map.
 
         By default, there is no map.
         """
@@ -342,7 +395,9 @@ class KernelFamily(Parameterized, ABC):
 
 def _place_of_definition(cls: type, name: str) -> int:
     """Return the position of the class that defines the attribute in the method resolution order."""
-    return next(position for position, base in enumerate(cls.__mro__) if name in vars(base))
+    return next(
+        position for position, base in enumerate(cls.__mro__) if name in vars(base)
+    )
 
 
 def sides_of_tile(
@@ -371,7 +426,9 @@ def fill_seeds(left: Sequence[Any], right: Sequence[Any], out: np.ndarray) -> No
         start = stop
 
 
-def seeded_tile(kind: Any, family: KernelFamily, A: Rows, B: Rows, shift: Any) -> np.ndarray:
+def seeded_tile(
+    kind: Any, family: KernelFamily, A: Rows, B: Rows, shift: Any
+) -> np.ndarray:
     """Return a tile of a family, computed by the plan and the operands of `kind`, one of its base classes."""
     if shift is None:
         shift = np.zeros(family.n_kernels)
@@ -445,14 +502,19 @@ def as_rows(X: Rows) -> Rows:
     else:
         rows = values = np.asarray(X, dtype=np.float64)
     if rows.ndim != 2:
-        raise ValueError(f"X must be two-dimensional, rows by features, got shape {rows.shape}; try X.reshape(-1, 1).")
+        raise ValueError(
+            f"X must be two-dimensional, rows by features, got shape {rows.shape}; try X.reshape(-1, 1)."
+        )
     if not all_finite(values):
-        raise ValueError("X must be finite, got NaN or infinity; impute or drop those rows.")
+        raise ValueError(
+            "X must be finite, got NaN or infinity; impute or drop those rows."
+        )
     return rows
 
 
 def distinct_rows(X: Rows) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first position of each distinct row, and the number of the distinct row of each row.
+    """Return the first position of each distinct row, and the number of the distinct
+    row of each row.
 
     Parameters
     ----------
@@ -462,7 +524,8 @@ def distinct_rows(X: Rows) -> tuple[np.ndarray, np.ndarray]:
     Returns
     -------
     first : ndarray of int of shape (n,)
-        First positions, in an order that only depends on the values of the distinct rows.
+        First positions, in an order that only depends on the values of the distinct
+        rows.
     which : ndarray of int of shape (m,)
         Positions in `first`.
     """
@@ -482,7 +545,8 @@ def distinct_rows(X: Rows) -> tuple[np.ndarray, np.ndarray]:
 def distinct_examples(
     X: Rows, Y: np.ndarray, w: np.ndarray | None, groups: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
-    """Return the distinct rows, with the mean target and the total weight of their copies.
+    """Return the distinct rows, with the mean target and the total weight of their
+    copies.
 
     Parameters
     ----------
@@ -493,16 +557,19 @@ def distinct_examples(
     w : ndarray of shape (m,) or None
         Weights of the rows; None if all are one.
     groups : ndarray of int of shape (m,), optional
-        Group of each row. Equal rows of different groups are different rows. Not modified.
+        Group of each row. Equal rows of different groups are different rows. Not
+        modified.
 
     Returns
     -------
     first : ndarray of int of shape (n,)
-        First position of each distinct row; all rows in order if there are neither copies nor weights.
+        First position of each distinct row; all rows in order if there are neither
+        copies nor weights.
     which : ndarray of int of shape (m,)
         Position in `first` of each row.
     means : ndarray of shape (n, q)
-        Mean targets. The squared loss of copies equals the loss of their mean, up to a constant.
+        Mean targets. The squared loss of copies equals the loss of their mean, up to a
+        constant.
     weights : ndarray of shape (n,) or None
         Total weights; None if there are neither copies nor weights.
     """
@@ -532,7 +599,10 @@ def drawn_rows(m: int, n_drawn: int, seed: int) -> np.ndarray:
 def all_finite(values: Any) -> bool:
     """Return whether all values are finite, without an array of the size of `values`."""
     step = max(1, FINITE_BLOCK // max(1, values[:1].size))
-    return all(np.isfinite(values[start : start + step]).all() for start in range(0, len(values), step))
+    return all(
+        np.isfinite(values[start : start + step]).all()
+        for start in range(0, len(values), step)
+    )
 
 
 def move(X: Rows, origin: np.ndarray) -> Rows:
@@ -564,8 +634,9 @@ def squared_distances(A: Rows, B: Rows) -> np.ndarray:
 
     Notes
     -----
-    ``2 a b d`` flops in one matrix product, with the norms of dense rows as two more columns. The error is about
-    ``eps * ||x||^2``. Dense rows are therefore translated by the mean of `B`, which reduces their norms.
+    ``2 a b d`` flops in one matrix product, with the norms of dense rows as two more
+    columns. The error is about ``eps * ||x||^2``. Dense rows are therefore translated
+    by the mean of `B`, which reduces their norms.
     """
     center = mean_row(B)
     right = ExpandedRows.of(B, center, "squared")

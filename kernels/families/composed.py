@@ -34,7 +34,8 @@ RowMap: TypeAlias = Callable[[Rows], Rows]
 
 
 class ComposedFamily(KernelFamily):
-    """Base of families that concatenate the base kernels of other families, each on mapped rows.
+    """Base of families that concatenate the base kernels of other families, each on
+    mapped rows.
 
     Subclasses implement `parts`.
     """
@@ -59,7 +60,9 @@ class ComposedFamily(KernelFamily):
         """End position of the kernels of each part."""
         return list(accumulate(family.n_kernels for family, _ in self.parts()))
 
-    def _split(self, shift: np.ndarray) -> list[tuple[KernelFamily, RowMap, np.ndarray]]:
+    def _split(
+        self, shift: np.ndarray
+    ) -> list[tuple[KernelFamily, RowMap, np.ndarray]]:
         """Return the parts with the entries of `shift` for their kernels."""
         split = []
         start = 0
@@ -80,9 +83,17 @@ class ComposedFamily(KernelFamily):
         return seeded_tile(ComposedFamily, self, A, B, shift)
 
     def plan(self, shift: np.ndarray) -> TilePlan:
-        return TilePlan.joined([family.plan(part_shift) for family, _, part_shift in self._split(shift)])
+        return TilePlan.joined(
+            [family.plan(part_shift) for family, _, part_shift in self._split(shift)]
+        )
 
-    def operands(self, A: Rows, shift: np.ndarray, center: np.ndarray | None = None, dtype: Any = None) -> list[Any]:
+    def operands(
+        self,
+        A: Rows,
+        shift: np.ndarray,
+        center: np.ndarray | None = None,
+        dtype: Any = None,
+    ) -> list[Any]:
         operands = []
         for family, map_rows, part_shift in self._split(shift):
             mapped_center = None if center is None else map_rows(center[None])[0]
@@ -126,7 +137,9 @@ class ComposedFamily(KernelFamily):
         return all(family.takes_sparse for family, _ in self.parts())
 
     def diag(self, A: Rows) -> np.ndarray:
-        return np.concatenate([family.diag(map_rows(A)) for family, map_rows in self.parts()])
+        return np.concatenate(
+            [family.diag(map_rows(A)) for family, map_rows in self.parts()]
+        )
 
 
 class FamilyUnion(ComposedFamily):
@@ -137,9 +150,11 @@ class FamilyUnion(ComposedFamily):
     families : sequence of KernelFamily
         Families of base kernels, at least one.
     columns : sequence of (sequence of int or None), optional
-        Positions of the feature columns of each family (a view of the data); None for all columns.
+        Positions of the feature columns of each family (a view of the data); None for
+        all columns.
     views : sequence of (str or None), optional
-        Names of the views, used in the names of the kernels; by default the positions of the columns.
+        Names of the views, used in the names of the kernels; by default the positions
+        of the columns.
 
     Raises
     ------
@@ -156,7 +171,9 @@ class FamilyUnion(ComposedFamily):
         columns: Sequence[Sequence[int] | np.ndarray | None] | None = None,
         views: Sequence[str | None] | None = None,
     ) -> None:
-        self.families = tuple(entries_of("families", families, "families of base kernels"))
+        self.families = tuple(
+            entries_of("families", families, "families of base kernels")
+        )
         for position, family in enumerate(self.families):
             require_base_kernels(f"families[{position}]", family)
         if columns is None:
@@ -164,7 +181,9 @@ class FamilyUnion(ComposedFamily):
         else:
             column_lists = entries_of("columns", columns, "lists of positions")
         if not self.families:
-            raise ValueError("families must hold at least one kernel family, got an empty list.")
+            raise ValueError(
+                "families must hold at least one kernel family, got an empty list."
+            )
         if len(column_lists) != len(self.families):
             raise ValueError(
                 f"columns must have one entry per family, got {len(column_lists)} for {len(self.families)}."
@@ -175,7 +194,9 @@ class FamilyUnion(ComposedFamily):
         else:
             self.views = tuple(entries_of("views", views, "names"))
         if len(self.views) != len(self.families):
-            raise ValueError(f"views must have one entry per family, got {len(self.views)} for {len(self.families)}.")
+            raise ValueError(
+                f"views must have one entry per family, got {len(self.views)} for {len(self.families)}."
+            )
 
     def _parameters(self) -> dict[str, Any]:
         columns = [None if view is None else view.tolist() for view in self.columns]
@@ -220,12 +241,19 @@ class FamilyUnion(ComposedFamily):
         return tuple(views)
 
     def subset(self, kernels: Sequence[int]) -> FamilyUnion:
-        # Position of the family, and position of the kernel in it, of each kernel of the union.
-        places = [(f, k) for f, family in enumerate(self.families) for k in range(family.n_kernels)]
+        # Position of the family, and position of the kernel in it, of each kernel of
+        # the union.
+        places = [
+            (f, k)
+            for f, family in enumerate(self.families)
+            for k in range(family.n_kernels)
+        ]
         families = []
         columns = []
         views = []
-        for f, run in groupby((places[position] for position in kernels), key=itemgetter(0)):
+        for f, run in groupby(
+            (places[position] for position in kernels), key=itemgetter(0)
+        ):
             families.append(self.families[f].subset([k for _, k in run]))
             columns.append(self.columns[f])
             views.append(self.views[f])
@@ -261,7 +289,8 @@ def _name_of_columns(columns: np.ndarray | None) -> str | None:
 class MappedFamily(ComposedFamily):
     """Base of families that evaluate the base kernels of `base` on mapped rows.
 
-    Subclasses implement `mapped` and override `translation_invariant` and `translates` if needed.
+    Subclasses implement `mapped` and override `translation_invariant` and `translates`
+    if needed.
     """
 
     base: KernelFamily
@@ -295,7 +324,8 @@ class MetricFamily(MappedFamily):
     base : KernelFamily
         The p base kernels :math:`K^0_k`.
     map : ndarray of shape (d,) or (d, r)
-        Finite weights of the d features, or a finite matrix A that maps them to r new features. Not modified.
+        Finite weights of the d features, or a finite matrix A that maps them to r new
+        features. Not modified.
     label : str, default "metric"
         Name of the metric in the names of the kernels.
 
@@ -306,18 +336,24 @@ class MetricFamily(MappedFamily):
 
     Notes
     -----
-    A tile costs that of the base kernels, and ``(a + b) d r`` products. Sparse rows stay sparse under weights, and
-    become dense under a matrix.
+    A tile costs that of the base kernels, and ``(a + b) d r`` products. Sparse rows
+    stay sparse under weights, and become dense under a matrix.
     """
 
     kind = "metric"
 
-    def __init__(self, base: KernelFamily, map: np.ndarray | Sequence[Any], label: str = "metric") -> None:
+    def __init__(
+        self, base: KernelFamily, map: np.ndarray | Sequence[Any], label: str = "metric"
+    ) -> None:
         require_base_kernels("base", base)
         self.base = base
         self.map = as_numbers("map", map)
         self.label = label
-        if self.map.ndim not in (1, 2) or not np.isfinite(self.map).all() or not self.map.any():
+        if (
+            self.map.ndim not in (1, 2)
+            or not np.isfinite(self.map).all()
+            or not self.map.any()
+        ):
             raise ValueError(
                 "map must hold one finite weight per feature, or a finite matrix of features by new features, not all "
                 f"zero, got an array of shape {self.map.shape}."
@@ -334,7 +370,9 @@ class MetricFamily(MappedFamily):
     def mapped(self, A: Rows) -> Rows:
         """Return the mapped rows, with the dtype of `A`."""
         if A.shape[1] != len(self.map):
-            raise ValueError(f"X must have the {len(self.map)} features that the metric is for, got {A.shape[1]}.")
+            raise ValueError(
+                f"X must have the {len(self.map)} features that the metric is for, got {A.shape[1]}."
+            )
         map_ = self.map.astype(A.dtype, copy=False)
         if map_.ndim == 1:
             return scaled_columns(A, map_)
@@ -342,7 +380,8 @@ class MetricFamily(MappedFamily):
 
 
 class ScaledFamily(ComposedFamily):
-    r"""One base kernel on rescaled features: p kernels, each with its own scale per feature.
+    r"""One base kernel on rescaled features: p kernels, each with its own scale per
+    feature.
 
     .. math:: K_k(x, x') = K(s_k \circ x, \, s_k \circ x')
 
@@ -351,39 +390,50 @@ class ScaledFamily(ComposedFamily):
     base : KernelFamily
         A family of exactly one kernel K.
     scales : ndarray of shape (p, d)
-        Factors :math:`s_k` of the features for each kernel; positive and finite. Not modified.
+        Factors :math:`s_k` of the features for each kernel; positive and finite. Not
+        modified.
     names : sequence of str, optional
-        One name per kernel; repeated names are numbered. By default the range of the scales.
+        One name per kernel; repeated names are numbered. By default the range of the
+        scales.
 
     Raises
     ------
     ValueError
-        `base` holds another number of kernels, `scales` is not such a matrix, or `names` has another length; in use,
-        rows do not have d features.
+        `base` holds another number of kernels, `scales` is not such a matrix, or
+        `names` has another length; in use, rows do not have d features.
 
     Notes
     -----
-    A tile costs p times that of the base kernel, and ``p (a + b) d`` products. Sparse rows stay sparse.
+    A tile costs p times that of the base kernel, and ``p (a + b) d`` products. Sparse
+    rows stay sparse.
 
     References
     ----------
-    Afkanpour, Szepesvari, Bowling (2013), Alignment based kernel learning with a continuous set of base kernels,
-    Machine Learning 91:305-324, section 3.1: a Gaussian with a bandwidth per feature is one on scaled features.
+    Afkanpour, Szepesvari, Bowling (2013), Alignment based kernel learning with a
+    continuous set of base kernels, Machine Learning 91:305-324, section 3.1: a Gaussian
+    with a bandwidth per feature is one on scaled features.
     """
 
     kind = "scaled"
     maps_once = False
 
     def __init__(
-        self, base: KernelFamily, scales: np.ndarray | Sequence[Sequence[float]], names: Sequence[str] | None = None
+        self,
+        base: KernelFamily,
+        scales: np.ndarray | Sequence[Sequence[float]],
+        names: Sequence[str] | None = None,
     ) -> None:
         require_base_kernels("base", base)
         self.base = base
         self.scales = as_numbers("scales", scales)
         if base.n_kernels != 1:
-            raise ValueError(f"base must hold exactly one kernel, got {base.n_kernels}; give one family for each.")
+            raise ValueError(
+                f"base must hold exactly one kernel, got {base.n_kernels}; give one family for each."
+            )
         if self.scales.ndim != 2 or not self.scales.size:
-            raise ValueError(f"scales must be a matrix, kernels by features, got shape {self.scales.shape}.")
+            raise ValueError(
+                f"scales must be a matrix, kernels by features, got shape {self.scales.shape}."
+            )
         wrong = ~((self.scales > 0) & np.isfinite(self.scales))
         if wrong.any():
             kernel, feature = np.argwhere(wrong)[0]
@@ -396,15 +446,24 @@ class ScaledFamily(ComposedFamily):
         else:
             names = entries_of("names", names, "names")
         if len(names) != len(self.scales):
-            raise ValueError(f"names must have one entry per kernel, got {len(names)} for {len(self.scales)}.")
+            raise ValueError(
+                f"names must have one entry per kernel, got {len(names)} for {len(self.scales)}."
+            )
         self._names = distinct(names)
 
     def _parameters(self) -> dict[str, Any]:
         has_default_names = self._names == distinct(self._default_names())
-        return {"base": self.base, "scales": self.scales, "names": None if has_default_names else self._names}
+        return {
+            "base": self.base,
+            "scales": self.scales,
+            "names": None if has_default_names else self._names,
+        }
 
     def _default_names(self) -> list[str]:
-        return [f"{self.base.names[0]} scaled {readable_range(scale)}" for scale in self.scales]
+        return [
+            f"{self.base.names[0]} scaled {readable_range(scale)}"
+            for scale in self.scales
+        ]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -417,13 +476,17 @@ class ScaledFamily(ComposedFamily):
         return self._with(base=families[0])
 
     def subset(self, kernels: Sequence[int]) -> Self:
-        return self._with(scales=self.scales[list(kernels)], names=[self._names[k] for k in kernels])
+        return self._with(
+            scales=self.scales[list(kernels)], names=[self._names[k] for k in kernels]
+        )
 
     def _scaled(self, k: int, A: Rows) -> Rows:
         """Return the rescaled rows for kernel k, with the dtype of `A`."""
         d = self.scales.shape[1]
         if A.shape[1] != d:
-            raise ValueError(f"X must have the {d} features that the kernels have scales for, got {A.shape[1]}.")
+            raise ValueError(
+                f"X must have the {d} features that the kernels have scales for, got {A.shape[1]}."
+            )
         return scaled_columns(A, self.scales[k].astype(A.dtype, copy=False))
 
 
@@ -446,21 +509,22 @@ def readable_range(values: np.ndarray) -> str:
 
 
 class NormalScoresFamily(MappedFamily):
-    r"""Base kernels on the features and their normal scores, so that rows differ by value and by rank.
+    r"""Base kernels on the features and their normal scores, so that rows differ by
+    value and by rank.
 
     .. math:: K_k(x, x') = K^0_k \bigl( (x, s(x)), \, (x', s(x')) \bigr), \qquad
               s_j(x) = \Phi^{-1} \bigl( \hat F_j(x_j) \bigr)
 
-    with the distribution function :math:`\hat F_j` of the feature, in which equal values count half, and the normal
-    distribution function :math:`\Phi`.
+    with the distribution function :math:`\hat F_j` of the feature, in which equal
+    values count half, and the normal distribution function :math:`\Phi`.
 
     Parameters
     ----------
     base : KernelFamily
         The p base kernels :math:`K^0_k` of the d features, followed by their scores.
     knots : sequence of (ndarray of shape (n, 2) or None)
-        Ascending values of each feature and their scores, n of at least 2, as returned by `normal_scores`; None for a
-        feature without score.
+        Ascending values of each feature and their scores, n of at least 2, as returned
+        by `normal_scores`; None for a feature without score.
 
     Raises
     ------
@@ -469,12 +533,14 @@ class NormalScoresFamily(MappedFamily):
 
     Notes
     -----
-    Scores are constant beyond the first and the last knot; values there are distinguished by the feature itself. A tile
-    takes an interpolation per score and row. Rows must be dense.
+    Scores are constant beyond the first and the last knot; values there are
+    distinguished by the feature itself. A tile takes an interpolation per score and
+    row. Rows must be dense.
 
     References
     ----------
-    van der Waerden (1952), Order tests for the two-sample problem and their power, Indagationes Mathematicae 14.
+    van der Waerden (1952), Order tests for the two-sample problem and their power,
+    Indagationes Mathematicae 14.
     """
 
     kind = "normal-scores"
@@ -485,8 +551,12 @@ class NormalScoresFamily(MappedFamily):
     def __init__(self, base: KernelFamily, knots: Sequence[Any]) -> None:
         require_base_kernels("base", base)
         self.base = base
-        entries = entries_of("knots", knots, "arrays of values and their scores, or None")
-        self.knots = tuple(None if entry is None else as_numbers("knots", entry) for entry in entries)
+        entries = entries_of(
+            "knots", knots, "arrays of values and their scores, or None"
+        )
+        self.knots = tuple(
+            None if entry is None else as_numbers("knots", entry) for entry in entries
+        )
         for j, feature_knots in enumerate(self.knots):
             if feature_knots is not None and not _are_knots(feature_knots):
                 raise ValueError(
@@ -497,7 +567,9 @@ class NormalScoresFamily(MappedFamily):
     def mapped(self, A: Rows) -> Rows:
         """Return the features followed by the scores."""
         if A.shape[1] != len(self.knots):
-            raise ValueError(f"X must have the {len(self.knots)} features that there are knots for, got {A.shape[1]}.")
+            raise ValueError(
+                f"X must have the {len(self.knots)} features that there are knots for, got {A.shape[1]}."
+            )
         return scores_beside(A, self.knots)
 
 
@@ -508,8 +580,11 @@ def _are_knots(array: np.ndarray) -> bool:
     return bool(np.isfinite(array).all() and (np.diff(array[:, 0]) > 0).all())
 
 
-def normal_scores(X: np.ndarray, sample_weight: np.ndarray | None = None) -> tuple[np.ndarray | None, ...]:
-    """Return values of each feature with their normal scores, at most `KNOTS` at equal distances in rank.
+def normal_scores(
+    X: np.ndarray, sample_weight: np.ndarray | None = None
+) -> tuple[np.ndarray | None, ...]:
+    """Return values of each feature with their normal scores, at most `KNOTS` at equal
+    distances in rank.
 
     Parameters
     ----------
@@ -521,7 +596,8 @@ def normal_scores(X: np.ndarray, sample_weight: np.ndarray | None = None) -> tup
     Returns
     -------
     knots : tuple of (ndarray of shape (n, 2) or None)
-        One entry per feature; None for a feature with at most two values, whose scores would be redundant.
+        One entry per feature; None for a feature with at most two values, whose scores
+        would be redundant.
     """
     w = np.ones(len(X)) if sample_weight is None else sample_weight
     return tuple(_knots(column, w) for column in X.T)
@@ -547,9 +623,12 @@ def _knots(column: np.ndarray, w: np.ndarray) -> np.ndarray | None:
     counts = np.bincount(positions, w)
     below = (np.cumsum(counts) - counts / 2) / counts.sum()
     above = (np.cumsum(counts[::-1])[::-1] - counts / 2) / counts.sum()
-    scores = np.where(below < above, ndtri(below), -ndtri(above))  # precise in both tails
+    # Precise in both tails
+    scores = np.where(below < above, ndtri(below), -ndtri(above))
     if len(values) > KNOTS:
-        nearest = np.searchsorted(below, np.linspace(below[0], below[-1], KNOTS)).clip(max=len(values) - 1)
+        nearest = np.searchsorted(below, np.linspace(below[0], below[-1], KNOTS)).clip(
+            max=len(values) - 1
+        )
         selected = np.unique(nearest)
         values = values[selected]
         scores = scores[selected]
@@ -557,7 +636,8 @@ def _knots(column: np.ndarray, w: np.ndarray) -> np.ndarray | None:
 
 
 class DividedFamily(KernelFamily):
-    """Base kernels divided by powers of two, so that squares of extreme values neither overflow nor underflow.
+    """Base kernels divided by powers of two, so that squares of extreme values neither
+    overflow nor underflow.
 
     Parameters
     ----------

@@ -21,16 +21,19 @@ FEW_FEATURES = 64
 
 
 class ExponentialFamily(KernelFamily):
-    r"""Base of kernels ``exp(-gamma D(x, x'))`` for a translation-invariant distance D and several values of gamma.
+    r"""Base of kernels ``exp(-gamma D(x, x'))`` for a translation-invariant distance D
+    and several values of gamma.
 
     Notes
     -----
-    Subclasses name the distance. The seeds of a tile are :math:`E_\gamma = e^{-\gamma D} - 1` for each gamma whose half
-    is not in the family. The other kernels follow by doubling, with two flops per value:
+    Subclasses name the distance. The seeds of a tile are
+    :math:`E_\gamma = e^{-\gamma D} - 1` for each gamma whose half is not in the family.
+    The other kernels follow by doubling, with two flops per value:
 
     .. math:: E(2 \gamma) = E(\gamma) \, (E(\gamma) + 2)
 
-    Doubling is stable: the error of a step is multiplied by ``2 K <= 2``, while E doubles if K is near one.
+    Doubling is stable: the error of a step is multiplied by ``2 K <= 2``, while E
+    doubles if K is near one.
     """
 
     distance: Metric
@@ -70,14 +73,25 @@ class ExponentialFamily(KernelFamily):
         order, half, _ = self._doubling
         return TilePlan(order, half, 1.0 - shift)
 
-    def operands(self, A: Rows, shift: np.ndarray, center: np.ndarray | None = None, dtype: Any = None) -> list[Any]:
-        from ..compiled.distances import Differences  # here: a family is made without the compiler
+    def operands(
+        self,
+        A: Rows,
+        shift: np.ndarray,
+        center: np.ndarray | None = None,
+        dtype: Any = None,
+    ) -> list[Any]:
+        # here: a family is made without the compiler
+        from ..compiled.distances import (
+            Differences,
+        )
 
         if dtype is None:
             dtype = A.dtype
         _, _, gammas = self._doubling
         weights = self._weights_of(A)
-        by_products = self.distance in ("squared", "euclidean") and A.shape[1] > FEW_FEATURES
+        by_products = (
+            self.distance in ("squared", "euclidean") and A.shape[1] > FEW_FEATURES
+        )
         if by_products or sparse.issparse(A):
             return [ExpandedRows.of(A, center, self.distance, gammas, dtype)]
         if A.dtype != dtype and center is not None and self.distance != "differing":
@@ -89,9 +103,11 @@ class ExponentialFamily(KernelFamily):
         return None
 
     def completed_grid(self) -> tuple[Self, np.ndarray]:
-        """Return a family with the values between gammas that are a few doublings apart.
+        """Return a family with the values between gammas that are a few doublings
+        apart.
 
-        A class that overrides `subset` may depend on more than gammas and is returned unchanged.
+        A class that overrides `subset` may depend on more than gammas and is returned
+        unchanged.
         """
         positions = np.arange(self.n_kernels)
         if type(self).subset is not ExponentialFamily.subset:
@@ -99,7 +115,9 @@ class ExponentialFamily(KernelFamily):
         between: set[float] = set()
         for gamma in self.gammas:
             halves = [gamma / 2**n for n in range(1, DOUBLINGS + 1)]
-            n_between = next((n for n, half in enumerate(halves) if half in self.gammas), 0)
+            n_between = next(
+                (n for n, half in enumerate(halves) if half in self.gammas), 0
+            )
             between.update(halves[:n_between])
         if not between:
             return self, positions
@@ -129,10 +147,12 @@ class GaussianFamily(ExponentialFamily):
 
     Notes
     -----
-    A whole power-of-two grid takes one product and one exponential per pair. With ``E = K - 1``, doubling gamma squares
-    the kernel, ``E(2 gamma) = E(gamma) (E(gamma) + 2)``. A gamma whose half is not in the family takes another
-    exponential. The recurrence starts with ``expm1``. Each value has an absolute error of a few units of rounding, and
-    a relative one if the kernel is nearly constant.
+    A whole power-of-two grid takes one product and one exponential per pair. With
+    ``E = K - 1``, doubling gamma squares the kernel,
+    ``E(2 gamma) = E(gamma) (E(gamma) + 2)``. A gamma whose half is not in the family
+    takes another exponential. The recurrence starts with ``expm1``. Each value has an
+    absolute error of a few units of rounding, and a relative one if the kernel is
+    nearly constant.
 
     References
     ----------
@@ -144,7 +164,8 @@ class GaussianFamily(ExponentialFamily):
 
 
 class LaplacianFamily(ExponentialFamily):
-    r"""Laplacian kernels with several bandwidths; less smooth than Gaussians and more robust to outliers.
+    r"""Laplacian kernels with several bandwidths; less smooth than Gaussians and more
+    robust to outliers.
 
     .. math:: K_\gamma(x, x') = \exp(-\gamma \lVert x - x' \rVert_p), \qquad p \in \{1, 2\}
 
@@ -153,24 +174,28 @@ class LaplacianFamily(ExponentialFamily):
     gammas : sequence of float
         Values of gamma in units of one over the distance, positive and finite.
     norm : {1, 2}, default 1
-        Norm of the distance. With 1, the kernel is a product over features. With 2, it is invariant to rotations (the
-        Matern kernel with smoothness one half).
+        Norm of the distance. With 1, the kernel is a product over features. With 2, it
+        is invariant to rotations (the Matern kernel with smoothness one half).
 
     Raises
     ------
     ValueError
-        `gammas` is empty, a value is not positive and finite, or the norm is not 1 or 2.
+        `gammas` is empty, a value is not positive and finite, or the norm is not 1 or
+        2.
 
     Notes
     -----
-    A distance takes ``3 d`` flops with norm 1; with norm 2, distances are a matrix product as for Gaussians. A whole
-    power-of-two grid takes one exponential per pair. Values are computed as ``K - 1``, which preserves the precision of
-    nearly constant kernels. Euclidean distances below about 1e-8 of the norms of the rows are set to zero. With norm 1,
-    the columns of sparse rows that a tile uses are converted to dense.
+    A distance takes ``3 d`` flops with norm 1; with norm 2, distances are a matrix
+    product as for Gaussians. A whole power-of-two grid takes one exponential per pair.
+    Values are computed as ``K - 1``, which preserves the precision of nearly constant
+    kernels. Euclidean distances below about 1e-8 of the norms of the rows are set to
+    zero. With norm 1, the columns of sparse rows that a tile uses are converted to
+    dense.
 
     References
     ----------
-    Rahimi, Recht (2007), NIPS 20, Figure 1: positive definite, with a product of Cauchy densities for its transform.
+    Rahimi, Recht (2007), NIPS 20, Figure 1: positive definite, with a product of Cauchy
+    densities for its transform.
     """
 
     kind = "laplacian"
@@ -191,35 +216,40 @@ class LaplacianFamily(ExponentialFamily):
 
 
 class CategoricalFamily(ExponentialFamily):
-    r"""Categorical kernels: similarity decreases with the number of columns whose categories differ.
+    r"""Categorical kernels: similarity decreases with the number of columns whose
+    categories differ.
 
     .. math:: K_\gamma(x, x') = \exp \Bigl( -\gamma \sum_j w_j \, [x_j \neq x'_j] \Bigr)
 
     Parameters
     ----------
     gammas : sequence of float
-        Values of gamma, positive and finite. With a large value, such as 64, the kernel is one if all categories are
-        equal and numerically zero otherwise.
+        Values of gamma, positive and finite. With a large value, such as 64, the kernel
+        is one if all categories are equal and numerically zero otherwise.
     weights : sequence of float, optional
         Positive finite weight w of each column; by default one.
 
     Raises
     ------
     ValueError
-        `gammas` is empty, or a gamma or weight is not positive and finite; in use, the number of columns is wrong.
+        `gammas` is empty, or a gamma or weight is not positive and finite; in use, the
+        number of columns is wrong.
 
     Notes
     -----
-    Columns hold one number per category. A category that is not in the training rows differs from all others. The
-    kernel equals a Gaussian with half the gamma on one-hot encoded columns, but a pair of rows takes one comparison per
-    column. Positive definite as a product of ``exp(-gamma w) + (1 - exp(-gamma w)) [x_j = x'_j]``.
+    Columns hold one number per category. A category that is not in the training rows
+    differs from all others. The kernel equals a Gaussian with half the gamma on one-hot
+    encoded columns, but a pair of rows takes one comparison per column. Positive
+    definite as a product of ``exp(-gamma w) + (1 - exp(-gamma w)) [x_j = x'_j]``.
     """
 
     kind = "categorical"
     distance = "differing"
     takes_sparse = False
 
-    def __init__(self, gammas: Sequence[float], weights: Sequence[float] | None = None) -> None:
+    def __init__(
+        self, gammas: Sequence[float], weights: Sequence[float] | None = None
+    ) -> None:
         super().__init__(gammas)
         self.weights = None if weights is None else positive_numbers("weights", weights)
 
@@ -227,5 +257,7 @@ class CategoricalFamily(ExponentialFamily):
         if self.weights is None:
             return None
         if len(self.weights) != A.shape[1]:
-            raise ValueError(f"X must have the {len(self.weights)} columns that have a weight, got {A.shape[1]}.")
+            raise ValueError(
+                f"X must have the {len(self.weights)} columns that have a weight, got {A.shape[1]}."
+            )
         return np.asarray(self.weights)

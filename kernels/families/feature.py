@@ -21,7 +21,8 @@ COMBINED_ROWS = 512
 
 
 class FeatureFamily(KernelFamily):
-    r"""Rank-one kernels, one per feature, so that learning the kernel weights the features.
+    r"""Rank-one kernels, one per feature, so that learning the kernel weights the
+    features.
 
     .. math:: K_k(x, x') = x_k \, x'_k, \qquad K_k = v_k v_k^\top
 
@@ -32,8 +33,8 @@ class FeatureFamily(KernelFamily):
     features : int or sequence of str
         Number of the features, or their distinct names.
     columns : sequence of int, optional
-        Column of the data for each feature; by default in order. -1 is a constant feature of ones, for base kernels
-        that are not centered.
+        Column of the data for each feature; by default in order. -1 is a constant
+        feature of ones, for base kernels that are not centered.
 
     Raises
     ------
@@ -42,20 +43,26 @@ class FeatureFamily(KernelFamily):
 
     Notes
     -----
-    Statistics of this family are computed from the features without any tile, and a learned kernel is one product of
-    weighted features. In a union with other families, it is evaluated by tiles, at a cost quadratic in the number of
-    features; use at most hundreds.
+    Statistics of this family are computed from the features without any tile, and a
+    learned kernel is one product of weighted features. In a union with other families,
+    it is evaluated by tiles, at a cost quadratic in the number of features; use at most
+    hundreds.
 
     A feature that is constant on the training rows gets weight zero.
 
     References
     ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 5.2: rank-one kernels of the most frequent bigrams.
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 5.2: rank-one kernels
+    of the most frequent bigrams.
     """
 
     kind = "feature"
 
-    def __init__(self, features: int | Sequence[str], columns: Sequence[int] | np.ndarray | None = None) -> None:
+    def __init__(
+        self,
+        features: int | Sequence[str],
+        columns: Sequence[int] | np.ndarray | None = None,
+    ) -> None:
         self._names = _names_of(features)
         if columns is None:
             self.columns = np.arange(len(self._names))
@@ -65,7 +72,9 @@ class FeatureFamily(KernelFamily):
             raise ValueError("features must name at least one feature, got none.")
         if len(set(self._names)) < len(self._names):
             repeated_name, _ = Counter(self._names).most_common(1)[0]
-            raise ValueError(f"features must have distinct names, got {repeated_name!r} more than once.")
+            raise ValueError(
+                f"features must have distinct names, got {repeated_name!r} more than once."
+            )
         if len(self.columns) != len(self._names):
             raise ValueError(
                 f"columns must have one entry per feature, got {len(self.columns)} for {len(self._names)} features."
@@ -75,14 +84,22 @@ class FeatureFamily(KernelFamily):
         p = self.n_kernels
         return {
             "features": p if self._names == _numbered(p) else self._names,
-            "columns": None if np.array_equal(self.columns, np.arange(p)) else self.columns.tolist(),
+            "columns": None
+            if np.array_equal(self.columns, np.arange(p))
+            else self.columns.tolist(),
         }
 
     @classmethod
-    def with_constant(cls, features: int | Sequence[str], columns: Sequence[int] | np.ndarray | None = None) -> Self:
+    def with_constant(
+        cls,
+        features: int | Sequence[str],
+        columns: Sequence[int] | np.ndarray | None = None,
+    ) -> Self:
         """Return the family of the features and a constant feature of ones at the end; see `ConstantFamily`."""
         family = cls(features, columns)
-        return cls(distinct([*family.names, "constant"]), [*family.columns.tolist(), CONSTANT])
+        return cls(
+            distinct([*family.names, "constant"]), [*family.columns.tolist(), CONSTANT]
+        )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -106,13 +123,19 @@ class FeatureFamily(KernelFamily):
                 f"X must have the columns of the features, up to column {last}, got {A.shape[1]} columns; "
                 "give the family as many features as the data have."
             )
-        if len(self.columns) == A.shape[1] and np.array_equal(self.columns, np.arange(A.shape[1])):
+        if len(self.columns) == A.shape[1] and np.array_equal(
+            self.columns, np.arange(A.shape[1])
+        ):
             return A
         if self.columns.min() != CONSTANT:
             return A[:, self.columns]
         if sparse.issparse(A):
-            with_ones = sparse.hstack([A, np.ones((A.shape[0], 1), dtype=A.dtype)], format="csr")
-            return with_ones[:, np.where(self.columns == CONSTANT, A.shape[1], self.columns)]
+            with_ones = sparse.hstack(
+                [A, np.ones((A.shape[0], 1), dtype=A.dtype)], format="csr"
+            )
+            return with_ones[
+                :, np.where(self.columns == CONSTANT, A.shape[1], self.columns)
+            ]
         features = A[:, self.columns]
         features[:, self.columns == CONSTANT] = 1.0
         return features
@@ -133,10 +156,13 @@ class FeatureFamily(KernelFamily):
         return self._dense_features(A) ** 2
 
     def subset(self, kernels: Sequence[int]) -> FeatureFamily:
-        return FeatureFamily([self._names[k] for k in kernels], self.columns[list(kernels)])
+        return FeatureFamily(
+            [self._names[k] for k in kernels], self.columns[list(kernels)]
+        )
 
     def combine(self, coefficients: np.ndarray, A: Rows, B: Rows) -> np.ndarray:
-        """Return ``sum_k coefficients_k K_k(A_i, B_j)``, shape (a, b), as one product of weighted features.
+        """Return ``sum_k coefficients_k K_k(A_i, B_j)``, shape (a, b), as one product
+        of weighted features.
 
         Parameters
         ----------
@@ -169,7 +195,9 @@ def _names_of(features: Any) -> tuple[str, ...]:
     if isinstance(features, str):
         return (features,)
     if isinstance(features, Real):
-        raise ValueError(f"features must be a number of features or a sequence of names, got {features}.")
+        raise ValueError(
+            f"features must be a number of features or a sequence of names, got {features}."
+        )
     return tuple(map(str, entries_of("features", features, "names")))
 
 

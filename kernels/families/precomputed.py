@@ -22,32 +22,35 @@ Positions: TypeAlias = "slice | np.ndarray"
 class PrecomputedFamily(KernelFamily):
     """Precomputed kernels, given as matrices over the n rows of one data set.
 
-    A row of `X` is the position of a row of that data set: X has shape (m, 1) and holds whole numbers from 0 to
-    n - 1, as float64.
+    A row of `X` is the position of a row of that data set: X has shape (m, 1) and holds
+    whole numbers from 0 to n - 1, as float64.
 
     Parameters
     ----------
     matrices : ndarray of shape (p, n, n), or sequence of p matrices of shape (n, n)
-        Arrays, sparse matrices, DataFrames or lists of lists. Not modified. Arrays of float32 and float64 are not
-        copied: a matrix may be a memory-mapped file, of which a tile reads what it needs. Others become arrays of
-        float64.
+        Arrays, sparse matrices, DataFrames or lists of lists. Not modified. Arrays of
+        float32 and float64 are not copied: a matrix may be a memory-mapped file, of
+        which a tile reads what it needs. Others become arrays of float64.
     names : sequence of str, optional
         One name a matrix; by default their numbers.
     kernels : sequence of int, optional
-        Positions of the matrices that are base kernels, in order; by default all of them.
+        Positions of the matrices that are base kernels, in order; by default all of
+        them.
 
     Raises
     ------
     ValueError
-        A matrix is not square, not symmetric or not finite on a sample of rows, or has not the shape of the first; the
-        rows and columns of a DataFrame, or the rows of two, have labels in another order; `names` has
-        another length, or `kernels` names a matrix that is not there.
+        A matrix is not square, not symmetric or not finite on a sample of rows, or has
+        not the shape of the first; the rows and columns of a DataFrame, or the rows of
+        two, have labels in another order; `names` has another length, or `kernels`
+        names a matrix that is not there.
 
     Notes
     -----
-    A tile of a by b pairs costs O(p a b) time and memory, whatever n is. Symmetry is checked up to the square root of
-    the rounding of the matrices' type, relative to the largest value seen: far above what separately computed halves
-    differ by, far below the difference to another matrix.
+    A tile of a by b pairs costs O(p a b) time and memory, whatever n is. Symmetry is
+    checked up to the square root of the rounding of the matrices' type, relative to the
+    largest value seen: far above what separately computed halves differ by, far below
+    the difference to another matrix.
     """
 
     takes_sparse = False
@@ -65,12 +68,19 @@ class PrecomputedFamily(KernelFamily):
             names = [f"matrix {k}" for k in range(p)]
         self._names = tuple(names)
         if len(self._names) != p:
-            raise ValueError(f"names must have one entry per matrix, got {len(self._names)} for {p}.")
+            raise ValueError(
+                f"names must have one entry per matrix, got {len(self._names)} for {p}."
+            )
         if kernels is None:
             kernels = np.arange(p)
         self.kernels = np.asarray(kernels, dtype=np.intp)
-        if not len(self.kernels) or not ((self.kernels >= 0) & (self.kernels < p)).all():
-            raise ValueError(f"kernels must be positions from 0 to {p - 1}, at least one, got {self.kernels.tolist()}.")
+        if (
+            not len(self.kernels)
+            or not ((self.kernels >= 0) & (self.kernels < p)).all()
+        ):
+            raise ValueError(
+                f"kernels must be positions from 0 to {p - 1}, at least one, got {self.kernels.tolist()}."
+            )
         self._require_symmetry()
 
     def _require_symmetry(self) -> None:
@@ -82,10 +92,16 @@ class PrecomputedFamily(KernelFamily):
         asymmetric = differences > tolerance * np.abs(K).max(axis=(1, 2))
         if asymmetric.any():
             name = self.names[int(asymmetric.argmax())]
-            raise ValueError(f"matrix {name!r} is not symmetric; a kernel's matrix is, for example (K + K.T) / 2.")
+            raise ValueError(
+                f"matrix {name!r} is not symmetric; a kernel's matrix is, for example (K + K.T) / 2."
+            )
 
     def _parameters(self) -> dict[str, Any]:
-        return {"matrices": self.matrices, "names": self._names, "kernels": self.kernels}
+        return {
+            "matrices": self.matrices,
+            "names": self._names,
+            "kernels": self.kernels,
+        }
 
     def __repr__(self) -> str:
         return f"PrecomputedFamily(<{self.n_kernels} matrices of {self._n} rows>)"
@@ -124,7 +140,8 @@ class PrecomputedFamily(KernelFamily):
         Raises
         ------
         ValueError
-            A position is not a row of the matrices, or an entry that is read is NaN or infinite.
+            A position is not a row of the matrices, or an entry that is read is NaN or
+            infinite.
         """
         rows = _as_slice(self._positions(A))
         columns = rows if A is B else _as_slice(self._positions(B))
@@ -147,7 +164,10 @@ class PrecomputedFamily(KernelFamily):
 
     def diag(self, A: Rows) -> np.ndarray:
         rows = self._positions(A)
-        K = np.array([self.matrices[kernel][rows, rows] for kernel in self.kernels], dtype=np.float64)
+        K = np.array(
+            [self.matrices[kernel][rows, rows] for kernel in self.kernels],
+            dtype=np.float64,
+        )
         self._require_finite(K)
         return K
 
@@ -164,7 +184,11 @@ class PrecomputedFamily(KernelFamily):
             )
         positions = np.asarray(A)[:, 0]
         # NaN and infinity fail the comparisons.
-        wrong = ~((positions >= 0) & (positions < self._n) & (positions == np.floor(positions)))
+        wrong = ~(
+            (positions >= 0)
+            & (positions < self._n)
+            & (positions == np.floor(positions))
+        )
         if wrong.any():
             raise ValueError(
                 f"X must hold row positions, whole numbers from 0 to {self._n - 1}, got {positions[wrong][0]:g}; "
@@ -174,8 +198,12 @@ class PrecomputedFamily(KernelFamily):
 
     def _require_finite(self, K: np.ndarray) -> None:
         if not np.isfinite(K).all():
-            first = next(k for k, values in enumerate(K) if not np.isfinite(values).all())
-            raise ValueError(f"matrix {self.names[first]!r} holds NaN or infinity; correct it or leave it out.")
+            first = next(
+                k for k, values in enumerate(K) if not np.isfinite(values).all()
+            )
+            raise ValueError(
+                f"matrix {self.names[first]!r} holds NaN or infinity; correct it or leave it out."
+            )
 
 
 def _as_arrays(matrices: Any) -> Any:
@@ -188,7 +216,9 @@ def _as_arrays(matrices: Any) -> Any:
             )
         return as_numbers(matrices, "matrices")
     entries = list(matrices)
-    arrays = as_gram_matrices((f"matrix {k}", matrix) for k, matrix in enumerate(entries))
+    arrays = as_gram_matrices(
+        (f"matrix {k}", matrix) for k, matrix in enumerate(entries)
+    )
     if all(array is matrix for array, matrix in zip(arrays, entries, strict=True)):
         return matrices
     return arrays
@@ -196,9 +226,13 @@ def _as_arrays(matrices: Any) -> Any:
 
 def _common_size(shapes: Sequence[tuple[int, ...]]) -> int:
     """Return n, or raise ValueError unless all matrices have the shape (n, n)."""
-    expected = "matrices must be an array of shape (p, n, n) or p arrays of shape (n, n)"
+    expected = (
+        "matrices must be an array of shape (p, n, n) or p arrays of shape (n, n)"
+    )
     if not shapes or not all(shapes[0]):
-        raise ValueError(f"{expected}, got none; give at least one matrix, of at least one row.")
+        raise ValueError(
+            f"{expected}, got none; give at least one matrix, of at least one row."
+        )
     n = shapes[0][0]
     for k, shape in enumerate(shapes):
         if shape != (n, n):

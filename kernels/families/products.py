@@ -36,7 +36,9 @@ class SingleFamily(KernelFamily):
 
     def subset(self, kernels: Sequence[int]) -> Self:
         if list(kernels) != [0]:
-            raise ValueError(f"kernels must be [0], the only kernel of a {self.kind} family, got {list(kernels)}.")
+            raise ValueError(
+                f"kernels must be [0], the only kernel of a {self.kind} family, got {list(kernels)}."
+            )
         return self
 
 
@@ -45,20 +47,24 @@ class ConstantFamily(SingleFamily):
 
     Notes
     -----
-    Among base kernels that are not centered, it acts as an intercept that is penalized and weighted. Centered, it is
-    zero and raises an error. For thousands of features, use `FeatureFamily.with_constant` instead.
+    Among base kernels that are not centered, it acts as an intercept that is penalized
+    and weighted. Centered, it is zero and raises an error. For thousands of features,
+    use `FeatureFamily.with_constant` instead.
 
     References
     ----------
-    Cortes, Mohri, Rostamizadeh (2009), *L2 regularization for learning kernels*, UAI, section 5.2; (2009), *Learning
-    non-linear combinations of kernels*, NIPS 22, section 4.2: a constant feature as offset.
+    Cortes, Mohri, Rostamizadeh (2009), *L2 regularization for learning kernels*, UAI,
+    section 5.2; (2009), *Learning non-linear combinations of kernels*, NIPS 22, section
+    4.2: a constant feature as offset.
     """
 
     kind = "constant"
     translation_invariant = True
 
     def tile(self, A: Rows, B: Rows, shift: np.ndarray | None = None) -> np.ndarray:
-        return subtract_shift(np.ones((1, A.shape[0], B.shape[0]), dtype=A.dtype), shift)
+        return subtract_shift(
+            np.ones((1, A.shape[0], B.shape[0]), dtype=A.dtype), shift
+        )
 
     def diag(self, A: Rows) -> np.ndarray:
         return np.ones((1, A.shape[0]))
@@ -89,12 +95,13 @@ class CosineFamily(SingleFamily):
 
     Notes
     -----
-    It equals the linear kernel on rows of length one. The kernel of a zero row with any row is zero. Training rows must
-    not be zero.
+    It equals the linear kernel on rows of length one. The kernel of a zero row with any
+    row is zero. Training rows must not be zero.
 
     References
     ----------
-    Shawe-Taylor, Cristianini (2004), Kernel Methods for Pattern Analysis, section 5.1: the normalized kernel.
+    Shawe-Taylor, Cristianini (2004), Kernel Methods for Pattern Analysis, section 5.1:
+    the normalized kernel.
     """
 
     kind = "cosine"
@@ -156,7 +163,8 @@ class PolynomialFamily(KernelFamily):
     gamma : float, default 1
         Scale of the inner product, positive.
     coef0 : float, default 1
-        Constant c, not negative; the kernel would otherwise not be positive semi-definite.
+        Constant c, not negative; the kernel would otherwise not be positive
+        semi-definite.
 
     Raises
     ------
@@ -165,17 +173,24 @@ class PolynomialFamily(KernelFamily):
 
     Notes
     -----
-    All degrees share one product per pair. The kernels are not invariant to translation.
+    All degrees share one product per pair. The kernels are not invariant to
+    translation.
     """
 
     kind = "polynomial"
 
-    def __init__(self, degrees: Sequence[int], gamma: float = 1.0, coef0: float = 1.0) -> None:
+    def __init__(
+        self, degrees: Sequence[int], gamma: float = 1.0, coef0: float = 1.0
+    ) -> None:
         entries = numbers_of("degrees", degrees, "whole numbers of at least 1")
         if not entries:
-            raise ValueError("degrees must name at least one degree, got an empty list.")
+            raise ValueError(
+                "degrees must name at least one degree, got an empty list."
+            )
         if not all(map(_is_degree, entries)):
-            raise ValueError(f"degrees must be whole numbers of at least 1, got {entries}.")
+            raise ValueError(
+                f"degrees must be whole numbers of at least 1, got {entries}."
+            )
         if not _is_number(coef0) or not 0.0 <= float(coef0) < np.inf:
             raise ValueError(f"coef0 must be finite and not negative, got {coef0!r}.")
         self.degrees = tuple(int(degree) for degree in entries)
@@ -184,7 +199,10 @@ class PolynomialFamily(KernelFamily):
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(f"polynomial(degree={r}, gamma={self.gamma:g}, coef0={self.coef0:g})" for r in self.degrees)
+        return tuple(
+            f"polynomial(degree={r}, gamma={self.gamma:g}, coef0={self.coef0:g})"
+            for r in self.degrees
+        )
 
     def _powers(self, inner: np.ndarray) -> np.ndarray:
         base = self.gamma * inner + self.coef0
@@ -209,7 +227,8 @@ def _is_degree(value: Any) -> bool:
 
 
 class DirichletFamily(KernelFamily):
-    r"""Dirichlet kernels with several frequencies, for targets that are periodic in a feature.
+    r"""Dirichlet kernels with several frequencies, for targets that are periodic in a
+    feature.
 
     .. math:: K_\sigma(x, x') = \prod_{c=1}^{d} \Bigl( 1 + 2 \sum_{j=1}^{n} \cos\bigl(j \sigma (x_c - x'_c)\bigr) \Bigr)
 
@@ -227,18 +246,21 @@ class DirichletFamily(KernelFamily):
 
     Notes
     -----
-    The paper writes :math:`1 + 2 \cos(\sigma \lVert x - x' \rVert)` and uses one feature, for which both are equal. As
-    a function of the distance, the kernel is positive semi-definite only in one dimension. The factor of each feature,
-    a sum of cosines with positive coefficients, and the product of the factors are positive semi-definite.
+    The paper writes :math:`1 + 2 \cos(\sigma \lVert x - x' \rVert)` and uses one
+    feature, for which both are equal. As a function of the distance, the kernel is
+    positive semi-definite only in one dimension. The factor of each feature, a sum of
+    cosines with positive coefficients, and the product of the factors are positive
+    semi-definite.
 
-    A factor is a product of sines and cosines of the rows, with ``4 n + 2`` flops per pair, feature and frequency.
-    Values are within ``(2 n + 1)^d``; `tile` raises an error on overflow. Rows are translated by a mean; the error
-    of the angle is ``eps * sigma * |x_c|``.
+    A factor is a product of sines and cosines of the rows, with ``4 n + 2`` flops per
+    pair, feature and frequency. Values are within ``(2 n + 1)^d``; `tile` raises an
+    error on overflow. Rows are translated by a mean; the error of the angle is
+    ``eps * sigma * |x_c|``.
 
     References
     ----------
-    Afkanpour, Szepesvari, Bowling (2013), Alignment based kernel learning with a continuous set of base kernels,
-    Machine Learning 91:305-324, section 3.1.
+    Afkanpour, Szepesvari, Bowling (2013), Alignment based kernel learning with a
+    continuous set of base kernels, Machine Learning 91:305-324, section 3.1.
     """
 
     kind = "dirichlet"
@@ -247,12 +269,17 @@ class DirichletFamily(KernelFamily):
     def __init__(self, frequencies: Sequence[float], degree: int = 1) -> None:
         self.frequencies = positive_numbers("frequencies", frequencies)
         if not _is_degree(degree):
-            raise ValueError(f"degree must be a whole number of at least 1, got {degree!r}.")
+            raise ValueError(
+                f"degree must be a whole number of at least 1, got {degree!r}."
+            )
         self.degree = int(degree)
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(f"dirichlet(frequency={sigma:.12g}, degree={self.degree})" for sigma in self.frequencies)
+        return tuple(
+            f"dirichlet(frequency={sigma:.12g}, degree={self.degree})"
+            for sigma in self.frequencies
+        )
 
     def tile(self, A: Rows, B: Rows, shift: np.ndarray | None = None) -> np.ndarray:
         self._require_finite_values(A.shape[1])
@@ -263,7 +290,9 @@ class DirichletFamily(KernelFamily):
             left_rows = right_rows
         else:
             left_rows = (A.toarray() if sparse.issparse(A) else A) - mean
-        K = np.ones((self.n_kernels, len(left_rows), len(right_rows)), dtype=left_rows.dtype)
+        K = np.ones(
+            (self.n_kernels, len(left_rows), len(right_rows)), dtype=left_rows.dtype
+        )
         for k, sigma in enumerate(self.frequencies):
             left = self._waves(sigma * left_rows)
             right = left if A is B else self._waves(sigma * right_rows)
@@ -275,12 +304,17 @@ class DirichletFamily(KernelFamily):
         """Return the sines and cosines whose inner products are the factors, shape (d, a, 2 n + 1)."""
         waves = [np.ones(angles.T.shape, dtype=angles.dtype)]
         for j in range(1, self.degree + 1):
-            waves += [math.sqrt(2.0) * np.cos(j * angles.T), math.sqrt(2.0) * np.sin(j * angles.T)]
+            waves += [
+                math.sqrt(2.0) * np.cos(j * angles.T),
+                math.sqrt(2.0) * np.sin(j * angles.T),
+            ]
         return np.stack(waves, axis=2)
 
     def diag(self, A: Rows) -> np.ndarray:
         self._require_finite_values(A.shape[1])
-        return np.full((self.n_kernels, A.shape[0]), float(2 * self.degree + 1) ** A.shape[1])
+        return np.full(
+            (self.n_kernels, A.shape[0]), float(2 * self.degree + 1) ** A.shape[1]
+        )
 
     def subset(self, kernels: Sequence[int]) -> Self:
         return self._with(frequencies=[self.frequencies[k] for k in kernels])
@@ -296,7 +330,8 @@ class DirichletFamily(KernelFamily):
 
 
 class ProductFamily(KernelFamily):
-    r"""Products of powers of base kernels, for targets that depend on several views jointly.
+    r"""Products of powers of base kernels, for targets that depend on several views
+    jointly.
 
     .. math:: K_j(x, x') = \prod_{k=1}^{p} K^0_k(x, x')^{e_{jk}}
 
@@ -314,23 +349,38 @@ class ProductFamily(KernelFamily):
 
     Notes
     -----
-    Products of positive semi-definite kernels are positive semi-definite. Base kernels are multiplied without
-    centering. A tile takes one multiplication per pair, factor and product.
+    Products of positive semi-definite kernels are positive semi-definite. Base kernels
+    are multiplied without centering. A tile takes one multiplication per pair, factor
+    and product.
 
     References
     ----------
-    Cortes, Mohri, Rostamizadeh (2009), *Learning non-linear combinations of kernels*, NIPS 22, equations (1) and (2):
-    with a weight for each monomial, which `monomials` lists.
+    Cortes, Mohri, Rostamizadeh (2009), *Learning non-linear combinations of kernels*,
+    NIPS 22, equations (1) and (2): with a weight for each monomial, which `monomials`
+    lists.
     """
 
     kind = "product"
 
-    def __init__(self, base: KernelFamily, powers: Sequence[Sequence[int]] | np.ndarray) -> None:
+    def __init__(
+        self, base: KernelFamily, powers: Sequence[Sequence[int]] | np.ndarray
+    ) -> None:
         require_base_kernels("base", base)
         exponents = as_numbers("powers", powers)
-        is_matrix = exponents.size > 0 and exponents.ndim == 2 and exponents.shape[1] == base.n_kernels
-        whole_numbers = np.isfinite(exponents).all() and (exponents == np.floor(exponents)).all()
-        if not is_matrix or not whole_numbers or exponents.min() < 0 or not exponents.any(axis=1).all():
+        is_matrix = (
+            exponents.size > 0
+            and exponents.ndim == 2
+            and exponents.shape[1] == base.n_kernels
+        )
+        whole_numbers = (
+            np.isfinite(exponents).all() and (exponents == np.floor(exponents)).all()
+        )
+        if (
+            not is_matrix
+            or not whole_numbers
+            or exponents.min() < 0
+            or not exponents.any(axis=1).all()
+        ):
             raise ValueError(
                 f"powers must hold rows of {base.n_kernels} whole exponents, one per base kernel, not negative and not "
                 f"all zero, got {exponents.tolist()}."
@@ -354,7 +404,10 @@ class ProductFamily(KernelFamily):
         """Return all products of one base kernel from each family."""
         starts = np.cumsum([0, *(family.n_kernels for family in families)])
         positions_by_family = [range(start, end) for start, end in pairwise(starts)]
-        powers = [np.bincount(factors, minlength=starts[-1]) for factors in product(*positions_by_family)]
+        powers = [
+            np.bincount(factors, minlength=starts[-1])
+            for factors in product(*positions_by_family)
+        ]
         return cls(FamilyUnion(families), np.array(powers))
 
     @property

@@ -9,8 +9,11 @@ import numpy as np
 from ..centering import as_gram_matrices, center_gram, require_gram_matrices
 
 
-def alignment_deviation_bound(K: np.ndarray, L: np.ndarray, *, delta: float = 0.05) -> float:
-    r"""Return the bound on the distance of the centered alignment of a sample from that of its distribution.
+def alignment_deviation_bound(
+    K: np.ndarray, L: np.ndarray, *, delta: float = 0.05
+) -> float:
+    r"""Return the bound on the distance of the centered alignment of a sample from that
+    of its distribution.
 
     .. math:: 18 \beta \Big( \frac{3}{m} + 4 \sqrt{\frac{\log(6 / \delta)}{2 m}} \Big), \qquad
               \beta = \max \Big( \frac{R^4}{E[K_c^2]}, \frac{R'^4}{E[L_c^2]} \Big)
@@ -29,13 +32,15 @@ def alignment_deviation_bound(K: np.ndarray, L: np.ndarray, *, delta: float = 0.
 
     Notes
     -----
-    R^2 and the expectations are those of the rows: the largest diagonal entry and the mean squared entry of the
-    centered matrix. The theorem needs those of the distribution. O(m^2).
+    R^2 and the expectations are those of the rows: the largest diagonal entry and the
+    mean squared entry of the centered matrix. The theorem needs those of the
+    distribution. O(m^2).
 
     References
     ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, Theorem 12. The factor of the root is 4, as in its proof, and
-    beta has R^4 of each kernel in place of the product of both.
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, Theorem 12. The factor of the
+    root is 4, as in its proof, and beta has R^4 of each kernel in place of the product
+    of both.
     """
     K, L = as_gram_matrices([("K", K), ("L", L)])
     require_gram_matrices(K, L)
@@ -46,6 +51,8 @@ def alignment_deviation_bound(K: np.ndarray, L: np.ndarray, *, delta: float = 0.
     for gram in (K, L):
         mean_square = float((center_gram(gram) ** 2).mean())
         if not mean_square > 0:
-            raise ValueError("a Gram matrix is constant after centering, so it has no alignment; use another kernel.")
+            raise ValueError(
+                "a Gram matrix is constant after centering, so it has no alignment; use another kernel."
+            )
         ratios.append(float(np.diag(gram).max()) ** 2 / mean_square)
     return 18 * max(ratios) * (3 / m + 4 * math.sqrt(math.log(6 / delta) / (2 * m)))

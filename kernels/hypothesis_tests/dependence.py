@@ -11,7 +11,13 @@ import numpy as np
 from scipy.special import stdtrit
 
 from ..base import Value
-from ..centering import as_gram_matrices, center_cross_gram, center_gram, centered_diagonals, require_gram_matrices
+from ..centering import (
+    as_gram_matrices,
+    center_cross_gram,
+    center_gram,
+    centered_diagonals,
+    require_gram_matrices,
+)
 from ..engine.operators import gram_operator
 from ..engine.workers import spans
 from ..families.base import KernelFamily, Rows, as_rows, move
@@ -33,7 +39,8 @@ ROUNDING = 1e-12
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AlignmentTest(Value):
-    """Alignment of base kernels with the target, with intervals and permutation p-values, each of shape (p,).
+    """Alignment of base kernels with the target, with intervals and permutation
+    p-values, each of shape (p,).
 
     Attributes
     ----------
@@ -42,11 +49,13 @@ class AlignmentTest(Value):
     alignments : ndarray
         Centered alignments on these rows.
     debiased : ndarray
-        Centered alignments with unbiased estimates of all products: near zero where there is no dependence.
+        Centered alignments with unbiased estimates of all products: near zero where
+        there is no dependence.
     low, high : ndarray
         Ends of an interval around `debiased`, by the jackknife.
     p_values : ndarray
-        Share of permutations of the target with at least the alignment seen, the identity among them.
+        Share of permutations of the target with at least the alignment seen, the
+        identity among them.
     """
 
     names: tuple[str, ...]
@@ -63,7 +72,8 @@ class IndependenceTest(NamedTuple):
     Attributes
     ----------
     hsic : float
-        Unbiased estimate of the Hilbert-Schmidt independence criterion, in the units of both kernels.
+        Unbiased estimate of the Hilbert-Schmidt independence criterion, in the units of
+        both kernels.
     p_value : float
         Share of permutations with at least the criterion seen, the identity among them.
     """
@@ -92,24 +102,33 @@ def permutation_test(
     rng : Generator
         Draws the orders.
     magnitude : float or ndarray of shape (...)
-        Magnitude of the statistic. Differences of up to `ROUNDING` times the magnitude are rounding errors.
+        Magnitude of the statistic. Differences of up to `ROUNDING` times the magnitude
+        are rounding errors.
     at_once : int
         Largest number of orders per call of `statistic`.
 
     Returns
     -------
     seen, p_value : ndarray of shape (...)
-        Statistic of the rows in their order, and share of all orders whose statistic is at least as large.
+        Statistic of the rows in their order, and share of all orders whose statistic is
+        at least as large.
     """
-    orders = chain([np.arange(n_rows)], (rng.permutation(n_rows) for _ in range(n_permutations)))
+    orders = chain(
+        [np.arange(n_rows)], (rng.permutation(n_rows) for _ in range(n_permutations))
+    )
     runs = [high - low for low, high in spans(n_permutations + 1, at_once)]
-    values = np.concatenate([statistic(np.array(list(islice(orders, run)))) for run in runs], axis=-1)
+    values = np.concatenate(
+        [statistic(np.array(list(islice(orders, run)))) for run in runs], axis=-1
+    )
     seen = values[..., 0]
-    return seen, np.mean(values >= np.expand_dims(seen - ROUNDING * np.asarray(magnitude), -1), axis=-1)
+    return seen, np.mean(
+        values >= np.expand_dims(seen - ROUNDING * np.asarray(magnitude), -1), axis=-1
+    )
 
 
 def unbiased_products(M: np.ndarray, diagonals: np.ndarray) -> np.ndarray:
-    r"""Return unbiased estimates of the Hilbert-Schmidt independence criterion for each pair of kernels.
+    r"""Return unbiased estimates of the Hilbert-Schmidt independence criterion for each
+    pair of kernels.
 
     .. math:: \frac{1}{m (m - 3)} \Bigl( \langle K_c, L_c \rangle_F - \tfrac{m}{m - 2} \sum_i K_c(i, i) L_c(i, i)
               + \tfrac{\operatorname{tr} K_c \, \operatorname{tr} L_c}{(m - 1)(m - 2)} \Bigr)
@@ -123,23 +142,30 @@ def unbiased_products(M: np.ndarray, diagonals: np.ndarray) -> np.ndarray:
 
     Notes
     -----
-    Equal to the estimator of Song et al., which is written in kernels without their diagonals.
+    Equal to the estimator of Song et al., which is written in kernels without their
+    diagonals.
 
     References
     ----------
-    Song, Smola, Gretton, Bedo, Borgwardt (2012), JMLR 13:1393-1434, equation (5). Szekely, Rizzo (2014), Annals of
-    Statistics 42:2382-2412: the same as products of U-centered matrices.
+    Song, Smola, Gretton, Bedo, Borgwardt (2012), JMLR 13:1393-1434, equation (5).
+    Szekely, Rizzo (2014), Annals of Statistics 42:2382-2412: the same as products of
+    U-centered matrices.
     """
     m = diagonals.shape[1]
     traces = diagonals.sum(axis=1)
     if m < 4:
         raise ValueError(f"debiased alignments need at least 4 rows, got {m}.")
-    corrected = M - m / (m - 2) * (diagonals @ diagonals.T) + np.outer(traces, traces) / ((m - 1) * (m - 2))
+    corrected = (
+        M
+        - m / (m - 2) * (diagonals @ diagonals.T)
+        + np.outer(traces, traces) / ((m - 1) * (m - 2))
+    )
     return np.asarray(corrected / (m * (m - 3)))
 
 
 def linear_cka(X: np.ndarray, Y: np.ndarray, *, debiased: bool = False) -> float:
-    r"""Return the centered alignment of the linear kernels of two representations of the same rows.
+    r"""Return the centered alignment of the linear kernels of two representations of
+    the same rows.
 
     .. math:: \frac{\lVert X_c^\top Y_c \rVert_F^2}{\lVert X_c^\top X_c \rVert_F \lVert Y_c^\top Y_c \rVert_F}
 
@@ -148,7 +174,8 @@ def linear_cka(X: np.ndarray, Y: np.ndarray, *, debiased: bool = False) -> float
     X, Y : ndarray of shape (m, d) and (m, e)
         Activations of two models, or features, row by row. Not modified.
     debiased : bool, default False
-        Estimate each product without bias, see `centered_alignment`: without it many features of few rows look alike.
+        Estimate each product without bias, see `centered_alignment`: without it many
+        features of few rows look alike.
 
     Returns
     -------
@@ -162,19 +189,25 @@ def linear_cka(X: np.ndarray, Y: np.ndarray, *, debiased: bool = False) -> float
 
     Notes
     -----
-    O(m (d + e)^2) time and O(m + (d + e)^2) memory: no matrix of all pairs of rows is formed.
+    O(m (d + e)^2) time and O(m + (d + e)^2) memory: no matrix of all pairs of rows is
+    formed.
 
     References
     ----------
-    Kornblith, Norouzi, Lee, Hinton (2019), ICML; Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, Definition 4.
+    Kornblith, Norouzi, Lee, Hinton (2019), ICML; Cortes, Mohri, Rostamizadeh (2012),
+    JMLR 13:795-828, Definition 4.
     """
     representations = []
     for name, values in (("X", X), ("Y", Y)):
         values = np.asarray(values)
         if values.ndim != 2 or len(values) != len(X):
-            raise ValueError(f"X and Y must have one row a sample, got shapes {np.shape(X)} and {np.shape(Y)}.")
+            raise ValueError(
+                f"X and Y must have one row a sample, got shapes {np.shape(X)} and {np.shape(Y)}."
+            )
         if not np.isfinite(values).all():
-            raise ValueError(f"{name} must be finite, got NaN or infinity; look for missing values in the data.")
+            raise ValueError(
+                f"{name} must be finite, got NaN or infinity; look for missing values in the data."
+            )
         representations.append(values)
     m = len(X)
     start = representations[0].shape[1]
@@ -183,21 +216,37 @@ def linear_cka(X: np.ndarray, Y: np.ndarray, *, debiased: bool = False) -> float
     products = np.zeros((n_columns, n_columns))
     diagonals = np.empty((2, m))
     for low, high in spans(m, BLOCK_ROWS):
-        block = np.hstack([values[low:high] - mean for values, mean in zip(representations, means, strict=True)])
+        block = np.hstack(
+            [
+                values[low:high] - mean
+                for values, mean in zip(representations, means, strict=True)
+            ]
+        )
         products += block.T @ block
         squares = block**2
         diagonals[0, low:high] = squares[:, :start].sum(axis=1)
         diagonals[1, low:high] = squares[:, start:].sum(axis=1)
     across = float((products[:start, start:] ** 2).sum())
-    M = np.array([[(products[:start, :start] ** 2).sum(), across], [across, (products[start:, start:] ** 2).sum()]])
-    for name, values, norm in zip("XY", representations, np.sqrt(np.diag(M)), strict=True):
+    M = np.array(
+        [
+            [(products[:start, :start] ** 2).sum(), across],
+            [across, (products[start:, start:] ** 2).sum()],
+        ]
+    )
+    for name, values, norm in zip(
+        "XY", representations, np.sqrt(np.diag(M)), strict=True
+    ):
         largest = max(float(values.max()), -float(values.min()))
         if norm <= m * values.shape[1] * (4 * np.finfo(np.float64).eps * largest) ** 2:
-            raise ValueError(f"{name} is the same in all rows, so its alignment is undefined; leave it out.")
+            raise ValueError(
+                f"{name} is the same in all rows, so its alignment is undefined; leave it out."
+            )
     if debiased:
         M = unbiased_products(M, diagonals)
     if not np.diag(M).min() > 0:
-        raise ValueError("a representation is the same in all rows but for one, so its alignment is undefined.")
+        raise ValueError(
+            "a representation is the same in all rows but for one, so its alignment is undefined."
+        )
     return float(np.clip(M[0, 1] / np.sqrt(M[0, 0] * M[1, 1]), -1.0, 1.0))
 
 
@@ -212,7 +261,8 @@ def alignment_test(
     level: float = 0.95,
     random_state: int = 0,
 ) -> AlignmentTest:
-    """Test whether base kernels align with the target more than with permutations of it.
+    """Test whether base kernels align with the target more than with permutations of
+    it.
 
     Parameters
     ----------
@@ -227,7 +277,8 @@ def alignment_test(
     n_permutations : int, default 999
         Permutations of the target; the least p-value is one over one more than these.
     n_groups : int, optional
-        Groups of rows that the jackknife leaves out in turn; by default 20, or a quarter of fewer than 80 rows.
+        Groups of rows that the jackknife leaves out in turn; by default 20, or a
+        quarter of fewer than 80 rows.
     level : float, default 0.95
         Coverage of the intervals.
     random_state : int, default 0
@@ -240,30 +291,37 @@ def alignment_test(
     Raises
     ------
     ValueError
-        As `gram_statistics`; fewer than eight rows or than four a group, or a base kernel that is constant.
+        As `gram_statistics`; fewer than eight rows or than four a group, or a base
+        kernel that is constant.
 
     Notes
     -----
-    O(m^2 (d + p^2)) time for the statistics, and O(p m^2 q) per permutation. Where the matrices do not fit into 1 GiB,
-    some hundred permutations share a pass over tiles, and memory is O(m) and about 1 GiB in addition. p-values are
-    exact for independent rows, whatever their distribution. With several base kernels each has a test of its own:
-    correct the p-values for their number.
+    O(m^2 (d + p^2)) time for the statistics, and O(p m^2 q) per permutation. Where the
+    matrices do not fit into 1 GiB, some hundred permutations share a pass over tiles,
+    and memory is O(m) and about 1 GiB in addition. p-values are exact for independent
+    rows, whatever their distribution. With several base kernels each has a test of its
+    own: correct the p-values for their number.
 
     References
     ----------
-    Gretton, Fukumizu, Teo, Song, Scholkopf, Smola (2008), NIPS 20 (the test, here with the linear kernel of the
-    targets); Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, Definition 4.
+    Gretton, Fukumizu, Teo, Song, Scholkopf, Smola (2008), NIPS 20 (the test, here with
+    the linear kernel of the targets); Cortes, Mohri, Rostamizadeh (2012), JMLR
+    13:795-828, Definition 4.
     """
     X = as_rows(X)
     Y = Target.of(y, task).Y
     m = X.shape[0]
     rng = np.random.default_rng(random_state)
     if m < 2 * GROUP_ROWS:
-        raise ValueError(f"alignment_test takes at least {2 * GROUP_ROWS} rows, got {m}; give more rows.")
+        raise ValueError(
+            f"alignment_test takes at least {2 * GROUP_ROWS} rows, got {m}; give more rows."
+        )
     if n_groups is None:
         n_groups = min(20, m // GROUP_ROWS)
     if not 2 <= n_groups <= m // GROUP_ROWS:
-        raise ValueError(f"n_groups must be from 2 to a quarter of the rows, got {n_groups} for {m} rows.")
+        raise ValueError(
+            f"n_groups must be from 2 to a quarter of the rows, got {n_groups} for {m} rows."
+        )
     if n_permutations < 1 or not 0 < level < 1:
         raise ValueError(
             f"n_permutations must be positive and level between 0 and 1, got {n_permutations} and {level}."
@@ -275,11 +333,17 @@ def alignment_test(
     diagonals[:] = family.diag(moved) - statistics.shift[:, None]
     debiased = _debiased(statistics, diagonals)
     groups = set(range(n_groups))
-    without_group = np.array([_debiased(statistics.restrict(sorted(groups - {g})), diagonals) for g in range(n_groups)])
+    without_group = np.array(
+        [
+            _debiased(statistics.restrict(sorted(groups - {g})), diagonals)
+            for g in range(n_groups)
+        ]
+    )
     deviations = without_group - without_group.mean(axis=0)
     error = np.sqrt((n_groups - 1) / n_groups * (deviations**2).sum(axis=0))
     margin = stdtrit(n_groups - 1, (1 + level) / 2) * error
-    scales = statistics.multiplied(np.ones(family.n_kernels))  # the scales of the target products
+    # The scales of the target products
+    scales = statistics.multiplied(np.ones(family.n_kernels))
     grams = gram_operator(family, moved, shift=statistics.shift, scales=scales)
     Y = Y - Y.mean(axis=0)
     _, p_values = permutation_test(
@@ -305,7 +369,9 @@ def _debiased(statistics: AlignmentStatistics, diagonals: np.ndarray) -> np.ndar
     p = statistics.n_kernels
     means = statistics.combined_row_means(np.eye(p))
     Y = statistics.targets - statistics.targets.mean(axis=0)
-    centered = statistics.divided(centered_diagonals(diagonals[:, statistics.rows], means))
+    centered = statistics.divided(
+        centered_diagonals(diagonals[:, statistics.rows], means)
+    )
     M = np.empty((p + 1, p + 1))
     M[:p, :p] = statistics.products()
     M[p, p] = statistics.target_norm() ** 2
@@ -325,7 +391,8 @@ def independence_test(
     K, L : ndarray of shape (m, m)
         Gram matrices over the same rows in the same order, m >= 4. Not modified.
     n_permutations : int, default 999
-        Permutations of the rows of one; the least p-value is one over one more than these.
+        Permutations of the rows of one; the least p-value is one over one more than
+        these.
     random_state : int, default 0
         Seed of the permutations.
 
@@ -340,11 +407,13 @@ def independence_test(
 
     Notes
     -----
-    O(m^2) a permutation, and three matrices. `alignment_test` serves more rows, where one kernel is linear.
+    O(m^2) a permutation, and three matrices. `alignment_test` serves more rows, where
+    one kernel is linear.
 
     References
     ----------
-    Gretton, Fukumizu, Teo, Song, Scholkopf, Smola (2008), NIPS 20; Song et al. (2012), JMLR 13:1393-1434.
+    Gretton, Fukumizu, Teo, Song, Scholkopf, Smola (2008), NIPS 20; Song et al. (2012),
+    JMLR 13:1393-1434.
     """
     K, L = as_gram_matrices([("K", K), ("L", L)])
     require_gram_matrices(K, L)
@@ -360,16 +429,23 @@ def independence_test(
     K_norm = np.vdot(K_c, K_c)
     L_norm = np.vdot(L_c, L_c)
     magnitude = float(np.sqrt(K_norm * L_norm))
-    seen, p = permutation_test(products, len(K), n_permutations, rng, magnitude=magnitude, at_once=1)
+    seen, p = permutation_test(
+        products, len(K), n_permutations, rng, magnitude=magnitude, at_once=1
+    )
     M = np.array([[K_norm, seen], [seen, L_norm]])
     hsic = unbiased_products(M, np.array([np.diag(K_c), np.diag(L_c)]))[0, 1]
     return IndependenceTest(float(hsic), float(p))
 
 
 def alignment_hypothesis(
-    K: np.ndarray, y: np.ndarray, K_new: np.ndarray | None = None, *, normalized: bool = True
+    K: np.ndarray,
+    y: np.ndarray,
+    K_new: np.ndarray | None = None,
+    *,
+    normalized: bool = True,
 ) -> np.ndarray:
-    r"""Return the predictions whose mean product with the target is the alignment, without any fit.
+    r"""Return the predictions whose mean product with the target is the alignment,
+    without any fit.
 
     .. math:: h_S(x) = \frac{\tfrac1m \sum_i y_i K_c(x, x_i)}{\tfrac1m \lVert K_c \rVert_F}, \qquad
               g_S(x) = \tfrac1m \sum_i y_i K_c(x, x_i), \qquad \tfrac1m \sum_i y_i h_S(x_i) = \hat\rho(K, y y^\top)
@@ -383,14 +459,17 @@ def alignment_hypothesis(
     y : ndarray of shape (m,)
         Numbers, or labels of two classes: the second is positive. Not modified.
     K_new : ndarray of shape (n, m), optional
-        Kernel between new rows and the training rows, not centered; by default the training rows themselves.
+        Kernel between new rows and the training rows, not centered; by default the
+        training rows themselves.
     normalized : bool, default True
-        h_S, of the alignment; else g_S, of the alignment without division by the norm of the kernel.
+        h_S, of the alignment; else g_S, of the alignment without division by the norm
+        of the kernel.
 
     Returns
     -------
     scores : ndarray of shape (n,)
-        In the units of the standardized target; their signs are predictions of two classes.
+        In the units of the standardized target; their signs are predictions of two
+        classes.
 
     Raises
     ------
@@ -399,11 +478,13 @@ def alignment_hypothesis(
 
     Notes
     -----
-    O(m^2 + n m). `alignment_error_bound` bounds the misclassification rate by the signs.
+    O(m^2 + n m). `alignment_error_bound` bounds the misclassification rate by the
+    signs.
 
     References
     ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 4.2: h_S, Theorems 13 and 14; g_S, Theorem 15.
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 4.2: h_S, Theorems 13
+    and 14; g_S, Theorem 15.
     """
     (K,) = as_gram_matrices([("K", K)])
     K_c = center_gram(K)
@@ -415,8 +496,11 @@ def alignment_hypothesis(
     return np.asarray(K_rows @ z / divisor)
 
 
-def alignment_error_bound(K: np.ndarray, y: np.ndarray, *, normalized: bool = True) -> float:
-    r"""Return the bound on the misclassification rate by the signs of `alignment_hypothesis` on the same rows.
+def alignment_error_bound(
+    K: np.ndarray, y: np.ndarray, *, normalized: bool = True
+) -> float:
+    r"""Return the bound on the misclassification rate by the signs of
+    `alignment_hypothesis` on the same rows.
 
     .. math:: 1 - \frac{\hat\rho}{\Gamma \max_i |y_i|}, \qquad
               \Gamma^2 = \max_i \frac{\tfrac1m \sum_j K_c(x_i, x_j)^2}{\tfrac{1}{m^2} \lVert K_c \rVert_F^2}
@@ -424,8 +508,8 @@ def alignment_error_bound(K: np.ndarray, y: np.ndarray, *, normalized: bool = Tr
     Parameters
     ----------
     K, y, normalized
-        As in `alignment_hypothesis`. Without `normalized` the bound is that of g_S, with the largest
-        :math:`K_c(x_i, x_i)` in place of Gamma.
+        As in `alignment_hypothesis`. Without `normalized` the bound is that of g_S,
+        with the largest :math:`K_c(x_i, x_i)` in place of Gamma.
 
     Returns
     -------
@@ -434,8 +518,9 @@ def alignment_error_bound(K: np.ndarray, y: np.ndarray, *, normalized: bool = Tr
 
     Notes
     -----
-    O(m^2). The theorems are for a distribution; here it is that of the rows. They take labels of absolute value one
-    and mean zero, so classes of one size: for others the largest standardized label takes part.
+    O(m^2). The theorems are for a distribution; here it is that of the rows. They take
+    labels of absolute value one and mean zero, so classes of one size: for others the
+    largest standardized label takes part.
 
     References
     ----------
@@ -458,9 +543,13 @@ def _standardized(y: np.ndarray, K: np.ndarray) -> np.ndarray:
     require_gram_matrices(K, K)
     Y = Target.of(y).Y
     if Y.shape != (len(K), 1):
-        raise ValueError(f"y must have one output per row of K, got shape {Y.shape} for {len(K)} rows.")
+        raise ValueError(
+            f"y must have one output per row of K, got shape {Y.shape} for {len(K)} rows."
+        )
     deviations = Y[:, 0] - Y[:, 0].mean()
     size = float(np.sqrt((deviations**2).mean()))
     if not size > 0:
-        raise ValueError("the target is constant on the training rows, so no kernel can align with it.")
+        raise ValueError(
+            "the target is constant on the training rows, so no kernel can align with it."
+        )
     return np.asarray(deviations / size)

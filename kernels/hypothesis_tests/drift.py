@@ -1,7 +1,9 @@
-r"""Tests whether new rows have the distribution of the training rows, by the learned kernel and by column.
+r"""Tests whether new rows have the distribution of the training rows, by the learned
+kernel and by column.
 
-The kernel test detects changed interactions, but may miss columns that are irrelevant to the target. The
-Kolmogorov-Smirnov tests of the columns detect these, but no interactions. Each of the two has half of the level.
+The kernel test detects changed interactions, but may miss columns that are irrelevant
+to the target. The Kolmogorov-Smirnov tests of the columns detect these, but no
+interactions. Each of the two has half of the level.
 """
 
 from __future__ import annotations
@@ -49,7 +51,12 @@ class Reference(Value):
 
     @classmethod
     def of(
-        cls, X: Rows, low: np.ndarray, high: np.ndarray, scores_of: Callable[[np.ndarray], np.ndarray], seed: int
+        cls,
+        X: Rows,
+        low: np.ndarray,
+        high: np.ndarray,
+        scores_of: Callable[[np.ndarray], np.ndarray],
+        seed: int,
     ) -> Self:
         """Return the statistics of training rows that new rows are compared with.
 
@@ -66,7 +73,8 @@ class Reference(Value):
 
         Notes
         -----
-        For many rows, `shares` is estimated from a random sample of about 4 million values.
+        For many rows, `shares` is estimated from a random sample of about 4 million
+        values.
         """
         m, d = X.shape
         sample_size = max(REFERENCE_ROWS, (1 << 22) // max(1, d))
@@ -93,7 +101,8 @@ class NewRows:
     outside : ndarray of int of shape (d,)
         Number of rows in which a feature is outside of the range of the training rows.
     keys : ndarray of shape (s,)
-        Random number per sampled row; the sample has the rows with the smallest numbers.
+        Random number per sampled row; the sample has the rows with the smallest
+        numbers.
     rows, scores : ndarray of shape (s, d) and (s, q)
         Features and scores of the sample, at most `REFERENCE_ROWS` rows.
     """
@@ -105,7 +114,13 @@ class NewRows:
     scores: np.ndarray
 
     @classmethod
-    def of(cls, X: np.ndarray, scores: np.ndarray, reference: Reference, seed: Sequence[int]) -> Self:
+    def of(
+        cls,
+        X: np.ndarray,
+        scores: np.ndarray,
+        reference: Reference,
+        seed: Sequence[int],
+    ) -> Self:
         """Return the statistics of a block of rows, shape (n, d); the seed must differ from those of other blocks."""
         keys = np.random.default_rng(seed).random(len(X))
         sampled = np.argsort(keys)[:REFERENCE_ROWS]
@@ -117,11 +132,20 @@ class NewRows:
         rows = np.vstack([self.rows, other.rows])
         scores = np.vstack([self.scores, other.scores])
         sampled = np.argsort(keys)[:REFERENCE_ROWS]
-        return NewRows(self.n + other.n, self.outside + other.outside, keys[sampled], rows[sampled], scores[sampled])
+        return NewRows(
+            self.n + other.n,
+            self.outside + other.outside,
+            keys[sampled],
+            rows[sampled],
+            scores[sampled],
+        )
 
 
-def kernel_test(K: np.ndarray, n: int, permutations: int = 199, seed: int = 0) -> tuple[float, float]:
-    r"""Test whether two samples have one distribution, by the squared maximum mean discrepancy of a kernel.
+def kernel_test(
+    K: np.ndarray, n: int, permutations: int = 199, seed: int = 0
+) -> tuple[float, float]:
+    r"""Test whether two samples have one distribution, by the squared maximum mean
+    discrepancy of a kernel.
 
     .. math:: \widehat{\mathrm{MMD}}^2 = \frac{1}{n(n-1)} \sum_{i \ne j} K(x_i, x_j)
               + \frac{1}{m(m-1)} \sum_{i \ne j} K(y_i, y_j) - \frac{2}{nm} \sum_{i, j} K(x_i, y_j)
@@ -129,7 +153,8 @@ def kernel_test(K: np.ndarray, n: int, permutations: int = 199, seed: int = 0) -
     Parameters
     ----------
     K : ndarray of shape (n + m, n + m)
-        Symmetric Gram matrix of the rows x, followed by the rows y. An additive constant has no effect. Not modified.
+        Symmetric Gram matrix of the rows x, followed by the rows y. An additive
+        constant has no effect. Not modified.
     n : int
         Number of rows x. Each sample needs two rows.
     permutations : int
@@ -142,17 +167,19 @@ def kernel_test(K: np.ndarray, n: int, permutations: int = 199, seed: int = 0) -
     mmd2 : float
         Unbiased estimate, which may be negative.
     p : float
-        Fraction of divisions, including the observed one, whose estimate is at least as large.
+        Fraction of divisions, including the observed one, whose estimate is at least as
+        large.
 
     Notes
     -----
-    O((n + m)^2 P) time and O((n + m) P) memory for P permutations. The p-value is exact for exchangeable rows and any
-    symmetric kernel.
+    O((n + m)^2 P) time and O((n + m) P) memory for P permutations. The p-value is exact
+    for exchangeable rows and any symmetric kernel.
 
     References
     ----------
-    Gretton, Borgwardt, Rasch, Schölkopf, Smola (2012), A kernel two-sample test, JMLR 13:723-773, equation (3); the
-    permutations replace its bootstrap of the null distribution, section 5.
+    Gretton, Borgwardt, Rasch, Schölkopf, Smola (2012), A kernel two-sample test, JMLR
+    13:723-773, equation (3); the permutations replace its bootstrap of the null
+    distribution, section 5.
     """
     N = len(K)
     m = N - n
@@ -165,7 +192,11 @@ def kernel_test(K: np.ndarray, n: int, permutations: int = 199, seed: int = 0) -
         within_first = np.einsum("ip,ip->p", first, off_diagonal @ first)
         across = off_diagonal.sum(axis=0) @ first - within_first
         within_second = off_diagonal.sum() - within_first - 2.0 * across
-        return within_first / (n * (n - 1)) + within_second / (m * (m - 1)) - 2.0 * across / (n * m)
+        return (
+            within_first / (n * (n - 1))
+            + within_second / (m * (m - 1))
+            - 2.0 * across / (n * m)
+        )
 
     mmd2, p = permutation_test(
         estimates,
@@ -193,10 +224,11 @@ class Drift:
     p_columns : dict of str to float
         p-value per tested column, adjusted for the number of columns (Holm 1979).
     outside : dict of str to float
-        Fraction of new rows with a value outside of the range of the training rows, per column of numbers or dates.
+        Fraction of new rows with a value outside of the range of the training rows, per
+        column of numbers or dates.
     scores : list of float
-        Kolmogorov-Smirnov distance between new and training rows, per score. It is not tested, because the model was
-        fitted to the training rows.
+        Kolmogorov-Smirnov distance between new and training rows, per score. It is not
+        tested, because the model was fitted to the training rows.
     """
 
     rows: int
@@ -228,15 +260,19 @@ def drift_of(
     new : NewRows
         Statistics of at least two new rows.
     ignore : collection of str
-        Columns that are not tested. Dates are never tested, as new rows are later by nature.
+        Columns that are not tested. Dates are never tested, as new rows are later by
+        nature.
 
     Notes
     -----
-    O((r + s)^2 (d + p + P) + d r log r) time for samples of r and s rows, p base kernels and P permutations.
+    O((r + s)^2 (d + p + P) + d r log r) time for samples of r and s rows, p base
+    kernels and P permutations.
     """
     from scipy.stats import ks_2samp  # imported late: scipy.stats takes long to import
 
-    is_tested = np.array([view != "dates" and name not in ignore for name, view in columns], dtype=bool)
+    is_tested = np.array(
+        [view != "dates" and name not in ignore for name, view in columns], dtype=bool
+    )
     rows = np.vstack([new.rows, reference.rows])
     rows[:, ~is_tested] = reference.rows[:, ~is_tested].mean(axis=0)
     n = len(new.rows)
@@ -244,7 +280,9 @@ def drift_of(
     p_features = np.ones(len(columns))
     if is_tested.any():
         mmd2, p_kernel = kernel_test(kernel.gram_among(rows), n)
-        p_features[is_tested] = ks_2samp(rows[:n, is_tested], rows[n:, is_tested], method="asymp", axis=0).pvalue
+        p_features[is_tested] = ks_2samp(
+            rows[:n, is_tested], rows[n:, is_tested], method="asymp", axis=0
+        ).pvalue
     names = [name for name, _ in columns]
     p_columns = _column_p_values(names, p_features, is_tested)
     distances = ks_2samp(new.scores, reference.scores, method="asymp", axis=0).statistic
@@ -259,20 +297,27 @@ def drift_of(
     )
 
 
-def _column_p_values(names: Sequence[str], p_features: np.ndarray, is_tested: np.ndarray) -> dict[str, float]:
+def _column_p_values(
+    names: Sequence[str], p_features: np.ndarray, is_tested: np.ndarray
+) -> dict[str, float]:
     """Return a p-value per column from those of its features, adjusted by Bonferroni within and Holm across columns."""
     p_by_column: dict[str, list[float]] = {}
     for position in np.flatnonzero(is_tested).tolist():
         p_by_column.setdefault(names[position], []).append(float(p_features[position]))
-    return _holm({name: min(1.0, len(ps) * min(ps)) for name, ps in p_by_column.items()})
+    return _holm(
+        {name: min(1.0, len(ps) * min(ps)) for name, ps in p_by_column.items()}
+    )
 
 
-def _shares_outside(columns: Sequence[tuple[str, str]], new: NewRows) -> dict[str, float]:
+def _shares_outside(
+    columns: Sequence[tuple[str, str]], new: NewRows
+) -> dict[str, float]:
     """Return the fraction of rows outside of the training range, per column of numbers or dates."""
     shares: dict[str, float] = {}
     for (name, view), count in zip(columns, new.outside.tolist(), strict=True):
         if view in ("numbers", "dates"):
-            shares.setdefault(name, count / max(1, new.n))  # the first feature of a date is the date itself
+            # The first feature of a date is the date itself
+            shares.setdefault(name, count / max(1, new.n))
     return shares
 
 

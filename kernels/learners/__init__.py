@@ -1,7 +1,8 @@
-"""Learners of kernel weights, one file per algorithm, and functions that learn a kernel from data or statistics.
+"""Learners of kernel weights, one file per algorithm, and functions that learn a kernel
+from data or statistics.
 
-Imports: base, centering, engine, families, learned_kernel, registry, row_groups, solvers, statistics, targets,
-validation, weights.
+Imports: base, centering, engine, families, learned_kernel, registry, row_groups,
+solvers, statistics, targets, validation, weights.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ from .base import (
 from .ensemble import KernelEnsemble
 
 LEARNERS: dict[str, type[Learner]] = {
-    name: import_class(f"{__name__}.{path}", cast(Any, Learner), "learner") for name, path in registry.LEARNERS.items()
+    name: import_class(f"{__name__}.{path}", cast(Any, Learner), "learner")
+    for name, path in registry.LEARNERS.items()
 }
 """Learners by name."""
 
@@ -71,17 +73,20 @@ def as_learner(learner: str | Learner, /, **params: Any) -> Learner:
     Raises
     ------
     ValueError
-        The name is unknown, no learner can be imported by this name, the learner does not have such a parameter, or it
-        does not store its parameters.
+        The name is unknown, no learner can be imported by this name, the learner does
+        not have such a parameter, or it does not store its parameters.
     """
     example = "a name such as 'alignf' or a Learner such as Alignf()"
     if isinstance(learner, KernelFamily):
-        raise ValueError(f"learner must be {example}, got {learner!r:.60}; pass base kernels as family.")
+        raise ValueError(
+            f"learner must be {example}, got {learner!r:.60}; pass base kernels as family."
+        )
     return as_object(learner, params, Learner, learner_class, example)
 
 
 def learner_class(name: str) -> type[Learner]:
-    """Return the class of the learner with this name, or import it from ``module:Class``.
+    """Return the class of the learner with this name, or import it from
+    ``module:Class``.
 
     Raises
     ------
@@ -104,7 +109,10 @@ def table() -> list[list[str]]:
             learner.needs,
             f"`{learner.predictor}`" if learner.predictor else "any",
             " and ".join(learner.tasks),
-            ", ".join(f"`{parameter}={default}`" for parameter, default in learner().get_params().items()),
+            ", ".join(
+                f"`{parameter}={default}`"
+                for parameter, default in learner().get_params().items()
+            ),
             learner.source,
         ]
         for name, learner in LEARNERS.items()
@@ -133,24 +141,28 @@ def learn_kernel(
     y : ndarray of shape (m,) or (m, q)
         Labels or numbers. Not modified.
     learner : str or Learner
-        Kernel learner: a name in `LEARNERS`, or a learner with its parameters, such as ``LpKRR(norm=1.5)``.
+        Kernel learner: a name in `LEARNERS`, or a learner with its parameters, such as
+        ``LpKRR(norm=1.5)``.
     family : KernelFamily, optional
         The p base kernels; None for learners that find their own (`ca`, `cr`, `rfm`).
     sample_weight : ndarray of shape (m,), optional
-        Weights of the rows, not negative, for two-stage learners and `rfm`. They are divided by their mean. A weight
-        has the effect of that number of copies of the row, also in the centering. Rows of weight zero are omitted, see
+        Weights of the rows, not negative, for two-stage learners and `rfm`. They are
+        divided by their mean. A weight has the effect of that number of copies of the
+        row, also in the centering. Rows of weight zero are omitted, see
         ``kernel.rows``. By default all weights are one. Not modified.
     task : {"classification", "regression"}, optional
         Task; by default inferred by `Target.of`.
     C : float, default 1
-        Inverse regularization strength of the predictor in a one-stage learner. Not used by two-stage learners.
+        Inverse regularization strength of the predictor in a one-stage learner. Not
+        used by two-stage learners.
     normalize : {"trace", "frobenius", "none"}, default "trace"
         Scaling of the (centered) base kernels before learning.
     centering : {"center", "target", "none"}, default "center"
-        Whether to center the base kernels in feature space. Predictors on an uncentered kernel have no intercept with
-        "none" (use a `ConstantFamily` as a base kernel instead), and the mean of the targets with "target". Uncentered
-        kernels are supported by `l1-krr`, `l2-krr`, `lp-krr`, `nkrr`, `l1-svm`, `lp-svm`, `unif`, `align` and the
-        learners of uncentered alignments.
+        Whether to center the base kernels in feature space. Predictors on an uncentered
+        kernel have no intercept with "none" (use a `ConstantFamily` as a base kernel
+        instead), and the mean of the targets with "target". Uncentered kernels are
+        supported by `l1-krr`, `l2-krr`, `lp-krr`, `nkrr`, `l1-svm`, `lp-svm`, `unif`,
+        `align` and the learners of uncentered alignments.
 
     Returns
     -------
@@ -160,7 +172,8 @@ def learn_kernel(
     Raises
     ------
     ValueError
-        As `gram_statistics`, `Target.of` and `learn_from_statistics`; also if the learner does not use a family.
+        As `gram_statistics`, `Target.of` and `learn_from_statistics`; also if the
+        learner does not use a family.
 
     Warns
     -----
@@ -169,7 +182,8 @@ def learn_kernel(
 
     Notes
     -----
-    O(m^2 (d + p^2)) time in one pass over tiles, O(p m) memory. A `FeatureFamily` only takes the time for its features.
+    O(m^2 (d + p^2)) time in one pass over tiles, O(p m) memory. A `FeatureFamily` only
+    takes the time for its features.
 
     Examples
     --------
@@ -186,7 +200,9 @@ def learn_kernel(
     target = Target.of(y, task)
     m = X.shape[0]
     if len(target) != m:
-        raise ValueError(f"y must have one entry per row of X, got {len(target)} for {m} rows.")
+        raise ValueError(
+            f"y must have one entry per row of X, got {len(target)} for {m} rows."
+        )
     options: dict[str, Any] = {"C": C, "normalize": normalize, "centering": centering}
     all_weights = as_sample_weight(sample_weight, m, zero=True)
     if all_weights is None:
@@ -194,7 +210,9 @@ def learn_kernel(
     rows, weights = counting_rows(all_weights)
     if len(rows) == m:
         return learn_from_rows(learner, family, X, target, weights, **options)
-    kernel = learn_from_rows(learner, family, X[rows], target.take(rows), weights, **options)
+    kernel = learn_from_rows(
+        learner, family, X[rows], target.take(rows), weights, **options
+    )
     return replace(kernel, rows=rows[kernel.rows])
 
 
@@ -218,9 +236,20 @@ def learn_from_rows(
     assert family is not None  # checked
     family.check_rows(X)
     keep_origin = not learner.centered or not checked_centering.subtracts
-    statistics = gram_statistics(family, X, target.Y, sample_weight=sample_weight, keep_origin=keep_origin)
+    statistics = gram_statistics(
+        family, X, target.Y, sample_weight=sample_weight, keep_origin=keep_origin
+    )
     grid = [C]
-    return learn_path(learner, family, X, statistics, target, grid, normalize=normalize, centering=centering)[0]
+    return learn_path(
+        learner,
+        family,
+        X,
+        statistics,
+        target,
+        grid,
+        normalize=normalize,
+        centering=centering,
+    )[0]
 
 
 @explain_unknown_arguments
@@ -246,14 +275,15 @@ def learn_from_statistics(
     X : ndarray or CSR matrix of shape (n, d)
         Data set with the training rows at ``statistics.rows``. Not modified.
     statistics : GramStatistics, FeatureStatistics or SampledStatistics
-        Statistics of the training rows, for example ``statistics.restrict(training_folds)``. Only two-stage learners
-        support weighted rows. Statistics of a sample are estimates for all rows; one-stage learners only use the
-        sampled rows.
+        Statistics of the training rows, for example
+        ``statistics.restrict(training_folds)``. Only two-stage learners support
+        weighted rows. Statistics of a sample are estimates for all rows; one-stage
+        learners only use the sampled rows.
     target : Target, optional
         Target of all n rows, required by one-stage learners.
     C : float, default 1
-        Inverse regularization strength of the predictor in a one-stage learner, for a kernel of mean diagonal one. Not
-        used by two-stage learners.
+        Inverse regularization strength of the predictor in a one-stage learner, for a
+        kernel of mean diagonal one. Not used by two-stage learners.
     normalize : {"trace", "frobenius", "none"}, default "trace"
         As in `learn_kernel`.
     centering : {"center", "target", "none"}, default "center"
@@ -266,17 +296,29 @@ def learn_from_statistics(
     Raises
     ------
     ValueError
-        The learner or the normalization is unknown, a base kernel or the target is constant on these rows, no base
-        kernel aligns with the target, a one-stage learner gets no target, or a one-stage learner gets weighted rows.
+        The learner or the normalization is unknown, a base kernel or the target is
+        constant on these rows, no base kernel aligns with the target, a one-stage
+        learner gets no target, or a one-stage learner gets weighted rows.
 
     Notes
     -----
-    A two-stage learner takes O(p^3 + p m) and computes no kernel matrix. See each one-stage learner for its cost; base
-    kernels are stored if they fit into memory. A rank-one feature that is constant on these rows gets weight zero
-    without a warning, such as an n-gram that no training text contains. Other constant base kernels raise an error.
+    A two-stage learner takes O(p^3 + p m) and computes no kernel matrix. See each
+    one-stage learner for its cost; base kernels are stored if they fit into memory. A
+    rank-one feature that is constant on these rows gets weight zero without a warning,
+    such as an n-gram that no training text contains. Other constant base kernels raise
+    an error.
     """
     grid = [C]
-    return learn_path(learner, family, X, statistics, target, grid, normalize=normalize, centering=centering)[0]
+    return learn_path(
+        learner,
+        family,
+        X,
+        statistics,
+        target,
+        grid,
+        normalize=normalize,
+        centering=centering,
+    )[0]
 
 
 def learn_path(
@@ -304,7 +346,8 @@ def learn_path(
     Returns
     -------
     kernels : tuple of LearnedKernel
-        One kernel per value of C from a one-stage learner; a single one from a two-stage learner.
+        One kernel per value of C from a one-stage learner; a single one from a
+        two-stage learner.
 
     Raises
     ------
@@ -314,11 +357,25 @@ def learn_path(
     learner = as_learner(learner)
     checked_centering = Centering.of(centering)
     require_normalization(normalize)
-    learner.check(family if learner.takes_family else None, statistics.sample_weight, checked_centering)
+    learner.check(
+        family if learner.takes_family else None,
+        statistics.sample_weight,
+        checked_centering,
+    )
     if not learner.learns_kernel:
-        raise ValueError(f"{learner.name} learns hypotheses and not a kernel; use KernelEnsemble.fit.")
+        raise ValueError(
+            f"{learner.name} learns hypotheses and not a kernel; use KernelEnsemble.fit."
+        )
     with blas_threads_for(statistics.n_rows):  # results depend on the number of threads
-        problem = LearningProblem(cast(KernelFamily, family), X, statistics, target, grid, normalize, checked_centering)
+        problem = LearningProblem(
+            cast(KernelFamily, family),
+            X,
+            statistics,
+            target,
+            grid,
+            normalize,
+            checked_centering,
+        )
         kernels: tuple[LearnedKernel, ...] = learner.learn(problem)
     if isinstance(statistics, SampledStatistics):
         sampling = Sampling(statistics.n_rows, statistics.total_rows)

@@ -26,13 +26,15 @@ class Alignf(AlignmentLearner):
 
     .. math:: \min_{v \ge 0} \; v^\top M v - 2 v^\top a, \qquad \mu = v / \lVert v \rVert
 
-    M holds the products of the centered and normalized base kernels, and a their products with the target kernel.
+    M holds the products of the centered and normalized base kernels, and a their
+    products with the target kernel.
 
     Notes
     -----
-    Solved by active sets on M scaled to unit diagonal, with a warm start for about 100 kernels or more. (Non-negative
-    least squares on M and a minimizes another function, ``||M v - a||``.) With dependent kernels, the weights are not
-    unique, but the combined kernel is.
+    Solved by active sets on M scaled to unit diagonal, with a warm start for about 100
+    kernels or more. (Non-negative least squares on M and a minimizes another function,
+    ``||M v - a||``.) With dependent kernels, the weights are not unique, but the
+    combined kernel is.
 
     References
     ----------
@@ -54,12 +56,14 @@ class Alignf(AlignmentLearner):
 
 
 def kkt_certificate(M: np.ndarray, a: np.ndarray, v: np.ndarray) -> Certificate:
-    r"""Return the optimality residual of `v` for :math:`\min_{v \ge 0} v^\top M v - 2 v^\top a`.
+    r"""Return the optimality residual of `v` for
+    :math:`\min_{v \ge 0} v^\top M v - 2 v^\top a`.
 
-    Weights and gradients are those of base kernels with unit norm, :math:`u_k = v_k \sqrt{M_{kk}}` and
-    :math:`g_k = (M v - a)_k / \sqrt{M_{kk}}`. The residual is the largest of the most negative weight relative to
-    ``max |u|``, the most negative gradient relative to ``max |a_k| / sqrt(M_kk)``, and ``max |u_k g_k|`` relative to
-    both.
+    Weights and gradients are those of base kernels with unit norm,
+    :math:`u_k = v_k \sqrt{M_{kk}}` and :math:`g_k = (M v - a)_k / \sqrt{M_{kk}}`. The
+    residual is the largest of the most negative weight relative to ``max |u|``, the
+    most negative gradient relative to ``max |a_k| / sqrt(M_kk)``, and ``max |u_k g_k|``
+    relative to both.
 
     Parameters
     ----------
@@ -73,7 +77,8 @@ def kkt_certificate(M: np.ndarray, a: np.ndarray, v: np.ndarray) -> Certificate:
     Returns
     -------
     certificate : Certificate
-        Zero at the optimum. It does not depend on the scaling of the base kernels or the targets.
+        Zero at the optimum. It does not depend on the scaling of the base kernels or
+        the targets.
     """
     norms = np.sqrt(np.diag(M))
     u = v * norms
@@ -93,12 +98,14 @@ class AlignfUncentered(Alignf):
 
     References
     ----------
-    Cristianini, Shawe-Taylor, Elisseeff, Kandola (2001), NIPS 14; Kandola, Shawe-Taylor, Cristianini (2002); JMLR 2012,
-    section 3.2.
+    Cristianini, Shawe-Taylor, Elisseeff, Kandola (2001), NIPS 14; Kandola,
+    Shawe-Taylor, Cristianini (2002); JMLR 2012, section 3.2.
     """
 
     name = "alignf-uncentered"
-    summary = "the nonnegative combination with the highest alignment, without centering"
+    summary = (
+        "the nonnegative combination with the highest alignment, without centering"
+    )
     source = "Cristianini et al. 2001; Kandola et al. 2002; JMLR 2012, section 3.2"
     needs = "uncentered alignments"
     centered = False
@@ -113,24 +120,27 @@ class AlignfLinear(AlignmentLearner):
     Parameters
     ----------
     dependent : {"error", "subset"}, default "error"
-        Treatment of linearly dependent kernels: raise an error, or give them weight zero. The subset begins with the
-        first kernel. It is extended by the kernel farthest from the span of the subset.
+        Treatment of linearly dependent kernels: raise an error, or give them weight
+        zero. The subset begins with the first kernel. It is extended by the kernel
+        farthest from the span of the subset.
 
     Notes
     -----
-    O(p^3), by a pivoted Cholesky factor of M scaled to unit diagonal. A kernel is dependent if the square of its
-    distance from the span of others is below 1e-10 of its squared norm. With a smaller threshold, rounding errors of M
-    would leave the weights fewer than five digits. Statistics of float32 tiles have errors of about 1e-6 and require
-    kernels that are farther apart.
+    O(p^3), by a pivoted Cholesky factor of M scaled to unit diagonal. A kernel is
+    dependent if the square of its distance from the span of others is below 1e-10 of
+    its squared norm. With a smaller threshold, rounding errors of M would leave the
+    weights fewer than five digits. Statistics of float32 tiles have errors of about
+    1e-6 and require kernels that are farther apart.
 
-    The alignment on the training rows is at least that of `alignf`. With negative weights, the combined kernel need not
-    be positive semi-definite; ``mu'a`` is never negative. The certificate is the largest residual of ``M v = a`` over
-    the kernels of the subset, relative to the largest entry of a, for base kernels of unit norm.
+    The alignment on the training rows is at least that of `alignf`. With negative
+    weights, the combined kernel need not be positive semi-definite; ``mu'a`` is never
+    negative. The certificate is the largest residual of ``M v = a`` over the kernels of
+    the subset, relative to the largest entry of a, for base kernels of unit norm.
 
     References
     ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, Proposition 8; section 3.2.1 takes an independent subset of
-    dependent kernels.
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, Proposition 8; section 3.2.1
+    takes an independent subset of dependent kernels.
     """
 
     name = "alignf-linear"
@@ -144,14 +154,17 @@ class AlignfLinear(AlignmentLearner):
     def require(self) -> None:
         """Raise ValueError if a parameter is out of its range."""
         if self.dependent not in ("error", "subset"):
-            raise ValueError(f"dependent must be error or subset, got {self.dependent!r}.")
+            raise ValueError(
+                f"dependent must be error or subset, got {self.dependent!r}."
+            )
 
     def fit_weights(self, M: Products, a: np.ndarray) -> Solution:
         """Return the weights; see `AlignmentLearner.fit_weights`."""
         M = np.asarray(M)
         scale = 1.0 / np.sqrt(np.diag(M))
         scaled = scale[:, None] * M * scale
-        np.fill_diagonal(scaled, 1.0)  # exact, as otherwise rounding would select the first pivot
+        # Exact, as otherwise rounding would select the first pivot
+        np.fill_diagonal(scaled, 1.0)
         products = scale * a
         factor, pivots, rank, _ = dpstrf(scaled, tol=DEPENDENT)
         independent = pivots[:rank] - 1
@@ -169,4 +182,7 @@ class AlignfLinear(AlignmentLearner):
         u[independent] = cho_solve((factor[:rank, :rank], False), products[independent])
         error = np.abs(scaled[independent] @ u - products[independent]).max()
         largest_product = np.abs(products[independent]).max() or 1.0
-        return Solution.of_direction(u * scale, Certificate("KKT residual", float(error / largest_product), TOLERANCE))
+        return Solution.of_direction(
+            u * scale,
+            Certificate("KKT residual", float(error / largest_product), TOLERANCE),
+        )

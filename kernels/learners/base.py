@@ -19,7 +19,12 @@ from ..families.base import KernelFamily, Rows, as_rows, move
 from ..learned_kernel import LearnedKernel
 from ..registry import LEARNERS, UNCENTERED
 from ..solvers.certificate import Certificate, indefinite_kernels
-from ..statistics.gram import AlignmentStatistics, Normalization, NormalizedProducts, gram_statistics
+from ..statistics.gram import (
+    AlignmentStatistics,
+    Normalization,
+    NormalizedProducts,
+    gram_statistics,
+)
 from ..targets import Target, Task
 
 
@@ -29,9 +34,13 @@ def require_family(family: object) -> None:
         return
     names_learner = isinstance(family, str) and (family in LEARNERS or ":" in family)
     if names_learner or isinstance(family, Learner):
-        raise ValueError(f"family must be a family of base kernels or None, got a learner; write learner={family!r}.")
+        raise ValueError(
+            f"family must be a family of base kernels or None, got a learner; write learner={family!r}."
+        )
     if isinstance(family, str | type):
-        shown = repr(family) if isinstance(family, str) else f"the class {family.__name__}"
+        shown = (
+            repr(family) if isinstance(family, str) else f"the class {family.__name__}"
+        )
         raise ValueError(
             f"family must be a family of base kernels or None, got {shown}; give an object such as "
             "GaussianFamily([0.1, 1.0])."
@@ -44,7 +53,8 @@ def require_family(family: object) -> None:
 
 
 class Products(Protocol):
-    """Matrix M of the products of base kernels: an array, or an object that forms its entries on request.
+    """Matrix M of the products of base kernels: an array, or an object that forms its
+    entries on request.
 
     `diagonal` needs no p by p matrix; ``np.asarray(M)`` forms all entries.
     """
@@ -63,12 +73,13 @@ class Solution:
     Attributes
     ----------
     weights : ndarray of shape (p,)
-        Weights mu of the normalized base kernels. Two-stage learners return a direction of unit 2-norm. One-stage
-        learners determine the length too.
+        Weights mu of the normalized base kernels. Two-stage learners return a direction
+        of unit 2-norm. One-stage learners determine the length too.
     certificate : Certificate or None
         Certificate of optimality, if the learner solves an optimization problem.
     degree : int
-        Degree of the polynomial. The kernel is ``offset + sum_k mu_k K_k``, raised to this power entry by entry.
+        Degree of the polynomial. The kernel is ``offset + sum_k mu_k K_k``, raised to
+        this power entry by entry.
     offset : float
         Constant added before the power.
     """
@@ -79,7 +90,9 @@ class Solution:
     offset: float = 0.0
 
     @classmethod
-    def of_direction(cls, v: np.ndarray, certificate: Certificate | None = None) -> Solution:
+    def of_direction(
+        cls, v: np.ndarray, certificate: Certificate | None = None
+    ) -> Solution:
         """Return the solution with weights `v` scaled to unit 2-norm.
 
         Raises
@@ -89,12 +102,15 @@ class Solution:
         """
         norm = np.linalg.norm(v)
         if norm == 0:
-            raise ValueError("no base kernel aligns with the target (all weights are zero); try other base kernels.")
+            raise ValueError(
+                "no base kernel aligns with the target (all weights are zero); try other base kernels."
+            )
         return cls(v / norm, certificate)
 
 
 def center_weights(center: float | Sequence[float], p: int, norm: float) -> np.ndarray:
-    """Return the weights mu_0 of p base kernels, where a number is a multiple of the uniform weights of unit norm.
+    """Return the weights mu_0 of p base kernels, where a number is a multiple of the
+    uniform weights of unit norm.
 
     Raises
     ------
@@ -107,7 +123,9 @@ def center_weights(center: float | Sequence[float], p: int, norm: float) -> np.n
     if mu_0.ndim == 0:
         return np.full(p, float(mu_0) * float(p) ** (-1 / norm))
     if mu_0.shape != (p,):
-        raise ValueError(f"center must be a number or {p} weights, one per base kernel, got shape {mu_0.shape}.")
+        raise ValueError(
+            f"center must be a number or {p} weights, one per base kernel, got shape {mu_0.shape}."
+        )
     return mu_0.copy()
 
 
@@ -140,7 +158,8 @@ def _defect_of(solution: Any, n_kernels: int) -> str:
 
 @dataclass(frozen=True, eq=False)
 class LearningProblem:
-    """Learning problem: training rows, their statistics, and the normalization of base kernels.
+    """Learning problem: training rows, their statistics, and the normalization of base
+    kernels.
 
     Attributes
     ----------
@@ -149,7 +168,8 @@ class LearningProblem:
     X : ndarray or CSR matrix of shape (n, d)
         Data set with the training rows; may be mapped from a file.
     statistics : AlignmentStatistics
-        Statistics of the training rows. Learners that find their own base kernels only use rows and weights.
+        Statistics of the training rows. Learners that find their own base kernels only
+        use rows and weights.
     target : Target or None
         Target of all n rows; not needed by two-stage learners.
     grid : sequence of float, default (1.0,)
@@ -196,7 +216,11 @@ class LearningProblem:
         return np.zeros(self.statistics.n_kernels)
 
     def kernel(
-        self, learner: str, solution: Solution, scales: np.ndarray | None = None, C: float | None = None
+        self,
+        learner: str,
+        solution: Solution,
+        scales: np.ndarray | None = None,
+        C: float | None = None,
     ) -> LearnedKernel:
         """Return the kernel of a solution over the usable base kernels; ValueError for an invalid solution."""
         statistics = self.statistics
@@ -242,35 +266,40 @@ class LearningProblem:
 
 
 class Learner(Parameterized, ABC):
-    """Algorithm that determines the weights of base kernels; its parameters are its fields.
+    """Algorithm that determines the weights of base kernels; its parameters are its
+    fields.
 
-    A custom learner is a frozen data class derived from `AlignmentLearner`, `JointLearner` or `KernelSearchLearner`,
-    with one method. It can replace a built-in learner anywhere; in configurations, its name is ``module:Class``.
+    A custom learner is a frozen data class derived from `AlignmentLearner`,
+    `JointLearner` or `KernelSearchLearner`, with one method. It can replace a built-in
+    learner anywhere; in configurations, its name is ``module:Class``.
 
     Attributes
     ----------
     name : str
         Name in tables, reports and configurations.
     summary : str
-        Description for help pages; by default the first line of the docstring, or the name.
+        Description for help pages; by default the first line of the docstring, or the
+        name.
     source : str
         Paper and equation.
     tasks : tuple of str
         Supported tasks.
     suited : str or None
-        Predictor of ``predictor="auto"`` with few rows, for a learner without `predictor`; None for the predictor of
-        the task.
+        Predictor of ``predictor="auto"`` with few rows, for a learner without
+        `predictor`; None for the predictor of the task.
     predictor : str or None
-        Predictor whose problem the learner solves, krr or svm; also that of ``predictor="auto"``. None for learners of
-        only weights.
+        Predictor whose problem the learner solves, krr or svm; also that of
+        ``predictor="auto"``. None for learners of only weights.
     needs : str
         Input of the learner, for help pages.
     centered : bool
         Whether the alignments are those of centered base kernels.
     takes_uncentered : bool
-        Whether the learner supports base kernels that are not centered, for a predictor without intercept.
+        Whether the learner supports base kernels that are not centered, for a predictor
+        without intercept.
     two_stage : bool
-        Whether the weights only depend on alignments, which may be estimated from a sample of the rows.
+        Whether the weights only depend on alignments, which may be estimated from a
+        sample of the rows.
     takes_weights : bool
         Whether rows may have weights.
     takes_family : bool
@@ -306,7 +335,9 @@ class Learner(Parameterized, ABC):
         elif cls.name in LEARNERS:
             cls.takes_uncentered = cls.name in UNCENTERED
         if "summary" not in vars(cls):
-            cls.summary = (cls.__doc__ or cls.name).strip().partition("\n")[0].rstrip(".")
+            cls.summary = (
+                (cls.__doc__ or cls.name).strip().partition("\n")[0].rstrip(".")
+            )
 
     @abstractmethod
     def learn(self, problem: LearningProblem) -> Any:
@@ -333,9 +364,11 @@ class Learner(Parameterized, ABC):
         sample_weight: np.ndarray | None = None,
         centering: Centering = Centering.CENTER,
     ) -> None:
-        """Raise ValueError if a parameter is out of its range, or the learner does not support the options.
+        """Raise ValueError if a parameter is out of its range, or the learner does not
+        support the options.
 
-        Called before learning, with the base kernels, the weights of the rows and the centering.
+        Called before learning, with the base kernels, the weights of the rows and the
+        centering.
         """
         self.require()
         if sample_weight is not None and not self.takes_weights:
@@ -350,7 +383,9 @@ class Learner(Parameterized, ABC):
                 f"{type(self).__name__} restrict the kernels."
             )
         if family is None and self.takes_family:
-            raise ValueError(f"{self.name} weighs given base kernels; give family, or use ca, cr or rfm.")
+            raise ValueError(
+                f"{self.name} weighs given base kernels; give family, or use ca, cr or rfm."
+            )
         if not centering.subtracts and not self.takes_uncentered:
             raise ValueError(
                 f"{self.name} requires centering='center', got {centering.value!r}. These learners do not: "
@@ -359,9 +394,11 @@ class Learner(Parameterized, ABC):
 
 
 class AlignmentLearner(Learner):
-    """Base of two-stage learners, which learn weights from alignments; any predictor can follow.
+    """Base of two-stage learners, which learn weights from alignments; any predictor
+    can follow.
 
-    Subclasses implement `fit_weights`. It needs only the statistics (M, a) and computes no kernel matrix.
+    Subclasses implement `fit_weights`. It needs only the statistics (M, a) and computes
+    no kernel matrix.
     """
 
     needs = "alignments"
@@ -374,8 +411,9 @@ class AlignmentLearner(Learner):
         Parameters
         ----------
         M : ndarray or Products of shape (p, p)
-            Frobenius products of the base kernels, centered unless `centered` is false: symmetric, positive
-            semi-definite, with positive diagonal. ``M.diagonal()`` needs no p by p matrix.
+            Frobenius products of the base kernels, centered unless `centered` is false:
+            symmetric, positive semi-definite, with positive diagonal. ``M.diagonal()``
+            needs no p by p matrix.
         a : ndarray of shape (p,)
             Products with the target kernel; not negative, up to rounding.
 
@@ -395,9 +433,12 @@ class AlignmentLearner(Learner):
         statistics = problem.statistics
         usable = problem.usable
         statistics.require_informative(problem.centering.subtracts)
-        # Without centering, a constant base kernel is usable, but has no centered alignment.
+        # Without centering, a constant base kernel is usable, but has no centered
+        # alignment.
         aligned = ~statistics.vanishing(self.centered)[usable]
-        M = NormalizedProducts(statistics, usable[aligned], problem.scales[usable[aligned]], self.centered)
+        M = NormalizedProducts(
+            statistics, usable[aligned], problem.scales[usable[aligned]], self.centered
+        )
         solution = self.fit_weights(M, M.target)
         if not aligned.all():
             weights = np.zeros(len(usable))
@@ -407,7 +448,8 @@ class AlignmentLearner(Learner):
 
 
 class JointLearner(Learner):
-    """Base of one-stage learners, which learn weights jointly with a predictor, for each value of C.
+    """Base of one-stage learners, which learn weights jointly with a predictor, for
+    each value of C.
 
     Subclasses implement `solve` and name the predictor in `predictor`.
     """
@@ -415,14 +457,20 @@ class JointLearner(Learner):
     needs = "base kernels, for each C"
 
     @abstractmethod
-    def solve(self, grams: GramOperator, target: Target, C: float = 1.0, start: np.ndarray | None = None) -> Solution:
+    def solve(
+        self,
+        grams: GramOperator,
+        target: Target,
+        C: float = 1.0,
+        start: np.ndarray | None = None,
+    ) -> Solution:
         """Return the weights of p base kernels.
 
         Parameters
         ----------
         grams : GramOperator
-            The p base kernels over m rows, scaled so that their mean diagonals have mean one. They are centered by
-            default; see their `centering`.
+            The p base kernels over m rows, scaled so that their mean diagonals have
+            mean one. They are centered by default; see their `centering`.
         target : Target
             Target of these rows.
         C : float, default 1
@@ -452,9 +500,12 @@ class JointLearner(Learner):
         usable = problem.usable
         statistics.require_informative(problem.centering.subtracts)
         if problem.target is None:
-            raise ValueError(f"{self.name} learns weights and predictor together and needs the target; give target.")
+            raise ValueError(
+                f"{self.name} learns weights and predictor together and needs the target; give target."
+            )
         target = problem.target.take(statistics.rows)
-        # A common factor gives the mean diagonals of the normalized base kernels mean one.
+        # A common factor gives the mean diagonals of the normalized base kernels mean
+        # one.
         traces = statistics.traces(problem.centering.subtracts)[usable]
         diagonals = traces / problem.scales[usable] / statistics.total_weight
         scales = problem.scales * diagonals.mean()
@@ -490,8 +541,9 @@ class JointLearner(Learner):
 class KernelSearchLearner(Learner):
     """Base of learners that find their own base kernels in a continuous family.
 
-    Subclasses implement `find`. With a `predictor`, they learn again for each C. Their `row_limits` are the most rows
-    of a search that give medians of distances, and units of base kernels.
+    Subclasses implement `find`. With a `predictor`, they learn again for each C. Their
+    `row_limits` are the most rows of a search that give medians of distances, and units
+    of base kernels.
     """
 
     needs = "the rows"
@@ -509,7 +561,8 @@ class KernelSearchLearner(Learner):
         target : Target
             Target of these rows.
         C : float, default 1
-            Inverse regularization strength for centered, unscaled kernels. Only used if the learner has a `predictor`.
+            Inverse regularization strength for centered, unscaled kernels. Only used if
+            the learner has a `predictor`.
         sample_weight : ndarray of shape (m,), optional
             Weights of the rows. Only passed to learners with `takes_weights`.
 
@@ -526,9 +579,17 @@ class KernelSearchLearner(Learner):
     def learn(self, problem: LearningProblem) -> tuple[LearnedKernel, ...]:
         """Return one kernel, or one per value of C, for the rows and weights of the statistics."""
         if problem.target is None:
-            raise ValueError(f"{self.name} searches base kernels for a target and needs the target; give target.")
+            raise ValueError(
+                f"{self.name} searches base kernels for a target and needs the target; give target."
+            )
         statistics = problem.statistics
-        return self.learn_from_rows(problem.X, problem.target, problem.grid, statistics.rows, statistics.sample_weight)
+        return self.learn_from_rows(
+            problem.X,
+            problem.target,
+            problem.grid,
+            statistics.rows,
+            statistics.sample_weight,
+        )
 
     def learn_from_rows(
         self,
@@ -540,31 +601,52 @@ class KernelSearchLearner(Learner):
     ) -> tuple[LearnedKernel, ...]:
         """Return one kernel, or one per value of C, from the given rows of a data set, by default all."""
         if sparse.issparse(X) and not self.takes_sparse(None):
-            raise ValueError(f"{self.name} needs dense rows, got sparse ones. Use X.toarray(), or learner='alignf'.")
+            raise ValueError(
+                f"{self.name} needs dense rows, got sparse ones. Use X.toarray(), or learner='alignf'."
+            )
         if rows is None:
             rows = np.arange(X.shape[0])
         training_rows = as_rows(X[rows])
         training_target = target.take(rows)
         if not np.ptp(training_target.Y, axis=0).any():
-            raise ValueError("Y must vary, got a constant target, from which no kernel can be learned.")
+            raise ValueError(
+                "Y must vary, got a constant target, from which no kernel can be learned."
+            )
         kernels = []
         with blas_threads_for(min(len(rows), getattr(self, "search_rows", len(rows)))):
             for C in grid if self.predictor else [None]:
                 found_kernels = self._find(training_rows, training_target, C, weights)
                 statistics = gram_statistics(
-                    found_kernels.family, training_rows, training_target.Y, sample_weight=weights
+                    found_kernels.family,
+                    training_rows,
+                    training_target.Y,
+                    sample_weight=weights,
                 )
                 statistics = replace(statistics, rows=rows[statistics.rows])
-                problem = LearningProblem(found_kernels.family, X, statistics, normalize="none")
+                problem = LearningProblem(
+                    found_kernels.family, X, statistics, normalize="none"
+                )
                 if C is None:
-                    solution = Solution.of_direction(found_kernels.weights, found_kernels.certificate)
+                    solution = Solution.of_direction(
+                        found_kernels.weights, found_kernels.certificate
+                    )
                 else:
-                    solution = Solution(found_kernels.weights, found_kernels.certificate)
+                    solution = Solution(
+                        found_kernels.weights, found_kernels.certificate
+                    )
                 kernel = problem.kernel(self.name, solution, C=C)
-                kernels.append(replace(kernel, parameters=found_kernels.parameters, history=found_kernels.alignments))
+                kernels.append(
+                    replace(
+                        kernel,
+                        parameters=found_kernels.parameters,
+                        history=found_kernels.alignments,
+                    )
+                )
         return tuple(kernels)
 
-    def _find(self, X: Rows, target: Target, C: float | None, weights: np.ndarray | None) -> FoundKernels:
+    def _find(
+        self, X: Rows, target: Target, C: float | None, weights: np.ndarray | None
+    ) -> FoundKernels:
         """Return the result of `find`, or raise ValueError unless it is FoundKernels."""
         options = {} if weights is None else {"sample_weight": weights}
         found_kernels = self.find(X, target, 1.0 if C is None else C, **options)
@@ -588,8 +670,9 @@ class FoundKernels(Value):
     parameters : ndarray of shape (t, r)
         Parameters sigma of each base kernel.
     alignments : tuple of float
-        Alignment after each addition, not decreasing. For learned metrics, the alignment of each round from round 0, on
-        rows that were not used to learn the metric.
+        Alignment after each addition, not decreasing. For learned metrics, the
+        alignment of each round from round 0, on rows that were not used to learn the
+        metric.
     certificate : Certificate or None
         Certificate of optimality, if available.
     """

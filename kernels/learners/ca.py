@@ -14,7 +14,14 @@ from ..statistics.gram import AlignmentStatistics, gram_statistics
 from ..targets import Target
 from ..validation import positive
 from .base import FoundKernels, KernelSearchLearner
-from .continuous import FeaturePairs, Kind, RadialPairs, radial_kernels, require_kind, scaled_gaussians
+from .continuous import (
+    FeaturePairs,
+    Kind,
+    RadialPairs,
+    radial_kernels,
+    require_kind,
+    scaled_gaussians,
+)
 
 NEGLIGIBLE = 1e-6
 """Kernels with at most this share of the largest weight are not returned."""
@@ -30,7 +37,8 @@ SETTLED = 1e-3
 class CA(KernelSearchLearner):
     r"""Greedy alignment maximization over a continuous family of base kernels.
 
-    From :math:`K_0 = \varepsilon I`, each step adds the base kernel along which the centered alignment F grows fastest,
+    From :math:`K_0 = \varepsilon I`, each step adds the base kernel along which the
+    centered alignment F grows fastest,
 
     .. math:: \sigma_t = \arg\max_\sigma \langle K_\sigma, F'(K_{t-1,c}) \rangle_F - \lambda \lVert \sigma - \bar\sigma
               \rVert^2, \qquad F'(K) = \frac{K^*_c - \lVert K \rVert^{-2} \langle K, K^*_c \rangle K}
@@ -43,33 +51,38 @@ class CA(KernelSearchLearner):
     kind : {"gaussian", "laplacian", "dirichlet"}, default "gaussian"
         Kind of the base kernels.
     per_feature : bool, default False
-        Whether each feature has its own bandwidth (CA-nD) instead of one for all (CA-1D). Requires Gaussians. The
-        search then starts from the weighted mean bandwidth that CA-1D finds.
+        Whether each feature has its own bandwidth (CA-nD) instead of one for all
+        (CA-1D). Requires Gaussians. The search then starts from the weighted mean
+        bandwidth that CA-1D finds.
     shrinkage : float, default 0
-        Factor lambda, which shrinks sigma towards its mean over the features. Only used if `per_feature` is true; worth
-        tuning over many decades.
+        Factor lambda, which shrinks sigma towards its mean over the features. Only used
+        if `per_feature` is true; worth tuning over many decades.
     max_kernels : int, default 50
         Largest number of base kernels (T).
     threshold : float, default 1e-3
-        Gain in alignment (theta) at or below which a step is the last, the first step too; its kernel stays.
+        Gain in alignment (theta) at or below which a step is the last, the first step
+        too; its kernel stays.
     largest_step : float, default 1
         Largest weight (eta_max).
     eps : float, default 1e-10
         Factor epsilon of the initial kernel.
     search_rows : int, default 2000
-        Number of rows for the search of sigma; a random subset if there are more. The weights use all rows.
+        Number of rows for the search of sigma; a random subset if there are more. The
+        weights use all rows.
     random_state : int, default 0
         Random seed of the subset.
 
     Notes
     -----
-    F' is centered because K and K^* are. With one sigma, candidates are compared on binned distances, and a local
-    optimizer with the exact derivative refines the best. Each evaluation takes O(m^2) time on the search rows, with
-    O(m^2) memory. With more rows, each addition takes one pass over tiles.
+    F' is centered because K and K^* are. With one sigma, candidates are compared on
+    binned distances, and a local optimizer with the exact derivative refines the best.
+    Each evaluation takes O(m^2) time on the search rows, with O(m^2) memory. With more
+    rows, each addition takes one pass over tiles.
 
     References
     ----------
-    Afkanpour, Szepesvari, Bowling (2013), Machine Learning: Algorithm 1, Propositions 1 and 2, equation (4), B.2.
+    Afkanpour, Szepesvari, Bowling (2013), Machine Learning: Algorithm 1, Propositions 1
+    and 2, equation (4), B.2.
     """
 
     name = "ca"
@@ -97,15 +110,22 @@ class CA(KernelSearchLearner):
         log_sigmas: list[np.ndarray] = []
         weights = np.empty(0)
         alignments: list[float] = []
-        previous_alignment = float(np.vdot(Y, Y) / (np.sqrt(m - 1) * np.linalg.norm(Y.T @ Y)))  # of the identity
+        # Of the identity
+        previous_alignment = float(
+            np.vdot(Y, Y) / (np.sqrt(m - 1) * np.linalg.norm(Y.T @ Y))
+        )
         while len(weights) < self.max_kernels:
             log_sigma = np.atleast_1d(steepest(ascent.gradient()))
             candidates = [*log_sigmas, log_sigma]
             new_weights = np.append(weights, ascent.add(log_sigma, self.largest_step))
             alignment = ascent.alignment
             if len(rows) < m:
-                statistics = gram_statistics(self._base_kernels(np.array(candidates)), X, Y)
-                new_weights, alignment = self._weights_on_all_rows(statistics, Y, weights)
+                statistics = gram_statistics(
+                    self._base_kernels(np.array(candidates)), X, Y
+                )
+                new_weights, alignment = self._weights_on_all_rows(
+                    statistics, Y, weights
+                )
             if not new_weights[-1] > 0:
                 break
             log_sigmas = candidates
@@ -120,7 +140,12 @@ class CA(KernelSearchLearner):
             )
         has_weight = weights > NEGLIGIBLE * weights.max()
         parameters = np.array(log_sigmas)[has_weight]
-        return FoundKernels(self._base_kernels(parameters), weights[has_weight], np.exp(parameters), tuple(alignments))
+        return FoundKernels(
+            self._base_kernels(parameters),
+            weights[has_weight],
+            np.exp(parameters),
+            tuple(alignments),
+        )
 
     def _pairs(self, X: Rows) -> FeaturePairs | RadialPairs:
         """Return the base kernels over all pairs of rows, as functions of log sigma."""
@@ -141,7 +166,9 @@ class CA(KernelSearchLearner):
         if isinstance(pairs, RadialPairs):
             return partial(pairs.steepest, settled=SETTLED)
         isotropic = replace(self, per_feature=False, shrinkage=0.0).find(X, target)
-        mean_sigma = isotropic.weights @ isotropic.parameters[:, 0] / isotropic.weights.sum()
+        mean_sigma = (
+            isotropic.weights @ isotropic.parameters[:, 0] / isotropic.weights.sum()
+        )
         start = np.full(X.shape[1], np.log(mean_sigma))
         return partial(pairs.steepest, start=start, shrinkage=self.shrinkage)
 
@@ -150,7 +177,8 @@ class CA(KernelSearchLearner):
     ) -> tuple[np.ndarray, float]:
         """Return the weights after the addition of the last kernel, and the alignment, on all rows."""
         n = 1 + statistics.n_kernels
-        # The first kernel is epsilon I, whose products with centered kernels are eps times their traces.
+        # The first kernel is epsilon I, whose products with centered kernels are eps
+        # times their traces.
         a = np.append(self.eps * np.vdot(Y, Y), statistics.target_products())
         M = np.empty((n, n))
         M[0, 0] = self.eps**2 * (len(Y) - 1)
@@ -178,18 +206,28 @@ class CA(KernelSearchLearner):
         """Raise ValueError if a parameter is out of its range."""
         require_kind(self.kind)
         if self.per_feature and self.kind != "gaussian":
-            raise ValueError(f"per_feature is for kind gaussian alone, got {self.kind}; leave one of them out.")
-        lower_bounds = {"shrinkage": 0.0, "threshold": 0.0, "max_kernels": 1, "search_rows": 10}
+            raise ValueError(
+                f"per_feature is for kind gaussian alone, got {self.kind}; leave one of them out."
+            )
+        lower_bounds = {
+            "shrinkage": 0.0,
+            "threshold": 0.0,
+            "max_kernels": 1,
+            "search_rows": 10,
+        }
         for name, low in lower_bounds.items():
             value = getattr(self, name)
             if not low <= value < np.inf:
-                raise ValueError(f"{name} must be at least {low:g} and finite, got {value}.")
+                raise ValueError(
+                    f"{name} must be at least {low:g} and finite, got {value}."
+                )
         positive("largest_step", self.largest_step)
         positive("eps", self.eps)
 
 
 class Ascent:
-    """Sum of epsilon I and weighted base kernels on the search rows; all matrices are centered.
+    """Sum of epsilon I and weighted base kernels on the search rows; all matrices are
+    centered.
 
     Parameters
     ----------
@@ -199,7 +237,9 @@ class Ascent:
     eps : float
     """
 
-    def __init__(self, pairs: RadialPairs | FeaturePairs, Y: np.ndarray, eps: float) -> None:
+    def __init__(
+        self, pairs: RadialPairs | FeaturePairs, Y: np.ndarray, eps: float
+    ) -> None:
         m = len(Y)
         self.pairs = pairs
         self.Y = Y
@@ -212,7 +252,9 @@ class Ascent:
     @property
     def alignment(self) -> float:
         """Centered alignment with the target kernel."""
-        return float(self.target_product / (np.sqrt(self.squared_norm) * self.target_norm))
+        return float(
+            self.target_product / (np.sqrt(self.squared_norm) * self.target_norm)
+        )
 
     def gradient(self) -> np.ndarray:
         """Return the centered gradient F', shape (m, m)."""
@@ -235,7 +277,9 @@ class Ascent:
         return eta
 
 
-def best_step(a: float, b: float, c: float, d: float, e: float, largest: float) -> float:
+def best_step(
+    a: float, b: float, c: float, d: float, e: float, largest: float
+) -> float:
     r"""Return the step in [0, `largest`] with the highest alignment.
 
     .. math:: \max_\eta \; (a + b\eta) / \sqrt{c + 2d\eta + e\eta^2}
@@ -245,13 +289,15 @@ def best_step(a: float, b: float, c: float, d: float, e: float, largest: float) 
     a, b : float
         Products of the target kernel with the current kernel and with the new one.
     c, d, e : float
-        Squared norm of the current kernel, product of both kernels, and squared norm of the new one.
+        Squared norm of the current kernel, product of both kernels, and squared norm of
+        the new one.
     largest : float
         Largest step (eta_max).
 
     Notes
     -----
-    The only stationary point is ``(ad - bc) / (bd - ae)``. It is compared with both ends, as it may be a minimum.
+    The only stationary point is ``(ad - bc) / (bd - ae)``. It is compared with both
+    ends, as it may be a minimum.
 
     References
     ----------

@@ -26,7 +26,11 @@ class Unif(AlignmentLearner):
     def learn(self, problem: LearningProblem) -> tuple[LearnedKernel, ...]:
         """Return one kernel for the whole grid; without centering, constant base kernels have weight too."""
         problem.statistics.require_informative(problem.centering.subtracts)
-        return (problem.kernel(self.name, Solution.of_direction(np.ones(len(problem.usable)))),)
+        return (
+            problem.kernel(
+                self.name, Solution.of_direction(np.ones(len(problem.usable)))
+            ),
+        )
 
     def fit_weights(self, M: Products, a: np.ndarray) -> Solution:
         """Return the weights; see `AlignmentLearner.fit_weights`."""
@@ -43,7 +47,8 @@ class Single(AlignmentLearner):
 
     References
     ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828: the case q = 1 after Proposition 7.
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828: the case q = 1 after
+    Proposition 7.
     """
 
     name = "single"
@@ -59,15 +64,17 @@ class Single(AlignmentLearner):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Align(AlignmentLearner):
-    r"""Weights proportional to each base kernel's own centered alignment with the target kernel.
+    r"""Weights proportional to each base kernel's own centered alignment with the
+    target kernel.
 
     .. math:: \mu_k \propto \hat\rho(K_k, K_Y) \propto \frac{a_k}{\sqrt{M_{kk}}}
 
     Notes
     -----
-    O(p). The weights do not depend on the scaling of the base kernels, but the combined kernel does: the papers scale
-    each to trace one first. Equation (3) as printed sums uncentered base kernels, with weights by centered alignments;
-    this is ``centering="target"``.
+    O(p). The weights do not depend on the scaling of the base kernels, but the combined
+    kernel does: the papers scale each to trace one first. Equation (3) as printed sums
+    uncentered base kernels, with weights by centered alignments; this is
+    ``centering="target"``.
 
     References
     ----------
@@ -90,7 +97,8 @@ class AlignUncentered(Align):
 
     References
     ----------
-    Cristianini, Shawe-Taylor, Elisseeff, Kandola (2001), NIPS 14; JMLR 2012, section 2.3.
+    Cristianini, Shawe-Taylor, Elisseeff, Kandola (2001), NIPS 14; JMLR 2012, section
+    2.3.
     """
 
     name = "align-uncentered"
@@ -109,14 +117,16 @@ class Lq(AlignmentLearner):
     Parameters
     ----------
     q : float, default 2
-        Order of the norm, from 1 to infinity. With 1, all weight is on the largest product, the first of equals. With
-        infinity, every kernel with a positive product has the same weight.
+        Order of the norm, from 1 to infinity. With 1, all weight is on the largest
+        product, the first of equals. With infinity, every kernel with a positive
+        product has the same weight.
 
     Notes
     -----
-    O(p). The alignment is not divided by the norm of the combined kernel, so the weights depend on the scaling of the
-    base kernels: multiplying one by c multiplies its weight by c^(1 / (q - 1)). For base kernels of Frobenius norm one
-    and q = 2, this is `align`. Close to q = 1, the weight concentrates on the largest products.
+    O(p). The alignment is not divided by the norm of the combined kernel, so the
+    weights depend on the scaling of the base kernels: multiplying one by c multiplies
+    its weight by c^(1 / (q - 1)). For base kernels of Frobenius norm one and q = 2,
+    this is `align`. Close to q = 1, the weight concentrates on the largest products.
 
     References
     ----------

@@ -1,4 +1,5 @@
-"""Kernels over all pairs of rows as functions of one bandwidth, or of one bandwidth per feature.
+"""Kernels over all pairs of rows as functions of one bandwidth, or of one bandwidth per
+feature.
 
 Pairs are ordered as above the diagonal, row by row: (0, 1), (0, 2), ..., (1, 2), ...
 """
@@ -47,9 +48,11 @@ def radial_kernels(kind: Kind, U: np.ndarray) -> KernelFamily:
 
 
 class RadialPairs:
-    r"""Kernels over all pairs of m rows as functions of the distance and of :math:`u = \log \sigma`.
+    r"""Kernels over all pairs of m rows as functions of the distance and of
+    :math:`u = \log \sigma`.
 
-    Gaussian or Laplacian kernels with one bandwidth, or Dirichlet kernels with one frequency on one feature:
+    Gaussian or Laplacian kernels with one bandwidth, or Dirichlet kernels with one
+    frequency on one feature:
 
     .. math:: e^{-\lVert x - z \rVert_2^2 / \sigma^2}, \qquad e^{-\lVert x - z \rVert_1 / \sigma}, \qquad
               1 + 2 \cos(\sigma |x - z|)
@@ -65,7 +68,8 @@ class RadialPairs:
     D : ndarray of shape (m (m - 1) / 2,)
         Distances above the diagonal, squared for Gaussians.
     bins : ndarray of int of shape (m (m - 1) / 2,)
-        Bin of each distance. Bins are spaced logarithmically, or linearly for Dirichlet kernels.
+        Bin of each distance. Bins are spaced logarithmically, or linearly for Dirichlet
+        kernels.
     centers : ndarray of shape (BINS,)
         Mean distance in each bin.
 
@@ -81,7 +85,9 @@ class RadialPairs:
     def __init__(self, kind: Kind, X: Rows) -> None:
         self.kind = kind
         self.D = _distances(kind, X)
-        largest = max(float(self.D.max(initial=0.0)), np.finfo(float).tiny) * (1 + 1e-12)
+        largest = max(float(self.D.max(initial=0.0)), np.finfo(float).tiny) * (
+            1 + 1e-12
+        )
         if kind == "dirichlet":
             bins = self.D * (BINS / largest)
         else:
@@ -96,10 +102,11 @@ class RadialPairs:
 
     @cached_property
     def candidates(self) -> np.ndarray:
-        """Grid of u for the search: log-spaced bandwidths, or equally spaced frequencies, shape (n,).
+        """Grid of u for the search: log-spaced bandwidths, or equally spaced
+        frequencies, shape (n,).
 
-        Bandwidths are three decades around the median distance of about 4,000 pairs. Frequencies are a quarter of a
-        main lobe apart.
+        Bandwidths are three decades around the median distance of about 4,000 pairs.
+        Frequencies are a quarter of a main lobe apart.
 
         Raises
         ------
@@ -111,13 +118,17 @@ class RadialPairs:
             distances = self.D
         distances = distances[distances > 0]
         if not len(distances):
-            raise ValueError("all rows are equal, so no bandwidth can be found; give features that vary.")
+            raise ValueError(
+                "all rows are equal, so no bandwidth can be found; give features that vary."
+            )
         if self.kind == "dirichlet":
             n_frequencies = 600
             lobe = np.pi / self.D.max()
             low = np.log(lobe / 4)
             high = np.log(n_frequencies * lobe / 4)
-            return np.asarray(np.log(np.linspace(np.exp(low), np.exp(high), n_frequencies)))
+            return np.asarray(
+                np.log(np.linspace(np.exp(low), np.exp(high), n_frequencies))
+            )
         center = np.log(np.median(distances))
         if self.kind == "gaussian":
             center /= 2
@@ -147,11 +158,15 @@ class RadialPairs:
 
     def matrix(self, u: np.ndarray) -> np.ndarray:
         """Return the kernel matrix."""
-        K = np.asarray(squareform(self._of_scaled(self.D * self.rate(u[0])), checks=False))
+        K = np.asarray(
+            squareform(self._of_scaled(self.D * self.rate(u[0])), checks=False)
+        )
         np.fill_diagonal(K, self.diagonal)
         return K
 
-    def value_and_gradient(self, u: np.ndarray, P: np.ndarray) -> tuple[float, np.ndarray]:
+    def value_and_gradient(
+        self, u: np.ndarray, P: np.ndarray
+    ) -> tuple[float, np.ndarray]:
         """Return the product of the kernel with a symmetric matrix P, and its derivative by u."""
         value, slope = self._sums(float(u[0]), squareform(P, checks=False))
         return 2 * value + self.diagonal * float(np.trace(P)), np.array([2 * slope])
@@ -172,12 +187,16 @@ class RadialPairs:
 
     def values_on_bins(self, u: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Return ``sum_b weights_b kappa_u(D_b)`` for each u."""
-        return np.asarray(self._of_scaled(self.centers * self.rate(u[:, None])) @ weights)
+        return np.asarray(
+            self._of_scaled(self.centers * self.rate(u[:, None])) @ weights
+        )
 
     def steepest(self, P: np.ndarray, settled: float) -> float:
-        """Return the u with the largest product with P, symmetric and centered, to about the square of `settled`.
+        """Return the u with the largest product with P, symmetric and centered, to
+        about the square of `settled`.
 
-        Candidates are compared on bins. Newton's method with exact derivatives then refines the best one.
+        Candidates are compared on bins. Newton's method with exact derivatives then
+        refines the best one.
         """
         weights = self.binned(P)
         u = self._best_on_bins(weights)
@@ -220,7 +239,9 @@ class RadialPairs:
 
     def _curvature_on_bins(self, u: float, weights: np.ndarray) -> float:
         """Return the second difference quotient of the product on bins."""
-        below, at, above = self.values_on_bins(u + CURVATURE_WIDTH * np.array([-1.0, 0.0, 1.0]), weights)
+        below, at, above = self.values_on_bins(
+            u + CURVATURE_WIDTH * np.array([-1.0, 0.0, 1.0]), weights
+        )
         return float(below - 2 * at + above) / CURVATURE_WIDTH**2
 
 
@@ -229,7 +250,9 @@ def _distances(kind: Kind, X: Rows) -> np.ndarray:
     if kind == "gaussian":
         return np.asarray(squareform(squared_distances(X, X), checks=False))
     if sparse.issparse(X):
-        raise ValueError(f"a continuous {kind} family needs dense rows, got sparse ones; use kind gaussian.")
+        raise ValueError(
+            f"a continuous {kind} family needs dense rows, got sparse ones; use kind gaussian."
+        )
     if kind == "dirichlet" and X.shape[1] != 1:
         raise ValueError(
             f"a Dirichlet family of one frequency needs one feature, got {X.shape[1]}; choose another kind."
@@ -240,13 +263,16 @@ def _distances(kind: Kind, X: Rows) -> np.ndarray:
 def peaks(values: np.ndarray) -> np.ndarray:
     """Return the positions of the three highest local maxima, the highest first."""
     padded = np.concatenate([[-np.inf], values, [-np.inf]])
-    maxima = np.flatnonzero((padded[1:-1] >= padded[:-2]) & (padded[1:-1] >= padded[2:]))
+    maxima = np.flatnonzero(
+        (padded[1:-1] >= padded[:-2]) & (padded[1:-1] >= padded[2:])
+    )
     descending = np.argsort(-values[maxima], kind="stable")
     return np.asarray(maxima[descending][:3])
 
 
 class FeaturePairs:
-    r"""Gaussian kernels over all pairs of m rows as functions of :math:`u = \log \sigma`, one bandwidth per feature.
+    r"""Gaussian kernels over all pairs of m rows as functions of
+    :math:`u = \log \sigma`, one bandwidth per feature.
 
     .. math:: \kappa(x, z) = e^{-\sum_k (x_k - z_k)^2 / \sigma_k^2}
 
@@ -262,12 +288,13 @@ class FeaturePairs:
 
     Notes
     -----
-    The kernels are invariant to translation, and the derivative for a constant feature is zero.
+    The kernels are invariant to translation, and the derivative for a constant feature
+    is zero.
 
     References
     ----------
-    Afkanpour, Szepesvari, Bowling (2013), Alignment based kernel learning with a continuous set of base kernels,
-    Machine Learning 91:305-324, section 3.1.
+    Afkanpour, Szepesvari, Bowling (2013), Alignment based kernel learning with a
+    continuous set of base kernels, Machine Learning 91:305-324, section 3.1.
     """
 
     def __init__(self, X: Rows) -> None:
@@ -284,23 +311,32 @@ class FeaturePairs:
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
         """Lower and upper bound of u for each feature.
 
-        Bandwidths are between 1e-3 and 1e4 standard deviations of the feature. All ranges contain 1/4 to 4 times the
-        median distance. Constant features have the widest range.
+        Bandwidths are between 1e-3 and 1e4 standard deviations of the feature. All
+        ranges contain 1/4 to 4 times the median distance. Constant features have the
+        widest range.
         """
         extent = np.ptp(self.X, axis=0)
         varies = extent > 0
         if not varies.any():
-            raise ValueError(f"all {len(self.X)} rows are equal, so no kernel varies; give features that vary.")
+            raise ValueError(
+                f"all {len(self.X)} rows are equal, so no kernel varies; give features that vary."
+            )
         distances = pdist(self.X / extent.max(), "euclidean")
-        isotropic = np.array([0.25, 4.0]) * extent.max() * np.median(distances[distances > 0])
-        standard_deviations = extent[varies] * np.std(self.X[:, varies] / extent[varies], axis=0)
+        isotropic = (
+            np.array([0.25, 4.0]) * extent.max() * np.median(distances[distances > 0])
+        )
+        standard_deviations = extent[varies] * np.std(
+            self.X[:, varies] / extent[varies], axis=0
+        )
         narrowest = 1e-3 * standard_deviations
         widest = 1e4 * standard_deviations
         low = np.full(len(varies), narrowest.min())
         low[varies] = narrowest
         high = np.full(len(varies), widest.max())
         high[varies] = widest
-        return np.log(np.minimum(low, isotropic[0])), np.log(np.maximum(high, isotropic[1]))
+        return np.log(np.minimum(low, isotropic[0])), np.log(
+            np.maximum(high, isotropic[1])
+        )
 
     def matrix(self, u: np.ndarray) -> np.ndarray:
         """Return the kernel matrix, newly allocated."""
@@ -313,8 +349,11 @@ class FeaturePairs:
         np.exp(K, out=K)
         return K
 
-    def value_and_gradient(self, u: np.ndarray, P: np.ndarray) -> tuple[float, np.ndarray]:
-        r"""Return ``<P, K(u)>_F`` and its derivative by u, shape (d,), for a symmetric P of shape (m, m).
+    def value_and_gradient(
+        self, u: np.ndarray, P: np.ndarray
+    ) -> tuple[float, np.ndarray]:
+        r"""Return ``<P, K(u)>_F`` and its derivative by u, shape (d,), for a symmetric
+        P of shape (m, m).
 
         Notes
         -----
@@ -323,8 +362,9 @@ class FeaturePairs:
         .. math:: 2 \sum_{ij} W_{ij} (z_{ik} - z_{jk})^2
                   = 4 \Bigl( \sum_i z_{ik}^2 (W \mathbf{1})_i - z_{\cdot k}^\top W z_{\cdot k} \Bigr)
 
-        two matrix products for all features. W has a zero diagonal, as with small bandwidths both terms would otherwise
-        cancel. The upper triangle is formed in blocks of rows, in O(`BLOCK_ROWS` m) memory.
+        two matrix products for all features. W has a zero diagonal, as with small
+        bandwidths both terms would otherwise cancel. The upper triangle is formed in
+        blocks of rows, in O(`BLOCK_ROWS` m) memory.
         """
         Z = self.X * np.exp(-u)
         squares = Z * Z
@@ -350,15 +390,21 @@ class FeaturePairs:
         gradient += (row_sums + column_sums) @ squares
         return 2.0 * float(row_sums.sum()) + float(np.trace(P)), 4.0 * gradient
 
-    def shrunk(self, u: np.ndarray, P: np.ndarray, shrinkage: float) -> tuple[float, np.ndarray]:
+    def shrunk(
+        self, u: np.ndarray, P: np.ndarray, shrinkage: float
+    ) -> tuple[float, np.ndarray]:
         """Return `value_and_gradient` minus shrinkage times the squared deviations of sigma from its mean."""
         value, gradient = self.value_and_gradient(u, P)
         sigma = np.exp(u)
         deviations = sigma - sigma.mean()
         # The derivative of the mean has no effect, as the deviations sum to zero.
-        return value - shrinkage * float(deviations @ deviations), gradient - 2 * shrinkage * deviations * sigma
+        return value - shrinkage * float(
+            deviations @ deviations
+        ), gradient - 2 * shrinkage * deviations * sigma
 
-    def steepest(self, P: np.ndarray, start: np.ndarray, shrinkage: float) -> np.ndarray:
+    def steepest(
+        self, P: np.ndarray, start: np.ndarray, shrinkage: float
+    ) -> np.ndarray:
         """Return the local maximum of `shrunk` that an ascent from `start` reaches."""
         low, high = self.bounds
         start = np.clip(start, low, high)

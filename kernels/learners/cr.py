@@ -30,7 +30,8 @@ SEARCH_ROWS = 2000
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CR(KernelSearchLearner):
-    r"""Greedy risk minimization over the convex combinations of a continuous family of base kernels.
+    r"""Greedy risk minimization over the convex combinations of a continuous family of
+    base kernels.
 
     .. math:: \min_{K \in \operatorname{conv} \{ K_\sigma \}} \; \operatorname{tr} Y^\top (K + \lambda I)^{-1} Y
 
@@ -39,9 +40,9 @@ class CR(KernelSearchLearner):
     kind : {"gaussian", "laplacian", "dirichlet"}, default "gaussian"
         Kind of the base kernels, with one bandwidth for all features.
     corrective : bool, default True
-        Whether to update the weights of all kernels after each addition, by l1-krr; a few additions are then enough.
-        False takes the step of the papers towards the new kernel, whose gap is proportional to one over the number of
-        additions.
+        Whether to update the weights of all kernels after each addition, by l1-krr; a
+        few additions are then enough. False takes the step of the papers towards the
+        new kernel, whose gap is proportional to one over the number of additions.
     tol : float, default 1e-4
         Relative duality gap at which the search ends.
     max_iter : int, default 200
@@ -49,25 +50,32 @@ class CR(KernelSearchLearner):
 
     Notes
     -----
-    With :math:`\alpha = (K + \lambda I)^{-1} Y`, the objective decreases fastest towards the kernel with the largest
-    :math:`\alpha^\top K_\sigma \alpha`. Its excess over :math:`\alpha^\top K \alpha` bounds the possible decrease. The
-    step minimizes the objective on the segment between both kernels. An addition takes about eight Cholesky factors,
-    O(m^3) each. Memory is one m by m matrix per base kernel (up to 1 GiB, only if `corrective`) and about eight others.
+    With :math:`\alpha = (K + \lambda I)^{-1} Y`, the objective decreases fastest
+    towards the kernel with the largest :math:`\alpha^\top K_\sigma \alpha`. Its excess
+    over :math:`\alpha^\top K \alpha` bounds the possible decrease. The step minimizes
+    the objective on the segment between both kernels. An addition takes about eight
+    Cholesky factors, O(m^3) each. Memory is one m by m matrix per base kernel (up to 1
+    GiB, only if `corrective`) and about eight others.
 
-    The version by D.C. programming (Argyriou et al. 2006), which Afkanpour et al. found about three times faster than
-    gradients, is not implemented: the next bandwidth is searched on binned distances and refined by Newton's method.
+    The version by D.C. programming (Argyriou et al. 2006), which Afkanpour et al. found
+    about three times faster than gradients, is not implemented: the next bandwidth is
+    searched on binned distances and refined by Newton's method.
 
-    With more than about 11,600 rows, a matrix of all pairs does not fit into 1 GiB. Bandwidths are then searched on
-    2,000 rows drawn at random. The weights and the gap still use all rows, by conjugate gradients over tiles; the
-    certificate reports the sample.
+    With more than about 11,600 rows, a matrix of all pairs does not fit into 1 GiB.
+    Bandwidths are then searched on 2,000 rows drawn at random. The weights and the gap
+    still use all rows, by conjugate gradients over tiles; the certificate reports the
+    sample.
 
     References
     ----------
-    Argyriou, Micchelli, Pontil (2005), COLT; CR of Afkanpour, Szepesvari, Bowling (2013), Machine Learning.
+    Argyriou, Micchelli, Pontil (2005), COLT; CR of Afkanpour, Szepesvari, Bowling
+    (2013), Machine Learning.
     """
 
     name = "cr"
-    summary = "kernels of a continuous family, added greedily by the ridge regression risk"
+    summary = (
+        "kernels of a continuous family, added greedily by the ridge regression risk"
+    )
     source = "Argyriou et al. 2005; CR of AFK 2013"
     predictor = "krr"
 
@@ -103,8 +111,8 @@ class CR(KernelSearchLearner):
         inner_tolerance = max(self.tol / 10, 1e-8)
         log_sigmas = np.array([_steepest(pairs, Y, search_rows)])
         weights = np.ones(1)
-        # The current kernel is the sum of `grams` with the weights `mu`. A step of the papers replaces all base kernels
-        # by their sum, so that `mu` is [1].
+        # The current kernel is the sum of `grams` with the weights `mu`. A step of the
+        # papers replaces all base kernels by their sum, so that `mu` is [1].
         grams = self._grams(log_sigmas, X)
         mu = weights
         objectives: list[float] = []
@@ -131,7 +139,9 @@ class CR(KernelSearchLearner):
                 start[-1] = 0.1
                 del grams, new_grams  # frees their matrices
                 grams = self._grams(log_sigmas, X)
-                mu = weights = L1KRR(tol=inner_tolerance).solve(grams, target, C, start).weights
+                mu = weights = (
+                    L1KRR(tol=inner_tolerance).solve(grams, target, C, start).weights
+                )
             else:
                 K = grams.combine(mu)
                 change = new_grams.combine(np.ones(1))
@@ -144,7 +154,9 @@ class CR(KernelSearchLearner):
                 grams = StackedGrams(K[None])
                 mu = np.ones(1)
         measure = "duality gap" if has_room(m) else "duality gap on a sample"
-        certificate = Certificate(measure, gap, self.tol, len(objectives), tuple(objectives))
+        certificate = Certificate(
+            measure, gap, self.tol, len(objectives), tuple(objectives)
+        )
         has_weight = weights > 1e-9
         parameters = log_sigmas[has_weight, None]
         return FoundKernels(
@@ -152,7 +164,9 @@ class CR(KernelSearchLearner):
             weights[has_weight] / weights[has_weight].sum(),
             np.exp(parameters),
             (),
-            certificate.warn_unless_converged("cr", "raise max_iter, or use a smaller C"),
+            certificate.warn_unless_converged(
+                "cr", "raise max_iter, or use a smaller C"
+            ),
         )
 
     def _grams(self, log_sigmas: np.ndarray, X: Rows) -> GramOperator:
@@ -176,7 +190,9 @@ def _step(K: np.ndarray, new: np.ndarray, ridge: float, Y: np.ndarray) -> float:
     return float(brentq(_slope, 0.0, 1.0, args=args, xtol=1e-4))
 
 
-def _slope(step: float, K: np.ndarray, change: np.ndarray, ridge: float, Y: np.ndarray) -> float:
+def _slope(
+    step: float, K: np.ndarray, change: np.ndarray, ridge: float, Y: np.ndarray
+) -> float:
     """Return the derivative of the objective by the step."""
     alpha = cho_solve(ridge_factor(K + step * change, ridge), Y)
     return -float(np.vdot(alpha, change @ alpha))

@@ -27,36 +27,41 @@ class EasyMKL(JointLearner):
     .. math:: \gamma = \arg\min_{\gamma \in \Gamma} \; (1 - L) \, \gamma^\top Y \Big(\sum_k K_k\Big) Y \gamma
               + L \lVert \gamma \rVert^2, \qquad \mu_k \propto \gamma^\top Y K_k Y \gamma
 
-    where :math:`\gamma \ge 0` sums to one over the rows of each class, Y is the diagonal of the labels plus and minus
-    one, and L is the `tradeoff`.
+    where :math:`\gamma \ge 0` sums to one over the rows of each class, Y is the
+    diagonal of the labels plus and minus one, and L is the `tradeoff`.
 
     Parameters
     ----------
     tradeoff : float, default 0.5
-        Regularization L, from 0 (gamma is the shortest line between the convex hulls of the classes) to 1 (gamma is
-        uniform, for the distance between the class means). It is relative to the *sum* of the base kernels: the same
-        value regularizes many base kernels less than few.
+        Regularization L, from 0 (gamma is the shortest line between the convex hulls of
+        the classes) to 1 (gamma is uniform, for the distance between the class means).
+        It is relative to the *sum* of the base kernels: the same value regularizes many
+        base kernels less than few.
     tol : float
         Relative duality gap at which the weights count as converged.
 
     Notes
     -----
-    The minimum is the squared distance between the convex hulls of the classes in the feature space of
-    ``(1 - L) K + L I``, with K the sum of the base kernels. Its gamma are the coefficients of the hard-margin SVM on
-    that kernel, scaled to sum one per class. The ridge is at least `LEAST_RIDGE`: with a tradeoff near zero and classes
-    that K does not separate, the result is about the solution of smallest norm. This can take long and may not
-    converge. Centering on all rows is equivalent to centering on the rows of a pair of classes.
+    The minimum is the squared distance between the convex hulls of the classes in the
+    feature space of ``(1 - L) K + L I``, with K the sum of the base kernels. Its gamma
+    are the coefficients of the hard-margin SVM on that kernel, scaled to sum one per
+    class. The ridge is at least `LEAST_RIDGE`: with a tradeoff near zero and classes
+    that K does not separate, the result is about the solution of smallest norm. This
+    can take long and may not converge. Centering on all rows is equivalent to centering
+    on the rows of a pair of classes.
 
-    Several classes are handled one-vs-one, each pair on its own rows. The kernels are combined once, in O(p m^2). Each
-    pair of n rows takes one SVM, O(n^2 s) to O(n^3) with s support vectors. Memory is a few m by m matrices.
+    Several classes are handled one-vs-one, each pair on its own rows. The kernels are
+    combined once, in O(p m^2). Each pair of n rows takes one SVM, O(n^2 s) to O(n^3)
+    with s support vectors. Memory is a few m by m matrices.
 
-    The weights have sum one, and do not depend on C; `start` is not used. The certificate holds the largest relative
-    duality gap over the pairs of classes.
+    The weights have sum one, and do not depend on C; `start` is not used. The
+    certificate holds the largest relative duality gap over the pairs of classes.
 
     References
     ----------
-    Aiolli, Donini (2015), EasyMKL: a scalable multiple kernel learning algorithm, Neurocomputing 169:215-224.
-    Bennett, Bredensteiner (2000), Duality and geometry in SVM classifiers, ICML: distances of convex hulls.
+    Aiolli, Donini (2015), EasyMKL: a scalable multiple kernel learning algorithm,
+    Neurocomputing 169:215-224. Bennett, Bredensteiner (2000), Duality and geometry in
+    SVM classifiers, ICML: distances of convex hulls.
     """
 
     name = "easymkl"
@@ -73,16 +78,26 @@ class EasyMKL(JointLearner):
         if not 0 <= self.tradeoff <= 1:
             raise ValueError(f"tradeoff must be between 0 and 1, got {self.tradeoff}.")
 
-    def solve(self, grams: GramOperator, target: Target, C: float = 1.0, start: np.ndarray | None = None) -> Solution:
+    def solve(
+        self,
+        grams: GramOperator,
+        target: Target,
+        C: float = 1.0,
+        start: np.ndarray | None = None,
+    ) -> Solution:
         """Return the weights; see `JointLearner.solve`."""
         if target.task != "classification":
-            raise ValueError("easymkl learns from classes, got a regression target; use another learner.")
+            raise ValueError(
+                "easymkl learns from classes, got a regression target; use another learner."
+            )
         pairs = class_pairs(target.values)
         if not pairs:
             raise ValueError("target must hold rows of at least two classes, got 1.")
         Q = grams.combine(np.ones(grams.n_kernels))
         Q *= 1 - self.tradeoff
-        Q[np.diag_indices_from(Q)] += max(self.tradeoff, LEAST_RIDGE * float(np.trace(Q)) / len(Q))
+        Q[np.diag_indices_from(Q)] += max(
+            self.tradeoff, LEAST_RIDGE * float(np.trace(Q)) / len(Q)
+        )
         signed_gammas = np.zeros((grams.n_rows, len(pairs)))
         largest_gap = 0.0
         n_svms = 0
@@ -97,13 +112,19 @@ class EasyMKL(JointLearner):
             objective += value
         squared_distances = np.maximum(grams.quadratic_forms(signed_gammas), 0.0)
         if not squared_distances.sum() > 0:
-            raise ValueError("no base kernel separates the classes (all distances are zero); try other base kernels.")
-        certificate = Certificate("duality gap", largest_gap, self.tol, n_svms, (objective,))
+            raise ValueError(
+                "no base kernel separates the classes (all distances are zero); try other base kernels."
+            )
+        certificate = Certificate(
+            "duality gap", largest_gap, self.tol, n_svms, (objective,)
+        )
         certificate.warn_unless_converged("easymkl", "use a larger tradeoff", grams)
         return Solution(squared_distances / squared_distances.sum(), certificate)
 
 
-def _duality_gap(Q: np.ndarray, y: np.ndarray, gamma: np.ndarray) -> tuple[float, float]:
+def _duality_gap(
+    Q: np.ndarray, y: np.ndarray, gamma: np.ndarray
+) -> tuple[float, float]:
     """Return the relative duality gap of ``gamma' Y Q Y gamma`` over both simplices, and its value."""
     gradient = y * (Q @ (y * gamma))
     value = float(gamma @ gradient)
@@ -112,7 +133,8 @@ def _duality_gap(Q: np.ndarray, y: np.ndarray, gamma: np.ndarray) -> tuple[float
 
 
 def _closest_points(Q: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return the minimizer of ``gamma' Y Q Y gamma`` over the simplices of two classes, by a hard-margin SVM.
+    """Return the minimizer of ``gamma' Y Q Y gamma`` over the simplices of two classes,
+    by a hard-margin SVM.
 
     Parameters
     ----------
@@ -134,14 +156,16 @@ def _closest_points(Q: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, int]:
 
     Notes
     -----
-    The coefficients of a hard-margin SVM are gamma times two over the minimum, and uniform gamma bounds the minimum.
-    With C of `FIRST_COST` times that bound, an SVM is mostly hard-margin. Otherwise C is multiplied by 100, up to four
-    times.
+    The coefficients of a hard-margin SVM are gamma times two over the minimum, and
+    uniform gamma bounds the minimum. With C of `FIRST_COST` times that bound, an SVM is
+    mostly hard-margin. Otherwise C is multiplied by 100, up to four times.
     """
     uniform = np.where(y > 0, 1 / np.count_nonzero(y > 0), 1 / np.count_nonzero(y < 0))
     _, squared_distance = _duality_gap(Q, y, uniform)
     if not squared_distance > 0:
-        raise ArithmeticError("a squared distance between the means of classes is not positive.")
+        raise ArithmeticError(
+            "a squared distance between the means of classes is not positive."
+        )
     C = FIRST_COST * 2 / squared_distance
     coefficients = solve_svm(Q, y, C)[0]
     n_svms = 1

@@ -44,21 +44,29 @@ class Ensemble(Learner):
         """Return the hypotheses along the grid."""
         self.check(problem.family, centering=problem.centering)
         if problem.target is None:
-            raise ValueError(f"{self.name} learns hypotheses and needs the target; give target.")
+            raise ValueError(
+                f"{self.name} learns hypotheses and needs the target; give target."
+            )
         return KernelEnsemble.fit(
-            problem.family, problem.X, problem.statistics, problem.target, problem.grid, problem.normalize
+            problem.family,
+            problem.X,
+            problem.statistics,
+            problem.target,
+            problem.grid,
+            problem.normalize,
         )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class KernelEnsemble(Value):
-    r"""Kernel ridge regressions, one per base kernel, combined by least squares on leave-one-out predictions.
+    r"""Kernel ridge regressions, one per base kernel, combined by least squares on
+    leave-one-out predictions.
 
     .. math:: h = \bar Y + \sum_k \mu_k f_k, \qquad \mu = \arg\min \sum_i
               \Big\lVert Y_i - \bar Y^{(-i)} - \sum_k \mu_k f_k^{(-i)}(x_i) \Big\rVert^2
 
-    where :math:`\bar Y + f_k` is the kernel ridge regression with base kernel k, and :math:`(-i)` marks quantities
-    computed without row i.
+    where :math:`\bar Y + f_k` is the kernel ridge regression with base kernel k, and
+    :math:`(-i)` marks quantities computed without row i.
 
     Attributes
     ----------
@@ -67,10 +75,12 @@ class KernelEnsemble(Value):
     grid : tuple of float
         The L values of C. All base kernels of an ensemble have the same C.
     weights : ndarray of shape (L, p)
-        Weights mu, possibly negative, one row per value of C, shared by all columns of the target.
+        Weights mu, possibly negative, one row per value of C, shared by all columns of
+        the target.
     errors : ndarray of shape (L,)
-        Leave-one-out root mean squared error, over all columns of Y and in its units. Optimistic, as the weights
-        minimize it. Zero with more base kernels than rows; the weights then have the smallest norm.
+        Leave-one-out root mean squared error, over all columns of Y and in its units.
+        Optimistic, as the weights minimize it. Zero with more base kernels than rows;
+        the weights then have the smallest norm.
     single_errors : ndarray of shape (L, p)
         Leave-one-out error of each regression.
     target : Target
@@ -80,22 +90,25 @@ class KernelEnsemble(Value):
     origin, shift : ndarray of shape (d,) and (p,)
         Constants subtracted from every row, and from each base kernel.
     coefficients : ndarray of shape (p, m, L, q), or (p, L, q) for a `FeatureFamily`
-        Coefficients of the base kernels between a row and the training rows, or of the features of the row.
+        Coefficients of the base kernels between a row and the training rows, or of the
+        features of the row.
     intercept : ndarray of shape (L, q)
 
     Notes
     -----
-    Regressions are combined without their means. The mean of the other rows decreases as the left-out target
-    increases. With strong regularization, least squares would use this to predict every row by its own target, and
-    reverse the signs of all regressions.
+    Regressions are combined without their means. The mean of the other rows decreases
+    as the left-out target increases. With strong regularization, least squares would
+    use this to predict every row by its own target, and reverse the signs of all
+    regressions.
 
-    An ensemble searches a larger space than a kernel that combines the base kernels: the coefficients of a row differ
-    between kernels, and weights may be negative.
+    An ensemble searches a larger space than a kernel that combines the base kernels:
+    the coefficients of a row differ between kernels, and weights may be negative.
 
     References
     ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 3.3; (2011), Ensembles of kernel predictors, UAI.
-    Breiman (1996), Stacked regressions, Machine Learning 24:49-64, for weights by least squares on left-out rows.
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 3.3; (2011), Ensembles
+    of kernel predictors, UAI. Breiman (1996), Stacked regressions, Machine Learning
+    24:49-64, for weights by least squares on left-out rows.
     """
 
     family: KernelFamily
@@ -135,8 +148,8 @@ class KernelEnsemble(Value):
         grid : sequence of float
             Values of C, the inverse of the ridge alpha.
         normalize : {"trace", "frobenius", "none"}, default "trace"
-            Scaling of the centered base kernels relative to each other. Their mean diagonals then have mean one; with
-            "trace" each is one.
+            Scaling of the centered base kernels relative to each other. Their mean
+            diagonals then have mean one; with "trace" each is one.
 
         Returns
         -------
@@ -145,14 +158,17 @@ class KernelEnsemble(Value):
         Raises
         ------
         ValueError
-            The normalization is unknown, a value of C is not positive, X and the target differ in length, a base
-            kernel or the target is constant on the training rows, or those rows have weights.
+            The normalization is unknown, a value of C is not positive, X and the target
+            differ in length, a base kernel or the target is constant on the training
+            rows, or those rows have weights.
 
         Notes
         -----
-        Each kernel takes O(m^3) for its eigenvectors and O(L m^2 q) for its regressions. The weights take
-        O(L m q p^2); memory is O(m^2 + L m q p). Rank-one features are their own eigenvectors and take O(L m p q);
-        sparse ones are converted to dense. A feature that is constant on the training rows gets weight zero.
+        Each kernel takes O(m^3) for its eigenvectors and O(L m^2 q) for its
+        regressions. The weights take O(L m q p^2); memory is O(m^2 + L m q p). Rank-one
+        features are their own eigenvectors and take O(L m p q); sparse ones are
+        converted to dense. A feature that is constant on the training rows gets weight
+        zero.
         """
         require_normalization(normalize)
         C = np.asarray(grid, dtype=np.float64)
@@ -160,7 +176,9 @@ class KernelEnsemble(Value):
             raise ValueError(f"grid must hold positive values of C, got {list(grid)}.")
         X = as_rows(X)
         if len(target) != X.shape[0]:
-            raise ValueError(f"target must have one entry per row of X, got {len(target)} for {X.shape[0]} rows.")
+            raise ValueError(
+                f"target must have one entry per row of X, got {len(target)} for {X.shape[0]} rows."
+            )
         Ensemble().check(family, statistics.sample_weight)
         statistics.require_informative()
         training = target.take(statistics.rows)
@@ -176,7 +194,9 @@ class KernelEnsemble(Value):
         else:
             grams = TiledGrams(family, rows, statistics.shift, scales)
             regressions = _regressions_on_kernels(grams, statistics, Y, C, scales)
-        weights, errors, single_errors = _combine(regressions.left_out, (Y - Y.mean(axis=0)) / (1 - 1 / m))
+        weights, errors, single_errors = _combine(
+            regressions.left_out, (Y - Y.mean(axis=0)) / (1 - 1 / m)
+        )
         coefficients = regressions.coefficients
         if coefficients.ndim == 3:
             weights_by_kernel = weights.T[..., None]
@@ -193,11 +213,13 @@ class KernelEnsemble(Value):
             origin=statistics.origin,
             shift=statistics.shift,
             coefficients=coefficients * weights_by_kernel,
-            intercept=Y.mean(axis=0) - np.einsum("lqk,lk->lq", regressions.means, weights),
+            intercept=Y.mean(axis=0)
+            - np.einsum("lqk,lk->lq", regressions.means, weights),
         )
 
     def predict(self, X_new: Rows) -> np.ndarray:
-        """Return predicted labels or numbers, one row per value of C, shape (L, n) or (L, n, q).
+        """Return predicted labels or numbers, one row per value of C, shape (L, n) or
+        (L, n, q).
 
         Parameters
         ----------
@@ -207,18 +229,22 @@ class KernelEnsemble(Value):
         Raises
         ------
         ValueError
-            The number of features differs from that of the training rows, or a value is not finite.
+            The number of features differs from that of the training rows, or a value is
+            not finite.
 
         Notes
         -----
-        O(p m n (d + L q)) by tiles; O(n p L q) for features, or the number of nonzeros of sparse ones.
+        O(p m n (d + L q)) by tiles; O(n p L q) for features, or the number of nonzeros
+        of sparse ones.
         """
         return self.target.decode(self._scores(X_new))
 
     def scores(self, X_new: Rows) -> np.ndarray:
-        """Return scores of classes for new rows, one row per value of C, shape (L, n) or (L, n, n_classes).
+        """Return scores of classes for new rows, one row per value of C, shape (L, n)
+        or (L, n, n_classes).
 
-        With two classes, positive scores predict the second. With more, the class with the largest score is predicted.
+        With two classes, positive scores predict the second. With more, the class with
+        the largest score is predicted.
         """
         scores = self._scores(X_new)
         return scores[..., 0] if scores.shape[2] == 1 else scores
@@ -228,17 +254,29 @@ class KernelEnsemble(Value):
         A = move(checked_rows(self.X, X_new), self.origin)
         L, q = self.intercept.shape
         if isinstance(self.family, FeatureFamily):
-            scores = np.asarray(self.family.take(A) @ self.coefficients.reshape(-1, L * q))
+            scores = np.asarray(
+                self.family.take(A) @ self.coefficients.reshape(-1, L * q)
+            )
         else:
             p, m = self.coefficients.shape[:2]
             coefficients = self.coefficients.reshape(p, m, -1)
 
             def scores_of_tile(rows: slice, columns: slice) -> BlockResults:
                 tile = self.family.tile(A[rows], self.X[columns], self.shift)
-                return BlockResults({rows.start: np.tensordot(tile, coefficients[:, columns], axes=([0, 2], [0, 1]))})
+                return BlockResults(
+                    {
+                        rows.start: np.tensordot(
+                            tile, coefficients[:, columns], axes=([0, 2], [0, 1])
+                        )
+                    }
+                )
 
-            scores = over_tiles(scores_of_tile, A.shape[0], m, block_rows_for(p)).joined()
-        return np.asarray(scores.reshape(-1, L, q).transpose(1, 0, 2) + self.intercept[:, None])
+            scores = over_tiles(
+                scores_of_tile, A.shape[0], m, block_rows_for(p)
+            ).joined()
+        return np.asarray(
+            scores.reshape(-1, L, q).transpose(1, 0, 2) + self.intercept[:, None]
+        )
 
 
 class _Regressions(NamedTuple):
@@ -260,7 +298,12 @@ class _Regressions(NamedTuple):
 
 
 def _regressions_on_features(
-    family: FeatureFamily, X: Rows, Y: np.ndarray, C: np.ndarray, scales: np.ndarray, traces: np.ndarray
+    family: FeatureFamily,
+    X: Rows,
+    Y: np.ndarray,
+    C: np.ndarray,
+    scales: np.ndarray,
+    traces: np.ndarray,
 ) -> _Regressions:
     """Return ridge regressions on rank-one features, which are their own eigenvectors."""
     p = family.n_kernels
@@ -283,7 +326,11 @@ def _regressions_on_features(
 
 
 def _regressions_on_kernels(
-    grams: TiledGrams, statistics: AlignmentStatistics, Y: np.ndarray, C: np.ndarray, scales: np.ndarray
+    grams: TiledGrams,
+    statistics: AlignmentStatistics,
+    Y: np.ndarray,
+    C: np.ndarray,
+    scales: np.ndarray,
 ) -> _Regressions:
     """Return ridge regressions on base kernels by eigendecompositions of their Gram matrices."""
     p = grams.n_kernels
@@ -295,11 +342,15 @@ def _regressions_on_kernels(
         eigenvalues, eigenvectors = np.linalg.eigh(grams.combine(unit))
         left_out[..., k], dual = leave_one_out(eigenvalues, eigenvectors, Y, C)
         coefficients[k] = dual.swapaxes(0, 1) / scales[k]
-        means[..., k] = np.tensordot(statistics.combined_row_means(unit), coefficients[k], axes=1)
+        means[..., k] = np.tensordot(
+            statistics.combined_row_means(unit), coefficients[k], axes=1
+        )
     return _Regressions(left_out, coefficients, means)
 
 
-def _combine(left_out: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _combine(
+    left_out: np.ndarray, Y: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return weights of the regressions by least squares, and the errors of the combination and of each regression."""
     L, _, _, p = left_out.shape
     t = Y.ravel()
@@ -317,10 +368,12 @@ def _combine(left_out: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, np.ndarra
 def leave_one_out(
     eigenvalues: np.ndarray, Q: np.ndarray, Y: np.ndarray, grid: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    r"""Return leave-one-out predictions of kernel ridge regressions, and their coefficients with all rows.
+    r"""Return leave-one-out predictions of kernel ridge regressions, and their
+    coefficients with all rows.
 
-    With :math:`S = K (K + \lambda I)^{-1}`, :math:`a = 1 - 1/m`, the centered targets :math:`\tilde y` and the
-    differences :math:`t = \tilde y / a` between the targets and the means of the other rows,
+    With :math:`S = K (K + \lambda I)^{-1}`, :math:`a = 1 - 1/m`, the centered targets
+    :math:`\tilde y` and the differences :math:`t = \tilde y / a` between the targets
+    and the means of the other rows,
 
     .. math:: f^{(-i)}(x_i) = \frac{(S \tilde y)_i - S_{ii} \, t_i}{a - S_{ii}}
 
@@ -338,16 +391,18 @@ def leave_one_out(
     Returns
     -------
     left_out : ndarray of shape (L, m, q)
-        Prediction for each row by a regression on the others, less the mean of their targets.
+        Prediction for each row by a regression on the others, less the mean of their
+        targets.
     dual : ndarray of shape (L, m, q)
         Coefficients of the regressions on all rows, in the span of Q.
 
     Notes
     -----
-    Exact: the residual of a left-out row is the residual of the fit divided by one minus its leverage
-    ``1 / m + S_ii``. The regression without a row uses the kernel centered on the other rows and the mean of their
-    targets; the scale of the kernel is that of all rows. O(L m r q). Rounding errors relative to the targets are
-    multiplied by the largest eigenvalue times C.
+    Exact: the residual of a left-out row is the residual of the fit divided by one
+    minus its leverage ``1 / m + S_ii``. The regression without a row uses the kernel
+    centered on the other rows and the mean of their targets; the scale of the kernel is
+    that of all rows. O(L m r q). Rounding errors relative to the targets are multiplied
+    by the largest eigenvalue times C.
     """
     Y_c = Y - Y.mean(axis=0)
     a = 1 - 1 / len(Y)
@@ -357,5 +412,7 @@ def leave_one_out(
     dual = Q @ (damped[:, :, None] * projected)
     fitted = Q @ ((damped * eigenvalues)[:, :, None] * projected)
     diagonal = ((damped * eigenvalues) @ (Q**2).T)[:, :, None]
-    left_out = (fitted - diagonal * (Y_c / a)) / np.maximum(a - diagonal, np.finfo(np.float64).eps)
+    left_out = (fitted - diagonal * (Y_c / a)) / np.maximum(
+        a - diagonal, np.finfo(np.float64).eps
+    )
     return left_out, dual

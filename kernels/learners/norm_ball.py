@@ -60,50 +60,83 @@ class BallLearner(JointLearner):
     def problem(self, grams: GramOperator, target: Target, C: float) -> InnerProblem:
         """Return the problem of the predictor on all rows or on a sample of them."""
 
-    def minimize(self, problem: InnerProblem, ball: Ball, start: np.ndarray | None) -> tuple[np.ndarray, Certificate]:
+    def minimize(
+        self, problem: InnerProblem, ball: Ball, start: np.ndarray | None
+    ) -> tuple[np.ndarray, Certificate]:
         """Return the weights in a norm ball that minimize the objective, and their certificate of optimality."""
         return solve_on_ball(problem, ball, start, self.tol, self.max_iter)
 
     def ball(self, p: int) -> Ball:
         """Return the ball of the weights of p base kernels, or raise ValueError for a wrong parameter."""
         if not self.norm >= 1:
-            raise ValueError(f"norm must be at least 1, got {self.norm}; 1 gives few kernels, inf equal weights.")
+            raise ValueError(
+                f"norm must be at least 1, got {self.norm}; 1 gives few kernels, inf equal weights."
+            )
         return Ball(np.zeros(p), 1.0, float(self.norm))
 
     def require(self) -> None:
         """Raise ValueError if a parameter is out of its range."""
         self.ball(1)
 
-    def solve(self, grams: GramOperator, target: Target, C: float = 1.0, start: np.ndarray | None = None) -> Solution:
+    def solve(
+        self,
+        grams: GramOperator,
+        target: Target,
+        C: float = 1.0,
+        start: np.ndarray | None = None,
+    ) -> Solution:
         """Return the weights; see `JointLearner.solve`."""
         ball = self.ball(grams.n_kernels)
         problem = self.problem(grams, target, C)
-        if start is None and isinstance(problem, StreamedRidge) and grams.n_rows >= 4 * RIDGE_SAMPLE:
-            sample = RidgeProblem(*on_drawn_rows(grams, target, RIDGE_SAMPLE), C * (grams.n_rows / RIDGE_SAMPLE))
-            start, _, _ = solve_minimax(sample.at, ball, ball.start(grams.n_kernels), 1e-4, MOST_ITERATIONS)
+        if (
+            start is None
+            and isinstance(problem, StreamedRidge)
+            and grams.n_rows >= 4 * RIDGE_SAMPLE
+        ):
+            sample = RidgeProblem(
+                *on_drawn_rows(grams, target, RIDGE_SAMPLE),
+                C * (grams.n_rows / RIDGE_SAMPLE),
+            )
+            start, _, _ = solve_minimax(
+                sample.at, ball, ball.start(grams.n_kernels), 1e-4, MOST_ITERATIONS
+            )
         mu, certificate = self.minimize(problem, ball, start)
         if problem.grams is not grams:
-            certificate = replace(certificate, measure=f"{certificate.measure} on a sample")
+            certificate = replace(
+                certificate, measure=f"{certificate.measure} on a sample"
+            )
         return Solution(mu, certificate.warn_unless_converged(self.name, ADVICE, grams))
 
 
 def solve_on_ball(
-    problem: InnerProblem, ball: Ball, start: np.ndarray | None, tolerance: float, max_iter: int
+    problem: InnerProblem,
+    ball: Ball,
+    start: np.ndarray | None,
+    tolerance: float,
+    max_iter: int,
 ) -> tuple[np.ndarray, Certificate]:
     """Return weights in a ball, and their certificate.
 
-    With norm 1 and rank-one base kernels, the weights can be eliminated (`kernels.solvers.lasso`). A ridge regression
-    with one target becomes a lasso. A binary SVM with more than `WORKING_SET` base kernels becomes a linear SVM.
+    With norm 1 and rank-one base kernels, the weights can be eliminated
+    (`kernels.solvers.lasso`). A ridge regression with one target becomes a lasso. A
+    binary SVM with more than `WORKING_SET` base kernels becomes a linear SVM.
 
-    The objective of an SVM is not differentiable at weights that are zero, and Newton's method may stall if the kernels
-    have low rank. With norm 1, an interior-point method therefore continues after `NEWTON_ITERATIONS`.
+    The objective of an SVM is not differentiable at weights that are zero, and Newton's
+    method may stall if the kernels have low rank. With norm 1, an interior-point method
+    therefore continues after `NEWTON_ITERATIONS`.
     """
     grams = problem.grams
     if ball.norm == 1 and not ball.center.any() and isinstance(grams, FeatureGrams):
         if isinstance(problem, RidgeProblem) and problem.Y.shape[1] == 1:
             y = problem.Y[:, 0]
-            return ridge_weights(grams, y, problem.ridge, ball.radius, start, tolerance, max_iter)
-        if isinstance(problem, SupportVectorProblem) and len(problem.pairs) == 1 and grams.n_kernels > WORKING_SET:
+            return ridge_weights(
+                grams, y, problem.ridge, ball.radius, start, tolerance, max_iter
+            )
+        if (
+            isinstance(problem, SupportVectorProblem)
+            and len(problem.pairs) == 1
+            and grams.n_kernels > WORKING_SET
+        ):
             _, y = problem.pairs[0]
             return svm_weights(grams, y, problem.C, ball.radius, tolerance, max_iter)
     if start is None:
@@ -112,10 +145,14 @@ def solve_on_ball(
         mu, certificate, _ = solve_minimax(problem.at, ball, start, tolerance, max_iter)
         return mu, certificate
     newton_iterations = min(max_iter, NEWTON_ITERATIONS)
-    mu, certificate, solved = solve_minimax(problem.at, ball, start, tolerance, newton_iterations)
+    mu, certificate, solved = solve_minimax(
+        problem.at, ball, start, tolerance, newton_iterations
+    )
     if certificate.converged or newton_iterations == max_iter:
         return mu, certificate
-    return _continue_by_interior_point(problem, ball.radius, certificate, solved.forms, tolerance, max_iter)
+    return _continue_by_interior_point(
+        problem, ball.radius, certificate, solved.forms, tolerance, max_iter
+    )
 
 
 def _continue_by_interior_point(
@@ -143,9 +180,14 @@ def _continue_by_interior_point(
         gap = max(objective - lower_bound, 0.0) / objective
         violating = np.flatnonzero(forms > forms[working_set].max())
         if gap <= tolerance or not len(violating) or iterations >= max_iter:
-            return mu, Certificate("duality gap", gap, tolerance, iterations, tuple(objectives))
-        # No kernel leaves the set: if alpha is not unique, a kernel of weight zero may still bound a quadratic form.
-        most_violating = violating[np.argsort(-forms[violating], kind="stable")[:WORKING_SET]]
+            return mu, Certificate(
+                "duality gap", gap, tolerance, iterations, tuple(objectives)
+            )
+        # No kernel leaves the set: if alpha is not unique, a kernel of weight zero may
+        # still bound a quadratic form.
+        most_violating = violating[
+            np.argsort(-forms[violating], kind="stable")[:WORKING_SET]
+        ]
         working_set = np.union1d(working_set, most_violating)
 
 
@@ -167,8 +209,9 @@ class LpKRR(BallLearner):
 
     Notes
     -----
-    Newton's method with an exact Hessian (`kernels.solvers.minimax`): three to seven Cholesky factors, O(m^3 / 3)
-    and O(p m^2) each. At the solution :math:`\mu_k \propto v_k^{1/(s-1)}` with v the quadratic forms of alpha.
+    Newton's method with an exact Hessian (`kernels.solvers.minimax`): three to seven
+    Cholesky factors, O(m^3 / 3) and O(p m^2) each. At the solution
+    :math:`\mu_k \propto v_k^{1/(s-1)}` with v the quadratic forms of alpha.
 
     References
     ----------
@@ -201,18 +244,19 @@ class L1KRR(LpKRR):
 
     Notes
     -----
-    Newton's method with an exact Hessian (`kernels.solvers.minimax`): three to seven Cholesky factors, O(m^3 / 3)
-    and O(p m^2) each. The weights are sparse. For kernels of equal trace, the constraint bounds the trace of the
-    learned kernel.
+    Newton's method with an exact Hessian (`kernels.solvers.minimax`): three to seven
+    Cholesky factors, O(m^3 / 3) and O(p m^2) each. The weights are sparse. For kernels
+    of equal trace, the constraint bounds the trace of the learned kernel.
 
-    With rank-one kernels and one target, the problem is a lasso (`kernels.solvers.lasso`). It takes about ten passes,
-    O(a^3) each for a features with weight. If a is close to m or C is large, it takes about twenty factors of size m.
-    The gap is then only rounding, and `iterations` counts passes and factors.
+    With rank-one kernels and one target, the problem is a lasso
+    (`kernels.solvers.lasso`). It takes about ten passes, O(a^3) each for a features
+    with weight. If a is close to m or C is large, it takes about twenty factors of size
+    m. The gap is then only rounding, and `iterations` counts passes and factors.
 
     References
     ----------
-    Cortes, Mohri, Rostamizadeh (2009), UAI, section 5: the L1 counterpart of equation (3). Lanckriet et al. (2004),
-    JMLR 5:27-72, for the constraint.
+    Cortes, Mohri, Rostamizadeh (2009), UAI, section 5: the L1 counterpart of equation
+    (3). Lanckriet et al. (2004), JMLR 5:27-72, for the constraint.
     """
 
     name = "l1-krr"
@@ -229,17 +273,20 @@ class L2KRR(LpKRR):
     .. math:: \min_{\mu \ge 0,\; \lVert \mu - \mu_0 \rVert_2 \le \Lambda} \; \max_\alpha \; 2 \alpha^\top y
               - \lambda \lVert \alpha \rVert^2 - \sum_k \mu_k\, \alpha^\top K_k \alpha
 
-    Its solution is :math:`\mu = \mu_0 + \Lambda\, v / \lVert v \rVert` with :math:`v_k = \alpha^\top K_k \alpha` and
+    Its solution is :math:`\mu = \mu_0 + \Lambda\, v / \lVert v \rVert` with
+    :math:`v_k = \alpha^\top K_k \alpha` and
     :math:`\alpha = (K_\mu + \lambda I)^{-1} y`.
 
     Parameters
     ----------
     center : float or sequence of float of length p, default 0
-        Center mu_0 of the ball, such as prior weights. A number is a multiple of the uniform weights of unit 2-norm.
+        Center mu_0 of the ball, such as prior weights. A number is a multiple of the
+        uniform weights of unit 2-norm.
     radius : float, default 1
         Radius Lambda of the ball.
     algorithm : {"newton", "as-printed"}, default "newton"
-        Newton's method, or Algorithm 1 of the paper with eta of one half, to compare iterations.
+        Newton's method, or Algorithm 1 of the paper with eta of one half, to compare
+        iterations.
     tol : float, default 1e-6
         Relative duality gap at which the search ends.
     max_iter : int, default 200
@@ -247,9 +294,10 @@ class L2KRR(LpKRR):
 
     Notes
     -----
-    Newton's method with an exact Hessian (`kernels.solvers.minimax`): three to seven Cholesky factors, O(m^3 / 3)
-    and O(p m^2) each; O(p^3 / 3) with fewer rank-one kernels than rows. Algorithm 1 takes four to eight. More than 256
-    base kernels take fixed-point steps instead, and about fifteen factors.
+    Newton's method with an exact Hessian (`kernels.solvers.minimax`): three to seven
+    Cholesky factors, O(m^3 / 3) and O(p m^2) each; O(p^3 / 3) with fewer rank-one
+    kernels than rows. Algorithm 1 takes four to eight. More than 256 base kernels take
+    fixed-point steps instead, and about fifteen factors.
 
     References
     ----------
@@ -268,14 +316,20 @@ class L2KRR(LpKRR):
     def require(self) -> None:
         """Raise ValueError if a parameter is out of its range."""
         if self.algorithm not in ("newton", "as-printed"):
-            raise ValueError(f"algorithm must be newton or as-printed, got {self.algorithm!r}.")
+            raise ValueError(
+                f"algorithm must be newton or as-printed, got {self.algorithm!r}."
+            )
         self.ball(np.size(self.center))
 
     def ball(self, p: int) -> Ball:
         """Return the ball; see `BallLearner.ball`."""
-        return Ball(center_weights(self.center, p, 2.0), positive("radius", self.radius), 2.0)
+        return Ball(
+            center_weights(self.center, p, 2.0), positive("radius", self.radius), 2.0
+        )
 
-    def minimize(self, problem: InnerProblem, ball: Ball, start: np.ndarray | None) -> tuple[np.ndarray, Certificate]:
+    def minimize(
+        self, problem: InnerProblem, ball: Ball, start: np.ndarray | None
+    ) -> tuple[np.ndarray, Certificate]:
         """Return the weights in a norm ball that minimize the objective, and their certificate of optimality."""
         if self.algorithm == "newton":
             return super().minimize(problem, ball, start)
@@ -301,16 +355,18 @@ class LpSVM(BallLearner):
 
     Notes
     -----
-    Newton's method over the weights (`kernels.solvers.minimax`), each SVM solved to rounding by active sets from its
-    neighbor (`kernels.solvers.svm`). Several classes are handled one-vs-one; the objective sums over the pairs.
+    Newton's method over the weights (`kernels.solvers.minimax`), each SVM solved to
+    rounding by active sets from its neighbor (`kernels.solvers.svm`). Several classes
+    are handled one-vs-one; the objective sums over the pairs.
 
-    With more than about 11,600 rows, a matrix of all pairs does not fit into 1 GiB. The weights are then learned on
-    5,000 rows drawn at random, with C multiplied by the ratio of both numbers; the certificate reports the sample.
+    With more than about 11,600 rows, a matrix of all pairs does not fit into 1 GiB. The
+    weights are then learned on 5,000 rows drawn at random, with C multiplied by the
+    ratio of both numbers; the certificate reports the sample.
 
     References
     ----------
-    Kloft, Brefeld, Sonnenburg, Zien (2011), JMLR 12:953-997; norms 1 and 2 are D1 and D2 of Afkanpour, Szepesvari,
-    Bowling (2013), Machine Learning.
+    Kloft, Brefeld, Sonnenburg, Zien (2011), JMLR 12:953-997; norms 1 and 2 are D1 and
+    D2 of Afkanpour, Szepesvari, Bowling (2013), Machine Learning.
     """
 
     name = "lp-svm"
@@ -344,18 +400,21 @@ class L1SVM(LpSVM):
 
     Notes
     -----
-    Newton's method over the weights (`kernels.solvers.minimax`), each SVM solved to rounding by active sets from
-    its neighbor (`kernels.solvers.svm`). Several classes are handled one-vs-one; the objective sums over the pairs.
-    The weights are sparse. For kernels of equal trace, the constraint bounds the trace of the learned kernel. With more
-    than about 11,600 rows, the weights are learned on a sample, as in `LpSVM`.
+    Newton's method over the weights (`kernels.solvers.minimax`), each SVM solved to
+    rounding by active sets from its neighbor (`kernels.solvers.svm`). Several classes
+    are handled one-vs-one; the objective sums over the pairs. The weights are sparse.
+    For kernels of equal trace, the constraint bounds the trace of the learned kernel.
+    With more than about 11,600 rows, the weights are learned on a sample, as in
+    `LpSVM`.
 
-    Two classes with many rank-one kernels are a linear SVM with the squared 1-norm as penalty. It is solved by an
-    interior-point method (`kernels.solvers.lasso`), with twenty to forty factors of size m for any C.
+    Two classes with many rank-one kernels are a linear SVM with the squared 1-norm as
+    penalty. It is solved by an interior-point method (`kernels.solvers.lasso`), with
+    twenty to forty factors of size m for any C.
 
     References
     ----------
-    Lanckriet, Cristianini, Bartlett, El Ghaoui, Jordan (2004), JMLR 5:27-72, as stated in Cortes, Mohri, Rostamizadeh
-    (2012), JMLR 13:795-828, section 5.
+    Lanckriet, Cristianini, Bartlett, El Ghaoui, Jordan (2004), JMLR 5:27-72, as stated
+    in Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 5.
     """
 
     name = "l1-svm"
@@ -367,24 +426,28 @@ class L1SVM(LpSVM):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SingleStage(JointLearner):
-    r"""Learn weights that balance the fit of kernel ridge regression and the alignment of the kernel.
+    r"""Learn weights that balance the fit of kernel ridge regression and the alignment
+    of the kernel.
 
     .. math:: \min_{\mu \ge 0} \; \frac{\lambda}{\lVert Y \rVert^2} \operatorname{tr} Y^\top (K_\mu + \lambda I)^{-1} Y
               - \gamma\, \mu^\top \hat a + \mu^\top (\gamma'' \hat M + \gamma' I)\, \mu
 
-    The first term is one for the zero kernel and zero for a perfect fit. :math:`\hat a_k = \langle K_k, Y Y^\top
-    \rangle / (m \lVert Y \rVert^2)` and :math:`\hat M_{kl} = \langle K_k, K_l \rangle / m^2` have no units and do not
-    depend on the scale of m; nor do the parameters.
+    The first term is one for the zero kernel and zero for a perfect fit.
+    :math:`\hat a_k = \langle K_k, Y Y^\top \rangle / (m \lVert Y \rVert^2)` and
+    :math:`\hat M_{kl} = \langle K_k, K_l \rangle / m^2` have no units and do not depend
+    on the scale of m; nor do the parameters.
 
     Parameters
     ----------
     gamma, gamma1, gamma2 : float, default 1, 0, 1
-        Factors gamma, gamma' and gamma'', not negative, with gamma' or gamma'' positive. gamma rewards alignment;
-        gamma' and gamma'' penalize the weights and the norm of the kernel. With large gamma and gamma'', the direction
-        is that of alignf. All three are worth tuning.
+        Factors gamma, gamma' and gamma'', not negative, with gamma' or gamma''
+        positive. gamma rewards alignment; gamma' and gamma'' penalize the weights and
+        the norm of the kernel. With large gamma and gamma'', the direction is that of
+        alignf. All three are worth tuning.
     least_alignment : float, optional
-        Smallest alignment (Omega) in the constrained form: the best fit among kernels with at least this alignment and
-        weights of 2-norm at most `radius`. It ignores the gammas. By default the form above is used.
+        Smallest alignment (Omega) in the constrained form: the best fit among kernels
+        with at least this alignment and weights of 2-norm at most `radius`. It ignores
+        the gammas. By default the form above is used.
     radius : float, default 1
         Largest 2-norm of the weights (Lambda) in the constrained form.
     tol : float, default 1e-6
@@ -394,13 +457,15 @@ class SingleStage(JointLearner):
 
     Notes
     -----
-    Newton's method with an exact Hessian. Each step and each lower bound is a non-negative quadratic program of size p.
-    O(p^2 m^2) for M, then O(m^3 / 3 + p m^2) per iteration.
+    Newton's method with an exact Hessian. Each step and each lower bound is a
+    non-negative quadratic program of size p. O(p^2 m^2) for M, then O(m^3 / 3 + p m^2)
+    per iteration.
 
     References
     ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 3.4, equation (9), and the constrained form before it.
-    The paper absorbs lambda into the other parameters. It is explicit here, so that all learners have one grid of C.
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 3.4, equation (9), and
+    the constrained form before it. The paper absorbs lambda into the other parameters.
+    It is explicit here, so that all learners have one grid of C.
     """
 
     name = "single-stage"
@@ -420,42 +485,65 @@ class SingleStage(JointLearner):
         """Raise ValueError if a parameter is out of its range."""
         gammas = self.gamma, self.gamma1, self.gamma2
         if not all(0 <= gamma < np.inf for gamma in gammas):
-            raise ValueError(f"gamma, gamma1 and gamma2 must not be negative, got {', '.join(map(str, gammas))}.")
+            raise ValueError(
+                f"gamma, gamma1 and gamma2 must not be negative, got {', '.join(map(str, gammas))}."
+            )
         if self.gamma1 == self.gamma2 == 0:
-            raise ValueError("gamma1 or gamma2 must be positive, or the weights have no bound; set gamma2 to 1.")
-        if self.least_alignment is not None and not (0 <= self.least_alignment <= 1 and 0 < self.radius < np.inf):
+            raise ValueError(
+                "gamma1 or gamma2 must be positive, or the weights have no bound; set gamma2 to 1."
+            )
+        if self.least_alignment is not None and not (
+            0 <= self.least_alignment <= 1 and 0 < self.radius < np.inf
+        ):
             raise ValueError(
                 "least_alignment must be from 0 to 1 and radius positive and finite, got "
                 f"{self.least_alignment} and {self.radius}."
             )
 
-    def problem(self, grams: GramOperator, target: Target, C: float) -> tuple[InnerProblem, float]:
+    def problem(
+        self, grams: GramOperator, target: Target, C: float
+    ) -> tuple[InnerProblem, float]:
         """Return the problem of the predictor, and its value for the zero kernel, the unit of the other terms."""
         problem = ridge_problem(grams, target, C, self.tol)
         return problem, float(np.vdot(problem.Y, problem.Y)) / problem.ridge
 
-    def solve(self, grams: GramOperator, target: Target, C: float = 1.0, start: np.ndarray | None = None) -> Solution:
+    def solve(
+        self,
+        grams: GramOperator,
+        target: Target,
+        C: float = 1.0,
+        start: np.ndarray | None = None,
+    ) -> Solution:
         """Return the weights; see `JointLearner.solve`."""
         problem, unit = self.problem(grams, target, C)
         feasible_set = self._feasible_set(grams, target.Y - target.Y.mean(axis=0), unit)
         if start is None:
             start = feasible_set.start(grams.n_kernels)
-        mu, certificate, _ = solve_minimax(problem.at, feasible_set, start, self.tol, self.max_iter)
+        mu, certificate, _ = solve_minimax(
+            problem.at, feasible_set, start, self.tol, self.max_iter
+        )
         return Solution(mu, certificate.warn_unless_converged(self.name, ADVICE, grams))
 
-    def _feasible_set(self, grams: GramOperator, Y: np.ndarray, unit: float) -> Orthant | AlignedBall:
+    def _feasible_set(
+        self, grams: GramOperator, Y: np.ndarray, unit: float
+    ) -> Orthant | AlignedBall:
         """Return the weights to minimize over, with the terms of the objective that do not depend on the predictor."""
         m = grams.n_rows
         forms = grams.quadratic_forms(Y)
         M = grams.kernel_products() / m**2
         if self.least_alignment is None:
             a = np.maximum(forms, 0.0) / (m * float(np.vdot(Y, Y)))
-            return Orthant(unit * (self.gamma2 * M + self.gamma1 * np.eye(len(a))), unit * self.gamma * a)
+            return Orthant(
+                unit * (self.gamma2 * M + self.gamma1 * np.eye(len(a))),
+                unit * self.gamma * a,
+            )
         a = forms / (m * float(np.linalg.norm(Y.T @ Y)))
         best_aligned = Alignf().fit_weights(M, a).weights
         ball = AlignedBall(M, a, self.least_alignment, self.radius, best_aligned)
         if ball.slack(best_aligned) < 0:
-            largest_alignment = best_aligned @ a / np.sqrt(best_aligned @ M @ best_aligned)
+            largest_alignment = (
+                best_aligned @ a / np.sqrt(best_aligned @ M @ best_aligned)
+            )
             raise ValueError(
                 f"least_alignment must be at most {largest_alignment:.6g}, the largest alignment of these base "
                 f"kernels, got {self.least_alignment}."
@@ -479,12 +567,13 @@ class SingleStageSVM(SingleStage):
 
     Notes
     -----
-    As `SingleStage`, with SVMs in place of ridge regression. Several classes are handled one-vs-one. Memory holds
-    matrices of all pairs of rows.
+    As `SingleStage`, with SVMs in place of ridge regression. Several classes are
+    handled one-vs-one. Memory holds matrices of all pairs of rows.
 
     References
     ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 3.4: the general form, for the SVM that it names.
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 3.4: the general form,
+    for the SVM that it names.
     """
 
     name = "single-stage-svm"
@@ -493,8 +582,12 @@ class SingleStageSVM(SingleStage):
     tasks = ("classification",)
     predictor = "svm"
 
-    def problem(self, grams: GramOperator, target: Target, C: float) -> tuple[InnerProblem, float]:
+    def problem(
+        self, grams: GramOperator, target: Target, C: float
+    ) -> tuple[InnerProblem, float]:
         """Return the SVMs, and their value for the zero kernel."""
         problem = SupportVectorProblem(grams, target, C)
-        smaller_classes = [min(int((y > 0).sum()), int((y < 0).sum())) for _, y in problem.pairs]
+        smaller_classes = [
+            min(int((y > 0).sum()), int((y < 0).sum())) for _, y in problem.pairs
+        ]
         return problem, 4.0 * problem.C * sum(smaller_classes)

@@ -10,7 +10,13 @@ import numpy as np
 
 from ..centering import center_gram, mean_over
 from ..families.base import KernelFamily, Rows, distinct_examples
-from ..families.composed import FamilyUnion, MetricFamily, NormalScoresFamily, normal_scores, scores_beside
+from ..families.composed import (
+    FamilyUnion,
+    MetricFamily,
+    NormalScoresFamily,
+    normal_scores,
+    scores_beside,
+)
 from ..families.products import LinearFamily
 from ..solvers.factor import LeaveOneOut
 from ..statistics.gram import AlignmentStatistics, NormalizedProducts, gram_statistics
@@ -40,7 +46,9 @@ from .rfm_metrics import (
     summed,
 )
 
-WEIGHT_LEARNERS: dict[str, AlignmentLearner] = {learner.name: learner for learner in (Unif(), Alignf())}
+WEIGHT_LEARNERS: dict[str, AlignmentLearner] = {
+    learner.name: learner for learner in (Unif(), Alignf())
+}
 """Learners of the weights of the base kernels, by the value of `weights`."""
 
 MOST_ROUNDS = 3
@@ -67,64 +75,74 @@ LINEAR_ROWS = 750
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RFM(KernelSearchLearner):
-    r"""Recursive feature machine: base kernels in metrics learned from gradients of the prediction.
+    r"""Recursive feature machine: base kernels in metrics learned from gradients of the
+    prediction.
 
-    Base kernels are Gaussians and Laplacians with bandwidths around the median distance. They use several metrics: one
-    in which every feature has a standard deviation of one, and metrics learned from it. Each round fits a ridge
-    regression in the metric of the previous round. The average outer product of its gradients is the next metric
-    (`learned_metrics`). All base kernels have unit trace and are then weighted together.
+    Base kernels are Gaussians and Laplacians with bandwidths around the median
+    distance. They use several metrics: one in which every feature has a standard
+    deviation of one, and metrics learned from it. Each round fits a ridge regression in
+    the metric of the previous round. The average outer product of its gradients is the
+    next metric (`learned_metrics`). All base kernels have unit trace and are then
+    weighted together.
 
     Parameters
     ----------
     metric : {"both", "diagonal", "full"}, default "both"
         Learned metrics: weights of the features, a matrix that maps them, or both.
     rounds : int or "auto", default "auto"
-        Number of rounds; 0 learns no metric. "auto" selects by cross-fitting: no learned metric, round 1, the last
-        round, or rounds 1 and last. The last round is the second, or the third if the second reduces the squared error
-        by 1 %. With more than 50 features, the metric of their principal components is another candidate, unless
-        `metric` is "diagonal".
+        Number of rounds; 0 learns no metric. "auto" selects by cross-fitting: no
+        learned metric, round 1, the last round, or rounds 1 and last. The last round is
+        the second, or the third if the second reduces the squared error by 1 %. With
+        more than 50 features, the metric of their principal components is another
+        candidate, unless `metric` is "diagonal".
     kernels : {"auto", "both", "gaussian", "laplacian", "wide"}, default "auto"
-        Base kernels: Gaussians and Laplacians, only one of these, or Gaussians of larger bandwidth. "auto" selects by
-        cross-fitting. For regression with equal weights, it adds a linear kernel of the scaled features if that reduces
-        the squared leave-one-out error by 2 %.
+        Base kernels: Gaussians and Laplacians, only one of these, or Gaussians of
+        larger bandwidth. "auto" selects by cross-fitting. For regression with equal
+        weights, it adds a linear kernel of the scaled features if that reduces the
+        squared leave-one-out error by 2 %.
     weights : {"unif", "alignf"}, default "unif"
         Learner of the weights of the base kernels.
     rank : int, default 100
         Largest number of features to which a full metric maps.
     search_rows : int, default 1500
-        Number of rows for learning metrics and for selection; a random subset if there are more. Rounds 1 and last are
-        then selected together only if this saves 1 % of the squared error.
+        Number of rows for learning metrics and for selection; a random subset if there
+        are more. Rounds 1 and last are then selected together only if this saves 1 % of
+        the squared error.
     random_state : int, default 0
         Random seed of the subset and of the halves for cross-fitting.
     scaled : bool, default False
-        Whether features already have comparable units. They are then not divided by their standard deviations.
+        Whether features already have comparable units. They are then not divided by
+        their standard deviations.
     codes : tuple of int, default ()
-        Columns of X that hold codes of categories. They are not part of the metrics. Each adds one base kernel, which
-        is one if two rows have the same category.
+        Columns of X that hold codes of categories. They are not part of the metrics.
+        Each adds one base kernel, which is one if two rows have the same category.
     code_names : tuple of str, default ()
         Names of these columns; by default their positions.
     normal_scores : bool or "auto", default "auto"
-        Whether to append the normal score of each feature with more than two values (`NormalScoresFamily`). "auto"
-        appends them if there are at most 50.
+        Whether to append the normal score of each feature with more than two values
+        (`NormalScoresFamily`). "auto" appends them if there are at most 50.
 
     Notes
     -----
-    Leave-one-out residuals on the rows that trained a metric are too small to select metrics by. The search rows are
-    therefore split in two halves. Each learns metrics, fits ridge regressions (with the ridge by leave-one-out, in
-    closed form) and predicts the other half. Groups of the target are not divided. By time, the first third predicts
-    the second, and both predict the last. ``alignf`` also computes alignments on each half, for base kernels in the
-    metrics of the other, and averages its weights with equal ones. `FoundKernels.alignments` are those of each round on
+    Leave-one-out residuals on the rows that trained a metric are too small to select
+    metrics by. The search rows are therefore split in two halves. Each learns metrics,
+    fits ridge regressions (with the ridge by leave-one-out, in closed form) and
+    predicts the other half. Groups of the target are not divided. By time, the first
+    third predicts the second, and both predict the last. ``alignf`` also computes
+    alignments on each half, for base kernels in the metrics of the other, and averages
+    its weights with equal ones. `FoundKernels.alignments` are those of each round on
     the test half.
 
-    Copies of a row with one target are treated as one weighted row. Features need no scaling. A round takes
-    ``O(m^3 + m^2 d q)`` time on the search rows, and a quarter of that on the halves. A selection takes an
-    eigendecomposition for half of the rows. The parameters sigma of a base kernel are, for each feature, the difference
-    at which the kernel falls to 1 / e if two rows differ only in that feature.
+    Copies of a row with one target are treated as one weighted row. Features need no
+    scaling. A round takes ``O(m^3 + m^2 d q)`` time on the search rows, and a quarter
+    of that on the halves. A selection takes an eigendecomposition for half of the rows.
+    The parameters sigma of a base kernel are, for each feature, the difference at which
+    the kernel falls to 1 / e if two rows differ only in that feature.
 
     References
     ----------
-    Radhakrishnan, Beaglehole, Pandit, Belkin (2024), Science 383:1461-1467, for the metric; Cortes, Mohri,
-    Rostamizadeh (2012), JMLR 13:795-828, for the weights.
+    Radhakrishnan, Beaglehole, Pandit, Belkin (2024), Science 383:1461-1467, for the
+    metric; Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, for the weights.
     """
 
     name = "rfm"
@@ -146,7 +164,13 @@ class RFM(KernelSearchLearner):
     code_names: tuple[str, ...] = ()
     normal_scores: bool | Literal["auto"] = "auto"
 
-    def find(self, X: Rows, target: Target, C: float = 1.0, sample_weight: np.ndarray | None = None) -> FoundKernels:
+    def find(
+        self,
+        X: Rows,
+        target: Target,
+        C: float = 1.0,
+        sample_weight: np.ndarray | None = None,
+    ) -> FoundKernels:
         """Return base kernels and weights; see `KernelSearchLearner.find`."""
         examples = self._search_examples(X, target, sample_weight)
         columns = FeatureColumns.of(X.shape[1], self.codes, self.code_names)
@@ -154,23 +178,35 @@ class RFM(KernelSearchLearner):
         knots = self._knots(examples)
         if knots:
             scored_examples = replace(examples, X=scores_beside(examples.X, knots))
-            scored_columns = FeatureColumns.of(scored_examples.X.shape[1], self.codes, self.code_names)
-            found_kernels = self._find_radial(scored_examples, scored_columns, is_sample)
+            scored_columns = FeatureColumns.of(
+                scored_examples.X.shape[1], self.codes, self.code_names
+            )
+            found_kernels = self._find_radial(
+                scored_examples, scored_columns, is_sample
+            )
             found_kernels = _with_scores(found_kernels, knots, examples)
         else:
             found_kernels = self._find_radial(examples, columns, is_sample)
-        if target.task != "regression" or self.kernels != "auto" or self.weights != "unif":
+        if (
+            target.task != "regression"
+            or self.kernels != "auto"
+            or self.weights != "unif"
+        ):
             return found_kernels
         return _with_linear(found_kernels, examples, columns)
 
-    def _find_radial(self, examples: Examples, columns: FeatureColumns, is_sample: bool) -> FoundKernels:
+    def _find_radial(
+        self, examples: Examples, columns: FeatureColumns, is_sample: bool
+    ) -> FoundKernels:
         """Return Gaussian and Laplacian base kernels of the features of the examples, and their weights."""
         halves = self._halves(examples, columns)
         choice = self._best_choice(halves, GAIN if is_sample else 0.0)
         ridges = _mean_ridges(halves)
         metrics = choice.metrics(self._rounds(examples, columns, choice.rounds, ridges))
         family, sigmas = columns.union(metrics, examples, choice.kind)
-        statistics = gram_statistics(family, examples.X, examples.Y, sample_weight=examples.w)
+        statistics = gram_statistics(
+            family, examples.X, examples.Y, sample_weight=examples.w
+        )
         weights = _fit_weights(self.weights, statistics, halves, choice)
         alignments: list[float] = []
         if halves:
@@ -183,12 +219,16 @@ class RFM(KernelSearchLearner):
             tuple(alignments),
         )
 
-    def _search_examples(self, X: Rows, target: Target, sample_weight: np.ndarray | None) -> Examples:
+    def _search_examples(
+        self, X: Rows, target: Target, sample_weight: np.ndarray | None
+    ) -> Examples:
         """Return the distinct search rows."""
         rows = target.sample(self.search_rows, self.random_state)
         drawn = target.take(rows)
         weights = weights_of_rows(sample_weight, rows)
-        first, _, Y, w = distinct_examples(X[rows], drawn.Y, weights, drawn.group_numbers)
+        first, _, Y, w = distinct_examples(
+            X[rows], drawn.Y, weights, drawn.group_numbers
+        )
         return Examples(X[rows[first]], Y, w, drawn.take(first).row_groups)
 
     def _knots(self, examples: Examples) -> tuple[np.ndarray | None, ...]:
@@ -209,7 +249,11 @@ class RFM(KernelSearchLearner):
             return []
         last_round = MOST_ROUNDS if self.rounds == "auto" else self.rounds
         numbers = list(range(last_round + 1))
-        if self.rounds == "auto" and self.metric != "diagonal" and len(columns.others) > COMPONENTS:
+        if (
+            self.rounds == "auto"
+            and self.metric != "diagonal"
+            and len(columns.others) > COMPONENTS
+        ):
             numbers.append(UNSUPERVISED)
         try:
             halves: list[SplitHalf] = []
@@ -233,7 +277,9 @@ class RFM(KernelSearchLearner):
         else:
             choice = KernelChoice(tuple(sorted({0, self.rounds})), kinds[0])
         if halves and len(kinds) > 1:
-            choice, _ = _lowest_error(halves, [KernelChoice(choice.rounds, kind) for kind in kinds])
+            choice, _ = _lowest_error(
+                halves, [KernelChoice(choice.rounds, kind) for kind in kinds]
+            )
         return choice
 
     def _rounds(
@@ -267,11 +313,17 @@ class RFM(KernelSearchLearner):
     def for_features(self, features: Any) -> RFM:
         """Return the learner with the units and codes of the features of a table."""
         names = tuple(features.owners[code] for code in features.codes)
-        return replace(self, codes=features.codes, code_names=names, scaled=features.scaled)
+        return replace(
+            self, codes=features.codes, code_names=names, scaled=features.scaled
+        )
 
     def searches_sample(self, statistics: AlignmentStatistics) -> bool:
         """Return whether all that is learned comes from the search rows, as equal weights do."""
-        return statistics.n_rows > self.search_rows and self.weights == "unif" and statistics.sample_weight is None
+        return (
+            statistics.n_rows > self.search_rows
+            and self.weights == "unif"
+            and statistics.sample_weight is None
+        )
 
     def takes_sparse(self, family: KernelFamily | None) -> bool:
         """Return False, as gradients are dense."""
@@ -284,13 +336,19 @@ class RFM(KernelSearchLearner):
         if self.rounds != "auto":
             whole_number("rounds", self.rounds, 0)
         if self.normal_scores not in (True, False, "auto"):
-            raise ValueError(f"normal_scores must be true, false or auto, got {self.normal_scores!r}.")
+            raise ValueError(
+                f"normal_scores must be true, false or auto, got {self.normal_scores!r}."
+            )
         require_one_of("metric", self.metric, ("both", "diagonal", "full"))
         require_one_of("kernels", self.kernels, ("auto", *KINDS))
         require_one_of("weights", self.weights, tuple(WEIGHT_LEARNERS))
 
 
-def _with_scores(found_kernels: FoundKernels, knots: tuple[np.ndarray | None, ...], examples: Examples) -> FoundKernels:
+def _with_scores(
+    found_kernels: FoundKernels,
+    knots: tuple[np.ndarray | None, ...],
+    examples: Examples,
+) -> FoundKernels:
     """Return base kernels found on rows with normal scores as base kernels of rows without them."""
     d = len(knots)
     has_score = np.array([feature_knots is not None for feature_knots in knots])
@@ -309,11 +367,14 @@ def _inverse(rates: np.ndarray) -> np.ndarray:
         return np.asarray(1.0 / rates)
 
 
-def _with_linear(found_kernels: FoundKernels, examples: Examples, columns: FeatureColumns) -> FoundKernels:
-    """Return the base kernels, with a linear one if that lowers the leave-one-out error by `LINEAR_GAIN`.
+def _with_linear(
+    found_kernels: FoundKernels, examples: Examples, columns: FeatureColumns
+) -> FoundKernels:
+    """Return the base kernels, with a linear one if that lowers the leave-one-out error
+    by `LINEAR_GAIN`.
 
-    Both parts have a mean diagonal of one before the linear one is multiplied by its share. At most `LINEAR_ROWS` rows
-    are compared.
+    Both parts have a mean diagonal of one before the linear one is multiplied by its
+    share. At most `LINEAR_ROWS` rows are compared.
     """
     examples = examples.every(-(-len(examples.X) // LINEAR_ROWS))
     X = examples.X
@@ -361,7 +422,9 @@ def _mean_ridges(halves: Sequence[SplitHalf]) -> dict[int, list[float]]:
     return ridges
 
 
-def _lowest_error(halves: Sequence[SplitHalf], choices: Sequence[KernelChoice]) -> tuple[KernelChoice, float]:
+def _lowest_error(
+    halves: Sequence[SplitHalf], choices: Sequence[KernelChoice]
+) -> tuple[KernelChoice, float]:
     """Return the first choice with the lowest error over both halves, and this error."""
     errors = np.sum([half.errors(choices) for half in halves], axis=0)
     return choices[int(np.argmin(errors))], float(errors.min())
@@ -374,7 +437,9 @@ def _best_metrics(halves: Sequence[SplitHalf], kind: str, gain: float) -> Kernel
     candidates = [(0,), (0, 1)]
     if UNSUPERVISED in halves[0].rounds:
         candidates.append((UNSUPERVISED,))
-    choice, error = _lowest_error(halves, [KernelChoice(rounds, kind) for rounds in candidates])
+    choice, error = _lowest_error(
+        halves, [KernelChoice(rounds, kind) for rounds in candidates]
+    )
     for number in range(2, MOST_ROUNDS + 1):
         try:
             for half in halves:
@@ -396,14 +461,21 @@ def _best_metrics(halves: Sequence[SplitHalf], kind: str, gain: float) -> Kernel
 
 
 def _fit_weights(
-    weights: str, statistics: AlignmentStatistics, halves: Sequence[SplitHalf], choice: KernelChoice
+    weights: str,
+    statistics: AlignmentStatistics,
+    halves: Sequence[SplitHalf],
+    choice: KernelChoice,
 ) -> np.ndarray:
     """Return weights of the centered base kernels, which are learned for kernels of unit trace."""
     learner = WEIGHT_LEARNERS[weights]
     scales = statistics.traces()
     if weights == "unif" or not halves or not choice.supervised:
-        products = NormalizedProducts(statistics, np.arange(statistics.n_kernels), scales)
-        return np.asarray(learner.fit_weights(products, products.target).weights / scales)
+        products = NormalizedProducts(
+            statistics, np.arange(statistics.n_kernels), scales
+        )
+        return np.asarray(
+            learner.fit_weights(products, products.target).weights / scales
+        )
     products_of_halves = [half.products(choice) for half in halves]
     M = np.sum([products for products, _ in products_of_halves], axis=0)
     a = np.sum([target_products for _, target_products in products_of_halves], axis=0)

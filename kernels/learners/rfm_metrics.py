@@ -12,7 +12,13 @@ from scipy.linalg import cho_solve
 from scipy.spatial.distance import pdist
 
 from ..base import report_progress
-from ..centering import alignment_of_matrix, center_gram, grand_mean, mean_over, weighted_by_roots
+from ..centering import (
+    alignment_of_matrix,
+    center_gram,
+    grand_mean,
+    mean_over,
+    weighted_by_roots,
+)
 from ..engine.combination import Combination
 from ..families.base import KernelFamily, distinct_rows, squared_distances
 from ..families.composed import FamilyUnion, MetricFamily
@@ -100,7 +106,8 @@ class RfmMetric:
     def base_kernels(
         self, medians: MedianDistances, factors: Factors = KINDS["both"]
     ) -> tuple[MetricFamily, np.ndarray]:
-        """Return Gaussians and Laplacians with bandwidths around the median distance in the metric, and their sigma.
+        """Return Gaussians and Laplacians with bandwidths around the median distance in
+        the metric, and their sigma.
 
         Parameters
         ----------
@@ -113,26 +120,46 @@ class RfmMetric:
         -------
         family : MetricFamily
         sigma : ndarray of shape (p, d)
-            Difference in each feature at which a base kernel falls to 1 / e if two rows only differ in this feature;
-            inf if it never does.
+            Difference in each feature at which a base kernel falls to 1 / e if two rows
+            only differ in this feature; inf if it never does.
         """
         gaussian_factors, euclidean_factors, manhattan_factors = factors
         families: list[KernelFamily] = []
         sigmas = []
-        with np.errstate(divide="ignore"):  # sigma is infinite for a feature without influence
+        with np.errstate(
+            divide="ignore"
+        ):  # sigma is infinite for a feature without influence
             if gaussian_factors or euclidean_factors:
                 squared = medians.squared
             if gaussian_factors:
-                families.append(GaussianFamily([factor / squared for factor in gaussian_factors]))
-                sigmas.append(np.sqrt(squared / np.array(gaussian_factors))[:, None] / self.lengths(2))
+                families.append(
+                    GaussianFamily([factor / squared for factor in gaussian_factors])
+                )
+                sigmas.append(
+                    np.sqrt(squared / np.array(gaussian_factors))[:, None]
+                    / self.lengths(2)
+                )
             if euclidean_factors:
-                families.append(LaplacianFamily([factor / np.sqrt(squared) for factor in euclidean_factors], 2))
-                sigmas.append((np.sqrt(squared) / np.array(euclidean_factors))[:, None] / self.lengths(2))
+                families.append(
+                    LaplacianFamily(
+                        [factor / np.sqrt(squared) for factor in euclidean_factors], 2
+                    )
+                )
+                sigmas.append(
+                    (np.sqrt(squared) / np.array(euclidean_factors))[:, None]
+                    / self.lengths(2)
+                )
             if manhattan_factors:
                 distance = medians.cityblock
-                families.append(LaplacianFamily([factor / distance for factor in manhattan_factors]))
-                sigmas.append((distance / np.array(manhattan_factors))[:, None] / self.lengths(1))
-        return MetricFamily(FamilyUnion(families), self.map, self.label), np.vstack(sigmas)
+                families.append(
+                    LaplacianFamily([factor / distance for factor in manhattan_factors])
+                )
+                sigmas.append(
+                    (distance / np.array(manhattan_factors))[:, None] / self.lengths(1)
+                )
+        return MetricFamily(FamilyUnion(families), self.map, self.label), np.vstack(
+            sigmas
+        )
 
 
 class MedianDistances:
@@ -171,7 +198,9 @@ class Round:
     metrics: tuple[RfmMetric, ...]
     ridges: tuple[float, ...] = ()
 
-    def alignment(self, X: np.ndarray, Y: np.ndarray, w: np.ndarray | None = None) -> float:
+    def alignment(
+        self, X: np.ndarray, Y: np.ndarray, w: np.ndarray | None = None
+    ) -> float:
         """Return the centered alignment of the kernel of the next regression with the target on the given rows."""
         K = np.zeros((len(X), len(X)))
         for metric in self.metrics:
@@ -181,9 +210,12 @@ class Round:
 
 
 def median_distance(
-    Z: np.ndarray, metric: Literal["sqeuclidean", "cityblock"], sample_weight: np.ndarray | None = None
+    Z: np.ndarray,
+    metric: Literal["sqeuclidean", "cityblock"],
+    sample_weight: np.ndarray | None = None,
 ) -> float:
-    """Return the weighted median of the positive distances between rows; ValueError if all rows are equal.
+    """Return the weighted median of the positive distances between rows; ValueError if
+    all rows are equal.
 
     Uses every k-th row to have at most `MEDIAN_ROWS`, unless these rows are all equal.
     """
@@ -195,7 +227,9 @@ def median_distance(
     positive = distances > 0
     distances = distances[positive]
     if not len(distances):
-        raise ValueError("all rows are equal, so no bandwidth can be found; give features that vary.")
+        raise ValueError(
+            "all rows are equal, so no bandwidth can be found; give features that vary."
+        )
     if sample_weight is None:
         return float(np.median(distances))
     first, second = np.triu_indices(len(Z), 1)
@@ -210,13 +244,18 @@ def median_distance(
 def spread_of(X: np.ndarray, w: np.ndarray | None = None) -> RfmMetric:
     """Return the metric in which each feature has a standard deviation of one; constant features have weight zero."""
     largest = np.abs(X).max(axis=0, initial=0.0)
-    unit = np.where(largest > 0, largest, 1.0)  # avoids overflow and underflow of squares
+    # Avoids overflow and underflow of squares
+    unit = np.where(largest > 0, largest, 1.0)
     spread = unit * np.sqrt(mean_over(np.square((X - mean_over(X, w)) / unit), w))
     varies = spread > 1e-12 * largest
-    return RfmMetric(np.divide(1.0, spread, out=np.zeros(len(spread)), where=varies), "spread")
+    return RfmMetric(
+        np.divide(1.0, spread, out=np.zeros(len(spread)), where=varies), "spread"
+    )
 
 
-def components_of(X: np.ndarray, w: np.ndarray | None = None, most: int = COMPONENTS) -> RfmMetric:
+def components_of(
+    X: np.ndarray, w: np.ndarray | None = None, most: int = COMPONENTS
+) -> RfmMetric:
     """Return the metric of the first principal components of the unscaled features."""
     unit = np.abs(X).max(initial=0.0) or 1.0  # avoids overflow and underflow of squares
     Z = (X - mean_over(X, w)) / unit
@@ -246,7 +285,8 @@ def learned_metrics(
     near: Mapping[int, Sequence[float] | np.ndarray] | None = None,
     row_groups: RowGroups | None = None,
 ) -> Iterator[Round]:
-    r"""Yield the metrics of each round, from the gradients of a ridge regression in the previous metric.
+    r"""Yield the metrics of each round, from the gradients of a ridge regression in the
+    previous metric.
 
     .. math:: A_t A_t^\top \propto \frac 1 m \sum_i \nabla f_t^{(-i)}(x_i) \, \nabla f_t^{(-i)}(x_i)^\top
 
@@ -259,7 +299,8 @@ def learned_metrics(
     Y : ndarray of shape (m, q)
         Targets. Not modified.
     kinds : sequence of {"diagonal", "full"}
-        Weights of the features, or a matrix that maps them. Each kind has its own sequence of metrics.
+        Weights of the features, or a matrix that maps them. Each kind has its own
+        sequence of metrics.
     rounds : int
         Number of rounds after the initial metric, which is round 0.
     rank : int
@@ -269,21 +310,24 @@ def learned_metrics(
     start : RfmMetric, optional
         Initial weights of the features; by default one over their standard deviations.
     near : mapping of int to sequence of float, optional
-        Ridges close to the best ones of the regressions of a round, by number of the round.
+        Ridges close to the best ones of the regressions of a round, by number of the
+        round.
     row_groups : RowGroups, optional
         Groups or times of the rows, for the ridge and the gradients.
 
     Notes
     -----
-    The gradient at a row is that of the regression without the row and its group. Otherwise, features that merely
-    identify rows would get large weights. All kinds share the first regression. With more features than rows, outer
-    products are formed in the span of the rows. A round takes O(m^3 + m^2 d + m^2 q min(m, d)) per kind; a full metric
-    learned in a full metric takes another O(min(m, d)^3).
+    The gradient at a row is that of the regression without the row and its group.
+    Otherwise, features that merely identify rows would get large weights. All kinds
+    share the first regression. With more features than rows, outer products are formed
+    in the span of the rows. A round takes O(m^3 + m^2 d + m^2 q min(m, d)) per kind; a
+    full metric learned in a full metric takes another O(min(m, d)^3).
 
     References
     ----------
-    Radhakrishnan, Beaglehole, Pandit, Belkin (2024), Mechanism for feature learning in neural networks and
-    backpropagation-free machine learning models, Science 383:1461-1467.
+    Radhakrishnan, Beaglehole, Pandit, Belkin (2024), Mechanism for feature learning in
+    neural networks and backpropagation-free machine learning models, Science
+    383:1461-1467.
     """
     if start is None:
         start = spread_of(X, sample_weight)
@@ -300,7 +344,9 @@ def learned_metrics(
         for position, A in enumerate(maps):
             if number in near:
                 ridge = near[number][position]
-            B, M, ridge = _factored_outer_product(Z, A, Y, sample_weight, ridge, row_groups)
+            B, M, ridge = _factored_outer_product(
+                Z, A, Y, sample_weight, ridge, row_groups
+            )
             outer_products.append((B, M))
             ridges.append(ridge)
         if number == 1:
@@ -331,7 +377,8 @@ def _factored_outer_product(
     if mapped.shape[1] <= len(Z):
         M, ridge = gradient_outer_product(mapped, Y, sample_weight, near, row_groups)
         return A, M, ridge
-    # With more features than rows, M is in an orthonormal basis of the span of the rows.
+    # With more features than rows, M is in an orthonormal basis of the span of the
+    # rows.
     basis, coordinates = np.linalg.qr(mapped.T)
     M, ridge = gradient_outer_product(coordinates.T, Y, sample_weight, near, row_groups)
     B = A[:, None] * basis if A.ndim == 1 else A @ basis
@@ -339,7 +386,8 @@ def _factored_outer_product(
 
 
 def _root(B: np.ndarray, M: np.ndarray, rank: int) -> np.ndarray:
-    """Return A of shape (d, r) with ``A A^T`` equal to ``B M B^T`` up to small eigenvalues.
+    """Return A of shape (d, r) with ``A A^T`` equal to ``B M B^T`` up to small
+    eigenvalues.
 
     B is a matrix or one weight per feature. For a matrix, no d by d matrix is formed.
     """
@@ -369,10 +417,12 @@ def gradient_outer_product(
     near: float | None = None,
     row_groups: RowGroups | None = None,
 ) -> tuple[np.ndarray, float]:
-    """Return the average outer product of the gradients of a ridge regression on Gaussians and Euclidean Laplacians.
+    """Return the average outer product of the gradients of a ridge regression on
+    Gaussians and Euclidean Laplacians.
 
-    The base kernels have equal weights and traces. The ridge is selected by leave-one-out. The gradient at each row is
-    that of the regression without this row and its group.
+    The base kernels have equal weights and traces. The ridge is selected by
+    leave-one-out. The gradient at each row is that of the regression without this row
+    and its group.
 
     Parameters
     ----------
@@ -400,7 +450,9 @@ def gradient_outer_product(
         All rows are equal, or the prediction is constant.
     """
     K, slopes = radial_kernel(Z, sample_weight)
-    fit = LeaveOneOut(K, Y, sample_weight, row_groups=row_groups).best(ridges_of(K, sample_weight), near)
+    fit = LeaveOneOut(K, Y, sample_weight, row_groups=row_groups).best(
+        ridges_of(K, sample_weight), near
+    )
     del K  # frees a matrix of all pairs of rows
     M = np.zeros((Z.shape[1], Z.shape[1]))
     for gradients in left_out_gradients(Z, slopes, fit):
@@ -408,7 +460,9 @@ def gradient_outer_product(
         M += gradients.T @ gradients
     trace = np.trace(M)
     if not trace > 0:
-        raise ValueError("the prediction does not depend on any feature, so no metric can be learned; take alignf.")
+        raise ValueError(
+            "the prediction does not depend on any feature, so no metric can be learned; take alignf."
+        )
     return M / trace, fit.ridge
 
 
@@ -418,15 +472,19 @@ def ridges_of(K: np.ndarray, w: np.ndarray | None = None) -> list[float]:
     return [ridge * trace for ridge in RIDGES]
 
 
-def radial_kernel(Z: np.ndarray, w: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Return a centered sum of Gaussians and Euclidean Laplacians, and its derivative by the squared distance.
+def radial_kernel(
+    Z: np.ndarray, w: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return a centered sum of Gaussians and Euclidean Laplacians, and its derivative
+    by the squared distance.
 
     Returns
     -------
     K : ndarray of shape (m, m)
         Centered sum, with a mean diagonal of about one.
     slopes : ndarray of shape (m, m)
-        Derivative; zero for equal rows, where Gaussians have gradient zero and Laplacians have no gradient.
+        Derivative; zero for equal rows, where Gaussians have gradient zero and
+        Laplacians have no gradient.
     """
     family, units = _radial_family(Z, w)
     gaussians, laplacians = family.families
@@ -436,12 +494,17 @@ def radial_kernel(Z: np.ndarray, w: np.ndarray | None = None) -> tuple[np.ndarra
     np.sqrt(D, out=D)
     n = gaussians.n_kernels
     slopes = summed(laplacians, units[n:] * laplacians.gammas, Z, Z, shift=0.0)
-    slopes *= np.divide(-0.5, D, out=np.zeros_like(D), where=D > 0)  # slope of the distance itself
-    slopes -= np.where(D > 0, summed(gaussians, units[:n] * gaussians.gammas, Z, Z, shift=0.0), 0.0)
+    # Slope of the distance itself
+    slopes *= np.divide(-0.5, D, out=np.zeros_like(D), where=D > 0)
+    slopes -= np.where(
+        D > 0, summed(gaussians, units[:n] * gaussians.gammas, Z, Z, shift=0.0), 0.0
+    )
     return center_gram(summed(family, units, Z, Z), w), slopes
 
 
-def _radial_family(Z: np.ndarray, w: np.ndarray | None) -> tuple[FamilyUnion, np.ndarray]:
+def _radial_family(
+    Z: np.ndarray, w: np.ndarray | None
+) -> tuple[FamilyUnion, np.ndarray]:
     """Return the base kernels of `radial_kernel` and their weights."""
     median = median_distance(Z, "sqeuclidean", w)
     gaussians = GaussianFamily([factor / median for factor in GAUSSIANS])
@@ -451,32 +514,52 @@ def _radial_family(Z: np.ndarray, w: np.ndarray | None) -> tuple[FamilyUnion, np
     return family, units / len(units)
 
 
-def unit_weights(family: KernelFamily, X: np.ndarray, w: np.ndarray | None) -> np.ndarray:
-    """Return weights that give base kernels a centered mean diagonal of one, on at most `UNIT_ROWS` rows.
+def unit_weights(
+    family: KernelFamily, X: np.ndarray, w: np.ndarray | None
+) -> np.ndarray:
+    """Return weights that give base kernels a centered mean diagonal of one, on at most
+    `UNIT_ROWS` rows.
 
     The diagonals of the base kernels must be one. A constant kernel has weight one.
     """
     step = -(-len(X) // UNIT_ROWS)
     rows = X[::step]
     row_weights = weights_of_rows(w, slice(None, None, step))
-    mean_diagonals = np.array([1.0 - grand_mean(K, row_weights) for K in family.tile(rows, rows)])
-    return np.divide(1.0, mean_diagonals, out=np.ones(len(mean_diagonals)), where=mean_diagonals > 0)
+    mean_diagonals = np.array(
+        [1.0 - grand_mean(K, row_weights) for K in family.tile(rows, rows)]
+    )
+    return np.divide(
+        1.0, mean_diagonals, out=np.ones(len(mean_diagonals)), where=mean_diagonals > 0
+    )
 
 
-def summed(family: KernelFamily, weights: np.ndarray, A: np.ndarray, B: np.ndarray, shift: float = 1.0) -> np.ndarray:
+def summed(
+    family: KernelFamily,
+    weights: np.ndarray,
+    A: np.ndarray,
+    B: np.ndarray,
+    shift: float = 1.0,
+) -> np.ndarray:
     """Return the weighted sum of ``k(x, z) - shift`` over base kernels k, shape (a, b).
 
-    The shift of one preserves the precision of kernels near one, which are centered later.
+    The shift of one preserves the precision of kernels near one, which are centered
+    later.
     """
-    return Combination(family, weights, np.full(len(weights), shift)).matrix(A, B, symmetric=A is B)
+    return Combination(family, weights, np.full(len(weights), shift)).matrix(
+        A, B, symmetric=A is B
+    )
 
 
-def left_out_gradients(Z: np.ndarray, slopes: np.ndarray, fit: LeftOut) -> Iterator[np.ndarray]:
-    r"""Yield, for each output, the gradients at the training rows of the regressions without the row.
+def left_out_gradients(
+    Z: np.ndarray, slopes: np.ndarray, fit: LeftOut
+) -> Iterator[np.ndarray]:
+    r"""Yield, for each output, the gradients at the training rows of the regressions
+    without the row.
 
     .. math:: \nabla f^{(-i)}(z_i) = 2 \sum_j s_{ij} \alpha_j (z_i - z_j) - 2 \, r_i \sum_j s_{ij} G_{ij} (z_i - z_j)
 
-    where s are the `slopes` of the kernel, r the leave-one-out residuals and G is `LeftOut.inverse`.
+    where s are the `slopes` of the kernel, r the leave-one-out residuals and G is
+    `LeftOut.inverse`.
 
     Parameters
     ----------
@@ -493,14 +576,19 @@ def left_out_gradients(Z: np.ndarray, slopes: np.ndarray, fit: LeftOut) -> Itera
 
     Notes
     -----
-    Without row i, the coefficient of row j is ``alpha_j - G_ij alpha_i / G_ii``, where the last quotient is the
-    residual. All outputs therefore share one more product over all pairs of rows. Without the group g of row i, it is
-    ``alpha_j - G_jg r_g``, and each output takes a product of its own.
+    Without row i, the coefficient of row j is ``alpha_j - G_ij alpha_i / G_ii``, where
+    the last quotient is the residual. All outputs therefore share one more product over
+    all pairs of rows. Without the group g of row i, it is ``alpha_j - G_jg r_g``, and
+    each output takes a product of its own.
     """
     with_ones = np.column_stack([Z, np.ones(len(Z))])
     if fit.row_groups is not None and fit.row_groups.n_groups < len(Z):
-        for alpha, residuals in zip(fit.alpha.T, fit.residuals_of_groups.T, strict=True):
-            changes = _changes_without_groups(fit.inverse, residuals, fit.row_groups.numbers)
+        for alpha, residuals in zip(
+            fit.alpha.T, fit.residuals_of_groups.T, strict=True
+        ):
+            changes = _changes_without_groups(
+                fit.inverse, residuals, fit.row_groups.numbers
+            )
             coefficients = slopes * (alpha - changes)
             yield 2.0 * _sums_of_differences(coefficients @ with_ones, Z)
         return
@@ -510,7 +598,9 @@ def left_out_gradients(Z: np.ndarray, slopes: np.ndarray, fit: LeftOut) -> Itera
         yield 2.0 * (of_regression - residuals[:, None] * corrections)
 
 
-def _changes_without_groups(G: np.ndarray, residuals: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+def _changes_without_groups(
+    G: np.ndarray, residuals: np.ndarray, numbers: np.ndarray
+) -> np.ndarray:
     """Return in row i the changes of all coefficients if the group of row i is left out, shape (m, m)."""
     of_group = np.zeros((numbers.max() + 1, len(numbers)))
     of_group[numbers, np.arange(len(numbers))] = residuals
@@ -529,7 +619,8 @@ class KernelChoice:
     Attributes
     ----------
     rounds : tuple of int
-        Numbers of the rounds whose metrics are used. Round 0 and `UNSUPERVISED` are not learned.
+        Numbers of the rounds whose metrics are used. Round 0 and `UNSUPERVISED` are not
+        learned.
     kind : str
         Kind of the base kernels, one of `KINDS`.
     """
@@ -571,7 +662,9 @@ class Examples:
     def halves(self, seed: int) -> list[Examples]:
         """Return two random halves with similar targets, independent of the order of the rows."""
         in_fixed_order, _ = distinct_rows(np.column_stack([self.X, self.Y]))
-        shuffled = in_fixed_order[np.random.default_rng(seed).permutation(len(in_fixed_order))]
+        shuffled = in_fixed_order[
+            np.random.default_rng(seed).permutation(len(in_fixed_order))
+        ]
         by_target = shuffled[np.lexsort(self.Y[shuffled].T)]
         return [self._take(by_target[::2]), self._take(by_target[1::2])]
 
@@ -586,7 +679,9 @@ class Examples:
         row_groups = self.row_groups
         if row_groups is not None:
             row_groups = row_groups.take(rows)
-        return Examples(self.X[rows], self.Y[rows], weights_of_rows(self.w, rows), row_groups)
+        return Examples(
+            self.X[rows], self.Y[rows], weights_of_rows(self.w, rows), row_groups
+        )
 
 
 def _strata(Y: np.ndarray) -> np.ndarray:
@@ -605,7 +700,9 @@ class FeatureColumns:
     names: tuple[str, ...]
 
     @classmethod
-    def of(cls, d: int, code_positions: Sequence[int], names: Sequence[str] = ()) -> FeatureColumns:
+    def of(
+        cls, d: int, code_positions: Sequence[int], names: Sequence[str] = ()
+    ) -> FeatureColumns:
         """Return the columns of d features, or raise ValueError for wrong positions or names of codes."""
         codes = np.asarray(code_positions, dtype=np.intp)
         others = np.setdiff1d(np.arange(d), codes)
@@ -614,32 +711,46 @@ class FeatureColumns:
                 f"codes must be some of the {d} columns of X and not all of them, got {code_positions!r:.60}."
             )
         if names and len(names) != len(codes):
-            raise ValueError(f"code_names must have one entry per code, got {len(names)} for {len(codes)}.")
+            raise ValueError(
+                f"code_names must have one entry per code, got {len(names)} for {len(codes)}."
+            )
         if not names:
             names = [f"column {code}" for code in codes.tolist()]
         return cls(codes, others, tuple(names))
 
-    def union(self, metrics: Sequence[RfmMetric], examples: Examples, kind: str) -> tuple[FamilyUnion, np.ndarray]:
+    def union(
+        self, metrics: Sequence[RfmMetric], examples: Examples, kind: str
+    ) -> tuple[FamilyUnion, np.ndarray]:
         """Return the base kernels in all metrics, one more per code, and their sigma for every column of X."""
         X = examples.X
         families: list[KernelFamily] = []
         sigmas_of_metrics = []
         for metric in metrics:
-            family, sigma = metric.base_kernels(metric.medians(X[:, self.others], examples.w), KINDS[kind])
+            family, sigma = metric.base_kernels(
+                metric.medians(X[:, self.others], examples.w), KINDS[kind]
+            )
             families.append(family)
             sigmas_of_metrics.append(sigma)
         sigmas = np.vstack(sigmas_of_metrics)
         if not len(self.codes):
             return FamilyUnion(families), sigmas
         n_codes = len(self.codes)
-        columns = [self.others] * len(metrics) + [np.array([code]) for code in self.codes]
+        columns = [self.others] * len(metrics) + [
+            np.array([code]) for code in self.codes
+        ]
         names = [*[None] * len(metrics), *self.names]
-        union = FamilyUnion([*families, *[CategoricalFamily([CATEGORY_GAMMA])] * n_codes], columns, names)
+        union = FamilyUnion(
+            [*families, *[CategoricalFamily([CATEGORY_GAMMA])] * n_codes],
+            columns,
+            names,
+        )
         sigmas_of_columns = np.full((len(sigmas) + n_codes, X.shape[1]), np.inf)
         sigmas_of_columns[: len(sigmas), self.others] = sigmas
         # Codes have no scale; their standard deviation is a positive number.
         spread = np.maximum(X[:, self.codes].std(axis=0), np.finfo(np.float64).tiny)
-        sigmas_of_columns[np.arange(len(sigmas), len(sigmas_of_columns)), self.codes] = spread
+        sigmas_of_columns[
+            np.arange(len(sigmas), len(sigmas_of_columns)), self.codes
+        ] = spread
         return union, sigmas_of_columns
 
 
@@ -653,16 +764,19 @@ class SplitHalf:
     columns : FeatureColumns
         Columns of both.
     rounds : iterator of Round
-        Rounds on the training rows: principal components if needed, then from round 0 on.
+        Rounds on the training rows: principal components if needed, then from round 0
+        on.
     best_ridges : dict of str to int, optional
-        Position of the best ridge so far by kind, from which searches start; may be shared by two halves.
+        Position of the best ridge so far by kind, from which searches start; may be
+        shared by two halves.
 
     Attributes
     ----------
     rounds : dict of int to Round
         Rounds that were learned.
     alignments : list of float
-        Centered alignment of the kernel of each round with the target, on the test rows.
+        Centered alignment of the kernel of each round with the target, on the test
+        rows.
     """
 
     def __init__(
@@ -686,7 +800,11 @@ class SplitHalf:
     @property
     def ridges(self) -> dict[int, tuple[float, ...]]:
         """Ridges of the regressions of each learned round, by number of the round."""
-        return {number: learned.ridges for number, learned in self.rounds.items() if learned.ridges}
+        return {
+            number: learned.ridges
+            for number, learned in self.rounds.items()
+            if learned.ridges
+        }
 
     def learn(self, number: int) -> None:
         """Learn rounds up to the given number."""
@@ -698,18 +816,25 @@ class SplitHalf:
                 self.alignments.append(learned.alignment(X, self.test.Y, self.test.w))
 
     def errors(self, choices: Sequence[KernelChoice]) -> np.ndarray:
-        """Return the weighted sum of squared test errors of each choice, with equally weighted base kernels.
+        """Return the weighted sum of squared test errors of each choice, with equally
+        weighted base kernels.
 
-        Each choice uses its best ridge on the test rows. The search starts from that of the previous choice of its
-        kind, on either half.
+        Each choice uses its best ridge on the test rows. The search starts from that of
+        the previous choice of its kind, on either half.
         """
         errors = []
         for choice in choices:
-            kernels = [self._kernel_of_round(number, choice.kind) for number in choice.rounds]
+            kernels = [
+                self._kernel_of_round(number, choice.kind) for number in choice.rounds
+            ]
             if len(self.columns.codes):
                 kernels.append(self._kernel_of_codes)
             kernel = reduce(_SplitKernel.plus, kernels)
-            errors.append(self._lowest_error(kernel.among_train, kernel.test_to_train, choice.kind))
+            errors.append(
+                self._lowest_error(
+                    kernel.among_train, kernel.test_to_train, choice.kind
+                )
+            )
         return np.array(errors)
 
     def _lowest_error(self, K: np.ndarray, cross: np.ndarray, kind: str) -> float:
@@ -723,7 +848,9 @@ class SplitHalf:
         """Return M and a of base kernels of unit trace on the rows that were not used to learn their metrics."""
         X = self.test.X
         w = self.test.w
-        family, _ = self.columns.union(choice.metrics(self.rounds.values()), self.test, choice.kind)
+        family, _ = self.columns.union(
+            choice.metrics(self.rounds.values()), self.test, choice.kind
+        )
         rows = np.empty((family.n_kernels, len(X) ** 2))
         for k, K in enumerate(family.tile(X, X)):
             of_unit_trace = K / (1.0 - grand_mean(K, w) or 1.0)
@@ -743,9 +870,14 @@ class SplitHalf:
             metrics = self.rounds[number].metrics
             if number not in self._medians:
                 X = self.train.X[:, self.columns.others]
-                self._medians[number] = [metric.medians(X, self.train.w) for metric in metrics]
+                self._medians[number] = [
+                    metric.medians(X, self.train.w) for metric in metrics
+                ]
             pairs = zip(metrics, self._medians[number], strict=True)
-            families = [metric.base_kernels(medians, KINDS[kind])[0] for metric, medians in pairs]
+            families = [
+                metric.base_kernels(medians, KINDS[kind])[0]
+                for metric, medians in pairs
+            ]
             kernel = self._summed(FamilyUnion(families), self.columns.others)
             self._kernels_of_rounds[number, kind] = kernel
         return self._kernels_of_rounds[number, kind]
@@ -754,7 +886,9 @@ class SplitHalf:
     def _kernel_of_codes(self) -> _SplitKernel:
         """Sum of the base kernels of the codes, of unit trace."""
         codes = self.columns.codes
-        family = FamilyUnion([CategoricalFamily([CATEGORY_GAMMA])] * len(codes), codes[:, None].tolist())
+        family = FamilyUnion(
+            [CategoricalFamily([CATEGORY_GAMMA])] * len(codes), codes[:, None].tolist()
+        )
         return self._summed(family, None)
 
     def _summed(self, family: FamilyUnion, columns: np.ndarray | None) -> _SplitKernel:
@@ -765,7 +899,9 @@ class SplitHalf:
             X = X[:, columns]
             X_test = X_test[:, columns]
         weights = unit_weights(family, X, self.train.w)
-        return _SplitKernel(summed(family, weights, X, X), summed(family, weights, X_test, X))
+        return _SplitKernel(
+            summed(family, weights, X, X), summed(family, weights, X_test, X)
+        )
 
 
 class _SplitKernel(NamedTuple):
@@ -776,7 +912,10 @@ class _SplitKernel(NamedTuple):
 
     def plus(self, other: _SplitKernel) -> _SplitKernel:
         """Return the sum of two kernels."""
-        return _SplitKernel(self.among_train + other.among_train, self.test_to_train + other.test_to_train)
+        return _SplitKernel(
+            self.among_train + other.among_train,
+            self.test_to_train + other.test_to_train,
+        )
 
 
 class _RidgeErrors:
@@ -789,7 +928,9 @@ class _RidgeErrors:
     train, test : Examples
     """
 
-    def __init__(self, K: np.ndarray, cross: np.ndarray, train: Examples, test: Examples) -> None:
+    def __init__(
+        self, K: np.ndarray, cross: np.ndarray, train: Examples, test: Examples
+    ) -> None:
         self.K = K
         self.cross = cross
         self.train = train

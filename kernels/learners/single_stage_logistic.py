@@ -12,7 +12,8 @@ from .norm_ball import InnerProblem, SingleStage
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SingleStageLogistic(SingleStage):
-    r"""Learn weights that balance the fit of kernel logistic regression and the alignment of the kernel.
+    r"""Learn weights that balance the fit of kernel logistic regression and the
+    alignment of the kernel.
 
     .. math:: \min_{\mu \ge 0} \; \frac{J(\mu)}{J(0)} - \gamma\, \mu^\top \hat a
               + \mu^\top (\gamma'' \hat M + \gamma' I)\, \mu, \qquad
@@ -25,13 +26,15 @@ class SingleStageLogistic(SingleStage):
 
     Notes
     -----
-    As `SingleStage`, with logistic regressions :math:`f = K_\mu \beta + b` in place of ridge regression. Each takes
-    five to ten Cholesky factors of the rows of a pair of classes. Several classes are handled one-vs-one. Memory holds
-    matrices of all pairs of rows.
+    As `SingleStage`, with logistic regressions :math:`f = K_\mu \beta + b` in place of
+    ridge regression. Each takes five to ten Cholesky factors of the rows of a pair of
+    classes. Several classes are handled one-vs-one. Memory holds matrices of all pairs
+    of rows.
 
     References
     ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 3.4: the general form, for any kernel algorithm.
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 3.4: the general form,
+    for any kernel algorithm.
     """
 
     name = "single-stage-logistic"
@@ -40,7 +43,9 @@ class SingleStageLogistic(SingleStage):
     tasks = ("classification",)
     predictor = "svm"
 
-    def problem(self, grams: GramOperator, target: Target, C: float) -> tuple[InnerProblem, float]:
+    def problem(
+        self, grams: GramOperator, target: Target, C: float
+    ) -> tuple[InnerProblem, float]:
         """Return the logistic regressions, and their value for the zero kernel."""
         problem = LogisticProblem(grams, target, C)
         return problem, problem.zero_value()

@@ -1,5 +1,6 @@
-"""The papers' protocol: folds to train on, one to choose the regularization, one to test.
+"""The papers' protocol: folds to train on, one to choose the regularization, one to
+test.
 
-Imports: centering, engine, families, learned_kernel, predictors, registry, row_groups, solvers, targets, validation,
-weights.
+Imports: centering, engine, families, learned_kernel, predictors, registry, row_groups,
+solvers, targets, validation, weights.
 """

@@ -24,7 +24,8 @@ from .metrics import Metric, metric_for
 
 
 class PredictorPath(Protocol):
-    """Interface of the predictors of one learner, one per value of C: `KernelPredictors` and `KernelEnsemble`.
+    """Interface of the predictors of one learner, one per value of C:
+    `KernelPredictors` and `KernelEnsemble`.
 
     Attributes
     ----------
@@ -41,7 +42,8 @@ class PredictorPath(Protocol):
     def scores(self, X_new: Rows) -> np.ndarray:
         """Return scores of classes for new rows, shape (L, n) or (L, n, n_classes).
 
-        For two classes, positive for the second. For more, one per class, of which the largest is predicted.
+        For two classes, positive for the second. For more, one per class, of which the
+        largest is predicted.
         """
 
 
@@ -51,7 +53,8 @@ class KernelPredictors:
     Attributes
     ----------
     kernels : sequence of LearnedKernel
-        A single kernel for the whole grid, or one per value of C, as `learn_path` returns them.
+        A single kernel for the whole grid, or one per value of C, as `learn_path`
+        returns them.
     grid : sequence of float
         Values of C.
     paths : list of RegularizationPath
@@ -77,7 +80,8 @@ class KernelPredictors:
         Parameters
         ----------
         kernels : sequence of LearnedKernel
-            Kernels over the same training rows. A kernel that was learned without a C is scaled to unit mean diagonal.
+            Kernels over the same training rows. A kernel that was learned without a C
+            is scaled to unit mean diagonal.
         target : Target
             Target of all rows of the data set.
         predictor : str or Predictor
@@ -85,19 +89,22 @@ class KernelPredictors:
         grid : sequence of float
             Values of C, ascending.
         X : ndarray or CSR matrix of shape (n, d), optional
-            All rows of the data set, if the kernels were learned on some of the training rows; may be a memory map. Not
-            modified.
+            All rows of the data set, if the kernels were learned on some of the
+            training rows; may be a memory map. Not modified.
         training : ndarray of int, optional
             Positions of the training rows; by default, those of the kernels.
         workers : Workers, optional
-            Backend that executes passes over the rows; by default, threads of this process.
+            Backend that executes passes over the rows; by default, threads of this
+            process.
         progress : callable, optional
-            Function of the step and the largest residual, called by iterative predictors.
+            Function of the step and the largest residual, called by iterative
+            predictors.
 
         Notes
         -----
-        Exact predictors take O(m^2) memory per kernel and, for ridge regression, O(m^3) time. A kernel with negative
-        weights is replaced by its positive semi-definite part.
+        Exact predictors take O(m^2) memory per kernel and, for ridge regression, O(m^3)
+        time. A kernel with negative weights is replaced by its positive semi-definite
+        part.
         """
         self.kernels = kernels
         self.grid = grid
@@ -110,7 +117,9 @@ class KernelPredictors:
                 values = grid if kernel.C is None else [kernel.C]
                 training_set = TrainingSet.of(kernel, X, rows, workers, progress)
                 self.paths.append(predictor.fit(training_set, target, values))
-        self.notes = tuple(dict.fromkeys(note for path in self.paths for note in path.notes))
+        self.notes = tuple(
+            dict.fromkeys(note for path in self.paths for note in path.notes)
+        )
 
     def predict(self, X_new: Rows) -> np.ndarray:
         """Return predictions for new rows, classes as integers, one row per value of C."""
@@ -118,7 +127,9 @@ class KernelPredictors:
 
     def scores(self, X_new: Rows) -> np.ndarray:
         """Return scores of classes for new rows, shape (L, n) or (L, n, n_classes), see `PredictorPath`."""
-        return np.array([scores for path in self.paths for scores in path.class_scores(X_new)])
+        return np.array(
+            [scores for path in self.paths for scores in path.class_scores(X_new)]
+        )
 
     def only(self, position: int) -> KernelPredictors:
         """Return the predictor of one value of C if each value has a kernel, to save the time of the other kernels."""
@@ -130,8 +141,11 @@ class KernelPredictors:
         single.paths = self.paths[position : position + 1]
         return single
 
-    def validation_alignment(self, X_new: Rows, target_new: Target, sample_weight: np.ndarray | None = None) -> float:
-        """Return the centered alignment of the kernel with the target on new rows; of several kernels, the mean.
+    def validation_alignment(
+        self, X_new: Rows, target_new: Target, sample_weight: np.ndarray | None = None
+    ) -> float:
+        """Return the centered alignment of the kernel with the target on new rows; of
+        several kernels, the mean.
 
         Raises
         ------
@@ -143,7 +157,14 @@ class KernelPredictors:
                 f"the target is constant on the {len(target_new)} rows that a choice by alignment looks at; give more "
                 "rows to validate, or choose by error."
             )
-        return float(np.mean([kernel.alignment_with(X_new, target_new, sample_weight) for kernel in self.kernels]))
+        return float(
+            np.mean(
+                [
+                    kernel.alignment_with(X_new, target_new, sample_weight)
+                    for kernel in self.kernels
+                ]
+            )
+        )
 
 
 @dataclass(frozen=True)
@@ -189,7 +210,8 @@ class Selection:
     Attributes
     ----------
     errors : ndarray of shape (n_candidates, L)
-        Validation errors of each candidate along the grid; NaN if not compared by error.
+        Validation errors of each candidate along the grid; NaN if not compared by
+        error.
     candidate, position : int
         Positions of the selected candidate and of C on the grid, see `best_on_grid`.
     C : float
@@ -206,7 +228,11 @@ class Selection:
 
     @classmethod
     def of(
-        cls, errors: np.ndarray, grid: Sequence[float], sigmoids: np.ndarray | None = None, smooth: bool = False
+        cls,
+        errors: np.ndarray,
+        grid: Sequence[float],
+        sigmoids: np.ndarray | None = None,
+        smooth: bool = False,
     ) -> Selection:
         """Return the selection with the lowest error, and its sigmoid."""
         candidate, position = best_on_grid(errors, smooth)
@@ -242,7 +268,8 @@ class Evaluation:
     metric : Metric or None
         Metric of all errors; None for the default of the task.
     sample_weight : ndarray of shape (n,) or None
-        Positive weights of all rows, for errors and validation alignments. Only ratios matter.
+        Positive weights of all rows, for errors and validation alignments. Only ratios
+        matter.
 
     References
     ----------
@@ -262,7 +289,8 @@ class Evaluation:
         trial: Trial,
         by: Literal["error", "alignment"] = "error",
     ) -> FoldResult:
-        """Return the test error in one trial, with candidate and C selected on the validation fold.
+        """Return the test error in one trial, with candidate and C selected on the
+        validation fold.
 
         Parameters
         ----------
@@ -272,28 +300,41 @@ class Evaluation:
             Positions of the training rows.
         """
         selection = self.select(candidates, trial, by)
-        return self.outcome(candidates[selection.candidate], selection.position, selection, training, trial)
+        return self.outcome(
+            candidates[selection.candidate],
+            selection.position,
+            selection,
+            training,
+            trial,
+        )
 
     def select(
-        self, candidates: Sequence[PredictorPath], trial: Trial, by: Literal["error", "alignment"] = "error"
+        self,
+        candidates: Sequence[PredictorPath],
+        trial: Trial,
+        by: Literal["error", "alignment"] = "error",
     ) -> Selection:
-        """Return candidate and C with the lowest error on the validation fold of a trial.
+        """Return candidate and C with the lowest error on the validation fold of a
+        trial.
 
         Parameters
         ----------
         candidates : sequence of PredictorPath
-            Predictors fitted on the training folds, one per combination of the learner's parameters.
+            Predictors fitted on the training folds, one per combination of the
+            learner's parameters.
         trial : Trial
             Trial with a validation fold.
         by : {"error", "alignment"}, default "error"
-            Criterion for the candidate: its lowest validation error, or its `validation_alignment`, which needs
-            candidates with kernels. C is always selected by error.
+            Criterion for the candidate: its lowest validation error, or its
+            `validation_alignment`, which needs candidates with kernels. C is always
+            selected by error.
 
         Returns
         -------
         selection : Selection
-            Ties go to the smallest C, then to the first candidate. If the selected predictor is refitted, errors are
-            smoothed along the grid, see `best_on_grid`.
+            Ties go to the smallest C, then to the first candidate. If the selected
+            predictor is refitted, errors are smoothed along the grid, see
+            `best_on_grid`.
 
         Raises
         ------
@@ -302,7 +343,8 @@ class Evaluation:
 
         References
         ----------
-        Afkanpour, Szepesvari, Bowling (2013), Machine Learning 91:305-324, appendix B.2, for the choice by alignment.
+        Afkanpour, Szepesvari, Bowling (2013), Machine Learning 91:305-324, appendix
+        B.2, for the choice by alignment.
         """
         with blas_threads_for(count_rows(self.folds, trial.training)):
             rows = np.flatnonzero(self.folds == trial.validation)
@@ -317,14 +359,17 @@ class Evaluation:
                 errors[c] = self._mean_errors(responses, [rows], sigmoids[c])
         return Selection.of(errors, candidates[0].grid, sigmoids, smooth=trial.refit)
 
-    def select_by_cross_validation(self, fits: Iterable[tuple[Trial, Sequence[PredictorPath]]]) -> Selection:
-        """Return candidate and C with the lowest cross-validation error over the training folds.
+    def select_by_cross_validation(
+        self, fits: Iterable[tuple[Trial, Sequence[PredictorPath]]]
+    ) -> Selection:
+        """Return candidate and C with the lowest cross-validation error over the
+        training folds.
 
         Parameters
         ----------
         fits : iterable of (Trial, sequence of PredictorPath)
-            Each of `inner_trials`, with the same candidates fitted on its training folds. Consumed one by one, so that
-            only one set of predictors is in memory.
+            Each of `inner_trials`, with the same candidates fitted on its training
+            folds. Consumed one by one, so that only one set of predictors is in memory.
         """
         responses: list[list[np.ndarray]] = []
         parts = []
@@ -332,18 +377,27 @@ class Evaluation:
         for trial, candidates in fits:
             rows = np.flatnonzero(self.folds == trial.validation)
             with blas_threads_for(count_rows(self.folds, trial.training)):
-                responses.append([self._responses(candidate, rows) for candidate in candidates])
+                responses.append(
+                    [self._responses(candidate, rows) for candidate in candidates]
+                )
             parts.append(rows)
             grid = list(candidates[0].grid)
         errors = []
         sigmoids = []
         for responses_of_candidate in zip(*responses, strict=True):
             sigmoids.append(self._fit_sigmoids(responses_of_candidate, parts))
-            errors.append(self._mean_errors(responses_of_candidate, parts, sigmoids[-1]))
+            errors.append(
+                self._mean_errors(responses_of_candidate, parts, sigmoids[-1])
+            )
         return Selection.of(np.array(errors), grid, np.array(sigmoids))
 
     def outcome(
-        self, fitted: PredictorPath, position: int, selection: Selection, training: np.ndarray, trial: Trial
+        self,
+        fitted: PredictorPath,
+        position: int,
+        selection: Selection,
+        training: np.ndarray,
+        trial: Trial,
     ) -> FoldResult:
         """Return the test error of the selected candidate, fitted on the training rows, at a position of its grid."""
         rows = np.flatnonzero(self.folds == trial.test)
@@ -386,11 +440,17 @@ class Evaluation:
     def _responses(self, predictors: PredictorPath, rows: np.ndarray) -> np.ndarray:
         """Return the scores or predictions of some rows that the metric needs, one row per value of C."""
         batch_size = 1 << 16
-        respond = predictors.predict if self._metric.response == "predictions" else predictors.scores
+        respond = (
+            predictors.predict
+            if self._metric.response == "predictions"
+            else predictors.scores
+        )
         batches = np.split(rows, range(batch_size, len(rows), batch_size))
         return np.concatenate([respond(self.X[batch]) for batch in batches], axis=1)
 
-    def _fit_sigmoids(self, responses: Sequence[np.ndarray], parts: Sequence[np.ndarray]) -> np.ndarray:
+    def _fit_sigmoids(
+        self, responses: Sequence[np.ndarray], parts: Sequence[np.ndarray]
+    ) -> np.ndarray:
         """Return the sigmoid for each value of C, fitted on all parts of the rows, shape (L, 2); NaN if not needed."""
         sigmoids = np.full((len(responses[0]), 2), np.nan)
         if self._metric.response == "probabilities":
@@ -402,7 +462,10 @@ class Evaluation:
         return sigmoids
 
     def _mean_errors(
-        self, responses: Sequence[np.ndarray], parts: Sequence[np.ndarray], sigmoids: np.ndarray
+        self,
+        responses: Sequence[np.ndarray],
+        parts: Sequence[np.ndarray],
+        sigmoids: np.ndarray,
     ) -> np.ndarray:
         """Return the mean error over some parts of the rows for each value of C, shape (L,)."""
         metric = self._metric
@@ -410,13 +473,17 @@ class Evaluation:
         for i, rows in enumerate(parts):
             target = self.target.take(rows)
             weights = weights_of_rows(self._weights, rows)
-            for j, (response, sigmoid) in enumerate(zip(responses[i], sigmoids, strict=True)):
+            for j, (response, sigmoid) in enumerate(
+                zip(responses[i], sigmoids, strict=True)
+            ):
                 if metric.response == "probabilities":
                     response = probabilities(response, sigmoid)
                 errors[i, j] = metric.measure(target, response, weights)
         return np.asarray(errors.mean(axis=0))
 
-    def _most_aligned(self, candidates: Sequence[PredictorPath], rows: np.ndarray) -> int:
+    def _most_aligned(
+        self, candidates: Sequence[PredictorPath], rows: np.ndarray
+    ) -> int:
         """Return the position of the first candidate with the highest alignment on some rows; NaN counts as lowest."""
         X = self.X[rows]
         target = self.target.take(rows)

@@ -22,11 +22,13 @@ class Trial:
     training : tuple of int
         Training folds.
     validation : int or None
-        Validation fold; None if the training folds are cross-validated, see `inner_trials`.
+        Validation fold; None if the training folds are cross-validated, see
+        `inner_trials`.
     test : int
         Test fold.
     ordered : bool
-        Whether the training folds are blocks of time, so that only earlier ones train for a later validation fold.
+        Whether the training folds are blocks of time, so that only earlier ones train
+        for a later validation fold.
     refit : bool
         Whether the selected predictor is refitted on the training and validation folds.
     """
@@ -59,7 +61,9 @@ def count_rows(folds: np.ndarray, selected: Sequence[int]) -> int:
     return sum(int(np.count_nonzero(folds == fold)) for fold in selected)
 
 
-def assign_folds(target: Target, n_folds: int, seed: int, groups: np.ndarray | None = None) -> np.ndarray:
+def assign_folds(
+    target: Target, n_folds: int, seed: int, groups: np.ndarray | None = None
+) -> np.ndarray:
     """Return a random fold for each row, stratified by class.
 
     Parameters
@@ -71,7 +75,8 @@ def assign_folds(target: Target, n_folds: int, seed: int, groups: np.ndarray | N
     seed : int
         Random seed.
     groups : ndarray of int of shape (m,), optional
-        Group of each row. No group is split over folds; folds are then only as balanced as whole groups allow.
+        Group of each row. No group is split over folds; folds are then only as balanced
+        as whole groups allow.
 
     Returns
     -------
@@ -80,8 +85,8 @@ def assign_folds(target: Target, n_folds: int, seed: int, groups: np.ndarray | N
     Raises
     ------
     ValueError
-        There are fewer rows or groups than folds, no class has a row per fold, or a class is in fewer than three folds,
-        so that it could be missing in training.
+        There are fewer rows or groups than folds, no class has a row per fold, or a
+        class is in fewer than three folds, so that it could be missing in training.
     """
     unit = "row"
     n_units = len(target)
@@ -89,12 +94,16 @@ def assign_folds(target: Target, n_folds: int, seed: int, groups: np.ndarray | N
         unit = "group"
         n_units = len(np.unique(groups))
     if n_units < n_folds:
-        raise ValueError(f"there must be at least one {unit} a fold, got {n_units} {unit}s for {n_folds} folds.")
+        raise ValueError(
+            f"there must be at least one {unit} a fold, got {n_units} {unit}s for {n_folds} folds."
+        )
     if target.task == "regression":
         return _draw_folds(target, n_folds, seed, groups)
     most_frequent = int(np.bincount(target.values).max())
     if most_frequent < n_folds:
-        raise ValueError(f"a class must have as many rows as there are folds, got {most_frequent} for {n_folds}.")
+        raise ValueError(
+            f"a class must have as many rows as there are folds, got {most_frequent} for {n_folds}."
+        )
     folds = _draw_folds(target, n_folds, seed, groups)
     is_in_fold = np.zeros((n_folds, len(target.classes)), dtype=bool)
     is_in_fold[folds, target.values] = True
@@ -109,7 +118,9 @@ def assign_folds(target: Target, n_folds: int, seed: int, groups: np.ndarray | N
     return folds
 
 
-def _draw_folds(target: Target, n_folds: int, seed: int, groups: np.ndarray | None) -> np.ndarray:
+def _draw_folds(
+    target: Target, n_folds: int, seed: int, groups: np.ndarray | None
+) -> np.ndarray:
     classes = None
     if target.task == "classification":
         classes = target.values
@@ -122,20 +133,30 @@ def given_folds(target: Target, folds: np.ndarray, n_folds: int) -> np.ndarray:
     Raises
     ------
     ValueError
-        There are fewer than 3 folds, a fold is empty, or a class has no training row in a trial.
+        There are fewer than 3 folds, a fold is empty, or a class has no training row in
+        a trial.
     """
     if n_folds < 3:
-        raise ValueError(f"folds must be at least 3 (one tests, one validates, the others train), got {n_folds}.")
+        raise ValueError(
+            f"folds must be at least 3 (one tests, one validates, the others train), got {n_folds}."
+        )
     counts = np.bincount(folds, minlength=n_folds)
     if not counts.all():
-        raise ValueError(f"each fold must have rows, got none in fold {counts.argmin()} of those given; leave it out.")
+        raise ValueError(
+            f"each fold must have rows, got none in fold {counts.argmin()} of those given; leave it out."
+        )
     for trial in trials(n_folds):
-        _require_classes(target, rows_of(folds, trial.training), f"training row where fold {trial.test} tests")
+        _require_classes(
+            target,
+            rows_of(folds, trial.training),
+            f"training row where fold {trial.test} tests",
+        )
     return folds
 
 
 def assign_blocks(target: Target, n_folds: int, times: np.ndarray) -> np.ndarray:
-    """Return the block of time of each row: consecutive blocks with nearly equal numbers of rows.
+    """Return the block of time of each row: consecutive blocks with nearly equal
+    numbers of rows.
 
     Parameters
     ----------
@@ -154,8 +175,8 @@ def assign_blocks(target: Target, n_folds: int, times: np.ndarray) -> np.ndarray
     Raises
     ------
     ValueError
-        There are fewer distinct times than blocks, or a class is missing in the first block, which is the only training
-        block of one trial.
+        There are fewer distinct times than blocks, or a class is missing in the first
+        block, which is the only training block of one trial.
     """
     n_times = len(np.unique(times))
     if n_times < n_folds:
@@ -164,11 +185,17 @@ def assign_blocks(target: Target, n_folds: int, times: np.ndarray) -> np.ndarray
             f"{n_folds} folds."
         )
     folds = consecutive_blocks(times, n_folds)
-    _require_classes(target, np.flatnonzero(folds == 0), "row in the first block of time, which trains alone once")
+    _require_classes(
+        target,
+        np.flatnonzero(folds == 0),
+        "row in the first block of time, which trains alone once",
+    )
     return folds
 
 
-def _require_classes(target: Target, training: np.ndarray, row: str = "training row") -> None:
+def _require_classes(
+    target: Target, training: np.ndarray, row: str = "training row"
+) -> None:
     """Raise ValueError if a class has no training row."""
     if target.task != "classification":
         return
@@ -183,23 +210,30 @@ def _require_classes(target: Target, training: np.ndarray, row: str = "training 
 
 
 def trials(n_folds: int) -> list[Trial]:
-    """Return one trial per fold: test on fold t, validation on the next fold, training on the others.
+    """Return one trial per fold: test on fold t, validation on the next fold, training
+    on the others.
 
     References
     ----------
-    Cortes, Mohri, Rostamizadeh (2010), ICML, section 5; (2012), JMLR 13:795-828, section 5.
+    Cortes, Mohri, Rostamizadeh (2010), ICML, section 5; (2012), JMLR 13:795-828,
+    section 5.
     """
     plan = []
     for test in range(n_folds):
         validation = (test + 1) % n_folds
-        training = tuple(fold for fold in range(n_folds) if fold not in (test, validation))
+        training = tuple(
+            fold for fold in range(n_folds) if fold not in (test, validation)
+        )
         plan.append(Trial(test, training, validation, test))
     return plan
 
 
 def trials_in_time(n_folds: int) -> list[Trial]:
     """Return the trials of blocks of time: test on block t + 2, validation on the previous block, training before."""
-    return [Trial(t, training=tuple(range(t + 1)), validation=t + 1, test=t + 2) for t in range(n_folds - 2)]
+    return [
+        Trial(t, training=tuple(range(t + 1)), validation=t + 1, test=t + 2)
+        for t in range(n_folds - 2)
+    ]
 
 
 def assign_split(
@@ -212,55 +246,68 @@ def assign_split(
     groups: np.ndarray | None = None,
     times: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Return a random split of the rows into training, validation and test, stratified by class.
+    """Return a random split of the rows into training, validation and test, stratified
+    by class.
 
     Parameters
     ----------
     target : Target
         Target of all m rows.
     train, validation, test : int
-        Number of rows of each part, at least 2. `validation` None: no validation rows. `test` None: all rows that are
-        held out.
+        Number of rows of each part, at least 2. `validation` None: no validation rows.
+        `test` None: all rows that are held out.
     seed : int
-        Random seed. The number of rows per class does not depend on it, except among held-out rows.
+        Random seed. The number of rows per class does not depend on it, except among
+        held-out rows.
     held_out : ndarray of bool of shape (m,), optional
-        Rows that can only be test rows; the other parts are drawn from the remaining rows.
+        Rows that can only be test rows; the other parts are drawn from the remaining
+        rows.
     groups : ndarray of int of shape (m,), optional
         Group of each row. No group is split; parts have about the requested sizes.
     times : ndarray of int of shape (m,), optional
-        Time of each row. The last rows test, the rows before validate, those before train, and earlier rows are not
-        used. Rows of the same time are in the same part. Not supported with `held_out` or `groups`.
+        Time of each row. The last rows test, the rows before validate, those before
+        train, and earlier rows are not used. Rows of the same time are in the same
+        part. Not supported with `held_out` or `groups`.
 
     Returns
     -------
     folds : ndarray of int of shape (m,)
-        0 for training rows, 1 for validation rows, 2 for test rows (1 without validation), -1 for unused rows.
+        0 for training rows, 1 for validation rows, 2 for test rows (1 without
+        validation), -1 for unused rows.
 
     Raises
     ------
     ValueError
-        There are too few rows, groups or times, a group has held-out rows and others, or a class has no training row.
+        There are too few rows, groups or times, a group has held-out rows and others,
+        or a class has no training row.
 
     Notes
     -----
-    The shuffled rows of each class are spread evenly over a line, row r of n at ``(r + 1/2) / n``, from which the parts
-    are cut. A group is at the place of its middle row, among the groups of its most frequent class.
+    The shuffled rows of each class are spread evenly over a line, row r of n at
+    ``(r + 1/2) / n``, from which the parts are cut. A group is at the place of its
+    middle row, among the groups of its most frequent class.
     """
     sizes = {"train": train}
     if validation is not None:
         sizes["validation"] = validation
     if times is not None and (held_out is not None or groups is not None):
-        raise ValueError("times say which rows train and test, got held_out or groups next to them; leave those out.")
+        raise ValueError(
+            "times say which rows train and test, got held_out or groups next to them; leave those out."
+        )
     if held_out is None:
         if test is None:
-            raise ValueError("test must be a number of rows where the data set does not say which rows test.")
+            raise ValueError(
+                "test must be a number of rows where the data set does not say which rows test."
+            )
         return _draw_parts(target, {**sizes, "test": test}, seed, groups, times)
     free = np.flatnonzero(~held_out)
     testable = np.flatnonzero(held_out)
     if test is None:
         test = len(testable)
     if not 2 <= test <= len(testable):
-        raise ValueError(f"test must be 2 to {len(testable)}, the rows that the data set holds out, got {test}.")
+        raise ValueError(
+            f"test must be 2 to {len(testable)}, the rows that the data set holds out, got {test}."
+        )
     groups_of_free = None
     groups_of_testable = None
     if groups is not None:
@@ -289,7 +336,9 @@ def _units(m: int, groups: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
     return units, unit_sizes
 
 
-def _cut_in_order(order: np.ndarray, unit_sizes: np.ndarray, ends: Sequence[float] | np.ndarray) -> np.ndarray:
+def _cut_in_order(
+    order: np.ndarray, unit_sizes: np.ndarray, ends: Sequence[float] | np.ndarray
+) -> np.ndarray:
     """Return the part of each unit, where parts are cut from the units in an order, see `cut_in_parts`."""
     parts = np.empty(len(unit_sizes), dtype=np.intp)
     parts[order] = cut_in_parts(unit_sizes[order], ends)
@@ -297,7 +346,11 @@ def _cut_in_order(order: np.ndarray, unit_sizes: np.ndarray, ends: Sequence[floa
 
 
 def _draw_parts(
-    target: Target, sizes: Mapping[str, int], seed: int, groups: np.ndarray | None, times: np.ndarray | None = None
+    target: Target,
+    sizes: Mapping[str, int],
+    seed: int,
+    groups: np.ndarray | None,
+    times: np.ndarray | None = None,
 ) -> np.ndarray:
     """Return the part of each row, training rows first, or -1 for unused rows; by times, nothing is random."""
     m = len(target)
@@ -325,7 +378,9 @@ def _draw_parts(
         if target.task == "classification":
             classes = target.values
             if groups is not None:
-                classes = _most_frequent_classes(units, classes, len(unit_sizes), len(target.classes))
+                classes = _most_frequent_classes(
+                    units, classes, len(unit_sizes), len(target.classes)
+                )
             order = order[_stratified_order(classes[order], unit_sizes[order])]
         part_of_unit = _cut_in_order(order, unit_sizes, np.cumsum(n_rows))
     parts = part_of_unit[units]
@@ -335,23 +390,29 @@ def _draw_parts(
 
 def _draw_rows(m: int, n_rows: Sequence[int], seed: int) -> np.ndarray:
     """Return the part of each of m rows, or -1, in little memory for tens of millions of rows."""
-    order = np.random.default_rng(seed).permutation(np.arange(m, dtype=np.int32 if m < 1 << 31 else np.intp))
+    order = np.random.default_rng(seed).permutation(
+        np.arange(m, dtype=np.int32 if m < 1 << 31 else np.intp)
+    )
     parts = np.full(m, -1, dtype=np.int8)
     for part, rows in enumerate(np.split(order, np.cumsum(n_rows))[:-1]):
         parts[rows] = part
     return parts
 
 
-def _most_frequent_classes(units: np.ndarray, classes: np.ndarray, n_units: int, n_classes: int) -> np.ndarray:
+def _most_frequent_classes(
+    units: np.ndarray, classes: np.ndarray, n_units: int, n_classes: int
+) -> np.ndarray:
     """Return the most frequent class of each unit, the first of equally frequent ones."""
     counts = np.bincount(units * n_classes + classes, minlength=n_units * n_classes)
     return counts.reshape(n_units, n_classes).argmax(axis=1)
 
 
 def _stratified_order(classes: np.ndarray, unit_sizes: np.ndarray) -> np.ndarray:
-    """Return the order of units in which each class is spread evenly, see `assign_split`.
+    """Return the order of units in which each class is spread evenly, see
+    `assign_split`.
 
-    Among classes at the same place the rarest goes first, so that the counts do not depend on the seed.
+    Among classes at the same place the rarest goes first, so that the counts do not
+    depend on the seed.
     """
     counts = np.bincount(classes, unit_sizes)
     place = np.empty(len(classes))
@@ -381,7 +442,8 @@ def assign_nested_split(
     groups: np.ndarray | None = None,
     times: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Return a random split into training and test, with the training rows divided into folds.
+    """Return a random split into training and test, with the training rows divided into
+    folds.
 
     Parameters
     ----------
@@ -399,12 +461,14 @@ def assign_nested_split(
     Returns
     -------
     folds : ndarray of int of shape (m,)
-        0 to ``n_folds - 1`` for training rows, `n_folds` for test rows, -1 for unused rows.
+        0 to ``n_folds - 1`` for training rows, `n_folds` for test rows, -1 for unused
+        rows.
 
     Raises
     ------
     ValueError
-        As in `assign_split`, and as in `assign_folds` or `assign_blocks` for the training rows.
+        As in `assign_split`, and as in `assign_folds` or `assign_blocks` for the
+        training rows.
     """
     parts = assign_split(target, train, None, test, seed, held_out, groups, times)
     training = np.flatnonzero(parts == 0)
@@ -413,7 +477,9 @@ def assign_nested_split(
         if times is not None:
             inner_folds = assign_blocks(target_of_training, n_folds, times[training])
         elif groups is not None:
-            inner_folds = assign_folds(target_of_training, n_folds, seed, groups[training])
+            inner_folds = assign_folds(
+                target_of_training, n_folds, seed, groups[training]
+            )
         else:
             inner_folds = assign_folds(target_of_training, n_folds, seed)
     except ValueError as error:
@@ -424,24 +490,35 @@ def assign_nested_split(
 
 
 def nested_split_trial(n_folds: int, ordered: bool = False) -> Trial:
-    """Return the single trial of `assign_nested_split`, whose training folds are blocks of time if `ordered`.
+    """Return the single trial of `assign_nested_split`, whose training folds are blocks
+    of time if `ordered`.
 
     References
     ----------
     Cortes, Mohri, Rostamizadeh (2009), NIPS 22, section 4.1; (2009), UAI, section 5.2.
     """
-    return Trial(index=0, training=tuple(range(n_folds)), validation=None, test=n_folds, ordered=ordered)
+    return Trial(
+        index=0,
+        training=tuple(range(n_folds)),
+        validation=None,
+        test=n_folds,
+        ordered=ordered,
+    )
 
 
 def inner_trials(trial: Trial) -> list[Trial]:
-    """Return the trials that cross-validate the training folds of a trial without a validation fold.
+    """Return the trials that cross-validate the training folds of a trial without a
+    validation fold.
 
-    Blocks of time, except for the first, are validated after training on the earlier blocks. The validation fold of
-    each trial is also its test fold.
+    Blocks of time, except for the first, are validated after training on the earlier
+    blocks. The validation fold of each trial is also its test fold.
     """
     folds = trial.training
     if trial.ordered:
-        return [Trial(i, folds[: i + 1], validation=fold, test=fold) for i, fold in enumerate(folds[1:])]
+        return [
+            Trial(i, folds[: i + 1], validation=fold, test=fold)
+            for i, fold in enumerate(folds[1:])
+        ]
     inner = []
     for i, fold in enumerate(folds):
         others = tuple(other for other in folds if other != fold)

@@ -38,7 +38,8 @@ class Metric:
     positive : bool
         Whether the metric is for the second of two classes, such as precision.
     constant : callable
-        Function of training targets and weights that returns the best constant of a regression.
+        Function of training targets and weights that returns the best constant of a
+        regression.
     needs : str
         Requirement on the rows, such as "both classes"; empty for none.
     weighable : bool
@@ -74,16 +75,26 @@ class Metric:
     def check(self, target: Target, weighted: bool = False) -> None:
         """Raise ValueError if the target, or sample weights, are not supported."""
         if target.task != self.task:
-            others = ", ".join(name for name, metric in METRICS.items() if metric.task == target.task)
-            raise ValueError(f"metric {self.name} is for {self.task}, and this is a {target.task}; take {others}.")
+            others = ", ".join(
+                name for name, metric in METRICS.items() if metric.task == target.task
+            )
+            raise ValueError(
+                f"metric {self.name} is for {self.task}, and this is a {target.task}; take {others}."
+            )
         if self.is_binary and len(target.classes) != 2:
-            others = ", ".join(m.name for m in METRICS.values() if m.task == self.task and not m.is_binary)
+            others = ", ".join(
+                m.name
+                for m in METRICS.values()
+                if m.task == self.task and not m.is_binary
+            )
             raise ValueError(
                 f"metric {self.name} is for two classes, got {len(target.classes)}; take {others}, or name one class "
                 "with 'positive'."
             )
         if weighted and not self.weighable:
-            raise ValueError(f"metric {self.name} counts each row once, and these have weights; take another metric.")
+            raise ValueError(
+                f"metric {self.name} counts each row once, and these have weights; take another metric."
+            )
 
     def check_rows(self, target: Target, purpose: str) -> None:
         """Raise ValueError if the metric is undefined on some rows, which "test" or "validate"."""
@@ -109,18 +120,28 @@ class Metric:
     ) -> float:
         """Return the test error of the best constant prediction on the training rows.
 
-        For classification, it is the class with the lowest training error, equal scores, or the shares of the classes.
+        For classification, it is the class with the lowest training error, equal
+        scores, or the shares of the classes.
         """
         if self.task == "regression":
             constant = self.constant(training.values, training_weight)
-            return self.measure(test, np.broadcast_to(constant, test.values.shape), test_weight)
+            return self.measure(
+                test, np.broadcast_to(constant, test.values.shape), test_weight
+            )
         if self.response == "scores":
             return self.measure(test, np.zeros(len(test)), test_weight)
         if self.response == "probabilities":
-            counts = np.bincount(training.values, training_weight, len(training.classes))
-            return self.measure(test, np.tile(counts / counts.sum(), (len(test), 1)), test_weight)
+            counts = np.bincount(
+                training.values, training_weight, len(training.classes)
+            )
+            return self.measure(
+                test, np.tile(counts / counts.sum(), (len(test), 1)), test_weight
+            )
         classes = range(len(training.classes))
-        errors = [self.measure(training, np.full(len(training), k), training_weight) for k in classes]
+        errors = [
+            self.measure(training, np.full(len(training), k), training_weight)
+            for k in classes
+        ]
         return self.measure(test, np.full(len(test), np.argmin(errors)), test_weight)
 
 
@@ -130,7 +151,8 @@ def metric_for(name: str | None, target: Target, weighted: bool = False) -> Metr
     Raises
     ------
     ValueError
-        The name is unknown, or the metric does not support the target or sample weights.
+        The name is unknown, or the metric does not support the target or sample
+        weights.
     """
     if name is None:
         name = DEFAULT[target.task]
@@ -142,24 +164,50 @@ def metric_for(name: str | None, target: Target, weighted: bool = False) -> Metr
 # scikit-learn is imported where it is used, because it brings pandas along.
 
 
-def _sklearn_error(test: Target, response: np.ndarray, w: np.ndarray | None, function: str, **options: Any) -> float:
+def _sklearn_error(
+    test: Target,
+    response: np.ndarray,
+    w: np.ndarray | None,
+    function: str,
+    **options: Any,
+) -> float:
     import sklearn.metrics
 
-    return float(getattr(sklearn.metrics, function)(test.values, response, sample_weight=w, **options))
+    return float(
+        getattr(sklearn.metrics, function)(
+            test.values, response, sample_weight=w, **options
+        )
+    )
 
 
-def _one_minus_score(test: Target, response: np.ndarray, w: np.ndarray | None, function: str, **options: Any) -> float:
+def _one_minus_score(
+    test: Target,
+    response: np.ndarray,
+    w: np.ndarray | None,
+    function: str,
+    **options: Any,
+) -> float:
     return 1 - _sklearn_error(test, response, w, function, **options)
 
 
-def _roc_auc_of_classes(test: Target, P: np.ndarray, w: np.ndarray | None, **options: Any) -> float:
+def _roc_auc_of_classes(
+    test: Target, P: np.ndarray, w: np.ndarray | None, **options: Any
+) -> float:
     if len(test.classes) == 2:
         return _one_minus_score(test, P[:, 1], w, "roc_auc_score")
-    return _one_minus_score(test, P, w, "roc_auc_score", labels=np.arange(len(test.classes)), **options)
+    return _one_minus_score(
+        test, P, w, "roc_auc_score", labels=np.arange(len(test.classes)), **options
+    )
 
 
-def _balanced_accuracy(test: Target, predicted: np.ndarray, w: np.ndarray | None) -> float:
-    options = {"labels": np.unique(test.values), "average": "macro", "zero_division": 0.0}
+def _balanced_accuracy(
+    test: Target, predicted: np.ndarray, w: np.ndarray | None
+) -> float:
+    options = {
+        "labels": np.unique(test.values),
+        "average": "macro",
+        "zero_division": 0.0,
+    }
     return _one_minus_score(test, predicted, w, "recall_score", **options)
 
 
@@ -199,14 +247,25 @@ def _midrange(values: np.ndarray, w: np.ndarray | None) -> np.ndarray:
 
 BOTH = "both classes"
 
-DEFAULT: dict[Task, str] = {"classification": "accuracy", "regression": "neg_root_mean_squared_error"}
+DEFAULT: dict[Task, str] = {
+    "classification": "accuracy",
+    "regression": "neg_root_mean_squared_error",
+}
 
 
-def _score(name: str, words: str, measure: str | Measure, task: Task = "classification", **attributes: Any) -> Metric:
+def _score(
+    name: str,
+    words: str,
+    measure: str | Measure,
+    task: Task = "classification",
+    **attributes: Any,
+) -> Metric:
     """Return the metric 1 - score, for a function or the name of a function of scikit-learn."""
     if isinstance(measure, str):
         measure = partial(_one_minus_score, function=measure)
-    return Metric(name, task, f"1 - {name}", f"one minus {words}", measure, **attributes)
+    return Metric(
+        name, task, f"1 - {name}", f"one minus {words}", measure, **attributes
+    )
 
 
 def _binary_score(name: str, words: str, function: str) -> Metric:
@@ -217,18 +276,26 @@ def _binary_score(name: str, words: str, function: str) -> Metric:
 
 def _averaged_score(name: str, words: str, function: str, average: str) -> Metric:
     """Return the metric 1 - score, averaged over the classes."""
-    measure = partial(_one_minus_score, function=function, zero_division=0.0, average=average)
+    measure = partial(
+        _one_minus_score, function=function, zero_division=0.0, average=average
+    )
     return _score(name, words, measure)
 
 
-def _multiclass_roc_auc(name: str, words: str, multi_class: str, average: str = "macro") -> Metric:
+def _multiclass_roc_auc(
+    name: str, words: str, multi_class: str, average: str = "macro"
+) -> Metric:
     """Return 1 - area under the ROC curves of probabilities of several classes."""
     measure = partial(_roc_auc_of_classes, multi_class=multi_class, average=average)
     words = f"the mean area under the ROC curves of each {words}"
-    return _score(name, words, measure, needs="every class", weighable=multi_class == "ovr")
+    return _score(
+        name, words, measure, needs="every class", weighable=multi_class == "ovr"
+    )
 
 
-def _regression_error(name: str, error: str, words: str, measure: str | Measure, constant: Any = mean_over) -> Metric:
+def _regression_error(
+    name: str, error: str, words: str, measure: str | Measure, constant: Any = mean_over
+) -> Metric:
     """Return an error of a regression, for a function or the name of a function of scikit-learn."""
     if isinstance(measure, str):
         measure = partial(_sklearn_error, function=measure)
@@ -236,30 +303,76 @@ def _regression_error(name: str, error: str, words: str, measure: str | Measure,
 
 
 _ALL = (
-    Metric("accuracy", "classification", "misclassification", "misclassification rate", Target.error),
+    Metric(
+        "accuracy",
+        "classification",
+        "misclassification",
+        "misclassification rate",
+        Target.error,
+    ),
     _score("balanced_accuracy", "the mean recall of the classes", _balanced_accuracy),
     _score("roc_auc", "the area under the ROC curve", "roc_auc_score", needs=BOTH),
     _multiclass_roc_auc("roc_auc_ovr", "class", "ovr"),
     _multiclass_roc_auc("roc_auc_ovr_weighted", "class by its rows", "ovr", "weighted"),
     _multiclass_roc_auc("roc_auc_ovo", "pair of classes", "ovo"),
-    _multiclass_roc_auc("roc_auc_ovo_weighted", "pair of classes by its rows", "ovo", "weighted"),
-    _score("average_precision", "the average precision", "average_precision_score", needs=BOTH, positive=True),
+    _multiclass_roc_auc(
+        "roc_auc_ovo_weighted", "pair of classes by its rows", "ovo", "weighted"
+    ),
+    _score(
+        "average_precision",
+        "the average precision",
+        "average_precision_score",
+        needs=BOTH,
+        positive=True,
+    ),
     _binary_score("f1", "the F1 score", "f1_score"),
-    _averaged_score("f1_macro", "the mean F1 score of the classes", "f1_score", "macro"),
-    _averaged_score("f1_weighted", "the mean F1 score of the classes by their rows", "f1_score", "weighted"),
-    _binary_score("precision", "the precision", "precision_score"),
-    _averaged_score("precision_macro", "the mean precision of the classes", "precision_score", "macro"),
     _averaged_score(
-        "precision_weighted", "the mean precision of the classes by their rows", "precision_score", "weighted"
+        "f1_macro", "the mean F1 score of the classes", "f1_score", "macro"
+    ),
+    _averaged_score(
+        "f1_weighted",
+        "the mean F1 score of the classes by their rows",
+        "f1_score",
+        "weighted",
+    ),
+    _binary_score("precision", "the precision", "precision_score"),
+    _averaged_score(
+        "precision_macro",
+        "the mean precision of the classes",
+        "precision_score",
+        "macro",
+    ),
+    _averaged_score(
+        "precision_weighted",
+        "the mean precision of the classes by their rows",
+        "precision_score",
+        "weighted",
     ),
     _binary_score("recall", "the recall", "recall_score"),
-    _averaged_score("recall_macro", "the mean recall of classes that are there or predicted", "recall_score", "macro"),
-    _binary_score("jaccard", "the Jaccard index", "jaccard_score"),
-    _averaged_score("jaccard_macro", "the mean Jaccard index of the classes", "jaccard_score", "macro"),
     _averaged_score(
-        "jaccard_weighted", "the mean Jaccard index of the classes by their rows", "jaccard_score", "weighted"
+        "recall_macro",
+        "the mean recall of classes that are there or predicted",
+        "recall_score",
+        "macro",
     ),
-    _score("matthews_corrcoef", "the correlation of classes and predictions", "matthews_corrcoef"),
+    _binary_score("jaccard", "the Jaccard index", "jaccard_score"),
+    _averaged_score(
+        "jaccard_macro",
+        "the mean Jaccard index of the classes",
+        "jaccard_score",
+        "macro",
+    ),
+    _averaged_score(
+        "jaccard_weighted",
+        "the mean Jaccard index of the classes by their rows",
+        "jaccard_score",
+        "weighted",
+    ),
+    _score(
+        "matthews_corrcoef",
+        "the correlation of classes and predictions",
+        "matthews_corrcoef",
+    ),
     Metric(
         "neg_log_loss",
         "classification",
@@ -267,11 +380,29 @@ _ALL = (
         "mean negative logarithm of the probability of the right class",
         _log_loss,
     ),
-    Metric("neg_brier_score", "classification", "brier_score", "mean squared error of the probabilities", _brier_score),
-    _regression_error("neg_root_mean_squared_error", "rmse", "root mean squared error", Target.error),
-    _regression_error("neg_mean_absolute_error", "mae", "mean absolute error", "mean_absolute_error", _median),
+    Metric(
+        "neg_brier_score",
+        "classification",
+        "brier_score",
+        "mean squared error of the probabilities",
+        _brier_score,
+    ),
     _regression_error(
-        "neg_median_absolute_error", "median_ae", "median absolute error", "median_absolute_error", _median
+        "neg_root_mean_squared_error", "rmse", "root mean squared error", Target.error
+    ),
+    _regression_error(
+        "neg_mean_absolute_error",
+        "mae",
+        "mean absolute error",
+        "mean_absolute_error",
+        _median,
+    ),
+    _regression_error(
+        "neg_median_absolute_error",
+        "median_ae",
+        "median absolute error",
+        "median_absolute_error",
+        _median,
     ),
     _regression_error(
         "neg_mean_absolute_percentage_error",
@@ -280,8 +411,12 @@ _ALL = (
         "mean_absolute_percentage_error",
         _relative_median,
     ),
-    _regression_error("neg_max_error", "max_error", "largest absolute error", _max_error, _midrange),
-    _regression_error("neg_mean_squared_error", "mse", "mean squared error", "mean_squared_error"),
+    _regression_error(
+        "neg_max_error", "max_error", "largest absolute error", _max_error, _midrange
+    ),
+    _regression_error(
+        "neg_mean_squared_error", "mse", "mean squared error", "mean_squared_error"
+    ),
     _score(
         "r2",
         "R2, the squared error over that of the mean of the test rows",
@@ -305,7 +440,9 @@ METRICS: dict[str, Metric] = {metric.name: metric for metric in _ALL}
 def in_words(shown: str) -> str:
     """Return the name of an error in reports, from its name in tables."""
     error, _, positive = shown.partition(" of ")
-    words = next((metric.words for metric in METRICS.values() if metric.error == error), error)
+    words = next(
+        (metric.words for metric in METRICS.values() if metric.error == error), error
+    )
     if positive:
         return f"{words} of {positive}"
     return words

@@ -1,6 +1,7 @@
 """Predictors on a learned kernel, one file each, and their names.
 
-Imports: base, centering, engine, families, learned_kernel, registry, row_groups, solvers, targets, validation, weights.
+Imports: base, centering, engine, families, learned_kernel, registry, row_groups,
+solvers, targets, validation, weights.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from .nystroem import Nystroem
 from .svm import SVM
 
 PREDICTORS: dict[str, type[Predictor]] = {
-    predictor.name: predictor for predictor in (KRR, ConjugateGradients, Nystroem, SVM, Auto)
+    predictor.name: predictor
+    for predictor in (KRR, ConjugateGradients, Nystroem, SVM, Auto)
 }
 """Predictors by name, in configurations and estimators."""
 

@@ -32,7 +32,8 @@ DEFAULTS: dict[Task, str] = {"classification": "svm", "regression": "krr"}
 
 @dataclass(frozen=True)
 class TrainingSet:
-    """Training set of a predictor: a learned kernel, and training rows with their weights.
+    """Training set of a predictor: a learned kernel, and training rows with their
+    weights.
 
     Attributes
     ----------
@@ -80,27 +81,41 @@ class TrainingSet:
         Parameters
         ----------
         kernel : LearnedKernel
-            Learned kernel; with sample weights, it must have been learned on these rows.
+            Learned kernel; with sample weights, it must have been learned on these
+            rows.
         X : ndarray or CSR matrix of shape (n, d) or None
             The data set; None if the kernel was learned on the training rows.
         rows : ndarray of int of shape (m,)
             Positions of the training rows in the data set.
         workers : Workers, optional
-            Backend that executes passes over the rows; by default, threads of this process.
+            Backend that executes passes over the rows; by default, threads of this
+            process.
         progress : callable, optional
-            Function of the step and the largest residual, called by iterative predictors.
+            Function of the step and the largest residual, called by iterative
+            predictors.
 
         Raises
         ------
         ValueError
-            The kernel was learned on other rows, and `X` is missing or rows have weights.
+            The kernel was learned on other rows, and `X` is missing or rows have
+            weights.
         """
         if workers is None:
             workers = Threads()
         weights = kernel.sample_weight
         if len(rows) == len(kernel.rows) and bool((rows == kernel.rows).all()):
             origin = np.zeros(kernel.X.shape[1])
-            return cls(kernel, kernel.X, np.arange(len(rows)), origin, rows, weights, True, workers, progress)
+            return cls(
+                kernel,
+                kernel.X,
+                np.arange(len(rows)),
+                origin,
+                rows,
+                weights,
+                True,
+                workers,
+                progress,
+            )
         if X is None or weights is not None:
             raise ValueError(
                 f"the kernel was learned on {len(kernel.rows)} rows, and {len(rows)} others train the predictor; give "
@@ -121,7 +136,9 @@ class TrainingSet:
     @cached_property
     def source(self) -> RowSource:
         """The training rows minus the origin, as distributed to the workers."""
-        return self.workers.scatter_rows(self.X, None if self.own else self.positions, self.origin)
+        return self.workers.scatter_rows(
+            self.X, None if self.own else self.positions, self.origin
+        )
 
     def take(self, selected: np.ndarray | None = None) -> tuple[Rows, np.ndarray]:
         """Return training rows minus the origin, by default all, and their positions in the data set."""
@@ -151,7 +168,13 @@ class TrainingSet:
         gram = CombinedGram(self.kernel.combination, self.source, self.workers)
         row_means = gram.matvec(self.shares[:, None])[:, 0]
         X, rows = self.take()
-        return replace(self.kernel, X=X, rows=rows, row_means=row_means, sample_weight=self.sample_weight)
+        return replace(
+            self.kernel,
+            X=X,
+            rows=rows,
+            row_means=row_means,
+            sample_weight=self.sample_weight,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,22 +186,24 @@ class RegularizationPath:
     target : Target
         Type and classes of the target, without rows.
     dual : ndarray of shape (L, m, q)
-        Dual coefficients, one column per output, class, or pair of classes; a single column for two classes, with
-        positive scores for the second.
+        Dual coefficients, one column per output, class, or pair of classes; a single
+        column for two classes, with positive scores for the second.
     intercept : ndarray of shape (L, q)
         Intercepts of the scores.
     kernel : LearnedKernel or None
-        Kernel over the training rows or landmarks; ``kernel.cross_gram(X) @ dual + intercept`` are the scores. None if
-        the predictors were fitted on a matrix.
+        Kernel over the training rows or landmarks;
+        ``kernel.cross_gram(X) @ dual + intercept`` are the scores. None if the
+        predictors were fitted on a matrix.
     pairs_of : ndarray of int or None
-        Classes whose pairs have a column each, as integers; None if columns are those of the target.
+        Classes whose pairs have a column each, as integers; None if columns are those
+        of the target.
     notes : tuple of str
         Messages about the fit, for a log.
     solutions : ShiftedSolutions or None
         Solutions of conjugate gradients, with their residuals.
     held_out : callable or None
-        Function that returns positions of training rows and their scores, shape (n, q), by predictors fitted without
-        these rows and their copies. Only for a single C.
+        Function that returns positions of training rows and their scores, shape (n, q),
+        by predictors fitted without these rows and their copies. Only for a single C.
     """
 
     target: Target
@@ -192,7 +217,11 @@ class RegularizationPath:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "target", self.target.take([]))
-        object.__setattr__(self, "intercept", np.broadcast_to(self.intercept, (len(self), self.dual.shape[2])))
+        object.__setattr__(
+            self,
+            "intercept",
+            np.broadcast_to(self.intercept, (len(self), self.dual.shape[2])),
+        )
 
     def __len__(self) -> int:
         return len(self.dual)
@@ -211,7 +240,11 @@ class RegularizationPath:
     def _scores(self) -> LinearScores:
         """Scores for all values of C in adjacent columns."""
         assert self.kernel is not None
-        return LinearScores(self.kernel, np.concatenate(self.dual, axis=1), np.concatenate(self.intercept))
+        return LinearScores(
+            self.kernel,
+            np.concatenate(self.dual, axis=1),
+            np.concatenate(self.intercept),
+        )
 
     def predict(self, X_new: Any) -> np.ndarray:
         """Return predictions for new rows, classes as integers, one row per value of C."""
@@ -232,18 +265,27 @@ class RegularizationPath:
         return classes[votes.argmax(axis=-1)]
 
     def class_scores(self, X_new: Any) -> list[np.ndarray]:
-        """Return the scores from which classes are predicted, shape (n,) or (n, n_classes), for each value of C.
+        """Return the scores from which classes are predicted, shape (n,) or (n,
+        n_classes), for each value of C.
 
-        For two classes, positive for the second. For more, one column per class, of which the largest is predicted.
-        Classes without a training row have the score -1, the lowest of a support vector machine.
+        For two classes, positive for the second. For more, one column per class, of
+        which the largest is predicted. Classes without a training row have the score
+        -1, the lowest of a support vector machine.
         """
         n_classes = len(self.target.classes)
         path_scores = self.scores(X_new)
         if self.pairs_of is None or len(self.pairs_of) == n_classes:
-            return [class_scores(scores, n_classes, self.pairs_of is not None) for scores in path_scores]
-        return [self._scores_of_all_classes(scores, n_classes) for scores in path_scores]
+            return [
+                class_scores(scores, n_classes, self.pairs_of is not None)
+                for scores in path_scores
+            ]
+        return [
+            self._scores_of_all_classes(scores, n_classes) for scores in path_scores
+        ]
 
-    def _scores_of_all_classes(self, pair_scores: np.ndarray, n_classes: int) -> np.ndarray:
+    def _scores_of_all_classes(
+        self, pair_scores: np.ndarray, n_classes: int
+    ) -> np.ndarray:
         """Return one column per class, from the scores of pairs of classes with training rows."""
         assert self.pairs_of is not None
         scores = np.full((len(pair_scores), n_classes), -1.0)
@@ -252,7 +294,8 @@ class RegularizationPath:
 
 
 class Predictor(Parameterized, ABC):
-    """Base class of predictors on a learned kernel; the fields of a subclass are its parameters.
+    """Base class of predictors on a learned kernel; the fields of a subclass are its
+    parameters.
 
     Attributes
     ----------
@@ -291,7 +334,12 @@ class Predictor(Parameterized, ABC):
 
     @abstractmethod
     def fit(
-        self, training: TrainingSet, target: Target, grid: Sequence[float], *, fine: bool = False
+        self,
+        training: TrainingSet,
+        target: Target,
+        grid: Sequence[float],
+        *,
+        fine: bool = False,
     ) -> RegularizationPath:
         """Fit on training rows, once per value of C.
 
@@ -304,15 +352,21 @@ class Predictor(Parameterized, ABC):
         grid : sequence of float
             Values of C (or 1 / alpha) for a kernel with unit mean diagonal, ascending.
         fine : bool, default False
-            Whether to fit to high precision and, for a single C, provide held-out scores. Comparisons, which need only
-            errors, do not.
+            Whether to fit to high precision and, for a single C, provide held-out
+            scores. Comparisons, which need only errors, do not.
         """
 
     def check(self, task: Task) -> None:
         """Raise ValueError for an unsupported task or an invalid option."""
         if task not in self.tasks:
-            suitable = [name for name in PREDICTORS if name not in CLASSIFIERS or task == "classification"]
-            raise ValueError(f"predictor {self.name!r} does not support {task}. Use one of {', '.join(suitable)}.")
+            suitable = [
+                name
+                for name in PREDICTORS
+                if name not in CLASSIFIERS or task == "classification"
+            ]
+            raise ValueError(
+                f"predictor {self.name!r} does not support {task}. Use one of {', '.join(suitable)}."
+            )
         for name, minimum in (("n_components", 2), ("random_state", 0)):
             value = getattr(self, name, None)
             if value is not None:
@@ -356,7 +410,12 @@ class ExactPredictor(Predictor):
         """Fit on a Gram matrix with unit mean diagonal, centered or without intercept."""
 
     def fit(
-        self, training: TrainingSet, target: Target, grid: Sequence[float], *, fine: bool = False
+        self,
+        training: TrainingSet,
+        target: Target,
+        grid: Sequence[float],
+        *,
+        fine: bool = False,
     ) -> RegularizationPath:
         """Fit on the Gram matrix; a kernel with negative weights is replaced by its positive semi-definite part."""
         kernel = training.whole_kernel()
@@ -368,7 +427,12 @@ class ExactPredictor(Predictor):
         def scores(held_out: np.ndarray, others: np.ndarray) -> np.ndarray:
             K_others = K[np.ix_(others, others)]
             path_of_others = self.fit_matrix(
-                K_others, target.take(others), grid, weights_of_rows(weights, others), centering, fine
+                K_others,
+                target.take(others),
+                grid,
+                weights_of_rows(weights, others),
+                centering,
+                fine,
             )
             dual, intercept = path_of_others.coefficients()
             return np.asarray(K[np.ix_(held_out, others)] @ dual + intercept)
@@ -381,7 +445,8 @@ class ExactPredictor(Predictor):
 
 
 def usable_gram(kernel: LearnedKernel) -> tuple[np.ndarray, np.ndarray | float]:
-    r"""Return a positive semi-definite Gram matrix with unit mean diagonal, and the factor for cross-Gram matrices.
+    r"""Return a positive semi-definite Gram matrix with unit mean diagonal, and the
+    factor for cross-Gram matrices.
 
     Parameters
     ----------
@@ -391,15 +456,18 @@ def usable_gram(kernel: LearnedKernel) -> tuple[np.ndarray, np.ndarray | float]:
     Returns
     -------
     K : ndarray of shape (m, m)
-        Gram matrix of the positive semi-definite part; a kernel that was learned with a C keeps its scale.
+        Gram matrix of the positive semi-definite part; a kernel that was learned with a
+        C keeps its scale.
     new_rows : ndarray of shape (m, m) or float
-        Factor such that ``np.dot(kernel.cross_gram(X), new_rows)`` is the same kernel between new and training rows.
+        Factor such that ``np.dot(kernel.cross_gram(X), new_rows)`` is the same kernel
+        between new and training rows.
 
     Notes
     -----
-    With sample weights w, :math:`D = \operatorname{diag} \sqrt w` and eigenvectors U of :math:`D K D` with positive
-    eigenvalues, K becomes :math:`D^{-1} (D K D)_+ D^{-1}` and the factor :math:`D U U^\top D^{-1}`, as for w copies of
-    each row. The mean diagonal is weighted. O(m^3) for a kernel with negative weights, O(m^2) for others.
+    With sample weights w, :math:`D = \operatorname{diag} \sqrt w` and eigenvectors U of
+    :math:`D K D` with positive eigenvalues, K becomes :math:`D^{-1} (D K D)_+ D^{-1}`
+    and the factor :math:`D U U^\top D^{-1}`, as for w copies of each row. The mean
+    diagonal is weighted. O(m^3) for a kernel with negative weights, O(m^2) for others.
     """
     K = kernel.gram()
     weights = kernel.sample_weight
@@ -418,7 +486,9 @@ def usable_gram(kernel: LearnedKernel) -> tuple[np.ndarray, np.ndarray | float]:
     return K, projection / mean_diagonal
 
 
-def _positive_part(K: np.ndarray, weights: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+def _positive_part(
+    K: np.ndarray, weights: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the positive semi-definite part of K and the projection of new rows, see `usable_gram`."""
     root = np.ones(len(K))
     if weights is not None:
@@ -433,9 +503,12 @@ def _positive_part(K: np.ndarray, weights: np.ndarray | None) -> tuple[np.ndarra
 
 
 def held_out_scores(
-    training: TrainingSet, target: Target, scores: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    training: TrainingSet,
+    target: Target,
+    scores: Callable[[np.ndarray, np.ndarray], np.ndarray],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return training rows and their scores by predictors that are fitted without them and their copies.
+    """Return training rows and their scores by predictors that are fitted without them
+    and their copies.
 
     Parameters
     ----------
@@ -444,12 +517,14 @@ def held_out_scores(
     target : Target
         Target of these rows.
     scores : callable
-        Function that fits on some rows and returns the scores of others: ``scores(held_out, others)``.
+        Function that fits on some rows and returns the scores of others:
+        ``scores(held_out, others)``.
 
     Notes
     -----
-    Each of five folds, or of five later blocks of time, is held out in turn, or only one of more than 10,000 rows. The
-    only row or group of a class is scored by a predictor of all rows.
+    Each of five folds, or of five later blocks of time, is held out in turn, or only
+    one of more than 10,000 rows. The only row or group of a class is scored by a
+    predictor of all rows.
     """
     splits = held_out_splits(training.take()[0], target)
     if len(target) > MOST_FOLD_ROWS:
@@ -457,6 +532,10 @@ def held_out_scores(
         splits = splits[-1:] if is_ordered else splits[:1]
     scores_of_splits = []
     for others, held_out in splits:
-        report_progress(f"fitting {len(others):,} rows for scores of {len(held_out):,} held-out rows")
+        report_progress(
+            f"fitting {len(others):,} rows for scores of {len(held_out):,} held-out rows"
+        )
         scores_of_splits.append(scores(held_out, others))
-    return np.concatenate([held_out for _, held_out in splits]), np.concatenate(scores_of_splits)
+    return np.concatenate([held_out for _, held_out in splits]), np.concatenate(
+        scores_of_splits
+    )

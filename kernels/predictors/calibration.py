@@ -24,11 +24,15 @@ MOST_RESIDUALS = 999
 """Most residuals that are stored for intervals: at even steps of rank, they give levels to a thousandth."""
 
 
-def assign_calibration_folds(X: Rows, codes: np.ndarray, n_folds: int = N_FOLDS) -> np.ndarray:
-    """Return stratified folds of the training rows, by default five, shape (m,), with all copies of a row in one fold.
+def assign_calibration_folds(
+    X: Rows, codes: np.ndarray, n_folds: int = N_FOLDS
+) -> np.ndarray:
+    """Return stratified folds of the training rows, by default five, shape (m,), with
+    all copies of a row in one fold.
 
-    A row that is the only one of its class, copies aside, has fold -1. Folds depend only on the set of distinct rows
-    and their classes, neither on their order nor on repetitions.
+    A row that is the only one of its class, copies aside, has fold -1. Folds depend
+    only on the set of distinct rows and their classes, neither on their order nor on
+    repetitions.
     """
     first, distinct_row = distinct_rows(X)
     # Copies of a row in several classes are stratified by the first of their classes.
@@ -46,9 +50,11 @@ def assign_calibration_folds(X: Rows, codes: np.ndarray, n_folds: int = N_FOLDS)
 
 
 def held_out_splits(X: Rows, target: Target, n_folds: int = N_FOLDS) -> list[Split]:
-    """Return splits of the training rows that score each row, apart from the only one of its class, at most once.
+    """Return splits of the training rows that score each row, apart from the only one
+    of its class, at most once.
 
-    Copies of a row, and groups of the target, are not divided. A class that a split would not train on is not held out.
+    Copies of a row, and groups of the target, are not divided. A class that a split
+    would not train on is not held out.
     """
     codes = np.zeros(len(target), dtype=np.intp)
     classes = None
@@ -56,32 +62,43 @@ def held_out_splits(X: Rows, target: Target, n_folds: int = N_FOLDS) -> list[Spl
         codes = classes = target.values
     if target.row_groups is None:
         folds = assign_calibration_folds(X, codes, n_folds)
-        return [(np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)) for fold in np.unique(folds[folds >= 0])]
+        return [
+            (np.flatnonzero(folds != fold), np.flatnonzero(folds == fold))
+            for fold in np.unique(folds[folds >= 0])
+        ]
     splits = []
     for training, test in target.row_groups.splits(n_folds, classes=classes):
         is_missing = ~np.isin(codes[test], codes[training])
-        if target.row_groups.ordered and len(np.unique(codes[training])) < len(np.unique(codes)):
+        if target.row_groups.ordered and len(np.unique(codes[training])) < len(
+            np.unique(codes)
+        ):
             continue
         splits.append((np.concatenate([training, test[is_missing]]), test[~is_missing]))
     return [(training, test) for training, test in splits if len(test)]
 
 
 def fit_sigmoid(
-    scores: np.ndarray, positive: np.ndarray, weights: np.ndarray | None, tolerance: float = CONVERGED
+    scores: np.ndarray,
+    positive: np.ndarray,
+    weights: np.ndarray | None,
+    tolerance: float = CONVERGED,
 ) -> tuple[float, float]:
-    r"""Return slope and offset of the sigmoid that maps scores to probabilities (Platt scaling).
+    r"""Return slope and offset of the sigmoid that maps scores to probabilities (Platt
+    scaling).
 
     .. math:: p(f) = \frac{1}{1 + e^{-(a f + b)}}, \qquad
               \min_{a \ge 0, b} \; - \sum_i w_i \bigl( t_i \log p_i + (1 - t_i) \log (1 - p_i) \bigr)
 
-    with targets :math:`t = (N_+ + 1) / (N_+ + 2)` for positive rows and :math:`1 / (N_- + 2)` for the others.
+    with targets :math:`t = (N_+ + 1) / (N_+ + 2)` for positive rows and
+    :math:`1 / (N_- + 2)` for the others.
 
     Parameters
     ----------
     scores : ndarray of shape (m,)
         Scores f of held-out rows.
     positive : ndarray of bool or float of shape (m,)
-        Whether the class of each row is the positive one, or the share of the positive class among its copies.
+        Whether the class of each row is the positive one, or the share of the positive
+        class among its copies.
     weights : ndarray of shape (m,) or None
         Weights w, by default ones; N are sums of weights.
     tolerance : float
@@ -90,7 +107,8 @@ def fit_sigmoid(
     Returns
     -------
     slope, offset : float
-        a and b. If higher scores make the positive class less frequent, a is zero and p is the share of the class.
+        a and b. If higher scores make the positive class less frequent, a is zero and p
+        is the share of the class.
 
     Notes
     -----
@@ -98,14 +116,16 @@ def fit_sigmoid(
 
     References
     ----------
-    Platt (1999), Advances in Large Margin Classifiers; Lin, Lin, Weng (2007), Machine Learning 68:267-276, for the
-    method and the numerically stable logarithms.
+    Platt (1999), Advances in Large Margin Classifiers; Lin, Lin, Weng (2007), Machine
+    Learning 68:267-276, for the method and the numerically stable logarithms.
     """
     if weights is None:
         weights = np.ones(len(scores))
     total = float(weights.sum())
     n_positive = float(weights @ positive)
-    t = positive * ((n_positive + 1) / (n_positive + 2)) + (1.0 - positive) / (total - n_positive + 2)
+    t = positive * ((n_positive + 1) / (n_positive + 2)) + (1.0 - positive) / (
+        total - n_positive + 2
+    )
     scale = float(np.abs(scores).max()) or 1.0
     F = np.column_stack([scores / scale, np.ones(len(scores))])
     start = np.array([0.0, np.log((n_positive + 1) / (total - n_positive + 1))])
@@ -117,7 +137,11 @@ def fit_sigmoid(
 
 
 def _minimize_log_loss(
-    F: np.ndarray, t: np.ndarray, weights: np.ndarray, theta: np.ndarray, tolerance: float
+    F: np.ndarray,
+    t: np.ndarray,
+    weights: np.ndarray,
+    theta: np.ndarray,
+    tolerance: float,
 ) -> np.ndarray:
     """Return the theta of least weighted log loss of ``expit(F @ theta)``, by Newton's method from a start."""
     max_steps = 100
@@ -144,16 +168,20 @@ def _minimize_log_loss(
     return theta
 
 
-def _log_loss(F: np.ndarray, t: np.ndarray, weights: np.ndarray, theta: np.ndarray) -> float:
+def _log_loss(
+    F: np.ndarray, t: np.ndarray, weights: np.ndarray, theta: np.ndarray
+) -> float:
     z = F @ theta
     return float(weights @ (np.logaddexp(0.0, z) - t * z))
 
 
-def fit_calibration(scores: np.ndarray, codes: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+def fit_calibration(
+    scores: np.ndarray, codes: np.ndarray, weights: np.ndarray | None
+) -> np.ndarray:
     """Return slope and offset of one sigmoid for the scores of all classes, shape (2,).
 
-    Scores of shape (m,) or (m, 1) are those of the second of two classes, others of shape (m, n_classes). They are from
-    held-out rows. Weights are ones by default.
+    Scores of shape (m,) or (m, 1) are those of the second of two classes, others of
+    shape (m, n_classes). They are from held-out rows. Weights are ones by default.
     """
     scores = scores.reshape(len(codes), -1)
     n_scores = scores.shape[1]
@@ -161,28 +189,41 @@ def fit_calibration(scores: np.ndarray, codes: np.ndarray, weights: np.ndarray |
     is_class = codes[:, None] == classes
     if weights is None:
         weights = np.ones(len(codes))
-    return np.array(fit_sigmoid(scores.ravel(), is_class.ravel(), np.repeat(weights, n_scores)))
+    return np.array(
+        fit_sigmoid(scores.ravel(), is_class.ravel(), np.repeat(weights, n_scores))
+    )
 
 
-def calibrated_log_loss(scores: np.ndarray, shares: np.ndarray, weights: np.ndarray | None) -> float:
-    """Return the weighted sum of log losses of calibrated probabilities, on the rows used for the calibration.
+def calibrated_log_loss(
+    scores: np.ndarray, shares: np.ndarray, weights: np.ndarray | None
+) -> float:
+    """Return the weighted sum of log losses of calibrated probabilities, on the rows
+    used for the calibration.
 
-    `shares` of shape (m, n_classes) are those of the classes among the copies of each row.
+    `shares` of shape (m, n_classes) are those of the classes among the copies of each
+    row.
     """
     if weights is None:
         weights = np.ones(len(shares))
     n_scores = scores.shape[1]
     is_class = shares[:, -n_scores:]
-    sigmoid = fit_sigmoid(scores.ravel(), is_class.ravel(), np.repeat(weights, n_scores), ROUGHLY_CONVERGED)
+    sigmoid = fit_sigmoid(
+        scores.ravel(),
+        is_class.ravel(),
+        np.repeat(weights, n_scores),
+        ROUGHLY_CONVERGED,
+    )
     P = probabilities(scores[:, 0] if n_scores == 1 else scores, np.array(sigmoid))
     log_P = np.log(np.maximum(P, np.finfo(np.float64).tiny))
     return -float(np.sum(weights[:, None] * shares * log_P))
 
 
 def probabilities(scores: np.ndarray, calibration: np.ndarray) -> np.ndarray:
-    """Return the probability of each class, shape (n, n_classes), from scores and the slope and offset of a sigmoid.
+    """Return the probability of each class, shape (n, n_classes), from scores and the
+    slope and offset of a sigmoid.
 
-    More than two classes are normalized by the logarithms of their sigmoids, which do not underflow.
+    More than two classes are normalized by the logarithms of their sigmoids, which do
+    not underflow.
     """
     slope, offset = calibration
     if scores.ndim == 1:
@@ -193,9 +234,11 @@ def probabilities(scores: np.ndarray, calibration: np.ndarray) -> np.ndarray:
 
 
 def class_scores(linear: np.ndarray, n_classes: int, of_pairs: bool) -> np.ndarray:
-    """Return the scores from which classes are predicted, shape (n,) for two classes or (n, n_classes).
+    """Return the scores from which classes are predicted, shape (n,) for two classes or
+    (n, n_classes).
 
-    The linear scores are one for two classes, and otherwise one per class, or per pair of classes (one-vs-one).
+    The linear scores are one for two classes, and otherwise one per class, or per pair
+    of classes (one-vs-one).
     """
     if n_classes == 2:
         return linear[:, 0]
@@ -233,10 +276,11 @@ def order_statistics(values: np.ndarray) -> np.ndarray:
 
 
 def conformal_quantile(residuals: np.ndarray, alpha: float) -> np.ndarray | None:
-    """Return the bound that a new residual exceeds with probability `alpha` at most, shape (q,).
+    """Return the bound that a new residual exceeds with probability `alpha` at most,
+    shape (q,).
 
-    The absolute residuals, or their ratios to a scale, are those of held-out rows, ascending in each column. None if
-    there are too few for `alpha`.
+    The absolute residuals, or their ratios to a scale, are those of held-out rows,
+    ascending in each column. None if there are too few for `alpha`.
     """
     if not 0 < alpha < 1:
         return None
@@ -248,10 +292,12 @@ def conformal_quantile(residuals: np.ndarray, alpha: float) -> np.ndarray | None
 
 
 def residual_quantiles(residuals: np.ndarray, levels: np.ndarray) -> np.ndarray | None:
-    """Return the bounds below which a new residual falls with the given probabilities, shape (n_levels, q).
+    """Return the bounds below which a new residual falls with the given probabilities,
+    shape (n_levels, q).
 
-    The signed residuals, or their ratios to a scale, are those of held-out rows, ascending in each column. A level p is
-    the rank (n + 1) p, between two ranks by linear interpolation. None if a level is beyond the first or the last rank.
+    The signed residuals, or their ratios to a scale, are those of held-out rows,
+    ascending in each column. A level p is the rank (n + 1) p, between two ranks by
+    linear interpolation. None if a level is beyond the first or the last rank.
     """
     n = len(residuals)
     rounding = 1e-9

@@ -67,16 +67,18 @@ GRID = tuple(4.0**exponent for exponent in range(-3, 8))
 
 
 def best_on_grid(errors: np.ndarray, smooth: bool = False) -> tuple[int, int]:
-    """Return the setting with the lowest validation error, and its position on the grid of C.
+    """Return the setting with the lowest validation error, and its position on the grid
+    of C.
 
     Parameters
     ----------
     errors : ndarray of shape (n_settings, L)
         Error of each setting along an ascending grid; NaN if not compared.
     smooth : bool, default False
-        Whether to weight each error by a half and its neighbors on the grid by a quarter, as few rows distinguish
-        adjacent values, and to take the middle of equal errors. By default, ties go to the strongest regularization,
-        then to the first setting.
+        Whether to weight each error by a half and its neighbors on the grid by a
+        quarter, as few rows distinguish adjacent values, and to take the middle of
+        equal errors. By default, ties go to the strongest regularization, then to the
+        first setting.
 
     Returns
     -------
@@ -115,9 +117,11 @@ class PredictionProblem:
     fits : float, default 1
         Number of fits; held-out scores add a fraction of one.
     power : bool, default False
-        Whether the kernel is a polynomial combination, which only exact predictors support.
+        Whether the kernel is a polynomial combination, which only exact predictors
+        support.
     indefinite : bool, default False
-        Whether the kernel has negative weights, which conjugate gradients do not support.
+        Whether the kernel has negative weights, which conjugate gradients do not
+        support.
     suited : str or None, default None
         Best exact predictor for a learner without a `learner_predictor`.
     """
@@ -182,11 +186,13 @@ class Auto(Predictor):
     -----
     The first of these that fits in memory:
 
-    1. The exact predictor: that of the learner, or else `SVM` for classification and `KRR` for regression. The limits
-       are 5,000 rows for ridge regression with a single C, 3,000 with a grid of C, 20,000 for an SVM with a single C,
-       and 10,000 with a grid.
-    2. `ConjugateGradients` to a relative residual of 0.01, if the passes take at most 8e12 floating-point operations;
-       also for classification with more than 20,000 rows and a single C, as ridge regression on class indicators.
+    1. The exact predictor: that of the learner, or else `SVM` for classification and
+       `KRR` for regression. The limits are 5,000 rows for ridge regression with a
+       single C, 3,000 with a grid of C, 20,000 for an SVM with a single C, and 10,000
+       with a grid.
+    2. `ConjugateGradients` to a relative residual of 0.01, if the passes take at most
+       8e12 floating-point operations; also for classification with more than 20,000
+       rows and a single C, as ridge regression on class indicators.
     3. `Nystroem`, also if `landmarks` or another loss are requested for classification.
     """
 
@@ -202,7 +208,12 @@ class Auto(Predictor):
     def candidates(self) -> dict[str, Predictor]:
         """Return the predictors that it may select, with their options, by name."""
         tolerance = ROUGH if self.tol is None else self.tol
-        predictors = (KRR(), SVM(), ConjugateGradients(tolerance, self.random_state), Nystroem(**self.get_params()))
+        predictors = (
+            KRR(),
+            SVM(),
+            ConjugateGradients(tolerance, self.random_state),
+            Nystroem(**self.get_params()),
+        )
         return {predictor.name: predictor for predictor in predictors}
 
     def check(self, task: Task) -> None:
@@ -210,10 +221,17 @@ class Auto(Predictor):
         Nystroem(**self.get_params()).check(task)
 
     def fit(
-        self, training: TrainingSet, target: Target, grid: Sequence[float], *, fine: bool = False
+        self,
+        training: TrainingSet,
+        target: Target,
+        grid: Sequence[float],
+        *,
+        fine: bool = False,
     ) -> RegularizationPath:
         """Fit the predictor that suits these rows and this kernel, whatever learner it came from."""
-        predictor = self.choose(PredictionProblem.of(training, target, len(grid))).predictor
+        predictor = self.choose(
+            PredictionProblem.of(training, target, len(grid))
+        ).predictor
         return predictor.fit(training, target, grid, fine=fine)
 
     def choose(self, problem: PredictionProblem) -> PredictorChoice:
@@ -223,8 +241,12 @@ class Auto(Predictor):
         m = problem.n_rows
         is_single_svm = exact.one_vs_one and problem.single
         reads_in_place = is_single_svm and not problem.indefinite and m > EXACT_ROWS
-        fits_indicators = is_single_svm and problem.learner_predictor is None and m > SINGLE_ROWS
-        supports_conjugate_gradients = self._supports_conjugate_gradients(problem, exact, fits_indicators)
+        fits_indicators = (
+            is_single_svm and problem.learner_predictor is None and m > SINGLE_ROWS
+        )
+        supports_conjugate_gradients = self._supports_conjugate_gradients(
+            problem, exact, fits_indicators
+        )
         matrix_bytes = (1.25 if reads_in_place else 4) * 8 * m**2
         most_rows = EXACT_ROWS
         if reads_in_place or fits_indicators:
@@ -238,7 +260,10 @@ class Auto(Predictor):
             reason = f"exact: the matrices of {rows} take {_format_bytes(matrix_bytes)} of {memory}"
             return PredictorChoice(exact, f"{exact.name}, {reason}")
         if problem.power:
-            return PredictorChoice(exact, f"{exact.name}, exact: the kernel is a power, which landmarks do not serve")
+            return PredictorChoice(
+                exact,
+                f"{exact.name}, exact: the kernel is a power, which landmarks do not serve",
+            )
         too_large = f"{rows} are more than the {most_rows:,} up to which their matrix is factorized"
         if matrix_bytes > self.memory:
             too_large = f"the matrices of {rows} would take {_format_bytes(matrix_bytes)}, with {memory}"
@@ -246,7 +271,10 @@ class Auto(Predictor):
         if supports_conjugate_gradients:
             if _conjugate_gradient_flops(problem) <= CONJUGATE_FLOPS:
                 reason = f"conjugate gradients on all pairs of rows: {too_large}"
-                return PredictorChoice(candidates[ConjugateGradients.name], f"{ConjugateGradients.name}, {reason}")
+                return PredictorChoice(
+                    candidates[ConjugateGradients.name],
+                    f"{ConjugateGradients.name}, {reason}",
+                )
             too_large += ", and passes over all pairs of rows too long"
         reason = f"landmarks in place of all rows: {too_large}"
         return PredictorChoice(candidates[Nystroem.name], f"{Nystroem.name}, {reason}")
@@ -273,7 +301,11 @@ class Auto(Predictor):
         if problem.indefinite or problem.power:
             return False
         requests_landmarks = self.n_components is not None or self.loss != "squared"
-        if requests_landmarks and problem.task == "classification" and problem.learner_predictor is None:
+        if (
+            requests_landmarks
+            and problem.task == "classification"
+            and problem.learner_predictor is None
+        ):
             return False
         if exact.loss != "squared" and not fits_indicators:
             return False
@@ -284,9 +316,12 @@ class Auto(Predictor):
 def _conjugate_gradient_flops(problem: PredictionProblem) -> float:
     """Return the expected floating-point operations of conjugate gradients.
 
-    About 15 steps in float32 cost as much as 8 in float64. An exponential takes the time of 30 operations.
+    About 15 steps in float32 cost as much as 8 in float64. An exponential takes the
+    time of 30 operations.
     """
-    flops_of_pair = 2.0 * problem.n_features + 6.0 * problem.n_kernels + 2.0 * problem.n_columns
+    flops_of_pair = (
+        2.0 * problem.n_features + 6.0 * problem.n_kernels + 2.0 * problem.n_columns
+    )
     flops_of_pair += 30.0 * (problem.n_seeds - 1)
     return 8 * problem.n_rows**2 * problem.fits * flops_of_pair
 
@@ -304,18 +339,25 @@ def as_regularization(name: str, value: Any) -> float | Literal["auto"]:
     if isinstance(value, str):
         if value == "auto":
             return "auto"
-        raise ValueError(f"{name} must be a positive, finite number or 'auto', got {value!r}.")
+        raise ValueError(
+            f"{name} must be a positive, finite number or 'auto', got {value!r}."
+        )
     return positive(name, value)
 
 
-def best_C(training: TrainingSet, target: Target, predictor: Predictor, seed: int) -> float:
-    r"""Return the C (SVM) or 1 / alpha (ridge regression) with the lowest error on held-out rows.
+def best_C(
+    training: TrainingSet, target: Target, predictor: Predictor, seed: int
+) -> float:
+    r"""Return the C (SVM) or 1 / alpha (ridge regression) with the lowest error on
+    held-out rows.
 
-    Ridge regressions are compared on at most `SELECTION_ROWS` rows by leave-one-out predictions in closed form: the
-    squared error or, for classification, the log loss of calibrated probabilities. The best ridge is then scaled to all
-    rows, see `GROWTH`. Other losses use the five-fold cross-validation error of support vector machines, smoothed along
-    the grid. Both evaluate a kernel that has seen all rows, and leave out copies of a row, and groups of the target,
-    together. By time, they predict blocks of rows from all earlier rows.
+    Ridge regressions are compared on at most `SELECTION_ROWS` rows by leave-one-out
+    predictions in closed form: the squared error or, for classification, the log loss
+    of calibrated probabilities. The best ridge is then scaled to all rows, see
+    `GROWTH`. Other losses use the five-fold cross-validation error of support vector
+    machines, smoothed along the grid. Both evaluate a kernel that has seen all rows,
+    and leave out copies of a row, and groups of the target, together. By time, they
+    predict blocks of rows from all earlier rows.
     """
     n_all = training.n_rows
     if training.n_rows > SELECTION_ROWS:
@@ -327,7 +369,9 @@ def best_C(training: TrainingSet, target: Target, predictor: Predictor, seed: in
     X, _ = training.take()
     weights = kernel.sample_weight
     if target.task == "classification" and predictor.loss != "squared":
-        errors = _svm_errors(K, target, weights, held_out_splits(X, target), kernel.centering)
+        errors = _svm_errors(
+            K, target, weights, held_out_splits(X, target), kernel.centering
+        )
         _, position = best_on_grid(errors[None], smooth=True)
         return GRID[position]
     least_ridge = _least_ridge(predictor, target.task)
@@ -335,7 +379,9 @@ def best_C(training: TrainingSet, target: Target, predictor: Predictor, seed: in
     first, _, Y, weights = distinct_examples(X, target.Y, weights, target.group_numbers)
     K = K[np.ix_(first, first)]
     row_groups = target.take(first).row_groups
-    ridge = _best_ridge(K, Y, weights, target.task, kernel.gram_centering, ridges, row_groups)
+    ridge = _best_ridge(
+        K, Y, weights, target.task, kernel.gram_centering, ridges, row_groups
+    )
     return max(1.0, n_all / SELECTION_ROWS) ** GROWTH / ridge
 
 
@@ -358,7 +404,8 @@ def _best_ridge(
     ridges: Sequence[float],
     row_groups: RowGroups | None,
 ) -> float:
-    """Return the ridge with the lowest leave-one-out error or, for classification, calibrated log loss.
+    """Return the ridge with the lowest leave-one-out error or, for classification,
+    calibrated log loss.
 
     With 1,000 rows or more, the search starts at the best ridge of about 500 of them.
     """
@@ -371,7 +418,9 @@ def _best_ridge(
         sample_groups = None
         if row_groups is not None:
             sample_groups = row_groups.take(sample)
-        start = _best_ridge(K_sample, Y[sample], sample_weights, task, centering, ridges, sample_groups)
+        start = _best_ridge(
+            K_sample, Y[sample], sample_weights, task, centering, ridges, sample_groups
+        )
         start *= step**-GROWTH
     path = LeaveOneOut(centering.gram(K, weights), Y, weights, centering, row_groups)
     if task == "regression":
@@ -389,7 +438,11 @@ def _best_ridge(
 
 
 def _svm_errors(
-    K: np.ndarray, target: Target, weights: np.ndarray | None, splits: Sequence[Split], centering: Centering
+    K: np.ndarray,
+    target: Target,
+    weights: np.ndarray | None,
+    splits: Sequence[Split],
+    centering: Centering,
 ) -> np.ndarray:
     """Return the total weight of held-out rows that SVMs misclassify, for each C of the grid, shape (L,)."""
     row_weights = np.ones(len(K)) if weights is None else weights
@@ -400,7 +453,13 @@ def _svm_errors(
         K_cross = K[np.ix_(held_out, training)]
         row_means = centering.mean(K_training, w, axis=1)
         cross_means = centering.mean(K_cross, w, axis=1)
-        K_cross = subtract_means(K_cross, cross_means, row_means, float(mean_over(row_means, w)))
-        path = SVM().fit_matrix(centering.gram(K_training, w), target.take(training), GRID, w, centering)
-        errors += (path.predict_from(K_cross) != target.values[held_out]) @ row_weights[held_out]
+        K_cross = subtract_means(
+            K_cross, cross_means, row_means, float(mean_over(row_means, w))
+        )
+        path = SVM().fit_matrix(
+            centering.gram(K_training, w), target.take(training), GRID, w, centering
+        )
+        errors += (path.predict_from(K_cross) != target.values[held_out]) @ row_weights[
+            held_out
+        ]
     return errors

@@ -17,7 +17,13 @@ from ..solvers.factor import LeaveOneOut, cholesky, ridge_factor
 from ..solvers.monomial_ridge import factor_of_power
 from ..targets import Target
 from ..weights import weights_of_rows
-from .base import ExactPredictor, RegularizationPath, TrainingSet, held_out_scores, usable_gram
+from .base import (
+    ExactPredictor,
+    RegularizationPath,
+    TrainingSet,
+    held_out_scores,
+    usable_gram,
+)
 
 FACTORS = 8
 """Most values of C with a Cholesky factor each; eigenvectors cost as much as 9 to 13 factors."""
@@ -25,13 +31,15 @@ FACTORS = 8
 
 @dataclass(frozen=True, eq=False, repr=False)
 class KRR(ExactPredictor):
-    """Kernel ridge regression by one factorization; classes are regressed as indicators.
+    """Kernel ridge regression by one factorization; classes are regressed as
+    indicators.
 
     Notes
     -----
-    O(m^3) time and O(m^2) memory for m training rows, see `ridge_path`. A polynomial combination of rank-one kernels
-    with D monomials, at most half as many as rows, takes O(m D^2) time and O(m D) memory. Held-out scores are
-    leave-one-out predictions in closed form.
+    O(m^3) time and O(m^2) memory for m training rows, see `ridge_path`. A polynomial
+    combination of rank-one kernels with D monomials, at most half as many as rows,
+    takes O(m D^2) time and O(m D) memory. Held-out scores are leave-one-out predictions
+    in closed form.
     """
 
     name = "krr"
@@ -39,7 +47,12 @@ class KRR(ExactPredictor):
     loss = "squared"
 
     def fit(
-        self, training: TrainingSet, target: Target, grid: Sequence[float], *, fine: bool = False
+        self,
+        training: TrainingSet,
+        target: Target,
+        grid: Sequence[float],
+        *,
+        fine: bool = False,
     ) -> RegularizationPath:
         """Fit on the Gram matrix, or on the monomials of a polynomial combination."""
         F = few_monomials(training)
@@ -77,12 +90,13 @@ def ridge_path(
 
     .. math:: \alpha_C = (C K_c + I)^{-1} C (Y - \bar Y) ,\qquad h(x) = k_c(x)^\top \alpha_C + \bar Y
 
-    With sample weights, the mean is weighted and, for :math:`D = \operatorname{diag} \sqrt w`,
+    With sample weights, the mean is weighted and, for
+    :math:`D = \operatorname{diag} \sqrt w`,
 
     .. math:: \alpha_C = D (D K_c D + I / C)^{-1} D (Y - \bar Y)
 
-    Without centering there is no intercept, and zero replaces the mean. For a matrix :math:`F F^\top`, which is never
-    formed,
+    Without centering there is no intercept, and zero replaces the mean. For a matrix
+    :math:`F F^\top`, which is never formed,
 
     .. math:: \alpha_C = C \big(Y - F U\big), \qquad U = (F^\top F + I / C)^{-1} F^\top Y
 
@@ -103,12 +117,14 @@ def ridge_path(
 
     Notes
     -----
-    Up to `FACTORS` values of C take one Cholesky factorization each, m^3 / 3 flops. More values, or a C for which the
-    factorization fails, take an eigendecomposition, O(m^3), and O(L m^2 q) for L values of C and q outputs.
+    Up to `FACTORS` values of C take one Cholesky factorization each, m^3 / 3 flops.
+    More values, or a C for which the factorization fails, take an eigendecomposition,
+    O(m^3), and O(L m^2 q) for L values of C and q outputs.
 
     References
     ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 5: scaling K by C divides the ridge by C.
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 5: scaling K by C
+    divides the ridge by C.
     """
     intercept = centering.target_mean(target.Y, sample_weight)
     Y = target.Y - intercept
@@ -118,7 +134,9 @@ def ridge_path(
         Y = Y * root
         A = A * root if factor else A * root.T * root
     if factor:
-        dual = np.asarray(grid)[:, None, None] * (Y - A @ _solutions(A.T @ A, A.T @ Y, grid))
+        dual = np.asarray(grid)[:, None, None] * (
+            Y - A @ _solutions(A.T @ A, A.T @ Y, grid)
+        )
     else:
         dual = _solutions(A, Y, grid)
     if root is not None:
@@ -126,7 +144,9 @@ def ridge_path(
     return RegularizationPath(target, dual, intercept)
 
 
-def _fit_monomials(F: np.ndarray, training: TrainingSet, target: Target, grid: Sequence[float]) -> RegularizationPath:
+def _fit_monomials(
+    F: np.ndarray, training: TrainingSet, target: Target, grid: Sequence[float]
+) -> RegularizationPath:
     """Fit on the monomials F of a polynomial combination."""
     kernel = training.kernel
     weights = training.sample_weight
@@ -140,7 +160,12 @@ def _fit_monomials(F: np.ndarray, training: TrainingSet, target: Target, grid: S
         mean = centering.mean(F[others], weights_of_rows(weights, others))
         Z = F - mean
         path = ridge_path(
-            Z[others], target.take(others), grid, weights_of_rows(weights, others), centering, factor=True
+            Z[others],
+            target.take(others),
+            grid,
+            weights_of_rows(weights, others),
+            centering,
+            factor=True,
         )
         dual, intercept = path.coefficients()
         return np.asarray(Z[rows] @ (Z[others].T @ dual) + intercept)
@@ -148,31 +173,44 @@ def _fit_monomials(F: np.ndarray, training: TrainingSet, target: Target, grid: S
     def held_out() -> tuple[np.ndarray, np.ndarray]:
         if target.row_groups is not None:
             return held_out_scores(training, target, scores_of_others)
-        first, distinct_row, Y, w = distinct_examples(training.take()[0], target.Y, weights)
+        first, distinct_row, Y, w = distinct_examples(
+            training.take()[0], target.Y, weights
+        )
         scores = left_out_scores(F[first], Y, 1.0 / grid[0], w, centering)
         return np.arange(training.n_rows), scores[distinct_row]
 
     path = ridge_path(F, target, grid, weights, centering, factor=True)
-    return replace(path, kernel=kernel, dual=path.dual * (1.0 / mean_diagonal), held_out=held_out)
+    return replace(
+        path, kernel=kernel, dual=path.dual * (1.0 / mean_diagonal), held_out=held_out
+    )
 
 
-def _fit_leaving_out(training: TrainingSet, target: Target, C: float) -> RegularizationPath | None:
+def _fit_leaving_out(
+    training: TrainingSet, target: Target, C: float
+) -> RegularizationPath | None:
     """Fit with leave-one-out scores from the same factorization; None if the ridge vanishes by rounding."""
     kernel = training.whole_kernel()
     weights = training.sample_weight
     centering = training.kernel.gram_centering
     K, new_rows = usable_gram(kernel)
-    first, distinct_row, Y, w = distinct_examples(training.take()[0], target.Y, weights, target.group_numbers)
+    first, distinct_row, Y, w = distinct_examples(
+        training.take()[0], target.Y, weights, target.group_numbers
+    )
     K_distinct = K if w is None else K[np.ix_(first, first)]
     try:
-        left_out = LeaveOneOut(K_distinct, Y, w, centering, target.take(first).row_groups).at(1.0 / C)
+        left_out = LeaveOneOut(
+            K_distinct, Y, w, centering, target.take(first).row_groups
+        ).at(1.0 / C)
     except ValueError:
         return None
     dual = left_out.alpha
     if w is not None:
-        # A dual coefficient is C times the residual: spread those of distinct rows over the copies.
+        # A dual coefficient is C times the residual: spread those of distinct rows over
+        # the copies.
         row_weights = np.ones(len(K)) if weights is None else weights
-        dual_of_copies = (dual / left_out.sample_weight[:, None])[distinct_row] + C * (target.Y - Y[distinct_row])
+        dual_of_copies = (dual / left_out.sample_weight[:, None])[distinct_row] + C * (
+            target.Y - Y[distinct_row]
+        )
         dual = row_weights[:, None] * dual_of_copies
 
     def held_out() -> tuple[np.ndarray, np.ndarray]:
@@ -191,27 +229,38 @@ def _fit_leaving_out(training: TrainingSet, target: Target, C: float) -> Regular
 def few_monomials(training: TrainingSet) -> np.ndarray | None:
     """Return F such that ``F F'`` is the polynomial combination of rank-one kernels; None for too many columns."""
     kernel = training.kernel
-    if not training.own or kernel.indefinite or not isinstance(kernel.family, FeatureFamily):
+    if (
+        not training.own
+        or kernel.indefinite
+        or not isinstance(kernel.family, FeatureFamily)
+    ):
         return None
     Z = kernel.family.take(kernel.X)
     if sparse.issparse(Z):
         return None
     Z = Z - kernel.centering.mean(Z, kernel.sample_weight)
     grams = FeatureGrams(Z, Centering.NONE)
-    return factor_of_power(grams, kernel.combination.coefficients, kernel.degree, kernel.offset)
+    return factor_of_power(
+        grams, kernel.combination.coefficients, kernel.degree, kernel.offset
+    )
 
 
 def left_out_scores(
-    F: np.ndarray, Y: np.ndarray, ridge: float, sample_weight: np.ndarray | None, centering: Centering
+    F: np.ndarray,
+    Y: np.ndarray,
+    ridge: float,
+    sample_weight: np.ndarray | None,
+    centering: Centering,
 ) -> np.ndarray:
     r"""Return leave-one-out scores of a ridge regression on features F of shape (m, D).
 
     .. math:: y_i - f^{(-i)}(x_i) = \frac{y_i - f(x_i)}{1 - h_i}, \qquad
               h = \operatorname{diag} F (F^\top F + \lambda I)^{-1} F^\top + \tfrac 1 m
 
-    for centered features, with weights as in `ridge_path`. For uncentered features or without an intercept, the last
-    term is dropped; with an intercept, residuals are then relative to the mean of the other targets, see `LeaveOneOut`.
-    The time is O(m D^2).
+    for centered features, with weights as in `ridge_path`. For uncentered features or
+    without an intercept, the last term is dropped; with an intercept, residuals are
+    then relative to the mean of the other targets, see `LeaveOneOut`. The time is O(m
+    D^2).
     """
     w = np.ones(len(F)) if sample_weight is None else sample_weight
     root = np.sqrt(w)[:, None]
@@ -228,7 +277,9 @@ def left_out_scores(
         leverage += w / w.sum()
     elif centering.intercept:
         others = w.sum() - w
-        residuals += residuals_of(np.ones((len(F), 1))) * deviations * (w / others)[:, None]
+        residuals += (
+            residuals_of(np.ones((len(F), 1))) * deviations * (w / others)[:, None]
+        )
     return np.asarray(Y - residuals / (1.0 - leverage)[:, None])
 
 
@@ -239,16 +290,20 @@ def _solutions(K: np.ndarray, Y: np.ndarray, grid: Sequence[float]) -> np.ndarra
         if solutions is not None:
             return solutions
     eigenvalues, Q = np.linalg.eigh(K)
-    eigenvalues = np.maximum(eigenvalues, 0.0)  # negative eigenvalues of a Gram matrix are rounding errors
+    # Negative eigenvalues of a Gram matrix are rounding errors
+    eigenvalues = np.maximum(eigenvalues, 0.0)
     projected = Q.T @ Y
     damped = np.stack([projected / (eigenvalues + 1.0 / C)[:, None] for C in grid])
     return np.asarray(Q @ damped)
 
 
-def _solutions_by_cholesky(K: np.ndarray, Y: np.ndarray, grid: Sequence[float]) -> np.ndarray | None:
+def _solutions_by_cholesky(
+    K: np.ndarray, Y: np.ndarray, grid: Sequence[float]
+) -> np.ndarray | None:
     """Return ``(K + I / C)^-1 Y`` for each C; None if a factorization fails."""
     solutions = np.empty((len(grid), *Y.shape))
-    largest_C_first = np.argsort([1.0 / C for C in grid], kind="stable")  # it fails first
+    # It fails first
+    largest_C_first = np.argsort([1.0 / C for C in grid], kind="stable")
     for position in largest_C_first:
         factor = cholesky(K.copy(), 1.0 / grid[position])
         if factor is None:

@@ -12,7 +12,12 @@ from ..centering import mean_over, subtract_means
 from ..engine.combination import CombinedGram
 from ..families.base import distinct_rows
 from ..learned_kernel import LearnedKernel
-from ..solvers.conjugate_gradients import Preconditioner, Progress, ShiftedSolutions, solve_shifted
+from ..solvers.conjugate_gradients import (
+    Preconditioner,
+    Progress,
+    ShiftedSolutions,
+    solve_shifted,
+)
 from ..targets import Target
 from .base import Predictor, RegularizationPath, TrainingSet
 
@@ -36,28 +41,34 @@ SINGLE_TOLERANCE = 1e-4
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ConjugateGradients(Predictor):
-    r"""Kernel ridge regression by conjugate gradients: the solutions of `KRR` without its matrix.
+    r"""Kernel ridge regression by conjugate gradients: the solutions of `KRR` without
+    its matrix.
 
     .. math:: \Bigl(D K_c D + \tfrac u C I\Bigr) \, D^{-1} \alpha_C = D (Y - \bar Y), \qquad
               h(x) = k_c(x)^\top \alpha_C + \bar Y
 
-    where D are the roots of the sample weights and u is the mean diagonal of the kernel, or one if the kernel was
-    learned with a C. All values of C and all outputs are solved at once. Without centering there is no intercept.
+    where D are the roots of the sample weights and u is the mean diagonal of the
+    kernel, or one if the kernel was learned with a C. All values of C and all outputs
+    are solved at once. Without centering there is no intercept.
 
     Parameters
     ----------
     tol : float or None, default None
-        Largest relative residual; None for 1e-8, with which predictions agree with those of `KRR` to six digits.
+        Largest relative residual; None for 1e-8, with which predictions agree with
+        those of `KRR` to six digits.
     random_state : int or None, default None
-        Random seed of the columns for the preconditioner; None uses the estimator's `random_state`.
+        Random seed of the columns for the preconditioner; None uses the estimator's
+        `random_state`.
 
     Notes
     -----
-    Each step is a pass over all pairs of m training rows, O(m^2 (d + p + L q)) time for L values of C and q outputs.
-    The preconditioner is a Nystroem approximation from r columns of the matrix, at most 2,000: O(m r^2) time, and
-    O(r^3) for each C. Memory is O(m (r + L q)). With a tolerance of 0.01 or more, the first pass stores the matrix, up
-    to 3 GB, in 16 bits per value or, for small ridges, in float32. Held-out scores come from a regression without these
-    rows, whose solution is the start for all rows.
+    Each step is a pass over all pairs of m training rows, O(m^2 (d + p + L q)) time for
+    L values of C and q outputs. The preconditioner is a Nystroem approximation from r
+    columns of the matrix, at most 2,000: O(m r^2) time, and O(r^3) for each C. Memory
+    is O(m (r + L q)). With a tolerance of 0.01 or more, the first pass stores the
+    matrix, up to 3 GB, in 16 bits per value or, for small ridges, in float32. Held-out
+    scores come from a regression without these rows, whose solution is the start for
+    all rows.
     """
 
     name = "krr-cg"
@@ -69,14 +80,20 @@ class ConjugateGradients(Predictor):
     random_state: int | None = None
 
     def fit(
-        self, training: TrainingSet, target: Target, grid: Sequence[float], *, fine: bool = False
+        self,
+        training: TrainingSet,
+        target: Target,
+        grid: Sequence[float],
+        *,
+        fine: bool = False,
     ) -> RegularizationPath:
         """Fit on rows.
 
         Raises
         ------
         ValueError
-            The kernel is a polynomial combination or has negative weights, or the tolerance is invalid.
+            The kernel is a polynomial combination or has negative weights, or the
+            tolerance is invalid.
 
         Warns
         -----
@@ -98,7 +115,10 @@ class ConjugateGradients(Predictor):
             others = system.solve_without(rows, precondition)
             products = system.matvec(others.solutions)
             held_out = rows, products[rows] / system.root[rows] + system.mean
-            start = others.solutions, system.right - products - others.solutions * system.shifts
+            start = (
+                others.solutions,
+                system.right - products - others.solutions * system.shifts,
+            )
             steps_before = others.iterations
         solutions = solve_shifted(
             system.matvec,
@@ -111,7 +131,11 @@ class ConjugateGradients(Predictor):
             start=start,
         )
         m, q = target.Y.shape
-        dual = (system.root * solutions.solutions).reshape(m, len(grid), q).transpose(1, 0, 2)
+        dual = (
+            (system.root * solutions.solutions)
+            .reshape(m, len(grid), q)
+            .transpose(1, 0, 2)
+        )
         return RegularizationPath(
             target,
             np.ascontiguousarray(dual),
@@ -133,7 +157,9 @@ def _require_positive_sum(kernel: LearnedKernel) -> None:
         obstacle = f"has an offset of {kernel.offset:g}"
     else:
         obstacle = f"is a power of degree {kernel.degree}"
-    raise ValueError(f"predictor krr-cg serves sums of base kernels, and this kernel {obstacle}; use krr or nystroem.")
+    raise ValueError(
+        f"predictor krr-cg serves sums of base kernels, and this kernel {obstacle}; use krr or nystroem."
+    )
 
 
 def _continued(progress: Progress | None, steps_before: int) -> Progress | None:
@@ -146,11 +172,19 @@ def _continued(progress: Progress | None, steps_before: int) -> Progress | None:
 class _RidgeSystem:
     """Linear systems ``(D K_c D + s I) x = D (Y - mean)``, with one column per value of C and output."""
 
-    def __init__(self, training: TrainingSet, target: Target, grid: Sequence[float], tolerance: float) -> None:
+    def __init__(
+        self,
+        training: TrainingSet,
+        target: Target,
+        grid: Sequence[float],
+        tolerance: float,
+    ) -> None:
         weights = training.sample_weight
         self.training = training
         self.tol = tolerance
-        self.gram = CombinedGram(training.kernel.combination, training.source, training.workers)
+        self.gram = CombinedGram(
+            training.kernel.combination, training.source, training.workers
+        )
         self.kernel = training.whole_kernel()
         self.shares = training.shares[:, None]
         self.root = np.ones((training.n_rows, 1))
@@ -159,7 +193,10 @@ class _RidgeSystem:
         self.mean = self.kernel.centering.target_mean(target.Y, weights)
         mean_diagonal = 1.0
         if self.kernel.C is None:
-            mean_diagonal = float(mean_over(self.gram.diagonal(), weights) - mean_over(self.kernel.row_means, weights))
+            mean_diagonal = float(
+                mean_over(self.gram.diagonal(), weights)
+                - mean_over(self.kernel.row_means, weights)
+            )
         self.dtype = self._choose_precision(mean_diagonal / max(grid))
         self.right = np.tile(self.root * (target.Y - self.mean), len(grid))
         self.shifts = np.repeat(mean_diagonal / np.asarray(grid), target.Y.shape[1])
@@ -173,16 +210,24 @@ class _RidgeSystem:
             if stores:
                 self.gram.store(np.int16)
             return np.float32
-        if stores and self._tolerates(ROUNDED, least_ridge) and self.gram.store(np.float32):
+        if (
+            stores
+            and self._tolerates(ROUNDED, least_ridge)
+            and self.gram.store(np.float32)
+        ):
             return np.float32
         return np.float32 if self._tolerates(SINGLE, least_ridge) else np.float64
 
     def _tolerates(self, precision: float, ridge: float) -> bool:
-        """Return whether kernel values with errors of a relative size leave the system positive definite.
+        """Return whether kernel values with errors of a relative size leave the system
+        positive definite.
 
-        Errors up to h / 2 add a random symmetric matrix, whose spectral norm is about ``h sqrt(m / 3)``.
+        Errors up to h / 2 add a random symmetric matrix, whose spectral norm is about
+        ``h sqrt(m / 3)``.
         """
-        step = precision * float(np.abs(self.training.kernel.combination.coefficients).sum())
+        step = precision * float(
+            np.abs(self.training.kernel.combination.coefficients).sum()
+        )
         return ridge >= 2.0 * step * np.sqrt(self.training.n_rows / 3.0)
 
     def matvec(self, V: np.ndarray) -> np.ndarray:
@@ -194,18 +239,24 @@ class _RidgeSystem:
     def preconditioner(self, seed: int) -> Preconditioner:
         """Return a preconditioner from randomly drawn columns of the matrix."""
         m = len(self.root)
-        drawn = np.sort(np.random.default_rng(seed).choice(m, n_sketched(m), replace=False))
+        drawn = np.sort(
+            np.random.default_rng(seed).choice(m, n_sketched(m), replace=False)
+        )
         row_means = self.kernel.row_means
         C = self.gram.columns(self.training.take(drawn)[0])
         report_progress(f"{len(drawn):,} columns of the matrix")
-        subtract_means(C, row_means, row_means[drawn], float(self.shares[:, 0] @ row_means), out=C)
+        subtract_means(
+            C, row_means, row_means[drawn], float(self.shares[:, 0] @ row_means), out=C
+        )
         C *= self.root
         C *= self.root[drawn, 0]
         preconditioner = Preconditioner(C, C[drawn])
         report_progress("preconditioner of these columns")
         return preconditioner
 
-    def solve_without(self, rows: np.ndarray, precondition: Preconditioner) -> ShiftedSolutions:
+    def solve_without(
+        self, rows: np.ndarray, precondition: Preconditioner
+    ) -> ShiftedSolutions:
         """Return the solutions of the systems without some rows and columns, zero for these rows."""
         is_included = np.ones_like(self.root)
         is_included[rows] = 0.0
@@ -227,7 +278,8 @@ def n_sketched(m: int) -> int:
 
 
 def held_out_rows(training: TrainingSet, target: Target, seed: int) -> np.ndarray:
-    """Return positions of held-out training rows: a fifth of the rows, at most about 1,000, or the last ones by time.
+    """Return positions of held-out training rows: a fifth of the rows, at most about
+    1,000, or the last ones by time.
 
     Copies of a row are held out together, and so is a group.
     """
@@ -235,7 +287,9 @@ def held_out_rows(training: TrainingSet, target: Target, seed: int) -> np.ndarra
     if row_groups is not None and row_groups.ordered:
         times = np.sort(row_groups.numbers)
         n_held_out = min(1000, -(-len(times) // 5))
-        return np.flatnonzero(row_groups.numbers >= max(times[-n_held_out], times[0] + 1))
+        return np.flatnonzero(
+            row_groups.numbers >= max(times[-n_held_out], times[0] + 1)
+        )
     if row_groups is not None:
         _, unit_of_row = np.unique(row_groups.numbers, return_inverse=True)
     else:
@@ -253,9 +307,14 @@ def convergence_note(solutions: ShiftedSolutions, values: np.ndarray) -> str:
     worst = int(solutions.residuals.argmax())
     residual = float(solutions.residuals[worst])
     if solutions.converged:
-        steps = "1 step" if solutions.iterations == 1 else f"{solutions.iterations} steps"
+        steps = (
+            "1 step" if solutions.iterations == 1 else f"{solutions.iterations} steps"
+        )
         return f"conjugate gradients: {steps} to a relative residual of {residual:.1e}"
-    from sklearn.exceptions import ConvergenceWarning  # here, because it brings pandas along
+    # Here, because it brings pandas along
+    from sklearn.exceptions import (
+        ConvergenceWarning,
+    )
 
     text = (
         f"conjugate gradients ended after {solutions.iterations} steps at a relative residual of {residual:.1e}, for "

@@ -45,7 +45,8 @@ def landmarks_for(
     store_features: bool = False,
     store_kernel: bool = False,
 ) -> int:
-    r"""Return the number of landmarks that reach the accuracy of all rows and fit in memory.
+    r"""Return the number of landmarks that reach the accuracy of all rows and fit in
+    memory.
 
     .. math:: M = \lceil \sqrt m \, \ln m \rceil
 
@@ -58,10 +59,12 @@ def landmarks_for(
     memory : int
         Memory limit of a fit, without the data set, in bytes.
     store_features : bool, default False
-        Whether the features of all rows are stored, as scikit-learn's linear models need them.
+        Whether the features of all rows are stored, as scikit-learn's linear models
+        need them.
     store_kernel : bool, default False
-        Whether to take up to 2 M landmarks if their kernel with all rows fits in memory. Computed once, it takes no
-        more time than that of M landmarks computed in each step, and the error is lower.
+        Whether to take up to 2 M landmarks if their kernel with all rows fits in
+        memory. Computed once, it takes no more time than that of M landmarks computed
+        in each step, and the error is lower.
 
     Returns
     -------
@@ -70,8 +73,9 @@ def landmarks_for(
 
     References
     ----------
-    Rudi, Camoriano, Rosasco (2015), Less is More: Nystroem Computational Regularization, NIPS 28, Theorem 1: M
-    landmarks reach the learning rate of all rows. Rudi, Carratino, Rosasco (2017), FALKON, NIPS 30, Theorem 3.
+    Rudi, Camoriano, Rosasco (2015), Less is More: Nystroem Computational
+    Regularization, NIPS 28, Theorem 1: M landmarks reach the learning rate of all rows.
+    Rudi, Carratino, Rosasco (2017), FALKON, NIPS 30, Theorem 3.
     """
     n_threads = 2
     enough = int(np.ceil(np.sqrt(n_rows) * np.log(max(n_rows, 2))))
@@ -81,7 +85,13 @@ def landmarks_for(
         bytes_per_landmark += 32 * n_rows  # values, and the copy that liblinear makes
     M = min(enough, _largest_root(square_bytes, bytes_per_landmark, memory))
     if store_kernel:
-        M = max(M, min(2 * enough, _largest_root(square_bytes, bytes_per_landmark + 8.0 * n_rows, memory)))
+        M = max(
+            M,
+            min(
+                2 * enough,
+                _largest_root(square_bytes, bytes_per_landmark + 8.0 * n_rows, memory),
+            ),
+        )
     return min(n_rows, max(10, M))
 
 
@@ -92,11 +102,13 @@ def _largest_root(a: float, b: float, memory: int) -> int:
 
 @dataclass(frozen=True)
 class Subspace:
-    r"""Span of the features of M landmarks minus their mean, with a basis in which rows have features phi.
+    r"""Span of the features of M landmarks minus their mean, with a basis in which rows
+    have features phi.
 
     .. math:: \varphi(x) = B^\top k_Z(x), \qquad B^\top K_{ZZ} B = I
 
-    where k_Z is the kernel between a row and the landmarks, centered on these if the learned kernel is centered.
+    where k_Z is the kernel between a row and the landmarks, centered on these if the
+    learned kernel is centered.
 
     Attributes
     ----------
@@ -105,13 +117,15 @@ class Subspace:
     basis : ndarray of shape (M, r)
         B; its columns sum to zero if the kernel is centered.
     theta : ndarray of shape (r,)
-        Estimated eigenvalues of :math:`\Phi^\top \Phi` over all training rows, in this basis.
+        Estimated eigenvalues of :math:`\Phi^\top \Phi` over all training rows, in this
+        basis.
 
     Notes
     -----
-    Centering on the landmarks needs no pass and is accurate for a nearly constant kernel. Predictors then subtract the
-    mean feature of all training rows. Negative eigenvalues, of kernels with negative weights, are dropped, which
-    projects the kernel onto its positive semi-definite part.
+    Centering on the landmarks needs no pass and is accurate for a nearly constant
+    kernel. Predictors then subtract the mean feature of all training rows. Negative
+    eigenvalues, of kernels with negative weights, are dropped, which projects the
+    kernel onto its positive semi-definite part.
     """
 
     kernel: LearnedKernel
@@ -119,8 +133,11 @@ class Subspace:
     theta: np.ndarray
 
     @classmethod
-    def of(cls, kernel: LearnedKernel, Z: Rows, rows: np.ndarray, n_rows: int) -> Subspace:
-        """Return the subspace of landmarks Z, drawn uniformly from `n_rows` rows, and minus the kernel's origin.
+    def of(
+        cls, kernel: LearnedKernel, Z: Rows, rows: np.ndarray, n_rows: int
+    ) -> Subspace:
+        """Return the subspace of landmarks Z, drawn uniformly from `n_rows` rows, and
+        minus the kernel's origin.
 
         Raises
         ------
@@ -131,7 +148,9 @@ class Subspace:
         row_means = kernel.centering.mean(K, axis=1)
         subtract_means(K, row_means, row_means, float(row_means.mean()), out=K)
         eigenvalues, U = eigenvectors(K)
-        rounding = 10 * np.finfo(np.float64).eps * len(eigenvalues) * np.abs(eigenvalues).max()
+        rounding = (
+            10 * np.finfo(np.float64).eps * len(eigenvalues) * np.abs(eigenvalues).max()
+        )
         is_positive = eigenvalues > rounding
         if not is_positive.any():
             raise ValueError(
@@ -140,8 +159,12 @@ class Subspace:
             )
         eigenvalues = eigenvalues[is_positive]
         U = kernel.centering.less_mean(U[:, is_positive])
-        landmarks = replace(kernel, X=Z, rows=rows, row_means=row_means, sample_weight=None)
-        return cls(landmarks, U / np.sqrt(eigenvalues), eigenvalues * (n_rows / len(rows)))
+        landmarks = replace(
+            kernel, X=Z, rows=rows, row_means=row_means, sample_weight=None
+        )
+        return cls(
+            landmarks, U / np.sqrt(eigenvalues), eigenvalues * (n_rows / len(rows))
+        )
 
     @property
     def offset(self) -> np.ndarray:
@@ -149,12 +172,15 @@ class Subspace:
         return np.asarray(self.kernel.row_means @ self.basis)
 
 
-def refined(training: TrainingSet, subspace: Subspace, n_rows: int, rng: np.random.Generator) -> Subspace:
-    """Return the same subspace with more accurate `theta`, and its eigenvectors as the basis, from more rows.
+def refined(
+    training: TrainingSet, subspace: Subspace, n_rows: int, rng: np.random.Generator
+) -> Subspace:
+    """Return the same subspace with more accurate `theta`, and its eigenvectors as the
+    basis, from more rows.
 
-    With R rows and r features this takes a pass over R rows, 3 R r^2 flops and an eigendecomposition. The relative
-    error of theta falls with the square root of r / R. Ten rows per landmark reduce conjugate gradients from 60 to a
-    dozen steps.
+    With R rows and r features this takes a pass over R rows, 3 R r^2 flops and an
+    eigendecomposition. The relative error of theta falls with the square root of r / R.
+    Ten rows per landmark reduce conjugate gradients from 60 to a dozen steps.
     """
     m = training.n_rows
     drawn = training
@@ -169,10 +195,11 @@ def refined(training: TrainingSet, subspace: Subspace, n_rows: int, rng: np.rand
 
 @dataclass
 class KernelSums:
-    """Sums over rows with weights w of the kernel G between the rows and the landmarks, not centered.
+    """Sums over rows with weights w of the kernel G between the rows and the landmarks,
+    not centered.
 
-    The sums are ``sum w``, ``sum w K(x, x)``, ``G' w`` of shape (M,), ``G' D Y`` of shape (M, q) and, if requested,
-    ``Phi' D Phi`` of the features, of shape (r, r).
+    The sums are ``sum w``, ``sum w K(x, x)``, ``G' w`` of shape (M,), ``G' D Y`` of
+    shape (M, q) and, if requested, ``Phi' D Phi`` of the features, of shape (r, r).
     """
 
     weight: float
@@ -195,9 +222,10 @@ class KernelSums:
 class RowPass:
     """Data of all passes over the training rows, sent to the workers once.
 
-    Rows and landmarks are minus the origin; the mean target is subtracted block by block. The kernel between rows and
-    landmarks is computed in every pass, unless `stored` has room for it, of shape (m, M). `stored_starts` are the first
-    rows of the blocks that are already stored.
+    Rows and landmarks are minus the origin; the mean target is subtracted block by
+    block. The kernel between rows and landmarks is computed in every pass, unless
+    `stored` has room for it, of shape (m, M). `stored_starts` are the first rows of the
+    blocks that are already stored.
     """
 
     combination: Combination
@@ -221,7 +249,9 @@ class RowPass:
             block = self.stored[rows]
             if rows.start in self.stored_starts:
                 return block
-        self.combination.fill(self.source[rows], self.landmarks, block, right=self.right)
+        self.combination.fill(
+            self.source[rows], self.landmarks, block, right=self.right
+        )
         if self.stored is not None:
             self.stored_starts.add(rows.start)
         return block
@@ -240,11 +270,17 @@ Step = Callable[[RowPass, Any, RowTask], Any]
 
 
 def passes_over(
-    training: TrainingSet, subspace: Subspace, Y: np.ndarray, mean: np.ndarray | None = None, memory: int = 0
+    training: TrainingSet,
+    subspace: Subspace,
+    Y: np.ndarray,
+    mean: np.ndarray | None = None,
+    memory: int = 0,
 ) -> Callable[[Step, Any], Any]:
-    """Return a function ``run_pass(step, argument)`` that sums the results of a step over all training rows.
+    """Return a function ``run_pass(step, argument)`` that sums the results of a step
+    over all training rows.
 
-    The kernel between rows and landmarks is stored if it takes at most `memory` bytes and the workers are threads.
+    The kernel between rows and landmarks is stored if it takes at most `memory` bytes
+    and the workers are threads.
     """
     workers = training.workers
     kernel = subspace.kernel
@@ -258,7 +294,16 @@ def passes_over(
     stored = None
     if isinstance(workers, Threads) and 8 * m * M <= memory:
         stored = np.empty((m, M))
-    row_pass = RowPass(kernel.combination, kernel.X, training.source, Y, mean, weights, subspace, stored)
+    row_pass = RowPass(
+        kernel.combination,
+        kernel.X,
+        training.source,
+        Y,
+        mean,
+        weights,
+        subspace,
+        stored,
+    )
     shared = workers.broadcast(row_pass)
     tasks = list(enumerate(workers.spans(m, BLOCK)))
     return lambda step, argument: workers.total(step, shared, argument, tasks)
@@ -271,7 +316,9 @@ def mean_feature(subspace: Subspace, sums: KernelSums) -> np.ndarray:
     return np.asarray(sums.kernel @ subspace.basis / sums.weight - subspace.offset)
 
 
-def centered_products(subspace: Subspace, sums: KernelSums) -> tuple[np.ndarray, np.ndarray]:
+def centered_products(
+    subspace: Subspace, sums: KernelSums
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the mean feature, shape (r,), and the products of the centered features over all rows, shape (r, r)."""
     assert sums.products is not None
     mean = mean_feature(subspace, sums)
@@ -280,7 +327,9 @@ def centered_products(subspace: Subspace, sums: KernelSums) -> tuple[np.ndarray,
 
 def _blocks(span: tuple[int, int]) -> list[slice]:
     start, stop = span
-    return [slice(first, min(first + BLOCK, stop)) for first in range(start, stop, BLOCK)]
+    return [
+        slice(first, min(first + BLOCK, stop)) for first in range(start, stop, BLOCK)
+    ]
 
 
 def kernel_sums(row_pass: RowPass, with_products: bool, task: RowTask) -> KernelSums:
@@ -306,7 +355,9 @@ def kernel_sums(row_pass: RowPass, with_products: bool, task: RowTask) -> Kernel
         if products is not None:
             products.add(block, w)
     total_products = None if products is None else products.total()
-    return KernelSums(weight, diagonal, sums_of_kernel[:, 0], sums_of_kernel[:, 1:], total_products)
+    return KernelSums(
+        weight, diagonal, sums_of_kernel[:, 0], sums_of_kernel[:, 1:], total_products
+    )
 
 
 class _FeatureProducts:
@@ -343,7 +394,9 @@ class _FeatureProducts:
         self.n_buffered = 0
 
 
-def normal_products(row_pass: RowPass, argument: tuple[np.ndarray, np.ndarray], task: RowTask) -> np.ndarray:
+def normal_products(
+    row_pass: RowPass, argument: tuple[np.ndarray, np.ndarray], task: RowTask
+) -> np.ndarray:
     """Return ``G' D (G beta - 1 means')``, shape (M, c), for beta of shape (M, c) and means of shape (c,)."""
     beta, means = argument
     total = np.zeros_like(beta)
@@ -351,7 +404,9 @@ def normal_products(row_pass: RowPass, argument: tuple[np.ndarray, np.ndarray], 
     for rows in _blocks(task[1]):
         w = row_pass.weights[rows]
         if row_pass.stored is None:
-            row_pass.right.products(row_pass.source[rows], beta, np.outer(w, -means), total, w)
+            row_pass.right.products(
+                row_pass.source[rows], beta, np.outer(w, -means), total, w
+            )
         else:
             block = row_pass.block(rows, buffer)
             total += block.T @ ((block @ beta - means) * w[:, None])
@@ -375,43 +430,50 @@ Loss = Literal["squared", "hinge", "logistic"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Nystroem(Predictor):
-    r"""Kernel ridge regression or linear classifier on landmarks, a subset of the training rows.
+    r"""Kernel ridge regression or linear classifier on landmarks, a subset of the
+    training rows.
 
     .. math:: f = \bar Y + (k_Z(x) - \bar k_Z)^\top \beta, \qquad
               \beta_C = \arg\min_\beta \sum_i w_i \lVert y_i - f(x_i) \rVert^2
               + \tfrac u C \, \beta^\top K_{ZZ} \beta
 
-    where k_Z(x) is the learned kernel between x and the landmarks, :math:`\bar k_Z` is its mean over all training rows,
-    and u is the mean diagonal of the kernel, or one if the kernel was learned with a C. With all rows as landmarks,
-    this is kernel ridge regression. Without centering both means are zero, and there is no intercept.
+    where k_Z(x) is the learned kernel between x and the landmarks, :math:`\bar k_Z` is
+    its mean over all training rows, and u is the mean diagonal of the kernel, or one if
+    the kernel was learned with a C. With all rows as landmarks, this is kernel ridge
+    regression. Without centering both means are zero, and there is no intercept.
 
     Parameters
     ----------
     n_components : int or None, default None
-        Number of landmarks; at most the number of rows. None: as many as improve the error and fit in `memory`, for a
-        single C up to twice as many as for a grid.
+        Number of landmarks; at most the number of rows. None: as many as improve the
+        error and fit in `memory`, for a single C up to twice as many as for a grid.
     memory : int
         Memory limit of a fit, without the data set, in bytes.
     loss : {"squared", "hinge", "logistic"}, default "squared"
-        Loss for classification: "squared" (ridge regression on class indicators), "hinge" (scikit-learn's `LinearSVC`
-        with squared hinge loss) or "logistic" (`LogisticRegression`). The last two store the features of all rows.
+        Loss for classification: "squared" (ridge regression on class indicators),
+        "hinge" (scikit-learn's `LinearSVC` with squared hinge loss) or "logistic"
+        (`LogisticRegression`). The last two store the features of all rows.
     tol : float or None, default None
-        Largest relative residual of the normal equations; None for 1e-9, or 1e-6 in comparisons.
+        Largest relative residual of the normal equations; None for 1e-9, or 1e-6 in
+        comparisons.
     random_state : int or None, default None
         Random seed for the landmarks; None uses the estimator's `random_state`.
 
     Notes
     -----
-    A pass over m training rows takes O(m M (d + p)) time. There is one pass for sums, and one for each step of
-    conjugate gradients, which solve for all values of C and all outputs at once. The preconditioner takes O(M^3) time
-    for eigenvectors, and twice that if it is refined on ten rows per landmark. Memory is O(M^2), or O(m M) for
-    "hinge" and "logistic". Held-out scores take five more fits, or one for more than 10,000 rows.
+    A pass over m training rows takes O(m M (d + p)) time. There is one pass for sums,
+    and one for each step of conjugate gradients, which solve for all values of C and
+    all outputs at once. The preconditioner takes O(M^3) time for eigenvectors, and
+    twice that if it is refined on ten rows per landmark. Memory is O(M^2), or O(m M)
+    for "hinge" and "logistic". Held-out scores take five more fits, or one for more
+    than 10,000 rows.
 
     References
     ----------
-    Rudi, Carratino, Rosasco (2017), FALKON: An Optimal Large Scale Kernel Method, NIPS 30, sections 3 and 4, for the
-    preconditioner, here diagonal in eigenvectors and therefore the same for all values of C. Williams, Seeger (2001),
-    NIPS 13, for the features.
+    Rudi, Carratino, Rosasco (2017), FALKON: An Optimal Large Scale Kernel Method, NIPS
+    30, sections 3 and 4, for the preconditioner, here diagonal in eigenvectors and
+    therefore the same for all values of C. Williams, Seeger (2001), NIPS 13, for the
+    features.
     """
 
     name = "nystroem"
@@ -430,17 +492,25 @@ class Nystroem(Predictor):
         super().check(task)
         require_one_of("loss", self.loss, get_args(Loss))
         if self.loss != "squared" and task != "classification":
-            raise ValueError(f"loss {self.loss} serves classification, and this is a {task}; use loss squared.")
+            raise ValueError(
+                f"loss {self.loss} serves classification, and this is a {task}; use loss squared."
+            )
 
     def fit(
-        self, training: TrainingSet, target: Target, grid: Sequence[float], *, fine: bool = False
+        self,
+        training: TrainingSet,
+        target: Target,
+        grid: Sequence[float],
+        *,
+        fine: bool = False,
     ) -> RegularizationPath:
         """Fit on rows.
 
         Raises
         ------
         ValueError
-            An option is invalid, the kernel is a polynomial combination, or the loss does not support the task.
+            An option is invalid, the kernel is a polynomial combination, or the loss
+            does not support the task.
 
         Warns
         -----
@@ -457,16 +527,27 @@ class Nystroem(Predictor):
 
         def scores(held_out: np.ndarray, others: np.ndarray) -> np.ndarray:
             training_set = replace(training.subset(others), progress=None)
-            path_of_others = self._fit(training_set, target.take(others), grid, tolerance)
+            path_of_others = self._fit(
+                training_set, target.take(others), grid, tolerance
+            )
             assert path_of_others.kernel is not None
             kernel = path_of_others.kernel
-            kernel = replace(kernel, origin=np.zeros_like(kernel.origin))  # rows are given without the origin
-            return replace(path_of_others, kernel=kernel).scores(training.take(held_out)[0])[0]
+            # Rows are given without the origin
+            kernel = replace(kernel, origin=np.zeros_like(kernel.origin))
+            return replace(path_of_others, kernel=kernel).scores(
+                training.take(held_out)[0]
+            )[0]
 
-        return replace(path, held_out=partial(held_out_scores, training, target, scores))
+        return replace(
+            path, held_out=partial(held_out_scores, training, target, scores)
+        )
 
     def _fit(
-        self, training: TrainingSet, target: Target, grid: Sequence[float], tolerance: float
+        self,
+        training: TrainingSet,
+        target: Target,
+        grid: Sequence[float],
+        tolerance: float,
     ) -> RegularizationPath:
         kernel = training.kernel
         if not kernel.is_weighted_sum:
@@ -485,7 +566,9 @@ class Nystroem(Predictor):
             subspace = refined(training, subspace, REFINING_ROWS * M, rng)
         memory_for_kernel = int(self.memory) - 8 * SQUARES * M**2 if is_ridge else 0
         mean_target = kernel.centering.target_mean(target.Y, training.sample_weight)
-        run_pass = passes_over(training, subspace, target.Y, mean_target, memory_for_kernel)
+        run_pass = passes_over(
+            training, subspace, target.Y, mean_target, memory_for_kernel
+        )
         sums: KernelSums = run_pass(kernel_sums, kernel.indefinite)
         mean = mean_feature(subspace, sums)
         mean_diagonal = _mean_diagonal(kernel, subspace, sums, mean)
@@ -494,18 +577,24 @@ class Nystroem(Predictor):
         if is_ridge:
             right = np.tile(subspace.basis.T @ sums.targets, len(grid))
             shifts = np.repeat(mean_diagonal / np.asarray(grid), q)
-            solutions = _solve_ridges(run_pass, subspace, mean, right, shifts, tolerance, training.progress)
+            solutions = _solve_ridges(
+                run_pass, subspace, mean, right, shifts, tolerance, training.progress
+            )
             weights = solutions.solutions.reshape(-1, len(grid), q).transpose(1, 0, 2)
             intercepts = np.broadcast_to(mean_target, (len(grid), q))
             notes = (*notes, convergence_note(solutions, np.repeat(grid, q)))
         else:
             features = run_pass(row_features, None).joined() - mean
             features /= np.sqrt(mean_diagonal)
-            weights, intercepts = _fit_linear_models(features, training, target, grid, self.loss, seed)
+            weights, intercepts = _fit_linear_models(
+                features, training, target, grid, self.loss, seed
+            )
             weights = weights / np.sqrt(mean_diagonal)
         dual = np.ascontiguousarray(subspace.basis @ weights)
         intercepts = intercepts - (mean @ weights)
-        return RegularizationPath(target, dual, intercepts, subspace.kernel, notes=notes, solutions=solutions)
+        return RegularizationPath(
+            target, dual, intercepts, subspace.kernel, notes=notes, solutions=solutions
+        )
 
     def _n_landmarks(self, training: TrainingSet, n_outputs: int, n_C: int) -> int:
         if self.n_components is not None:
@@ -521,7 +610,8 @@ class Nystroem(Predictor):
 
 
 def _refining_pays(training: TrainingSet, subspace: Subspace, n_columns: int) -> bool:
-    """Return whether a refined preconditioner costs less than the 30 steps that it saves, in floating-point operations.
+    """Return whether a refined preconditioner costs less than the 30 steps that it
+    saves, in floating-point operations.
 
     An exponential counts as 40 operations, a base kernel as 10.
     """
@@ -533,10 +623,14 @@ def _refining_pays(training: TrainingSet, subspace: Subspace, n_columns: int) ->
     return bool(refining < n_saved_steps * m * M * (kernel_value + 4 * n_columns))
 
 
-def _mean_diagonal(kernel: LearnedKernel, subspace: Subspace, sums: KernelSums, mean: np.ndarray) -> float:
-    """Return the mean diagonal of the centered kernel over the training rows; 1 for a kernel learned with a C.
+def _mean_diagonal(
+    kernel: LearnedKernel, subspace: Subspace, sums: KernelSums, mean: np.ndarray
+) -> float:
+    """Return the mean diagonal of the centered kernel over the training rows; 1 for a
+    kernel learned with a C.
 
-    For a kernel with negative weights, it is that of its positive part: the mean square of the features.
+    For a kernel with negative weights, it is that of its positive part: the mean square
+    of the features.
     """
     if kernel.C is not None:
         return 1.0
@@ -544,7 +638,9 @@ def _mean_diagonal(kernel: LearnedKernel, subspace: Subspace, sums: KernelSums, 
         _, products = centered_products(subspace, sums)
         return float(np.trace(products)) / sums.weight
     kernel_sum = float(kernel.centering.mean(sums.kernel))
-    centered_on_landmarks = (sums.diagonal - 2 * kernel_sum) / sums.weight + subspace.kernel.row_means.mean()
+    centered_on_landmarks = (
+        sums.diagonal - 2 * kernel_sum
+    ) / sums.weight + subspace.kernel.row_means.mean()
     return float(centered_on_landmarks - mean @ mean)
 
 
@@ -577,13 +673,27 @@ def _solve_ridges(
     def precondition(R: np.ndarray, shifts: np.ndarray) -> np.ndarray:
         return R / (subspace.theta[:, None] + shifts)
 
-    return solve_shifted(matvec, right, shifts, precondition, tolerance=tolerance, max_iter=400, progress=progress)
+    return solve_shifted(
+        matvec,
+        right,
+        shifts,
+        precondition,
+        tolerance=tolerance,
+        max_iter=400,
+        progress=progress,
+    )
 
 
 def _fit_linear_models(
-    Phi: np.ndarray, training: TrainingSet, target: Target, grid: Sequence[float], loss: Loss, seed: int
+    Phi: np.ndarray,
+    training: TrainingSet,
+    target: Target,
+    grid: Sequence[float],
+    loss: Loss,
+    seed: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return weights of the features, shape (L, r, q), and intercepts, shape (L, q), by scikit-learn.
+    """Return weights of the features, shape (L, r, q), and intercepts, shape (L, q), by
+    scikit-learn.
 
     Classes without training rows have a score of -1e9 (one-vs-rest).
     """
@@ -597,7 +707,9 @@ def _fit_linear_models(
         columns = np.asarray(model.classes_)
         if n_classes == 2:
             columns = np.zeros(1, dtype=np.intp)
-        elif len(columns) == 2:  # a single score: positive for the second class, zero for the first
+        elif (
+            len(columns) == 2
+        ):  # a single score: positive for the second class, zero for the first
             intercepts[position, columns[0]] = 0.0
             columns = columns[1:]
         weights[position][:, columns] = model.coef_.T
@@ -607,11 +719,16 @@ def _fit_linear_models(
 
 def _linear_model(loss: Loss, C: float, fit_intercept: bool, seed: int) -> Any:
     """Return a linear classifier of scikit-learn."""
-    from sklearn.linear_model import LogisticRegression  # here, because it brings pandas along
+    # Here, because it brings pandas along
+    from sklearn.linear_model import (
+        LogisticRegression,
+    )
     from sklearn.svm import LinearSVC
 
     max_iter = 2000  # the default of 100 is too small for features of different scales
     if loss == "logistic":
         return LogisticRegression(C=C, max_iter=max_iter, fit_intercept=fit_intercept)
-    scaling: dict[str, Any] = {"intercept_scaling": 10.0} if fit_intercept else {"fit_intercept": False}
+    scaling: dict[str, Any] = (
+        {"intercept_scaling": 10.0} if fit_intercept else {"fit_intercept": False}
+    )
     return LinearSVC(C=C, max_iter=max_iter, random_state=seed, **scaling)

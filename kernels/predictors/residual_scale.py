@@ -53,20 +53,23 @@ class ResidualScale(Value):
     smallest, largest : ndarray of shape (q,)
         Bounds of s: 0.3 times the median and the maximum over the training rows.
     ratios : ndarray of shape (n, q)
-        Ratios of the absolute residuals of held-out training rows to their sizes, ascending in each column; at most
-        999, at even steps of rank. The size of a row is predicted without its residual and those of its copies.
+        Ratios of the absolute residuals of held-out training rows to their sizes,
+        ascending in each column; at most 999, at even steps of rank. The size of a row
+        is predicted without its residual and those of its copies.
     signed_ratios : ndarray of shape (n, q)
         The same ratios of the signed residuals, target minus prediction.
 
     Notes
     -----
-    The regression is one on the features of the landmarks, with the ridge of the smallest leave-one-out error for each
-    output. For n residuals it takes O(n M^2) time.
+    The regression is one on the features of the landmarks, with the ridge of the
+    smallest leave-one-out error for each output. For n residuals it takes O(n M^2)
+    time.
 
     References
     ----------
-    Lei, G'Sell, Rinaldo, Tibshirani, Wasserman (2018), Journal of the American Statistical Association 113:1094-1111,
-    section 5.2, for intervals of locally varying width.
+    Lei, G'Sell, Rinaldo, Tibshirani, Wasserman (2018), Journal of the American
+    Statistical Association 113:1094-1111, section 5.2, for intervals of locally varying
+    width.
     """
 
     kernel: LearnedKernel
@@ -79,7 +82,11 @@ class ResidualScale(Value):
 
     @classmethod
     def fit(
-        cls, kernel: LearnedKernel, X: Rows, residuals: np.ndarray, row_groups: RowGroups | None = None
+        cls,
+        kernel: LearnedKernel,
+        X: Rows,
+        residuals: np.ndarray,
+        row_groups: RowGroups | None = None,
     ) -> Self | None:
         """Return the scale of the residuals of held-out rows.
 
@@ -92,7 +99,8 @@ class ResidualScale(Value):
         residuals : ndarray of shape (n, q)
             Residuals of these rows, target minus prediction. Not modified.
         row_groups : RowGroups, optional
-            Groups or times of these rows. Sizes are then predicted without the groups, or from earlier rows.
+            Groups or times of these rows. Sizes are then predicted without the groups,
+            or from earlier rows.
 
         Returns
         -------
@@ -103,14 +111,18 @@ class ResidualScale(Value):
         unit = absolute.max(axis=0)
         unit[unit == 0] = 1.0
         group_numbers = None if row_groups is None else row_groups.numbers
-        first, distinct_row, targets, weights = distinct_examples(X, absolute / unit, None, group_numbers)
+        first, distinct_row, targets, weights = distinct_examples(
+            X, absolute / unit, None, group_numbers
+        )
         if len(first) < FEWEST_ROWS:
             return None
         landmarks = kernel.over(drawn_rows(kernel.X.shape[0], LANDMARKS, seed=0))
         basis = feature_basis(landmarks)
         if basis is None:
             return None
-        kernel_without_origin = replace(landmarks, origin=np.zeros_like(landmarks.origin))
+        kernel_without_origin = replace(
+            landmarks, origin=np.zeros_like(landmarks.origin)
+        )
         F = kernel_without_origin.cross_gram(X[first]) @ basis
         if weights is None:
             weights = np.ones(len(first))
@@ -118,9 +130,12 @@ class ResidualScale(Value):
             left_out, coefficients, intercept = ridge_leaving_out(F, targets, weights)
         else:
             splits = row_groups.take(first).splits(N_SPLITS)
-            left_out, coefficients, intercept = ridge_over_splits(F, targets, weights, splits)
+            left_out, coefficients, intercept = ridge_over_splits(
+                F, targets, weights, splits
+            )
         left_out = left_out[distinct_row]
-        is_predicted = np.isfinite(left_out).all(axis=1)  # by time, the first rows are not
+        # By time, the first rows are not
+        is_predicted = np.isfinite(left_out).all(axis=1)
         left_out = left_out[is_predicted]
         residuals = residuals[is_predicted]
 
@@ -155,21 +170,34 @@ class ResidualScale(Value):
         """Raise ValueError if parts do not fit each other, the features or the outputs."""
         self.kernel._require_sound()
         by_output = (n_outputs,)
-        require_shape("X of residual_scale_", self.kernel.X, (len(self.dual), n_features))
-        require_numbers("dual of residual_scale_", self.dual, (len(self.dual), n_outputs))
+        require_shape(
+            "X of residual_scale_", self.kernel.X, (len(self.dual), n_features)
+        )
+        require_numbers(
+            "dual of residual_scale_", self.dual, (len(self.dual), n_outputs)
+        )
         for name in ("ratios", "signed_ratios"):
-            require_numbers(f"{name} of residual_scale_", getattr(self, name), (len(self.ratios), n_outputs))
+            require_numbers(
+                f"{name} of residual_scale_",
+                getattr(self, name),
+                (len(self.ratios), n_outputs),
+            )
         for name in ("intercept", "smallest", "largest"):
-            require_numbers(f"{name} of residual_scale_", getattr(self, name), by_output)
+            require_numbers(
+                f"{name} of residual_scale_", getattr(self, name), by_output
+            )
         if not (self.smallest > 0).all() or not (self.smallest <= self.largest).all():
-            raise ValueError("residual_scale_ must have bounds with 0 < smallest <= largest, got others; fit again.")
+            raise ValueError(
+                "residual_scale_ must have bounds with 0 < smallest <= largest, got others; fit again."
+            )
 
 
 def feature_basis(kernel: LearnedKernel) -> np.ndarray | None:
-    """Return B, shape (M, r), such that ``cross_gram(X) @ B`` are features of rows; None for a constant kernel.
+    """Return B, shape (M, r), such that ``cross_gram(X) @ B`` are features of rows;
+    None for a constant kernel.
 
-    Among the training rows of the kernel, products of features are the kernel's positive semi-definite part. Columns
-    of B sum to zero if the kernel is centered.
+    Among the training rows of the kernel, products of features are the kernel's
+    positive semi-definite part. Columns of B sum to zero if the kernel is centered.
     """
     smallest_share = 1e-10
     eigenvalues, U = eigenvectors(kernel.gram())
@@ -181,8 +209,11 @@ def feature_basis(kernel: LearnedKernel) -> np.ndarray | None:
     return U / np.sqrt(eigenvalues[is_positive])
 
 
-def ridge_leaving_out(F: np.ndarray, Y: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return ridge regressions with intercept, with the best of `RIDGES` for each output by leave-one-out errors.
+def ridge_leaving_out(
+    F: np.ndarray, Y: np.ndarray, weights: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return ridge regressions with intercept, with the best of `RIDGES` for each
+    output by leave-one-out errors.
 
     Parameters
     ----------
@@ -216,7 +247,9 @@ def ridge_leaving_out(F: np.ndarray, Y: np.ndarray, weights: np.ndarray) -> tupl
         shrinkage = 1.0 / (regression.eigenvalues + ridge)
         solution = shrinkage[:, None] * regression.projected
         leverage = squares @ shrinkage + weights / weights.sum()
-        residuals = (deviations - regression.Z @ solution / roots) / (1.0 - leverage)[:, None]
+        residuals = (deviations - regression.Z @ solution / roots) / (1.0 - leverage)[
+            :, None
+        ]
         error = weights @ np.square(residuals)
         is_better = error < best_error
         best_error[is_better] = error[is_better]
@@ -228,7 +261,8 @@ def ridge_leaving_out(F: np.ndarray, Y: np.ndarray, weights: np.ndarray) -> tupl
 def ridge_over_splits(
     F: np.ndarray, Y: np.ndarray, weights: np.ndarray, splits: Sequence[Split]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return ridge regressions with intercept, with the best of `RIDGES` for each output by errors on test rows.
+    """Return ridge regressions with intercept, with the best of `RIDGES` for each
+    output by errors on test rows.
 
     Parameters
     ----------
@@ -240,7 +274,8 @@ def ridge_over_splits(
     Returns
     -------
     left_out : ndarray of shape (n, q)
-        Predictions for test rows by regressions on the training rows; NaN for rows that are in no test.
+        Predictions for test rows by regressions on the training rows; NaN for rows that
+        are in no test.
     coefficients : ndarray of shape (r, q)
     intercept : ndarray of shape (q,)
 
@@ -253,13 +288,21 @@ def ridge_over_splits(
     predictions = np.full((len(ridges), *Y.shape), np.nan)
     errors = np.zeros((len(ridges), Y.shape[1]))
     for training, test in splits:
-        coefficients, intercepts = CenteredRidge.of(F[training], Y[training], weights[training]).path(ridges)
+        coefficients, intercepts = CenteredRidge.of(
+            F[training], Y[training], weights[training]
+        ).path(ridges)
         predictions[:, test] = F[test] @ coefficients + intercepts[:, None]
-        errors += np.einsum("n,lnq->lq", weights[test], np.square(Y[test] - predictions[:, test]))
+        errors += np.einsum(
+            "n,lnq->lq", weights[test], np.square(Y[test] - predictions[:, test])
+        )
     best = errors.argmin(axis=0)
     outputs = np.arange(Y.shape[1])
     coefficients, intercepts = regression.path(ridges)
-    return predictions[best, :, outputs].T, coefficients[best, :, outputs].T, intercepts[best, outputs]
+    return (
+        predictions[best, :, outputs].T,
+        coefficients[best, :, outputs].T,
+        intercepts[best, outputs],
+    )
 
 
 class CenteredRidge(NamedTuple):

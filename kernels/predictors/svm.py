@@ -29,13 +29,15 @@ class SVM(ExactPredictor):
     Parameters
     ----------
     tol : float or None, default None
-        Tolerance of the optimality conditions, as `tol` of `sklearn.svm.SVC`; None for 1e-9, or 1e-3 in comparisons.
+        Tolerance of the optimality conditions, as `tol` of `sklearn.svm.SVC`; None for
+        1e-9, or 1e-3 in comparisons.
 
     Notes
     -----
-    O(m^2) to O(m^3) time and O(m^2) memory for m training rows. If no coefficient is at its bound, the solution is the
-    same for every larger C and is reused. If libsvm does not converge, and for SVMs without intercept, an active-set
-    solver takes over; it starts from the solution for the previous C.
+    O(m^2) to O(m^3) time and O(m^2) memory for m training rows. If no coefficient is at
+    its bound, the solution is the same for every larger C and is reused. If libsvm does
+    not converge, and for SVMs without intercept, an active-set solver takes over; it
+    starts from the solution for the previous C.
 
     References
     ----------
@@ -137,7 +139,11 @@ def _submatrix(K: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 def _fit_exactly(
-    K: np.ndarray, labels: np.ndarray, C: float, start: _PairwiseSVM | None = None, intercept: bool = True
+    K: np.ndarray,
+    labels: np.ndarray,
+    C: float,
+    start: _PairwiseSVM | None = None,
+    intercept: bool = True,
 ) -> _PairwiseSVM:
     """Return SVMs by the active-set solver, which starts from those for another C, if any."""
     pairs = class_pairs(labels)
@@ -146,18 +152,29 @@ def _fit_exactly(
     for j, (rows, y) in enumerate(pairs):
         guess = None
         if start is not None:
-            guess = np.abs(start.dual[rows, j]) * (C / start.C)  # the set of rows at the bound matters, not the values
-        coefficients, intercepts[j], _ = solve_svm(_submatrix(K, rows), y, C, guess, intercept)
+            # The set of rows at the bound matters, not the values
+            guess = np.abs(start.dual[rows, j]) * (C / start.C)
+        coefficients, intercepts[j], _ = solve_svm(
+            _submatrix(K, rows), y, C, guess, intercept
+        )
         dual[rows, j] = y * coefficients
     return _PairwiseSVM(C, dual, intercepts, exact=True)
 
 
 def _fit(
-    K: np.ndarray, labels: np.ndarray, C: float, sample_weight: np.ndarray | None, tolerance: float
+    K: np.ndarray,
+    labels: np.ndarray,
+    C: float,
+    sample_weight: np.ndarray | None,
+    tolerance: float,
 ) -> _PairwiseSVM:
     """Return SVMs by libsvm, or by the active-set solver if libsvm does not converge."""
     from sklearn.exceptions import ConvergenceWarning
-    from sklearn.svm import SVC  # here, because it brings pandas and pyarrow along where they are installed
+
+    # Here, because it brings pandas and pyarrow along where they are installed
+    from sklearn.svm import (
+        SVC,
+    )
 
     max_iter = MAX_ITERATIONS if sample_weight is None else MAX_WEIGHTED_ITERATIONS
     pairs = class_pairs(labels)
@@ -168,7 +185,11 @@ def _fit(
         svm = SVC(kernel="precomputed", C=C, tol=tolerance, max_iter=max_iter)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            svm.fit(_submatrix(K, rows), y, sample_weight=weights_of_rows(sample_weight, rows))
+            svm.fit(
+                _submatrix(K, rows),
+                y,
+                sample_weight=weights_of_rows(sample_weight, rows),
+            )
         if svm.n_iter_[0] >= max_iter:
             if sample_weight is None:
                 return _fit_exactly(K, labels, C)

@@ -37,13 +37,16 @@ def minimize_nonnegative(M: np.ndarray, a: np.ndarray) -> np.ndarray:
 
     Notes
     -----
-    The active-set method of Lawson and Hanson on the normal equations. In each pass the variable of steepest descent
-    joins the free set, and variables that become zero on the way to the minimizer over the free set leave it. Each pass
-    lowers the objective, so the method ends. A pass costs O(f^3) for f free variables and O(p f) for the gradient. As M
-    has no negative entry, ``||v|| <= ||a||``, so the gradient is accurate even if M is nearly singular.
+    The active-set method of Lawson and Hanson on the normal equations. In each pass the
+    variable of steepest descent joins the free set, and variables that become zero on
+    the way to the minimizer over the free set leave it. Each pass lowers the objective,
+    so the method ends. A pass costs O(f^3) for f free variables and O(p f) for the
+    gradient. As M has no negative entry, ``||v|| <= ||a||``, so the gradient is
+    accurate even if M is nearly singular.
 
-    With `WARM_START` variables or more, the first free set is the support of a coordinate descent (O(p f) per sweep)
-    without linearly dependent variables. It is nearly the final one unless kernels are similar.
+    With `WARM_START` variables or more, the first free set is the support of a
+    coordinate descent (O(p f) per sweep) without linearly dependent variables. It is
+    nearly the final one unless kernels are similar.
 
     References
     ----------
@@ -77,13 +80,21 @@ def minimize_nonnegative(M: np.ndarray, a: np.ndarray) -> np.ndarray:
             continue
         is_excluded[:] = False
         v, free = _settle(M, a, v, free, target, tolerance)
-    raise ArithmeticError(f"the active-set method did not end within {MAX_PASSES * p} passes; is M finite and PSD?")
+    raise ArithmeticError(
+        f"the active-set method did not end within {MAX_PASSES * p} passes; is M finite and PSD?"
+    )
 
 
 def _settle(
-    M: np.ndarray, a: np.ndarray, v: np.ndarray, free: np.ndarray, target: np.ndarray, tolerance: float
+    M: np.ndarray,
+    a: np.ndarray,
+    v: np.ndarray,
+    free: np.ndarray,
+    target: np.ndarray,
+    tolerance: float,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Move from v towards the unconstrained minimizer, `target`; return the minimizer over the variables left free.
+    """Move from v towards the unconstrained minimizer, `target`; return the minimizer
+    over the variables left free.
 
     Variables that become zero on the way leave the free set, which is returned as well.
     """
@@ -100,7 +111,8 @@ def _settle(
 
 
 def coordinate_descent(M: np.ndarray, a: np.ndarray) -> np.ndarray:
-    r"""Return an approximate minimizer of :math:`v^\top M v - 2 v^\top a` over :math:`v \ge 0`, by cyclic descent.
+    r"""Return an approximate minimizer of :math:`v^\top M v - 2 v^\top a` over
+    :math:`v \ge 0`, by cyclic descent.
 
     Parameters
     ----------
@@ -144,8 +156,11 @@ def _solve_free(M: np.ndarray, a: np.ndarray, free: np.ndarray) -> np.ndarray:
     return solution
 
 
-def minimize_on_simplex(H: np.ndarray, c: np.ndarray, total: float, x: np.ndarray) -> np.ndarray:
-    r"""Return the minimizer of :math:`\tfrac12 x^\top H x + c^\top x` over :math:`x \ge 0`, :math:`\sum x = ` `total`.
+def minimize_on_simplex(
+    H: np.ndarray, c: np.ndarray, total: float, x: np.ndarray
+) -> np.ndarray:
+    r"""Return the minimizer of :math:`\tfrac12 x^\top H x + c^\top x` over
+    :math:`x \ge 0`, :math:`\sum x = ` `total`.
 
     Parameters
     ----------
@@ -169,7 +184,8 @@ def minimize_on_simplex(H: np.ndarray, c: np.ndarray, total: float, x: np.ndarra
 
     Notes
     -----
-    A primal active-set method. Each pass solves a bordered system, O(f^3) for f free variables.
+    A primal active-set method. Each pass solves a bordered system, O(f^3) for f free
+    variables.
     """
     p = len(c)
     x = x.copy()
@@ -191,10 +207,14 @@ def minimize_on_simplex(H: np.ndarray, c: np.ndarray, total: float, x: np.ndarra
         if not descent[entering] > ROUNDING * p * size:
             return x
         free[entering] = True
-    raise ArithmeticError("the active-set method on the simplex did not end; is H finite and positive definite?")
+    raise ArithmeticError(
+        "the active-set method on the simplex did not end; is H finite and positive definite?"
+    )
 
 
-def _solve_on_plane(H: np.ndarray, c: np.ndarray, total: float, free: np.ndarray) -> tuple[np.ndarray, float]:
+def _solve_on_plane(
+    H: np.ndarray, c: np.ndarray, total: float, free: np.ndarray
+) -> tuple[np.ndarray, float]:
     """Return the minimizer over free variables of a fixed sum, zero elsewhere, and the multiplier of the sum."""
     f = np.flatnonzero(free)
     H_free = H[np.ix_(f, f)]

@@ -23,9 +23,11 @@ class Certificate(Value):
     Attributes
     ----------
     measure : str
-        Kind of `residual`: ``duality gap`` (an upper bound on the possible decrease of the objective), ``KKT residual``
-        (the largest violation of the optimality conditions) or ``stationarity gap`` (of a nonconvex problem: the
-        possible decrease of the linearized objective). With ``on a sample`` if only a sample of rows was used.
+        Kind of `residual`: ``duality gap`` (an upper bound on the possible decrease of
+        the objective), ``KKT residual`` (the largest violation of the optimality
+        conditions) or ``stationarity gap`` (of a nonconvex problem: the possible
+        decrease of the linearized objective). With ``on a sample`` if only a sample of
+        rows was used.
     residual : float
         Relative residual, zero at the optimum.
     tolerance : float
@@ -47,7 +49,9 @@ class Certificate(Value):
         """Whether the residual is within the tolerance."""
         return self.residual <= self.tolerance
 
-    def warn_unless_converged(self, learner: str, advice: str, grams: GramOperator | None = None) -> Certificate:
+    def warn_unless_converged(
+        self, learner: str, advice: str, grams: GramOperator | None = None
+    ) -> Certificate:
         """Return the certificate; warn if it did not converge, and name indefinite base kernels as the cause."""
         if self.converged:
             return self
@@ -64,7 +68,8 @@ class Certificate(Value):
 
 
 def indefinite_kernels(grams: GramOperator) -> str:
-    """Return a phrase that names the indefinite base kernels, judged by the first 1,000 rows; empty if there are none.
+    """Return a phrase that names the indefinite base kernels, judged by the first 1,000
+    rows; empty if there are none.
 
     Kernels whose full matrix does not fit into memory are not checked.
     """
@@ -72,7 +77,9 @@ def indefinite_kernels(grams: GramOperator) -> str:
         return ""
     indefinite = []
     for k, unit_weights in enumerate(np.eye(grams.n_kernels)):
-        eigenvalues = np.linalg.eigvalsh(grams.combine(unit_weights)[:CHECKED_ROWS, :CHECKED_ROWS])
+        eigenvalues = np.linalg.eigvalsh(
+            grams.combine(unit_weights)[:CHECKED_ROWS, :CHECKED_ROWS]
+        )
         if eigenvalues[0] < -1e-8 * np.abs(eigenvalues).max():
             indefinite.append(k)
     if not indefinite:

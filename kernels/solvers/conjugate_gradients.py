@@ -22,7 +22,8 @@ Progress = Callable[[int, float], None]
 
 
 class Preconditioner:
-    r"""Approximation of :math:`(A + s I)^{-1}` for every shift s, from r columns C of A and their rows W of C.
+    r"""Approximation of :math:`(A + s I)^{-1}` for every shift s, from r columns C of A
+    and their rows W of C.
 
     .. math:: (F F^\top + s I)^{-1} = \frac 1 s \left( I - F (F^\top F + s I)^{-1} F^\top \right), \qquad
               F = C L^{-\top}, \qquad L L^\top = W
@@ -40,8 +41,9 @@ class Preconditioner:
 
     References
     ----------
-    Frangella, Tropp, Udell (2023), Randomized Nystroem Preconditioning, SIAM Journal on Matrix Analysis and
-    Applications 44:718-752, with columns in place of random projections.
+    Frangella, Tropp, Udell (2023), Randomized Nystroem Preconditioning, SIAM Journal on
+    Matrix Analysis and Applications 44:718-752, with columns in place of random
+    projections.
     """
 
     def __init__(self, C: np.ndarray, W: np.ndarray) -> None:
@@ -63,9 +65,13 @@ class Preconditioner:
         projections = self._F.T @ R
         for shift in np.unique(shifts):
             if shift not in self._factors:
-                self._factors[shift] = factored(self._products, shift / float(self._products.diagonal().max()))
+                self._factors[shift] = factored(
+                    self._products, shift / float(self._products.diagonal().max())
+                )
             columns = shifts == shift
-            projections[:, columns] = cho_solve(self._factors[shift], projections[:, columns], check_finite=False)
+            projections[:, columns] = cho_solve(
+                self._factors[shift], projections[:, columns], check_finite=False
+            )
         return np.asarray((R - self._F @ projections) / shifts)
 
 
@@ -79,7 +85,8 @@ class ShiftedSolutions:
     remainders : ndarray of shape (n, c)
         ``b - (A + shift I) x``, computed from the solution.
     residuals : ndarray of shape (c,)
-        2-norms of the remainders, relative to the right-hand sides; zero for a zero right-hand side.
+        2-norms of the remainders, relative to the right-hand sides; zero for a zero
+        right-hand side.
     iterations : int
         Number of products with A, except those for residuals.
     tolerance : float
@@ -109,25 +116,28 @@ def solve_shifted(
     progress: Progress | None = None,
     start: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> ShiftedSolutions:
-    r"""Solve :math:`(A + s_j I) x_j = b_j` for all columns j, with one product with A per step.
+    r"""Solve :math:`(A + s_j I) x_j = b_j` for all columns j, with one product with A
+    per step.
 
     Parameters
     ----------
     apply : callable
-        ``apply(V)`` is ``A @ V`` for V of shape (n, k); A symmetric and positive semi-definite.
+        ``apply(V)`` is ``A @ V`` for V of shape (n, k); A symmetric and positive
+        semi-definite.
     B : ndarray of shape (n, c)
         Right-hand sides. Not modified.
     shifts : ndarray of shape (c,)
         s, positive.
     precondition : callable
-        ``precondition(R, shifts)`` is an approximation of ``(A + shift_j I)^-1 r_j`` for each column of R, shape
-        (n, k), by a symmetric and positive definite matrix.
+        ``precondition(R, shifts)`` is an approximation of ``(A + shift_j I)^-1 r_j``
+        for each column of R, shape (n, k), by a symmetric and positive definite matrix.
     tolerance : float
         Largest relative residual; the 2-norm of ``b - (A + s I) x`` over that of b.
     max_iter : int
         Maximum number of steps.
     progress : callable, optional
-        Called after each step with the number of steps and the largest relative residual.
+        Called after each step with the number of steps and the largest relative
+        residual.
     start : pair of ndarray of shape (n, c), optional
         Initial solutions and their residuals; by default zero. Not modified.
 
@@ -138,13 +148,15 @@ def solve_shifted(
 
     Notes
     -----
-    The columns are independent, and a step only multiplies those that have not converged. The residual of the
-    recurrence drifts from the true one by rounding: it is computed again at the end of a search, and the search
-    restarts from it while that helps.
+    The columns are independent, and a step only multiplies those that have not
+    converged. The residual of the recurrence drifts from the true one by rounding: it
+    is computed again at the end of a search, and the search restarts from it while that
+    helps.
 
     References
     ----------
-    Hestenes, Stiefel (1952), Journal of Research of the National Bureau of Standards 49:409-436.
+    Hestenes, Stiefel (1952), Journal of Research of the National Bureau of Standards
+    49:409-436.
     """
     if start is None:
         X = np.zeros_like(B)
@@ -173,7 +185,9 @@ def solve_shifted(
             max_iter,
             progress,
         )
-        R[:, columns] = B[:, columns] - apply(X[:, columns]) - X[:, columns] * shifts[columns]
+        R[:, columns] = (
+            B[:, columns] - apply(X[:, columns]) - X[:, columns] * shifts[columns]
+        )
         residuals[columns] = np.linalg.norm(R[:, columns], axis=0) / norms[columns]
         if (residuals[columns] > 0.5 * previous).all():
             break

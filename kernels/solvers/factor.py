@@ -8,7 +8,14 @@ from functools import cache, cached_property
 from operator import attrgetter
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh, lapack, solve_triangular
+from scipy.linalg import (
+    LinAlgError,
+    cho_factor,
+    cho_solve,
+    eigh,
+    lapack,
+    solve_triangular,
+)
 
 from ..centering import Centering, weighted_by_roots
 from ..row_groups import RowGroups
@@ -21,7 +28,8 @@ LATER_BLOCKS = 5
 
 
 def cholesky(A: np.ndarray, ridge: float = 0.0) -> Factor | None:
-    """Return the Cholesky factor of ``A + ridge I``, or None if a pivot is not positive.
+    """Return the Cholesky factor of ``A + ridge I``, or None if a pivot is not
+    positive.
 
     Parameters
     ----------
@@ -33,7 +41,9 @@ def cholesky(A: np.ndarray, ridge: float = 0.0) -> Factor | None:
     A.flat[:: len(A) + 1] += ridge
     try:
         # LAPACK factors in place in Fortran order, which is the transpose of C order.
-        factor: Factor = cho_factor(A.T, lower=True, overwrite_a=True, check_finite=False)
+        factor: Factor = cho_factor(
+            A.T, lower=True, overwrite_a=True, check_finite=False
+        )
     except LinAlgError:
         return None
     return factor
@@ -47,7 +57,8 @@ def submatrix(K: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 def eigenvectors(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return ascending eigenvalues, and eigenvectors, of a symmetric matrix in C order, which is overwritten.
+    """Return ascending eigenvalues, and eigenvectors, of a symmetric matrix in C order,
+    which is overwritten.
 
     Needs two more such matrices of memory; `numpy.linalg.eigh` needs four.
     """
@@ -56,14 +67,16 @@ def eigenvectors(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def factored(A: np.ndarray, ridge: float = 0.0, size: float | None = None) -> Factor:
-    """Return the Cholesky factor of a symmetric matrix plus the smallest ridge that rounding allows.
+    """Return the Cholesky factor of a symmetric matrix plus the smallest ridge that
+    rounding allows.
 
     Parameters
     ----------
     A : ndarray of shape (n, n)
         Positive semi-definite up to rounding, in C order. Not modified.
     ridge : float, default 0
-        First ridge to add to the diagonal, relative to `size`; multiplied by ten after each failure.
+        First ridge to add to the diagonal, relative to `size`; multiplied by ten after
+        each failure.
     size : float, optional
         By default the largest diagonal entry.
 
@@ -79,12 +92,15 @@ def factored(A: np.ndarray, ridge: float = 0.0, size: float | None = None) -> Fa
         if factor is not None:
             return factor
         if ridge > 1e-3:
-            raise ArithmeticError("a kernel is far from positive semi-definite; is it finite?")
+            raise ArithmeticError(
+                "a kernel is far from positive semi-definite; is it finite?"
+            )
         ridge = max(10 * ridge, 1e-13)
 
 
 def factored_with_ridge(A: np.ndarray, ridge: float) -> Factor | None:
-    """Return the Cholesky factor of ``A + ridge I``, or None if that is not positive definite up to rounding.
+    """Return the Cholesky factor of ``A + ridge I``, or None if that is not positive
+    definite up to rounding.
 
     Parameters
     ----------
@@ -112,7 +128,8 @@ def ridge_factor(K: np.ndarray, ridge: float) -> Factor:
 
 @dataclass(frozen=True)
 class LeftOut:
-    r"""Ridge regression with its leave-one-out residuals, or those without the group of a row or all later rows.
+    r"""Ridge regression with its leave-one-out residuals, or those without the group of
+    a row or all later rows.
 
     Attributes
     ----------
@@ -143,16 +160,21 @@ class LeftOut:
 
     @cached_property
     def residuals(self) -> np.ndarray:
-        """``y_i - f^(-i)(x_i)``, shape (m, q); f^(-i) is fitted, with its intercept, on all rows except row i.
+        """``y_i - f^(-i)(x_i)``, shape (m, q); f^(-i) is fitted, with its intercept, on
+        all rows except row i.
 
-        With row groups, f^(-i) is fitted without the group of row i or, if they are in order, on the rows of earlier
-        blocks; NaN for rows of the first block.
+        With row groups, f^(-i) is fitted without the group of row i or, if they are in
+        order, on the rows of earlier blocks; NaN for rows of the first block.
         """
         if self.row_groups is None:
             inverse = self._inverse
-            diagonal = np.array([np.vdot(inverse[j:, j], inverse[j:, j]) for j in range(len(inverse))])
+            diagonal = np.array(
+                [np.vdot(inverse[j:, j], inverse[j:, j]) for j in range(len(inverse))]
+            )
             diagonal -= self._constant * self.sample_weight
-            return np.asarray(self._alpha_around_others / (self.sample_weight * diagonal)[:, None])
+            return np.asarray(
+                self._alpha_around_others / (self.sample_weight * diagonal)[:, None]
+            )
         if self.row_groups.ordered:
             return self._regressions.residuals_of_later(self.ridge)
         return self.residuals_of_groups
@@ -167,8 +189,12 @@ class LeftOut:
         residuals = np.empty_like(self.alpha)
         for rows in rows_by_group(self.row_groups.numbers):
             columns = L[rows.min() :, rows]
-            G = columns.T @ columns - self._constant * np.outer(roots[rows], roots[rows])
-            scaled = np.linalg.solve(G, self._alpha_around_others[rows] / roots[rows, None])
+            G = columns.T @ columns - self._constant * np.outer(
+                roots[rows], roots[rows]
+            )
+            scaled = np.linalg.solve(
+                G, self._alpha_around_others[rows] / roots[rows, None]
+            )
             residuals[rows] = scaled / roots[rows, None]
         return residuals
 
@@ -211,8 +237,9 @@ class LeaveOneOut:
               G = (K_c + \lambda W^{-1})^{-1} - \frac{w w^\top}{\lambda \, \mathbf 1^\top w}, \qquad
               y_i - f^{(-i)}(x_i) = \frac{\alpha_i}{G_{ii}}
 
-    where W is the diagonal matrix of the rows' weights w. The second term of G is only present if K is centered. If
-    K is not centered and the intercept is the mean :math:`\bar y` of the targets,
+    where W is the diagonal matrix of the rows' weights w. The second term of G is only
+    present if K is centered. If K is not centered and the intercept is the mean
+    :math:`\bar y` of the targets,
 
     .. math:: \alpha = G (Y - \bar y), \qquad
               y_i - f^{(-i)}(x_i) = \frac{1}{G_{ii}} \Bigl( \alpha_i
@@ -221,33 +248,40 @@ class LeaveOneOut:
     Parameters
     ----------
     K : ndarray of shape (m, m)
-        Gram matrix of the training rows, centered (with their weights) or not. Not modified.
+        Gram matrix of the training rows, centered (with their weights) or not. Not
+        modified.
     Y : ndarray of shape (m, q)
         Targets. Not modified.
     sample_weight : ndarray of shape (m,), optional
-        Weights of the squared residuals; a row is left out with all its weight. By default all weights are one. Not
-        modified.
+        Weights of the squared residuals; a row is left out with all its weight. By
+        default all weights are one. Not modified.
     centering : Centering, default "center"
-        Centering of K, see `LearnedKernel.gram_centering`. With "none", K is not centered and there is no intercept.
-        With "target", K is not centered, and the intercept is the mean of the targets, without the one left out.
+        Centering of K, see `LearnedKernel.gram_centering`. With "none", K is not
+        centered and there is no intercept. With "target", K is not centered, and the
+        intercept is the mean of the targets, without the one left out.
     row_groups : RowGroups, optional
-        Groups that are left out together. If they are in order, five later blocks are predicted from all rows before
-        the block. By default, single rows are left out.
+        Groups that are left out together. If they are in order, five later blocks are
+        predicted from all rows before the block. By default, single rows are left out.
 
     Notes
     -----
-    G is a block of the inverse of the matrix bordered with ones for the intercept. To leave out row i is to remove row
-    and column i of the bordered matrix, whose inverse follows by one elimination. K is centered with all rows, which
-    changes no prediction of a regression with an intercept. If the intercept is the mean target, the coefficients with
-    the mean of the other targets are in the large brackets, as coefficients are linear in the targets.
+    G is a block of the inverse of the matrix bordered with ones for the intercept. To
+    leave out row i is to remove row and column i of the bordered matrix, whose inverse
+    follows by one elimination. K is centered with all rows, which changes no prediction
+    of a regression with an intercept. If the intercept is the mean target, the
+    coefficients with the mean of the other targets are in the large brackets, as
+    coefficients are linear in the targets.
 
-    ``sqrt(w)`` is an eigenvector of ``sqrt(W) K_c sqrt(W)``. Its eigenvalue is made large before the factorization,
-    which avoids cancellation in G. Each ridge takes a Cholesky factor and, for the residuals, its inverse: m^3 / 3
-    flops each, and O(m^2 q).
+    ``sqrt(w)`` is an eigenvector of ``sqrt(W) K_c sqrt(W)``. Its eigenvalue is made
+    large before the factorization, which avoids cancellation in G. Each ridge takes a
+    Cholesky factor and, for the residuals, its inverse: m^3 / 3 flops each, and O(m^2
+    q).
 
-    Without a group of s rows, the residuals are :math:`G_{gg}^{-1} \alpha_g`, which takes O(m s^2) more time. For rows
-    in order and the factor :math:`L L^\top` of the matrix, the residuals of a block b, predicted from the rows before
-    it, are :math:`L_{bb} (L^{-1} y)_b`, as the factor of the first rows is part of the factor of all.
+    Without a group of s rows, the residuals are :math:`G_{gg}^{-1} \alpha_g`, which
+    takes O(m s^2) more time. For rows in order and the factor :math:`L L^\top` of the
+    matrix, the residuals of a block b, predicted from the rows before it, are
+    :math:`L_{bb} (L^{-1} y)_b`, as the factor of the first rows is part of the factor
+    of all.
 
     References
     ----------
@@ -269,11 +303,15 @@ class LeaveOneOut:
         else:
             self._weights = sample_weight
         roots = np.sqrt(self._weights)
-        self._matrix = weighted_by_roots(np.array(K, dtype=np.float64, order="C"), sample_weight)
+        self._matrix = weighted_by_roots(
+            np.array(K, dtype=np.float64, order="C"), sample_weight
+        )
         self._eigenvalue: float | None = None
         if centering.subtracts:
             self._eigenvalue = 2.0 * float(np.trace(self._matrix))
-            self._matrix += np.outer(roots * (self._eigenvalue / self._weights.sum()), roots)
+            self._matrix += np.outer(
+                roots * (self._eigenvalue / self._weights.sum()), roots
+            )
         self._roots = roots[:, None]
         self._targets = self._roots * (Y - centering.target_mean(Y, sample_weight))
         self._mean_of_others = centering.intercept and not centering.subtracts
@@ -284,19 +322,37 @@ class LeaveOneOut:
             raise ValueError(f"ridge must be positive and finite, got {ridge}.")
         factor = cholesky(self._matrix.copy(), ridge)
         if factor is None:
-            raise ValueError(f"the kernel plus a ridge of {ridge:.1e} is not positive definite; use a larger ridge.")
+            raise ValueError(
+                f"the kernel plus a ridge of {ridge:.1e} is not positive definite; use a larger ridge."
+            )
         alpha = self._roots * cho_solve(factor, self._targets, check_finite=False)
         constant = 0.0
         if self._eigenvalue is not None:
             constant = 1.0 / (self._weights.sum() * (self._eigenvalue + ridge))
         alpha_around_others = alpha
         if self._mean_of_others:
-            alpha_of_ones = self._roots * cho_solve(factor, self._roots, check_finite=False)
-            weight_of_others = self._weights.sum() - self._sum_by_group(self._weights[:, None])
-            alpha_around_others = (
-                alpha + alpha_of_ones * self._sum_by_group(self._roots * self._targets) / weight_of_others
+            alpha_of_ones = self._roots * cho_solve(
+                factor, self._roots, check_finite=False
             )
-        return LeftOut(ridge, alpha, self._weights, self._row_groups, self, factor, constant, alpha_around_others)
+            weight_of_others = self._weights.sum() - self._sum_by_group(
+                self._weights[:, None]
+            )
+            alpha_around_others = (
+                alpha
+                + alpha_of_ones
+                * self._sum_by_group(self._roots * self._targets)
+                / weight_of_others
+            )
+        return LeftOut(
+            ridge,
+            alpha,
+            self._weights,
+            self._row_groups,
+            self,
+            factor,
+            constant,
+            alpha_around_others,
+        )
 
     def _sum_by_group(self, values: np.ndarray) -> np.ndarray:
         """Return for each row the sum of values over its group, shape (m, q); the values if no rows are grouped."""
@@ -313,9 +369,14 @@ class LeaveOneOut:
         order = np.argsort(blocks, kind="stable")
         factor = cholesky(self._matrix[np.ix_(order, order)], ridge)
         if factor is None:
-            raise ValueError(f"the kernel plus a ridge of {ridge:.1e} is not positive definite; use a larger ridge.")
+            raise ValueError(
+                f"the kernel plus a ridge of {ridge:.1e} is not positive definite; use a larger ridge."
+            )
         L = np.tril(factor[0])
-        z, ones = (solve_triangular(L, values[order], lower=True) for values in (self._targets, self._roots))
+        z, ones = (
+            solve_triangular(L, values[order], lower=True)
+            for values in (self._targets, self._roots)
+        )
         residuals = np.full_like(self._targets, np.nan)
         for block in range(1, blocks.max() + 1):
             start, stop = np.searchsorted(blocks[order], [block, block + 1])
@@ -324,9 +385,13 @@ class LeaveOneOut:
                 intercept = ones[:start].T @ z[:start] / np.square(ones[:start]).sum()
             elif self._centering.intercept:
                 earlier = order[:start]
-                intercept = (self._roots[earlier].T @ self._targets[earlier]) / self._weights[earlier].sum()
+                intercept = (
+                    self._roots[earlier].T @ self._targets[earlier]
+                ) / self._weights[earlier].sum()
             rows = order[start:stop]
-            residuals[rows] = L[start:stop, start:stop] @ (z[start:stop] - ones[start:stop] * intercept)
+            residuals[rows] = L[start:stop, start:stop] @ (
+                z[start:stop] - ones[start:stop] * intercept
+            )
         return np.asarray(residuals / self._roots)
 
     def best(
@@ -335,7 +400,8 @@ class LeaveOneOut:
         near: float | None = None,
         loss: Callable[[LeftOut], float] = attrgetter("loss"),
     ) -> LeftOut:
-        """Return the regression with the smallest leave-one-out loss along the path; see `least_along`.
+        """Return the regression with the smallest leave-one-out loss along the path;
+        see `least_along`.
 
         Parameters
         ----------
@@ -344,7 +410,8 @@ class LeaveOneOut:
         near : float, optional
             Ridge close to the best one, at which the search starts.
         loss : callable
-            Loss of a regression; by default the sum of its squared leave-one-out residuals.
+            Loss of a regression; by default the sum of its squared leave-one-out
+            residuals.
         """
         start = None
         if near is not None:
@@ -359,7 +426,12 @@ class LeaveOneOut:
 class _LossAlongPath:
     """Leave-one-out loss at each ridge of a path, with the best regression so far; each regression holds a matrix."""
 
-    def __init__(self, regressions: LeaveOneOut, ridges: Sequence[float], loss: Callable[[LeftOut], float]) -> None:
+    def __init__(
+        self,
+        regressions: LeaveOneOut,
+        ridges: Sequence[float],
+        loss: Callable[[LeftOut], float],
+    ) -> None:
         self._regressions = regressions
         self._ridges = ridges
         self._loss = loss
@@ -388,8 +460,9 @@ def least_along(value: Callable[[int], float], n: int, start: int | None = None)
     n : int
         Number of positions.
     start : int, optional
-        Position close to the minimum, from which neighbors are compared; the distance to them doubles after every
-        second move. By default the best of every fourth position, with neighbors at distance two, then one.
+        Position close to the minimum, from which neighbors are compared; the distance
+        to them doubles after every second move. By default the best of every fourth
+        position, with neighbors at distance two, then one.
     """
     cached_value = cache(value)
     step = 1

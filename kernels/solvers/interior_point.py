@@ -1,6 +1,8 @@
-r"""Primal-dual interior-point methods for SVMs with weights on a simplex, and for problems on rank-one kernels.
+r"""Primal-dual interior-point methods for SVMs with weights on a simplex, and for
+problems on rank-one kernels.
 
-Unlike active sets, they do not depend on the rank of the kernels or on C: 20 to 40 Cholesky factors suffice.
+Unlike active sets, they do not depend on the rank of the kernels or on C: 20 to 40
+Cholesky factors suffice.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ NEGLIGIBLE = 1e-3
 
 
 class InteriorPoint(ABC):
-    """Iterate of a primal-dual method: positive slacks and multipliers, whose products decrease to zero.
+    """Iterate of a primal-dual method: positive slacks and multipliers, whose products
+    decrease to zero.
 
     A subclass implements the Newton step on its optimality conditions.
 
@@ -63,7 +66,8 @@ class InteriorPoint(ABC):
         s = self.slacks
         z = self.multipliers
         self.factorize()
-        # The predictor aims at products of zero; the products it reaches determine the aim of the corrector.
+        # The predictor aims at products of zero; the products it reaches determine the
+        # aim of the corrector.
         ds, dz, _ = self.direction(-s * z)
         length = self._longest(ds, dz)
         total = float(s @ z)
@@ -102,8 +106,9 @@ class SimplexPath(InteriorPoint):
     .. math:: \min_{0 \le x \le 1,\; y^\top x = 0,\; t} \; t\, \Lambda - 2\, \mathbf 1^\top x
               \quad \text{with } C\, (y \circ x)^\top K_k (y \circ x) \le t \text{ for each } k
 
-    The coefficients of all SVMs, as shares x of C, are concatenated, and the objective is the sum over the SVMs. The
-    multipliers of the base kernels' bounds are the weights; the intercepts b and t are free variables.
+    The coefficients of all SVMs, as shares x of C, are concatenated, and the objective
+    is the sum over the SVMs. The multipliers of the base kernels' bounds are the
+    weights; the intercepts b and t are free variables.
     """
 
     def __init__(
@@ -123,12 +128,16 @@ class SimplexPath(InteriorPoint):
         self.signs = np.concatenate([y for _, y in pairs])
         sizes = [len(y) for _, y in pairs]
         ends = np.cumsum(sizes).tolist()
-        self._svms = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+        self._svms = [
+            slice(end - size, end) for end, size in zip(ends, sizes, strict=True)
+        ]
         self._svm_of_row = np.repeat(np.arange(len(pairs)), sizes)
         n = len(self.signs)
         n_working = len(working)
         self.slacks = np.concatenate([np.full(2 * n, 0.5), np.zeros(n_working)])
-        self.multipliers = np.concatenate([np.full(2 * n, 2.0), np.full(n_working, total / n_working)])
+        self.multipliers = np.concatenate(
+            [np.full(2 * n, 2.0), np.full(n_working, total / n_working)]
+        )
         self.free = np.zeros(len(pairs) + 1)
         self.measure()  # with t and the slacks of the base kernels at zero, the residuals are the forms
         forms = self._residual_forms
@@ -167,13 +176,19 @@ class SimplexPath(InteriorPoint):
         for j, ((rows, y), svm) in enumerate(zip(self.pairs, self._svms, strict=True)):
             beta[rows, j] = y * x[svm]
         products = self.grams.products(beta)[self.working]
-        gradients = np.concatenate([products[:, rows, j].T for j, (rows, _) in enumerate(self.pairs)])
+        gradients = np.concatenate(
+            [products[:, rows, j].T for j, (rows, _) in enumerate(self.pairs)]
+        )
         # The gradients of the forms, one column per base kernel.
         self._gradients = 2 * self.C * self.signs[:, None] * gradients
         slope = self._gradients @ mu - 2 + 2 * self.free[self._svm_of_row] * self.signs
         self._residual = lower - upper - slope
-        self._residual_forms = self.C * np.einsum("kiq,iq->k", products, beta) + slack - t
-        objective = max(abs(2 * float(x.sum()) - t * self.total), np.finfo(np.float64).tiny)
+        self._residual_forms = (
+            self.C * np.einsum("kiq,iq->k", products, beta) + slack - t
+        )
+        objective = max(
+            abs(2 * float(x.sum()) - t * self.total), np.finfo(np.float64).tiny
+        )
         return max(
             float(self.slacks @ self.multipliers) / objective,
             float(np.abs(self._residual).max()),
@@ -204,7 +219,9 @@ class SimplexPath(InteriorPoint):
             factor = factored(A)
             self._factors.append(factor)
             gradients = self._gradients[svm]
-            solved = cho_solve(factor, np.column_stack([gradients, y]), check_finite=False)
+            solved = cho_solve(
+                factor, np.column_stack([gradients, y]), check_finite=False
+            )
             self._solved[svm] = solved
             self._system[:n_working, :n_working] += gradients.T @ solved[:, :-1]
             b = n_working + j
@@ -279,18 +296,22 @@ def weights_by_interior_point(
 
     Notes
     -----
-    A step costs one `combine`, one `products`, a Cholesky factor per pair, and a system of size w + n_pairs + 1.
+    A step costs one `combine`, one `products`, a Cholesky factor per pair, and a system
+    of size w + n_pairs + 1.
 
     References
     ----------
-    Lanckriet et al. (2004), JMLR 5:27-72, pose the dual as a quadratically constrained program.
+    Lanckriet et al. (2004), JMLR 5:27-72, pose the dual as a quadratically constrained
+    program.
     """
     path = SimplexPath(grams, pairs, C, total, working)
     steps = 0
     least_residual = np.inf
     while True:
         residual = path.measure()
-        if residual < least_residual or steps == 0:  # rounding may make a later step worse
+        if (
+            residual < least_residual or steps == 0
+        ):  # rounding may make a later step worse
             least_residual = residual
             weights = path.weights
             dual = path.dual()
@@ -303,14 +324,16 @@ def weights_by_interior_point(
 
 
 class FeaturePath(InteriorPoint):
-    r"""Iterate for the dual of a predictor on rank-one kernels, with one bound on the products with all features.
+    r"""Iterate for the dual of a predictor on rank-one kernels, with one bound on the
+    products with all features.
 
     .. math:: \min_{x,\, s} \; \delta \lVert x \rVert^2 - 2 c^\top x + \kappa s^2
               \quad \text{with } |z_k^\top (y \circ x)| \le s \text{ for each } k
 
-    and, for an SVM, :math:`0 \le x \le 1` and, with an intercept, :math:`y^\top x = 0`. The multipliers :math:`\pi_k,
-    \nu_k \ge 0` of the two sides of each bound give the primal solution, :math:`w = (\pi - \nu) / 2`; stationarity in
-    s is :math:`\sum_k \pi_k + \nu_k = 2 \kappa s`.
+    and, for an SVM, :math:`0 \le x \le 1` and, with an intercept, :math:`y^\top x = 0`.
+    The multipliers :math:`\pi_k, \nu_k \ge 0` of the two sides of each bound give the
+    primal solution, :math:`w = (\pi - \nu) / 2`; stationarity in s is
+    :math:`\sum_k \pi_k + \nu_k = 2 \kappa s`.
 
     Notes
     -----
@@ -320,18 +343,23 @@ class FeaturePath(InteriorPoint):
               \operatorname{diag} y, \quad E = \operatorname{diag}(\pi/\sigma^+ + \nu/\sigma^-), \quad
               f = \pi/\sigma^+ - \nu/\sigma^-
 
-    with D the diagonal of the box. A step costs one Cholesky factor of size m and one `combine` for any number of
-    active features, and 20 to 40 steps suffice. With little regularization, rounding limits the gap, so the
-    caller keeps the best iterate.
+    with D the diagonal of the box. A step costs one Cholesky factor of size m and one
+    `combine` for any number of active features, and 20 to 40 steps suffice. With little
+    regularization, rounding limits the gap, so the caller keeps the best iterate.
 
     References
     ----------
-    Kim, Koh, Lustig, Boyd, Gorinevsky (2007), IEEE Journal of Selected Topics in Signal Processing 1:606-617, for
-    an interior-point method for problems with a 1-norm.
+    Kim, Koh, Lustig, Boyd, Gorinevsky (2007), IEEE Journal of Selected Topics in Signal
+    Processing 1:606-617, for an interior-point method for problems with a 1-norm.
     """
 
     def __init__(
-        self, grams: FeatureGrams, linear: np.ndarray, quadratic: float, weight: float, signs: np.ndarray | None = None
+        self,
+        grams: FeatureGrams,
+        linear: np.ndarray,
+        quadratic: float,
+        weight: float,
+        signs: np.ndarray | None = None,
     ) -> None:
         """Take rank-one kernels, c of shape (m,), delta, kappa and, for an SVM, its signs y."""
         self._grams = grams
@@ -348,17 +376,29 @@ class FeaturePath(InteriorPoint):
             self._intercept = grams.centering.intercept
         x = linear / 2
         products = self._products(x)
-        s = max(1.1 * float(np.abs(products).max()), SMALLEST_START * float(np.sqrt(grams.squares.max())))
-        self.slacks = np.concatenate([np.full(2 * self._boxed, 0.5), s - products, s + products])
+        s = max(
+            1.1 * float(np.abs(products).max()),
+            SMALLEST_START * float(np.sqrt(grams.squares.max())),
+        )
+        self.slacks = np.concatenate(
+            [np.full(2 * self._boxed, 0.5), s - products, s + products]
+        )
         multipliers_of_features = np.full(2 * len(products), weight * s / len(products))
-        self.multipliers = np.concatenate([np.full(2 * self._boxed, 2.0), multipliers_of_features])
-        self.free = np.array([s, 0.0])  # s and b, then the coefficients of rows without bounds
+        self.multipliers = np.concatenate(
+            [np.full(2 * self._boxed, 2.0), multipliers_of_features]
+        )
+        # s and b, then the coefficients of rows without bounds
+        self.free = np.array([s, 0.0])
         if not self._boxed:
             self.free = np.concatenate([self.free, x])
 
     def _parts(self, v: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the entries of the lower bounds of x, of the upper bounds, and of the two bounds of each feature."""
-        return v[: self._boxed], v[self._boxed : 2 * self._boxed], v[2 * self._boxed :].reshape(2, -1)
+        return (
+            v[: self._boxed],
+            v[self._boxed : 2 * self._boxed],
+            v[2 * self._boxed :].reshape(2, -1),
+        )
 
     @property
     def x(self) -> np.ndarray:
@@ -377,7 +417,8 @@ class FeaturePath(InteriorPoint):
         return np.asarray(multipliers[0] - multipliers[1]) / 2
 
     def sparse_w(self) -> np.ndarray:
-        """Return w without inactive features, whose share of w is smaller than their share of slack.
+        """Return w without inactive features, whose share of w is smaller than their
+        share of slack.
 
         At the solution one of the two shares is zero.
         """
@@ -405,7 +446,9 @@ class FeaturePath(InteriorPoint):
             self._x = x
         products = self._products(self._x)
         ratios = multipliers / slack
-        self._residual = -2 * (self._quadratic * self._x - self._linear + self._pull(self.w))
+        self._residual = -2 * (
+            self._quadratic * self._x - self._linear + self._pull(self.w)
+        )
         diagonal = np.full(len(self._x), 2 * self._quadratic)
         if self._boxed:
             self._residual += lower - upper - 2 * b * self._y
@@ -425,7 +468,9 @@ class FeaturePath(InteriorPoint):
         self._solved = cho_solve(self._factor, self._border, check_finite=False)
         self._small = -self._border.T @ self._solved
         # As abs(f) <= E, the difference is only negative by rounding.
-        self._small[0, 0] = 2 * self._weight + max(self._small[0, 0] + float(E.sum()), 0.0)
+        self._small[0, 0] = 2 * self._weight + max(
+            self._small[0, 0] + float(E.sum()), 0.0
+        )
 
     def _relevant(self, E: np.ndarray, smallest: float) -> np.ndarray:
         """Return E without the smallest entries, whose sum is negligible."""
@@ -461,4 +506,8 @@ class FeaturePath(InteriorPoint):
         d_slacks = np.concatenate([dx_in_box, -dx_in_box, d_slack.ravel()])
         d_lower = (right_lower - lower * dx_in_box) / x
         d_upper = (right_upper + upper * dx_in_box) / rest
-        return d_slacks, np.concatenate([d_lower, d_upper, d_multipliers.ravel()]), d_free
+        return (
+            d_slacks,
+            np.concatenate([d_lower, d_upper, d_multipliers.ravel()]),
+            d_free,
+        )

@@ -1,7 +1,8 @@
 r"""Weights of rank-one base kernels with an l1-norm constraint, solved as a lasso.
 
-For :math:`K_k = z_k z_k^\top` the learned function :math:`f = Z w` is linear in the centered features, with the
-penalty :math:`\sum_k w_k^2 / \mu_k`. The inequality of Cauchy and Schwarz eliminates the weights,
+For :math:`K_k = z_k z_k^\top` the learned function :math:`f = Z w` is linear in the
+centered features, with the penalty :math:`\sum_k w_k^2 / \mu_k`. The inequality of
+Cauchy and Schwarz eliminates the weights,
 
 .. math:: \min_{\mu \ge 0,\; \sum \mu_k \le \Lambda} \sum_k \frac{w_k^2}{\mu_k} = \frac{\lVert w \rVert_1^2}{\Lambda}
           \quad \text{at} \quad \mu_k = \Lambda \frac{|w_k|}{\lVert w \rVert_1}.
@@ -10,14 +11,15 @@ A convex problem in p numbers remains, a loss plus the squared 1-norm:
 
 .. math:: \min_\mu J(\mu) = \min_w P(w), \qquad J(\mu) \le P(w) \text{ for these } \mu.
 
-The dual is the learner's own, so any w and any dual point give the learner's duality gap in O(nnz). The general method
-(`kernels.solvers.minimax`) needs a matrix per solution, and converges slowly with hundreds of active features.
+The dual is the learner's own, so any w and any dual point give the learner's duality
+gap in O(nnz). The general method (`kernels.solvers.minimax`) needs a matrix per
+solution, and converges slowly with hundreds of active features.
 
 References
 ----------
-Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 5.2, for rank-one kernels; Lanckriet, Cristianini,
-Bartlett, El Ghaoui, Jordan (2004), JMLR 5:27-72, for the problem; Micchelli, Pontil (2005), JMLR 6:1099-1125, for the
-elimination of the weights.
+Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 5.2, for rank-one kernels;
+Lanckriet, Cristianini, Bartlett, El Ghaoui, Jordan (2004), JMLR 5:27-72, for the
+problem; Micchelli, Pontil (2005), JMLR 6:1099-1125, for the elimination of the weights.
 """
 
 from __future__ import annotations
@@ -67,8 +69,9 @@ class LassoFit:
     descent : ndarray of shape (p,)
         :math:`Z^\top (y - Z w) / \lambda`: half the negative gradient of the loss.
     threshold : float
-        :math:`\lVert w \rVert_1 / \Lambda`, half the slope of the penalty. At the solution no `descent` exceeds it in
-        size, and the `descent` of an active feature equals it times the sign of the coefficient.
+        :math:`\lVert w \rVert_1 / \Lambda`, half the slope of the penalty. At the
+        solution no `descent` exceeds it in size, and the `descent` of an active feature
+        equals it times the sign of the coefficient.
     value, bound : float
         P(w), and a lower bound of the minimum.
     """
@@ -106,20 +109,23 @@ class SquaredLasso:
 
     Notes
     -----
-    P follows from the primal of kernel ridge regression at given weights by elimination of the weights:
+    P follows from the primal of kernel ridge regression at given weights by elimination
+    of the weights:
 
     .. math:: J(\mu) = y^\top \Big(\sum_k \mu_k z_k z_k^\top + \lambda I\Big)^{-1} y
               = \min_w \frac1\lambda \lVert y - Z w \rVert^2 + \sum_k \frac{w_k^2}{\mu_k}.
 
-    The dual solution is :math:`\alpha = (y - Z w) / \lambda`. The problem is a lasso whose threshold
-    :math:`\max_k |z_k^\top \alpha| = \lVert w \rVert_1 / \Lambda` is part of the solution.
+    The dual solution is :math:`\alpha = (y - Z w) / \lambda`. The problem is a lasso
+    whose threshold :math:`\max_k |z_k^\top \alpha| = \lVert w \rVert_1 / \Lambda` is
+    part of the solution.
 
     References
     ----------
-    Efron, Hastie, Johnstone, Tibshirani (2004), Annals of Statistics 32:407-499, and Friedman, Hastie, Tibshirani
-    (2010), Journal of Statistical Software 33(1), for the conditions and the active features; Bertsekas (1982), SIAM
-    Journal on Control and Optimization 20:221-246, for projected Newton steps; Lawson, Hanson (1974), Solving Least
-    Squares Problems, chapter 23, for steps that stay inside the constraints.
+    Efron, Hastie, Johnstone, Tibshirani (2004), Annals of Statistics 32:407-499, and
+    Friedman, Hastie, Tibshirani (2010), Journal of Statistical Software 33(1), for the
+    conditions and the active features; Bertsekas (1982), SIAM Journal on Control and
+    Optimization 20:221-246, for projected Newton steps; Lawson, Hanson (1974), Solving
+    Least Squares Problems, chapter 23, for steps that stay inside the constraints.
     """
 
     grams: FeatureGrams
@@ -133,19 +139,25 @@ class SquaredLasso:
         descent = self.grams.projections(residual) / self.ridge
         norm = float(np.abs(w).sum())
         loss = float(residual @ residual) / self.ridge
-        # At alpha = s (y - Z w) / lambda the dual objective is 2 s b - s^2 c, with maximum b^2 / c.
+        # At alpha = s (y - Z w) / lambda the dual objective is 2 s b - s^2 c, with
+        # maximum b^2 / c.
         b = float(residual @ self.y) / self.ridge
         c = loss + self.radius * float(np.abs(descent).max()) ** 2
         bound = 0.0
         if c > 0 and b > 0:
             bound = b * b / c
-        return LassoFit(w, descent, norm / self.radius, loss + norm**2 / self.radius, bound)
+        return LassoFit(
+            w, descent, norm / self.radius, loss + norm**2 / self.radius, bound
+        )
 
     def from_weights(self, mu: np.ndarray) -> np.ndarray:
-        r"""Return the coefficients of the ridge regression at weights mu, of which a are not zero, shape (p,); O(a^3).
+        r"""Return the coefficients of the ridge regression at weights mu, of which a
+        are not zero, shape (p,); O(a^3).
 
-        With :math:`w = \mu^{1/2} \circ u` and G the products of the active features, u solves
-        :math:`(\mu^{1/2} G \mu^{1/2} / \lambda + I) u = \mu^{1/2} \circ Z^\top y / \lambda`. P(w) is at most J(mu).
+        With :math:`w = \mu^{1/2} \circ u` and G the products of the active features, u
+        solves
+        :math:`(\mu^{1/2} G \mu^{1/2} / \lambda + I) u = \mu^{1/2} \circ Z^\top y / \lambda`.
+        P(w) is at most J(mu).
         """
         active = np.flatnonzero(mu)
         roots = np.sqrt(mu[active])
@@ -157,29 +169,40 @@ class SquaredLasso:
         return w
 
     def step(self, fit: LassoFit) -> LassoFit | None:
-        """Return a fit of smaller value, or None if rounding leaves no descent; O(a^3 + nnz).
+        """Return a fit of smaller value, or None if rounding leaves no descent; O(a^3 +
+        nnz).
 
-        A Newton step over the active and the entering features, projected on the signs of the coefficients. If no
-        projected step descends, features that would enter with the wrong sign are removed, and the step ends where the
-        first coefficient becomes zero. Such a step always descends.
+        A Newton step over the active and the entering features, projected on the signs
+        of the coefficients. If no projected step descends, features that would enter
+        with the wrong sign are removed, and the step ends where the first coefficient
+        becomes zero. Such a step always descends.
         """
         active = self._candidates(fit)
         while len(active):
             before = fit.w[active]
             signs = np.sign(np.where(before != 0, before, fit.descent[active]))
             slope = fit.descent[active] - fit.threshold * signs
-            H = self.grams.feature_products(active) / self.ridge + np.outer(signs, signs) / self.radius
+            H = (
+                self.grams.feature_products(active) / self.ridge
+                + np.outer(signs, signs) / self.radius
+            )
             # A small ridge lets dependent features share their step.
-            change = np.asarray(cho_solve(factored(H, 1e-12), slope, check_finite=False))
+            change = np.asarray(
+                cho_solve(factored(H, 1e-12), slope, check_finite=False)
+            )
             for length in (1.0, 0.5, 0.25, 0.125):
-                better = self._moved(fit, active, _projected(before + length * change, signs))
+                better = self._moved(
+                    fit, active, _projected(before + length * change, signs)
+                )
                 if better is not None:
                     return better
             has_wrong_sign = (before == 0) & (signs * change <= 0)
             if not has_wrong_sign.any():
                 falling = signs * change < 0
                 length = float((-before[falling] / change[falling]).min(initial=1.0))
-                return self._moved(fit, active, _projected(before + length * change, signs))
+                return self._moved(
+                    fit, active, _projected(before + length * change, signs)
+                )
             active = active[~has_wrong_sign]
         return None
 
@@ -187,21 +210,32 @@ class SquaredLasso:
         """Return the active features and those that enter, the largest violations of the optimality conditions."""
         active = np.flatnonzero(fit.w)
         violation = np.where(fit.w == 0, np.abs(fit.descent) - fit.threshold, -np.inf)
-        # More than m features are linearly dependent: fewer enter the closer their number is to m.
-        n_entering = min(max(MIN_ENTERING, len(active)), (len(self.y) - len(active)) // 2)
+        # More than m features are linearly dependent: fewer enter the closer their
+        # number is to m.
+        n_entering = min(
+            max(MIN_ENTERING, len(active)), (len(self.y) - len(active)) // 2
+        )
         largest = np.argsort(-violation, kind="stable")[: max(1, n_entering)]
         return np.union1d(active, largest[violation[largest] > 0])
 
-    def _moved(self, fit: LassoFit, active: np.ndarray, coefficients: np.ndarray) -> LassoFit | None:
+    def _moved(
+        self, fit: LassoFit, active: np.ndarray, coefficients: np.ndarray
+    ) -> LassoFit | None:
         """Return the fit with other coefficients of the active features, or None if it does not descend."""
         w = fit.w.copy()
         w[active] = coefficients
-        slope = fit.descent[active] - fit.threshold * np.sign(np.where(fit.w != 0, fit.w, fit.descent)[active])
+        slope = fit.descent[active] - fit.threshold * np.sign(
+            np.where(fit.w != 0, fit.w, fit.descent)[active]
+        )
         expected_decrease = 2 * float(slope @ (coefficients - fit.w[active]))
         moved = self.at(w)
-        if expected_decrease > 0 and moved.value <= fit.value - 1e-4 * expected_decrease:
+        if (
+            expected_decrease > 0
+            and moved.value <= fit.value - 1e-4 * expected_decrease
+        ):
             return moved
-        # If the value is constant up to rounding, a step counts that halves its own gap.
+        # If the value is constant up to rounding, a step counts that halves its own
+        # gap.
         is_level = moved.value <= fit.value * (1 + ROUNDING)
         if is_level and moved.value - moved.bound < (fit.value - fit.bound) / 2:
             return moved
@@ -239,7 +273,9 @@ class _BestFit:
             self.fit = fit
         self.objectives.append(min(fit.value, self.objectives[-1]))
 
-    def solution(self, radius: float, default: np.ndarray | None, tolerance: float) -> tuple[np.ndarray, Certificate]:
+    def solution(
+        self, radius: float, default: np.ndarray | None, tolerance: float
+    ) -> tuple[np.ndarray, Certificate]:
         """Return ``Lambda |w| / |w|_1`` and its certificate; if w is zero, default or equal weights."""
         w = self.fit.w
         total = float(np.abs(w).sum())
@@ -249,7 +285,9 @@ class _BestFit:
             mu = default
         else:
             mu = np.full(len(w), radius / len(w))
-        return mu, Certificate("duality gap", self.gap, tolerance, self.iterations, tuple(self.objectives))
+        return mu, Certificate(
+            "duality gap", self.gap, tolerance, self.iterations, tuple(self.objectives)
+        )
 
 
 def ridge_weights(
@@ -261,7 +299,8 @@ def ridge_weights(
     tolerance: float,
     max_iter: int,
 ) -> tuple[np.ndarray, Certificate]:
-    """Return the optimal weights of rank-one kernels for kernel ridge regression, and their certificate.
+    """Return the optimal weights of rank-one kernels for kernel ridge regression, and
+    their certificate.
 
     Parameters
     ----------
@@ -281,14 +320,17 @@ def ridge_weights(
     Returns
     -------
     mu : ndarray of shape (p,)
-        Exactly zero for inactive features. If no feature is correlated with the target, `start` or equal weights.
+        Exactly zero for inactive features. If no feature is correlated with the target,
+        `start` or equal weights.
     certificate : Certificate
 
     Notes
     -----
-    Active sets, O(a^3) per pass for a active features, find few features in a few passes. With about as many features
-    as rows, or many passes, the central path (`FeaturePath`), O(m^3 / 3) per step, comes close to the solution for any
-    lambda, and active sets finish from there. Memory is O(nnz + m^2 + a^2), without the path O(nnz + a^2).
+    Active sets, O(a^3) per pass for a active features, find few features in a few
+    passes. With about as many features as rows, or many passes, the central path
+    (`FeaturePath`), O(m^3 / 3) per step, comes close to the solution for any lambda,
+    and active sets finish from there. Memory is O(nnz + m^2 + a^2), without the path
+    O(nnz + a^2).
     """
     problem = SquaredLasso(grams, y, ridge, radius)
     w = np.zeros(grams.n_kernels)
@@ -297,15 +339,29 @@ def ridge_weights(
     fit = problem.at(w)
     best = _BestFit(fit)
     target_gap = min(tolerance, EXACT_GAP)
-    _active_sets(problem, fit, best, target_gap, min(FEW_PASSES, max_iter - 1), FEW_ACTIVE * len(y))
+    _active_sets(
+        problem,
+        fit,
+        best,
+        target_gap,
+        min(FEW_PASSES, max_iter - 1),
+        FEW_ACTIVE * len(y),
+    )
     if best.gap > target_gap and best.iterations < max_iter:
-        fit = _along_path(problem, best, NEARBY_GAP * min(tolerance / TOLERANCE, 1.0), max_iter)
+        fit = _along_path(
+            problem, best, NEARBY_GAP * min(tolerance / TOLERANCE, 1.0), max_iter
+        )
         _active_sets(problem, fit, best, target_gap, max_iter - best.iterations, np.inf)
     return best.solution(radius, start, tolerance)
 
 
 def _active_sets(
-    problem: SquaredLasso, fit: LassoFit, best: _BestFit, target_gap: float, max_passes: int, max_active: float
+    problem: SquaredLasso,
+    fit: LassoFit,
+    best: _BestFit,
+    target_gap: float,
+    max_passes: int,
+    max_active: float,
 ) -> None:
     """Add steps from a fit to the best fit until the gap is reached, too many features are active, or none descends."""
     for _ in range(max_passes):
@@ -318,18 +374,28 @@ def _active_sets(
         best.add(fit)
 
 
-def _along_path(problem: SquaredLasso, best: _BestFit, target_gap: float, max_iter: int) -> LassoFit:
+def _along_path(
+    problem: SquaredLasso, best: _BestFit, target_gap: float, max_iter: int
+) -> LassoFit:
     r"""Follow the central path of the dual, and return the nearest sparse fit.
 
-    With r the root mean square of y and :math:`\alpha = r x / \lambda`, the dual minimizes
-    :math:`\lVert x \rVert^2 - 2 x^\top y / r + (\Lambda / \lambda) s^2`; its w times r is the w of the lasso.
+    With r the root mean square of y and :math:`\alpha = r x / \lambda`, the dual
+    minimizes :math:`\lVert x \rVert^2 - 2 x^\top y / r + (\Lambda / \lambda) s^2`; its
+    w times r is the w of the lasso.
     """
     size = float(np.sqrt(np.mean(problem.y**2)))
-    path = FeaturePath(problem.grams, problem.y / size, 1.0, problem.radius / problem.ridge)
+    path = FeaturePath(
+        problem.grams, problem.y / size, 1.0, problem.radius / problem.ridge
+    )
     nearest = best.fit.w
     smallest_gap = np.inf
     n_failures = 0
-    while best.iterations < max_iter and smallest_gap > target_gap and n_failures < PATIENCE and path.step():
+    while (
+        best.iterations < max_iter
+        and smallest_gap > target_gap
+        and n_failures < PATIENCE
+        and path.step()
+    ):
         fit = problem.at(size * path.w)
         best.add(fit)
         n_failures = _failures(n_failures, fit.gap, smallest_gap)
@@ -349,7 +415,9 @@ def _failures(n_failures: int, gap: float, smallest_gap: float) -> int:
 class _SVMLasso:
     """Primal and dual objectives of `svm_weights`."""
 
-    def __init__(self, grams: FeatureGrams, signs: np.ndarray, C: float, radius: float) -> None:
+    def __init__(
+        self, grams: FeatureGrams, signs: np.ndarray, C: float, radius: float
+    ) -> None:
         self._grams = grams
         self._signs = signs
         self._C = C
@@ -388,9 +456,15 @@ class _SVMLasso:
 
 
 def svm_weights(
-    grams: FeatureGrams, signs: np.ndarray, C: float, radius: float, tolerance: float, max_iter: int
+    grams: FeatureGrams,
+    signs: np.ndarray,
+    C: float,
+    radius: float,
+    tolerance: float,
+    max_iter: int,
 ) -> tuple[np.ndarray, Certificate]:
-    r"""Return the optimal weights of rank-one kernels for a binary SVM, and their certificate.
+    r"""Return the optimal weights of rank-one kernels for a binary SVM, and their
+    certificate.
 
     .. math:: \min_{w, b} P(w, b) = 2 C \sum_i \max(0, 1 - y_i (z_i^\top w + b)) + \frac1\Lambda \lVert w \rVert_1^2
               = \max_{0 \le a \le C,\; y^\top a = 0} 2\, \mathbf 1^\top a - \Lambda \max_k \big(z_k^\top (y \circ
@@ -417,11 +491,12 @@ def svm_weights(
 
     Notes
     -----
-    P follows from the primal of the SVM at given weights, :math:`J(\mu) = \min_{w, b} 2 C \sum_i \max(0, 1 - y_i
-    (z_i^\top w + b)) + \sum_k w_k^2 / \mu_k`, by elimination of the weights. With :math:`a = C x`, the central path
-    (`FeaturePath`) of the dual minimizes :math:`C \Lambda s^2 - 2\, \mathbf 1^\top x` subject to :math:`|z_k^\top (y
-    \circ x)| \le s`. Each step gives a w with its best b, and a feasible x, scaled to the best bound. Memory is
-    O(nnz + m^2).
+    P follows from the primal of the SVM at given weights,
+    :math:`J(\mu) = \min_{w, b} 2 C \sum_i \max(0, 1 - y_i (z_i^\top w + b)) + \sum_k w_k^2 / \mu_k`,
+    by elimination of the weights. With :math:`a = C x`, the central path
+    (`FeaturePath`) of the dual minimizes :math:`C \Lambda s^2 - 2\, \mathbf 1^\top x`
+    subject to :math:`|z_k^\top (y \circ x)| \le s`. Each step gives a w with its best
+    b, and a feasible x, scaled to the best bound. Memory is O(nnz + m^2).
     """
     problem = _SVMLasso(grams, signs, C, radius)
     path = FeaturePath(grams, np.ones(len(signs)), 0.0, C * radius, signs)
@@ -430,13 +505,19 @@ def svm_weights(
     target_gap = NEARBY_GAP * min(tolerance / TOLERANCE, 1.0)
     smallest_gap = np.inf
     n_failures = 0
-    while best.gap > target_gap and best.iterations < max_iter and n_failures < PATIENCE and path.step():
+    while (
+        best.gap > target_gap
+        and best.iterations < max_iter
+        and n_failures < PATIENCE
+        and path.step()
+    ):
         bound = problem.bound(path.x)
         fit = problem.at(path.w, bound)
         best.add(problem.at(path.sparse_w(), bound))
         if fit.value < dense_fit.value:
             dense_fit = fit
-        # The gap of the path's own coefficients may at first exceed that of zero coefficients.
+        # The gap of the path's own coefficients may at first exceed that of zero
+        # coefficients.
         n_failures = _failures(n_failures, fit.gap, smallest_gap)
         smallest_gap = min(smallest_gap, fit.gap)
     if best.gap > tolerance and dense_fit.value < best.fit.value:

@@ -40,7 +40,8 @@ class LogisticFit:
         Dual coefficients, whose sum is zero if there is an intercept.
     intercept : float
     primal, dual : float
-        Upper bound of the optimal value, and the part of a lower bound that does not depend on the kernel.
+        Upper bound of the optimal value, and the part of a lower bound that does not
+        depend on the kernel.
     """
 
     beta: np.ndarray
@@ -50,7 +51,8 @@ class LogisticFit:
 
 
 class LogisticProblem:
-    r"""Optimal value of kernel logistic regression as a function of the kernel's weights.
+    r"""Optimal value of kernel logistic regression as a function of the kernel's
+    weights.
 
     .. math:: J(\mu) = \min_{\beta, b} \; \beta^\top K_\mu \beta + 2 C \sum_i \log(1 + e^{-y_i f_i}), \qquad
               f = K_\mu \beta + b
@@ -58,8 +60,8 @@ class LogisticProblem:
     .. math:: J(\mu) = \max_{\beta} \; 2 C \sum_i h(y_i \beta_i / C) - \beta^\top K_\mu \beta, \qquad
               h(t) = -t \log t - (1 - t) \log (1 - t)
 
-    with coefficients of sum zero if there is an intercept. Several classes are handled one-vs-one; J is the sum over
-    the pairs.
+    with coefficients of sum zero if there is an intercept. Several classes are handled
+    one-vs-one; J is the sum over the pairs.
 
     Attributes
     ----------
@@ -71,13 +73,16 @@ class LogisticProblem:
 
     References
     ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 3.4: the objective of any kernel algorithm. Keerthi,
-    Duan, Shevade, Poo (2005), Machine Learning 61:151-165: the dual.
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 3.4: the objective of
+    any kernel algorithm. Keerthi, Duan, Shevade, Poo (2005), Machine Learning
+    61:151-165: the dual.
     """
 
     def __init__(self, grams: GramOperator, target: Target, C: float) -> None:
         if target.task != "classification":
-            raise ValueError("logistic regression needs a classification, got a regression; use a KRR learner.")
+            raise ValueError(
+                "logistic regression needs a classification, got a regression; use a KRR learner."
+            )
         self.grams = grams
         self.C = positive("C", C)
         self.pairs = class_pairs(target.values)
@@ -100,11 +105,13 @@ class LogisticProblem:
 
         Notes
         -----
-        With the variances :math:`W = C \operatorname{diag}(t (1 - t))` of the labels, the Hessian is
+        With the variances :math:`W = C \operatorname{diag}(t (1 - t))` of the labels,
+        the Hessian is
 
         .. math:: H_{kl} = 2\, g_k^\top Z g_l, \qquad g_k = K_k \beta
 
-        and Z the inverse of :math:`K_\mu + W^{-1}`, restricted to coefficients of sum zero if there is an intercept.
+        and Z the inverse of :math:`K_\mu + W^{-1}`, restricted to coefficients of sum
+        zero if there is an intercept.
         """
         K = self.grams.combine(mu)
         dual = np.zeros((len(K), len(self.pairs)))
@@ -143,21 +150,29 @@ class LogisticProblem:
 
 
 class NewtonSystem:
-    r"""Linear system :math:`(K + W^{-1}) \beta + b \mathbf 1 = z`, with coefficients of sum zero if b is free.
+    r"""Linear system :math:`(K + W^{-1}) \beta + b \mathbf 1 = z`, with coefficients of
+    sum zero if b is free.
 
-    It is solved as :math:`S (I + S K S)^{-1} S` with :math:`S^2 = W`, which needs no inverse of W. A kernel that is
-    far from positive semi-definite raises ArithmeticError.
+    It is solved as :math:`S (I + S K S)^{-1} S` with :math:`S^2 = W`, which needs no
+    inverse of W. A kernel that is far from positive semi-definite raises
+    ArithmeticError.
     """
 
-    def __init__(self, K: np.ndarray, variances: np.ndarray, has_intercept: bool) -> None:
+    def __init__(
+        self, K: np.ndarray, variances: np.ndarray, has_intercept: bool
+    ) -> None:
         self.roots = np.sqrt(variances)
         self.has_intercept = has_intercept
         matrix = self.roots[:, None] * K * self.roots
         matrix.flat[:: len(K) + 1] += 1.0
         try:
-            self.factor = cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
+            self.factor = cho_factor(
+                matrix, lower=True, overwrite_a=True, check_finite=False
+            )
         except LinAlgError:
-            raise ArithmeticError("a kernel is far from positive semi-definite; is it finite?") from None
+            raise ArithmeticError(
+                "a kernel is far from positive semi-definite; is it finite?"
+            ) from None
         self.ones = self._solve_without_intercept(np.ones(len(K)))
 
     def solve(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray | float]:
@@ -193,7 +208,14 @@ class Point:
     objective: float
 
     @classmethod
-    def at(cls, beta: np.ndarray, scores: np.ndarray, intercept: float, y: np.ndarray, C: float) -> Point:
+    def at(
+        cls,
+        beta: np.ndarray,
+        scores: np.ndarray,
+        intercept: float,
+        y: np.ndarray,
+        C: float,
+    ) -> Point:
         """Return a point with its objective."""
         margins = y * (scores + intercept)
         loss = float(np.logaddexp(0.0, -margins).sum())
@@ -201,13 +223,18 @@ class Point:
 
 
 def fit_logistic(
-    K: np.ndarray, y: np.ndarray, C: float, has_intercept: bool, start: LogisticFit | None = None
+    K: np.ndarray,
+    y: np.ndarray,
+    C: float,
+    has_intercept: bool,
+    start: LogisticFit | None = None,
 ) -> LogisticFit:
     """Return kernel logistic regression on signs y; see `LogisticProblem`.
 
     Notes
     -----
-    Newton's method on coefficients and intercept, with steps halved until the objective falls. O(n^3 / 3) per step.
+    Newton's method on coefficients and intercept, with steps halved until the objective
+    falls. O(n^3 / 3) per step.
     """
     if start is None:
         start = LogisticFit(np.zeros(len(y)), 0.0, 0.0, 0.0)

@@ -3,10 +3,11 @@ r"""Convex minimax problems of one-stage learners: outer weights and an inner pr
 .. math:: \min_{\mu \in \mathcal M} \max_{\alpha \in \mathcal A} \; \ell(\alpha) - \mu^\top v(\alpha) + R(\mu),
           \qquad v_k(\alpha) = \operatorname{tr} \alpha^\top K_k \alpha
 
-The inner problem is kernel ridge regression (`RidgeProblem`) or a support vector machine (`SupportVectorProblem`). Its
-value J(mu) is convex with gradient -v; the outer set is a norm ball (`Ball`), possibly with a bound on the alignment
-(`AlignedBall`), or the orthant with a quadratic R (`Orthant`). Every inner solution gives a lower bound of the minimum,
-and hence a duality gap.
+The inner problem is kernel ridge regression (`RidgeProblem`) or a support vector
+machine (`SupportVectorProblem`). Its value J(mu) is convex with gradient -v; the outer
+set is a norm ball (`Ball`), possibly with a bound on the alignment (`AlignedBall`), or
+the orthant with a quadratic R (`Orthant`). Every inner solution gives a lower bound of
+the minimum, and hence a duality gap.
 """
 
 from __future__ import annotations
@@ -42,13 +43,15 @@ class InnerSolution:
     objective : float
         J(mu), or an upper bound of it.
     constant : float
-        l(alpha), so that ``constant - mu . forms`` bounds J(mu) from below for every mu.
+        l(alpha), so that ``constant - mu . forms`` bounds J(mu) from below for every
+        mu.
     forms : ndarray of shape (p,)
         v, the quadratic forms of alpha; -v is the gradient of J.
     dual : ndarray of shape (m, q)
         alpha.
     hessian : callable
-        ``hessian(kernels)`` returns the positive semi-definite Hessian of J for some base kernels.
+        ``hessian(kernels)`` returns the positive semi-definite Hessian of J for some
+        base kernels.
     """
 
     objective: float
@@ -60,10 +63,12 @@ class InnerSolution:
 
 @dataclass(frozen=True)
 class Ball:
-    r"""Weights :math:`\mu = \mu_0 + \nu` with :math:`\nu \ge 0` and :math:`\lVert \nu \rVert_s \le \Lambda`.
+    r"""Weights :math:`\mu = \mu_0 + \nu` with :math:`\nu \ge 0` and
+    :math:`\lVert \nu \rVert_s \le \Lambda`.
 
-    J decreases in every weight, so the minimum over the whole ball has nu >= 0 and lies on the boundary, at
-    :math:`\nu = \Lambda\, T(v)` with T the gradient of the dual norm, :math:`T_k \propto v_k^{1/(s-1)}` of unit norm.
+    J decreases in every weight, so the minimum over the whole ball has nu >= 0 and lies
+    on the boundary, at :math:`\nu = \Lambda\, T(v)` with T the gradient of the dual
+    norm, :math:`T_k \propto v_k^{1/(s-1)}` of unit norm.
 
     Attributes
     ----------
@@ -76,10 +81,11 @@ class Ball:
 
     References
     ----------
-    Cortes, Mohri, Rostamizadeh (2009), UAI, Theorem 1 (s = 2); Kloft, Brefeld, Sonnenburg, Zien (2011), JMLR
-    12:953-997, section 3 (any s, mu_0 = 0). For s > 1 the step is Newton's on ``nu = Lambda T(v(nu))``, whose Jacobian
-    is I plus a product of two positive semi-definite matrices, so never singular; for s = 1 a quadratic model is
-    minimized on the simplex.
+    Cortes, Mohri, Rostamizadeh (2009), UAI, Theorem 1 (s = 2); Kloft, Brefeld,
+    Sonnenburg, Zien (2011), JMLR 12:953-997, section 3 (any s, mu_0 = 0). For s > 1 the
+    step is Newton's on ``nu = Lambda T(v(nu))``, whose Jacobian is I plus a product of
+    two positive semi-definite matrices, so never singular; for s = 1 a quadratic model
+    is minimized on the simplex.
     """
 
     center: np.ndarray
@@ -103,7 +109,11 @@ class Ball:
         else:
             dual_norm = self.norm / (self.norm - 1)
         v = inner.forms
-        return float(inner.constant - self.center @ v - self.radius * np.linalg.norm(v, dual_norm))
+        return float(
+            inner.constant
+            - self.center @ v
+            - self.radius * np.linalg.norm(v, dual_norm)
+        )
 
     def candidates(self, mu: np.ndarray, inner: InnerSolution) -> Iterator[np.ndarray]:
         """Yield the weights of a Newton step, of a closed-form update that never ascends, and of the linear model."""
@@ -118,7 +128,8 @@ class Ball:
         powers = np.ones_like(v)
         if v.any():
             powers = (v / v.max()) ** (1 / (self.norm - 1))
-        T = np.asarray(powers / np.linalg.norm(powers, self.norm))  # the minimizer of the linear part
+        # The minimizer of the linear part
+        T = np.asarray(powers / np.linalg.norm(powers, self.norm))
         if not np.isinf(self.norm):
             if len(mu) <= WORKING_SET:
                 yield self.center + self._newton(nu, v, T, inner)
@@ -129,7 +140,9 @@ class Ball:
     def _scaled(self, nu: np.ndarray) -> np.ndarray:
         return nu * (self.radius / np.linalg.norm(nu, self.norm))
 
-    def _newton(self, nu: np.ndarray, v: np.ndarray, T: np.ndarray, inner: InnerSolution) -> np.ndarray:
+    def _newton(
+        self, nu: np.ndarray, v: np.ndarray, T: np.ndarray, inner: InnerSolution
+    ) -> np.ndarray:
         positive = np.flatnonzero((T > 0) & (nu > 0))
         t = T[positive]
         r = 1 / (self.norm - 1)
@@ -145,7 +158,9 @@ class Ball:
         new[positive] = nu[positive] * np.exp(np.clip(change, -20.0, 20.0))
         return self._scaled(new)
 
-    def _simplex_newton(self, nu: np.ndarray, v: np.ndarray, inner: InnerSolution) -> np.ndarray:
+    def _simplex_newton(
+        self, nu: np.ndarray, v: np.ndarray, inner: InnerSolution
+    ) -> np.ndarray:
         largest = np.argsort(-v, kind="stable")[:WORKING_SET]
         carried = np.flatnonzero(nu)
         if len(carried) > 2 * WORKING_SET:  # the solution is among the largest forms
@@ -154,13 +169,17 @@ class Ball:
             nu[largest] = self.radius / len(largest)
         kernels = np.union1d(carried, largest)
         H = inner.hessian(kernels)
-        ridge = RELATIVE_RIDGE * max(float(H.diagonal().max()), float(v.max()) / self.radius)
+        ridge = RELATIVE_RIDGE * max(
+            float(H.diagonal().max()), float(v.max()) / self.radius
+        )
         H.flat[:: len(H) + 1] += ridge
         eigenvalues, Q = np.linalg.eigh(H)
         if eigenvalues[0] <= 0:  # inaccurate for SVMs on kernels of low rank
             H = (Q * np.maximum(eigenvalues, ridge)) @ Q.T
         new = np.zeros_like(nu)
-        new[kernels] = minimize_on_simplex(H, -v[kernels] - H @ nu[kernels], self.radius, nu[kernels])
+        new[kernels] = minimize_on_simplex(
+            H, -v[kernels] - H @ nu[kernels], self.radius, nu[kernels]
+        )
         return new
 
 
@@ -177,7 +196,8 @@ class Orthant:
 
     Notes
     -----
-    The lower bound of an inner solution is itself a non-negative quadratic program, solved by active sets.
+    The lower bound of an inner solution is itself a non-negative quadratic program,
+    solved by active sets.
     """
 
     Q: np.ndarray
@@ -201,7 +221,8 @@ class Orthant:
     def lower_bound(self, inner: InnerSolution) -> float:
         """Return the minimum over mu >= 0 of ``constant + mu' Q mu - mu . (v + c)``."""
         mu = self._minimizer(self.Q, (inner.forms + self.c) / 2)
-        # At the minimizer mu' Q mu = mu . (v + c) / 2, so both expressions are the value; the smaller one is safe.
+        # At the minimizer mu' Q mu = mu . (v + c) / 2, so both expressions are the
+        # value; the smaller one is safe.
         value = mu @ self.Q @ mu - mu @ (inner.forms + self.c)
         return float(inner.constant + min(value, -(mu @ self.Q @ mu)))
 
@@ -215,7 +236,8 @@ class Orthant:
 
 @dataclass(frozen=True)
 class AlignedBall:
-    r"""Weights :math:`\mu \ge 0` of 2-norm at most :math:`\Lambda` whose kernel aligns by at least :math:`\Omega`.
+    r"""Weights :math:`\mu \ge 0` of 2-norm at most :math:`\Lambda` whose kernel aligns
+    by at least :math:`\Omega`.
 
     .. math:: \lVert \mu \rVert_2 \le \Lambda, \qquad \Omega \sqrt{\mu^\top M \mu} \le \mu^\top a
 
@@ -234,13 +256,15 @@ class AlignedBall:
 
     Notes
     -----
-    Steps are convex programs of size p, solved by SLSQP. The lower bound is valid for any result of SLSQP: by Lagrange
-    duality :math:`\mu^\top v \le \Lambda \lVert (v + t g)_+ \rVert` for any t >= 0, with g the derivative of the
-    constraint.
+    Steps are convex programs of size p, solved by SLSQP. The lower bound is valid for
+    any result of SLSQP: by Lagrange duality
+    :math:`\mu^\top v \le \Lambda \lVert (v + t g)_+ \rVert` for any t >= 0, with g the
+    derivative of the constraint.
 
     References
     ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 3.4: the set before its Lagrange form.
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 3.4: the set before its
+    Lagrange form.
     """
 
     M: np.ndarray
@@ -262,9 +286,13 @@ class AlignedBall:
         return float(mu @ self.a - self.least * np.sqrt(mu @ self.M @ mu))
 
     def _derivative(self, mu: np.ndarray) -> np.ndarray:
-        return np.asarray(self.a - self.least * (self.M @ mu) / np.sqrt(mu @ self.M @ mu))
+        return np.asarray(
+            self.a - self.least * (self.M @ mu) / np.sqrt(mu @ self.M @ mu)
+        )
 
-    def _minimizer(self, start: np.ndarray, value: Callable[[np.ndarray], tuple[float, np.ndarray]]) -> np.ndarray:
+    def _minimizer(
+        self, start: np.ndarray, value: Callable[[np.ndarray], tuple[float, np.ndarray]]
+    ) -> np.ndarray:
         """Return feasible weights of small `value`, which also returns its gradient."""
         radius = self.radius
         in_ball = {"type": "ineq", "fun": lambda u: 1 - u @ u, "jac": lambda u: -2 * u}
@@ -306,7 +334,9 @@ class AlignedBall:
 
     def _linear_minimizer(self, v: np.ndarray) -> np.ndarray:
         unit = self.radius * float(np.abs(v).max())
-        return self._minimizer(self.start(len(v)), lambda mu: (-float(v @ mu) / unit, -v / unit))
+        return self._minimizer(
+            self.start(len(v)), lambda mu: (-float(v @ mu) / unit, -v / unit)
+        )
 
     def lower_bound(self, inner: InnerSolution) -> float:
         """Return ``constant - max mu . v`` over these weights, or less."""
@@ -319,7 +349,10 @@ class AlignedBall:
 
         # The bound is convex in t; the search is over log t.
         search = minimize_scalar(
-            lambda size: bound(scale * np.exp(size)), bounds=(-16, 8), method="bounded", options={"xatol": 1e-9}
+            lambda size: bound(scale * np.exp(size)),
+            bounds=(-16, 8),
+            method="bounded",
+            options={"xatol": 1e-9},
         )
         return float(inner.constant - min(bound(0.0), search.fun))
 
@@ -344,7 +377,8 @@ def interpolated_iterations(
     tolerance: float,
     max_iter: int,
 ) -> tuple[np.ndarray, Certificate]:
-    r"""Return weights by the paper's interpolated iterations with eta = 1/2, and their certificate.
+    r"""Return weights by the paper's interpolated iterations with eta = 1/2, and their
+    certificate.
 
     .. math:: \mu = \mu_0 + \Lambda \frac{v(\alpha)}{\lVert v(\alpha) \rVert}, \qquad
               \alpha \leftarrow \tfrac12 \alpha + \tfrac12 (K_\mu + \lambda I)^{-1} Y
@@ -356,7 +390,8 @@ def interpolated_iterations(
     quadratic_forms : callable
         Returns v, shape (p,), of any coefficients.
     outer : Ball
-        Ball of norm two. The first alpha is the solution at mu_0, or at equal weights if mu_0 is zero.
+        Ball of norm two. The first alpha is the solution at mu_0, or at equal weights
+        if mu_0 is zero.
     tolerance : float
         Relative duality gap to reach.
     max_iter : int
@@ -381,7 +416,9 @@ def interpolated_iterations(
         bound = max(bound, outer.lower_bound(inner))
         residual = max(inner.objective - bound, 0.0) / inner.objective
         alpha = (alpha + inner.dual) / 2
-    return mu, Certificate("duality gap", residual, tolerance, len(objectives), tuple(objectives))
+    return mu, Certificate(
+        "duality gap", residual, tolerance, len(objectives), tuple(objectives)
+    )
 
 
 def solve_minimax(
@@ -391,7 +428,8 @@ def solve_minimax(
     tolerance: float,
     max_iter: int,
 ) -> tuple[np.ndarray, Certificate, InnerSolution]:
-    """Solve a convex minimax problem; return the weights, their certificate and the inner solution.
+    """Solve a convex minimax problem; return the weights, their certificate and the
+    inner solution.
 
     Parameters
     ----------
@@ -410,14 +448,16 @@ def solve_minimax(
     -------
     mu : ndarray of shape (p,)
     certificate : Certificate
-        The residual is the relative gap between the value at mu and the best lower bound.
+        The residual is the relative gap between the value at mu and the best lower
+        bound.
     inner : InnerSolution
         The inner solution at mu.
 
     Notes
     -----
-    Newton's method with a line search. If the Newton direction does not descend, the next candidate of `outer` is used.
-    Every solution of the inner problem counts as an iteration, including rejected steps.
+    Newton's method with a line search. If the Newton direction does not descend, the
+    next candidate of `outer` is used. Every solution of the inner problem counts as an
+    iteration, including rejected steps.
     """
     descent = MinimaxDescent(at, outer, start, max_iter)
     while descent.gap() > tolerance * descent.size and descent.iterations < max_iter:
@@ -429,7 +469,9 @@ def solve_minimax(
         if descent.size > 0:
             residual = max(descent.gap(), 0.0) / descent.size
     objectives = tuple(descent.objectives)
-    certificate = Certificate("duality gap", float(residual), tolerance, descent.iterations, objectives)
+    certificate = Certificate(
+        "duality gap", float(residual), tolerance, descent.iterations, objectives
+    )
     return descent.mu, certificate, descent.inner
 
 
@@ -463,7 +505,10 @@ class MinimaxDescent:
 
     def improve(self) -> bool:
         """Move towards the first candidate whose direction descends; return whether one does."""
-        return any(self._move_towards(target) for target in self._outer.candidates(self.mu, self.inner))
+        return any(
+            self._move_towards(target)
+            for target in self._outer.candidates(self.mu, self.inner)
+        )
 
     def _move_towards(self, target: np.ndarray) -> bool:
         """Search along the direction to a target; return whether a step was taken."""
@@ -477,8 +522,12 @@ class MinimaxDescent:
             bound = self._outer.lower_bound(inner)
             self.iterations += 1
             descends = value <= self.value + 1e-4 * step * slope
-            # If the value is constant up to rounding, a step counts that halves its own gap.
-            settles = value - self.value <= ROUNDING * self.size and self.value - bound < self.gap() / 2
+            # If the value is constant up to rounding, a step counts that halves its own
+            # gap.
+            settles = (
+                value - self.value <= ROUNDING * self.size
+                and self.value - bound < self.gap() / 2
+            )
             self.bound = max(self.bound, bound)
             if descends or settles:
                 self.mu = mu
@@ -487,7 +536,8 @@ class MinimaxDescent:
                 self.size = abs(inner.objective)
                 self.objectives.append(value)
                 return True
-            # The minimum of the parabola through both values and the slope, between a tenth and a half of the step.
+            # The minimum of the parabola through both values and the slope, between a
+            # tenth and a half of the step.
             shrinking = 0.5
             curvature = value - self.value - step * slope
             if curvature > 0:

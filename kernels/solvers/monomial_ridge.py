@@ -1,6 +1,8 @@
-r"""Ridge regression on the monomials of a few features, instead of on a power of their kernels.
+r"""Ridge regression on the monomials of a few features, instead of on a power of their
+kernels.
 
-A power of a weighted sum of rank-one kernels is a sum of rank-one kernels itself, one per monomial of the features:
+A power of a weighted sum of rank-one kernels is a sum of rank-one kernels itself, one
+per monomial of the features:
 
 .. math:: \Big( c + \sum_k \mu_k z_k z_k^\top \Big)^{\circ d} = \Phi \operatorname{diag}(s) \Phi^\top, \qquad
           \Phi_{ia} = \prod_k z_{ik}^{a_k}, \quad s_a = \binom{d}{a} c^{a_0} \prod_k \mu_k^{a_k}, \quad |a| = d.
@@ -39,8 +41,11 @@ def has_few_monomials(grams: FeatureGrams, degree: int, offset: float) -> bool:
     return n_monomials <= 0.5 * grams.n_rows
 
 
-def factor_of_power(grams: FeatureGrams, mu: np.ndarray, degree: int, offset: float) -> np.ndarray | None:
-    r"""Return F with :math:`F F^\top = (c + \sum_k \mu_k K_k)^{\circ d}`, shape (m, D); None if D is large.
+def factor_of_power(
+    grams: FeatureGrams, mu: np.ndarray, degree: int, offset: float
+) -> np.ndarray | None:
+    r"""Return F with :math:`F F^\top = (c + \sum_k \mu_k K_k)^{\circ d}`, shape (m, D);
+    None if D is large.
 
     Parameters
     ----------
@@ -89,7 +94,10 @@ class Monomials:
         position = {choice: a for a, choice in enumerate(choices)}
         lower = list(combinations_with_replacement(variables, degree - 1))
         self._lower_exponents, self._lower_coefficients = _exponents(lower, p + 1)
-        raised = [[position[tuple(sorted((*choice, k)))] for k in range(1, p + 1)] for choice in lower]
+        raised = [
+            [position[tuple(sorted((*choice, k)))] for k in range(1, p + 1)]
+            for choice in lower
+        ]
         self._raised = np.array(raised, dtype=np.intp)
 
     def scales(self, mu: np.ndarray) -> np.ndarray:
@@ -98,21 +106,35 @@ class Monomials:
 
     def slopes(self, mu: np.ndarray, squares: np.ndarray) -> np.ndarray:
         r"""Return :math:`\sum_a v_a \, \partial_k s_a`, shape (p,), for v of shape (D,)."""
-        lower = self._lower_coefficients * _powers(self._with_offset(mu), self._lower_exponents)
+        lower = self._lower_coefficients * _powers(
+            self._with_offset(mu), self._lower_exponents
+        )
         return np.asarray(self._degree * (lower @ squares[self._raised]))
 
     def largest_entry(self, mu: np.ndarray) -> float:
         """Return the largest entry of the power, which is on its diagonal; O(m p)."""
-        return float(((self._variables**2) @ self._with_offset(mu)).max()) ** self._degree
+        return (
+            float(((self._variables**2) @ self._with_offset(mu)).max()) ** self._degree
+        )
 
     def _with_offset(self, mu: np.ndarray) -> np.ndarray:
         return np.concatenate([[self._offset], mu])
 
 
-def _exponents(choices: list[tuple[int, ...]], n_variables: int) -> tuple[np.ndarray, np.ndarray]:
+def _exponents(
+    choices: list[tuple[int, ...]], n_variables: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the exponents and the multinomial coefficient of each monomial."""
-    exponents = np.array([np.bincount(np.array(choice, dtype=np.intp), minlength=n_variables) for choice in choices])
-    coefficients = [factorial(int(row.sum())) / np.prod([factorial(n) for n in row]) for row in exponents]
+    exponents = np.array(
+        [
+            np.bincount(np.array(choice, dtype=np.intp), minlength=n_variables)
+            for choice in choices
+        ]
+    )
+    coefficients = [
+        factorial(int(row.sum())) / np.prod([factorial(n) for n in row])
+        for row in exponents
+    ]
     return exponents, np.array(coefficients)
 
 
@@ -143,9 +165,10 @@ def monomial_ridge(
 
     Notes
     -----
-    O(m D^2) once, then O(D^3 / 3 + m D q) per evaluation; memory O(m D + D^2). An evaluation raises ValueError if the
-    power plus lambda I is not positive definite up to rounding. The value is the right-hand side of the formula, so its
-    error is of second order in the error of U.
+    O(m D^2) once, then O(D^3 / 3 + m D q) per evaluation; memory O(m D + D^2). An
+    evaluation raises ValueError if the power plus lambda I is not positive definite up
+    to rounding. The value is the right-hand side of the formula, so its error is of
+    second order in the error of U.
     """
     monomials = Monomials(grams, degree, offset)
     Phi = monomials.Phi

@@ -1,4 +1,5 @@
-r"""Projected gradient descent for nonnegative weights in a ball around nonnegative weights.
+r"""Projected gradient descent for nonnegative weights in a ball around nonnegative
+weights.
 
 .. math:: \{\mu \ge 0 : \lVert \mu - \mu_0 \rVert_s \le \Lambda\}, \qquad s \in \{1, 2\}
 """
@@ -62,8 +63,9 @@ class ProjectedGradient:
     max_evaluations : int
         Maximum number of evaluations of the objective from one start.
     spectral : bool
-        Whether to take steps of Barzilai and Borwein. Otherwise the steps of the paper's Algorithm 1, :math:`-\eta
-        \nabla F`: eta starts at one and is multiplied by 0.8 after each step that would raise F.
+        Whether to take steps of Barzilai and Borwein. Otherwise the steps of the
+        paper's Algorithm 1, :math:`-\eta \nabla F`: eta starts at one and is multiplied
+        by 0.8 after each step that would raise F.
 
     References
     ----------
@@ -103,20 +105,28 @@ class ProjectedGradient:
             if self.spectral:
                 new, n_evaluations = self._search(point, g, step, values, remaining)
             else:
-                new, n_evaluations, step = self._search_as_printed(point, g, step, remaining)
+                new, n_evaluations, step = self._search_as_printed(
+                    point, g, step, remaining
+                )
             evaluations += n_evaluations
             if new is None:
                 break
             g_new = new.gradient()
             if self.spectral:
-                step = self._spectral_step(new.mu - point.mu, g_new - g, g_new, long=len(values) % 2 == 1)
+                step = self._spectral_step(
+                    new.mu - point.mu, g_new - g, g_new, long=len(values) % 2 == 1
+                )
             point = new
             g = g_new
             values.append(point.value)
-        certificate = Certificate("stationarity gap", gap, self.tolerance, evaluations, tuple(values))
+        certificate = Certificate(
+            "stationarity gap", gap, self.tolerance, evaluations, tuple(values)
+        )
         return point.mu, certificate, first_gradient
 
-    def _spectral_step(self, s: np.ndarray, y: np.ndarray, g: np.ndarray, long: bool) -> float:
+    def _spectral_step(
+        self, s: np.ndarray, y: np.ndarray, g: np.ndarray, long: bool
+    ) -> float:
         """Return the long or short step of Barzilai and Borwein; the longest one if F is not convex along s."""
         shortest = self._step(SHORTEST_GRADIENT_STEP, g)
         longest = self._step(LONGEST_GRADIENT_STEP, g)
@@ -135,10 +145,16 @@ class ProjectedGradient:
         return max(float(g @ (point.mu - lowest)), 0.0) / point.value
 
     def _search(
-        self, point: Iterate, g: np.ndarray, step: float, values: list[float], max_evaluations: int
+        self,
+        point: Iterate,
+        g: np.ndarray,
+        step: float,
+        values: list[float],
+        max_evaluations: int,
     ) -> tuple[Iterate | None, int]:
         """Return the first point along the projected step that descends, or None, and the number of evaluations."""
-        nu = point.mu - self.mu_0  # the gradient is never positive: a step along it stays above the center
+        # The gradient is never positive: a step along it stays above the center
+        nu = point.mu - self.mu_0
         direction = project(nu - step * g, self.radius, self.norm) - nu
         slope = float(g @ direction)
         share = 1.0
@@ -178,7 +194,8 @@ class ProjectedGradient:
 
 
 def project(nu: np.ndarray, radius: float, norm: int) -> np.ndarray:
-    r"""Return the Euclidean projection of nonnegative `nu` onto the nonnegative part of a ball around zero; O(p log p).
+    r"""Return the Euclidean projection of nonnegative `nu` onto the nonnegative part of
+    a ball around zero; O(p log p).
 
     Parameters
     ----------
@@ -194,7 +211,8 @@ def project(nu: np.ndarray, radius: float, norm: int) -> np.ndarray:
         return nu
     if norm == 2:
         return nu * (radius / length)
-    # With norm 1 all entries are reduced by one threshold. It moves with a common shift, which avoids cancellation.
+    # With norm 1 all entries are reduced by one threshold. It moves with a common
+    # shift, which avoids cancellation.
     shifted = nu - nu.max()
     descending = -np.sort(-shifted)
     thresholds = (np.cumsum(descending) - radius) / np.arange(1, len(nu) + 1)
@@ -202,8 +220,11 @@ def project(nu: np.ndarray, radius: float, norm: int) -> np.ndarray:
     return np.maximum(shifted - thresholds[n_positive - 1], 0.0)
 
 
-def minimize_linear(g: np.ndarray, mu_0: np.ndarray, radius: float, norm: int) -> np.ndarray:
-    r"""Return the weights in the ball with the smallest :math:`g^\top \mu`, for `g` without a positive entry.
+def minimize_linear(
+    g: np.ndarray, mu_0: np.ndarray, radius: float, norm: int
+) -> np.ndarray:
+    r"""Return the weights in the ball with the smallest :math:`g^\top \mu`, for `g`
+    without a positive entry.
 
     .. math:: \mu_0 + \Lambda \, {-g} / \lVert g \rVert_2 \quad (s = 2), \qquad
               \mu_0 + \Lambda \, e_k, \; k \in \arg\min_l g_l \quad (s = 1)

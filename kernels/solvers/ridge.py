@@ -9,7 +9,13 @@ from scipy import sparse
 from scipy.linalg import cho_solve
 
 from ..centering import Centering
-from ..engine.operators import FeatureGrams, GramOperator, TiledGrams, gram_operator, has_room
+from ..engine.operators import (
+    FeatureGrams,
+    GramOperator,
+    TiledGrams,
+    gram_operator,
+    has_room,
+)
 from ..engine.workers import one_blas_thread
 from ..families.base import drawn_rows
 from ..targets import Target
@@ -29,7 +35,9 @@ MAX_REFINEMENTS = 4
 """Maximum number of solutions with ever smaller residuals."""
 
 
-def on_drawn_rows(grams: GramOperator, target: Target, n: int) -> tuple[GramOperator, Target]:
+def on_drawn_rows(
+    grams: GramOperator, target: Target, n: int
+) -> tuple[GramOperator, Target]:
     """Return base kernels and target on n rows drawn at random with a fixed seed."""
     rows = drawn_rows(grams.n_rows, n, 0)
     if isinstance(grams, FeatureGrams):
@@ -39,7 +47,11 @@ def on_drawn_rows(grams: GramOperator, target: Target, n: int) -> tuple[GramOper
         return FeatureGrams(Z, grams.centering), target.take(rows)
     assert isinstance(grams, TiledGrams)
     sampled_grams = gram_operator(
-        grams.family, grams.X[rows], shift=grams.shift, scales=grams.scales, centering=grams.centering
+        grams.family,
+        grams.X[rows],
+        shift=grams.shift,
+        scales=grams.scales,
+        centering=grams.centering,
     )
     return sampled_grams, target.take(rows)
 
@@ -62,8 +74,9 @@ class RidgeProblem:
 
     Notes
     -----
-    If p rank-one kernels are fewer than the rows, the problem is solved in a basis of the span of their features.
-    Matrices are then p by p, and the part of Y outside the span adds its square over lambda to J.
+    If p rank-one kernels are fewer than the rows, the problem is solved in a basis of
+    the span of their features. Matrices are then p by p, and the part of Y outside the
+    span adds its square over lambda to J.
 
     References
     ----------
@@ -94,7 +107,8 @@ class RidgeProblem:
 
         Notes
         -----
-        O(p m^2 q) and a Cholesky factor, O(m^3 / 3). The Hessian, if requested, costs O(p q m^2 + p^2 q m) more:
+        O(p m^2 q) and a Cholesky factor, O(m^3 / 3). The Hessian, if requested, costs
+        O(p q m^2 + p^2 q m) more:
 
         .. math:: H_{kl} = 2 \operatorname{tr} (K_k \alpha)^\top (K_\mu + \lambda I)^{-1} (K_l \alpha)
         """
@@ -117,21 +131,28 @@ class RidgeProblem:
         else:
             products = grams.products(solution)
             forms = np.einsum("kiq,iq->k", products, solution)
-        constant = float(2 * np.vdot(alpha, self.Y) - self.ridge * np.vdot(alpha, alpha))
+        constant = float(
+            2 * np.vdot(alpha, self.Y) - self.ridge * np.vdot(alpha, alpha)
+        )
 
         def hessian(kernels: np.ndarray) -> np.ndarray:
             all_products = products
             if all_products is None:
                 all_products = grams.products(solution)
             P = all_products[kernels].transpose(1, 0, 2)
-            response = cho_solve(factor, P.reshape(len(P), -1), check_finite=False).reshape(P.shape)
+            response = cho_solve(
+                factor, P.reshape(len(P), -1), check_finite=False
+            ).reshape(P.shape)
             return 2 * np.einsum("ikq,ilq->kl", P, response, optimize=True)
 
-        return InnerSolution(constant - float(mu @ forms), constant, forms, alpha, hessian)
+        return InnerSolution(
+            constant - float(mu @ forms), constant, forms, alpha, hessian
+        )
 
 
 class StreamedRidge:
-    r"""`RidgeProblem` without an m by m matrix, by conjugate gradients on products of tiles.
+    r"""`RidgeProblem` without an m by m matrix, by conjugate gradients on products of
+    tiles.
 
     .. math:: J(\mu) \le \Bigl(2 \operatorname{tr} \alpha^\top Y - \lambda \lVert \alpha \rVert^2
               - \operatorname{tr} \alpha^\top K_\mu \alpha\Bigr) + \tfrac1\lambda \lVert R \rVert^2, \qquad
@@ -150,11 +171,14 @@ class StreamedRidge:
 
     Notes
     -----
-    A step is a pass over the pairs of rows with the base kernels combined. The p right-hand sides of the Hessian share
-    passes. Memory is O(m (p q + s)) with s columns in the preconditioner.
+    A step is a pass over the pairs of rows with the base kernels combined. The p
+    right-hand sides of the Hessian share passes. Memory is O(m (p q + s)) with s
+    columns in the preconditioner.
     """
 
-    def __init__(self, grams: TiledGrams, target: Target, C: float, tolerance: float = TOLERANCE) -> None:
+    def __init__(
+        self, grams: TiledGrams, target: Target, C: float, tolerance: float = TOLERANCE
+    ) -> None:
         self.grams = grams
         self.Y = target.Y - grams.centering.target_mean(target.Y)
         self.ridge = 1.0 / C
@@ -170,16 +194,27 @@ class StreamedRidge:
             alpha = self._corrected(mu, alpha, None, 1e-2, precondition)
         residual = None
         for _ in range(MAX_REFINEMENTS):
-            largest_norm = np.sqrt(self._excess * self.ridge * max(float(np.vdot(alpha, self.Y)), 0.0))
-            tolerance = max(SMALLEST_TOLERANCE, 0.5 * largest_norm / float(np.linalg.norm(self.Y)))
+            largest_norm = np.sqrt(
+                self._excess * self.ridge * max(float(np.vdot(alpha, self.Y)), 0.0)
+            )
+            tolerance = max(
+                SMALLEST_TOLERANCE, 0.5 * largest_norm / float(np.linalg.norm(self.Y))
+            )
             alpha = self._corrected(mu, alpha, residual, tolerance, precondition)
             products = self.grams.products(alpha)
-            residual = self.Y - np.einsum("k,kiq->iq", mu, products) - self.ridge * alpha
+            residual = (
+                self.Y - np.einsum("k,kiq->iq", mu, products) - self.ridge * alpha
+            )
             excess = float(np.vdot(residual, residual)) / self.ridge
-            if excess <= self._excess * float(np.vdot(alpha, self.Y)) or tolerance <= SMALLEST_TOLERANCE:
+            if (
+                excess <= self._excess * float(np.vdot(alpha, self.Y))
+                or tolerance <= SMALLEST_TOLERANCE
+            ):
                 break
         forms = np.einsum("kiq,iq->k", products, alpha)
-        constant = float(2 * np.vdot(alpha, self.Y) - self.ridge * np.vdot(alpha, alpha))
+        constant = float(
+            2 * np.vdot(alpha, self.Y) - self.ridge * np.vdot(alpha, alpha)
+        )
         self._last = mu, alpha
         self._response = None
 
@@ -194,7 +229,9 @@ class StreamedRidge:
             H = 2 * np.einsum("ikq,ilq->kl", P.reshape(shape) + R, Z, optimize=True)
             return np.asarray((H + H.T) / 2)
 
-        return InnerSolution(constant - float(mu @ forms) + excess, constant, forms, alpha, hessian)
+        return InnerSolution(
+            constant - float(mu @ forms) + excess, constant, forms, alpha, hessian
+        )
 
     def _start(self, mu: np.ndarray) -> np.ndarray:
         """Return the last coefficients, extrapolated to the weights mu; zero before the first solution."""
@@ -223,15 +260,29 @@ class StreamedRidge:
         largest_norm = tolerance * float(np.linalg.norm(self.Y))
         if norm <= largest_norm:
             return alpha
-        return alpha + self._solved(mu, residual, largest_norm / norm, precondition).solutions
+        return (
+            alpha
+            + self._solved(mu, residual, largest_norm / norm, precondition).solutions
+        )
 
     def _solved(
-        self, mu: np.ndarray, B: np.ndarray, tolerance: float, precondition: Preconditioner
+        self,
+        mu: np.ndarray,
+        B: np.ndarray,
+        tolerance: float,
+        precondition: Preconditioner,
     ) -> ShiftedSolutions:
         shifts = np.full(B.shape[1], self.ridge)
-        with one_blas_thread():  # waiting BLAS threads would slow down the passes over tiles
+        with (
+            one_blas_thread()
+        ):  # waiting BLAS threads would slow down the passes over tiles
             return solve_shifted(
-                lambda V: self.grams.matvec(mu, V), B, shifts, precondition, tolerance=tolerance, max_iter=400
+                lambda V: self.grams.matvec(mu, V),
+                B,
+                shifts,
+                precondition,
+                tolerance=tolerance,
+                max_iter=400,
             )
 
     def _preconditioner(self, mu: np.ndarray) -> Preconditioner:
@@ -245,14 +296,16 @@ class StreamedRidge:
         C -= centering.mean(C, axis=1)[:, None]
         block = centering.gram((C[rows] + C[rows].T) / 2)
         if centering.subtracts:
-            block += np.trace(block) / size**2  # centered columns are zero along the vector of ones
+            # Centered columns are zero along the vector of ones
+            block += np.trace(block) / size**2
         return Preconditioner(np.ascontiguousarray(C), block)
 
 
 def ridge_problem(
     grams: GramOperator, target: Target, C: float, tolerance: float = TOLERANCE
 ) -> RidgeProblem | StreamedRidge:
-    """Return the ridge regression as an inner problem; without a matrix of all pairs of rows if that does not fit.
+    """Return the ridge regression as an inner problem; without a matrix of all pairs of
+    rows if that does not fit.
 
     Raises
     ------

@@ -31,8 +31,8 @@ class SupportVectorProblem:
 
     .. math:: J(\mu) = \max_{0 \le a \le C,\; y^\top a = 0} 2\, \mathbf 1^\top a - (y \circ a)^\top K_\mu (y \circ a)
 
-    Several classes are handled one-vs-one; J is the sum over the pairs. SVMs without intercept omit the condition
-    :math:`y^\top a = 0`.
+    Several classes are handled one-vs-one; J is the sum over the pairs. SVMs without
+    intercept omit the condition :math:`y^\top a = 0`.
 
     Attributes
     ----------
@@ -44,12 +44,15 @@ class SupportVectorProblem:
 
     References
     ----------
-    Lanckriet et al. (2004), JMLR 5:27-72; as stated in Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 5.
+    Lanckriet et al. (2004), JMLR 5:27-72; as stated in Cortes, Mohri, Rostamizadeh
+    (2012), JMLR 13:795-828, section 5.
     """
 
     def __init__(self, grams: GramOperator, target: Target, C: float) -> None:
         if target.task != "classification":
-            raise ValueError("a support vector machine needs a classification, got a regression; use a KRR learner.")
+            raise ValueError(
+                "a support vector machine needs a classification, got a regression; use a KRR learner."
+            )
         self.grams = grams
         self._intercept = grams.centering.intercept
         self.C = positive("C", C)
@@ -61,12 +64,14 @@ class SupportVectorProblem:
 
         Notes
         -----
-        `objective` is the primal value, an upper bound of J; `constant` belongs to the dual solution. The gap between
-        them shows any error of the solver. J is twice differentiable as long as the free rows do not change, with
+        `objective` is the primal value, an upper bound of J; `constant` belongs to the
+        dual solution. The gap between them shows any error of the solver. J is twice
+        differentiable as long as the free rows do not change, with
 
         .. math:: H_{kl} = 2\\, g_k^\\top Z g_l, \\qquad g_k = (K_k \\beta)_{free}
 
-        and Z the inverse of the free block of K_mu, restricted to coefficients of sum zero if there is an intercept.
+        and Z the inverse of the free block of K_mu, restricted to coefficients of sum
+        zero if there is an intercept.
         """
         K = self.grams.combine(mu)
         dual = np.zeros((len(K), len(self.pairs)))
@@ -74,7 +79,9 @@ class SupportVectorProblem:
         free_blocks: list[tuple[int, np.ndarray, Factor]] = []
         for j, (rows, y) in enumerate(self.pairs):
             K_pair = submatrix(K, rows)
-            a, b, free = solve_svm(K_pair, y, self.C, self._coefficients[j], self._intercept)
+            a, b, free = solve_svm(
+                K_pair, y, self.C, self._coefficients[j], self._intercept
+            )
             self._coefficients[j] = a
             beta = y * a
             dual[rows, j] = beta
@@ -103,7 +110,11 @@ class SupportVectorProblem:
 
 
 def solve_svm(
-    K: np.ndarray, y: np.ndarray, C: float, start: np.ndarray | None = None, intercept: bool = True
+    K: np.ndarray,
+    y: np.ndarray,
+    C: float,
+    start: np.ndarray | None = None,
+    intercept: bool = True,
 ) -> Solution:
     r"""Solve a binary SVM, optionally starting from the coefficients of a similar one.
 
@@ -135,9 +146,11 @@ def solve_svm(
 
     Notes
     -----
-    A primal-dual active-set method: O(f^3) per pass for f free rows, a few passes from a similar solution, and exact up
-    to rounding. If it does not settle, it restarts from the solution of scikit-learn, whose SVM always has an
-    intercept, and then from that of an interior-point method, which is returned if the active sets still do not settle.
+    A primal-dual active-set method: O(f^3) per pass for f free rows, a few passes from
+    a similar solution, and exact up to rounding. If it does not settle, it restarts
+    from the solution of scikit-learn, whose SVM always has an intercept, and then from
+    that of an interior-point method, which is returned if the active sets still do not
+    settle.
     """
     if start is not None:
         solution = _active_sets(K, y, C, start, intercept)
@@ -156,14 +169,18 @@ def solve_svm(
     return a, b, np.flatnonzero((a > AT_BOUND * C) & (a < (1 - AT_BOUND) * C))
 
 
-def _interior_point_coefficients(K: np.ndarray, y: np.ndarray, C: float, intercept: bool) -> np.ndarray:
+def _interior_point_coefficients(
+    K: np.ndarray, y: np.ndarray, C: float, intercept: bool
+) -> np.ndarray:
     """Return the coefficients of an interior-point solution, shape (n,)."""
     centering = Centering.NONE
     if intercept:
         centering = Centering.CENTER
     grams = StackedGrams(K[None], centering)
     pair = (np.arange(len(y)), y)
-    _, dual, _ = weights_by_interior_point(grams, [pair], C, 1.0, np.zeros(1, dtype=np.intp), 1e-10)
+    _, dual, _ = weights_by_interior_point(
+        grams, [pair], C, 1.0, np.zeros(1, dtype=np.intp), 1e-10
+    )
     return y * dual[:, 0]
 
 
@@ -182,7 +199,9 @@ def _libsvm_coefficients(K: np.ndarray, y: np.ndarray, C: float) -> np.ndarray:
     return a
 
 
-def _active_sets(K: np.ndarray, y: np.ndarray, C: float, a: np.ndarray, intercept: bool) -> Solution | None:
+def _active_sets(
+    K: np.ndarray, y: np.ndarray, C: float, a: np.ndarray, intercept: bool
+) -> Solution | None:
     """Return the solution from coefficients whose active bounds are nearly correct; None if the sets do not settle."""
     is_low = a <= AT_BOUND * C
     is_high = a >= (1 - AT_BOUND) * C
@@ -197,12 +216,15 @@ def _active_sets(K: np.ndarray, y: np.ndarray, C: float, a: np.ndarray, intercep
         factor = _factored(K_free)
         x, b = _solved(factor, right, total, intercept)
         # One step of iterative refinement removes the error of the ridge.
-        dx, db = _solved(factor, right - K_free @ x - b, total - float(x.sum()), intercept)
+        dx, db = _solved(
+            factor, right - K_free @ x - b, total - float(x.sum()), intercept
+        )
         beta[free] = x + dx
         b = b + db
         a = y * beta
         gain = 1.0 - y * (K @ beta + b)
-        # Free coefficients move to a bound they crossed; those at a bound that violate the margin become free.
+        # Free coefficients move to a bound they crossed; those at a bound that violate
+        # the margin become free.
         new_low = np.where(is_low, gain <= MARGIN_TOLERANCE, a < 0) & ~is_high
         new_high = np.where(is_high, gain >= -MARGIN_TOLERANCE, a > C) & ~is_low
         if (new_low == is_low).all() and (new_high == is_high).all():
@@ -220,7 +242,9 @@ def _factored(K: np.ndarray) -> Factor:
     return factored(K, 1e-11, mean_diagonal or 1.0)
 
 
-def _solved(factor: Factor, G: np.ndarray, total: float, intercept: bool) -> tuple[np.ndarray, np.ndarray]:
+def _solved(
+    factor: Factor, G: np.ndarray, total: float, intercept: bool
+) -> tuple[np.ndarray, np.ndarray]:
     """Return X and b with ``K X + 1 b' = G`` and columns of X that sum to `total`; without intercept b is zero."""
     X = cho_solve(factor, G, check_finite=False)
     if not intercept:
@@ -235,7 +259,8 @@ def best_intercept(scores: np.ndarray, y: np.ndarray) -> float:
     """Return the b that minimizes ``sum(max(0, 1 - y (scores + b)))``, the middle one if several do."""
     kinks = y - scores
     order = np.argsort(kinks, kind="stable")
-    # Left of all kinks the slope is minus the number of positive rows, and each kink adds one.
+    # Left of all kinks the slope is minus the number of positive rows, and each kink
+    # adds one.
     slope = np.arange(1, len(y) + 1) - np.count_nonzero(y > 0)
     first = int(np.argmax(slope >= 0))
     last = first

@@ -13,7 +13,13 @@ from scipy import sparse
 
 from ..base import Value
 from ..centering import mean_over, subtract_means
-from ..engine.passes import RowBlocks, block_rows_of, choose_shift, pass_over_tiles, sample_rows
+from ..engine.passes import (
+    RowBlocks,
+    block_rows_of,
+    choose_shift,
+    pass_over_tiles,
+    sample_rows,
+)
 from ..engine.workers import Threads, Workers
 from ..families.base import KernelFamily, Rows, as_rows
 from ..families.composed import DividedFamily, divisors_for
@@ -38,17 +44,21 @@ SMALLEST_VALUE = 2.0**-1000
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AlignmentStatistics(Value, ABC):
-    r"""Statistics of p base kernels over m rows: products with each other and with the target, and traces.
+    r"""Statistics of p base kernels over m rows: products with each other and with the
+    target, and traces.
 
-    `GramStatistics` computes them from tiles, `FeatureStatistics` from features and `SampledStatistics` from a sample.
-    If `centered`, base kernels and targets are centered on the rows of the statistics.
+    `GramStatistics` computes them from tiles, `FeatureStatistics` from features and
+    `SampledStatistics` from a sample. If `centered`, base kernels and targets are
+    centered on the rows of the statistics.
 
-    A row of weight w has the effect of w copies. With D the diagonal matrix of the weights and W their sum,
+    A row of weight w has the effect of w copies. With D the diagonal matrix of the
+    weights and W their sum,
 
     .. math:: K_c = H K H^\top, \quad H = I - \tfrac1W \mathbf 1 \mathbf 1^\top D, \qquad
               \langle K, L \rangle_F = \operatorname{tr}(D K D L), \qquad \operatorname{tr} K = \sum_i w_i K_{ii}
 
-    are the centering, products and traces of the repeated rows. Without weights D = I and W = m.
+    are the centering, products and traces of the repeated rows. Without weights D = I
+    and W = m.
 
     Attributes
     ----------
@@ -57,7 +67,8 @@ class AlignmentStatistics(Value, ABC):
     labels : tuple of int
         Fold groups.
     rows : ndarray of shape (m,)
-        Position of each row in the data set, sorted by group; all arrays over rows have this order.
+        Position of each row in the data set, sorted by group; all arrays over rows have
+        this order.
     group : ndarray of shape (m,)
         Position in `labels` of each row's group.
     targets : ndarray of shape (m, q)
@@ -65,17 +76,21 @@ class AlignmentStatistics(Value, ABC):
     target_mean : ndarray of shape (q,)
         Weighted mean of Y over all rows of the pass, also after `restrict`.
     origin : ndarray of shape (d,)
-        Vector subtracted from every row: the mean row if that changes no centered kernel, or zero.
+        Vector subtracted from every row: the mean row if that changes no centered
+        kernel, or zero.
     shift : ndarray of shape (p,)
         Constant subtracted from each base kernel.
     sample_weight : ndarray of shape (m,) or None
         w, weights of the rows; None if all are one.
     divisors : ndarray of shape (p,) or None
-        Powers of two by which base kernels are divided in products and squared norms; None if all are one. Only values
-        beyond 2^200 or below 2^-200 are divided, as their products could overflow or underflow.
+        Powers of two by which base kernels are divided in products and squared norms;
+        None if all are one. Only values beyond 2^200 or below 2^-200 are divided, as
+        their products could overflow or underflow.
     """
 
-    refuses_constant: ClassVar[bool] = True  # rank-one features may be constant among others
+    refuses_constant: ClassVar[bool] = (
+        True  # rank-one features may be constant among others
+    )
 
     names: tuple[str, ...]
     labels: tuple[int, ...]
@@ -106,9 +121,11 @@ class AlignmentStatistics(Value, ABC):
         return len(self.names)
 
     def _weighted(self, values: Rows, power: float = 1.0) -> Rows:
-        """Return values of the rows, shape (m, ...), times a power of the rows' weights.
+        """Return values of the rows, shape (m, ...), times a power of the rows'
+        weights.
 
-        With power one half, products of the results are weighted sums, and exactly symmetric.
+        With power one half, products of the results are weighted sums, and exactly
+        symmetric.
         """
         if self.sample_weight is None:
             return values
@@ -132,13 +149,15 @@ class AlignmentStatistics(Value, ABC):
     # Products and traces ---------------------------------------------------------------------------------------------
 
     def products(self, centered: bool = True) -> np.ndarray:
-        """Return M, the Frobenius products of the base kernels, shape (p, p), computed on first use.
+        """Return M, the Frobenius products of the base kernels, shape (p, p), computed
+        on first use.
 
         Raises
         ------
         ValueError
-            The base kernels are not centered, but the pass changed them when it moved the rows; see `keep_origin` of
-            `gram_statistics`. All statistics of uncentered base kernels raise it.
+            The base kernels are not centered, but the pass changed them when it moved
+            the rows; see `keep_origin` of `gram_statistics`. All statistics of
+            uncentered base kernels raise it.
         """
         if centered not in self._cached_products:
             self._cached_products[centered] = self._products(centered)
@@ -200,11 +219,13 @@ class AlignmentStatistics(Value, ABC):
 
     @property
     def uncentered_alignments(self) -> np.ndarray:
-        """Uncentered alignment of each base kernel with the target kernel, shape (p,); zero for a zero kernel.
+        """Uncentered alignment of each base kernel with the target kernel, shape (p,);
+        zero for a zero kernel.
 
         References
         ----------
-        Cristianini, Shawe-Taylor, Elisseeff, Kandola (2001), NIPS 14; A in section 2.3 of JMLR 2012.
+        Cristianini, Shawe-Taylor, Elisseeff, Kandola (2001), NIPS 14; A in section 2.3
+        of JMLR 2012.
         """
         return self._alignments(False, self.squared_norms(False) <= 0)
 
@@ -220,20 +241,27 @@ class AlignmentStatistics(Value, ABC):
             return 0.0
         if self.divisors is not None:
             mu = self.multiplied(mu)
-            mu = mu / np.abs(mu).max()  # does not change the alignment, and prevents overflow
-        return float(mu @ self.target_products() / (np.sqrt(self._squared_norm(mu)) * self.target_norm()))
+            # Does not change the alignment, and prevents overflow
+            mu = mu / np.abs(mu).max()
+        return float(
+            mu
+            @ self.target_products()
+            / (np.sqrt(self._squared_norm(mu)) * self.target_norm())
+        )
 
     # Scales and checks -----------------------------------------------------------------------------------------------
 
     def scales(self, normalize: Normalization, centered: bool = True) -> np.ndarray:
         """Return the divisor of each base kernel before learning, shape (p,).
 
-        With "none" all are one, or, if some base kernels have extreme values, the same power of two.
+        With "none" all are one, or, if some base kernels have extreme values, the same
+        power of two.
 
         Raises
         ------
         ValueError
-            With "none", base kernels differ in size so much that products of the small ones would underflow.
+            With "none", base kernels differ in size so much that products of the small
+            ones would underflow.
         """
         if normalize == "trace":
             return self.traces(centered)
@@ -257,10 +285,15 @@ class AlignmentStatistics(Value, ABC):
 
     def require_informative(self, centered: bool = True) -> None:
         """Raise ValueError if the target is constant, or if base kernels are zero and no weights can be learned."""
-        # The mean over all rows is subtracted from the targets, so constant targets are zero up to rounding.
-        magnitude = self.total_weight * mean_over(self.targets**2, self.sample_weight).sum()
+        # The mean over all rows is subtracted from the targets, so constant targets are
+        # zero up to rounding.
+        magnitude = (
+            self.total_weight * mean_over(self.targets**2, self.sample_weight).sum()
+        )
         if not self.target_norm() > (4 * np.finfo(np.float64).eps) ** 2 * magnitude:
-            raise ValueError("the target is constant on the training rows, so no kernel can align with it.")
+            raise ValueError(
+                "the target is constant on the training rows, so no kernel can align with it."
+            )
         vanishing = self.vanishing(centered)
         if centered and self.refuses_constant and vanishing.any():
             names = ", ".join(self.names[k] for k in np.flatnonzero(vanishing))
@@ -295,11 +328,15 @@ class AlignmentStatistics(Value, ABC):
             `groups` is empty or has an unknown group.
         """
 
-    def _selected(self, groups: Sequence[int]) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
+    def _selected(
+        self, groups: Sequence[int]
+    ) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
         """Return the positions of some fold groups and of their rows, and the attributes of this class for them."""
         unknown = sorted(set(groups) - set(self.labels))
         if unknown or not len(groups):
-            raise ValueError(f"groups must be some of {list(self.labels)}, got {list(groups)}.")
+            raise ValueError(
+                f"groups must be some of {list(self.labels)}, got {list(groups)}."
+            )
         selected_groups = np.flatnonzero(np.isin(self.labels, list(groups)))
         rows = np.flatnonzero(np.isin(self.group, selected_groups))
         attributes: dict[str, Any] = {
@@ -315,12 +352,18 @@ class AlignmentStatistics(Value, ABC):
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return the attributes as arrays without object dtype, for `from_arrays`."""
         attributes = {item.name: getattr(self, item.name) for item in fields(self)}
-        return {name: np.asarray(value) for name, value in attributes.items() if value is not None}
+        return {
+            name: np.asarray(value)
+            for name, value in attributes.items()
+            if value is not None
+        }
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any]) -> Self:
         """Return the statistics from the result of `to_arrays`; other arrays are ignored."""
-        attributes: dict[str, Any] = {item.name: arrays[item.name] for item in fields(cls) if item.name in arrays}
+        attributes: dict[str, Any] = {
+            item.name: arrays[item.name] for item in fields(cls) if item.name in arrays
+        }
         attributes["names"] = tuple(str(name) for name in attributes["names"])
         attributes["labels"] = tuple(int(label) for label in attributes["labels"])
         return cls(**attributes)
@@ -349,7 +392,9 @@ class NormalizedProducts:
     @property
     def target(self) -> np.ndarray:
         """Products with the target kernel, shape (k,)."""
-        return np.asarray(self.statistics.target_products(self.centered)[self.kernels] / self._scales)
+        return np.asarray(
+            self.statistics.target_products(self.centered)[self.kernels] / self._scales
+        )
 
     @property
     def _scales(self) -> np.ndarray:
@@ -361,7 +406,9 @@ class NormalizedProducts:
 
     def diagonal(self) -> np.ndarray:
         """Return the diagonal, shape (k,)."""
-        return np.asarray(self.statistics.squared_norms(self.centered)[self.kernels] / self._scales**2)
+        return np.asarray(
+            self.statistics.squared_norms(self.centered)[self.kernels] / self._scales**2
+        )
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         M = self.statistics.products(self.centered)
@@ -378,12 +425,15 @@ def require_normalization(normalize: str) -> None:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GramStatistics(AlignmentStatistics):
-    r"""Exact statistics of p base kernels over m rows, stored per pair of fold groups; see `AlignmentStatistics`.
+    r"""Exact statistics of p base kernels over m rows, stored per pair of fold groups;
+    see `AlignmentStatistics`.
 
-    With D the diagonal matrix of the weights w and W their sum (D = I and W = m without weights), products
-    :math:`G_{kl} = \langle K_k, K_l \rangle_F = \sum_{ij} w_i w_j K_k(i, j) K_l(i, j)`, row sums :math:`r_k = K_k w`,
-    totals :math:`s_k = w^\top r_k` and the mean target :math:`\bar y = Y^\top w / W`, with the constant `shift`
-    subtracted from each kernel:
+    With D the diagonal matrix of the weights w and W their sum (D = I and W = m without
+    weights), products
+    :math:`G_{kl} = \langle K_k, K_l \rangle_F = \sum_{ij} w_i w_j K_k(i, j) K_l(i, j)`,
+    row sums :math:`r_k = K_k w`, totals :math:`s_k = w^\top r_k` and the mean target
+    :math:`\bar y = Y^\top w / W`, with the constant `shift` subtracted from each
+    kernel:
 
     .. math:: M_{kl} = \langle K_{kc}, K_{lc} \rangle_F
               = G_{kl} - \tfrac{2}{W} r_k^\top D r_l + \tfrac{s_k s_l}{W^2}
@@ -391,8 +441,8 @@ class GramStatistics(AlignmentStatistics):
               - 2 \bar y \cdot Y^\top D r_k + \lVert \bar y \rVert^2 s_k
     .. math:: \operatorname{tr} K_{kc} = \operatorname{tr} K_k - \tfrac{s_k}{W}
 
-    `M` and `a` are not normalized. Without centering, for kernels :math:`K_k + c_k` with `shift` c and targets
-    :math:`Y_b = Y + \mathbf 1 b^\top` with `target_mean` b,
+    `M` and `a` are not normalized. Without centering, for kernels :math:`K_k + c_k`
+    with `shift` c and targets :math:`Y_b = Y + \mathbf 1 b^\top` with `target_mean` b,
 
     .. math:: \langle K_k + c_k, K_l + c_l \rangle_F = G_{kl} + c_k s_l + c_l s_k + W^2 c_k c_l
     .. math:: \langle K_k + c_k, Y_b Y_b^\top \rangle_F = \langle K_k, Y Y^\top \rangle_F + 2 b \cdot Y^\top D r_k
@@ -403,12 +453,13 @@ class GramStatistics(AlignmentStatistics):
     raw : bool
         Whether `origin` changed no kernel, so that uncentered statistics are available.
     block_products, block_targets, block_traces, row_sums : ndarray
-        Of shapes (F, F, p, p), (F, F, p), (F, p) and (F, p, m), as `pass_over_tiles` returns them for base kernels
-        divided by `divisors`.
+        Of shapes (F, F, p, p), (F, F, p), (F, p) and (F, p, m), as `pass_over_tiles`
+        returns them for base kernels divided by `divisors`.
 
     References
     ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828: M and a of section 3.2.1, by Lemma 1.
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828: M and a of section 3.2.1, by
+    Lemma 1.
     """
 
     raw: bool
@@ -425,7 +476,9 @@ class GramStatistics(AlignmentStatistics):
     @property
     def row_means(self) -> np.ndarray:
         """Row means of each base kernel minus `shift`, shape (p, m)."""
-        return np.asarray(self.multiplied(self.row_sums.sum(axis=0)) / self.total_weight)
+        return np.asarray(
+            self.multiplied(self.row_sums.sum(axis=0)) / self.total_weight
+        )
 
     def combined_row_means(self, coefficients: np.ndarray) -> np.ndarray:
         """Return the row means of ``sum_k coefficients_k (K_k - shift_k)``, shape (m,)."""
@@ -454,29 +507,44 @@ class GramStatistics(AlignmentStatistics):
         products = self.block_targets.sum(axis=(0, 1))
         if centered:
             mean = mean_over(self.targets, self.sample_weight)
-            return products - 2 * (Dr @ self.targets) @ mean + (mean @ mean) * Dr.sum(axis=1)
+            return (
+                products
+                - 2 * (Dr @ self.targets) @ mean
+                + (mean @ mean) * Dr.sum(axis=1)
+            )
         self._require_raw()
         b = self.target_mean
         total = self._weighted(self._targets(False)).sum(axis=0)
-        products_of_shifted = products + 2 * (Dr @ self.targets) @ b + (b @ b) * Dr.sum(axis=1)
+        products_of_shifted = (
+            products + 2 * (Dr @ self.targets) @ b + (b @ b) * Dr.sum(axis=1)
+        )
         return products_of_shifted + self.divided(self.shift) * (total @ total)
 
     def traces(self, centered: bool = True) -> np.ndarray:
         """Return the trace of each base kernel, shape (p,)."""
         if centered:
-            divided = self.block_traces.sum(axis=0) - self._weighted_sums.sum(axis=1) / self.total_weight
+            divided = (
+                self.block_traces.sum(axis=0)
+                - self._weighted_sums.sum(axis=1) / self.total_weight
+            )
             return self.multiplied(divided)
         self._require_raw()
-        return np.asarray(self.multiplied(self.block_traces.sum(axis=0)) + self.total_weight * self.shift)
+        return np.asarray(
+            self.multiplied(self.block_traces.sum(axis=0))
+            + self.total_weight * self.shift
+        )
 
     @cached_property
     def constant(self) -> np.ndarray:
         """Whether each base kernel is constant on the rows, up to rounding, shape (p,)."""
         centered = self.squared_norms()
         shifted = np.einsum("ghkk->k", self.block_products)
-        # A constant kernel equals its shift up to rounding, so its shifted norm may be zero.
+        # A constant kernel equals its shift up to rounding, so its shifted norm may be
+        # zero.
         uncentered = shifted + (self.total_weight * self.divided(self.shift)) ** 2
-        return (centered <= 1e-13 * shifted) | (centered <= (4 * np.finfo(np.float64).eps) ** 2 * uncentered)
+        return (centered <= 1e-13 * shifted) | (
+            centered <= (4 * np.finfo(np.float64).eps) ** 2 * uncentered
+        )
 
     def _require_raw(self) -> None:
         if not self.raw:
@@ -516,7 +584,8 @@ def gram_statistics(
     n_threads: int | None = None,
     workers: Workers | None = None,
 ) -> GramStatistics | FeatureStatistics:
-    """Compute the products of base kernels with each other and with the target, in one pass over tiles.
+    """Compute the products of base kernels with each other and with the target, in one
+    pass over tiles.
 
     Parameters
     ----------
@@ -525,21 +594,24 @@ def gram_statistics(
     X : ndarray or CSR matrix of shape (m, d)
         Rows, m >= 2. Not modified.
     Y : ndarray of shape (m,) or (m, q)
-        Numeric targets: one column per output, labels as plus and minus one, or one column per class. Not modified.
+        Numeric targets: one column per output, labels as plus and minus one, or one
+        column per class. Not modified.
     groups : ndarray of int of shape (m,), optional
         Fold group of each row; None puts all rows into group 0.
     sample_weight : ndarray of shape (m,), optional
-        Positive weights of the rows. A weight has the effect of that number of copies. By default all weights are one.
-        Not modified.
+        Positive weights of the rows. A weight has the effect of that number of copies.
+        By default all weights are one. Not modified.
     keep_origin : bool, default False
-        Whether to leave the rows where they are instead of moving them to their mean. Required for uncentered
-        statistics of kernels that a move changes, such as the linear kernel; for rows far from the origin it makes
-        centered kernels less precise.
+        Whether to leave the rows where they are instead of moving them to their mean.
+        Required for uncentered statistics of kernels that a move changes, such as the
+        linear kernel; for rows far from the origin it makes centered kernels less
+        precise.
     block_rows : int, optional
         Number of rows of a tile; by default as many as fit into the cache of a core.
     dtype : {numpy.float64, numpy.float32}, default float64
-        Precision of a tile; sums are always float64. float32 takes about two thirds of the time and leaves alignments
-        with a relative error of about 1e-6, unless a kernel is nearly constant.
+        Precision of a tile; sums are always float64. float32 takes about two thirds of
+        the time and leaves alignments with a relative error of about 1e-6, unless a
+        kernel is nearly constant.
     n_threads : int, optional
         Number of threads; by default the available ones, at most one per core.
     workers : Workers, optional
@@ -548,14 +620,14 @@ def gram_statistics(
     Returns
     -------
     statistics : GramStatistics
-        For a `FeatureFamily`, `FeatureStatistics`, which need no pass: `keep_origin` and the parameters of tiles and
-        workers are not used.
+        For a `FeatureFamily`, `FeatureStatistics`, which need no pass: `keep_origin`
+        and the parameters of tiles and workers are not used.
 
     Raises
     ------
     ValueError
-        Lengths differ, there are fewer than two rows, `X` or `Y` is not finite, `Y` is constant, a weight is not
-        positive, or products of weights would overflow.
+        Lengths differ, there are fewer than two rows, `X` or `Y` is not finite, `Y` is
+        constant, a weight is not positive, or products of weights would overflow.
 
     Notes
     -----
@@ -563,7 +635,8 @@ def gram_statistics(
 
     References
     ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 3.2.1 (M, a) by Lemma 1.
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 3.2.1 (M, a) by Lemma
+    1.
     """
     X = as_rows(X)
     m = X.shape[0]
@@ -571,15 +644,21 @@ def gram_statistics(
     if not np.isfinite(Y).all():
         raise ValueError("Y must be finite, got NaN or infinity; drop those rows.")
     if not np.ptp(Y, axis=0).any():
-        raise ValueError("Y must vary, got a constant target, with which no kernel can align.")
+        raise ValueError(
+            "Y must vary, got a constant target, with which no kernel can align."
+        )
     w = as_sample_weight(sample_weight, m)
     if w is not None:
         _require_moderate(w, dtype)
     of_features = isinstance(family, FeatureFamily)
-    blocks = RowBlocks.of(groups, block_rows or (m if of_features else block_rows_of(family, X)), w)
+    blocks = RowBlocks.of(
+        groups, block_rows or (m if of_features else block_rows_of(family, X)), w
+    )
     target_mean = mean_over(Y, w)
     moves = (family.translates and not keep_origin) or of_features
-    origin = mean_over(X, w) if moves and not sparse.issparse(X) else np.zeros(X.shape[1])
+    origin = (
+        mean_over(X, w) if moves and not sparse.issparse(X) else np.zeros(X.shape[1])
+    )
     attributes: dict[str, Any] = {
         "names": family.names,
         "labels": blocks.labels,
@@ -596,7 +675,12 @@ def gram_statistics(
             features.sum_duplicates()
         else:
             features = features - family.origins(origin)
-        return FeatureStatistics(**attributes, shift=np.zeros(family.n_kernels), columns=family.columns, X=features)
+        return FeatureStatistics(
+            **attributes,
+            shift=np.zeros(family.n_kernels),
+            columns=family.columns,
+            X=features,
+        )
     X_sorted = X[blocks.order]
     if origin.any():
         X_sorted -= origin
@@ -604,7 +688,12 @@ def gram_statistics(
     summed = family if divisors is None else DividedFamily(family, divisors)
     shift = choose_shift(summed, X_sorted)
     products, target_products, traces, row_sums = pass_over_tiles(
-        summed, X_sorted.astype(dtype, copy=False), attributes["targets"], blocks, shift, workers or Threads(n_threads)
+        summed,
+        X_sorted.astype(dtype, copy=False),
+        attributes["targets"],
+        blocks,
+        shift,
+        workers or Threads(n_threads),
     )
     return GramStatistics(
         **attributes,
@@ -619,7 +708,8 @@ def gram_statistics(
 
 
 def extreme_divisors(family: KernelFamily, X: Rows) -> np.ndarray | None:
-    """Return powers of two close to the sizes of base kernels on a few rows; None if no size is extreme.
+    """Return powers of two close to the sizes of base kernels on a few rows; None if no
+    size is extreme.
 
     Raises
     ------
@@ -631,7 +721,9 @@ def extreme_divisors(family: KernelFamily, X: Rows) -> np.ndarray | None:
     divisors = divisors_for(sizes)
     if divisors is None:
         return None
-    beyond = (divisors != 1) & ((sizes > LARGEST_TRACE / X.shape[0]) | (sizes < SMALLEST_VALUE))
+    beyond = (divisors != 1) & (
+        (sizes > LARGEST_TRACE / X.shape[0]) | (sizes < SMALLEST_VALUE)
+    )
     if beyond.any():
         k = int(beyond.argmax())
         raise ValueError(
@@ -653,7 +745,9 @@ def _require_moderate(w: np.ndarray, dtype: type[np.floating[Any]]) -> None:
         )
 
 
-def paired(m: int, Y: np.ndarray, groups: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+def paired(
+    m: int, Y: np.ndarray, groups: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
     """Return checked targets, shape (m, q), and fold groups of m rows."""
     Y = np.asarray(Y, dtype=np.float64)
     if groups is None:
@@ -662,7 +756,9 @@ def paired(m: int, Y: np.ndarray, groups: np.ndarray | None) -> tuple[np.ndarray
     if m < 2:
         raise ValueError(f"X must have at least two rows, got {m}.")
     if len(Y) != m or len(groups) != m:
-        raise ValueError(f"Y and groups must have one entry per row of X, got {len(Y)} and {len(groups)} for {m} rows.")
+        raise ValueError(
+            f"Y and groups must have one entry per row of X, got {len(Y)} and {len(groups)} for {m} rows."
+        )
     if Y.ndim == 1:
         Y = Y[:, None]
     return Y, groups
@@ -674,9 +770,11 @@ BLOCK = 512
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FeatureStatistics(AlignmentStatistics):
-    r"""Exact statistics of p rank-one base kernels over m rows; see `AlignmentStatistics`.
+    r"""Exact statistics of p rank-one base kernels over m rows; see
+    `AlignmentStatistics`.
 
-    With :math:`x_{kc}` the k-th feature minus its weighted mean, and D the diagonal matrix of the weights,
+    With :math:`x_{kc}` the k-th feature minus its weighted mean, and D the diagonal
+    matrix of the weights,
 
     .. math:: M_{kl} = \langle K_{kc}, K_{lc} \rangle_F = (x_{kc}^\top D x_{lc})^2, \qquad
               a_k = \lVert Y_c^\top D x_{kc} \rVert^2, \qquad
@@ -693,12 +791,14 @@ class FeatureStatistics(AlignmentStatistics):
 
     Notes
     -----
-    All statistics except `products` cost O(m p), or O(nnz) for sparse features, which are centered by a correction of
-    rank one. Products with a constant feature are exactly zero.
+    All statistics except `products` cost O(m p), or O(nnz) for sparse features, which
+    are centered by a correction of rank one. Products with a constant feature are
+    exactly zero.
 
     References
     ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 5.2; M and a of section 3.2.1, by Lemma 1.
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 5.2; M and a of section
+    3.2.1, by Lemma 1.
     """
 
     refuses_constant = False
@@ -756,9 +856,17 @@ class FeatureStatistics(AlignmentStatistics):
             weights_of_rows = self._weighted(np.ones((m, 1))).ravel()
             w = np.repeat(weights_of_rows, np.diff(self.X.indptr))
             deviations = self.X.data - means[self.X.indices]
-            zeros = self.total_weight - np.bincount(self.X.indices, weights=w, minlength=p)
-            squares = np.bincount(self.X.indices, weights=w * deviations**2, minlength=p) + zeros * means**2
-            sums = np.bincount(self.X.indices, weights=w * deviations, minlength=p) - zeros * means
+            zeros = self.total_weight - np.bincount(
+                self.X.indices, weights=w, minlength=p
+            )
+            squares = (
+                np.bincount(self.X.indices, weights=w * deviations**2, minlength=p)
+                + zeros * means**2
+            )
+            sums = (
+                np.bincount(self.X.indices, weights=w * deviations, minlength=p)
+                - zeros * means
+            )
         else:
             deviations = self.X - means
             weighted = self._weighted(deviations)
@@ -773,7 +881,9 @@ class FeatureStatistics(AlignmentStatistics):
             return self._centered_traces**2
         V = self._weighted(self._raw, 0.5)
         if sparse.issparse(V):
-            return np.bincount(V.indices, weights=V.data**2, minlength=self.n_kernels) ** 2
+            return (
+                np.bincount(V.indices, weights=V.data**2, minlength=self.n_kernels) ** 2
+            )
         return np.einsum("ik,ik->k", V, V) ** 2
 
     def _products(self, centered: bool) -> np.ndarray:
@@ -806,7 +916,8 @@ class FeatureStatistics(AlignmentStatistics):
     def _squared_norm(self, mu: np.ndarray) -> float:
         """Return the squared Frobenius norm of a weighted sum of centered base kernels.
 
-        It is computed from products of features, or from the sum's entries if these are fewer.
+        It is computed from products of features, or from the sum's entries if these are
+        fewer.
         """
         mu = np.where(self.constant, 0.0, mu)
         active = np.flatnonzero(mu)
@@ -823,7 +934,9 @@ class FeatureStatistics(AlignmentStatistics):
             total += float(np.square(K * roots[block] * roots.T).sum())
         return total
 
-    def _feature_products(self, kernels: np.ndarray | slice = slice(None)) -> np.ndarray:
+    def _feature_products(
+        self, kernels: np.ndarray | slice = slice(None)
+    ) -> np.ndarray:
         """Return the weighted products of k centered features with each other, shape (k, k)."""
         if not sparse.issparse(self.X):
             X_c = self._centered[:, kernels]
@@ -850,7 +963,13 @@ class FeatureStatistics(AlignmentStatistics):
         if not sparse.issparse(self.X):
             return {**arrays, "features": np.asarray(self.X)}
         shape = np.asarray(self.X.shape)
-        return {**arrays, "data": self.X.data, "indices": self.X.indices, "indptr": self.X.indptr, "shape": shape}
+        return {
+            **arrays,
+            "data": self.X.data,
+            "indices": self.X.indices,
+            "indptr": self.X.indptr,
+            "shape": shape,
+        }
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any]) -> Self:

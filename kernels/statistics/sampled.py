@@ -47,16 +47,19 @@ class Sampling:
 class SampledStatistics(AlignmentStatistics):
     r"""Estimates of the statistics of m rows from n of them; see `AlignmentStatistics`.
 
-    For kernels centered on the sample, the products :math:`M_{kl}`, the products of their diagonals
-    :math:`D_{kl} = \sum_i K_{kc}(i, i) K_{lc}(i, i)` and their traces t give the estimates
+    For kernels centered on the sample, the products :math:`M_{kl}`, the products of
+    their diagonals :math:`D_{kl} = \sum_i K_{kc}(i, i) K_{lc}(i, i)` and their traces t
+    give the estimates
 
     .. math:: \hat M = \alpha M + \beta D + \gamma \, t t^\top, \qquad
               \hat t = \tfrac{m - 1}{n - 1} \, t
 
-    with three numbers that make :math:`\hat M`, a U-statistic, an unbiased estimate of the M of all m rows. For
-    uncentered kernels, pairs of different rows count :math:`m (m - 1) / (n (n - 1))` times and pairs of equal rows
-    :math:`m / n` times. The target kernel is treated like a base kernel. The alignment of a narrow kernel, about
-    :math:`1 / \sqrt m`, is therefore not overestimated as :math:`1 / \sqrt n`. Arrays over rows cover the sample.
+    with three numbers that make :math:`\hat M`, a U-statistic, an unbiased estimate of
+    the M of all m rows. For uncentered kernels, pairs of different rows count
+    :math:`m (m - 1) / (n (n - 1))` times and pairs of equal rows :math:`m / n` times.
+    The target kernel is treated like a base kernel. The alignment of a narrow kernel,
+    about :math:`1 / \sqrt m`, is therefore not overestimated as :math:`1 / \sqrt n`.
+    Arrays over rows cover the sample.
 
     Attributes
     ----------
@@ -69,14 +72,15 @@ class SampledStatistics(AlignmentStatistics):
 
     Notes
     -----
-    Both estimates are exact at n = m, up to rounding. :math:`\hat M` is positive semi-definite, as it is a combination
-    with positive coefficients of D, :math:`t t^\top`, and :math:`M - D - t t^\top / (n (n - 1))`, the products of
+    Both estimates are exact at n = m, up to rounding. :math:`\hat M` is positive
+    semi-definite, as it is a combination with positive coefficients of D,
+    :math:`t t^\top`, and :math:`M - D - t t^\top / (n (n - 1))`, the products of
     off-diagonal entries around their mean.
 
     References
     ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828: M and a of section 3.2.1. Hoeffding (1948), Annals of
-    Mathematical Statistics 19:293-325 (U-statistics).
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828: M and a of section 3.2.1.
+    Hoeffding (1948), Annals of Mathematical Statistics 19:293-325 (U-statistics).
     """
 
     sample: GramStatistics
@@ -84,9 +88,14 @@ class SampledStatistics(AlignmentStatistics):
     population: np.ndarray
 
     @classmethod
-    def of(cls, sample: GramStatistics, diagonals: np.ndarray, population: np.ndarray) -> SampledStatistics:
+    def of(
+        cls, sample: GramStatistics, diagonals: np.ndarray, population: np.ndarray
+    ) -> SampledStatistics:
         """Return the estimates from exact statistics of the sampled rows."""
-        shared = {item.name: getattr(sample, item.name) for item in fields(AlignmentStatistics)}
+        shared = {
+            item.name: getattr(sample, item.name)
+            for item in fields(AlignmentStatistics)
+        }
         return cls(**shared, sample=sample, diagonals=diagonals, population=population)
 
     @property
@@ -127,7 +136,11 @@ class SampledStatistics(AlignmentStatistics):
         alpha, beta, gamma = self._factors(centered)
         D = self._diagonals(centered)
         t = D.sum(axis=1)
-        return np.asarray(alpha * self.sample.products(centered) + beta * (D @ D.T) + gamma * np.outer(t, t))
+        return np.asarray(
+            alpha * self.sample.products(centered)
+            + beta * (D @ D.T)
+            + gamma * np.outer(t, t)
+        )
 
     def target_products(self, centered: bool = True) -> np.ndarray:
         """Return the estimate of a, shape (p,); it may be negative for base kernels without alignment."""
@@ -135,13 +148,21 @@ class SampledStatistics(AlignmentStatistics):
         D = self._diagonals(centered)
         y = self._target_diagonal(centered)
         products = self.sample.target_products(centered)
-        return np.asarray(alpha * products + beta * (D @ y) + gamma * D.sum(axis=1) * y.sum())
+        return np.asarray(
+            alpha * products + beta * (D @ y) + gamma * D.sum(axis=1) * y.sum()
+        )
 
     def target_norm(self, centered: bool = True) -> float:
         """Return the root of the estimated squared Frobenius norm of the target kernel."""
         alpha, beta, gamma = self._factors(centered)
         y = self._target_diagonal(centered)
-        return float(np.sqrt(alpha * self.sample.target_norm(centered) ** 2 + beta * (y @ y) + gamma * y.sum() ** 2))
+        return float(
+            np.sqrt(
+                alpha * self.sample.target_norm(centered) ** 2
+                + beta * (y @ y)
+                + gamma * y.sum() ** 2
+            )
+        )
 
     def traces(self, centered: bool = True) -> np.ndarray:
         """Return the estimate of the trace of each base kernel, shape (p,)."""
@@ -166,16 +187,28 @@ class SampledStatistics(AlignmentStatistics):
     def restrict(self, groups: Sequence[int]) -> SampledStatistics:
         """Return the estimates for the rows of some fold groups; O(F p n)."""
         selected, rows, _ = self._selected(groups)
-        return SampledStatistics.of(self.sample.restrict(groups), self.diagonals[:, rows], self.population[selected])
+        return SampledStatistics.of(
+            self.sample.restrict(groups),
+            self.diagonals[:, rows],
+            self.population[selected],
+        )
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return the attributes as arrays without object dtype, for `from_arrays`."""
-        return {**self.sample.to_arrays(), "diagonals": self.diagonals, "population": self.population}
+        return {
+            **self.sample.to_arrays(),
+            "diagonals": self.diagonals,
+            "population": self.population,
+        }
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any]) -> SampledStatistics:
         """Return the statistics from the result of `to_arrays`."""
-        return cls.of(GramStatistics.from_arrays(arrays), arrays["diagonals"], arrays["population"])
+        return cls.of(
+            GramStatistics.from_arrays(arrays),
+            arrays["diagonals"],
+            arrays["population"],
+        )
 
 
 def statistics_from_arrays(arrays: Mapping[str, Any]) -> AlignmentStatistics:
@@ -197,18 +230,21 @@ def sample_statistics(
     seed: int = 0,
     **options: Any,
 ) -> GramStatistics | SampledStatistics:
-    """Estimate the statistics of a family over all rows of a data set from a uniform sample.
+    """Estimate the statistics of a family over all rows of a data set from a uniform
+    sample.
 
     Parameters
     ----------
     family : KernelFamily
-        p base kernels; not a `FeatureFamily`, whose statistics over all rows cost less than a sample.
+        p base kernels; not a `FeatureFamily`, whose statistics over all rows cost less
+        than a sample.
     X : ndarray or CSR matrix of shape (m, d)
         Rows, of which only the sample is read. Not modified.
     Y : ndarray of shape (m,) or (m, q)
         Numeric targets. Not modified.
     groups : ndarray of int of shape (m,), optional
-        Fold group of each row, not negative; None puts all rows into group 0. The sample is stratified by group.
+        Fold group of each row, not negative; None puts all rows into group 0. The
+        sample is stratified by group.
     sample : "auto" or int, default "auto"
         Number of sampled rows; "auto" means `SAMPLE_ROWS`.
     seed : int, default 0
@@ -224,8 +260,8 @@ def sample_statistics(
     Raises
     ------
     ValueError
-        As `gram_statistics`; also if the family is a `FeatureFamily`, the sample is smaller than `MIN_ROWS`, or the
-        target is constant on it.
+        As `gram_statistics`; also if the family is a `FeatureFamily`, the sample is
+        smaller than `MIN_ROWS`, or the target is constant on it.
 
     Notes
     -----
@@ -247,7 +283,9 @@ def sample_statistics(
         n_sampled = int(sample)
     rows = _draw_rows(groups, n_sampled, seed)
     if not np.ptp(Y[rows], axis=0).any():
-        raise ValueError(f"the target is constant on the {len(rows)} sampled rows; take a larger sample, or all rows.")
+        raise ValueError(
+            f"the target is constant on the {len(rows)} sampled rows; take a larger sample, or all rows."
+        )
     X_sample = X[rows]
     statistics = gram_statistics(family, X_sample, Y[rows], groups[rows], **options)
     assert isinstance(statistics, GramStatistics)
@@ -255,23 +293,35 @@ def sample_statistics(
     statistics = replace(statistics, rows=rows[statistics.rows])
     if len(rows) == m:
         return statistics
-    diagonals = family.diag(move(X_sample, statistics.origin)) - statistics.shift[:, None]
+    diagonals = (
+        family.diag(move(X_sample, statistics.origin)) - statistics.shift[:, None]
+    )
     _, population = np.unique(groups, return_counts=True)
     return SampledStatistics.of(statistics, diagonals, population)
 
 
 def require_sample(sample: object) -> None:
     """Raise ValueError unless `sample` is "auto" or a sufficient number of rows."""
-    if sample != "auto" and (isinstance(sample, bool) or not isinstance(sample, int | np.integer) or sample < MIN_ROWS):
-        raise ValueError(f"sample must be 'auto' or a number of rows of at least {MIN_ROWS}, got {sample!r}.")
+    if sample != "auto" and (
+        isinstance(sample, bool)
+        or not isinstance(sample, int | np.integer)
+        or sample < MIN_ROWS
+    ):
+        raise ValueError(
+            f"sample must be 'auto' or a number of rows of at least {MIN_ROWS}, got {sample!r}."
+        )
 
 
 def _draw_rows(groups: np.ndarray, n: int, seed: int) -> np.ndarray:
     """Return the ascending positions of about n rows, stratified by fold group."""
     labels, sizes = np.unique(groups, return_counts=True)
     if labels[0] < 0:
-        raise ValueError(f"groups must not be negative, got {labels[0]}; leave those rows out.")
-    shares = np.diff(np.rint(np.cumsum(sizes) * min(1.0, n / len(groups))).astype(np.intp), prepend=0)
+        raise ValueError(
+            f"groups must not be negative, got {labels[0]}; leave those rows out."
+        )
+    shares = np.diff(
+        np.rint(np.cumsum(sizes) * min(1.0, n / len(groups))).astype(np.intp), prepend=0
+    )
     dtype: type[np.signedinteger[Any]] = np.intp
     if len(groups) <= np.iinfo(np.int32).max:
         dtype = np.int32  # halves the memory of tens of millions of positions
@@ -284,10 +334,12 @@ def _draw_rows(groups: np.ndarray, n: int, seed: int) -> np.ndarray:
 
 
 def expectations(n: int) -> np.ndarray:
-    r"""Return the expectations of M, D and t t' over n independent rows as combinations of three moments.
+    r"""Return the expectations of M, D and t t' over n independent rows as combinations
+    of three moments.
 
-    The moments of kernels centered by the mean feature of the distribution are :math:`E[K(x, x') L(x, x')]`,
-    :math:`E[K(x, x) L(x, x)]` and :math:`E[K(x, x)] \, E[L(x, x)]`.
+    The moments of kernels centered by the mean feature of the distribution are
+    :math:`E[K(x, x') L(x, x')]`, :math:`E[K(x, x) L(x, x)]` and
+    :math:`E[K(x, x)] \, E[L(x, x)]`.
 
     Parameters
     ----------
@@ -301,13 +353,18 @@ def expectations(n: int) -> np.ndarray:
 
     Notes
     -----
-    Derived from the expansion of kernels centered on the sample, ``K - r 1'/n - 1 r'/n + s 1 1'/n^2``: a product of
-    entries of two centered kernels has mean zero unless each of its rows occurs twice.
+    Derived from the expansion of kernels centered on the sample,
+    ``K - r 1'/n - 1 r'/n + s 1 1'/n^2``: a product of entries of two centered kernels
+    has mean zero unless each of its rows occurs twice.
     """
     return np.array(
         [
             [(n - 1) * (n - 2 + 2 / n), (n - 1) ** 2 / n, (n - 1) / n],
-            [(n - 1) / n * (4 - 6 / n), n - 4 + 6 / n - 3 / n**2, (n - 1) / n * (2 - 3 / n)],
+            [
+                (n - 1) / n * (4 - 6 / n),
+                n - 4 + 6 / n - 3 / n**2,
+                (n - 1) / n * (2 - 3 / n),
+            ],
             [2 * (n - 1) / n, (n - 1) ** 2 / n, (n - 1) ** 3 / n],
         ]
     )

@@ -25,7 +25,8 @@ class Cell:
     Attributes
     ----------
     measure : str
-        error, alignment, test_alignment, rank, or the name of a number of a special study.
+        error, alignment, test_alignment, rank, or the name of a number of a special
+        study.
     paper, paper_sd : float, float or None
         Published mean and standard deviation.
     here, here_sd : float or None
@@ -33,9 +34,11 @@ class Cell:
     apart : float or None
         Distance ``here - paper`` in standard deviations. None for ranks.
     unit : {"paper", "binomial", "here"}
-        Source of the standard deviation: printed, binomial for a paper that tests once, or of these trials.
+        Source of the standard deviation: printed, binomial for a paper that tests once,
+        or of these trials.
     standard_errors : float or None
-        Distance in standard errors of the difference of both means. None if the trials here are not known.
+        Distance in standard errors of the difference of both means. None if the trials
+        here are not known.
     shared_by : tuple of str
         Learners for which the paper prints this number once.
     """
@@ -59,7 +62,10 @@ class Cell:
 
     def within_errors(self, standard_errors: float) -> bool:
         """Return whether the number lies within `standard_errors` standard errors of the published one."""
-        return self.standard_errors is not None and abs(self.standard_errors) <= standard_errors
+        return (
+            self.standard_errors is not None
+            and abs(self.standard_errors) <= standard_errors
+        )
 
 
 @dataclass(frozen=True)
@@ -71,7 +77,9 @@ class Measured:
     trials: int | None = None
 
 
-def compare_cells(item: PaperItem, folds: pd.DataFrame | None, values: Mapping[str, float]) -> list[Cell]:
+def compare_cells(
+    item: PaperItem, folds: pd.DataFrame | None, values: Mapping[str, float]
+) -> list[Cell]:
     """Return every published number of an item with the measured one, for each of its learners."""
     rank_table = pd.DataFrame()
     metrics: dict[Any, Any] = {}
@@ -85,16 +93,26 @@ def compare_cells(item: PaperItem, folds: pd.DataFrame | None, values: Mapping[s
             shared_by = printed.learners
         for learner in printed.learners:
             for measure, numbers in printed.measures().items():
-                measured = _measure(printed, learner, measure, folds, values, rank_table)
+                measured = _measure(
+                    printed, learner, measure, folds, values, rank_table
+                )
                 cell = _compare_number(item, measure, numbers, measured)
                 metric = metrics.get(printed.dataset)
                 cells.append(
-                    replace(cell, dataset=printed.dataset, learner=learner, metric=metric, shared_by=shared_by)
+                    replace(
+                        cell,
+                        dataset=printed.dataset,
+                        learner=learner,
+                        metric=metric,
+                        shared_by=shared_by,
+                    )
                 )
     return cells
 
 
-def _compare_number(item: PaperItem, measure: str, numbers: Sequence[float], measured: Measured) -> Cell:
+def _compare_number(
+    item: PaperItem, measure: str, numbers: Sequence[float], measured: Measured
+) -> Cell:
     """Return the cell of one number, without data set and learner."""
     paper = float(numbers[0])
     paper_sd = None
@@ -135,8 +153,11 @@ def binomial_deviation(rate: float, rows: int) -> float:
     return math.sqrt(rate * (1 - rate) / rows)
 
 
-def _standard_error(item: PaperItem, unit: Unit, deviation: float, measured: Measured) -> float | None:
-    """Return the standard error of the difference of the two means, with trials as independent.
+def _standard_error(
+    item: PaperItem, unit: Unit, deviation: float, measured: Measured
+) -> float | None:
+    """Return the standard error of the difference of the two means, with trials as
+    independent.
 
     The published number counts as exact if the number of its trials is unknown.
     """
@@ -178,11 +199,17 @@ def _measure(
 
 
 def systematic_deviations(cells: Sequence[Cell]) -> list[str]:
-    """Return a sentence for each measure whose numbers all lie on one side of the published ones.
+    """Return a sentence for each measure whose numbers all lie on one side of the
+    published ones.
 
-    A data set needs three numbers with a mean distance of one standard deviation; a metric needs eight numbers.
+    A data set needs three numbers with a mean distance of one standard deviation; a
+    metric needs eight numbers.
     """
-    comparable = [cell for cell in cells if cell.apart is not None and cell.paper_sd and cell.learner]
+    comparable = [
+        cell
+        for cell in cells
+        if cell.apart is not None and cell.paper_sd and cell.learner
+    ]
     if not comparable:
         return []
     table = pd.DataFrame(comparable)
@@ -191,12 +218,18 @@ def systematic_deviations(cells: Sequence[Cell]) -> list[str]:
         deviations = group["apart"].tolist()
         side = _common_side(deviations)
         if side and len(deviations) >= 3 and abs(np.mean(deviations)) >= 1.0:
-            sentences.append(_deviation_sentence(str(dataset), str(measure), side, deviations))
+            sentences.append(
+                _deviation_sentence(str(dataset), str(measure), side, deviations)
+            )
     for (metric, measure), group in table.groupby(["metric", "measure"], sort=False):
         deviations = group["apart"].tolist()
         side = _common_side(deviations)
         if side and len(deviations) >= 8:
-            sentences.append(_deviation_sentence(f"Data sets measured by {metric}", str(measure), side, deviations))
+            sentences.append(
+                _deviation_sentence(
+                    f"Data sets measured by {metric}", str(measure), side, deviations
+                )
+            )
     return sentences
 
 
@@ -210,7 +243,9 @@ def _common_side(deviations: Sequence[float]) -> Literal["above", "below"] | Non
     return None
 
 
-def _deviation_sentence(place: str, measure: str, side: str, deviations: Sequence[float]) -> str:
+def _deviation_sentence(
+    place: str, measure: str, side: str, deviations: Sequence[float]
+) -> str:
     sizes = [abs(deviation) for deviation in deviations]
     return (
         f"{place}: all {len(sizes)} values of {measure} are {side} the paper's, "

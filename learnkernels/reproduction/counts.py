@@ -17,8 +17,8 @@ PrintedNumber = tuple[Cell, ...]
 class Summary(TypedDict):
     """Counts of reproduced numbers, published tests, checks and claims of an item.
 
-    Identities are not checks. Claims about seconds are counted apart. `printed_before` counts numbers of an earlier
-    item.
+    Identities are not checks. Claims about seconds are counted apart. `printed_before`
+    counts numbers of an earlier item.
     """
 
     numbers: int
@@ -64,7 +64,9 @@ class Findings:
             numbers=len(self.numbers),
             within_one=sum(is_within(number, 1) for number in self.numbers),
             within_two=sum(is_within(number, 2) for number in self.numbers),
-            within_two_errors=sum(all(cell.within_errors(2) for cell in number) for number in self.numbers),
+            within_two_errors=sum(
+                all(cell.within_errors(2) for cell in number) for number in self.numbers
+            ),
             tests=len(self.tests),
             tests_agree=sum(test.agrees for test in self.tests),
             checks=len(measured),
@@ -91,7 +93,9 @@ def _count_holding(checks: Sequence[Verdict]) -> int:
 
 
 def _count_holding_claims(checks: Sequence[Verdict]) -> int:
-    return sum(overall_word(parts) == "holds" for parts in group_by_claim(checks).values())
+    return sum(
+        overall_word(parts) == "holds" for parts in group_by_claim(checks).values()
+    )
 
 
 def summarize(reproduced: ReproducedItem) -> Summary:
@@ -108,8 +112,14 @@ def distinct_findings(items: Sequence[ReproducedItem]) -> list[Findings]:
         numbers = {}
         for number in _printed_numbers(reproduced.cells()):
             numbers[tuple(_identity(cell) for cell in number)] = number
-        tests = {(test.dataset, test.better, test.than, test.p): test for test in reproduced.tests()}
-        checks = {(verdict.expected, verdict.evidence): verdict for verdict in reproduced.claims()}
+        tests = {
+            (test.dataset, test.better, test.than, test.p): test
+            for test in reproduced.tests()
+        }
+        checks = {
+            (verdict.expected, verdict.evidence): verdict
+            for verdict in reproduced.claims()
+        }
         new_numbers = [number for key, number in numbers.items() if key not in seen]
         findings.append(
             Findings(
@@ -130,13 +140,22 @@ def _printed_numbers(cells: Sequence[Cell]) -> list[PrintedNumber]:
     for cell in cells:
         if cell.apart is not None:
             learners = cell.shared_by or (cell.learner,)
-            groups.setdefault((cell.dataset, learners, cell.measure, cell.paper), []).append(cell)
+            groups.setdefault(
+                (cell.dataset, learners, cell.measure, cell.paper), []
+            ).append(cell)
     return [tuple(group) for group in groups.values()]
 
 
 def _identity(cell: Cell) -> tuple[Any, ...]:
     """Return the attributes by which a number that two papers print is recognized."""
-    return cell.dataset, cell.learner, cell.measure, cell.paper, cell.paper_sd, cell.here
+    return (
+        cell.dataset,
+        cell.learner,
+        cell.measure,
+        cell.paper,
+        cell.paper_sd,
+        cell.here,
+    )
 
 
 def sum_summaries(summaries: Sequence[Summary]) -> Summary:
@@ -152,23 +171,65 @@ def count_rows(total: Summary) -> list[dict[str, str]]:
     """Return a row for each count that is not empty, with its rule."""
     numbers = total["numbers"]
     rows = [
-        ("printed numbers within one standard deviation", total["within_one"], numbers, NUMBER_RULE),
-        ("printed numbers within two standard deviations", total["within_two"], numbers, DEVIATION_RULE),
-        ("printed numbers within two standard errors", total["within_two_errors"], numbers, ERROR_RULE),
+        (
+            "printed numbers within one standard deviation",
+            total["within_one"],
+            numbers,
+            NUMBER_RULE,
+        ),
+        (
+            "printed numbers within two standard deviations",
+            total["within_two"],
+            numbers,
+            DEVIATION_RULE,
+        ),
+        (
+            "printed numbers within two standard errors",
+            total["within_two_errors"],
+            numbers,
+            ERROR_RULE,
+        ),
         ("published tests that agree", total["tests_agree"], total["tests"], TEST_RULE),
-        ("checks of errors and alignments that hold", total["checks_hold"], total["checks"], CHECK_RULE),
+        (
+            "checks of errors and alignments that hold",
+            total["checks_hold"],
+            total["checks"],
+            CHECK_RULE,
+        ),
         ("claims on them that hold", total["claims_hold"], total["claims"], CLAIM_RULE),
-        ("checks of seconds that hold", total["checks_of_seconds_hold"], total["checks_of_seconds"], SECONDS_RULE),
-        ("claims on seconds that hold", total["claims_of_seconds_hold"], total["claims_of_seconds"], CLAIM_RULE),
+        (
+            "checks of seconds that hold",
+            total["checks_of_seconds_hold"],
+            total["checks_of_seconds"],
+            SECONDS_RULE,
+        ),
+        (
+            "claims on seconds that hold",
+            total["claims_of_seconds_hold"],
+            total["claims_of_seconds"],
+            CLAIM_RULE,
+        ),
     ]
     counted = []
     for title, part, n_counted, rule in rows:
         if n_counted:
             counted.append(
-                {"count": title, "here": f"{part} of {n_counted}", "%": f"{100 * part / n_counted:.0f}", "rule": rule}
+                {
+                    "count": title,
+                    "here": f"{part} of {n_counted}",
+                    "%": f"{100 * part / n_counted:.0f}",
+                    "rule": rule,
+                }
             )
     if total["identities"]:
-        counted.append({"count": "identities", "here": str(total["identities"]), "%": "", "rule": IDENTITY_RULE})
+        counted.append(
+            {
+                "count": "identities",
+                "here": str(total["identities"]),
+                "%": "",
+                "rule": IDENTITY_RULE,
+            }
+        )
     return counted
 
 
@@ -185,7 +246,11 @@ ERROR_RULE = (
     "many it has counts as exact."
 )
 TEST_RULE = "An entry of a table of significance, 0 or 1, and the corrected test over all trials at 0.1."
-CHECK_RULE = "One pair of learners, on all data sets that the claim names, or one number."
+CHECK_RULE = (
+    "One pair of learners, on all data sets that the claim names, or one number."
+)
 CLAIM_RULE = "One sentence of a paper; it holds if all its checks hold."
-SECONDS_RULE = "The same for computing times, which depend on the programs and the computer."
+SECONDS_RULE = (
+    "The same for computing times, which depend on the programs and the computer."
+)
 IDENTITY_RULE = "They hold by construction and are neither checks nor claims."

@@ -38,19 +38,25 @@ def weight_cosines(item: PaperItem, folds: pd.DataFrame) -> dict[str, float]:
 
 
 def parameter_deviations(item: PaperItem, folds: pd.DataFrame) -> dict[str, float]:
-    """Return relative distances of learned from true parameters, named ``"found by A on D, apart"``.
+    """Return relative distances of learned from true parameters, named
+    ``"found by A on D, apart"``.
 
-    A trial compares the parameters of its heaviest base kernels, in ascending order; the largest distance counts.
+    A trial compares the parameters of its heaviest base kernels, in ascending order;
+    the largest distance counts.
     """
     true_values = np.sort(np.asarray(item.found))
     n_values = len(true_values)
     deviations = {}
     with_parameters = folds.dropna(subset=["parameters"])
-    for (dataset, learner), group in with_parameters.groupby(["dataset", "learner"], sort=False):
+    for (dataset, learner), group in with_parameters.groupby(
+        ["dataset", "learner"], sort=False
+    ):
         if group["parameters"].map(len).min() < n_values:
             continue
         learned = []
-        for parameters, weights in zip(group["parameters"], group["weights"], strict=True):
+        for parameters, weights in zip(
+            group["parameters"], group["weights"], strict=True
+        ):
             heaviest = np.argsort(weights)[-n_values:]
             learned.append(np.sort([parameters[k][0] for k in heaviest]))
         relative = np.abs(np.array(learned) - true_values) / true_values
@@ -74,7 +80,8 @@ def derived_values(item: PaperItem, folds: pd.DataFrame) -> dict[str, float]:
 
 
 def iteration_counts(folds: pd.DataFrame) -> dict[str, float]:
-    """Return mean, median and largest number of iterations of each learner over its trials, and of added kernels.
+    """Return mean, median and largest number of iterations of each learner over its
+    trials, and of added kernels.
 
     They are named ``"iterations of A, mean"`` and ``"additions of A, most"``.
     """
@@ -100,7 +107,8 @@ def _length_or_missing(history: np.ndarray | list[float] | None) -> float:
 
 @dataclass(frozen=True)
 class AlignmentCorrelation:
-    """Correlation of mean accuracy and mean alignment over the learners of one data set.
+    """Correlation of mean accuracy and mean alignment over the learners of one data
+    set.
 
     Attributes
     ----------
@@ -117,25 +125,39 @@ class AlignmentCorrelation:
     resampled: np.ndarray
 
 
-def alignment_correlations(item: PaperItem, folds: pd.DataFrame) -> list[AlignmentCorrelation]:
+def alignment_correlations(
+    item: PaperItem, folds: pd.DataFrame
+) -> list[AlignmentCorrelation]:
     """Return the correlation of each data set with a published error and alignment of three learners or more."""
     correlations_of_sets = []
     for dataset in dict.fromkeys(cell.dataset for cell in item.printed):
         for measure in ("alignment", "test_alignment"):
-            cells = [cell for cell in item.printed if cell.dataset == dataset and cell.error and getattr(cell, measure)]
+            cells = [
+                cell
+                for cell in item.printed
+                if cell.dataset == dataset and cell.error and getattr(cell, measure)
+            ]
             correlation_of_set = _correlate(cells, measure, folds)
             if correlation_of_set is not None:
                 correlations_of_sets.append(correlation_of_set)
     return correlations_of_sets
 
 
-def _correlate(cells: Sequence[CellConfig], measure: str, folds: pd.DataFrame) -> AlignmentCorrelation | None:
+def _correlate(
+    cells: Sequence[CellConfig], measure: str, folds: pd.DataFrame
+) -> AlignmentCorrelation | None:
     if len(cells) < 3:
         return None
     dataset = cells[0].dataset
     learners = [cell.learner for cell in cells]
-    errors = pd.concat([values_by_trial(folds, dataset, learner, "error") for learner in learners], axis=1)
-    alignments = pd.concat([values_by_trial(folds, dataset, learner, measure) for learner in learners], axis=1)
+    errors = pd.concat(
+        [values_by_trial(folds, dataset, learner, "error") for learner in learners],
+        axis=1,
+    )
+    alignments = pd.concat(
+        [values_by_trial(folds, dataset, learner, measure) for learner in learners],
+        axis=1,
+    )
     trials = pd.concat([errors, alignments], axis=1, join="inner").dropna().to_numpy()
     if not len(trials):
         return None
@@ -146,7 +168,13 @@ def _correlate(cells: Sequence[CellConfig], measure: str, folds: pd.DataFrame) -
     paper_errors = [cell.error[0] for cell in cells if cell.error]
     paper_alignments = [getattr(cell, measure)[0] for cell in cells]
     paper = _row_correlations(-np.array([paper_errors]), np.array([paper_alignments]))
-    return AlignmentCorrelation(str(dataset), len(cells), float(paper[0]), float(correlations[0]), correlations[1:])
+    return AlignmentCorrelation(
+        str(dataset),
+        len(cells),
+        float(paper[0]),
+        float(correlations[0]),
+        correlations[1:],
+    )
 
 
 def _row_correlations(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -155,17 +183,30 @@ def _row_correlations(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     b = b - b.mean(axis=1, keepdims=True)
     norms = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
     products = (a * b).sum(axis=1)
-    return np.asarray(np.divide(products, norms, out=np.zeros_like(products), where=norms > 0))
+    return np.asarray(
+        np.divide(products, norms, out=np.zeros_like(products), where=norms > 0)
+    )
 
 
-def correlation_values(correlations: Sequence[AlignmentCorrelation]) -> dict[str, float]:
+def correlation_values(
+    correlations: Sequence[AlignmentCorrelation],
+) -> dict[str, float]:
     """Return each correlation, their least and their mean with its 90 % interval, named ``"correlation on D"``."""
     if not correlations:
         return {}
-    values = {f"correlation on {correlation.dataset}": correlation.reproduced for correlation in correlations}
-    values["correlation, least"] = min(correlation.reproduced for correlation in correlations)
-    values["correlation, mean"] = float(np.mean([correlation.reproduced for correlation in correlations]))
-    resampled_means = np.mean([correlation.resampled for correlation in correlations], axis=0)
+    values = {
+        f"correlation on {correlation.dataset}": correlation.reproduced
+        for correlation in correlations
+    }
+    values["correlation, least"] = min(
+        correlation.reproduced for correlation in correlations
+    )
+    values["correlation, mean"] = float(
+        np.mean([correlation.reproduced for correlation in correlations])
+    )
+    resampled_means = np.mean(
+        [correlation.resampled for correlation in correlations], axis=0
+    )
     low, high = np.quantile(resampled_means, INTERVAL)
     values["correlation, mean, lower end"] = float(low)
     values["correlation, mean, upper end"] = float(high)

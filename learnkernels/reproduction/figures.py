@@ -12,7 +12,14 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from learnkernels.conf.schema import GRID_SEARCH_TITLE
-from learnkernels.tasks.reporting.figures import MARKERS, add_legend, alignment_figure, by_learner, colors_of, panels
+from learnkernels.tasks.reporting.figures import (
+    MARKERS,
+    add_legend,
+    alignment_figure,
+    by_learner,
+    colors_of,
+    panels,
+)
 from learnkernels.tasks.reporting.tables import mean_shares, summarize
 
 from .item import FigureConfig, PaperItem, panel
@@ -59,8 +66,12 @@ def curves_figure(folds: pd.DataFrame, config: FigureConfig) -> Figure | None:
     trials = _trials_by_panel(folds)
     colors = colors_of(folds)
 
-    def draw_curve(axis: Axes, learner_trials: pd.DataFrame, style: dict[str, Any]) -> None:
-        errors = learner_trials.groupby("place")["error"].agg(["mean", "std"]).sort_index()
+    def draw_curve(
+        axis: Axes, learner_trials: pd.DataFrame, style: dict[str, Any]
+    ) -> None:
+        errors = (
+            learner_trials.groupby("place")["error"].agg(["mean", "std"]).sort_index()
+        )
         line_style = "-"
         if style["label"] == GRID_SEARCH_TITLE:
             line_style = "--"
@@ -76,11 +87,15 @@ def curves_figure(folds: pd.DataFrame, config: FigureConfig) -> Figure | None:
             **style,
         )
 
-    figure = by_learner(trials, colors, draw_curve, xlabel=config.x or "", ylabel=_error_label(folds))
+    figure = by_learner(
+        trials, colors, draw_curve, xlabel=config.x or "", ylabel=_error_label(folds)
+    )
     if figure is None:
         return None
     for axis in figure.axes:
-        places = sorted(trials.loc[trials["dataset"] == axis.get_title(), "place"].unique())
+        places = sorted(
+            trials.loc[trials["dataset"] == axis.get_title(), "place"].unique()
+        )
         if config.log and places:
             axis.set_xscale("log")
         if 0 < len(places) <= MAX_TICKS:
@@ -112,12 +127,18 @@ def _trials_by_panel(folds: pd.DataFrame) -> pd.DataFrame:
     return trials.assign(dataset=trials["panel"])
 
 
-def _mean_alignment_figure(trials: pd.DataFrame, colors: Mapping[str, str]) -> Figure | None:
+def _mean_alignment_figure(
+    trials: pd.DataFrame, colors: Mapping[str, str]
+) -> Figure | None:
 
-    def draw_means(axis: Axes, learner_trials: pd.DataFrame, style: dict[str, Any]) -> None:
+    def draw_means(
+        axis: Axes, learner_trials: pd.DataFrame, style: dict[str, Any]
+    ) -> None:
         means = learner_trials.groupby("place")[["alignment", "error"]].mean()
         marker = _marker(style["label"], colors)
-        axis.scatter(means["alignment"], means["error"], s=40, alpha=0.8, marker=marker, **style)
+        axis.scatter(
+            means["alignment"], means["error"], s=40, alpha=0.8, marker=marker, **style
+        )
 
     aligned = trials[trials["alignment"].notna()]
     return by_learner(
@@ -140,7 +161,15 @@ def weights_figure(folds: pd.DataFrame, learners: Sequence[str]) -> Figure | Non
         }
         measured = [learner for learner in learners if learner in shares]
         for first, second in itertools.combinations(measured, 2):
-            pairs.append((f"{dataset}: {first}, {second}", first, second, shares[first], shares[second]))
+            pairs.append(
+                (
+                    f"{dataset}: {first}, {second}",
+                    first,
+                    second,
+                    shares[first],
+                    shares[second],
+                )
+            )
     if not pairs:
         return None
     figure, axes = panels([title for title, *_ in pairs])
@@ -161,7 +190,9 @@ def ranks_figure(folds: pd.DataFrame) -> Figure:
     axis = figure.subplots()
     for position, (learner, color) in enumerate(colors.items()):
         trials = folds[folds["learner"] == learner]
-        errors = trials.groupby("dataset")["error"].agg(["mean", "std"]).reindex(datasets)
+        errors = (
+            trials.groupby("dataset")["error"].agg(["mean", "std"]).reindex(datasets)
+        )
         offset = 0.6 * ((position + 0.5) / len(colors) - 0.5)
         axis.errorbar(
             errors["mean"],

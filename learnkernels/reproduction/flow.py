@@ -27,7 +27,14 @@ from learnkernels.tasks.signals import stopping_steps
 from learnkernels.tasks.workers.cluster import DaskPool
 
 from .counts import Summary, summarize
-from .item import BaseKernelsStudy, CellConfig, NotOnOpenML, PaperItem, StudyConfig, choose_items
+from .item import (
+    BaseKernelsStudy,
+    CellConfig,
+    NotOnOpenML,
+    PaperItem,
+    StudyConfig,
+    choose_items,
+)
 from .judge import StudyResult, failing_checks
 from .report import claims_not_reproduced, item_section, write_item, write_report
 from .studies import STUDIES
@@ -72,24 +79,43 @@ def shared_pools() -> Iterator[PoolOf]:
             _SHARED_POOLS.reset(token)
 
 
-@flow(name="papers", flow_run_name=run_name("papers"), persist_result=True, result_serializer="json")
+@flow(
+    name="papers",
+    flow_run_name=run_name("papers"),
+    persist_result=True,
+    result_serializer="json",
+)
 def papers(
     names: Annotated[list[str], form_field("The items; none for all.")],
-    folder: Annotated[str, form_field("Folder of the items and of the catalogue of their data sets.")],
-    data_dir: Annotated[str | None, form_field("Folder of the data files; without it sets come from OpenML.")] = None,
+    folder: Annotated[
+        str, form_field("Folder of the items and of the catalogue of their data sets.")
+    ],
+    data_dir: Annotated[
+        str | None,
+        form_field("Folder of the data files; without it sets come from OpenML."),
+    ] = None,
     quick: Annotated[bool, form_field("The reduced forms, with their checks.")] = False,
-    report: Annotated[str | None, form_field("File of the report; its figures go into a folder of that name.")] = None,
+    report: Annotated[
+        str | None,
+        form_field("File of the report; its figures go into a folder of that name."),
+    ] = None,
 ) -> dict[str, Any]:
-    """Reproduce items of the papers one after another, and write the report of all that have results.
+    """Reproduce items of the papers one after another, and write the report of all that
+    have results.
 
-    1. Skip items whose data are neither in the folder nor on OpenML, and report the reason.
+    1. Skip items whose data are neither in the folder nor on OpenML, and report the
+       reason.
     2. Run each other item as a subflow; a failure does not stop the next items.
     3. Judge published numbers and claims; for reduced forms, also their checks.
-    4. Write the report, also of earlier results; return its path and the outcome of each item.
+    4. Write the report, also of earlier results; return its path and the outcome of
+       each item.
     """
     all_items = choose_items([], Path(folder))
     with shared_pools():
-        outcomes = [_attempt(item, folder, data_dir, quick) for item in choose_items(names, Path(folder), quick)]
+        outcomes = [
+            _attempt(item, folder, data_dir, quick)
+            for item in choose_items(names, Path(folder), quick)
+        ]
     reasons = {}
     for outcome in outcomes:
         if outcome["status"] != "done":
@@ -100,7 +126,9 @@ def papers(
     return {"outcomes": outcomes, "report": path}
 
 
-def _attempt(item: PaperItem, folder: str, data_dir: str | None, quick: bool) -> Outcome:
+def _attempt(
+    item: PaperItem, folder: str, data_dir: str | None, quick: bool
+) -> Outcome:
     """Run an item, and return its outcome, also after a failure."""
     status = "failed"
     try:
@@ -114,7 +142,14 @@ def _attempt(item: PaperItem, folder: str, data_dir: str | None, quick: bool) ->
         reason = str(error)
     reason = reason.removeprefix(f"{item.name}: ")
     get_run_logger().error("%s: %s: %s", item.name, status, reason)
-    return Outcome(item=item.name, status=status, reason=reason, summary=None, not_holding=[], failing=[])
+    return Outcome(
+        item=item.name,
+        status=status,
+        reason=reason,
+        summary=None,
+        not_holding=[],
+        failing=[],
+    )
 
 
 @flow(
@@ -124,20 +159,33 @@ def _attempt(item: PaperItem, folder: str, data_dir: str | None, quick: bool) ->
     persist_result=True,
     result_serializer="json",
 )
-def reproduce(item: PaperItem, folder: str, data_dir: str | None = None, quick: bool = False) -> Outcome:
-    """Reproduce one item: compute, judge, and record the evidence in results, Prefect and MLflow.
+def reproduce(
+    item: PaperItem, folder: str, data_dir: str | None = None, quick: bool = False
+) -> Outcome:
+    """Reproduce one item: compute, judge, and record the evidence in results, Prefect
+    and MLflow.
 
-    The parts of a comparison share one run in MLflow. A killed run resumes from stored results.
+    The parts of a comparison share one run in MLflow. A killed run resumes from stored
+    results.
     """
     started = time.perf_counter()
     run_id = new_run_id()
     configs = item.comparisons(data_dir, quick, Path(folder))
     study = item.study_config(data_dir, quick, Path(folder))
-    datasets = list(dict.fromkeys(dataset.label for config in configs for dataset in config.datasets))
+    datasets = list(
+        dict.fromkeys(
+            dataset.label for config in configs for dataset in config.datasets
+        )
+    )
     n_computing_steps = sum(steps(config) for config in configs) or 1
     with (
         tracked_run(
-            item.name, item.tracking(quick), "comparison", f"{item.name} {run_id}", run_id, datasets
+            item.name,
+            item.tracking(quick),
+            "comparison",
+            f"{item.name} {run_id}",
+            run_id,
+            datasets,
         ) as comparison,
         RunProgress(n_computing_steps + 1, "paper-progress", item.name) as progress,
         shared_pools() as pool_of,
@@ -146,7 +194,9 @@ def reproduce(item: PaperItem, folder: str, data_dir: str | None = None, quick: 
         prepared: list[Prepared] = []
         results: list[FoldsRef] = []
         if item.is_comparison:
-            prepared = [prepare(config, pool_of(config.dask), progress) for config in configs]
+            prepared = [
+                prepare(config, pool_of(config.dask), progress) for config in configs
+            ]
             record = partial(track_result, comparison)
             for part in prepared:
                 results += measure(part, record, pool_of(part.config.dask), progress)
@@ -156,12 +206,21 @@ def reproduce(item: PaperItem, folder: str, data_dir: str | None = None, quick: 
             result = STUDIES[study.kind](study, data_dir, progress.advance)
         progress.start("judging")
         seconds = time.perf_counter() - started
-        reproduced = write_item(item, result, seconds, _data_sources(configs, study), quick, results)
+        reproduced = write_item(
+            item, result, seconds, _data_sources(configs, study), quick, results
+        )
         summary = summarize(reproduced)
-        images = {name: f"get-artifact?path={name}&run_uuid={comparison.run_id}" for name in reproduced.figures}
+        images = {
+            name: f"get-artifact?path={name}&run_uuid={comparison.run_id}"
+            for name in reproduced.figures
+        }
         log_run(
             comparison,
-            metrics={key: float(str(count)) for key, count in summary.items() if key != "seconds"},
+            metrics={
+                key: float(str(count))
+                for key, count in summary.items()
+                if key != "seconds"
+            },
             params={"item": item.name, "paper": item.paper, "where": item.where},
             inputs=_mlflow_inputs(prepared),
             note=item_section(reproduced, images),
@@ -177,7 +236,10 @@ def reproduce(item: PaperItem, folder: str, data_dir: str | None = None, quick: 
         reason="",
         summary=summary,
         not_holding=claims_not_reproduced(reproduced),
-        failing=[f"{item.name}: {sentence}" for sentence in failing_checks(checks, result.folds, reproduced.values)],
+        failing=[
+            f"{item.name}: {sentence}"
+            for sentence in failing_checks(checks, result.folds, reproduced.values)
+        ],
     )
 
 
@@ -185,13 +247,20 @@ def _mlflow_inputs(prepared: Sequence[Prepared]) -> list[Any]:
     """Return the distinct data sets of a comparison for MLflow."""
     inputs: dict[str, Any] = {}
     for part in prepared:
-        for ref, dataset_input in zip(part.refs, dataset_inputs(part.refs, "validation", part.config), strict=True):
+        for ref, dataset_input in zip(
+            part.refs, dataset_inputs(part.refs, "validation", part.config), strict=True
+        ):
             inputs[ref.digest] = dataset_input
     return list(inputs.values())
 
 
 def _data_sources(configs: Sequence[CompareConfig], study: StudyConfig) -> str:
-    titles = {"file": "files", "openml": "OpenML", "sklearn": "scikit-learn", "synthetic": "a known distribution"}
+    titles = {
+        "file": "files",
+        "openml": "OpenML",
+        "sklearn": "scikit-learn",
+        "synthetic": "a known distribution",
+    }
     datasets = [dataset for config in configs for dataset in config.datasets]
     if isinstance(study, BaseKernelsStudy):
         datasets += [dataset for part in study.parts for dataset in part.datasets]
@@ -200,8 +269,15 @@ def _data_sources(configs: Sequence[CompareConfig], study: StudyConfig) -> str:
     return " and ".join(dict.fromkeys(titles[dataset.source] for dataset in datasets))
 
 
-@flow(name="report-papers", flow_run_name=run_name("report"), persist_result=True, result_serializer="json")
-def report_papers(folder: str, quick: bool = False, report: str | None = None) -> dict[str, Any]:
+@flow(
+    name="report-papers",
+    flow_run_name=run_name("report"),
+    persist_result=True,
+    result_serializer="json",
+)
+def report_papers(
+    folder: str, quick: bool = False, report: str | None = None
+) -> dict[str, Any]:
     """Write the report of all items that have results, without running any."""
     path = write_report(choose_items([], Path(folder)), {}, quick, report)
     return {"outcomes": [], "report": path}

@@ -15,7 +15,13 @@ from pydantic import BeforeValidator, Discriminator, Field, TypeAdapter
 from learnkernels.conf import schema
 from learnkernels.conf.errors import InputError, did_you_mean
 from learnkernels.conf.loading import Loader, read_yaml, set_key, validated
-from learnkernels.conf.schema.base import Parameter, Positive, as_mapping, by_default, several
+from learnkernels.conf.schema.base import (
+    Parameter,
+    Positive,
+    as_mapping,
+    by_default,
+    several,
+)
 from learnkernels.conf.schema.datasets import AnyDataset
 
 PAPERS = Path(__file__).parents[1] / "conf" / "papers"
@@ -27,13 +33,16 @@ CATALOGUE = "datasets.yaml"
 class Catalogue(schema.Strict):
     """The data sets of the papers, as files and on OpenML."""
 
-    data_dir: str = Field(description="Folder of the files; relative to the working directory.")
+    data_dir: str = Field(
+        description="Folder of the files; relative to the working directory."
+    )
     sets: dict[str, dict[Literal["file", "openml"], dict[str, Any]]] = Field(
         description="Name -> keys of the data set: for the file, and for the data set on OpenML if there is one."
     )
 
     def dataset(self, entry: Any, openml: bool) -> Any:
-        """Return the keys of a data set for an entry ``{use: NAME, ...}``; other entries are returned unchanged.
+        """Return the keys of a data set for an entry ``{use: NAME, ...}``; other
+        entries are returned unchanged.
 
         Keys of the entry override the catalogue.
         """
@@ -54,7 +63,9 @@ class Catalogue(schema.Strict):
                 f"data set {name} is not on OpenML; give the folder that has {file_keys.get('path')} as --data-dir."
             )
         overrides = {key: value for key, value in entry.items() if key != "use"}
-        if "name" in overrides:  # in the keys of a data set, `name` is its name at the source
+        if (
+            "name" in overrides
+        ):  # in the keys of a data set, `name` is its name at the source
             overrides = {"label": overrides.pop("name"), **overrides}
         return merged({"label": name, **keys}, overrides)
 
@@ -73,7 +84,9 @@ def data_folder(data_dir: str | None, folder: Path = PAPERS) -> str | None:
     """Return the folder of the data files: `data_dir`, or else the catalogue's folder if it exists, or None."""
     if data_dir is not None:
         if not Path(data_dir).is_dir():
-            raise InputError(f"--data-dir {data_dir}: there is no such folder (seen from {Path.cwd()}).")
+            raise InputError(
+                f"--data-dir {data_dir}: there is no such folder (seen from {Path.cwd()})."
+            )
         return data_dir
     default = load_catalogue(folder).data_dir
     if Path(default).is_dir():
@@ -86,7 +99,11 @@ class _Loader(Loader):
 
 
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:bool" or first in "tTfF"]
+    first: [
+        (tag, pattern)
+        for tag, pattern in resolvers
+        if tag != "tag:yaml.org,2002:bool" or first in "tTfF"
+    ]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 
@@ -116,7 +133,10 @@ class TwoPointStudy(schema.Strict):
 
     kind: Literal["two-point"]
     points: int = Field(
-        99, ge=3, le=10_000, description="Number of shares alpha of the first point, equidistant inside (0, 1)."
+        99,
+        ge=3,
+        le=10_000,
+        description="Number of shares alpha of the first point, equidistant inside (0, 1).",
     )
 
 
@@ -124,14 +144,18 @@ class BaseKernelsPart(schema.Strict):
     """Data sets and the base kernels that are evaluated one by one on them."""
 
     datasets: tuple[AnyDataset, ...] = Field(min_length=1, description="Data sets.")
-    kernels: tuple[schema.FamilyConfig, ...] = Field(min_length=1, description="The families of base kernels.")
+    kernels: tuple[schema.FamilyConfig, ...] = Field(
+        min_length=1, description="The families of base kernels."
+    )
 
 
 class BaseKernelsStudy(schema.Strict):
     """Correlation of alignment and accuracy over single base kernels: JMLR 2012, Table 1 and Figure 2."""
 
     kind: Literal["base-kernels"]
-    protocol: schema.ProtocolConfig = by_default(schema.ProtocolConfig, "Protocol of the accuracy.")
+    protocol: schema.ProtocolConfig = by_default(
+        schema.ProtocolConfig, "Protocol of the accuracy."
+    )
     parts: tuple[BaseKernelsPart, ...] = Field(
         min_length=1, description="Data sets, each part with its own base kernels."
     )
@@ -145,26 +169,43 @@ class SurfaceStudy(schema.Strict):
     """The objective of `nkrr` of degree two over the weights of two features: NIPS 2009, Figure 1."""
 
     kind: Literal["surface"]
-    datasets: tuple[AnyDataset, ...] = Field(min_length=1, max_length=1, description="The data set.")
+    datasets: tuple[AnyDataset, ...] = Field(
+        min_length=1, max_length=1, description="The data set."
+    )
     columns: tuple[str, ...] = Field(
-        min_length=2, max_length=2, description="The two features, each a rank-one kernel; they are centered."
+        min_length=2,
+        max_length=2,
+        description="The two features, each a rank-one kernel; they are centered.",
     )
     ridges: tuple[Positive, ...] = Field(
-        (1.0, 10.0, 100.0), min_length=1, description="Values of lambda, one panel each."
+        (1.0, 10.0, 100.0),
+        min_length=1,
+        description="Values of lambda, one panel each.",
     )
     upper: Positive = Field(10.0, description="Largest value of both weights.")
-    points: int = Field(41, ge=3, le=401, description="Points of the grid along each weight.")
+    points: int = Field(
+        41, ge=3, le=401, description="Points of the grid along each weight."
+    )
 
 
 class LocalMinimaStudy(schema.Strict):
     """Local minima of the objective of a step of `ca` over the bandwidth: AFK 2013, Figure 3."""
 
     kind: Literal["local-minima"]
-    datasets: tuple[AnyDataset, ...] = Field(min_length=1, description="Data sets, one panel each.")
+    datasets: tuple[AnyDataset, ...] = Field(
+        min_length=1, description="Data sets, one panel each."
+    )
     rows: int = Field(300, ge=10, le=5000, description="Rows drawn from each data set.")
     draws: int = Field(2, ge=1, le=100, description="Number of draws.")
-    steps: int = Field(4, ge=1, le=50, description="Steps of the algorithm, one objective each.")
-    points: int = Field(200, ge=3, le=10_000, description="Number of bandwidths at which the objective is evaluated.")
+    steps: int = Field(
+        4, ge=1, le=50, description="Steps of the algorithm, one objective each."
+    )
+    points: int = Field(
+        200,
+        ge=3,
+        le=10_000,
+        description="Number of bandwidths at which the objective is evaluated.",
+    )
     seed: int = Field(0, ge=0, description="Random seed of the draws.")
 
 
@@ -172,14 +213,21 @@ class ComparisonStudy(schema.Strict):
     """Comparison of learners on data sets, in parts that may differ in their settings."""
 
     kind: Literal["comparison"]
-    shared: dict[str, Any] = Field(default_factory=dict, description="Keys of a comparison that all parts share.")
+    shared: dict[str, Any] = Field(
+        default_factory=dict, description="Keys of a comparison that all parts share."
+    )
     parts: tuple[dict[str, Any], ...] = Field(
         min_length=1, description="Keys of each part, which override the shared ones."
     )
 
 
 StudyConfig = Annotated[
-    ComparisonStudy | TwoPointStudy | BaseKernelsStudy | SurfaceStudy | LocalMinimaStudy, Discriminator("kind")
+    ComparisonStudy
+    | TwoPointStudy
+    | BaseKernelsStudy
+    | SurfaceStudy
+    | LocalMinimaStudy,
+    Discriminator("kind"),
 ]
 
 STUDY: TypeAdapter[dict[str, StudyConfig]] = TypeAdapter(dict[str, StudyConfig])
@@ -201,18 +249,32 @@ Expected = Literal["significant", "direction", "none", "alike"]
 class CellConfig(schema.Strict):
     """A published cell of a table; in the checks of a reduced form, the interval of a number."""
 
-    dataset: str | None = Field(None, description="The data set; left out for a rank over all data sets.")
+    dataset: str | None = Field(
+        None, description="The data set; left out for a rank over all data sets."
+    )
     learner: str | None = Field(None, description="Title of the learner.")
-    also: Titles = Field((), description="Titles of further learners for which the paper prints this number once.")
-    name: str | None = Field(None, description="Instead of both: the name of a number of a special study.")
-    error: Printed | None = Field(None, description="Mean and standard deviation of the test error: a rate or an RMSE.")
+    also: Titles = Field(
+        (),
+        description="Titles of further learners for which the paper prints this number once.",
+    )
+    name: str | None = Field(
+        None, description="Instead of both: the name of a number of a special study."
+    )
+    error: Printed | None = Field(
+        None,
+        description="Mean and standard deviation of the test error: a rate or an RMSE.",
+    )
     alignment: Printed | None = Field(
-        None, description="Mean and standard deviation of the alignment on the training rows."
+        None,
+        description="Mean and standard deviation of the alignment on the training rows.",
     )
     test_alignment: Printed | None = Field(
-        None, description="Mean and standard deviation of the alignment on the test rows."
+        None,
+        description="Mean and standard deviation of the alignment on the test rows.",
     )
-    rank: Printed | None = Field(None, description="Median rank by mean error over the data sets.")
+    rank: Printed | None = Field(
+        None, description="Median rank by mean error over the data sets."
+    )
     value: Printed | None = Field(None, description="The number of that name.")
 
     def _complaints(self) -> Iterator[str]:
@@ -220,7 +282,9 @@ class CellConfig(schema.Strict):
             yield "a cell needs 'name' and 'value' together, the name of a number of the study"
         if not self.measures():
             yield "a cell needs one of: error, alignment, test_alignment, rank, value"
-        if self.name is None and (self.learner is None or (self.dataset is None and self.rank is None)):
+        if self.name is None and (
+            self.learner is None or (self.dataset is None and self.rank is None)
+        ):
             yield "a cell needs 'dataset' and 'learner', a rank 'learner' alone"
 
     @property
@@ -233,29 +297,45 @@ class CellConfig(schema.Strict):
         measures = {name: getattr(self, name, None) for name in get_args(Measure)}
         if self.name is not None:
             measures[self.name] = self.value
-        return {name: numbers for name, numbers in measures.items() if numbers is not None}
+        return {
+            name: numbers for name, numbers in measures.items() if numbers is not None
+        }
 
 
 class ClaimConfig(schema.Strict):
     """A claim of a paper that numbers can confirm; entries with the same text are checks of one claim."""
 
     says: str = Field(description="The claim, as one sentence.")
-    better: Titles = Field((), description="Titles of the better learners; each is a check.")
-    than: Titles = Field((), description="Titles of the learners they are compared with; each is a check.")
-    on: tuple[str, ...] = Field((), description="Data sets, or panels of a figure; all by default.")
+    better: Titles = Field(
+        (), description="Titles of the better learners; each is a check."
+    )
+    than: Titles = Field(
+        (),
+        description="Titles of the learners they are compared with; each is a check.",
+    )
+    on: tuple[str, ...] = Field(
+        (), description="Data sets, or panels of a figure; all by default."
+    )
     measure: Measure = Field(
-        "error", description="Measure that is compared. Higher alignments are better; of other measures, lower values."
+        "error",
+        description="Measure that is compared. Higher alignments are better; of other measures, lower values.",
     )
     expected: Expected = Field(
         "significant",
         description="none: the first learner is not significantly better. alike: neither of the two is.",
     )
     identity: bool = Field(
-        False, description="Whether it holds by construction: it is no evidence and listed separately."
+        False,
+        description="Whether it holds by construction: it is no evidence and listed separately.",
     )
-    across: bool = Field(False, description="Whether one signed-rank test over data sets replaces the t-test on each.")
+    across: bool = Field(
+        False,
+        description="Whether one signed-rank test over data sets replaces the t-test on each.",
+    )
     value: str | None = Field(None, description="Name of a number of a special study.")
-    above: float | str | None = Field(None, description="Lower bound of that number: a number or the name of one.")
+    above: float | str | None = Field(
+        None, description="Lower bound of that number: a number or the name of one."
+    )
     below: float | str | None = Field(None, description="Upper bound of that number.")
 
     def _complaints(self) -> Iterator[str]:
@@ -285,18 +365,30 @@ class FigureConfig(schema.Strict):
         description="scatter: alignment against error. curves: error along the last word of the data sets' names. "
         "weights: shares of the base kernels, learner against learner. ranks: errors, a row per data set.",
     )
-    x: str | None = Field(None, description="For curves: label of the axis of the last word of data set names.")
-    log: bool = Field(False, description="For curves: whether this axis is logarithmic.")
-    learners: tuple[str, ...] = Field((), description="For weights: learners that are compared.")
+    x: str | None = Field(
+        None,
+        description="For curves: label of the axis of the last word of data set names.",
+    )
+    log: bool = Field(
+        False, description="For curves: whether this axis is logarithmic."
+    )
+    learners: tuple[str, ...] = Field(
+        (), description="For weights: learners that are compared."
+    )
 
 
 class ChangeConfig(schema.Strict):
     """Changes of an item: some of its data sets and learners, and other values of some keys of its study."""
 
-    datasets: tuple[str, ...] | None = Field(None, description="Data sets to keep; all by default.")
-    learners: tuple[str, ...] | None = Field(None, description="Titles of the learners to keep; all by default.")
+    datasets: tuple[str, ...] | None = Field(
+        None, description="Data sets to keep; all by default."
+    )
+    learners: tuple[str, ...] | None = Field(
+        None, description="Titles of the learners to keep; all by default."
+    )
     set: dict[str, Any] = Field(
-        default_factory=dict, description="Dotted keys of the study that change, such as shared.protocol.repeats."
+        default_factory=dict,
+        description="Dotted keys of the study that change, such as shared.protocol.repeats.",
     )
 
     def applied_to(self, study: dict[str, Any], where: str) -> dict[str, Any]:
@@ -321,11 +413,15 @@ class ChangeConfig(schema.Strict):
         for key, titles in (("datasets", self.datasets), ("learners", self.learners)):
             entries = part.get(key, shared.get(key))
             if titles is not None and entries is not None:
-                reduced_part[key] = [entry for entry in entries if _title(entry) in titles]
+                reduced_part[key] = [
+                    entry for entry in entries if _title(entry) in titles
+                ]
         return reduced_part
 
     def _drops_baseline(self) -> bool:
-        return self.learners is not None and schema.GRID_SEARCH_TITLE not in self.learners
+        return (
+            self.learners is not None and schema.GRID_SEARCH_TITLE not in self.learners
+        )
 
 
 def _title(entry: Any) -> Any:
@@ -340,7 +436,9 @@ def _title(entry: Any) -> Any:
 class QuickConfig(ChangeConfig):
     """The reduced form of an item."""
 
-    checks: tuple[CellConfig, ...] = Field(default=(), description="Expected intervals of numbers.")
+    checks: tuple[CellConfig, ...] = Field(
+        default=(), description="Expected intervals of numbers."
+    )
 
     def _complaints(self) -> Iterator[str]:
         for check in self.checks:
@@ -361,20 +459,31 @@ ReadingName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,29}$")]
 class PaperItem(schema.Strict):
     """A table or figure of a paper, and how to reproduce it."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,59}$", description="Name of the file without extension.")
+    name: str = Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,59}$",
+        description="Name of the file without extension.",
+    )
     paper: Paper = Field(description="The paper.")
     where: str = Field(description="The table, figure or section.")
     title: str = Field(description="Contents of the table or figure.")
     setup: str = Field(description="Setup according to the paper.")
-    choices: tuple[str, ...] = Field((), description="Choices made where the paper is silent.")
+    choices: tuple[str, ...] = Field(
+        (), description="Choices made where the paper is silent."
+    )
     study: dict[str, Any] = Field(description="Computations.")
-    figure: Annotated[FigureConfig, BeforeValidator(partial(as_mapping, "kind"))] = by_default(
-        FigureConfig, "The figure."
+    figure: Annotated[FigureConfig, BeforeValidator(partial(as_mapping, "kind"))] = (
+        by_default(FigureConfig, "The figure.")
     )
     printed: tuple[CellConfig, ...] = Field((), description="Published cells.")
-    trials: int | None = Field(None, ge=1, description="Number of trials of each published mean, if it is known.")
+    trials: int | None = Field(
+        None,
+        ge=1,
+        description="Number of trials of each published mean, if it is known.",
+    )
     test_rows: int | None = Field(
-        None, ge=1, description="Test rows of a paper that tests once; its rates have binomial standard deviations."
+        None,
+        ge=1,
+        description="Test rows of a paper that tests once; its rates have binomial standard deviations.",
     )
     significant: dict[str, dict[str, Titles]] = Field(
         default_factory=dict,
@@ -383,14 +492,22 @@ class PaperItem(schema.Strict):
     )
     claims: tuple[ClaimConfig, ...] = Field((), description="Published claims.")
     found: tuple[float, ...] = Field(
-        (), description="True parameters of the data, which continuous learners should find; for use in claims."
+        (),
+        description="True parameters of the data, which continuous learners should find; for use in claims.",
     )
-    tried: str | None = Field(None, description="Possible causes of claims that do not hold.")
+    tried: str | None = Field(
+        None, description="Possible causes of claims that do not hold."
+    )
     readings: dict[ReadingName, ReadingConfig] = Field(
-        default_factory=dict, description="Other readings of the setup, run as ITEM.READING."
+        default_factory=dict,
+        description="Other readings of the setup, run as ITEM.READING.",
     )
-    quick: QuickConfig | None = Field(None, description="Reduced form, if the item has one.")
-    same_as: str | None = Field(None, description="Item that supplies study, figure, choices and quick.")
+    quick: QuickConfig | None = Field(
+        None, description="Reduced form, if the item has one."
+    )
+    same_as: str | None = Field(
+        None, description="Item that supplies study, figure, choices and quick."
+    )
 
     @property
     def is_comparison(self) -> bool:
@@ -402,7 +519,9 @@ class PaperItem(schema.Strict):
         if name not in self.readings:
             hint = did_you_mean(name, self.readings)
             readings = ", ".join(self.readings) or "none"
-            raise InputError(f"{self.name} has no reading {name!r}; {hint}it has {readings}.")
+            raise InputError(
+                f"{self.name} has no reading {name!r}; {hint}it has {readings}."
+            )
         reading = self.readings[name]
         changes = {
             "name": f"{self.name}.{name}",
@@ -421,35 +540,59 @@ class PaperItem(schema.Strict):
         experiment = f"papers: {self.paper}"
         if quick:
             experiment += " (quick)"
-        return schema.TrackingConfig(experiment=experiment, tags={"paper": self.paper, "item": self.name})
+        return schema.TrackingConfig(
+            experiment=experiment, tags={"paper": self.paper, "item": self.name}
+        )
 
-    def comparisons(self, data_dir: str | None, quick: bool, folder: Path = PAPERS) -> list[schema.CompareConfig]:
-        """Return the comparisons of the item, one per part; a special study has an empty list.
+    def comparisons(
+        self, data_dir: str | None, quick: bool, folder: Path = PAPERS
+    ) -> list[schema.CompareConfig]:
+        """Return the comparisons of the item, one per part; a special study has an
+        empty list.
 
         Data sets come from OpenML without `data_dir`; `quick` chooses the reduced form.
         """
         study = self.study_config(data_dir, quick, folder)
         if not isinstance(study, ComparisonStudy):
             return []
-        fixed = {"name": self.name, "data_dir": data_dir or ".", "tracking": self.tracking(quick).model_dump()}
+        fixed = {
+            "name": self.name,
+            "data_dir": data_dir or ".",
+            "tracking": self.tracking(quick).model_dump(),
+        }
         configs = []
         for i, part in enumerate(study.parts):
             data = merged(study.shared, part) | fixed
             if isinstance(data.get("baseline"), dict):
                 # No table of a paper has these baselines.
-                data["baseline"] = {"without": ("constant", "linear"), **data["baseline"]}
-            configs.append(validated(schema.CompareConfig.model_validate, data, f"{self.name}: study.parts.{i}"))
+                data["baseline"] = {
+                    "without": ("constant", "linear"),
+                    **data["baseline"],
+                }
+            configs.append(
+                validated(
+                    schema.CompareConfig.model_validate,
+                    data,
+                    f"{self.name}: study.parts.{i}",
+                )
+            )
         return configs
 
-    def study_config(self, data_dir: str | None, quick: bool, folder: Path = PAPERS) -> StudyConfig:
+    def study_config(
+        self, data_dir: str | None, quick: bool, folder: Path = PAPERS
+    ) -> StudyConfig:
         """Return the study with its data sets; parameters as in `comparisons`."""
         study = copy.deepcopy(self.study)
         if quick:
             if self.quick is None:
-                raise InputError(f"{self.name}: has no reduced form; leave --quick out.")
+                raise InputError(
+                    f"{self.name}: has no reduced form; leave --quick out."
+                )
             study = self.quick.applied_to(study, f"{self.name}: quick")
             if study.get("parts") == []:
-                raise InputError(f"{self.name}: quick keeps no data set or no learner; correct its names.")
+                raise InputError(
+                    f"{self.name}: quick keeps no data set or no learner; correct its names."
+                )
         try:
             _fill_in_datasets(study, load_catalogue(folder), openml=data_dir is None)
         except InputError as error:
@@ -457,13 +600,17 @@ class PaperItem(schema.Strict):
         return validated(STUDY.validate_python, {"study": study}, self.name)["study"]
 
 
-def _fill_in_datasets(study: dict[str, Any], catalogue: Catalogue, openml: bool) -> None:
+def _fill_in_datasets(
+    study: dict[str, Any], catalogue: Catalogue, openml: bool
+) -> None:
     holders = [study, study.get("shared")]
     if isinstance(study.get("parts"), list):
         holders += study["parts"]
     for holder in holders:
         if isinstance(holder, dict) and isinstance(holder.get("datasets"), list):
-            holder["datasets"] = [catalogue.dataset(entry, openml) for entry in holder["datasets"]]
+            holder["datasets"] = [
+                catalogue.dataset(entry, openml) for entry in holder["datasets"]
+            ]
 
 
 def panel(dataset: str) -> tuple[str, float | None]:
@@ -483,7 +630,9 @@ def panel(dataset: str) -> tuple[str, float | None]:
 def item_names(folder: Path = PAPERS) -> list[str]:
     """Return the names of all items in the order of the papers."""
     if not folder.is_dir():
-        raise InputError(f"{folder}: there is no such folder of items (seen from {Path.cwd()}).")
+        raise InputError(
+            f"{folder}: there is no such folder of items (seen from {Path.cwd()})."
+        )
     papers = [paper.replace(" ", "").lower() for paper in get_args(Paper)]
 
     def place(name: str) -> tuple[int, str]:
@@ -492,16 +641,27 @@ def item_names(folder: Path = PAPERS) -> list[str]:
             return len(papers), name
         return papers.index(paper), name
 
-    return sorted((path.stem for path in folder.glob("*.yaml") if path.name != CATALOGUE), key=place)
+    return sorted(
+        (path.stem for path in folder.glob("*.yaml") if path.name != CATALOGUE),
+        key=place,
+    )
 
 
-def choose_items(names: Sequence[str], folder: Path = PAPERS, quick: bool = False) -> list[PaperItem]:
-    """Return the named items, or all, in the order of the papers; then readings, named ``ITEM.READING``.
+def choose_items(
+    names: Sequence[str], folder: Path = PAPERS, quick: bool = False
+) -> list[PaperItem]:
+    """Return the named items, or all, in the order of the papers; then readings, named
+    ``ITEM.READING``.
 
-    `quick` leaves out items without a reduced form. All items of the folder are validated.
+    `quick` leaves out items without a reduced form. All items of the folder are
+    validated.
     """
     all_names = item_names(folder)
-    readings = [name for name in names if name not in all_names and name.rpartition(".")[0] in all_names]
+    readings = [
+        name
+        for name in names
+        if name not in all_names and name.rpartition(".")[0] in all_names
+    ]
     for name in names:
         _require_known(name, [*all_names, *readings])
     items = [load_item(name, folder) for name in all_names]
@@ -522,7 +682,9 @@ def choose_items(names: Sequence[str], folder: Path = PAPERS, quick: bool = Fals
 def _require_known(name: str, all_names: Sequence[str]) -> None:
     if name not in all_names:
         hint = did_you_mean(name, all_names)
-        raise InputError(f"there is no item {name!r}; {hint}learnkernels papers --list shows them all.")
+        raise InputError(
+            f"there is no item {name!r}; {hint}learnkernels papers --list shows them all."
+        )
 
 
 def load_item(name: str, folder: Path = PAPERS) -> PaperItem:
@@ -532,7 +694,9 @@ def load_item(name: str, folder: Path = PAPERS) -> PaperItem:
     data = _with_inherited_keys(read_item(path), name, folder)
     item = validated(PaperItem.model_validate, data, path)
     if item.name != name:
-        raise InputError(f"{path}: name must be that of the file, {name!r}, got {item.name!r}.")
+        raise InputError(
+            f"{path}: name must be that of the file, {name!r}, got {item.name!r}."
+        )
     parts = item.comparisons(".", False, folder)
     for reading in item.readings:
         item.as_reading(reading).comparisons(".", False, folder)
@@ -544,7 +708,9 @@ def load_item(name: str, folder: Path = PAPERS) -> PaperItem:
     return item
 
 
-def _with_inherited_keys(data: dict[str, Any], name: str, folder: Path) -> dict[str, Any]:
+def _with_inherited_keys(
+    data: dict[str, Any], name: str, folder: Path
+) -> dict[str, Any]:
     origin_name = data.get("same_as")
     if origin_name is None:
         return data
@@ -552,8 +718,14 @@ def _with_inherited_keys(data: dict[str, Any], name: str, folder: Path) -> dict[
     origin = read_item(folder / f"{origin_name}.yaml")
     if origin_name == name or "same_as" in origin:
         path = folder / f"{name}.yaml"
-        raise InputError(f"{path}: same_as must name an item without same_as, got {origin_name!r}.")
-    inherited: dict[str, Any] = {key: origin[key] for key in ("study", "figure", "choices", "quick") if key in origin}
+        raise InputError(
+            f"{path}: same_as must name an item without same_as, got {origin_name!r}."
+        )
+    inherited: dict[str, Any] = {
+        key: origin[key]
+        for key in ("study", "figure", "choices", "quick")
+        if key in origin
+    }
     return {**inherited, **data}
 
 
@@ -572,7 +744,9 @@ def _require_distinct(parts: Sequence[schema.CompareConfig], path: Path) -> None
             seen.add((dataset.label, title))
 
 
-def _require_titles(item: PaperItem, parts: Sequence[schema.CompareConfig], path: Path) -> None:
+def _require_titles(
+    item: PaperItem, parts: Sequence[schema.CompareConfig], path: Path
+) -> None:
     """Reject a published cell or a claim on a learner or data set that is not in the study."""
     learners = {schema.GRID_SEARCH_TITLE}
     datasets: set[str] = set()
@@ -581,16 +755,22 @@ def _require_titles(item: PaperItem, parts: Sequence[schema.CompareConfig], path
         datasets.update(dataset.label for dataset in part.datasets)
     datasets_and_panels = datasets | {panel(dataset)[0] for dataset in datasets}
 
-    def require(names: Sequence[str | None] | None, known: set[str], where: str) -> None:
+    def require(
+        names: Sequence[str | None] | None, known: set[str], where: str
+    ) -> None:
         for name in names or ():
             if name is not None and name not in known:
                 listed = sorted(known)
                 hint = did_you_mean(name, listed)
-                raise InputError(f"{path}: {where}: {name!r} is not in the study; {hint}it has {', '.join(listed)}.")
+                raise InputError(
+                    f"{path}: {where}: {name!r} is not in the study; {hint}it has {', '.join(listed)}."
+                )
 
     cells = {f"printed.{i}": cell for i, cell in enumerate(item.printed)}
     if item.quick:
-        cells |= {f"quick.checks.{i}": check for i, check in enumerate(item.quick.checks)}
+        cells |= {
+            f"quick.checks.{i}": check for i, check in enumerate(item.quick.checks)
+        }
     for place, cell in cells.items():
         require(cell.learners, learners, f"{place}.learner")
         require([cell.dataset], datasets, f"{place}.dataset")
@@ -601,7 +781,11 @@ def _require_titles(item: PaperItem, parts: Sequence[schema.CompareConfig], path
             require(claim.on, datasets_and_panels, f"claims.{i}.on")
     require([*item.significant], datasets, "significant")
     for dataset, worse in item.significant.items():
-        require([*worse, *itertools.chain(*worse.values())], learners, f"significant.{dataset}")
+        require(
+            [*worse, *itertools.chain(*worse.values())],
+            learners,
+            f"significant.{dataset}",
+        )
     require(item.figure.learners, learners, "figure.learners")
     if item.quick:
         require(item.quick.learners, learners, "quick.learners")

@@ -20,7 +20,12 @@ from .cells import Cell, compare_cells
 from .derived import derived_values
 from .item import CellConfig, ClaimConfig, PaperItem, panel
 from .published_tests import PublishedTest, repeat_tests
-from .trials import ranked_learners, seconds_by_trial, share_of_test_rows, values_by_trial
+from .trials import (
+    ranked_learners,
+    seconds_by_trial,
+    share_of_test_rows,
+    values_by_trial,
+)
 
 Pair = tuple[str, str]
 Word = Literal["holds", "not significant", "not reproduced", "cannot be judged"]
@@ -37,14 +42,17 @@ class Evidence:
     better, than : float or None
         Means of the two learners.
     p : float or None
-        One-sided p-value that the first learner is better: corrected resampled t-test over all trials, or Wilcoxon's
-        signed-rank test across data sets.
+        One-sided p-value that the first learner is better: corrected resampled t-test
+        over all trials, or Wilcoxon's signed-rank test across data sets.
     paired : float or None
-        p-value of the papers' uncorrected paired t-test on the folds of the first repeat; of a split, on all repeats.
+        p-value of the papers' uncorrected paired t-test on the folds of the first
+        repeat; of a split, on all repeats.
     below, repeats : int
-        Repeats in which that test is significant, and repeats in which it can be computed.
+        Repeats in which that test is significant, and repeats in which it can be
+        computed.
     detectable : float or None
-        Difference that the test detects with a power of 0.8; only for claims of no difference.
+        Difference that the test detects with a power of 0.8; only for claims of no
+        difference.
     word : str
         Verdict on this data set.
     """
@@ -87,13 +95,23 @@ class Verdict:
     of_seconds: bool = False
 
 
-def judge_claims(item: PaperItem, folds: pd.DataFrame | None, values: Mapping[str, float]) -> list[Verdict]:
+def judge_claims(
+    item: PaperItem, folds: pd.DataFrame | None, values: Mapping[str, float]
+) -> list[Verdict]:
     """Return the verdict on each check of each claim of an item."""
     verdicts = []
     for claim in item.claims:
         if claim.value is not None:
             evidence = _number_evidence(claim, values)
-            verdicts.append(Verdict(claim.says, "", overall_word(evidence), evidence, identity=claim.identity))
+            verdicts.append(
+                Verdict(
+                    claim.says,
+                    "",
+                    overall_word(evidence),
+                    evidence,
+                    identity=claim.identity,
+                )
+            )
         for pair in claim.pairs:
             evidence = _pair_evidence(claim, pair, item, folds)
             verdict = Verdict(
@@ -130,7 +148,9 @@ def overall_word(parts: Sequence[Evidence | Verdict]) -> Word:
     return "holds"
 
 
-def _number_evidence(claim: ClaimConfig, values: Mapping[str, float]) -> tuple[Evidence, ...]:
+def _number_evidence(
+    claim: ClaimConfig, values: Mapping[str, float]
+) -> tuple[Evidence, ...]:
     name = str(claim.value)
     evidence = []
     if claim.above is not None:
@@ -141,7 +161,10 @@ def _number_evidence(claim: ClaimConfig, values: Mapping[str, float]) -> tuple[E
 
 
 def _compare_with_bound(
-    name: str, side: Literal["above", "below"], bound: float | str, values: Mapping[str, float]
+    name: str,
+    side: Literal["above", "below"],
+    bound: float | str,
+    values: Mapping[str, float],
 ) -> Evidence:
     """Return the evidence on a bound, which is a number or the name of one."""
     value = values.get(name)
@@ -161,7 +184,9 @@ def _compare_with_bound(
     return Evidence(description, value, limit, word="not reproduced")
 
 
-def _pair_evidence(claim: ClaimConfig, pair: Pair, item: PaperItem, folds: pd.DataFrame | None) -> tuple[Evidence, ...]:
+def _pair_evidence(
+    claim: ClaimConfig, pair: Pair, item: PaperItem, folds: pd.DataFrame | None
+) -> tuple[Evidence, ...]:
     if folds is None:
         return ()
     datasets = list(folds["dataset"].unique())
@@ -169,17 +194,28 @@ def _pair_evidence(claim: ClaimConfig, pair: Pair, item: PaperItem, folds: pd.Da
     measured_names = set().union(*names.values())
     missing = [Evidence(name) for name in claim.on if name not in measured_names]
     if claim.on:
-        datasets = [dataset for dataset in datasets if not names[dataset].isdisjoint(claim.on)]
+        datasets = [
+            dataset for dataset in datasets if not names[dataset].isdisjoint(claim.on)
+        ]
     if claim.across or claim.measure == "rank":
         return (*missing, _test_across_datasets(claim, pair, item, folds, datasets))
     if not claim.on:
         learners = folds.groupby("dataset")["learner"].agg(set)
-        datasets = [dataset for dataset in datasets if learners[dataset].issuperset(pair)]
-    return (*missing, *(_test_on_dataset(claim, pair, folds, dataset) for dataset in datasets))
+        datasets = [
+            dataset for dataset in datasets if learners[dataset].issuperset(pair)
+        ]
+    return (
+        *missing,
+        *(_test_on_dataset(claim, pair, folds, dataset) for dataset in datasets),
+    )
 
 
-def _test_on_dataset(claim: ClaimConfig, pair: Pair, folds: pd.DataFrame, dataset: str) -> Evidence:
-    columns = [values_by_trial(folds, dataset, learner, claim.measure) for learner in pair]
+def _test_on_dataset(
+    claim: ClaimConfig, pair: Pair, folds: pd.DataFrame, dataset: str
+) -> Evidence:
+    columns = [
+        values_by_trial(folds, dataset, learner, claim.measure) for learner in pair
+    ]
     table = pd.concat(columns, axis=1, join="inner")
     if table.empty:
         return Evidence(dataset)
@@ -192,7 +228,9 @@ def _test_on_dataset(claim: ClaimConfig, pair: Pair, folds: pd.DataFrame, datase
     computed = [p for p in uncorrected if p is not None]
     share = share_of_test_rows(folds, dataset)
     p = _p_of_claim(claim, trials, share)
-    evidence = _evidence_of_means(claim, dataset, table.mean(), p, detectable_difference(trials, share))
+    evidence = _evidence_of_means(
+        claim, dataset, table.mean(), p, detectable_difference(trials, share)
+    )
     return replace(
         evidence,
         paired=uncorrected[0],
@@ -230,7 +268,11 @@ def _loss_sign(claim: ClaimConfig) -> float:
 
 
 def _evidence_of_means(
-    claim: ClaimConfig, on: str, means: pd.Series, p: float | None, detectable: float | None
+    claim: ClaimConfig,
+    on: str,
+    means: pd.Series,
+    p: float | None,
+    detectable: float | None,
 ) -> Evidence:
     better = float(means.iloc[0])
     than = float(means.iloc[1])
@@ -259,13 +301,21 @@ def _pair_word(claim: ClaimConfig, better: float, than: float, p: float | None) 
 
 
 def _test_across_datasets(
-    claim: ClaimConfig, pair: Pair, item: PaperItem, folds: pd.DataFrame, datasets: Sequence[str]
+    claim: ClaimConfig,
+    pair: Pair,
+    item: PaperItem,
+    folds: pd.DataFrame,
+    datasets: Sequence[str],
 ) -> Evidence:
     if claim.measure == "rank":
         table = ranks(folds, ranked_learners(item, folds))
     else:
         table = folds.assign(seconds=seconds_by_trial(folds)).pivot_table(
-            index="dataset", columns="learner", values=claim.measure, aggfunc="mean", sort=False
+            index="dataset",
+            columns="learner",
+            values=claim.measure,
+            aggfunc="mean",
+            sort=False,
         )
     table = table.reindex(columns=[*pair])
     table = table[table.index.isin(datasets)].dropna()
@@ -279,17 +329,22 @@ def _test_across_datasets(
     p_reversed = signed_rank_p(losses[:, 1], losses[:, 0])
     if claim.expected == "alike" and p is not None and p_reversed is not None:
         p = min(p, p_reversed)
-    return _evidence_of_means(claim, f"{len(table)} data sets", centers, p, detectable_difference(losses, 0.0))
+    return _evidence_of_means(
+        claim, f"{len(table)} data sets", centers, p, detectable_difference(losses, 0.0)
+    )
 
 
 def signed_rank_p(errors: np.ndarray, baseline: np.ndarray) -> float | None:
-    """Return the p-value of Wilcoxon's one-sided signed-rank test that errors are lower than the baseline's.
+    """Return the p-value of Wilcoxon's one-sided signed-rank test that errors are lower
+    than the baseline's.
 
-    It is exact for up to 50 pairs without ties. It is 1 if no pair differs, and None for fewer than two pairs.
+    It is exact for up to 50 pairs without ties. It is 1 if no pair differs, and None
+    for fewer than two pairs.
     """
     if len(errors) < 2:
         return None
-    differences = np.round(errors - baseline, 12)  # equal differences stay ties despite rounding errors
+    # Equal differences stay ties despite rounding errors
+    differences = np.round(errors - baseline, 12)
     differences = differences[differences != 0]
     if len(differences) == 0:
         return 1.0
@@ -301,9 +356,11 @@ def signed_rank_p(errors: np.ndarray, baseline: np.ndarray) -> float | None:
 
 
 def compare_with_search(folds: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the best learner and the search over one kernel for each data set, with the corrected test.
+    """Return the best learner and the search over one kernel for each data set, with
+    the corrected test.
 
-    Seconds are means over trials, and include the share of the pass over the base kernels.
+    Seconds are means over trials, and include the share of the pass over the base
+    kernels.
     """
     rows = []
     for name, group in folds.groupby("dataset", sort=False):
@@ -312,7 +369,10 @@ def compare_with_search(folds: pd.DataFrame) -> list[dict[str, Any]]:
         if GRID_SEARCH_TITLE not in means or len(means) < 2:
             continue
         best = str(means.drop(GRID_SEARCH_TITLE).idxmin())
-        columns = [values_by_trial(folds, dataset, learner, "error") for learner in (best, GRID_SEARCH_TITLE)]
+        columns = [
+            values_by_trial(folds, dataset, learner, "error")
+            for learner in (best, GRID_SEARCH_TITLE)
+        ]
         errors = pd.concat(columns, axis=1, join="inner").to_numpy()
         share = share_of_test_rows(folds, dataset)
         p_best = corrected_p(errors[:, 0], errors[:, 1], share)
@@ -329,7 +389,9 @@ def compare_with_search(folds: pd.DataFrame) -> list[dict[str, Any]]:
                 "error": f"{means[best]:.4g}",
                 "seconds": _mean_seconds(folds, dataset, best),
                 f"{GRID_SEARCH_TITLE}: error": f"{means[GRID_SEARCH_TITLE]:.4g}",
-                f"{GRID_SEARCH_TITLE}: seconds": _mean_seconds(folds, dataset, GRID_SEARCH_TITLE),
+                f"{GRID_SEARCH_TITLE}: seconds": _mean_seconds(
+                    folds, dataset, GRID_SEARCH_TITLE
+                ),
                 "p, learner better": short_p(p_best),
                 "worth it": verdict,
             }
@@ -341,7 +403,11 @@ def _mean_seconds(folds: pd.DataFrame, dataset: str, learner: str) -> str:
     return f"{values_by_trial(folds, dataset, learner, 'seconds').mean():.3g}"
 
 
-def failing_checks(checks: Sequence[CellConfig], folds: pd.DataFrame | None, values: Mapping[str, float]) -> list[str]:
+def failing_checks(
+    checks: Sequence[CellConfig],
+    folds: pd.DataFrame | None,
+    values: Mapping[str, float],
+) -> list[str]:
     """Return a sentence for each number outside its interval."""
     sentences = []
     for check in checks:
@@ -356,9 +422,13 @@ def failing_checks(checks: Sequence[CellConfig], folds: pd.DataFrame | None, val
                 if len(numbers):
                     value = float(numbers.mean())
             if value is None:
-                sentences.append(f"{description} is missing, expected {low:g} to {high:g}.")
+                sentences.append(
+                    f"{description} is missing, expected {low:g} to {high:g}."
+                )
             elif not low <= value <= high:
-                sentences.append(f"{description} is {value:.4g}, expected {low:g} to {high:g}.")
+                sentences.append(
+                    f"{description} is {value:.4g}, expected {low:g} to {high:g}."
+                )
     return sentences
 
 
@@ -428,7 +498,11 @@ class ReproducedItem:
             return verdicts
         partial_verdicts = []
         for verdict in verdicts:
-            evidence = tuple(part for part in verdict.evidence if part.word != "cannot be judged")
+            evidence = tuple(
+                part for part in verdict.evidence if part.word != "cannot be judged"
+            )
             if evidence:
-                partial_verdicts.append(replace(verdict, word=overall_word(evidence), evidence=evidence))
+                partial_verdicts.append(
+                    replace(verdict, word=overall_word(evidence), evidence=evidence)
+                )
         return partial_verdicts

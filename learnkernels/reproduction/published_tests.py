@@ -15,7 +15,8 @@ from .trials import share_of_test_rows, values_by_trial
 
 @dataclass(frozen=True)
 class PublishedTest:
-    """Whether the first learner has a significantly lower error than the second, in the paper and here.
+    """Whether the first learner has a significantly lower error than the second, in the
+    paper and here.
 
     Attributes
     ----------
@@ -56,20 +57,30 @@ def repeat_tests(item: PaperItem, folds: pd.DataFrame | None) -> list[PublishedT
         return []
     tests = []
     for dataset, improves_on in item.significant.items():
-        learners = [str(cell.learner) for cell in item.printed if cell.dataset == dataset and cell.error is not None]
+        learners = [
+            str(cell.learner)
+            for cell in item.printed
+            if cell.dataset == dataset and cell.error is not None
+        ]
         for better, than in itertools.permutations(learners, 2):
             is_significant = than in improves_on.get(better, ())
             tests.append(_repeat_test(folds, dataset, better, than, is_significant))
     return tests
 
 
-def _repeat_test(folds: pd.DataFrame, dataset: str, better: str, than: str, paper: bool) -> PublishedTest:
-    columns = [values_by_trial(folds, dataset, learner, "error") for learner in (better, than)]
+def _repeat_test(
+    folds: pd.DataFrame, dataset: str, better: str, than: str, paper: bool
+) -> PublishedTest:
+    columns = [
+        values_by_trial(folds, dataset, learner, "error") for learner in (better, than)
+    ]
     table = pd.concat(columns, axis=1, join="inner")
     if table.empty:
         return PublishedTest(dataset, better, than, paper, None, None)
     errors = table.to_numpy()
-    first_repeat = table[table.index.get_level_values("repeat") == table.index[0][0]].to_numpy()
+    first_repeat = table[
+        table.index.get_level_values("repeat") == table.index[0][0]
+    ].to_numpy()
     return PublishedTest(
         dataset=dataset,
         better=better,

@@ -31,8 +31,22 @@ from learnkernels.tasks.store import atomic_path, digest
 
 from . import judge
 from .cells import Cell, systematic_deviations
-from .counts import Findings, Summary, count_rows, distinct_findings, is_within, sum_summaries, summarize
-from .derived import INTERVAL, AlignmentCorrelation, alignment_correlations, correlation_values, weight_cosines
+from .counts import (
+    Findings,
+    Summary,
+    count_rows,
+    distinct_findings,
+    is_within,
+    sum_summaries,
+    summarize,
+)
+from .derived import (
+    INTERVAL,
+    AlignmentCorrelation,
+    alignment_correlations,
+    correlation_values,
+    weight_cosines,
+)
 from .figures import item_figures, png, trials_on_curves
 from .item import PaperItem
 from .judge import Evidence, ReproducedItem, StudyResult, Verdict
@@ -50,7 +64,9 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 
 def item_section(
-    reproduced: ReproducedItem, images: Mapping[str, str], readings: Mapping[str, ReproducedItem] | None = None
+    reproduced: ReproducedItem,
+    images: Mapping[str, str],
+    readings: Mapping[str, ReproducedItem] | None = None,
 ) -> str:
     """Return the page of an item in Markdown, with addresses of figures and results of other readings by name."""
     item = reproduced.item
@@ -71,7 +87,9 @@ def item_section(
         tables=_tables(item, reproduced.result, cells),
         systematic=systematic_deviations(cells),
         readings=readings_table(reproduced, readings or {}),
-        figures=[(Path(name).stem, images.get(name, name)) for name in reproduced.figures],
+        figures=[
+            (Path(name).stem, images.get(name, name)) for name in reproduced.figures
+        ],
         tests=tests_table(reproduced.tests()),
         tests_agree=_count_agreeing(reproduced.tests()),
         claims=claims_table(verdicts),
@@ -104,7 +122,9 @@ def minutes(seconds: float) -> str:
 def _tables(item: PaperItem, result: StudyResult, cells: Sequence[Cell]) -> list[Table]:
     dataset_cells = [cell for cell in cells if cell.dataset is not None]
     rank_cells = [cell for cell in cells if cell.measure == "rank"]
-    study_cells = [cell for cell in cells if cell.dataset is None and cell.learner is None]
+    study_cells = [
+        cell for cell in cells if cell.dataset is None and cell.learner is None
+    ]
     tables: list[Table] = []
     if result.folds is not None:
         if item.figure.kind == "curves":
@@ -119,8 +139,13 @@ def _tables(item: PaperItem, result: StudyResult, cells: Sequence[Cell]) -> list
             tables.append(_correlation_table(correlations))
     tables.append(("", cells_table(rank_cells), ""))
     tables.append(("", cells_table(study_cells), ""))
-    numbers = [{"number": name, "here": f"{value:.4g}"} for name, value in result.values.items()]
-    tables.append(("Numbers of the study; sd is the standard deviation over trials.", numbers, ""))
+    numbers = [
+        {"number": name, "here": f"{value:.4g}"}
+        for name, value in result.values.items()
+    ]
+    tables.append(
+        ("Numbers of the study; sd is the standard deviation over trials.", numbers, "")
+    )
     tables += [(caption, rows, "") for caption, rows in result.tables]
     return tables
 
@@ -147,7 +172,9 @@ def _results_table(folds: pd.DataFrame, cells: Sequence[Cell]) -> Table:
     published = {cell.measure for cell in cells}
     comparable = {cell.measure for cell in cells if cell.apart is not None}
     measures = ["error"]
-    measures += [name for name in ("alignment", "test_alignment") if folds[name].notna().any()]
+    measures += [
+        name for name in ("alignment", "test_alignment") if folds[name].notna().any()
+    ]
     rows = []
     for (dataset, learner), trials in folds.groupby(["dataset", "learner"], sort=False):
         row: dict[str, Any] = {"data set": dataset, "learner": learner}
@@ -161,7 +188,9 @@ def _results_table(folds: pd.DataFrame, cells: Sequence[Cell]) -> Table:
                 row[f"{measure}, here"] = mean_and_sd(values.mean(), values.std())
             if measure in comparable:
                 row[f"{measure}, apart"] = _distance(cell)
-        seconds_without_pass = (trials["seconds_weights"] + trials["seconds_fit"]).astype(float)
+        seconds_without_pass = (
+            trials["seconds_weights"] + trials["seconds_fit"]
+        ).astype(float)
         row["seconds a trial"] = f"{seconds_by_trial(trials).mean():.3g}"
         row["without the pass"] = f"{seconds_without_pass.mean():.3g}"
         rows.append(row)
@@ -178,7 +207,13 @@ def _cosine_table(item: PaperItem, folds: pd.DataFrame) -> Table:
         for first, second in itertools.combinations(item.figure.learners, 2):
             cosine = cosines.get(f"cosine of {first} and {second} on {dataset}")
             if cosine is not None:
-                rows.append({"data set": dataset, "learners": f"{first}, {second}", "cosine": f"{cosine:.3f}"})
+                rows.append(
+                    {
+                        "data set": dataset,
+                        "learners": f"{first}, {second}",
+                        "cosine": f"{cosine:.3f}",
+                    }
+                )
     return "Cosine of the angle between the mean shares of two learners.", rows, ""
 
 
@@ -313,11 +348,17 @@ def claims_table(verdicts: Sequence[Verdict]) -> Rows:
     }
     rows = []
     for claim, checks in judge.group_by_claim(verdicts).items():
-        expected = dict.fromkeys(phrases[check.expected] for check in checks if check.expected)
+        expected = dict.fromkeys(
+            phrases[check.expected] for check in checks if check.expected
+        )
         outcome = verdict_text(checks)
         if all(check.identity for check in checks):
             outcome = "identity"
-        evidence = [evidence_line(part, check.learners) for check in checks for part in check.evidence]
+        evidence = [
+            evidence_line(part, check.learners)
+            for check in checks
+            for part in check.evidence
+        ]
         rows.append(
             {
                 "the paper says": Markdown(claim),
@@ -355,21 +396,37 @@ def evidence_line(evidence: Evidence, learners: str = "") -> str:
         uncorrected = short_p(evidence.paired)
         if evidence.repeats > 1:
             in_repeats = f"in {evidence.below} of {evidence.repeats} repeats"
-            uncorrected = f"below {SIGNIFICANCE} {in_repeats}, in the first {uncorrected}"
+            uncorrected = (
+                f"below {SIGNIFICANCE} {in_repeats}, in the first {uncorrected}"
+            )
         line += f" (uncorrected: {uncorrected})"
     if evidence.detectable is not None:
         line += f"; detectable {evidence.detectable:.2g}"
     return line
 
 
-def readings_table(reproduced: ReproducedItem, readings: Mapping[str, ReproducedItem]) -> Rows:
+def readings_table(
+    reproduced: ReproducedItem, readings: Mapping[str, ReproducedItem]
+) -> Rows:
     """Return a row for each reading of the setup with results."""
     if not readings:
         return []
-    rows = [{"reading": "chosen", "difference": "as above", **count_cells(summarize(reproduced))}]
+    rows = [
+        {
+            "reading": "chosen",
+            "difference": "as above",
+            **count_cells(summarize(reproduced)),
+        }
+    ]
     for name, reading in readings.items():
         difference = reproduced.item.readings[name].says
-        rows.append({"reading": name, "difference": difference, **count_cells(summarize(reading))})
+        rows.append(
+            {
+                "reading": name,
+                "difference": difference,
+                **count_cells(summarize(reading)),
+            }
+        )
     return rows
 
 
@@ -384,7 +441,12 @@ def _results_folder(quick: bool) -> Path:
 
 @step("write {item.name}")
 def write_item(
-    item: PaperItem, result: StudyResult, seconds: float, data: str, quick: bool, refs: Sequence[FoldsRef] = ()
+    item: PaperItem,
+    result: StudyResult,
+    seconds: float,
+    data: str,
+    quick: bool,
+    refs: Sequence[FoldsRef] = (),
 ) -> ReproducedItem:
     """Write the folder of an item, publish its page in Prefect, and return its results."""
     target = _results_folder(quick) / item.name
@@ -402,14 +464,18 @@ def write_item(
     figures = dict(result.figures)
     if result.folds is not None and item.is_comparison:
         figures = item_figures(item, result.folds) | figures
-    reproduced = ReproducedItem(item, result, tuple(f"{name}.png" for name in figures), facts, target)
+    reproduced = ReproducedItem(
+        item, result, tuple(f"{name}.png" for name in figures), facts, target
+    )
     with atomic_path(target) as folder:
         folder.mkdir()
         if result.folds is not None:
             result.folds.to_parquet(folder / "folds.parquet", index=False)
         for name, figure in figures.items():
             (folder / f"{name}.png").write_bytes(png(figure))
-        (folder / "section.md").write_text(item_section(reproduced, {}), encoding="utf-8")
+        (folder / "section.md").write_text(
+            item_section(reproduced, {}), encoding="utf-8"
+        )
         stored = json.dumps(_stored_result(reproduced), indent=1, default=str)
         (folder / "result.json").write_text(stored, encoding="utf-8")
     _publish_page(reproduced)
@@ -452,13 +518,25 @@ def study_digest(item: PaperItem, quick: bool) -> str:
     return digest(NUMERICS_VERSION, study, reduced)
 
 
-def _facts_of_computation(item: PaperItem, quick: bool, result: StudyResult, facts: dict[str, Any]) -> dict[str, Any]:
+def _facts_of_computation(
+    item: PaperItem, quick: bool, result: StudyResult, facts: dict[str, Any]
+) -> dict[str, Any]:
     """Return the facts of an earlier run with the same trials, and else `facts`."""
     earlier = read_reproduced(item, quick)
     if earlier is None or earlier.result.folds is None or result.folds is None:
         return facts
-    columns = ["dataset", "learner", "repeat", "fold", "error", "seconds_weights", "seconds_fit"]
-    if not earlier.result.folds[columns].equals(result.folds[columns].reset_index(drop=True)):
+    columns = [
+        "dataset",
+        "learner",
+        "repeat",
+        "fold",
+        "error",
+        "seconds_weights",
+        "seconds_fit",
+    ]
+    if not earlier.result.folds[columns].equals(
+        result.folds[columns].reset_index(drop=True)
+    ):
         return facts
     return {key: earlier.facts.get(key, fact) for key, fact in facts.items()}
 
@@ -488,10 +566,17 @@ EARLIER = "page of an earlier run"
 
 
 @step("write the report")
-def write_report(items: Sequence[PaperItem], reasons: Mapping[str, str], quick: bool, path: str | None = None) -> str:
-    """Write a page for each item with results, and their summary; return the path of the summary.
+def write_report(
+    items: Sequence[PaperItem],
+    reasons: Mapping[str, str],
+    quick: bool,
+    path: str | None = None,
+) -> str:
+    """Write a page for each item with results, and their summary; return the path of
+    the summary.
 
-    `reasons` are statuses of items that were not run or failed. Pages go into a folder named after the summary.
+    `reasons` are statuses of items that were not run or failed. Pages go into a folder
+    named after the summary.
     """
     reproduced = {}
     for item in items:
@@ -506,12 +591,18 @@ def write_report(items: Sequence[PaperItem], reasons: Mapping[str, str], quick: 
     for results in reproduced.values():
         _write_page(results, quick, pages)
     statuses = {
-        item.name: EARLIER for item in items if item.name not in reproduced and (pages / f"{item.name}.md").exists()
+        item.name: EARLIER
+        for item in items
+        if item.name not in reproduced and (pages / f"{item.name}.md").exists()
     }
     text = report_text(items, reproduced, statuses | dict(reasons), quick, pages.name)
     with atomic_path(target) as temporary:
         temporary.write_text(text, encoding="utf-8")
-    create_markdown_artifact(text, key="papers-report", description=f"Results of the papers' items; file: {target}.")
+    create_markdown_artifact(
+        text,
+        key="papers-report",
+        description=f"Results of the papers' items; file: {target}.",
+    )
     return str(target)
 
 
@@ -530,7 +621,9 @@ def _write_page(reproduced: ReproducedItem, quick: bool, pages: Path) -> None:
                 readings[name] = results
     front_matter = "---\norphan: true\nnosearch: true\n---\n\n"
     with atomic_path(pages / f"{item.name}.md") as temporary:
-        temporary.write_text(front_matter + item_section(reproduced, images, readings), encoding="utf-8")
+        temporary.write_text(
+            front_matter + item_section(reproduced, images, readings), encoding="utf-8"
+        )
 
 
 def report_text(
@@ -544,7 +637,9 @@ def report_text(
 
     `statuses` belong to items without results; `pages` is the folder of the pages.
     """
-    findings = dict(zip(reproduced, distinct_findings([*reproduced.values()]), strict=True))
+    findings = dict(
+        zip(reproduced, distinct_findings([*reproduced.values()]), strict=True)
+    )
     summaries = {name: finding.summary() for name, finding in findings.items()}
     total = sum_summaries([*summaries.values()])
     places = {}
@@ -579,14 +674,19 @@ def report_text(
 
 
 def _overview(
-    items: Sequence[PaperItem], summaries: Mapping[str, Summary], statuses: Mapping[str, str], pages: str
+    items: Sequence[PaperItem],
+    summaries: Mapping[str, Summary],
+    statuses: Mapping[str, str],
+    pages: str,
 ) -> Rows:
     rows: Rows = []
     for item in items:
         summary = summaries.get(item.name)
         status = "done"
         if summary is None:
-            status = statuses.get(item.name, "not run: no results of this configuration")
+            status = statuses.get(
+                item.name, "not run: no results of this configuration"
+            )
         row: dict[str, Any] = overview_row(item, summary, status)
         if summary is not None or status == EARLIER:
             row["item"] = link(item.name, f"{pages}/{item.name}.md")
@@ -594,13 +694,16 @@ def _overview(
     return rows
 
 
-def _counts_by_paper(items: Sequence[PaperItem], summaries: Mapping[str, Summary]) -> Rows:
+def _counts_by_paper(
+    items: Sequence[PaperItem], summaries: Mapping[str, Summary]
+) -> Rows:
     by_paper: dict[str, list[Summary]] = {}
     for item in items:
         if item.name in summaries:
             by_paper.setdefault(item.paper, []).append(summaries[item.name])
     return [
-        {"paper": paper, **count_cells(sum_summaries(paper_summaries))} for paper, paper_summaries in by_paper.items()
+        {"paper": paper, **count_cells(sum_summaries(paper_summaries))}
+        for paper, paper_summaries in by_paper.items()
     ]
 
 
@@ -610,7 +713,9 @@ def _numbers_apart(findings: Mapping[str, Findings]) -> list[tuple[str, str]]:
         texts = []
         for number in finding.numbers:
             if not is_within(number, 2):
-                texts += [_name_with_distance(cell) for cell in number if not cell.within(2)]
+                texts += [
+                    _name_with_distance(cell) for cell in number if not cell.within(2)
+                ]
         if texts:
             numbers_apart.append((name, "; ".join(texts)))
     return numbers_apart
@@ -628,12 +733,16 @@ def _search_counts(fold_tables: Sequence[pd.DataFrame | None]) -> Rows:
         rows = []
         for folds in fold_tables:
             if folds is not None:
-                rows += judge.compare_with_search(folds[~folds["learner"].isin(excluded)])
+                rows += judge.compare_with_search(
+                    folds[~folds["learner"].isin(excluded)]
+                )
         if not rows:
             continue
         table = pd.DataFrame(rows)
         # Items can share trials, which count once.
-        verdicts = table.drop_duplicates([*table.columns[:5]], keep="last")["worth it"].value_counts()
+        verdicts = table.drop_duplicates([*table.columns[:5]], keep="last")[
+            "worth it"
+        ].value_counts()
         counts.append(
             {
                 "best of": title,
@@ -648,9 +757,14 @@ def _search_counts(fold_tables: Sequence[pd.DataFrame | None]) -> Rows:
 def _environment(facts: Sequence[Mapping[str, Any]]) -> str:
     newest = max(facts, key=lambda fact: str(fact["date"]))
     versions = newest["environment"]
-    parts = [f"{newest['cores']} cores ({versions['machine']})", f"Python {versions['python']}"]
+    parts = [
+        f"{newest['cores']} cores ({versions['machine']})",
+        f"Python {versions['python']}",
+    ]
     libraries = ("numpy", "scipy", "scikit-learn", "learnkernels")
-    parts += [f"{library} {versions[library]}" for library in libraries if library in versions]
+    parts += [
+        f"{library} {versions[library]}" for library in libraries if library in versions
+    ]
     dates = sorted(str(fact["date"]) for fact in facts)
     if dates[0] == dates[-1]:
         parts.append(dates[0])
@@ -681,7 +795,9 @@ def count_cells(summary: Summary) -> dict[str, str]:
         "tests that agree": _part_of(summary["tests_agree"], summary["tests"]),
         "claims that hold": _part_of(summary["claims_hold"], summary["claims"]),
         "checks that hold": _part_of(summary["checks_hold"], summary["checks"]),
-        "checks of seconds": _part_of(summary["checks_of_seconds_hold"], summary["checks_of_seconds"]),
+        "checks of seconds": _part_of(
+            summary["checks_of_seconds_hold"], summary["checks_of_seconds"]
+        ),
         "identities": str(summary["identities"] or ""),
     }
 
@@ -692,7 +808,9 @@ def _part_of(part: int, total: int) -> str:
     return f"{part} of {total}"
 
 
-def overview_row(item: PaperItem, summary: Summary | None, status: str) -> dict[str, str]:
+def overview_row(
+    item: PaperItem, summary: Summary | None, status: str
+) -> dict[str, str]:
     """Return the counts of an item as a row of a table."""
     duration = ""
     if summary:
@@ -713,7 +831,10 @@ def claims_not_reproduced(reproduced: ReproducedItem) -> list[str]:
         if judge.overall_word(checks) == "holds":
             continue
         reasons = [
-            evidence_line(part, check.learners) for check in checks for part in check.evidence if part.word != "holds"
+            evidence_line(part, check.learners)
+            for check in checks
+            for part in check.evidence
+            if part.word != "holds"
         ]
         sentence = f"{claim.rstrip('.')}. Here: {verdict_text(checks)}"
         if reasons:

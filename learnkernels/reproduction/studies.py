@@ -44,12 +44,15 @@ COLORS = {CENTERED: "tab:blue", UNCENTERED: "tab:orange"}
 # Base kernels one by one ----------------------------------------------------------------------------------------------
 
 
-def base_kernels(study: BaseKernelsStudy, data_dir: str | None, advance: Advance) -> StudyResult:
-    """Return accuracy and training alignments of single base kernels, and their correlation.
+def base_kernels(
+    study: BaseKernelsStudy, data_dir: str | None, advance: Advance
+) -> StudyResult:
+    """Return accuracy and training alignments of single base kernels, and their
+    correlation.
 
-    Values ``"rho NAME"`` and ``"A NAME"`` are correlations of mean accuracy and mean alignment over base kernels;
-    ``"rho NAME sd"`` is the standard deviation over trials, and ``"trials"`` their number. Accuracy is one minus the
-    test error.
+    Values ``"rho NAME"`` and ``"A NAME"`` are correlations of mean accuracy and mean
+    alignment over base kernels; ``"rho NAME sd"`` is the standard deviation over
+    trials, and ``"trials"`` their number. Accuracy is one minus the test error.
 
     References
     ----------
@@ -62,13 +65,19 @@ def base_kernels(study: BaseKernelsStudy, data_dir: str | None, advance: Advance
         for dataset in part.datasets:
             for repeat in range(protocol.repeats):
                 ref = ingest(dataset, data_dir or ".", protocol.seed)
-                rows += measure_base_kernels(load_dataset(ref), ref.name, part.kernels, protocol, repeat)
+                rows += measure_base_kernels(
+                    load_dataset(ref), ref.name, part.kernels, protocol, repeat
+                )
                 advance(1 / n_draws)
     return correlations(pd.DataFrame(rows))
 
 
 def measure_base_kernels(
-    dataset: Dataset, name: str, kernels: Sequence[FamilyConfig], protocol: ProtocolConfig, repeat: int
+    dataset: Dataset,
+    name: str,
+    kernels: Sequence[FamilyConfig],
+    protocol: ProtocolConfig,
+    repeat: int,
 ) -> list[dict[str, Any]]:
     """Return a row for each base kernel and trial of a repeat."""
     where = f"data set {name}"
@@ -77,10 +86,16 @@ def measure_base_kernels(
     assert protocol.folds is not None, "the schema requires folds"
     rows = []
     with input_errors(where):
-        folds = assign_folds(dataset.target, protocol.folds, fold_seed(protocol.seed, repeat))
-        statistics = gram_statistics(family, dataset.X, dataset.target.Y, folds, keep_origin=True)
+        folds = assign_folds(
+            dataset.target, protocol.folds, fold_seed(protocol.seed, repeat)
+        )
+        statistics = gram_statistics(
+            family, dataset.X, dataset.target.Y, folds, keep_origin=True
+        )
         for trial in trials(protocol.folds):
-            for row in _rows_of_trial(dataset, family, statistics, folds, trial, grid_values(protocol.grid)):
+            for row in _rows_of_trial(
+                dataset, family, statistics, folds, trial, grid_values(protocol.grid)
+            ):
                 rows.append({"dataset": name, "repeat": repeat, **row})
     return rows
 
@@ -100,7 +115,9 @@ def _rows_of_trial(
     rows = []
     for k, unit in enumerate(np.eye(family.n_kernels)):
         kernel = problem.kernel("one base kernel", Solution(unit[problem.usable]))
-        predictors = KernelPredictors([kernel], dataset.target, DEFAULTS[dataset.target.task], grid)
+        predictors = KernelPredictors(
+            [kernel], dataset.target, DEFAULTS[dataset.target.task], grid
+        )
         result = evaluation.result([predictors], training.rows, trial)
         rows.append(
             {
@@ -115,9 +132,11 @@ def _rows_of_trial(
 
 
 def correlations(measured: pd.DataFrame) -> StudyResult:
-    """Return the correlation of accuracy and alignment over the base kernels of each data set.
+    """Return the correlation of accuracy and alignment over the base kernels of each
+    data set.
 
-    Columns of `measured`: `dataset`, `kernel`, `repeat`, `fold`, `accuracy`, `rho`, `A`.
+    Columns of `measured`: `dataset`, `kernel`, `repeat`, `fold`, `accuracy`, `rho`,
+    `A`.
     """
     values: dict[str, float] = {}
     rows = []
@@ -136,12 +155,23 @@ def correlations(measured: pd.DataFrame) -> StudyResult:
         smallest["rho - A"] = min(smallest["rho - A"], rho - uncentered)
         for kernel, mean in means.iterrows():
             numbers = {column: f"{mean[column]:.4f}" for column in means.columns}
-            rows.append({"data set": str(dataset), "base kernel": str(kernel), **numbers})
+            rows.append(
+                {"data set": str(dataset), "base kernel": str(kernel), **numbers}
+            )
     for name, value in smallest.items():
         values[f"{name}, least"] = value
     values["trials"] = float(len(measured.drop_duplicates(["repeat", "fold"])))
-    tables = [("Each base kernel alone, means over trials; alignments are those of the training folds.", rows)]
-    return StudyResult(values=values, tables=tables, figures={"base_kernels": _base_kernels_figure(measured)})
+    tables = [
+        (
+            "Each base kernel alone, means over trials; alignments are those of the training folds.",
+            rows,
+        )
+    ]
+    return StudyResult(
+        values=values,
+        tables=tables,
+        figures={"base_kernels": _base_kernels_figure(measured)},
+    )
 
 
 def _sd_over_trials(rows: pd.DataFrame, letter: str) -> float:
@@ -158,7 +188,9 @@ def _means_by_kernel(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.groupby("kernel", sort=False)[["accuracy", CENTERED, UNCENTERED]].mean()
 
 
-def correlation(a: Sequence[float] | pd.Series, b: Sequence[float] | pd.Series) -> float:
+def correlation(
+    a: Sequence[float] | pd.Series, b: Sequence[float] | pd.Series
+) -> float:
     """Return Pearson's correlation, zero for a constant."""
     a = np.asarray(a, dtype=np.float64)
     b = np.asarray(b, dtype=np.float64)
@@ -173,7 +205,13 @@ def _base_kernels_figure(measured: pd.DataFrame) -> Figure:
     for axis, dataset in zip(axes, datasets, strict=False):
         means = _means_by_kernel(measured[measured["dataset"] == dataset])
         for letter, marker in ((CENTERED, "o"), (UNCENTERED, "s")):
-            axis.scatter(means["accuracy"], means[letter], color=COLORS[letter], marker=marker, label=letter)
+            axis.scatter(
+                means["accuracy"],
+                means[letter],
+                color=COLORS[letter],
+                marker=marker,
+                label=letter,
+            )
         axis.set(xlabel="accuracy", ylabel="alignment")
     add_legend(figure, axes)
     return figure
@@ -182,10 +220,14 @@ def _base_kernels_figure(measured: pd.DataFrame) -> Figure:
 # Two points -----------------------------------------------------------------------------------------------------------
 
 
-def two_point(study: TwoPointStudy, data_dir: str | None = None, advance: Advance | None = None) -> StudyResult:
-    r"""Return the alignment of :math:`K(x, x') = x \cdot x' + 1` with labels at two points, for a range of shares.
+def two_point(
+    study: TwoPointStudy, data_dir: str | None = None, advance: Advance | None = None
+) -> StudyResult:
+    r"""Return the alignment of :math:`K(x, x') = x \cdot x' + 1` with labels at two
+    points, for a range of shares.
 
-    A share alpha of the rows is (-1, 0) with label -1, the others are (1, 0) with label +1; two weighted rows suffice.
+    A share alpha of the rows is (-1, 0) with label -1, the others are (1, 0) with label
+    +1; two weighted rows suffice.
 
     Notes
     -----
@@ -202,7 +244,9 @@ def two_point(study: TwoPointStudy, data_dir: str | None = None, advance: Advanc
     closed_form = np.sqrt(shares**2 + (1 - shares) ** 2)
     rho_at_half, uncentered_at_half = two_point_alignments(0.5)
     values = {
-        "A, largest deviation from the closed form": float(np.abs(uncentered - closed_form).max()),
+        "A, largest deviation from the closed form": float(
+            np.abs(uncentered - closed_form).max()
+        ),
         "rho, largest deviation from one": float(np.abs(rho - 1).max()),
         "A, largest": float(uncentered.max()),
         "A at alpha = 1/2": uncentered_at_half,
@@ -212,7 +256,11 @@ def two_point(study: TwoPointStudy, data_dir: str | None = None, advance: Advanc
     axis = figure.subplots()
     axis.plot(shares, uncentered, color="black", label="A, without centering")
     axis.plot(shares, rho, color=COLORS[CENTERED], ls=":", lw=2, label="rho, centered")
-    axis.set(xlabel="alpha, the share of points at (-1, 0)", ylabel="alignment with the labels", ylim=(0.6, 1.05))
+    axis.set(
+        xlabel="alpha, the share of points at (-1, 0)",
+        ylabel="alignment with the labels",
+        ylim=(0.6, 1.05),
+    )
     axis.legend(loc="lower right")
     return StudyResult(values=values, figures={"two_point": figure})
 
@@ -222,15 +270,20 @@ def two_point_alignments(share: float) -> tuple[float, float]:
     X = np.array([[-1.0, 0.0], [1.0, 0.0]])
     y = np.array([-1.0, 1.0])
     family = PolynomialFamily([1], coef0=1.0)
-    statistics = gram_statistics(family, X, y, sample_weight=np.array([share, 1 - share]), keep_origin=True)
+    statistics = gram_statistics(
+        family, X, y, sample_weight=np.array([share, 1 - share]), keep_origin=True
+    )
     return float(statistics.alignments[0]), float(statistics.uncentered_alignments[0])
 
 
 # The objective of a bandwidth -----------------------------------------------------------------------------------------
 
 
-def local_minima(study: LocalMinimaStudy, data_dir: str | None, advance: Advance) -> StudyResult:
-    r"""Return the objective of steps of `ca` over the bandwidth, and the number of local minima of each.
+def local_minima(
+    study: LocalMinimaStudy, data_dir: str | None, advance: Advance
+) -> StudyResult:
+    r"""Return the objective of steps of `ca` over the bandwidth, and the number of
+    local minima of each.
 
     .. math:: h(\sigma) = -\langle K_\sigma, F'(K_{t-1,c}) \rangle_F
 
@@ -247,7 +300,9 @@ def local_minima(study: LocalMinimaStudy, data_dir: str | None, advance: Advance
         for draw in range(study.draws):
             rng = np.random.default_rng([study.seed, draw])
             rows = rng.permutation(dataset.target.values.size)[: study.rows]
-            sigmas, objectives = _step_objectives(dataset.X[rows], dataset.target.Y[rows], study)
+            sigmas, objectives = _step_objectives(
+                dataset.X[rows], dataset.target.Y[rows], study
+            )
             minima += [count_minima(h) for h in objectives]
             if draw == 0:
                 for step, h in enumerate(objectives, start=1):
@@ -255,13 +310,18 @@ def local_minima(study: LocalMinimaStudy, data_dir: str | None, advance: Advance
         axis.set(xscale="log", xlabel="sigma", ylabel="h, over its largest size")
         advance(1 / len(study.datasets))
     add_legend(figure, axes)
-    values = {"local minima, most": float(max(minima)), "objectives": float(len(minima))}
+    values = {
+        "local minima, most": float(max(minima)),
+        "objectives": float(len(minima)),
+    }
     for n in sorted(set(minima)):
         values[f"objectives with {n} local minima"] = float(minima.count(n))
     return StudyResult(values=values, figures={"objectives": figure})
 
 
-def _step_objectives(X: np.ndarray, Y: np.ndarray, study: LocalMinimaStudy) -> tuple[np.ndarray, list[np.ndarray]]:
+def _step_objectives(
+    X: np.ndarray, Y: np.ndarray, study: LocalMinimaStudy
+) -> tuple[np.ndarray, list[np.ndarray]]:
     """Return a grid of bandwidths, and the objective on it at each step of `ca`."""
     pairs = RadialPairs("gaussian", X)
     ascent = Ascent(pairs, Y - Y.mean(axis=0), CA.eps)
@@ -269,7 +329,10 @@ def _step_objectives(X: np.ndarray, Y: np.ndarray, study: LocalMinimaStudy) -> t
     objectives = []
     for _ in range(study.steps):
         P = ascent.gradient()
-        products = [pairs.value_and_gradient(np.array([log_sigma]), P)[0] for log_sigma in log_sigmas]
+        products = [
+            pairs.value_and_gradient(np.array([log_sigma]), P)[0]
+            for log_sigma in log_sigmas
+        ]
         objectives.append(-np.array(products))
         steepest = np.atleast_1d(pairs.steepest(P, settled=SETTLED))
         ascent.add(steepest, CA.largest_step)
@@ -288,7 +351,8 @@ def count_minima(h: np.ndarray) -> int:
 
 
 def surface(study: SurfaceStudy, data_dir: str | None, advance: Advance) -> StudyResult:
-    r"""Return the objective of degree two over two weights, and the region where it is not convex.
+    r"""Return the objective of degree two over two weights, and the region where it is
+    not convex.
 
     .. math:: F(\mu) = y^\top (K_\mu \circ K_\mu + \lambda I)^{-1} y, \qquad
               K_\mu = \mu_1 z_1 z_1^\top + \mu_2 z_2 z_2^\top
@@ -299,7 +363,8 @@ def surface(study: SurfaceStudy, data_dir: str | None, advance: Advance) -> Stud
 
     References
     ----------
-    Cortes, Mohri, Rostamizadeh (2009), *Learning non-linear combinations of kernels*, NIPS 22, section 3.2, Figure 1.
+    Cortes, Mohri, Rostamizadeh (2009), *Learning non-linear combinations of kernels*,
+    NIPS 22, section 3.2, Figure 1.
     """
     ref = ingest(study.datasets[0], data_dir or ".", 0)
     dataset = load_dataset(ref)
@@ -318,25 +383,38 @@ def surface(study: SurfaceStudy, data_dir: str | None, advance: Advance) -> Stud
     for ridge in study.ridges:
         name = f"lambda = {ridge:g}"
         objective = PolynomialRidge(grams, dataset.target, 1 / ridge, degree=2)
-        objective_values, smallest_eigenvalues = _values_and_curvatures(objective, weights)
+        objective_values, smallest_eigenvalues = _values_and_curvatures(
+            objective, weights
+        )
         not_convex = smallest_eigenvalues < 0
-        for measure, value in _convexity_measures(weights, not_convex, study.upper).items():
+        for measure, value in _convexity_measures(
+            weights, not_convex, study.upper
+        ).items():
             values[f"{measure}, {name}"] = value
         at_zero = hessian_eigenvalues(objective, objective.at(np.zeros(2)))
         relative = float(at_zero[-1] / np.abs(at_zero).max())
         if np.isfinite(relative):
-            values[f"largest eigenvalue at zero over the size of the smallest, {name}"] = relative
+            values[
+                f"largest eigenvalue at zero over the size of the smallest, {name}"
+            ] = relative
         surfaces.append((name, objective_values, not_convex))
         advance(1 / len(study.ridges))
-    return StudyResult(values=values, figures={"surface": _surface_figure(weights, surfaces, study.columns)})
+    return StudyResult(
+        values=values,
+        figures={"surface": _surface_figure(weights, surfaces, study.columns)},
+    )
 
 
-def _convexity_measures(weights: np.ndarray, not_convex: np.ndarray, upper: float) -> dict[str, float]:
+def _convexity_measures(
+    weights: np.ndarray, not_convex: np.ndarray, upper: float
+) -> dict[str, float]:
     """Return the extent of the region of weights where the objective is not convex."""
     lengths = np.hypot(*np.meshgrid(weights, weights, indexing="ij"))
     measures = {
         "share not convex": float(not_convex.mean()),
-        "share not convex within a tenth of the range": float(not_convex[lengths <= upper / 10].mean()),
+        "share not convex within a tenth of the range": float(
+            not_convex[lengths <= upper / 10].mean()
+        ),
         "mean length where not convex": 0.0,
     }
     if not_convex.any():
@@ -346,7 +424,9 @@ def _convexity_measures(weights: np.ndarray, not_convex: np.ndarray, upper: floa
     return measures
 
 
-def _values_and_curvatures(objective: PolynomialRidge, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _values_and_curvatures(
+    objective: PolynomialRidge, weights: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Return F and the smallest eigenvalue of its Hessian, at most zero, on a grid."""
     values = np.empty((len(weights), len(weights)))
     smallest_eigenvalues = np.empty_like(values)
@@ -358,7 +438,9 @@ def _values_and_curvatures(objective: PolynomialRidge, weights: np.ndarray) -> t
 
 
 def _surface_figure(
-    weights: np.ndarray, surfaces: Sequence[tuple[str, np.ndarray, np.ndarray]], columns: Sequence[str]
+    weights: np.ndarray,
+    surfaces: Sequence[tuple[str, np.ndarray, np.ndarray]],
+    columns: Sequence[str],
 ) -> Figure:
     """Return contours of the objective for each lambda."""
     figure, axes = panels([f"F, {name}; hatched: not convex" for name, *_ in surfaces])
@@ -367,14 +449,22 @@ def _surface_figure(
         figure.colorbar(contours, ax=axis)
         if not_convex.any() and not not_convex.all():
             region = not_convex.T.astype(float)
-            axis.contourf(weights, weights, region, levels=[0.5, 1.5], colors="none", hatches=["//"])
+            axis.contourf(
+                weights,
+                weights,
+                region,
+                levels=[0.5, 1.5],
+                colors="none",
+                hatches=["//"],
+            )
             axis.contour(weights, weights, region, levels=[0.5], colors="white")
         axis.set(xlabel=f"mu of {columns[0]}", ylabel=f"mu of {columns[1]}")
     return figure
 
 
 def hessian_eigenvalues(objective: PolynomialRidge, iterate: Iterate) -> np.ndarray:
-    r"""Return the eigenvalues of the Hessian of the objective of `nkrr` for degree 2 without an offset.
+    r"""Return the eigenvalues of the Hessian of the objective of `nkrr` for degree 2
+    without an offset.
 
     .. math:: \partial_k \partial_l F(\mu) =
               8 \operatorname{tr} \alpha^\top (K_\mu \circ K_k) V (K_\mu \circ K_l) \alpha
@@ -390,20 +480,24 @@ def hessian_eigenvalues(objective: PolynomialRidge, iterate: Iterate) -> np.ndar
     Returns
     -------
     eigenvalues : ndarray of shape (p,)
-        Ascending eigenvalues, in units of F per squared weight; zero within rounding of the largest. F is convex on a
-        convex set if and only if no eigenvalue is negative at any of its points.
+        Ascending eigenvalues, in units of F per squared weight; zero within rounding of
+        the largest. F is convex on a convex set if and only if no eigenvalue is
+        negative at any of its points.
 
     Notes
     -----
-    O(p^2 m^2 + m^3) time, O(p m q + m^2) memory: p times the operator's `combine` and `inner_products`.
+    O(p^2 m^2 + m^3) time, O(p m q + m^2) memory: p times the operator's `combine` and
+    `inner_products`.
 
     References
     ----------
-    Cortes, Mohri, Rostamizadeh (2009), *Learning non-linear combinations of kernels*, NIPS 22, Proposition 4 and
-    equations (19) and (23). The printed equations need corrections. In (19), the right side is half the quadratic form
-    on its left. In (20), the last two factors are :math:`[K_\mu]_{lj} [K_u]_{lj}`. Below (21), the factor 4 of N is
-    missing. Before (22), V is that of (19) with the squared kernel: otherwise the threshold :math:`\sqrt{\lambda / 3}`
-    for diagonal base kernels does not follow from (23).
+    Cortes, Mohri, Rostamizadeh (2009), *Learning non-linear combinations of kernels*,
+    NIPS 22, Proposition 4 and equations (19) and (23). The printed equations need
+    corrections. In (19), the right side is half the quadratic form on its left. In
+    (20), the last two factors are :math:`[K_\mu]_{lj} [K_u]_{lj}`. Below (21), the
+    factor 4 of N is missing. Before (22), V is that of (19) with the squared kernel:
+    otherwise the threshold :math:`\sqrt{\lambda / 3}` for diagonal base kernels does
+    not follow from (23).
     """
     grams = objective.grams
     p = grams.n_kernels
@@ -419,7 +513,9 @@ def hessian_eigenvalues(objective: PolynomialRidge, iterate: Iterate) -> np.ndar
         K_k = grams.combine(unit)
         products[:, k] = (K * K_k) @ alpha
         curvature[k] = grams.inner_products(K_k * W)
-    solved = cho_solve(factor, products.reshape(m, p * q), check_finite=False).reshape(m, p, q)
+    solved = cho_solve(factor, products.reshape(m, p * q), check_finite=False).reshape(
+        m, p, q
+    )
     H = 8 * np.einsum("ikq,ilq->kl", products, solved, optimize=True) - 2 * curvature
     eigenvalues = np.linalg.eigvalsh((H + H.T) / 2)
     rounding = np.sqrt(np.finfo(np.float64).eps) * np.abs(eigenvalues).max()

@@ -10,10 +10,14 @@ from learnkernels.tasks.measure.t_tests import share_of_test
 from .item import PaperItem
 
 
-def values_by_trial(folds: pd.DataFrame, dataset: str | None, learner: str | None, measure: str) -> pd.Series:
+def values_by_trial(
+    folds: pd.DataFrame, dataset: str | None, learner: str | None, measure: str
+) -> pd.Series:
     """Return a measure by (repeat, fold), without missing values."""
     trials = folds[(folds["dataset"] == dataset) & (folds["learner"] == learner)]
-    trials = trials.assign(seconds=seconds_by_trial(trials)).set_index(["repeat", "fold"])
+    trials = trials.assign(seconds=seconds_by_trial(trials)).set_index(
+        ["repeat", "fold"]
+    )
     return trials[measure].astype(float).sort_index().dropna()
 
 
@@ -29,7 +33,11 @@ def ranked_learners(item: PaperItem, folds: pd.DataFrame) -> list[str]:
     with_rank = [str(cell.learner) for cell in item.printed if cell.rank is not None]
     if with_rank:
         return with_rank
-    return [str(learner) for learner in folds["learner"].unique() if learner != GRID_SEARCH_TITLE]
+    return [
+        str(learner)
+        for learner in folds["learner"].unique()
+        if learner != GRID_SEARCH_TITLE
+    ]
 
 
 def share_of_test_rows(folds: pd.DataFrame, dataset: str) -> float:

@@ -1,4 +1,5 @@
-"""From a source, here or elsewhere, to a checked data set in the store, and rows in and out by pieces.
+"""From a source, here or elsewhere, to a checked data set in the store, and rows in and
+out by pieces.
 
 Imports: environment, naming, store.
 """

@@ -51,7 +51,8 @@ SAMPLE_COLUMNS = ("held_out", "groups", "times", "weights", "folds")
 
 @dataclass(frozen=True)
 class DatasetRef:
-    """Reference to a stored data set, which tasks exchange: its name, digest, path and size.
+    """Reference to a stored data set, which tasks exchange: its name, digest, path and
+    size.
 
     Attributes
     ----------
@@ -97,7 +98,8 @@ class Dataset:
     table : TableEncoding or None
         Encoding of the columns of a table, with their scaling.
     groups, times : ndarray of int of shape (n,) or None
-        Number of the group, and of the time, of each row; rows of one number are not divided.
+        Number of the group, and of the time, of each row; rows of one number are not
+        divided.
     weights : ndarray of shape (n,) or None
         Positive weights of mean one; None for equal weights.
     folds : ndarray of int of shape (n, repeats) or None
@@ -105,7 +107,8 @@ class Dataset:
     raw : pyarrow.Table or None
         Columns of a table before encoding, if each trial learns the encoding again.
     by_training : str
-        Scale that each trial learns again on its training rows; empty if one scaling is for all trials.
+        Scale that each trial learns again on its training rows; empty if one scaling is
+        for all trials.
     """
 
     X: Rows
@@ -123,7 +126,8 @@ class Dataset:
     by_training: str = ""
 
     def learned_on(self, rows: np.ndarray) -> Dataset:
-        """Return the data set with scaling and imputation learned on the training rows of a trial.
+        """Return the data set with scaling and imputation learned on the training rows
+        of a trial.
 
         Parameters
         ----------
@@ -131,9 +135,16 @@ class Dataset:
             Positions of the training rows.
         """
         if self.table is not None and self.raw is not None:
-            table = self.table.learned_on(self.raw.take(rows), cast(Any, self.by_training))
+            table = self.table.learned_on(
+                self.raw.take(rows), cast(Any, self.by_training)
+            )
             return replace(
-                self, X=table.encode(self.raw), features=table.features, table=table, raw=None, by_training=""
+                self,
+                X=table.encode(self.raw),
+                features=table.features,
+                table=table,
+                raw=None,
+                by_training="",
             )
         low, spread = scaling_of(self.X[rows], self.by_training, "rows that train")
         X = scaled(self.X if sparse.issparse(self.X) else np.array(self.X), low, spread)
@@ -157,7 +168,9 @@ class Dataset:
         return self.low, self.spread
 
 
-def store_dataset(dataset: Dataset, name: str, source: str, tell: Tell = warnings.warn) -> DatasetRef:
+def store_dataset(
+    dataset: Dataset, name: str, source: str, tell: Tell = warnings.warn
+) -> DatasetRef:
     """Store a data set under its digest, unless the store has it, and return a reference; `tell` reports damage."""
     key = dataset_digest(dataset)
     path = store_path("datasets", key)
@@ -178,7 +191,9 @@ def store_dataset(dataset: Dataset, name: str, source: str, tell: Tell = warning
         by_training=bool(dataset.by_training),
         in_parts=isinstance(dataset.X, RowFiles),
         folds=folds,
-        n_outputs=1 if dataset.target.task == "classification" else dataset.target.Y.shape[1],
+        n_outputs=1
+        if dataset.target.task == "classification"
+        else dataset.target.Y.shape[1],
         sparse=sparse.issparse(dataset.X),
     )
     if not kept(path, tell):
@@ -201,7 +216,9 @@ def _write_dataset(dataset: Dataset, ref: DatasetRef, folder: Path) -> None:
     if dataset.spread is not None:
         np.save(folder / "scaling.npy", np.stack(dataset.scaling), allow_pickle=False)
     if dataset.raw is not None:
-        pyarrow.feather.write_feather(dataset.raw, folder / RAW, compression="uncompressed")
+        pyarrow.feather.write_feather(
+            dataset.raw, folder / RAW, compression="uncompressed"
+        )
     about = {
         **asdict(ref),
         "scale": dataset.by_training,
@@ -233,7 +250,9 @@ def load_dataset(ref: DatasetRef) -> Dataset:
         if file.exists():
             optional[name] = np.load(file, allow_pickle=False)
     if (folder / "scaling.npy").exists():
-        optional["low"], optional["spread"] = np.load(folder / "scaling.npy", allow_pickle=False)
+        optional["low"], optional["spread"] = np.load(
+            folder / "scaling.npy", allow_pickle=False
+        )
     if (folder / RAW).exists():
         optional["raw"] = pyarrow.feather.read_table(folder / RAW, memory_map=True)
     features = names_from_data(about["features"])
@@ -259,7 +278,8 @@ def _load_features(folder: Path) -> Rows:
 def copied_share(ref: DatasetRef) -> float:
     """Return the share of rows that equal an earlier row in every feature and the target, of a table in memory."""
     dataset = load_dataset(ref)
-    projected = dataset.X @ np.random.default_rng(0).normal(size=ref.n_features)  # differs unless rows are equal
+    # Differs unless rows are equal
+    projected = dataset.X @ np.random.default_rng(0).normal(size=ref.n_features)
     return 1 - len(np.unique(projected + 1j * dataset.target.values)) / ref.n_rows
 
 
@@ -289,7 +309,10 @@ def dataset_digest(dataset: Dataset) -> str:
         about += ["in parts", X.name]
     if dataset.by_training:
         raw = {} if dataset.raw is None else read_columns(dataset.raw)
-        about += [dataset.by_training, [[name, column.values.tolist()] for name, column in raw.items()]]
+        about += [
+            dataset.by_training,
+            [[name, column.values.tolist()] for name, column in raw.items()],
+        ]
     sha = hashlib.sha256(json.dumps(about, default=str).encode())
     for array in (*_arrays_of_features(X), *dataset.scaling, target.values):
         _update_digest(sha, "", array)
@@ -316,7 +339,9 @@ def _update_digest(sha: Any, name: str, array: np.ndarray) -> None:
 # Units ---------------------------------------------------------------------------------------------------------------
 
 
-def scaling_of(X: Any, scale: str, where: str) -> tuple[np.ndarray | None, np.ndarray | None]:
+def scaling_of(
+    X: Any, scale: str, where: str
+) -> tuple[np.ndarray | None, np.ndarray | None]:
     """Return the values to subtract from, and to divide features by; (None, None) for raw features."""
     if scale == "none":
         return None, None
@@ -344,7 +369,9 @@ def scaled(X: Any, low: np.ndarray | None, spread: np.ndarray | None) -> Any:
     if low is None or spread is None:
         return X
     if sparse.issparse(X):
-        return sparse.csr_matrix((X.data / spread[X.indices], X.indices, X.indptr), shape=X.shape)
+        return sparse.csr_matrix(
+            (X.data / spread[X.indices], X.indices, X.indptr), shape=X.shape
+        )
     X -= low
     X /= spread
     return X
@@ -361,8 +388,9 @@ def fold_seed(seed: int, repeat: int) -> int:
 def draw_folds(dataset: Dataset, protocol: ProtocolConfig, repeat: int) -> np.ndarray:
     """Return the fold of each row, or its part of a split; -1 for unused rows.
 
-    Held-out rows of a data set are its test rows; the other parts are drawn from the rest. Groups are not divided.
-    Folds in time are blocks, and each repeat of a split in time ends before the test rows of the repeat before it.
+    Held-out rows of a data set are its test rows; the other parts are drawn from the
+    rest. Groups are not divided. Folds in time are blocks, and each repeat of a split
+    in time ends before the test rows of the repeat before it.
 
     Raises
     ------
@@ -379,11 +407,19 @@ def draw_folds(dataset: Dataset, protocol: ProtocolConfig, repeat: int) -> np.nd
     if dataset.times is not None and repeat > 0:
         return _earlier_split(dataset, protocol, repeat)
     split = protocol.split
-    columns = {name: values for name, values in dataset.sample_columns.items() if name != "weights"}
+    columns = {
+        name: values
+        for name, values in dataset.sample_columns.items()
+        if name != "weights"
+    }
     if split.validation is not None:
-        return assign_split(dataset.target, split.train, split.validation, split.test, seed, **columns)
+        return assign_split(
+            dataset.target, split.train, split.validation, split.test, seed, **columns
+        )
     assert protocol.choose is not None  # the schema requires one of both
-    return assign_nested_split(dataset.target, split.train, split.test, protocol.choose.folds, seed, **columns)
+    return assign_nested_split(
+        dataset.target, split.train, split.test, protocol.choose.folds, seed, **columns
+    )
 
 
 def _draw_cross_validation(dataset: Dataset, n_folds: int, seed: int) -> np.ndarray:
@@ -403,13 +439,20 @@ def _draw_cross_validation(dataset: Dataset, n_folds: int, seed: int) -> np.ndar
     raise ValueError(f"{reason}; {remedy}.")
 
 
-def _earlier_split(dataset: Dataset, protocol: ProtocolConfig, repeat: int) -> np.ndarray:
+def _earlier_split(
+    dataset: Dataset, protocol: ProtocolConfig, repeat: int
+) -> np.ndarray:
     """Return the split in time of the rows before the test rows of the previous repeat."""
     assert dataset.times is not None
     later_folds = draw_folds(dataset, protocol, repeat - 1)
     is_test = later_folds == later_folds.max()
     earlier = np.flatnonzero(dataset.times < dataset.times[is_test].min())
-    past = Dataset(np.empty((len(earlier), 0)), dataset.target.take(earlier), (), times=dataset.times[earlier])
+    past = Dataset(
+        np.empty((len(earlier), 0)),
+        dataset.target.take(earlier),
+        (),
+        times=dataset.times[earlier],
+    )
     folds = np.full(len(later_folds), -1, dtype=later_folds.dtype)
     try:
         folds[earlier] = draw_folds(past, protocol, 0)

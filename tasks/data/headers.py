@@ -18,7 +18,8 @@ def source_files(config: DatasetConfig, data_dir: str) -> tuple[Location, ...]:
     Raises
     ------
     InputError
-        A file or object does not exist, has an unknown ending, or its server cannot be used.
+        A file or object does not exist, has an unknown ending, or its server cannot be
+        used.
     """
     addresses = existing_files(config, data_dir)
     try:
@@ -33,7 +34,9 @@ def source_files(config: DatasetConfig, data_dir: str) -> tuple[Location, ...]:
 
 def columns_of(paths: Sequence[str]) -> list[str]:
     """Return the names of the columns of a table; raise InputError if the files are not tables."""
-    files = source_files(DatasetConfig.of({"source": "file", "path": tuple(paths)}), ".")
+    files = source_files(
+        DatasetConfig.of({"source": "file", "path": tuple(paths)}), "."
+    )
     if files[0].suffix not in FORMATS:
         raise InputError(
             f"{joint_name(files)}: has no names of columns; write a configuration for it, with 'source: file'."
@@ -54,7 +57,9 @@ def require_names(
         if name not in BASELINE_TITLES:
             meant = did_you_mean(name, BASELINE_TITLES)
             shown = option("without", by_command, name)
-            raise InputError(f"{shown}: {meant}the baselines are {', '.join(BASELINE_TITLES)}.")
+            raise InputError(
+                f"{shown}: {meant}the baselines are {', '.join(BASELINE_TITLES)}."
+            )
     names = columns_of(paths)
     most_shown = 12
     columns = ", ".join(names[:most_shown])
@@ -63,11 +68,15 @@ def require_names(
     where = joint_title(paths)
     if not targets:
         target_option = option("target", by_command)
-        raise InputError(f"{where}: name the column to predict with {target_option}; its columns are {columns}.")
+        raise InputError(
+            f"{where}: name the column to predict with {target_option}; its columns are {columns}."
+        )
     for column in (*targets, *sample_columns.values()):
         if column is not None and column not in names:
             meant = did_you_mean(column, names)
-            raise InputError(f"{where}: it has no column {short(column)}; {meant}its columns are {columns}.")
+            raise InputError(
+                f"{where}: it has no column {short(column)}; {meant}its columns are {columns}."
+            )
     return names
 
 
@@ -79,9 +88,11 @@ def require_keys(
     without: Sequence[str],
     changes: Sequence[str] = (),
 ) -> None:
-    """Refuse a metric or a change that fits no configuration of a table, before its rows are read.
+    """Refuse a metric or a change that fits no configuration of a table, before its
+    rows are read.
 
-    The rows decide between two protocols, so both are tried. Changes of single kernels are not checked.
+    The rows decide between two protocols, so both are tried. Changes of single kernels
+    are not checked.
 
     Raises
     ------
@@ -96,12 +107,16 @@ def require_keys(
         "scale": "standard",
         "columns": {},
     }
-    dataset |= {key: column for key, column in sample_columns.items() if column is not None}
+    dataset |= {
+        key: column for key, column in sample_columns.items() if column is not None
+    }
     protocols: tuple[dict[str, object], ...] = (
         {"folds": 5, "refit": True},
         {"split": {"train": 1000, "validation": 400, "test": 600}, "repeats": 3},
     )
-    checked_changes = [change for change in changes if not str(change).strip().startswith("kernels.")]
+    checked_changes = [
+        change for change in changes if not str(change).strip().startswith("kernels.")
+    ]
     errors = []
     for protocol in protocols:
         if metric is not None:

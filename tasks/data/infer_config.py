@@ -17,7 +17,12 @@ from learnkernels.conf.errors import InputError, input_errors, listed, one_line,
 from learnkernels.conf.loading import validated
 from learnkernels.conf.schema import DatasetConfig, ProtocolConfig, name_of_files
 from learnkernels.conf.schema.base import several
-from learnkernels.kernels.column_encoding.columns import CategoryColumn, ColumnEncoding, DateColumn, NumberColumn
+from learnkernels.kernels.column_encoding.columns import (
+    CategoryColumn,
+    ColumnEncoding,
+    DateColumn,
+    NumberColumn,
+)
 from learnkernels.kernels.column_encoding.encoding import (
     DROPPED_BY_USER,
     FEW_ROWS,
@@ -26,7 +31,11 @@ from learnkernels.kernels.column_encoding.encoding import (
     setting_of_text,
 )
 from learnkernels.kernels.column_encoding.text import TextColumn
-from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor, default_family
+from learnkernels.kernels.estimators import (
+    KernelLearningClassifier,
+    KernelLearningRegressor,
+    default_family,
+)
 from learnkernels.kernels.estimators.supervised import nested_samples
 from learnkernels.kernels.targets import Target
 
@@ -91,12 +100,14 @@ def infer_config(
     minutes: float | None = None,
     by_command: bool = True,
 ) -> InferredConfig:
-    """Infer the column types of a table, and a configuration that compares learners on it.
+    """Infer the column types of a table, and a configuration that compares learners on
+    it.
 
     Parameters
     ----------
     path : str or sequence of str
-        Parquet, CSV, Arrow or Feather file; or several files of the same columns, a folder or a pattern.
+        Parquet, CSV, Arrow or Feather file; or several files of the same columns, a
+        folder or a pattern.
     target : str, sequence of str or None
         Column to predict, or several columns that are compared separately.
     sample_columns : mapping of str to str, optional
@@ -106,20 +117,26 @@ def infer_config(
     without : sequence of str, optional
         Baselines to leave out.
     minutes : float, optional
-        Approximate duration of the comparison on this machine, which limits the number of rows.
+        Approximate duration of the comparison on this machine, which limits the number
+        of rows.
     by_command : bool
-        Whether messages name options of a command instead of arguments of a Python function.
+        Whether messages name options of a command instead of arguments of a Python
+        function.
 
     Raises
     ------
     InputError
-        The file cannot be read, the target is missing or not a column, no row or column is left, or a baseline does
-        not exist.
+        The file cannot be read, the target is missing or not a column, no row or column
+        is left, or a baseline does not exist.
     """
     paths = several(path)
     targets = several(target or ())
     require_names(paths, targets, sample_columns or {}, without, by_command)
-    named_columns = {key: column for key, column in (sample_columns or {}).items() if column is not None}
+    named_columns = {
+        key: column
+        for key, column in (sample_columns or {}).items()
+        if column is not None
+    }
     request = _TableRequest(list(paths), list(targets), named_columns, metric, without)
     messages: list[str] = []
     datasets = [request.read(name, {}, messages) for name in targets]
@@ -129,7 +146,9 @@ def infer_config(
     if len(datasets) == 1:
         rare_classes = _rare_classes(datasets[0], n_training)
     if rare_classes:
-        frequent_classes = [name for name in datasets[0].target.classes if name not in rare_classes]
+        frequent_classes = [
+            name for name in datasets[0].target.classes if name not in rare_classes
+        ]
         selection = {targets[0]: frequent_classes}
         messages.clear()
         datasets = [request.read(targets[0], selection, messages)]
@@ -140,7 +159,9 @@ def infer_config(
     if metric is not None:
         protocol.append(f"metric: {_yaml_value(metric)}")
     lines = [*_remarks(request, datasets, messages, rare_classes), reason]
-    return InferredConfig(tuple(filter(None, lines)), _config_text(request, datasets, selection, protocol))
+    return InferredConfig(
+        tuple(filter(None, lines)), _config_text(request, datasets, selection, protocol)
+    )
 
 
 @dataclass(frozen=True)
@@ -161,14 +182,19 @@ class _TableRequest:
     @property
     def label(self) -> str:
         """Name of the data set."""
-        return re.sub(r"[^A-Za-z0-9_.-]+", "-", name_of_files(self.paths)).strip("-.") or "table"
+        return (
+            re.sub(r"[^A-Za-z0-9_.-]+", "-", name_of_files(self.paths)).strip("-.")
+            or "table"
+        )
 
     @property
     def in_time(self) -> bool:
         """Whether rows are split by time."""
         return "time" in self.sample_columns
 
-    def read(self, target: str, selection: Mapping[str, Sequence[str]], messages: list[str]) -> Dataset:
+    def read(
+        self, target: str, selection: Mapping[str, Sequence[str]], messages: list[str]
+    ) -> Dataset:
         """Return the data set of a target, of rows with the selected values in some columns; append messages."""
         config = {
             "source": "file",
@@ -181,7 +207,9 @@ class _TableRequest:
             "where": selection,
             **self.sample_columns,
         }
-        return load_source(validated(DatasetConfig.of, config, self.title), ".", 0, messages.append)
+        return load_source(
+            validated(DatasetConfig.of, config, self.title), ".", 0, messages.append
+        )
 
 
 def _single(values: list[str]) -> str | list[str]:
@@ -194,13 +222,17 @@ def _single(values: list[str]) -> str | list[str]:
 # Protocol ------------------------------------------------------------------------------------------------------------
 
 
-def _fewest_training_rows(datasets: Sequence[Dataset], minutes: float | None, in_time: bool) -> int | None:
+def _fewest_training_rows(
+    datasets: Sequence[Dataset], minutes: float | None, in_time: bool
+) -> int | None:
     """Return the fewest training rows that data sets draw; None if cross-validation takes all rows of each."""
     counts = [_n_training_rows(dataset, minutes, in_time) for dataset in datasets]
     return min((count for count in counts if count is not None), default=None)
 
 
-def _n_training_rows(dataset: Dataset, minutes: float | None, in_time: bool) -> int | None:
+def _n_training_rows(
+    dataset: Dataset, minutes: float | None, in_time: bool
+) -> int | None:
     """Return the number of training rows per repeat; None if cross-validation takes all rows."""
     n_rows = len(dataset.target)
     test_sets = 1
@@ -211,7 +243,10 @@ def _n_training_rows(dataset: Dataset, minutes: float | None, in_time: bool) -> 
         return min(TRAINING_ROWS, most) if n_rows > MOST_ROWS else None
     pilot_rows = np.sort(nested_samples(dataset.target, seed=0)[:PILOT_ROWS])
     seconds = _seconds_to_fit(dataset, pilot_rows)
-    if _affordable_rows(minutes, FOLDS, len(pilot_rows), seconds) >= n_rows * (FOLDS - 1) // FOLDS:
+    if (
+        _affordable_rows(minutes, FOLDS, len(pilot_rows), seconds)
+        >= n_rows * (FOLDS - 1) // FOLDS
+    ):
         return None
     affordable = _affordable_rows(minutes, REPEATS, len(pilot_rows), seconds)
     return max(LEAST_TRAIN, min(affordable, most))
@@ -219,19 +254,35 @@ def _n_training_rows(dataset: Dataset, minutes: float | None, in_time: bool) -> 
 
 def _seconds_to_fit(dataset: Dataset, rows: np.ndarray) -> float:
     """Return the seconds of a fit of the default estimator on some rows."""
-    estimator_class = KernelLearningRegressor if dataset.target.task == "regression" else KernelLearningClassifier
+    estimator_class = (
+        KernelLearningRegressor
+        if dataset.target.task == "regression"
+        else KernelLearningClassifier
+    )
     for _ in range(2):  # the first fit compiles
         start = time.perf_counter()
-        estimator_class(random_state=0).fit(dataset.X[rows], dataset.target.values[rows])
+        estimator_class(random_state=0).fit(
+            dataset.X[rows], dataset.target.values[rows]
+        )
     return time.perf_counter() - start
 
 
-def _affordable_rows(minutes: float, n_trials: int, n_pilot_rows: int, pilot_seconds: float) -> int:
+def _affordable_rows(
+    minutes: float, n_trials: int, n_pilot_rows: int, pilot_seconds: float
+) -> int:
     """Return the number of training rows of which a comparison takes some minutes."""
     startup_seconds = 10.0
-    fits_per_trial = 5.0  # seconds of all learners and baselines on one core, in units of one fit
-    growth = 1.5  # seconds grow at most with this power of the rows, up to ten thousand rows
-    seconds = max(0.0, 60.0 * minutes - startup_seconds) * cpu_count() / (n_trials * fits_per_trial)
+    fits_per_trial = (
+        5.0  # seconds of all learners and baselines on one core, in units of one fit
+    )
+    growth = (
+        1.5  # seconds grow at most with this power of the rows, up to ten thousand rows
+    )
+    seconds = (
+        max(0.0, 60.0 * minutes - startup_seconds)
+        * cpu_count()
+        / (n_trials * fits_per_trial)
+    )
     return int(n_pilot_rows * (seconds / pilot_seconds) ** (1 / growth))
 
 
@@ -243,18 +294,27 @@ def _rare_classes(dataset: Dataset, n_training: int | None) -> dict[str, int]:
     counts = np.bincount(target.values, minlength=len(target.classes))
     if dataset.groups is not None:  # groups are not divided
         pairs = np.unique(np.column_stack([target.values, dataset.groups]), axis=0)
-        counts = np.minimum(counts, np.bincount(pairs[:, 0], minlength=len(target.classes)))
+        counts = np.minimum(
+            counts, np.bincount(pairs[:, 0], minlength=len(target.classes))
+        )
     fewest_rows = 3  # one each for training, validation and test
     if n_training is not None:
         fewest_rows = max(fewest_rows, len(target) // (2 * n_training) + 1)
-    rare = {name: int(count) for name, count in zip(target.classes, counts, strict=True) if count < fewest_rows}
+    rare = {
+        name: int(count)
+        for name, count in zip(target.classes, counts, strict=True)
+        if count < fewest_rows
+    }
     if len(rare) >= len(target.classes) - 1:
         return {}
     return rare
 
 
-def _cross_validation(datasets: Sequence[Dataset], request: _TableRequest) -> tuple[list[str], str]:
-    """Return a protocol of the folds that all data sets allow, as lines of YAML, and why they are fewer than `FOLDS`.
+def _cross_validation(
+    datasets: Sequence[Dataset], request: _TableRequest
+) -> tuple[list[str], str]:
+    """Return a protocol of the folds that all data sets allow, as lines of YAML, and
+    why they are fewer than `FOLDS`.
 
     Raises
     ------
@@ -276,11 +336,17 @@ def _cross_validation(datasets: Sequence[Dataset], request: _TableRequest) -> tu
             reason = f"{column} has {n_values} different values"
     if reason:
         reason = f"{n_folds} folds, as {reason}"
-    return [f"folds: {n_folds}", "refit: true  # refit the selected model on training and validation rows"], reason
+    return [
+        f"folds: {n_folds}",
+        "refit: true  # refit the selected model on training and validation rows",
+    ], reason
 
 
-def _repeated_splits(n_training: int, datasets: Sequence[Dataset], request: _TableRequest) -> tuple[list[str], str]:
-    """Return a protocol that draws rows in repeats, as lines of YAML, and a remark about it.
+def _repeated_splits(
+    n_training: int, datasets: Sequence[Dataset], request: _TableRequest
+) -> tuple[list[str], str]:
+    """Return a protocol that draws rows in repeats, as lines of YAML, and a remark
+    about it.
 
     Raises
     ------
@@ -295,7 +361,8 @@ def _repeated_splits(n_training: int, datasets: Sequence[Dataset], request: _Tab
     ]
     if request.in_time:
         protocol[-1] += "  # each ends before the test rows of the one before"
-        protocol.append("refit: true")  # otherwise the newest rows before the test rows would only validate
+        # Otherwise the newest rows before the test rows would only validate
+        protocol.append("refit: true")
     _require_three_values(datasets, request)
     config = ProtocolConfig.model_validate(yaml.safe_load("\n".join(protocol)))
     with input_errors(request.title):
@@ -305,12 +372,16 @@ def _repeated_splits(n_training: int, datasets: Sequence[Dataset], request: _Tab
     return protocol, remark
 
 
-def _n_sample_values(datasets: Sequence[Dataset], sample_columns: Mapping[str, str]) -> dict[str, int]:
+def _n_sample_values(
+    datasets: Sequence[Dataset], sample_columns: Mapping[str, str]
+) -> dict[str, int]:
     """Return the number of different values of groups or time, by column, in the data set that has fewest."""
     counts = {}
     for key, column in sample_columns.items():
         attribute = "times" if key == "time" else key
-        counts[column] = min(len(np.unique(getattr(dataset, attribute))) for dataset in datasets)
+        counts[column] = min(
+            len(np.unique(getattr(dataset, attribute))) for dataset in datasets
+        )
     return counts
 
 
@@ -329,7 +400,10 @@ def _require_three_values(datasets: Sequence[Dataset], request: _TableRequest) -
 
 
 def _remarks(
-    request: _TableRequest, datasets: Sequence[Dataset], messages: Sequence[str], rare_classes: Mapping[str, int]
+    request: _TableRequest,
+    datasets: Sequence[Dataset],
+    messages: Sequence[str],
+    rare_classes: Mapping[str, int],
 ) -> Iterator[str]:
     """Give remarks about columns, targets and rows."""
     table = datasets[0].table
@@ -343,8 +417,15 @@ def _remarks(
         if " is left out, as " not in message:
             yield message.removeprefix(f"data set {request.label}: ")
     if rare_classes:
-        unit = f" of {request.sample_columns['groups']}" if "groups" in request.sample_columns else ""
-        rows = listed([f"{name!r} ({count}{unit})" for name, count in rare_classes.items()], show=str)
+        unit = (
+            f" of {request.sample_columns['groups']}"
+            if "groups" in request.sample_columns
+            else ""
+        )
+        rows = listed(
+            [f"{name!r} ({count}{unit})" for name, count in rare_classes.items()],
+            show=str,
+        )
         yield f"dropped: rows of {request.targets[0]} {rows}, too few for training, validation and test"
     for dataset, target in zip(datasets, request.targets, strict=True):
         yield from _warnings(dataset, target)
@@ -424,7 +505,10 @@ def _target_remark(target: Target, name: str, metric: str | None) -> str:
         metric = metric or "root mean squared error"
         return f"regression of {name}, from {target.values.min():g} to {target.values.max():g}, metric: {metric}"
     shares = np.bincount(target.values) / len(target)
-    classes = [f"{label} ({100 * share:.0f} %)" for label, share in zip(target.classes, shares, strict=True)]
+    classes = [
+        f"{label} ({100 * share:.0f} %)"
+        for label, share in zip(target.classes, shares, strict=True)
+    ]
     return f"classification of {name}, {listed(classes, show=str)}, metric: {metric or 'misclassification rate'}"
 
 
@@ -434,10 +518,16 @@ def _warnings(dataset: Dataset, target: str) -> Iterator[str]:
     if leaks:
         verb = "determines" if len(leaks) == 1 else "each determine"
         yield f"check: {_joined(leaks)} alone {verb} {target}; drop columns that are unknown at prediction time"
-    rows = np.column_stack([dataset.X[:CHECKED_ROWS], dataset.target.values[:CHECKED_ROWS]])
+    rows = np.column_stack(
+        [dataset.X[:CHECKED_ROWS], dataset.target.values[:CHECKED_ROWS]]
+    )
     n_copies = len(rows) - len(np.unique(rows, axis=0))
     if n_copies:
-        copies = "1 row repeats another" if n_copies == 1 else f"{n_copies:,} rows repeat others"
+        copies = (
+            "1 row repeats another"
+            if n_copies == 1
+            else f"{n_copies:,} rows repeat others"
+        )
         yield f"check: {copies}, with the same {target}; 'distinct: true' keeps one of each"
 
 
@@ -471,18 +561,25 @@ def leaking_columns(dataset: Dataset) -> list[str]:
     return leaks
 
 
-def _determines_target(values: np.ndarray, is_ordered: bool, y: np.ndarray, target: Target) -> bool:
+def _determines_target(
+    values: np.ndarray, is_ordered: bool, y: np.ndarray, target: Target
+) -> bool:
     """Return whether numbers or numbered levels determine the target of nearly all rows."""
     n_values = len(np.unique(values))
     if target.task == "regression" and is_ordered:
-        return n_values > 10 and bool(abs(spearmanr(values, y).statistic) > LEAKING_SHARE)
-    most_values = len(y) if is_ordered else len(y) / 5  # levels of a few rows determine every target
+        return n_values > 10 and bool(
+            abs(spearmanr(values, y).statistic) > LEAKING_SHARE
+        )
+    # Levels of a few rows determine every target
+    most_values = len(y) if is_ordered else len(y) / 5
     if not 2 <= n_values <= most_values:
         return False
     if target.task == "regression":
         level_means = np.bincount(values, y) / np.bincount(values)
         residual_variance = ((y - level_means[values]) ** 2).sum()
-        return bool(residual_variance < (1 - LEAKING_SHARE) * ((y - y.mean()) ** 2).sum())
+        return bool(
+            residual_variance < (1 - LEAKING_SHARE) * ((y - y.mean()) ** 2).sum()
+        )
     if is_ordered:
         labels = y[np.lexsort((y, values))]
         n_intervals = 1 + int(np.count_nonzero(np.diff(labels)))
@@ -525,7 +622,9 @@ def _config_text(
     ]
     for column in table.columns:
         if column.is_coded:
-            lines.append(f"  - {{family: categorical, gammas: 64, columns: {_yaml_value(column.name)}}}")
+            lines.append(
+                f"  - {{family: categorical, gammas: 64, columns: {_yaml_value(column.name)}}}"
+            )
     lines += [
         "",
         "learners: [rfm, alignf]",
@@ -539,7 +638,9 @@ def _config_text(
 
 
 def _row_lines(
-    request: _TableRequest, datasets: Sequence[Dataset], selection: Mapping[str, Sequence[str]]
+    request: _TableRequest,
+    datasets: Sequence[Dataset],
+    selection: Mapping[str, Sequence[str]],
 ) -> Iterator[str]:
     """Give the lines of a data set about its task and its rows."""
     tasks = {dataset.target.task for dataset in datasets}
@@ -557,7 +658,9 @@ def _column_lines(table: TableEncoding) -> list[str]:
     for column in table.columns:
         column_type = _type_of(column)
         if column_type != "number":
-            lines.append(f"      {_yaml_value(column.name)}: {_yaml_value(column_type)}")
+            lines.append(
+                f"      {_yaml_value(column.name)}: {_yaml_value(column_type)}"
+            )
     for name, reason in table.left_out.items():
         lines.append(f"      {_yaml_value(name)}: drop  # {reason}")
     if not lines:
@@ -567,16 +670,23 @@ def _column_lines(table: TableEncoding) -> list[str]:
 
 def _gamma_range(dataset: Dataset) -> str:
     """Return the bandwidths of the default Gaussian kernels as YAML."""
-    exponents = [round(float(np.log2(gamma))) for gamma in default_family(dataset.X).gammas]
+    exponents = [
+        round(float(np.log2(gamma))) for gamma in default_family(dataset.X).gammas
+    ]
     return f"{{base: 2, from: {min(exponents)}, to: {max(exponents)}}}"
 
 
 def _yaml_value(value: str | Sequence[str]) -> str:
     """Return a text or a list of texts as YAML in one line."""
     texts = several(value)
-    style = None if all(map(str.isprintable, texts)) else '"'  # other styles would take several lines
+    # Other styles would take several lines
+    style = None if all(map(str.isprintable, texts)) else '"'
     shown = yaml.safe_dump(
-        list(texts), default_flow_style=True, default_style=style, allow_unicode=True, width=math.inf
+        list(texts),
+        default_flow_style=True,
+        default_style=style,
+        allow_unicode=True,
+        width=math.inf,
     )
     text = str(shown).strip()
     if isinstance(value, str):

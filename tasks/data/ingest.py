@@ -23,13 +23,26 @@ from learnkernels.conf.errors import InputError, input_errors, listed
 from learnkernels.conf.files import ARRAYS
 from learnkernels.conf.schema import DatasetConfig, PrecomputedConfig
 from learnkernels.conf.schema.base import several
-from learnkernels.kernels.column_encoding import EncodingReport, TableEncoding, target_of
-from learnkernels.kernels.column_encoding.encoding import DIFFERENT, DROPPED_BY_USER, FEW_ROWS, ColumnTypes
+from learnkernels.kernels.column_encoding import (
+    EncodingReport,
+    TableEncoding,
+    target_of,
+)
+from learnkernels.kernels.column_encoding.encoding import (
+    DIFFERENT,
+    DROPPED_BY_USER,
+    FEW_ROWS,
+    ColumnTypes,
+)
 from learnkernels.kernels.column_encoding.quantities import BOOLEAN, CANONICAL_INTEGER
 from learnkernels.kernels.column_encoding.reading import MISSING, column_of
 from learnkernels.kernels.column_encoding.summary import ColumnSummary
 from learnkernels.kernels.targets import FEW_VALUES, Target, all_whole, task_of
-from learnkernels.kernels.weights import of_mean_one, relative_weights, too_small_to_count
+from learnkernels.kernels.weights import (
+    of_mean_one,
+    relative_weights,
+    too_small_to_count,
+)
 
 from ..naming import step
 from .dataset import Dataset, DatasetRef, scaled, scaling_of, store_dataset
@@ -57,15 +70,19 @@ from .tables import FORMATS, Table, joint_name
 
 
 @step("ingest {config.label}", **TRIED_AGAIN)
-def ingest(config: DatasetConfig, data_dir: str, seed: int, readers: Readers | None = None) -> DatasetRef:
+def ingest(
+    config: DatasetConfig, data_dir: str, seed: int, readers: Readers | None = None
+) -> DatasetRef:
     """Read, check and store one data set; return a reference to it.
 
-    `readers` read a large table part by part; by default this process does. The features of parts are not stored.
+    `readers` read a large table part by part; by default this process does. The
+    features of parts are not stored.
 
     Raises
     ------
     InputError
-        The source is missing, a column is not numeric or not finite, or the target does not suit the task.
+        The source is missing, a column is not numeric or not finite, or the target does
+        not suit the task.
     """
     dataset = load_source(config, data_dir, seed, warn, readers)
     pa.default_memory_pool().release_unused()  # Arrow would keep the memory of the columns
@@ -107,16 +124,20 @@ def load_source(
 
     Notes
     -----
-    Steps are in this order: rows of `where`, rows with a target and a weight, column types, rows without missing
-    values, distinct rows, the most frequent n-grams, rows drawn by `subsample`, scaling, and weights divided by their
-    mean.
+    Steps are in this order: rows of `where`, rows with a target and a weight, column
+    types, rows without missing values, distinct rows, the most frequent n-grams, rows
+    drawn by `subsample`, scaling, and weights divided by their mean.
     """
-    request = _Request(config, data_dir, seed, tell, f"data set {config.label}", readers)
+    request = _Request(
+        config, data_dir, seed, tell, f"data set {config.label}", readers
+    )
     files = source_files(config, data_dir) if config.source == "file" else None
     with _opened(request, files) as source:
         if source.table is None:
             X, features = source.matrix
-            return _dataset_of_matrix(X, features, _labeled_rows(request, source, source.y, {}, None))
+            return _dataset_of_matrix(
+                X, features, _labeled_rows(request, source, source.y, {}, None)
+            )
         return _load_table(request, source, source.table, files)
 
 
@@ -138,7 +159,10 @@ class _Request:
 
 
 def _load_table(
-    request: _Request, source: _Source, table: Table | pa.Table, files: Sequence[Location] | None
+    request: _Request,
+    source: _Source,
+    table: Table | pa.Table,
+    files: Sequence[Location] | None,
 ) -> Dataset:
     """Return the data set of a table."""
     config = request.config
@@ -157,7 +181,9 @@ def _load_table(
         y = target_column(table, source.target, selected, where)
     if not table.num_rows:
         raise InputError(f"{where}: {source.name} has no rows.")
-    has_matrices = any(isinstance(family, PrecomputedConfig) for family in config.kernels or ())
+    has_matrices = any(
+        isinstance(family, PrecomputedConfig) for family in config.kernels or ()
+    )
     if not (columns or has_matrices) or not len(y):
         raise InputError(
             f"{where}: {source.name} leaves {len(y)} rows and {len(columns)} feature columns; at least two rows and "
@@ -175,7 +201,9 @@ def _load_table(
         is_used = selected.copy()
         is_used[selected] = labeled.usable
     column_types = config.columns
-    if column_types is None and all(is_number(table.schema.field(name).type) for name in columns):
+    if column_types is None and all(
+        is_number(table.schema.field(name).type) for name in columns
+    ):
         column_types = dict.fromkeys(columns, "number")
     rows: TableInMemory | PartedTable
     if in_parts:
@@ -186,13 +214,19 @@ def _load_table(
 
 
 def _labeled_rows(
-    request: _Request, source: _Source, y: Any, sample_columns: dict[str, np.ndarray], selected: np.ndarray | None
+    request: _Request,
+    source: _Source,
+    y: Any,
+    sample_columns: dict[str, np.ndarray],
+    selected: np.ndarray | None,
 ) -> _LabeledRows:
     """Return target, sample columns and usable rows of a source, or of its selected rows."""
     config = request.config
     if config.folds is not None:
         n_source_rows = len(y) if source.table is None else source.table.num_rows
-        folds = folds_of(str(Path(request.data_dir, config.folds)), n_source_rows, request.where)
+        folds = folds_of(
+            str(Path(request.data_dir, config.folds)), n_source_rows, request.where
+        )
         sample_columns["folds"] = folds if selected is None else folds[selected]
     values = _target_values(y, request, source.is_typed)
     usable = _usable(values, sample_columns, request)
@@ -263,9 +297,13 @@ def _dataset_of_table(
     usable[usable] = is_there
     labeled.require_some(usable)
     positions = np.flatnonzero(usable)
-    if isinstance(rows, PartedTable):  # its configuration has neither `distinct` nor `subsample`
+    if isinstance(
+        rows, PartedTable
+    ):  # its configuration has neither `distinct` nor `subsample`
         _, target, sample_columns = labeled.draw(positions)
-        return Dataset(cast(Any, X), target, encoding.features, table=encoding, **sample_columns)
+        return Dataset(
+            cast(Any, X), target, encoding.features, table=encoding, **sample_columns
+        )
     distinct = np.arange(len(positions))
     if config.distinct:
         X_unscaled, _, _ = rows.encode(encoding.learned_on(rows.columns, "none"))
@@ -276,10 +314,14 @@ def _dataset_of_table(
         raw = raw.take(distinct[drawn])
         encoding = encoding.learned_on(raw, config.scale)
         X = encoding.encode(raw)
-    depends_on_rows = config.scale != "none" or any(column.depends_on_rows for column in encoding.columns)
+    depends_on_rows = config.scale != "none" or any(
+        column.depends_on_rows for column in encoding.columns
+    )
     if config.scale_on == "training" and depends_on_rows:
         sample_columns |= {"raw": raw, "by_training": config.scale}
-    return Dataset(cast(Any, X), target, encoding.features, table=encoding, **sample_columns)
+    return Dataset(
+        cast(Any, X), target, encoding.features, table=encoding, **sample_columns
+    )
 
 
 def _complete_rows(
@@ -288,7 +330,8 @@ def _complete_rows(
     column_types: ColumnTypes | None,
     labeled: _LabeledRows,
 ) -> tuple[TableInMemory | PartedTable, TableEncoding]:
-    """Return the rows to use by the rule for missing values, and the encoding of their columns.
+    """Return the rows to use by the rule for missing values, and the encoding of their
+    columns.
 
     Raises
     ------
@@ -298,23 +341,32 @@ def _complete_rows(
     config = labeled.request.config
     encoding, n_missing = rows.learn_encoding(columns, column_types, config.scale)
     if n_missing and config.missing == "refuse":
-        counts = listed([f"{name} ({count})" for name, count in n_missing.items()], show=str)
+        counts = listed(
+            [f"{name} ({count})" for name, count in n_missing.items()], show=str
+        )
         raise InputError(
             f"{labeled.request.where}: missing values in column {counts} of {labeled.usable.sum()} rows; set "
             "'missing: impute' or 'missing: drop', or leave columns out with 'drop'."
         )
     if config.missing != "drop":
         return rows, encoding
-    rows = rows.complete(encoding)  # columns that vary in all rows stay, even if they are constant in complete ones
+    # Columns that vary in all rows stay, even if they are constant in complete ones
+    rows = rows.complete(encoding)
     if n_missing:
         remaining_types = None
         if column_types:
-            remaining_types = {name: column_types[name] for name in encoding.names if name in column_types}
+            remaining_types = {
+                name: column_types[name]
+                for name in encoding.names
+                if name in column_types
+            }
         encoding, _ = rows.learn_encoding(encoding.names, remaining_types, config.scale)
     return rows, encoding
 
 
-def _dataset_of_matrix(X: Any, features: Sequence[str], labeled: _LabeledRows) -> Dataset:
+def _dataset_of_matrix(
+    X: Any, features: Sequence[str], labeled: _LabeledRows
+) -> Dataset:
     """Return the data set of a LIBSVM file, of counts of n-grams, or of bytes."""
     request = labeled.request
     config = request.config
@@ -334,7 +386,9 @@ def _dataset_of_matrix(X: Any, features: Sequence[str], labeled: _LabeledRows) -
     _, columns_with_gaps = _not_finite(X)
     if len(columns_with_gaps):
         gaps = sorted(Counter(columns_with_gaps.tolist()).items())
-        counts = listed([f"{features[column]} ({count})" for column, count in gaps], show=str)
+        counts = listed(
+            [f"{features[column]} ({count})" for column, count in gaps], show=str
+        )
         raise InputError(
             f"{request.where}: NaN, infinity or missing values in column {counts} of {X.shape[0]} rows; set 'missing: "
             "impute' for what is missing, or 'missing: drop', correct infinities, or leave columns out with 'drop'."
@@ -345,7 +399,15 @@ def _dataset_of_matrix(X: Any, features: Sequence[str], labeled: _LabeledRows) -
     by_training = ""
     if low is not None and config.scale_on == "training":
         by_training = config.scale
-    return Dataset(scaled(X, low, spread), target, features, low, spread, by_training=by_training, **sample_columns)
+    return Dataset(
+        scaled(X, low, spread),
+        target,
+        features,
+        low,
+        spread,
+        by_training=by_training,
+        **sample_columns,
+    )
 
 
 def _not_finite(X: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -361,8 +423,9 @@ def _not_finite(X: Any) -> tuple[np.ndarray, np.ndarray]:
 class _Source(NamedTuple):
     """A table, or a matrix if `table` is None.
 
-    `target` is the column to predict, and `y` the target of a source without such a column. In a source that is not
-    typed, columns are text unless all their values are plain numbers.
+    `target` is the column to predict, and `y` the target of a source without such a
+    column. In a source that is not typed, columns are text unless all their values are
+    plain numbers.
     """
 
     table: Table | pa.Table | None
@@ -383,11 +446,15 @@ def _opened(request: _Request, files: Sequence[Location] | None) -> Iterator[_So
     elif config.source == "sklearn":
         yield _source_of_arrays(str(config.name), *read_bundled(str(config.name)))
     elif files is None:
-        arrays = read_synthetic(str(config.name), config.params, config.seed, config.drop, where)
+        arrays = read_synthetic(
+            str(config.name), config.params, config.seed, config.drop, where
+        )
         yield _source_of_arrays(str(config.name), *arrays)
     elif files[0].suffix == ARRAYS[0]:
         named_arrays = arrays_of(files[0].path, f"{where}: {joint_name(files)}")
-        columns = {name: array for name, array in named_arrays.items() if array.ndim == 1}
+        columns = {
+            name: array for name, array in named_arrays.items() if array.ndim == 1
+        }
         yield _Source(pa.table(columns), joint_name(files), config.target)
     elif files[0].suffix not in FORMATS:
         X, y, features = read_libsvm(files, config, where)
@@ -396,20 +463,28 @@ def _opened(request: _Request, files: Sequence[Location] | None) -> Iterator[_So
         with Table(files, where) as table:
             in_memory = table.in_memory(as_text=[config.target])
             request.tell_all(table.notes)
-            yield _Source(in_memory, joint_name(files), config.target, is_typed=table.is_typed)
+            yield _Source(
+                in_memory, joint_name(files), config.target, is_typed=table.is_typed
+            )
 
 
-def _source_of_arrays(name: str, X: np.ndarray, y: np.ndarray, features: Sequence[str]) -> _Source:
+def _source_of_arrays(
+    name: str, X: np.ndarray, y: np.ndarray, features: Sequence[str]
+) -> _Source:
     """Return the source of numbers and their target."""
     return _Source(pa.table(dict(zip(features, X.T, strict=True))), name, y=y)
 
 
-def _usable(y: np.ndarray, sample_columns: Mapping[str, np.ndarray], request: _Request) -> np.ndarray:
+def _usable(
+    y: np.ndarray, sample_columns: Mapping[str, np.ndarray], request: _Request
+) -> np.ndarray:
     """Return which rows have a target, known sample columns and a weight that counts, shape (m,)."""
     config = request.config
     usable = _present(y) | (config.missing == "refuse")
     if config.missing == "impute" and not usable.all() and usable.any():
-        request.tell(f"{request.where}: {(~usable).sum():,} of {len(usable):,} rows have no target, and are left out.")
+        request.tell(
+            f"{request.where}: {(~usable).sum():,} of {len(usable):,} rows have no target, and are left out."
+        )
     for name, values in sample_columns.items():
         if name != "folds":  # the file of folds has no missing values
             usable = usable & (values >= 0)
@@ -420,7 +495,9 @@ def _usable(y: np.ndarray, sample_columns: Mapping[str, np.ndarray], request: _R
     n_too_small = int(np.count_nonzero(weights) - np.count_nonzero(counts))
     if n_too_small:
         sentence = too_small_to_count(n_too_small, len(weights))
-        request.tell(f"{request.where}: column {config.weights!r} of 'weights' {sentence}.")
+        request.tell(
+            f"{request.where}: column {config.weights!r} of 'weights' {sentence}."
+        )
     return np.asarray(counts)
 
 
@@ -440,7 +517,11 @@ def _target(values: np.ndarray, config: DatasetConfig, where: str) -> Target:
             return Target("classification", is_positive.astype(np.intp), ("rest", name))
         values = np.where(is_positive, 1.0, -1.0)
     most_classes = max(FEW_ROWS, DIFFERENT * len(values))
-    if values.dtype.kind == "O" and config.task is None and len(set(values)) > most_classes:
+    if (
+        values.dtype.kind == "O"
+        and config.task is None
+        and len(set(values)) > most_classes
+    ):
         raise InputError(
             f"{title} is text that differs in nearly all rows, such as {values[0]!r:.40}; name another column, or "
             "write it as numbers or as classes."
@@ -460,7 +541,9 @@ def _target(values: np.ndarray, config: DatasetConfig, where: str) -> Target:
         return Target.of(values, task)
 
 
-def _positive_rows(values: np.ndarray, positive: str | Sequence[str], where: str) -> tuple[np.ndarray, str]:
+def _positive_rows(
+    values: np.ndarray, positive: str | Sequence[str], where: str
+) -> tuple[np.ndarray, str]:
     """Return which rows have a positive value, and the name of their class."""
     positive = several(positive)
     texts = np.array([str(value) for value in values])
@@ -477,7 +560,11 @@ def _target_values(y: Any, request: _Request, is_typed: bool) -> np.ndarray:
     """Return a target as numbers, NaN for missing ones, or as labels, None for missing ones."""
     title = f"{request.where}: target {request.config.target!r}"
     is_arrow = isinstance(y, pa.ChunkedArray | pa.Array)
-    if is_arrow and pa.types.is_dictionary(y.type) and not pa.types.is_string(y.type.value_type):
+    if (
+        is_arrow
+        and pa.types.is_dictionary(y.type)
+        and not pa.types.is_string(y.type.value_type)
+    ):
         y = y.dictionary_decode()
     if not is_arrow:
         values = np.asarray(y)
@@ -515,7 +602,11 @@ def _target_of_texts(y: Any, request: _Request, is_typed: bool) -> np.ndarray:
     if not is_typed:
         return _labels_of_csv(values)
     n_classes = len(set(values.tolist()) - {None})
-    if config.task is None and n_classes > FEW_VALUES and ColumnSummary.of(column).as_numbers() is not None:
+    if (
+        config.task is None
+        and n_classes > FEW_VALUES
+        and ColumnSummary.of(column).as_numbers() is not None
+    ):
         request.tell(
             f"{request.where}: target {config.target!r} is text, and its {n_classes:,} values are classes; set "
             "'task: regression' to read them as numbers."
@@ -563,9 +654,14 @@ def _first_of_equals(X: Any, y: np.ndarray) -> np.ndarray:
         X.sum_duplicates()
         X.eliminate_zeros()
         slices = [slice(start, stop) for start, stop in itertools.pairwise(X.indptr)]
-        rows = [X.indices[entries].tobytes() + X.data[entries].tobytes() for entries in slices]
+        rows = [
+            X.indices[entries].tobytes() + X.data[entries].tobytes()
+            for entries in slices
+        ]
     else:
         rows = [(row + 0.0).tobytes() for row in X]  # -0.0 becomes 0.0
     digests = [hashlib.sha256(row).digest() for row in rows]
-    is_copy = pd.DataFrame({"row": digests, "target": [*map(str, y.tolist())]}).duplicated()
+    is_copy = pd.DataFrame(
+        {"row": digests, "target": [*map(str, y.tolist())]}
+    ).duplicated()
     return np.flatnonzero(~is_copy)

@@ -14,13 +14,22 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.fs
 
-from learnkernels.conf.errors import WAYS_OUT, InputError, cut, one_line, without_passwords
+from learnkernels.conf.errors import (
+    WAYS_OUT,
+    InputError,
+    cut,
+    one_line,
+    without_passwords,
+)
 from learnkernels.conf.files import compression_of, ending_of, is_remote, require_place
 
 from ..store import atomic_path
 
 if TYPE_CHECKING:
-    from prefect.client.schemas.objects import State  # workers of Dask read rows without Prefect
+    # Workers of Dask read rows without Prefect
+    from prefect.client.schemas.objects import (
+        State,
+    )
 
 CONNECT_SECONDS = 3
 REQUEST_SECONDS = 10
@@ -49,7 +58,8 @@ class Location:
     path : str
         Path within the file system: absolute, or ``bucket/key``.
     folder_columns : tuple of (str, value, str)
-        Columns in the names of its folders, such as ``year=2024``, with one value and a type each.
+        Columns in the names of its folders, such as ``year=2024``, with one value and a
+        type each.
     """
 
     text: str
@@ -83,7 +93,8 @@ class Location:
         Raises
         ------
         InputError
-            There is no such file, object or bucket, or the server cannot be reached or refuses access.
+            There is no such file, object or bucket, or the server cannot be reached or
+            refuses access.
         """
         info = self.info()
         if info.type == pyarrow.fs.FileType.File:
@@ -92,8 +103,12 @@ class Location:
             raise InputError(f"{self.text}: is a folder; give one file.")
         if self.remote:
             self.require_bucket()
-            raise InputError(f"{self.text}: there is no such object in the bucket {self.bucket!r}; correct the key.")
-        raise InputError(f"{self.text}: there is no such file (seen from {Path.cwd()}); correct the path.")
+            raise InputError(
+                f"{self.text}: there is no such object in the bucket {self.bucket!r}; correct the key."
+            )
+        raise InputError(
+            f"{self.text}: there is no such file (seen from {Path.cwd()}); correct the path."
+        )
 
     def open_input(self) -> Any:
         """Return the content as a pyarrow file that can be read at any place.
@@ -109,7 +124,8 @@ class Location:
         return self.filesystem.open_input_file(self.path)
 
     def open_text(self) -> Any:
-        """Return the content as a pyarrow stream, decompressed according to the ending of the name.
+        """Return the content as a pyarrow stream, decompressed according to the ending
+        of the name.
 
         Raises
         ------
@@ -125,8 +141,13 @@ class Location:
     def require_bucket(self) -> None:
         """Raise InputError if the bucket does not exist, or the server cannot be reached or refuses access."""
         with explained(self):
-            if self.filesystem.get_file_info(self.bucket).type == pyarrow.fs.FileType.NotFound:
-                raise InputError(f"{self.text}: there is no bucket {self.bucket!r}{_server()}; correct or create it.")
+            if (
+                self.filesystem.get_file_info(self.bucket).type
+                == pyarrow.fs.FileType.NotFound
+            ):
+                raise InputError(
+                    f"{self.text}: there is no bucket {self.bucket!r}{_server()}; correct or create it."
+                )
 
     def is_same(self, other: Location) -> bool:
         """Return whether both are one file or object."""
@@ -156,8 +177,9 @@ def locate(text: str) -> Location:
     Parameters
     ----------
     text : str
-        A path of this machine, or ``s3://bucket/key``. The server is that of AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL,
-        or Amazon's; credentials are those of the usual variables, files and roles.
+        A path of this machine, or ``s3://bucket/key``. The server is that of
+        AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL, or Amazon's; credentials are those of
+        the usual variables, files and roles.
 
     Returns
     -------
@@ -175,7 +197,9 @@ def locate(text: str) -> Location:
         return Location(text, pyarrow.fs.LocalFileSystem(), str(Path(text).absolute()))
     bucket, _, key = text[len("s3://") :].partition("/")
     if not bucket or not key or any(part in ("", ".", "..") for part in key.split("/")):
-        raise InputError(f"{text}: expected s3://bucket/key, such as s3://data/2026/rows.parquet.")
+        raise InputError(
+            f"{text}: expected s3://bucket/key, such as s3://data/2026/rows.parquet."
+        )
     location = Location(text, None, f"{bucket}/{key}")
     with explained(location):
         return Location(text, _s3(bucket), location.path)
@@ -202,7 +226,11 @@ def _s3(bucket: str) -> Any:
 
 
 def _endpoint() -> str | None:
-    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or None
+    return (
+        os.environ.get("AWS_ENDPOINT_URL_S3")
+        or os.environ.get("AWS_ENDPOINT_URL")
+        or None
+    )
 
 
 def _server() -> str:
@@ -219,14 +247,17 @@ def _server() -> str:
 class TransferError(InputError, OSError):
     """Data could not be read or written, perhaps temporarily.
 
-    As an `OSError` it makes a task retry; as an `InputError` it ends a command with a message, without a traceback.
+    As an `OSError` it makes a task retry; as an `InputError` it ends a command with a
+    message, without a traceback.
     """
 
 
 def failed_in_transfer(task: object, task_run: object, state: State[Any]) -> bool:
     """Return whether a task run failed while reading or writing, so that it is retried; for `retry_condition_fn`."""
     error = state.result(raise_on_failure=False)
-    return isinstance(error, TransferError) or (isinstance(error, OSError) and error.errno not in (None, *WAYS_OUT))
+    return isinstance(error, TransferError) or (
+        isinstance(error, OSError) and error.errno not in (None, *WAYS_OUT)
+    )
 
 
 TRIED_AGAIN: dict[str, Any] = {
@@ -251,7 +282,9 @@ UNREADABLE = (
 
 
 @contextmanager
-def transferring(location: Location, what: str = "read", called: str = "") -> Iterator[None]:
+def transferring(
+    location: Location, what: str = "read", called: str = ""
+) -> Iterator[None]:
     """Turn errors of file systems and libraries into one sentence.
 
     Parameters
@@ -275,7 +308,8 @@ def transferring(location: Location, what: str = "read", called: str = "") -> It
     except InputError:
         raise
     except OSError as error:
-        is_of_content = error.errno is None and "AWS Error" not in str(error)  # pyarrow's own
+        # Pyarrow's own
+        is_of_content = error.errno is None and "AWS Error" not in str(error)
         if what == "read" and is_of_content:
             raise _unfit(location, what, called, error) from error
         raise explanation(location, error) from error
@@ -287,7 +321,9 @@ def transferring(location: Location, what: str = "read", called: str = "") -> It
 
 def _unfit(location: Location, what: str, called: str, error: Exception) -> InputError:
     """Return the error of content that a format cannot be read from or written to."""
-    advice = "correct the file, or its ending" if what == "read" else "take another format"
+    advice = (
+        "correct the file, or its ending" if what == "read" else "take another format"
+    )
     reason = _reason(error)
     if isinstance(error, MemoryError):
         reason = "it states sizes for which there is no memory"
@@ -295,7 +331,9 @@ def _unfit(location: Location, what: str, called: str, error: Exception) -> Inpu
     elif isinstance(error, UnicodeError):
         reason = "it holds text that is not UTF-8"
     kind = "LIBSVM text" if location.suffix in LIBSVM else location.suffix[1:]
-    return InputError(f"{called or f'{location.text}:'} cannot be {what} as {kind} ({reason}); {advice}.")
+    return InputError(
+        f"{called or f'{location.text}:'} cannot be {what} as {kind} ({reason}); {advice}."
+    )
 
 
 @contextmanager
@@ -313,26 +351,41 @@ def explanation(location: Location, error: OSError) -> InputError:
     if not location.remote:
         if error.errno in WAYS_OUT:
             return InputError(f"{location.text}: {reason}; {WAYS_OUT[error.errno]}.")
-        return TransferError(f"{location.text}: {reason}; check the path, its permissions and the space of its disk.")
+        return TransferError(
+            f"{location.text}: {reason}; check the path, its permissions and the space of its disk."
+        )
     if isinstance(error, FileNotFoundError):
-        return InputError(f"{location.text}: there is no such object any more; start again when it is back.")
+        return InputError(
+            f"{location.text}: there is no such object any more; start again when it is back."
+        )
     if error.errno is not None:
-        return TransferError(f"{location.text}: {reason}; check the folder of temporary files, TMPDIR, and its space.")
+        return TransferError(
+            f"{location.text}: {reason}; check the folder of temporary files, TMPDIR, and its space."
+        )
     if re.search(r"NO_?SUCH_?BUCKET|Bucket '.*' not found", reason, re.IGNORECASE):
-        return InputError(f"{location.text}: there is no bucket {location.bucket!r}{_server()}; correct or create it.")
+        return InputError(
+            f"{location.text}: there is no bucket {location.bucket!r}{_server()}; correct or create it."
+        )
     if re.search(
-        r"ACCESS_?DENIED|INVALID_?ACCESS_?KEY|SIGNATURE|CREDENTIALS|TOKEN|status 40[13]", reason, re.IGNORECASE
+        r"ACCESS_?DENIED|INVALID_?ACCESS_?KEY|SIGNATURE|CREDENTIALS|TOKEN|status 40[13]",
+        reason,
+        re.IGNORECASE,
     ):
         return InputError(
             f"{location.text}: the server{_server()} refuses access; check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY "
             "(or AWS_PROFILE), and what they are allowed to do."
         )
-    if re.search(r"NETWORK_CONNECTION|Could not connect|Connect(ion)? .*(timeout|closed|reset|broken)", reason):
+    if re.search(
+        r"NETWORK_CONNECTION|Could not connect|Connect(ion)? .*(timeout|closed|reset|broken)",
+        reason,
+    ):
         return TransferError(
             f"{location.text}: the server{_server()} cannot be reached; check AWS_ENDPOINT_URL, the network, and that "
             "it runs."
         )
-    return TransferError(f"{location.text}: {reason}; check the address, AWS_REGION and the server{_server()}.")
+    return TransferError(
+        f"{location.text}: {reason}; check the address, AWS_REGION and the server{_server()}."
+    )
 
 
 def _reason(error: Exception) -> str:
@@ -348,10 +401,11 @@ def _reason(error: Exception) -> str:
 
 @contextmanager
 def written(location: Location, lasting: bool = True) -> Iterator[Path]:
-    """Give a temporary file, which becomes the file or object if the block ends without an error.
+    """Give a temporary file, which becomes the file or object if the block ends without
+    an error.
 
-    Folders of a local file are made, and a `lasting` file survives a power cut. An object is written to the folder of
-    temporary files first.
+    Folders of a local file are made, and a `lasting` file survives a power cut. An
+    object is written to the folder of temporary files first.
 
     Raises
     ------
@@ -368,7 +422,10 @@ def written(location: Location, lasting: bool = True) -> Iterator[Path]:
             yield temporary
         return
     location.require_bucket()
-    with transferring(location, "written"), tempfile.TemporaryDirectory(prefix="learnkernels-upload-") as folder:
+    with (
+        transferring(location, "written"),
+        tempfile.TemporaryDirectory(prefix="learnkernels-upload-") as folder,
+    ):
         temporary = Path(folder) / location.name
         yield temporary
         upload(temporary, location)
@@ -384,7 +441,8 @@ def upload(path: Path, location: Location) -> None:
 
     Notes
     -----
-    boto3 deletes the parts that it has sent after a failure or Ctrl-C; pyarrow would complete the upload with them.
+    boto3 deletes the parts that it has sent after a failure or Ctrl-C; pyarrow would
+    complete the upload with them.
     """
     import boto3  # here: most runs write no object
     from boto3.exceptions import Boto3Error
@@ -393,7 +451,11 @@ def upload(path: Path, location: Location) -> None:
     from botocore.exceptions import BotoCoreError, ClientError
 
     endpoint = _endpoint()
-    parts = TransferConfig(multipart_threshold=PART_BYTES, multipart_chunksize=PART_BYTES, max_concurrency=2)
+    parts = TransferConfig(
+        multipart_threshold=PART_BYTES,
+        multipart_chunksize=PART_BYTES,
+        max_concurrency=2,
+    )
     try:
         client = boto3.session.Session().client(
             "s3",
@@ -406,6 +468,8 @@ def upload(path: Path, location: Location) -> None:
             ),
         )
         with closing(client), path.open("rb") as source:
-            client.upload_fileobj(source, location.bucket, location.path.partition("/")[2], Config=parts)
+            client.upload_fileobj(
+                source, location.bucket, location.path.partition("/")[2], Config=parts
+            )
     except (BotoCoreError, ClientError, Boto3Error, ValueError) as error:
         raise OSError(f"AWS Error: {error}") from None

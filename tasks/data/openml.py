@@ -37,7 +37,9 @@ AS_TABLES_ARE_READ = {"dtype": None, "low_memory": False}
 _FETCHING = threading.Lock()
 
 
-def read_openml(config: DatasetConfig, where: str, tell: Callable[[str], None]) -> tuple[pa.Table, str, str]:
+def read_openml(
+    config: DatasetConfig, where: str, tell: Callable[[str], None]
+) -> tuple[pa.Table, str, str]:
     """Return an OpenML data set, its name and its target.
 
     Parameters
@@ -47,7 +49,8 @@ def read_openml(config: DatasetConfig, where: str, tell: Callable[[str], None]) 
     where : str
         Name of the data set in messages.
     tell : callable
-        Function that receives warnings of scikit-learn, for instance about a damaged copy or an inactive version.
+        Function that receives warnings of scikit-learn, for instance about a damaged
+        copy or an inactive version.
 
     Raises
     ------
@@ -58,15 +61,20 @@ def read_openml(config: DatasetConfig, where: str, tell: Callable[[str], None]) 
 
     Notes
     -----
-    If the target is left at its default, the target column of the data set is called ``target``, also in `where`,
-    unless another column has that name. Copies are in ``openml`` of the state folder; scikit-learn verifies the
-    checksum that OpenML states whenever it reads one.
+    If the target is left at its default, the target column of the data set is called
+    ``target``, also in `where`, unless another column has that name. Copies are in
+    ``openml`` of the state folder; scikit-learn verifies the checksum that OpenML
+    states whenever it reads one.
     """
     bunch = _fetch(config, where, tell)
     table = pa.Table.from_pandas(bunch.frame, preserve_index=False)
-    for position, field in enumerate(table.schema):  # single quotes around texts are not part of a category
+    for position, field in enumerate(
+        table.schema
+    ):  # single quotes around texts are not part of a category
         if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
-            texts = pc.replace_substring_regex(table.column(position), "^'(.*)'$", "\\1")
+            texts = pc.replace_substring_regex(
+                table.column(position), "^'(.*)'$", "\\1"
+            )
             table = table.set_column(position, field.name, texts)
     name = f"set {config.name!r} of OpenML"
     if config.target != DEFAULT_TARGET:
@@ -76,7 +84,9 @@ def read_openml(config: DatasetConfig, where: str, tell: Callable[[str], None]) 
         description = "no target of its own"
         if targets:
             description = f"the targets {', '.join(targets)}"
-        raise InputError(f"{where}: {name} has {description}; name one column with 'target'.")
+        raise InputError(
+            f"{where}: {name} has {description}; name one column with 'target'."
+        )
     if DEFAULT_TARGET in table.column_names:
         return table, name, targets[0]
     return table.rename_columns({targets[0]: DEFAULT_TARGET}), name, DEFAULT_TARGET

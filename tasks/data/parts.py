@@ -18,12 +18,27 @@ from learnkernels.conf.schema import DatasetConfig
 from learnkernels.kernels.column_encoding import EncodingReport, TableEncoding
 from learnkernels.kernels.column_encoding.encoding import ColumnTypes, as_levels
 from learnkernels.kernels.column_encoding.reading import read_columns
-from learnkernels.kernels.column_encoding.summary import MOST_EXACT, ColumnSummary, Scale, added, summarize_table
+from learnkernels.kernels.column_encoding.summary import (
+    MOST_EXACT,
+    ColumnSummary,
+    Scale,
+    added,
+    summarize_table,
+)
 from learnkernels.kernels.files import from_data, to_data
 
 from ..store import atomic_path, digest
 from .locations import FolderColumns, Location, locate
-from .row_files import READ_BYTES, Job, Readers, Result, RowFiles, copies, patiently, write_rows
+from .row_files import (
+    READ_BYTES,
+    Job,
+    Readers,
+    Result,
+    RowFiles,
+    copies,
+    patiently,
+    write_rows,
+)
 from .tables import Table, joint_name
 
 BYTES_AS_NUMBERS = 1 << 30
@@ -44,10 +59,14 @@ MOST_NUMBERS = 1 << 24
 HELD_RESULTS = 32
 """Number of parts whose summaries are in memory at a time."""
 
-NONE_COMPLETE = "no row is complete, so 'missing: drop' leaves none; leave columns out with 'drop'."
+NONE_COMPLETE = (
+    "no row is complete, so 'missing: drop' leaves none; leave columns out with 'drop'."
+)
 
 
-class TablePart(BaseModel, frozen=True, ser_json_bytes="base64", val_json_bytes="base64"):
+class TablePart(
+    BaseModel, frozen=True, ser_json_bytes="base64", val_json_bytes="base64"
+):
     """Some rows of a table: a row group of a Parquet file, or a whole Arrow file.
 
     Attributes
@@ -55,7 +74,8 @@ class TablePart(BaseModel, frozen=True, ser_json_bytes="base64", val_json_bytes=
     address : str
         Address of the file.
     stamp : tuple of int
-        Size and time of the last change in nanoseconds, by which the file is recognized.
+        Size and time of the last change in nanoseconds, by which the file is
+        recognized.
     group : int or None
         Number of the row group; None for all rows.
     n_file_rows : int
@@ -88,19 +108,26 @@ class TablePart(BaseModel, frozen=True, ser_json_bytes="base64", val_json_bytes=
         """Whether each row of the file is a row of the data set, shape (n_file_rows,)."""
         if self.mask is None:
             return np.ones(self.n_file_rows, dtype=bool)
-        return np.unpackbits(np.frombuffer(self.mask, np.uint8), count=self.n_file_rows).astype(bool)
+        return np.unpackbits(
+            np.frombuffer(self.mask, np.uint8), count=self.n_file_rows
+        ).astype(bool)
 
     def pieces(
-        self, columns: Sequence[str], complete: TableEncoding | None = None, n_bytes: int | None = None
+        self,
+        columns: Sequence[str],
+        complete: TableEncoding | None = None,
+        n_bytes: int | None = None,
     ) -> Iterator[tuple[pa.Table, np.ndarray]]:
-        """Yield pieces of the rows of the data set, and a mask of these rows among the rows of the file.
+        """Yield pieces of the rows of the data set, and a mask of these rows among the
+        rows of the file.
 
         Parameters
         ----------
         columns : sequence of str
             Columns to read.
         complete : TableEncoding, optional
-            Rows with missing values in its columns are left out; these columns are read, too.
+            Rows with missing values in its columns are left out; these columns are
+            read, too.
         n_bytes : int, optional
             Approximate size of a piece as float64, by default `READ_BYTES`.
 
@@ -111,7 +138,9 @@ class TablePart(BaseModel, frozen=True, ser_json_bytes="base64", val_json_bytes=
         TransferError
             The file cannot be read at present.
         """
-        changed = InputError(f"{self.address}: has changed since the run began; start again, and it is read again.")
+        changed = InputError(
+            f"{self.address}: has changed since the run began; start again, and it is read again."
+        )
         location = replace(locate(self.address), folder_columns=self.told)
         if stamp_of(location) != self.stamp:
             raise changed
@@ -226,7 +255,9 @@ class TableInMemory:
                 n_missing[column.name] = int(column.lacks(columns[column.name]).sum())
         return encoding, n_missing
 
-    def encode(self, encoding: TableEncoding) -> tuple[np.ndarray, np.ndarray, EncodingReport]:
+    def encode(
+        self, encoding: TableEncoding
+    ) -> tuple[np.ndarray, np.ndarray, EncodingReport]:
         """Return the features, see `PartedTable.encode`."""
         report = EncodingReport()
         return encoding.encode(self.columns, report), self.is_there, report
@@ -249,7 +280,9 @@ class PartedTable:
     readers: Readers | None = None
     completed: TableEncoding | None = None
 
-    def _map(self, run: Callable[..., Result], jobs: Sequence[Job], **shared: Any) -> list[Result]:
+    def _map(
+        self, run: Callable[..., Result], jobs: Sequence[Job], **shared: Any
+    ) -> list[Result]:
         if self.readers is not None:
             return self.readers.map(run, jobs, **shared)
         return [run(job, **shared) for job in jobs]
@@ -261,9 +294,11 @@ class PartedTable:
     def learn_encoding(
         self, names: Sequence[str], column_types: ColumnTypes | None, scale: Scale
     ) -> tuple[TableEncoding, dict[str, int]]:
-        """Return the encoding of some columns after one pass, and the number of missing values of columns with any.
+        """Return the encoding of some columns after one pass, and the number of missing
+        values of columns with any.
 
-        Up to `MOST_EXACT` rows and `MOST_NUMBERS` values, the encoding is equal to that of the table in memory.
+        Up to `MOST_EXACT` rows and `MOST_NUMBERS` values, the encoding is equal to that
+        of the table in memory.
 
         Parameters
         ----------
@@ -284,20 +319,32 @@ class PartedTable:
         n_rows = sum(part.n_rows for part in self.parts)
         shared: dict[str, Any] = {
             "columns": names,
-            "levels": [name for name, column_type in (column_types or {}).items() if as_levels(column_type)],
+            "levels": [
+                name
+                for name, column_type in (column_types or {}).items()
+                if as_levels(column_type)
+            ],
             "complete": self.completed,
             "all_kept": n_rows <= MOST_EXACT and n_rows * len(names) <= MOST_NUMBERS,
         }
         summary: dict[str, ColumnSummary] = {}
         for first in range(0, len(self.parts), HELD_RESULTS):
-            summaries = self._map(_summarize, self.parts[first : first + HELD_RESULTS], **shared)
+            summaries = self._map(
+                _summarize, self.parts[first : first + HELD_RESULTS], **shared
+            )
             summary = reduce(added, summaries, summary)
         if not summary:
             raise ValueError(NONE_COMPLETE)
         encoding = TableEncoding.of(summary, column_types, scale)
-        return encoding, {column.name: summary[column.name].gaps for column in encoding.columns if column.has_gaps}
+        return encoding, {
+            column.name: summary[column.name].gaps
+            for column in encoding.columns
+            if column.has_gaps
+        }
 
-    def encode(self, encoding: TableEncoding) -> tuple[RowFiles, np.ndarray, EncodingReport]:
+    def encode(
+        self, encoding: TableEncoding
+    ) -> tuple[RowFiles, np.ndarray, EncodingReport]:
         """Return the features after one pass over the rows.
 
         Returns
@@ -313,26 +360,56 @@ class PartedTable:
         InputError
             A file is damaged or has changed.
         """
-        encodings = [to_data(table, {}, "table") for table in (encoding, self.completed) if table is not None]
+        encodings = [
+            to_data(table, {}, "table")
+            for table in (encoding, self.completed)
+            if table is not None
+        ]
         name = f"parts-{digest([part.model_dump(mode='json') for part in self.parts], encodings)}"
         folder = ""
         if self.readers is not None:
             folder = self.readers.folder
         n_rows = [part.n_rows for part in self.parts]
         first_rows = np.cumsum([0, *n_rows]).tolist()
-        jobs = [(number, part, first_rows[number]) for number, part in enumerate(self.parts)]
-        encoded = self._map(_encode, jobs, encoding=encoding, complete=self.completed, folder=Path(folder, name))
+        jobs = [
+            (number, part, first_rows[number]) for number, part in enumerate(self.parts)
+        ]
+        encoded = self._map(
+            _encode,
+            jobs,
+            encoding=encoding,
+            complete=self.completed,
+            folder=Path(folder, name),
+        )
         parts = [result.part for result in encoded]
         blocks = tuple(EncodedPart(part, encoding) for part in parts)
-        is_there = [after.is_used[before.is_used] for before, after in zip(self.parts, parts, strict=True)]
+        is_there = [
+            after.is_used[before.is_used]
+            for before, after in zip(self.parts, parts, strict=True)
+        ]
         lowest = np.min([result.lowest for result in encoded], axis=0)
         highest = np.max([result.highest for result in encoded], axis=0)
-        X = RowFiles(blocks, len(lowest), np.dtype(np.float64), name, folder, np.stack([lowest, highest]))
-        return X, np.concatenate(is_there), reduce(add, (result.report for result in encoded))
+        X = RowFiles(
+            blocks,
+            len(lowest),
+            np.dtype(np.float64),
+            name,
+            folder,
+            np.stack([lowest, highest]),
+        )
+        return (
+            X,
+            np.concatenate(is_there),
+            reduce(add, (result.report for result in encoded)),
+        )
 
 
 def _summarize(
-    part: TablePart, columns: Sequence[str], levels: Sequence[str], complete: TableEncoding | None, all_kept: bool
+    part: TablePart,
+    columns: Sequence[str],
+    levels: Sequence[str],
+    complete: TableEncoding | None,
+    all_kept: bool,
 ) -> dict[str, ColumnSummary]:
     """Return the summaries of the columns of a part; empty if no row is used."""
 
@@ -340,7 +417,10 @@ def _summarize(
         summary: dict[str, ColumnSummary] = {}
         for piece, _ in part.pieces(columns, complete, SUMMARY_BYTES):
             if piece.num_rows:
-                summary = added(summary, summarize_table(piece.select(list(columns)), levels, all_kept))
+                summary = added(
+                    summary,
+                    summarize_table(piece.select(list(columns)), levels, all_kept),
+                )
         return summary
 
     return patiently(summarize)
@@ -357,7 +437,10 @@ class _Encoded:
 
 
 def _encode(
-    job: tuple[int, TablePart, int], encoding: TableEncoding, complete: TableEncoding | None, folder: Path
+    job: tuple[int, TablePart, int],
+    encoding: TableEncoding,
+    complete: TableEncoding | None,
+    folder: Path,
 ) -> _Encoded:
     """Write the features of a part; the job is its number, the part, and the number of its first row."""
     number, part, first_row = job
@@ -365,7 +448,10 @@ def _encode(
     def encode() -> _Encoded:
         n_features = len(encoding.features)
         result = _Encoded(
-            part, np.full(n_features, np.inf), np.full(n_features, -np.inf), EncodingReport(first=first_row)
+            part,
+            np.full(n_features, np.inf),
+            np.full(n_features, -np.inf),
+            EncodingReport(first=first_row),
         )
         masks = []
 
@@ -375,10 +461,14 @@ def _encode(
                 X = encoding.encode(piece, result.report)
                 result.report.first += len(X)
                 result.lowest = np.minimum(result.lowest, X.min(axis=0, initial=np.inf))
-                result.highest = np.maximum(result.highest, X.max(axis=0, initial=-np.inf))
+                result.highest = np.maximum(
+                    result.highest, X.max(axis=0, initial=-np.inf)
+                )
                 yield X
 
-        with atomic_path(copies() / folder / f"{number:05d}.rows", lasting=False) as temporary:
+        with atomic_path(
+            copies() / folder / f"{number:05d}.rows", lasting=False
+        ) as temporary:
             write_rows(temporary, runs())
         result.part = part.with_rows(np.concatenate(masks))
         return result
@@ -416,11 +506,20 @@ def parts_from_json(text: str) -> RowFiles:
     encoding = from_data(stored.encoding, {})
     blocks = tuple(EncodedPart(part, encoding) for part in stored.parts)
     extremes = np.array(stored.extremes)
-    return RowFiles(blocks, len(encoding.features), np.dtype(np.float64), stored.name, extremes=extremes)
+    return RowFiles(
+        blocks,
+        len(encoding.features),
+        np.dtype(np.float64),
+        stored.name,
+        extremes=extremes,
+    )
 
 
-def wanted_in_parts(config: DatasetConfig, files: Sequence[Location], table: Any, where: str) -> bool:
-    """Return whether a table is read in parts: as configured, or by default if it is large and allows it.
+def wanted_in_parts(
+    config: DatasetConfig, files: Sequence[Location], table: Any, where: str
+) -> bool:
+    """Return whether a table is read in parts: as configured, or by default if it is
+    large and allows it.
 
     Raises
     ------
@@ -432,7 +531,9 @@ def wanted_in_parts(config: DatasetConfig, files: Sequence[Location], table: Any
     hindrance = _hindrance_to_parts(config, files)
     if config.in_parts:
         if hindrance:
-            raise InputError(f"{where}: 'in_parts' {hindrance}, or leave 'in_parts' out.")
+            raise InputError(
+                f"{where}: 'in_parts' {hindrance}, or leave 'in_parts' out."
+            )
         return True
     n_bytes: int = 8 * table.num_rows * len(table.schema)
     return n_bytes >= BYTES_AS_NUMBERS and not hindrance
@@ -448,5 +549,7 @@ def _hindrance_to_parts(config: DatasetConfig, files: Sequence[Location]) -> str
     if config.columns and "text" in config.columns.values():
         keys.append("columns: text")
     if keys:
-        return f"does not go with {keys[0]!r}, which needs all rows at once; leave it out"
+        return (
+            f"does not go with {keys[0]!r}, which needs all rows at once; leave it out"
+        )
     return ""

@@ -50,25 +50,33 @@ def read_bundled(name: str) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
     labels = getattr(bunch, "target_names", ())
     if y.ndim == 1 and y.dtype.kind in "iu" and len(labels) == len(np.unique(y)):
         y = np.asarray([str(label) for label in labels])[y]
-    return np.asarray(bunch.data, dtype=np.float64), y, tuple(map(str, bunch.feature_names))
+    return (
+        np.asarray(bunch.data, dtype=np.float64),
+        y,
+        tuple(map(str, bunch.feature_names)),
+    )
 
 
 def sample_columns_of(
-    table: Table | pa.Table, selected: np.ndarray | None, config: DatasetConfig, where: str
+    table: Table | pa.Table,
+    selected: np.ndarray | None,
+    config: DatasetConfig,
+    where: str,
 ) -> dict[str, np.ndarray]:
     """Return the sample columns of the selected rows of a table.
 
     Returns
     -------
     sample_columns : dict of ndarray of shape (n,)
-        ``groups``, the number of each row's group; ``times``, the rank of its time; ``weights``; and ``held_out``,
-        whether it is a test row; as far as the configuration names them. Missing values are -1, or NaN for weights.
+        ``groups``, the number of each row's group; ``times``, the rank of its time;
+        ``weights``; and ``held_out``, whether it is a test row; as far as the
+        configuration names them. Missing values are -1, or NaN for weights.
 
     Raises
     ------
     InputError
-        A column has an unsuitable type or missing values that are not to be dropped, or the values of 'test' select no
-        row or every row.
+        A column has an unsuitable type or missing values that are not to be dropped, or
+        the values of 'test' select no row or every row.
     """
     sample_columns = {}
     for key, name in config.sample_columns.items():
@@ -79,13 +87,17 @@ def sample_columns_of(
         numbers = _PARSERS[key](column, place)
         n_missing = int((~(numbers >= 0)).sum())
         if n_missing and config.missing != "drop":
-            raise InputError(f"{place} is missing in {n_missing} of {len(numbers)} rows; set 'missing: drop'.")
+            raise InputError(
+                f"{place} is missing in {n_missing} of {len(numbers)} rows; set 'missing: drop'."
+            )
         attribute = "times" if key == "time" else key
         sample_columns[attribute] = numbers
     if config.test:
         held_out = rows_with(table, config.test, "test", where, selected)
         if held_out is None:
-            raise InputError(f"{where}: every row has the values of 'test', so none is left to learn from; name fewer.")
+            raise InputError(
+                f"{where}: every row has the values of 'test', so none is left to learn from; name fewer."
+            )
         sample_columns["held_out"] = held_out
     return sample_columns
 
@@ -99,29 +111,41 @@ def arrays_of(path: str, title: str) -> dict[str, np.ndarray]:
                 return dict(content)
             return {Path(path).stem: content}
     except (OSError, ValueError, EOFError, BadZipFile) as error:
-        raise InputError(f"{title} cannot be read ({one_line(str(error))}); write it by numpy.save, savez.") from None
+        raise InputError(
+            f"{title} cannot be read ({one_line(str(error))}); write it by numpy.save, savez."
+        ) from None
 
 
 def folds_of(path: str, n_rows: int, where: str) -> np.ndarray:
-    """Return the fold of each row of a source in each repeat, numbered from 0, from a file; shape (n, repeats).
+    """Return the fold of each row of a source in each repeat, numbered from 0, from a
+    file; shape (n, repeats).
 
     Raises
     ------
     InputError
-        The file cannot be read, has another number of rows or missing values, or its columns have different numbers
-        of folds.
+        The file cannot be read, has another number of rows or missing values, or its
+        columns have different numbers of folds.
     """
     title = f"{where}: 'folds' {path}"
     try:
-        repeats = np.column_stack([to_numbers(column) for column in _columns_of_file(path, title)])
+        repeats = np.column_stack(
+            [to_numbers(column) for column in _columns_of_file(path, title)]
+        )
     except (LookupError, pa.ArrowInvalid) as error:
-        raise InputError(f"{title} must be a table or an array of numbers alone ({one_line(str(error))}).") from None
+        raise InputError(
+            f"{title} must be a table or an array of numbers alone ({one_line(str(error))})."
+        ) from None
     folds = np.empty(repeats.shape, dtype=np.int64)
     fold_counts = set()
     for column, values in enumerate(repeats.T):
         different, folds[:, column] = np.unique(values, return_inverse=True)
         fold_counts.add(len(different))
-    if len(repeats) != n_rows or len(fold_counts) != 1 or min(fold_counts) < 3 or not np.isfinite(repeats).all():
+    if (
+        len(repeats) != n_rows
+        or len(fold_counts) != 1
+        or min(fold_counts) < 3
+        or not np.isfinite(repeats).all()
+    ):
         raise InputError(
             f"{title} must have the number of a fold in each row, {n_rows} as the data set, and equally many folds in "
             f"each column, at least 3; got {len(repeats)} rows with {' and '.join(map(str, sorted(fold_counts)))} "
@@ -155,7 +179,9 @@ def _times(column: pa.Array, place: str) -> np.ndarray:
     is_number = is_numeric(column.type) and not pa.types.is_boolean(column.type)
     if not (pa.types.is_temporal(column.type) or is_number):
         raise InputError(f"{place} is {column.type}; name one of numbers, or of dates.")
-    return _numbered(column, lambda values: pc.subtract(pc.rank(values, tiebreaker="dense"), 1))
+    return _numbered(
+        column, lambda values: pc.subtract(pc.rank(values, tiebreaker="dense"), 1)
+    )
 
 
 def _instants(column: pa.Array, place: str) -> pa.Array:
@@ -192,7 +218,9 @@ def _weights(column: pa.Array, place: str) -> np.ndarray:
             "them, or give them weight 0, which leaves them out."
         )
     if not (weights > 0).any():
-        raise InputError(f"{place} has no weight above zero, so that no row is left; name another column.")
+        raise InputError(
+            f"{place} has no weight above zero, so that no row is left; name another column."
+        )
     return weights
 
 
@@ -209,7 +237,11 @@ def _numbers_in_texts(column: pa.Array, place: str) -> np.ndarray:
     return np.asarray(numbers)
 
 
-_PARSERS: dict[str, Callable[[pa.Array, str], np.ndarray]] = {"groups": _groups, "time": _times, "weights": _weights}
+_PARSERS: dict[str, Callable[[pa.Array, str], np.ndarray]] = {
+    "groups": _groups,
+    "time": _times,
+    "weights": _weights,
+}
 
 
 def _decoded(column: pa.ChunkedArray) -> pa.Array:
@@ -226,14 +258,21 @@ def _numbered(column: pa.Array, number: Callable[[pa.Array], pa.Array]) -> np.nd
     """Return the numbers that a function gives to values, and -1 for missing values."""
     is_there = ~column.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
     numbers = np.full(len(column), -1, dtype=np.int64)
-    numbers[is_there] = number(column.filter(pa.array(is_there))).to_numpy(zero_copy_only=False)
+    numbers[is_there] = number(column.filter(pa.array(is_there))).to_numpy(
+        zero_copy_only=False
+    )
     return numbers
 
 
 def matrix_of(
-    table: Table | pa.Table, columns: Sequence[str], selected: np.ndarray | None, config: DatasetConfig, where: str
+    table: Table | pa.Table,
+    columns: Sequence[str],
+    selected: np.ndarray | None,
+    config: DatasetConfig,
+    where: str,
 ) -> tuple[Any, Sequence[str]]:
-    """Return counts of n-grams, or bytes of a column and the numbers of others, of the selected rows.
+    """Return counts of n-grams, or bytes of a column and the numbers of others, of the
+    selected rows.
 
     Returns
     -------
@@ -262,7 +301,9 @@ def matrix_of(
     return np.hstack(parts, dtype=np.float64), tuple(features)
 
 
-def _not_numeric(column: pa.ChunkedArray, name: str, config: DatasetConfig, where: str) -> InputError:
+def _not_numeric(
+    column: pa.ChunkedArray, name: str, config: DatasetConfig, where: str
+) -> InputError:
     """Return the error for a column next to that of 'bytes' that is not numeric."""
     example = ""
     for value in column.drop_null().slice(0, 1).to_pylist():
@@ -276,25 +317,38 @@ def _not_numeric(column: pa.ChunkedArray, name: str, config: DatasetConfig, wher
     )
 
 
-def features_among(table: Table | pa.Table, config: DatasetConfig, target: str, title: str, where: str) -> list[str]:
+def features_among(
+    table: Table | pa.Table, config: DatasetConfig, target: str, title: str, where: str
+) -> list[str]:
     """Return the columns of a table that are features.
 
     Raises
     ------
     InputError
-        A column that the configuration names is missing, or a column occurs more than once.
+        A column that the configuration names is missing, or a column occurs more than
+        once.
     """
     names = table.schema.names
-    refuse_repeated(names, f"{where}: {title} has column {{}} more than once; rename one.")
+    refuse_repeated(
+        names, f"{where}: {title} has column {{}} more than once; rename one."
+    )
     for key, columns in _named_columns(config, target).items():
         for column in columns:
             if column not in names:
                 shown = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
                 meant = did_you_mean(column, names)
-                raise InputError(f"{where}: {key} {column!r} is not a column of {title}; {meant}it has {shown}.")
+                raise InputError(
+                    f"{where}: {key} {column!r} is not a column of {title}; {meant}it has {shown}."
+                )
     if config.ngrams is not None:
         return list(config.ngrams.columns)
-    others = {target, *config.drop, *config.where, *config.test, *config.sample_columns.values()}
+    others = {
+        target,
+        *config.drop,
+        *config.where,
+        *config.test,
+        *config.sample_columns.values(),
+    }
     return [column for column in config.features or names if column not in others]
 
 
@@ -317,7 +371,9 @@ def _named_columns(config: DatasetConfig, target: str) -> dict[str, Sequence[str
     return named
 
 
-def target_column(table: Table | pa.Table, target: str, selected: np.ndarray | None, where: str) -> pa.Array:
+def target_column(
+    table: Table | pa.Table, target: str, selected: np.ndarray | None, where: str
+) -> pa.Array:
     """Return the target of the selected rows.
 
     Raises
@@ -329,8 +385,14 @@ def target_column(table: Table | pa.Table, target: str, selected: np.ndarray | N
     kind = y.type
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
-    if pa.types.is_nested(kind) or is_binary(kind) or isinstance(kind, pa.BaseExtensionType):
-        raise InputError(f"{where}: target {target!r} is {kind}; name a column of text or numbers.")
+    if (
+        pa.types.is_nested(kind)
+        or is_binary(kind)
+        or isinstance(kind, pa.BaseExtensionType)
+    ):
+        raise InputError(
+            f"{where}: target {target!r} is {kind}; name a column of text or numbers."
+        )
     return y
 
 
@@ -361,7 +423,11 @@ def _filtered(rows: Any, selected: np.ndarray | None) -> Any:
 
 def is_number(kind: pa.DataType) -> bool:
     """Return whether a column of this type can be a feature."""
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_boolean(kind)
+    )
 
 
 def is_numeric(kind: pa.DataType) -> bool:
@@ -371,13 +437,21 @@ def is_numeric(kind: pa.DataType) -> bool:
 
 def is_binary(kind: pa.DataType) -> bool:
     """Return whether a column of this type holds bytes."""
-    checks = (pa.types.is_fixed_size_binary, pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
+    checks = (
+        pa.types.is_fixed_size_binary,
+        pa.types.is_binary,
+        pa.types.is_large_binary,
+        pa.types.is_binary_view,
+    )
     return any(check(kind) for check in checks)
 
 
 def to_numbers(column: pa.ChunkedArray | pa.Array) -> np.ndarray:
     """Return a column of numbers as float64, shape (m,); missing values become NaN."""
-    return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
+    return np.asarray(
+        column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False),
+        dtype=np.float64,
+    )
 
 
 def rows_with(
@@ -387,7 +461,8 @@ def rows_with(
     where: str,
     among: np.ndarray | None = None,
 ) -> np.ndarray | None:
-    """Return whether each row has one of the selected values in each column; None if all rows have.
+    """Return whether each row has one of the selected values in each column; None if
+    all rows have.
 
     Parameters
     ----------
@@ -412,18 +487,26 @@ def rows_with(
     rows = _filtered(table.select(list(selection)), among)
     is_selected = np.ones(rows.num_rows, dtype=bool)
     for name, values in selection.items():
-        is_selected &= _has_value(rows[name], values, f"column {name!r} of {key!r}", where)
+        is_selected &= _has_value(
+            rows[name], values, f"column {name!r} of {key!r}", where
+        )
     if is_selected.all():
         return None
     if not is_selected.any():
-        raise InputError(f"{where}: no row has the values of {key!r} in all its columns; take one of them out.")
+        raise InputError(
+            f"{where}: no row has the values of {key!r} in all its columns; take one of them out."
+        )
     return is_selected
 
 
-def _has_value(column: pa.ChunkedArray, values: Sequence[str], title: str, where: str) -> np.ndarray:
+def _has_value(
+    column: pa.ChunkedArray, values: Sequence[str], title: str, where: str
+) -> np.ndarray:
     """Return whether each row of a column has one of some values; raise InputError for a value of no row."""
     if pa.types.is_nested(column.type):
-        raise InputError(f"{where}: {title} is {column.type}; name one of text or numbers.")
+        raise InputError(
+            f"{where}: {title} is {column.type}; name one of text or numbers."
+        )
     column = column.combine_chunks()
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
@@ -431,7 +514,9 @@ def _has_value(column: pa.ChunkedArray, values: Sequence[str], title: str, where
     unknown = [value for value in values if value not in known]
     if unknown:
         texts = sorted({value for value in known if value is not None})
-        raise InputError(f"{where}: no row has {listed(unknown)} in {title}; it holds {listed(texts)}.")
+        raise InputError(
+            f"{where}: no row has {listed(unknown)} in {title}; it holds {listed(texts)}."
+        )
     is_wanted = [value in values for value in known]
     is_wanted.append(False)  # for missing values
     positions = column.indices.cast(pa.int64()).fill_null(len(known))
@@ -451,7 +536,9 @@ def _bytes(column: pa.ChunkedArray, name: str, where: str) -> np.ndarray:
     """Return binary values of one length as a matrix of bytes, shape (m, length)."""
     kind = column.type
     if not is_binary(kind):
-        raise InputError(f"{where}: column {name!r} of 'bytes' is not binary ({kind}); name a binary column.")
+        raise InputError(
+            f"{where}: column {name!r} of 'bytes' is not binary ({kind}); name a binary column."
+        )
     if column.null_count:
         raise InputError(
             f"{where}: column {name!r} of 'bytes' is missing in {column.null_count} of {len(column)} rows; leave them "
@@ -464,13 +551,17 @@ def _bytes(column: pa.ChunkedArray, name: str, where: str) -> np.ndarray:
             f"{where}: column {name!r} of 'bytes' holds values of {lengths[0]} to {lengths[-1]} bytes; all must have "
             "one length of at least one."
         )
-    return np.frombuffer(b"".join(values), dtype=np.uint8).reshape(len(values), lengths[0])
+    return np.frombuffer(b"".join(values), dtype=np.uint8).reshape(
+        len(values), lengths[0]
+    )
 
 
 # Texts ---------------------------------------------------------------------------------------------------------------
 
 
-def count_ngrams(table: pa.Table, config: NgramsConfig, where: str) -> tuple[sparse.csr_matrix, tuple[str, ...]]:
+def count_ngrams(
+    table: pa.Table, config: NgramsConfig, where: str
+) -> tuple[sparse.csr_matrix, tuple[str, ...]]:
     """Return how often each n-gram occurs in each row, and the n-grams.
 
     Parameters
@@ -491,7 +582,8 @@ def count_ngrams(table: pa.Table, config: NgramsConfig, where: str) -> tuple[spa
     Raises
     ------
     InputError
-        A column is neither text nor a list of tokens, `counts` does not fit it, or there is no such n-gram.
+        A column is neither text nor a list of tokens, `counts` does not fit it, or
+        there is no such n-gram.
     """
     columns = [_decoded(table[name]) for name in config.column]
     has_lists = False
@@ -504,7 +596,9 @@ def count_ngrams(table: pa.Table, config: NgramsConfig, where: str) -> tuple[spa
                 "another."
             )
         if _is_list(column.type) and len(columns) > 1:
-            raise InputError(f"{where}: column {name!r} of 'ngrams' holds lists of tokens and must be the only one.")
+            raise InputError(
+                f"{where}: column {name!r} of 'ngrams' holds lists of tokens and must be the only one."
+            )
     if has_lists:
         counts, ngrams = _count_tokens(columns[0], table, config, where)
     elif config.counts is not None:
@@ -517,19 +611,24 @@ def count_ngrams(table: pa.Table, config: NgramsConfig, where: str) -> tuple[spa
     if not ngrams:
         low, high = config.size
         words = f"{low} words" if low == high else f"{low} to {high} words"
-        raise InputError(f"{where}: column {', '.join(config.column)} holds no n-gram of {words}; change 'size'.")
+        raise InputError(
+            f"{where}: column {', '.join(config.column)} holds no n-gram of {words}; change 'size'."
+        )
     return counts, ngrams
 
 
 def select_ngrams(
     counts: sparse.csr_matrix, ngrams: tuple[str, ...], config: NgramsConfig
 ) -> tuple[sparse.csr_matrix, tuple[str, ...]]:
-    """Return the n-grams with the largest sums over the rows, the largest first, and the constant feature if requested.
+    """Return the n-grams with the largest sums over the rows, the largest first, and
+    the constant feature if requested.
 
-    Ties are in the order of their text, so that a smaller `most_frequent` selects the first columns of a larger one.
+    Ties are in the order of their text, so that a smaller `most_frequent` selects the
+    first columns of a larger one.
     """
     totals = np.asarray(counts.sum(axis=0)).ravel()
-    order = np.argsort(-totals, kind="stable")  # the n-grams are in the order of their text
+    # The n-grams are in the order of their text
+    order = np.argsort(-totals, kind="stable")
     order = order[totals[order] > 0][: config.most_frequent]
     selected = sparse.csr_matrix(counts[:, order])
     names = [ngrams[position] for position in order]
@@ -538,7 +637,9 @@ def select_ngrams(
         while constant in names:
             constant += JOIN
         names.append(constant)
-        selected = sparse.csr_matrix(sparse.hstack([selected, np.ones((selected.shape[0], 1))]))
+        selected = sparse.csr_matrix(
+            sparse.hstack([selected, np.ones((selected.shape[0], 1))])
+        )
     selected.sort_indices()
     return selected, tuple(names)
 
@@ -554,15 +655,23 @@ def _count_tokens(
     name = config.column[0]
     kind = tokens.type.value_type
     if not (_is_text(kind) or pa.types.is_null(kind)):
-        raise InputError(f"{where}: column {name!r} of 'ngrams' holds lists of {kind}, not of text.")
+        raise InputError(
+            f"{where}: column {name!r} of 'ngrams' holds lists of {kind}, not of text."
+        )
     lengths = _lengths(tokens)
     counts = np.ones(int(lengths.sum()))
     if config.counts is not None:
-        counts = _counts_of_tokens(_decoded(table[config.counts]), lengths, name, config.counts, where)
+        counts = _counts_of_tokens(
+            _decoded(table[config.counts]), lengths, name, config.counts, where
+        )
     encoded = tokens.flatten().dictionary_encode()
     vocabulary = encoded.dictionary
     low, high = config.size
-    sizes = np.asarray(pc.count_substring_regex(vocabulary, f"[^{JOIN}]+").to_numpy(zero_copy_only=False))
+    sizes = np.asarray(
+        pc.count_substring_regex(vocabulary, f"[^{JOIN}]+").to_numpy(
+            zero_copy_only=False
+        )
+    )
     used = np.flatnonzero((sizes >= low) & (sizes <= high))
     used = used[np.asarray(pc.sort_indices(vocabulary.take(pa.array(used))))]
     feature_of = np.full(len(vocabulary) + 1, -1)  # the last one is for missing tokens
@@ -571,11 +680,15 @@ def _count_tokens(
     rows = np.repeat(np.arange(len(tokens)), lengths)
     is_counted = (features >= 0) & (counts > 0)
     entries = (counts[is_counted], (rows[is_counted], features[is_counted]))
-    matrix = sparse.csr_matrix(sparse.coo_matrix(entries, shape=(len(tokens), len(used))))
+    matrix = sparse.csr_matrix(
+        sparse.coo_matrix(entries, shape=(len(tokens), len(used)))
+    )
     return matrix, tuple(vocabulary.take(pa.array(used)).to_pylist())
 
 
-def _counts_of_tokens(column: pa.Array, lengths: np.ndarray, tokens: str, name: str, where: str) -> np.ndarray:
+def _counts_of_tokens(
+    column: pa.Array, lengths: np.ndarray, tokens: str, name: str, where: str
+) -> np.ndarray:
     """Return the count of each token from a column of lists.
 
     Parameters
@@ -590,7 +703,8 @@ def _counts_of_tokens(column: pa.Array, lengths: np.ndarray, tokens: str, name: 
         Beginning of messages.
     """
     is_numeric_list = _is_list(column.type) and (
-        pa.types.is_integer(column.type.value_type) or pa.types.is_floating(column.type.value_type)
+        pa.types.is_integer(column.type.value_type)
+        or pa.types.is_floating(column.type.value_type)
     )
     if not is_numeric_list:
         raise InputError(
@@ -606,7 +720,9 @@ def _counts_of_tokens(column: pa.Array, lengths: np.ndarray, tokens: str, name: 
         )
     counts = to_numbers(column.flatten())
     if not (counts >= 0).all():  # missing counts are NaN
-        raise InputError(f"{where}: column {name!r} has a count that is missing or negative; correct it.")
+        raise InputError(
+            f"{where}: column {name!r} has a count that is missing or negative; correct it."
+        )
     return counts
 
 
@@ -614,12 +730,16 @@ def _lengths(lists: pa.Array) -> np.ndarray:
     return np.asarray(pc.fill_null(pc.list_value_length(lists), 0))
 
 
-def _count_texts(columns: list[pa.Array], config: NgramsConfig) -> tuple[sparse.csr_matrix, tuple[str, ...]]:
+def _count_texts(
+    columns: list[pa.Array], config: NgramsConfig
+) -> tuple[sparse.csr_matrix, tuple[str, ...]]:
     """Count n-grams of the words that scikit-learn finds; no n-gram spans two columns."""
     ngrams_of = CountVectorizer(ngram_range=config.size).build_analyzer()
 
     def analyze(texts: tuple[Any, ...]) -> list[str]:
-        return [ngram for text in texts if text is not None for ngram in ngrams_of(text)]
+        return [
+            ngram for text in texts if text is not None for ngram in ngrams_of(text)
+        ]
 
     vectorizer = CountVectorizer(analyzer=analyze, dtype=np.float64)
     rows = list(zip(*(column.to_pylist() for column in columns), strict=True))
@@ -636,11 +756,24 @@ def _count_texts(columns: list[pa.Array], config: NgramsConfig) -> tuple[sparse.
 # LIBSVM --------------------------------------------------------------------------------------------------------------
 
 
-def read_libsvm(files: Sequence[Location], config: DatasetConfig, where: str) -> tuple[Any, np.ndarray, Sequence[str]]:
+def read_libsvm(
+    files: Sequence[Location], config: DatasetConfig, where: str
+) -> tuple[Any, np.ndarray, Sequence[str]]:
     """Return the sparse rows, the target and the names of features of LIBSVM files."""
-    for key in ("drop", "features", "columns", "where", "test", *config.sample_columns, "ngrams", "bytes"):
+    for key in (
+        "drop",
+        "features",
+        "columns",
+        "where",
+        "test",
+        *config.sample_columns,
+        "ngrams",
+        "bytes",
+    ):
         if getattr(config, key):
-            raise InputError(f"{where}: {key!r} does not go with {joint_name(files)}, whose columns have no names.")
+            raise InputError(
+                f"{where}: {key!r} does not go with {joint_name(files)}, whose columns have no names."
+            )
     parts = []
     targets = []
     for location in files:

@@ -42,7 +42,9 @@ class Readers(Protocol):
     def folder(self) -> str:
         """Folder of the files that all workers share; relative if each worker has its own."""
 
-    def map(self, run: Callable[..., Result], jobs: Sequence[Any], **shared: Any) -> list[Result]:
+    def map(
+        self, run: Callable[..., Result], jobs: Sequence[Any], **shared: Any
+    ) -> list[Result]:
         """Return the result of a function for each job, in their order; `shared` arguments are sent once."""
 
 
@@ -78,7 +80,8 @@ class StoredBlock:
 
 @dataclass(frozen=True)
 class RowFiles:
-    """Dense rows outside of memory, in blocks of consecutive rows; processes exchange only addresses of blocks.
+    """Dense rows outside of memory, in blocks of consecutive rows; processes exchange
+    only addresses of blocks.
 
     Attributes
     ----------
@@ -89,16 +92,19 @@ class RowFiles:
     name : str
         Folder of the files on this machine; a relative one is below `folder`.
     folder : str
-        Parent folder; a relative one is below the folder of copies of the process or Dask worker that reads.
+        Parent folder; a relative one is below the folder of copies of the process or
+        Dask worker that reads.
     extremes : ndarray of shape (2, d) or None
         Lowest and highest value of each feature, if they are known.
     readers : Readers or None
-        Workers on other machines that read rows for this process, which then has no files.
+        Workers on other machines that read rows for this process, which then has no
+        files.
 
     Notes
     -----
-    A missing file is written when its rows are needed, so rows cross the network once. Files are not memory-mapped, as
-    mapped pages count towards the memory limit of a Dask worker.
+    A missing file is written when its rows are needed, so rows cross the network once.
+    Files are not memory-mapped, as mapped pages count towards the memory limit of a
+    Dask worker.
     """
 
     blocks: tuple[Block, ...]
@@ -118,7 +124,8 @@ class RowFiles:
         Parameters
         ----------
         place : str
-            A folder, or ``s3://bucket/prefix``; its last two parts name the run and the rows.
+            A folder, or ``s3://bucket/prefix``; its last two parts name the run and the
+            rows.
         rows : RowSource of shape (m, d)
             Dense rows. Not modified.
 
@@ -165,7 +172,8 @@ class RowFiles:
         return np.array(self.extremes[1])
 
     def __getitem__(self, rows: slice | np.ndarray, /) -> np.ndarray:
-        """Return the rows of a slice or at some positions as a new array of shape (a, d).
+        """Return the rows of a slice or at some positions as a new array of shape (a,
+        d).
 
         Raises
         ------
@@ -178,11 +186,15 @@ class RowFiles:
         result = np.empty((len(positions), self.n_features), self.dtype)
         by_block = list(grouped(positions, self.ends[:-1]))
         jobs = [(block, within) for block, _, within in by_block]
-        for (_, places, _), values in zip(by_block, self._read_blocks(jobs), strict=True):
+        for (_, places, _), values in zip(
+            by_block, self._read_blocks(jobs), strict=True
+        ):
             result[places] = values
         return result
 
-    def _read_blocks(self, jobs: Sequence[tuple[int, np.ndarray]]) -> Iterable[np.ndarray]:
+    def _read_blocks(
+        self, jobs: Sequence[tuple[int, np.ndarray]]
+    ) -> Iterable[np.ndarray]:
         """Return the rows of each job: the number of a block, and positions within it."""
         if self.readers is not None:
             return self.readers.map(_read_block, jobs, rows=replace(self, readers=None))
@@ -216,7 +228,9 @@ def _read_block(job: tuple[int, np.ndarray], rows: RowFiles) -> np.ndarray:
     run_values = run_rows * rows.n_features
     starts = np.arange(0, rows.blocks[block].n_rows, run_rows)
     for run, places, within in grouped(positions, starts):
-        run_of_file = np.fromfile(path, rows.dtype, run_values, offset=run * run_values * rows.dtype.itemsize)
+        run_of_file = np.fromfile(
+            path, rows.dtype, run_values, offset=run * run_values * rows.dtype.itemsize
+        )
         values[places] = run_of_file.reshape(-1, rows.n_features)[within]
     return values
 
@@ -230,7 +244,9 @@ def runs_of(rows: RowSource, start: int, stop: int) -> Iterator[np.ndarray]:
     """Yield the rows from `start` to `stop` in runs of about `READ_BYTES`."""
     step = rows_in(READ_BYTES, rows.shape[1], rows.dtype)
     for first in range(start, stop, step):
-        yield np.ascontiguousarray(rows[first : min(first + step, stop)], dtype=rows.dtype)
+        yield np.ascontiguousarray(
+            rows[first : min(first + step, stop)], dtype=rows.dtype
+        )
 
 
 def write_rows(path: Path, runs: Iterable[np.ndarray]) -> None:
@@ -240,7 +256,9 @@ def write_rows(path: Path, runs: Iterable[np.ndarray]) -> None:
             file.write(run.data)
 
 
-def grouped(positions: np.ndarray, starts: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+def grouped(
+    positions: np.ndarray, starts: np.ndarray
+) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """Group positions of rows by blocks, which begin at the rows `starts`.
 
     Yields
@@ -255,7 +273,9 @@ def grouped(positions: np.ndarray, starts: np.ndarray) -> Iterator[tuple[int, np
     block_of_position = np.searchsorted(starts, positions, side="right") - 1
     order = np.argsort(block_of_position, kind="stable")
     blocks, firsts = np.unique(block_of_position[order], return_index=True)
-    for block, places in zip(blocks.tolist(), np.split(order, firsts[1:]), strict=False):  # no positions: no blocks
+    for block, places in zip(
+        blocks.tolist(), np.split(order, firsts[1:]), strict=False
+    ):  # no positions: no blocks
         yield block, places, positions[places] - starts[block]
 
 
@@ -268,7 +288,8 @@ def content_digest(rows: RowSource) -> str:
 
 
 def patiently(fetch: Callable[[], Result]) -> Result:
-    """Return the result of a function; repeat the call for a minute while a server is unavailable.
+    """Return the result of a function; repeat the call for a minute while a server is
+    unavailable.
 
     Raises
     ------

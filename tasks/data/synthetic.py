@@ -18,7 +18,8 @@ Drawn = tuple[np.ndarray, np.ndarray]
 
 
 def three_sines(rng: np.random.Generator, rows: int = 2000) -> Drawn:
-    r"""Return numbers of :math:`[-10, 10]` with the sign of a sum of three sines, a task without noise.
+    r"""Return numbers of :math:`[-10, 10]` with the sign of a sum of three sines, a
+    task without noise.
 
     .. math:: y(x) = \mathrm{sign}\bigl(\sin(\sqrt{2} x) + \sin(\sqrt{12} x) + \sin(\sqrt{60} x)\bigr)
 
@@ -31,12 +32,16 @@ def three_sines(rng: np.random.Generator, rows: int = 2000) -> Drawn:
     return x[:, None], np.where(sines > 0, 1, -1)
 
 
-def relevance(rng: np.random.Generator, rows: int = 2050, gamma: float = 0.0, features: int = 50) -> Drawn:
-    r"""Return two equally likely Gaussian classes whose means differ in proportion to the relevance of each feature.
+def relevance(
+    rng: np.random.Generator, rows: int = 2050, gamma: float = 0.0, features: int = 50
+) -> Drawn:
+    r"""Return two equally likely Gaussian classes whose means differ in proportion to
+    the relevance of each feature.
 
     .. math:: x \mid y \sim N(y \rho \theta / \lVert \theta \rVert, I), \qquad \theta_i = (i / d)^\gamma
 
-    With :math:`\rho = 1.75`, the Bayes error is :math:`\Phi(-\rho) = 0.040` for every gamma.
+    With :math:`\rho = 1.75`, the Bayes error is :math:`\Phi(-\rho) = 0.040` for every
+    gamma.
 
     References
     ----------
@@ -55,20 +60,31 @@ def relevances(gamma: float, features: int) -> np.ndarray:
 
 
 def friedman(rng: np.random.Generator, rows: int = 2000, irrelevant: int = 15) -> Drawn:
-    r"""Return rows of a unit cube, and numbers with unit noise that depend on the first five features.
+    r"""Return rows of a unit cube, and numbers with unit noise that depend on the first
+    five features.
 
     .. math:: y(x) = 10 \sin(\pi x_1 x_2) + 20 (x_3 - 1/2)^2 + 10 x_4 + 5 x_5 + N(0, 1)
 
     References
     ----------
-    Friedman (1991), Multivariate Adaptive Regression Splines, Annals of Statistics 19:1-67, section 4.3.
+    Friedman (1991), Multivariate Adaptive Regression Splines, Annals of Statistics
+    19:1-67, section 4.3.
     """
     X = rng.random((rows, 5 + irrelevant))
-    y = 10 * np.sin(np.pi * X[:, 0] * X[:, 1]) + 20 * (X[:, 2] - 0.5) ** 2 + 10 * X[:, 3] + 5 * X[:, 4]
+    y = (
+        10 * np.sin(np.pi * X[:, 0] * X[:, 1])
+        + 20 * (X[:, 2] - 0.5) ** 2
+        + 10 * X[:, 3]
+        + 5 * X[:, 4]
+    )
     return X, y + rng.standard_normal(rows)
 
 
-SYNTHETIC: dict[str, Callable[..., Drawn]] = {"three_sines": three_sines, "relevance": relevance, "friedman": friedman}
+SYNTHETIC: dict[str, Callable[..., Drawn]] = {
+    "three_sines": three_sines,
+    "relevance": relevance,
+    "friedman": friedman,
+}
 
 _PARAMS: dict[str, tuple[type, int]] = {
     "rows": (int, 10),
@@ -87,12 +103,15 @@ def read_synthetic(
     Raises
     ------
     InputError
-        The name or a parameter is unknown, a parameter is out of its range, or `drop` names no feature or all of them.
+        The name or a parameter is unknown, a parameter is out of its range, or `drop`
+        names no feature or all of them.
     """
     require_params(name, params, where)
     X, y = SYNTHETIC[name](np.random.default_rng(seed), **params)
     features = tuple(f"x{c}" for c in range(1, X.shape[1] + 1))
-    positions = [position for position, feature in enumerate(features) if feature not in drop]
+    positions = [
+        position for position, feature in enumerate(features) if feature not in drop
+    ]
     if not positions or not set(drop) <= set(features):
         raise InputError(
             f"{where}: 'drop' must leave out some of the features x1 to x{len(features)}, got {', '.join(drop)}; "
@@ -104,12 +123,18 @@ def read_synthetic(
 def require_params(name: str, params: Mapping[str, Any], where: str) -> None:
     """Raise InputError if a synthetic data set or a parameter is unknown, or a parameter is out of its range."""
     if name not in SYNTHETIC:
-        raise InputError(f"{where}: there is no synthetic data set {name!r}; choose one of {', '.join(SYNTHETIC)}.")
-    _, *valid = inspect.signature(SYNTHETIC[name]).parameters  # the first is the generator
+        raise InputError(
+            f"{where}: there is no synthetic data set {name!r}; choose one of {', '.join(SYNTHETIC)}."
+        )
+    _, *valid = inspect.signature(
+        SYNTHETIC[name]
+    ).parameters  # the first is the generator
     for key, value in params.items():
         if key not in valid:
             meant = did_you_mean(key, valid)
-            raise InputError(f"{where}: {name} has no parameter {key!r}; {meant}it takes {', '.join(valid)}.")
+            raise InputError(
+                f"{where}: {name} has no parameter {key!r}; {meant}it takes {', '.join(valid)}."
+            )
         kind, lowest = _PARAMS[key]
         is_number = isinstance(value, int | kind) and not isinstance(value, bool)
         if not is_number or not lowest <= value < np.inf:

@@ -35,7 +35,11 @@ from learnkernels.conf.files import (
     matching,
     told_by_folders,
 )
-from learnkernels.kernels.column_encoding.quantities import BOOLEAN, CANONICAL_INTEGER, CANONICAL_NUMBER
+from learnkernels.kernels.column_encoding.quantities import (
+    BOOLEAN,
+    CANONICAL_INTEGER,
+    CANONICAL_NUMBER,
+)
 from learnkernels.kernels.column_encoding.reading import MISSING
 
 from .locations import Location, explained, locate, transferring
@@ -63,14 +67,16 @@ def joint_name(locations: Sequence[Location]) -> str:
 
 
 def locations_of(*addresses: str) -> tuple[Location, ...]:
-    """Return the locations of the files of paths, addresses, folders or patterns, sorted by name.
+    """Return the locations of the files of paths, addresses, folders or patterns,
+    sorted by name.
 
     Names of folders below a folder or pattern, such as ``year=2024``, are columns.
 
     Raises
     ------
     InputError
-        A folder or pattern has no table or tables of several formats, or a server cannot be reached.
+        A folder or pattern has no table or tables of several formats, or a server
+        cannot be reached.
     """
     locations = []
     values = []
@@ -92,7 +98,9 @@ def _files_at(address: str) -> list[str]:
     selector = pyarrow.fs.FileSelector(folder, recursive=True, allow_not_found=True)
     with explained(location):
         infos = location.filesystem.get_file_info(selector)
-    files = [f"s3://{info.path}" for info in infos if info.type == pyarrow.fs.FileType.File]
+    files = [
+        f"s3://{info.path}" for info in infos if info.type == pyarrow.fs.FileType.File
+    ]
     if not address.endswith("/"):
         files = matching(files, address)
     return chosen(files, address, f"s3://{folder}")
@@ -101,7 +109,8 @@ def _files_at(address: str) -> list[str]:
 def with_folder_columns(
     locations: Sequence[Location], values: Sequence[Mapping[str, str | None]]
 ) -> tuple[Location, ...]:
-    """Return locations with the columns in the names of their folders: integers, other numbers, or else text.
+    """Return locations with the columns in the names of their folders: integers, other
+    numbers, or else text.
 
     Parameters
     ----------
@@ -111,11 +120,15 @@ def with_folder_columns(
         Value of each column of each file; None is a missing value.
     """
     names = dict.fromkeys(name for values_of_file in values for name in values_of_file)
-    columns = {name: _typed_by_folders([values_of_file.get(name) for values_of_file in values]) for name in names}
+    columns = {
+        name: _typed_by_folders([values_of_file.get(name) for values_of_file in values])
+        for name in names
+    }
     located = []
     for position, location in enumerate(locations):
         folder_columns = tuple(
-            (name, columns[name][position].as_py(), str(columns[name].type)) for name in values[position]
+            (name, columns[name][position].as_py(), str(columns[name].type))
+            for name in values[position]
         )
         located.append(replace(location, folder_columns=folder_columns))
     return tuple(located)
@@ -147,7 +160,8 @@ class TableFile:
     Attributes
     ----------
     schema : pyarrow.Schema
-        Columns of the file, with plain types, and columns in the names of its folders. Columns of a CSV file are text.
+        Columns of the file, with plain types, and columns in the names of its folders.
+        Columns of a CSV file are text.
     share_read : float
         Share of the file that was read, from 0 to 1.
     encoding : str
@@ -163,9 +177,12 @@ class TableFile:
         self._group = group
         self.share_read = 0.0
         self._open()
-        names = list(self.schema.names)  # decodes the names, which fails if they are not UTF-8
+        # Decodes the names, which fails if they are not UTF-8
+        names = list(self.schema.names)
         for position, field in enumerate(self.schema):
-            self.schema = self.schema.set(position, field.with_type(plain_type(field.type)))
+            self.schema = self.schema.set(
+                position, field.with_type(plain_type(field.type))
+            )
         self._folder_values: dict[str, pa.Scalar] = {}
         for name, value, type_name in location.folder_columns:
             if name in names:
@@ -199,11 +216,15 @@ class TableFile:
         fields = {field.name: field for field in self.schema}
         schema = pa.schema([fields[name] for name in names])
         for batch in self._read(names_in_file or self.schema.names[:1], rows):
-            batch.validate(full=True)  # offsets of a damaged file may point outside of a column
+            # Offsets of a damaged file may point outside of a column
+            batch.validate(full=True)
             columns = dict(zip(batch.schema.names, batch.columns, strict=True))
             for name, value in self._folder_values.items():
                 columns[name] = pa.repeat(value, batch.num_rows)
-            yield pa.record_batch([as_plain(columns[name], fields[name].type) for name in names], schema=schema)
+            yield pa.record_batch(
+                [as_plain(columns[name], fields[name].type) for name in names],
+                schema=schema,
+            )
 
     def close(self) -> None:
         """Close the file."""
@@ -211,13 +232,17 @@ class TableFile:
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type in which a column is read: one that all functions accept, with the same values.
+    """Return the type in which a column is read: one that all functions accept, with
+    the same values.
 
-    Views become text, bytes and lists; run-end encoded values become their values; extension types of Arrow become
-    their storage types; UUIDs become text; and decimals become 128 bits wide. Other types stay.
+    Views become text, bytes and lists; run-end encoded values become their values;
+    extension types of Arrow become their storage types; UUIDs become text; and decimals
+    become 128 bits wide. Other types stay.
     """
     if isinstance(kind, pa.BaseExtensionType):
-        if isinstance(kind, pa.ExtensionType):  # of a library, such as periods of pandas, whose values read as texts
+        if isinstance(
+            kind, pa.ExtensionType
+        ):  # of a library, such as periods of pandas, whose values read as texts
             return kind
         names = {"arrow.bool8": pa.bool_(), "arrow.uuid": pa.string()}
         return names.get(kind.extension_name) or plain_type(kind.storage_type)
@@ -231,7 +256,11 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
         return pa.decimal128(kind.precision, kind.scale)
     if pa.types.is_dictionary(kind):
         return pa.dictionary(kind.index_type, plain_type(kind.value_type), kind.ordered)
-    if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind) or pa.types.is_large_list(kind):
+    if (
+        pa.types.is_list_view(kind)
+        or pa.types.is_large_list_view(kind)
+        or pa.types.is_large_list(kind)
+    ):
         return pa.large_list(kind.value_field.with_type(_plain_item(kind.value_type)))
     if pa.types.is_list(kind):
         return pa.list_(kind.value_field.with_type(_plain_item(kind.value_type)))
@@ -250,16 +279,23 @@ def as_plain(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if column.type == kind:
         return column
     if pa.types.is_run_end_encoded(column.type):
-        runs = pa.RunEndEncodedArray.from_arrays(column.run_ends, as_plain(column.values, kind))
+        runs = pa.RunEndEncodedArray.from_arrays(
+            column.run_ends, as_plain(column.values, kind)
+        )
         return pc.run_end_decode(runs.slice(column.offset, len(column)))
     if pa.types.is_list_view(column.type) or pa.types.is_large_list_view(column.type):
         lengths = pc.fill_null(pc.list_value_length(column), 0)
         ends = np.cumsum([0, *lengths.to_pylist()])
         items = as_plain(column.flatten(), kind.value_type)
-        return pa.LargeListArray.from_arrays(pa.array(ends), items, type=kind, mask=column.is_null())
+        return pa.LargeListArray.from_arrays(
+            pa.array(ends), items, type=kind, mask=column.is_null()
+        )
     if isinstance(column.type, pa.BaseExtensionType):
         if column.type.extension_name == "arrow.uuid":
-            return pa.array([None if value is None else str(value) for value in column.to_pylist()], kind)
+            return pa.array(
+                [None if value is None else str(value) for value in column.to_pylist()],
+                kind,
+            )
         return as_plain(column.storage, kind)
     return column.cast(kind)
 
@@ -269,13 +305,19 @@ class ParquetFile(TableFile):
 
     def _open(self) -> None:
         self._source = self.location.open_input()
-        reads_at_once = self.location.remote and self._group is not None  # each request to a server takes time
+        # Each request to a server takes time
+        reads_at_once = self.location.remote and self._group is not None
         metadata = pyarrow.parquet.read_metadata(self._source)
         buffer_bytes = 0
         if not reads_at_once:  # of each column; 64 MiB in all
-            buffer_bytes = int(np.clip((64 << 20) // max(1, metadata.num_columns), 1 << 16, 1 << 20))
+            buffer_bytes = int(
+                np.clip((64 << 20) // max(1, metadata.num_columns), 1 << 16, 1 << 20)
+            )
         self._file = pyarrow.parquet.ParquetFile(
-            self._source, metadata=metadata, pre_buffer=reads_at_once, buffer_size=buffer_bytes
+            self._source,
+            metadata=metadata,
+            pre_buffer=reads_at_once,
+            buffer_size=buffer_bytes,
         )
         self.schema = self._file.schema_arrow
 
@@ -288,13 +330,18 @@ class ParquetFile(TableFile):
     @property
     def pieces(self) -> list[tuple[Location, int | None, int]]:
         metadata = self._file.metadata
-        return [(self.location, group, metadata.row_group(group).num_rows) for group in range(metadata.num_row_groups)]
+        return [
+            (self.location, group, metadata.row_group(group).num_rows)
+            for group in range(metadata.num_row_groups)
+        ]
 
     def _read(self, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
         n_rows = self.count_rows()
         n_read = 0
         groups = None if self._group is None else [self._group]
-        for batch in self._file.iter_batches(batch_size=rows, row_groups=groups, columns=list(names)):
+        for batch in self._file.iter_batches(
+            batch_size=rows, row_groups=groups, columns=list(names)
+        ):
             n_read += batch.num_rows
             self.share_read = n_read / max(n_rows, n_read)
             yield batch
@@ -316,7 +363,9 @@ class ArrowFile(TableFile):
             raise ValueError("it has no columns")
 
     def _record_batches(self, fields: list[int]) -> Iterator[pa.RecordBatch]:
-        reader = pa.ipc.open_file(self._source, options=pa.ipc.IpcReadOptions(included_fields=fields))
+        reader = pa.ipc.open_file(
+            self._source, options=pa.ipc.IpcReadOptions(included_fields=fields)
+        )
         for number in range(reader.num_record_batches):
             yield reader.get_batch(number)
             self.share_read = (number + 1) / reader.num_record_batches
@@ -325,7 +374,9 @@ class ArrowFile(TableFile):
         return sum(batch.num_rows for batch in self._record_batches([0]))
 
     def _read(self, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
-        for batch in self._record_batches(sorted(map(self.schema.get_field_index, names))):
+        for batch in self._record_batches(
+            sorted(map(self.schema.get_field_index, names))
+        ):
             for start in range(0, batch.num_rows, rows):
                 yield batch.slice(start, rows)
 
@@ -354,24 +405,33 @@ class CsvFile(TableFile):
             self._delimiter = declaration[1]
             header = self._header(1)
         self._width = len(header)
-        empty = self._empty_columns([i for i, name in enumerate(header) if NO_NAME.fullmatch(name)])
+        empty = self._empty_columns(
+            [i for i, name in enumerate(header) if NO_NAME.fullmatch(name)]
+        )
         self.n_empty = len(empty)
         self._names = {i: name for i, name in enumerate(header) if i not in empty}
         nameless = [i + 1 for i, name in self._names.items() if not name]
         if len(nameless) > 1:
-            raise ValueError(f"columns {listed(nameless, show=str)} have values and no name in the header; name them")
+            raise ValueError(
+                f"columns {listed(nameless, show=str)} have values and no name in the header; name them"
+            )
         if not self._names:
             raise ValueError("it has no column with a name or a value")
-        self.schema = pa.schema([pa.field(name, pa.string()) for name in self._names.values()])
+        self.schema = pa.schema(
+            [pa.field(name, pa.string()) for name in self._names.values()]
+        )
 
     def _header(self, skipped: int) -> list[str]:
-        """Return the names of the columns below some skipped lines, one for each cell of the rows.
+        """Return the names of the columns below some skipped lines, one for each cell
+        of the rows.
 
-        Trailing empty cells of the first row, as after a delimiter at the end of a line, are columns without a name;
-        those of the header alone are no columns.
+        Trailing empty cells of the first row, as after a delimiter at the end of a
+        line, are columns without a name; those of the header alone are no columns.
         """
         encoding = "utf-8-sig" if self.encoding == "utf8" else self.encoding
-        with io.TextIOWrapper(io.BufferedReader(self._stream()), encoding, "replace", newline="") as lines:
+        with io.TextIOWrapper(
+            io.BufferedReader(self._stream()), encoding, "replace", newline=""
+        ) as lines:
             for _ in range(skipped):
                 next(lines)
             rows = csv.reader(lines, delimiter=self._delimiter)
@@ -384,7 +444,9 @@ class CsvFile(TableFile):
         self._has_rows = bool(first_row)
         additional = first_row[len(header) :]
         if any(cell.strip() for cell in additional):
-            raise ValueError(f"its header has {len(header)} cells, and the first row below {len(first_row)}")
+            raise ValueError(
+                f"its header has {len(header)} cells, and the first row below {len(first_row)}"
+            )
         header += [""] * len(additional)
         if first_row and not any(header[len(first_row) :]):
             del header[len(first_row) :]
@@ -423,7 +485,9 @@ class CsvFile(TableFile):
             self.encoding = _encoding_of_all(self._stream())
             yield from self._batches_after(columns, n_rows)
 
-    def _batches_after(self, columns: Sequence[int], n_rows: int) -> Iterator[pa.RecordBatch]:
+    def _batches_after(
+        self, columns: Sequence[int], n_rows: int
+    ) -> Iterator[pa.RecordBatch]:
         """Give the texts of some columns, without the first rows."""
         self._source = self.location.open_input()
         source = self._source
@@ -442,7 +506,9 @@ class CsvFile(TableFile):
                 skip_rows_after_names=n_rows,
                 use_threads=False,  # messages then contain the number of the row
             ),
-            parse_options=pyarrow.csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True),
+            parse_options=pyarrow.csv.ParseOptions(
+                delimiter=self._delimiter, newlines_in_values=True
+            ),
             convert_options=pyarrow.csv.ConvertOptions(
                 column_types=dict.fromkeys(names, pa.string()), include_columns=names
             ),
@@ -497,7 +563,15 @@ def _guessed(sample: bytes) -> str:
     """Return the likely encoding of bytes that are not UTF-8: Windows-1252 or Latin-1 if most letters are Latin."""
     letters = [byte for byte in sample if byte > 127 or chr(byte).isalpha()]
     if 3 * sum(byte > 127 for byte in letters) > len(letters):
-        candidates = ["cp1251", "cp1253", "cp932", "gb18030", "big5", "euc_kr", "euc_jp"]
+        candidates = [
+            "cp1251",
+            "cp1253",
+            "cp932",
+            "gb18030",
+            "big5",
+            "euc_kr",
+            "euc_jp",
+        ]
         guess = charset_normalizer.from_bytes(sample, cp_isolation=candidates).best()
         if guess is not None:
             return str(guess.encoding)
@@ -517,7 +591,8 @@ def _agreement(text: str, delimiter: str) -> tuple[int, float, int]:
     Returns
     -------
     level : {0, 1, 2}
-        2 if the header has as many cells as most lines, 1 if only the header differs, else 0.
+        2 if the header has as many cells as most lines, 1 if only the header differs,
+        else 0.
     share : float
         Share of the lines with the most frequent number of cells.
     n_cells : int
@@ -568,7 +643,9 @@ class Table(AbstractContextManager["Table"]):
     schema : pyarrow.Schema
     """
 
-    def __init__(self, locations: Sequence[Location], where: str = "", group: int | None = None) -> None:
+    def __init__(
+        self, locations: Sequence[Location], where: str = "", group: int | None = None
+    ) -> None:
         self._where = where
         self._files: list[TableFile] = []
         try:
@@ -591,7 +668,8 @@ class Table(AbstractContextManager["Table"]):
         return self._files[0].location.suffix != ".csv"
 
     def in_memory(self, as_text: Collection[str] = ()) -> Table | pa.Table:
-        """Return a CSV file with all columns in memory, those of numbers as numbers; other tables stay.
+        """Return a CSV file with all columns in memory, those of numbers as numbers;
+        other tables stay.
 
         Columns of `as_text` stay text.
         """
@@ -599,11 +677,15 @@ class Table(AbstractContextManager["Table"]):
         if self.is_typed or len(set(names)) < len(names):
             return self
         texts = self.select(names)
-        columns = [texts[name] if name in as_text else _typed(texts[name]) for name in names]
+        columns = [
+            texts[name] if name in as_text else _typed(texts[name]) for name in names
+        ]
         return pa.table(columns, names=names)
 
     def _reading(self, location: Location) -> AbstractContextManager[None]:
-        return transferring(location, called=f"{self._where}: {location.name}" if self._where else "")
+        return transferring(
+            location, called=f"{self._where}: {location.name}" if self._where else ""
+        )
 
     def close(self) -> None:
         """Close the files."""
@@ -634,11 +716,15 @@ class Table(AbstractContextManager["Table"]):
         with_empty_columns = []
         for file in self._files:
             if not file.encoding.startswith("utf"):
-                notes.append(f"{file.location.name} is not UTF-8, and is read as {file.encoding}")
+                notes.append(
+                    f"{file.location.name} is not UTF-8, and is read as {file.encoding}"
+                )
             if isinstance(file, CsvFile) and file.n_empty:
                 with_empty_columns.append(file.location)
         if with_empty_columns:
-            notes.append(f"empty columns without a name are left out of {joint_name(with_empty_columns)}")
+            notes.append(
+                f"empty columns without a name are left out of {joint_name(with_empty_columns)}"
+            )
         return notes
 
     @property
@@ -652,7 +738,9 @@ class Table(AbstractContextManager["Table"]):
         for name in names:
             if counts[name] != 1:
                 title = self._where or self._files[0].location.text
-                raise InputError(f"{title}: must have a column {name!r} once; rename the columns.")
+                raise InputError(
+                    f"{title}: must have a column {name!r} once; rename the columns."
+                )
         return pa.schema([self.schema.field(name) for name in names])
 
     def select(self, names: Sequence[str]) -> pa.Table:
@@ -663,7 +751,9 @@ class Table(AbstractContextManager["Table"]):
         missing = [name for name in names if name not in columns]
         if missing:
             batches = list(self.batches(missing, 1 << 30))
-            table = pa.Table.from_batches(batches, self._schema_of(missing)).unify_dictionaries()
+            table = pa.Table.from_batches(
+                batches, self._schema_of(missing)
+            ).unify_dictionaries()
             columns.update(zip(missing, table.columns, strict=True))
             if sum(column.nbytes for column in columns.values()) <= MOST_REMEMBERED:
                 remembered.columns.update(columns)
@@ -748,12 +838,16 @@ def _remembered(files: Sequence[TableFile]) -> _Remembered:
     state = []
     for file in files:
         info = file.location.info()
-        state.append((file.location.text, file.location.folder_columns, info.size, info.mtime_ns))
+        state.append(
+            (file.location.text, file.location.folder_columns, info.size, info.mtime_ns)
+        )
     key = tuple(state)
     if key not in _REMEMBERED:
         _REMEMBERED.clear()
     remembered = _REMEMBERED.setdefault(key, _Remembered({}, []))
-    for file, encoding in zip(files, remembered.encodings, strict=False):  # a table not yet read has no encodings
+    for file, encoding in zip(
+        files, remembered.encodings, strict=False
+    ):  # a table not yet read has no encodings
         file.encoding = encoding
     return remembered
 
@@ -761,21 +855,30 @@ def _remembered(files: Sequence[TableFile]) -> _Remembered:
 def stripped_texts(column: Any) -> Any:
     """Return texts without surrounding spaces, None for texts that denote a missing value."""
     text = pc.utf8_trim_whitespace(column)
-    return pc.if_else(pc.is_in(pc.utf8_lower(text), value_set=pa.array(sorted(MISSING), text.type)), None, text)
+    return pc.if_else(
+        pc.is_in(pc.utf8_lower(text), value_set=pa.array(sorted(MISSING), text.type)),
+        None,
+        text,
+    )
 
 
 def _typed(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return a text column as numbers or Booleans if it holds nothing else, otherwise without surrounding spaces."""
     values = stripped_texts(column)
     if values.null_count < len(values):
-        for pattern, kind in ((CANONICAL_INTEGER, pa.int64()), (CANONICAL_NUMBER, pa.float64()), (BOOLEAN, pa.bool_())):
+        for pattern, kind in (
+            (CANONICAL_INTEGER, pa.int64()),
+            (CANONICAL_NUMBER, pa.float64()),
+            (BOOLEAN, pa.bool_()),
+        ):
             if pc.all(pc.match_substring_regex(values, f"^({pattern})$")).as_py():
                 return values.cast(kind)
     return pc.utf8_trim_whitespace(column)
 
 
 def one_schema(named: Sequence[tuple[str, Any]], where: str) -> Any:
-    """Return the columns of several files, in the order of the first file, with types that hold all their values.
+    """Return the columns of several files, in the order of the first file, with types
+    that hold all their values.
 
     Parameters
     ----------
@@ -787,7 +890,8 @@ def one_schema(named: Sequence[tuple[str, Any]], where: str) -> Any:
     Raises
     ------
     InputError
-        A file has other columns than the first, or the types of a column have no common type.
+        A file has other columns than the first, or the types of a column have no common
+        type.
     """
     first_name, first_schema = named[0]
     for name, schema in named[1:]:
@@ -799,7 +903,9 @@ def one_schema(named: Sequence[tuple[str, Any]], where: str) -> Any:
             types = [schema.field(field.name).type for _, schema in named]
         common_type = _common(types)
         if common_type is None:
-            other = next(position for position, kind in enumerate(types) if kind != field.type)
+            other = next(
+                position for position, kind in enumerate(types) if kind != field.type
+            )
             raise InputError(
                 f"{where}: column {field.name!r} is {types[other]} in {named[other][0]} and {field.type} in "
                 f"{first_name}; write it as one type, or leave it out."
@@ -809,13 +915,19 @@ def one_schema(named: Sequence[tuple[str, Any]], where: str) -> Any:
 
 
 def _require_same_columns(
-    first_name: str, first_columns: Sequence[str], name: str, columns: Sequence[str], where: str
+    first_name: str,
+    first_columns: Sequence[str],
+    name: str,
+    columns: Sequence[str],
+    where: str,
 ) -> None:
     """Raise InputError if a file has other columns than the first, or one of them more often."""
     remedy = "give files of the same columns, or leave it out"
     missing = [column for column in first_columns if column not in columns]
     if missing:
-        raise InputError(f"{where}: {name} has no column {listed(missing)}, which {first_name} has; {remedy}.")
+        raise InputError(
+            f"{where}: {name} has no column {listed(missing)}, which {first_name} has; {remedy}."
+        )
     additional = [column for column in columns if column not in first_columns]
     if additional:
         raise InputError(
@@ -834,15 +946,26 @@ def _common(types: Sequence[Any]) -> Any:
         return different[0]
     if all(pa.types.is_signed_integer(kind) for kind in different):
         return pa.int64()
-    if all(pa.types.is_integer(kind) or pa.types.is_decimal(kind) for kind in different):
+    if all(
+        pa.types.is_integer(kind) or pa.types.is_decimal(kind) for kind in different
+    ):
         return _common_decimal(different)
-    if all(pa.types.is_integer(kind) or pa.types.is_decimal(kind) or pa.types.is_floating(kind) for kind in different):
+    if all(
+        pa.types.is_integer(kind)
+        or pa.types.is_decimal(kind)
+        or pa.types.is_floating(kind)
+        for kind in different
+    ):
         return pa.float64()
     if all(pa.types.is_date(kind) or pa.types.is_timestamp(kind) for kind in different):
         zones = {getattr(kind, "tz", None) for kind in different}
         return pa.timestamp("us", zones.pop()) if len(zones) == 1 else None
-    values = [kind.value_type if pa.types.is_dictionary(kind) else kind for kind in different]
-    if all(pa.types.is_string(kind) or pa.types.is_large_string(kind) for kind in values):
+    values = [
+        kind.value_type if pa.types.is_dictionary(kind) else kind for kind in different
+    ]
+    if all(
+        pa.types.is_string(kind) or pa.types.is_large_string(kind) for kind in values
+    ):
         return pa.string()
     return None
 
@@ -882,7 +1005,9 @@ def _escaped(values: Any) -> Any:
         values, r"(?i)^[+-](\d+\.?\d*(e[+-]?\d+)?|\.\d+(e[+-]?\d+)?|inf|infinity|nan)$"
     )
     apostrophe = pa.scalar("'", values.type)
-    escaped = pc.binary_join_element_wise(apostrophe, values, pa.scalar("", values.type))
+    escaped = pc.binary_join_element_wise(
+        apostrophe, values, pa.scalar("", values.type)
+    )
     return pc.if_else(pc.and_not(begins_like_formula, is_number), escaped, values)
 
 
@@ -905,7 +1030,9 @@ class TableOutput(AbstractContextManager["TableOutput"]):
         Whether to escape texts of a CSV file that a spreadsheet would run as formulas.
     """
 
-    def __init__(self, path: Path, location: Location, schema: Any, escaped: bool = False) -> None:
+    def __init__(
+        self, path: Path, location: Location, schema: Any, escaped: bool = False
+    ) -> None:
         self._location = location
         self._escaped = escaped and location.suffix == ".csv"
         if self._escaped:
@@ -951,17 +1078,25 @@ class TableOutput(AbstractContextManager["TableOutput"]):
                 column = table.column(position).combine_chunks()
                 if isinstance(column, pa.ChunkedArray):
                     column = column.chunk(0)
-                table = table.set_column(position, field, self._with_growing_dictionary(field, column))
+                table = table.set_column(
+                    position, field, self._with_growing_dictionary(field, column)
+                )
         return table
 
     def _with_growing_dictionary(self, field: Any, column: Any) -> Any:
         """Return a column whose dictionary is the one written before, followed by new values."""
         written = self._dictionaries.get(field.name, column.dictionary.slice(0, 0))
         is_new = pc.invert(pc.is_in(column.dictionary, value_set=written))
-        dictionary = pa.concat_arrays([written, column.dictionary.filter(is_new).unique()])
+        dictionary = pa.concat_arrays(
+            [written, column.dictionary.filter(is_new).unique()]
+        )
         self._dictionaries[field.name] = dictionary
-        positions = pc.index_in(column.dictionary, value_set=dictionary).cast(field.type.index_type)
-        return pa.DictionaryArray.from_arrays(positions.take(column.indices), dictionary, ordered=field.type.ordered)
+        positions = pc.index_in(column.dictionary, value_set=dictionary).cast(
+            field.type.index_type
+        )
+        return pa.DictionaryArray.from_arrays(
+            positions.take(column.indices), dictionary, ordered=field.type.ordered
+        )
 
     def __exit__(self, kind: Any, *_: Any) -> None:
         if kind is not None:
@@ -977,7 +1112,9 @@ class TableOutput(AbstractContextManager["TableOutput"]):
 
 
 def _arrow_writer(path: str, schema: Any) -> Any:
-    return pa.ipc.new_file(path, schema, options=pa.ipc.IpcWriteOptions(emit_dictionary_deltas=True))
+    return pa.ipc.new_file(
+        path, schema, options=pa.ipc.IpcWriteOptions(emit_dictionary_deltas=True)
+    )
 
 
 _WRITERS: dict[str, Callable[[str, Any], Any]] = {

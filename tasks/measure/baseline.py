@@ -12,7 +12,10 @@ from typing import Any, Final
 import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.ensemble import (
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+)
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LogisticRegression, RidgeCV
 from sklearn.metrics.pairwise import linear_kernel, rbf_kernel
@@ -23,7 +26,13 @@ from sklearn.svm import SVC
 from threadpoolctl import threadpool_limits
 
 from learnkernels.conf.errors import input_errors
-from learnkernels.conf.schema import BASELINE_TITLES, BaselineConfig, BaselineName, CompareConfig, grid_values
+from learnkernels.conf.schema import (
+    BASELINE_TITLES,
+    BaselineConfig,
+    BaselineName,
+    CompareConfig,
+    grid_values,
+)
 from learnkernels.kernels.centering import centered_alignment
 from learnkernels.kernels.engine.workers import blas_threads_for
 from learnkernels.kernels.estimators import (
@@ -81,7 +90,8 @@ def kinds_of(config: CompareConfig) -> list[BaselineName]:
 def serves(kind: BaselineName, ref: DatasetRef) -> bool:
     """Return whether a baseline can be fitted on a data set.
 
-    Data sets of matrices have no features. Boosting takes one output; the default estimator also needs dense rows.
+    Data sets of matrices have no features. Boosting takes one output; the default
+    estimator also needs dense rows.
     """
     if kind == CONSTANT:
         return True
@@ -96,7 +106,12 @@ def serves(kind: BaselineName, ref: DatasetRef) -> bool:
 
 def predictor_of(kind: BaselineName, task: str) -> str:
     """Return the entry of a baseline in the column of predictors of the fold table."""
-    predictors = {LINEAR: "ridge", GRID_SEARCH: "krr", BOOSTING: "trees", ESTIMATOR: "auto"}
+    predictors = {
+        LINEAR: "ridge",
+        GRID_SEARCH: "krr",
+        BOOSTING: "trees",
+        ESTIMATOR: "auto",
+    }
     if task == "classification":
         predictors |= {LINEAR: "logistic", GRID_SEARCH: "svm"}
     return predictors.get(kind, "constant")
@@ -105,7 +120,9 @@ def predictor_of(kind: BaselineName, task: str) -> str:
 def settings_of(kind: BaselineName, baseline: BaselineConfig) -> str:
     """Return the settings of a baseline for the keys of the store."""
     if kind == GRID_SEARCH:
-        settings = baseline.model_dump_json(exclude={"boosting", "estimator", "without"})
+        settings = baseline.model_dump_json(
+            exclude={"boosting", "estimator", "without"}
+        )
         return f"centered, alignment on {SEARCHED_ROWS} rows, {settings}"
     if kind == LINEAR:
         return f"{ALPHAS}, alignment on {SEARCHED_ROWS} rows"
@@ -150,7 +167,9 @@ def run_baseline(job: TrialJob, kind: BaselineName) -> dict[str, Any]:
     )
     seconds = time.perf_counter() - started
     return {
-        **trial_columns(job.ref, metric.shown(target), job.statistics, folds, job.trial, result),
+        **trial_columns(
+            job.ref, metric.shown(target), job.statistics, folds, job.trial, result
+        ),
         "learner": BASELINE_TITLES[kind],
         "algorithm": kind,
         "predictor": predictor_of(kind, target.task),
@@ -185,7 +204,8 @@ class FittedBaseline:
     Attributes
     ----------
     errors : ndarray of shape (n_candidates, L)
-        Validation errors, NaN without a search; the best setting is at `candidate` and `position`.
+        Validation errors, NaN without a search; the best setting is at `candidate` and
+        `position`.
     C : float
         Chosen value along the grid, or NaN.
     params : dict of str to float
@@ -208,7 +228,11 @@ class FittedBaseline:
 
 
 def _best_constant(
-    trial: Trial, target: Target, metric: Metric, folds: np.ndarray, trivial_error: float
+    trial: Trial,
+    target: Target,
+    metric: Metric,
+    folds: np.ndarray,
+    trivial_error: float,
 ) -> FittedBaseline:
     """Return the best constant, which depends on the metric only."""
     rows = _choosing_rows(trial, folds)
@@ -219,7 +243,9 @@ def _best_constant(
     return FittedBaseline(trivial_error, np.array([[np.mean(errors)]]))
 
 
-def _predict_held_out(fitted: FittedBaseline, target: Target, rows: np.ndarray) -> HeldOutPredictions | None:
+def _predict_held_out(
+    fitted: FittedBaseline, target: Target, rows: np.ndarray
+) -> HeldOutPredictions | None:
     """Return predictions for some rows; None for the best constant."""
     estimator = fitted.estimator
     if estimator is None or fitted.X is None:
@@ -229,7 +255,9 @@ def _predict_held_out(fitted: FittedBaseline, target: Target, rows: np.ndarray) 
     class_probabilities = None
     with threadpool_limits(1, user_api="openmp"):  # few rows
         predicted = np.asarray(estimator.predict(X))
-        if target.task == "classification" and len(estimator.classes_) == len(target.classes):
+        if target.task == "classification" and len(estimator.classes_) == len(
+            target.classes
+        ):
             if hasattr(estimator, "predict_proba"):
                 class_probabilities = np.asarray(estimator.predict_proba(X))
             else:
@@ -237,7 +265,15 @@ def _predict_held_out(fitted: FittedBaseline, target: Target, rows: np.ndarray) 
     if scores is not None and fitted.sigmoid is not None:
         class_probabilities = probabilities(scores, fitted.sigmoid)
     measured = target.take(rows).values
-    return HeldOutPredictions(target.task, target.classes, rows, measured, predicted, scores, class_probabilities)
+    return HeldOutPredictions(
+        target.task,
+        target.classes,
+        rows,
+        measured,
+        predicted,
+        scores,
+        class_probabilities,
+    )
 
 
 def _subsample(values: np.ndarray) -> np.ndarray:
@@ -247,10 +283,14 @@ def _subsample(values: np.ndarray) -> np.ndarray:
     return by_target[::step]
 
 
-def _alignment(kind: BaselineName, dataset: Dataset, training: np.ndarray, fitted: FittedBaseline) -> float | None:
-    """Return the alignment of the kernel of a baseline on at most `SEARCHED_ROWS` training rows.
+def _alignment(
+    kind: BaselineName, dataset: Dataset, training: np.ndarray, fitted: FittedBaseline
+) -> float | None:
+    """Return the alignment of the kernel of a baseline on at most `SEARCHED_ROWS`
+    training rows.
 
-    The kernel of the default estimator is measured on all of them, as that of a learner, or not at all.
+    The kernel of the default estimator is measured on all of them, as that of a
+    learner, or not at all.
     """
     target = dataset.target
     if kind == ESTIMATOR:
@@ -277,10 +317,14 @@ def _alignment(kind: BaselineName, dataset: Dataset, training: np.ndarray, fitte
         return None
 
 
-def _fit_default_estimator(dataset: Dataset, metric: Metric, training: np.ndarray, test: np.ndarray) -> FittedBaseline:
+def _fit_default_estimator(
+    dataset: Dataset, metric: Metric, training: np.ndarray, test: np.ndarray
+) -> FittedBaseline:
     """Return the default estimator, fitted on the training rows as in Python, with its test error."""
     target = dataset.target
-    estimator: KernelLearningClassifier | KernelLearningRegressor = KernelLearningRegressor()
+    estimator: KernelLearningClassifier | KernelLearningRegressor = (
+        KernelLearningRegressor()
+    )
     if target.task == "classification":
         estimator = KernelLearningClassifier()
     fit = partial(
@@ -292,7 +336,11 @@ def _fit_default_estimator(dataset: Dataset, metric: Metric, training: np.ndarra
         sample_weight=weights_of_rows(dataset.weights, training),
     )
     divisions = {"groups": dataset.groups, "time": dataset.times}
-    row_divisions = {name: values[training] for name, values in divisions.items() if values is not None}
+    row_divisions = {
+        name: values[training]
+        for name, values in divisions.items()
+        if values is not None
+    }
     with blas_threads_for(len(training)):
         try:
             fit(**row_divisions)
@@ -302,7 +350,9 @@ def _fit_default_estimator(dataset: Dataset, metric: Metric, training: np.ndarra
             fit()  # the training rows are of one group or time, or have a class of late rows only
         predictor = FeaturePredictor(estimator)
         response = _response(predictor, dataset.X[test], metric, None)
-    error = metric.measure(target.take(test), response, weights_of_rows(dataset.weights, test))
+    error = metric.measure(
+        target.take(test), response, weights_of_rows(dataset.weights, test)
+    )
     return FittedBaseline(
         error=error,
         errors=np.array([[np.nan]]),
@@ -333,11 +383,15 @@ def _fit_best_setting(
     with blas_threads_for(len(rows)), tree_threads(len(rows)):
         errors = _validation_errors(space, X, y, parts, _scorer(metric, target))
         # Learning rates are too few for smoothing.
-        candidate, position = best_on_grid(errors, smooth=job.trial.refit and kind == GRID_SEARCH)
+        candidate, position = best_on_grid(
+            errors, smooth=job.trial.refit and kind == GRID_SEARCH
+        )
         setting = space.setting(candidate, position)
         estimator = space.estimator.set_params(**setting)
         sigmoid = None
-        if metric.response == "probabilities" and not hasattr(estimator, "predict_proba"):
+        if metric.response == "probabilities" and not hasattr(
+            estimator, "predict_proba"
+        ):
             sigmoid = _fit_sigmoid(estimator, X, y, parts)
         estimator.fit(space.X[training], target.values[training])
         response = _response(estimator, space.X[test], metric, sigmoid)
@@ -359,7 +413,8 @@ def _fit_best_setting(
 class SearchSpace:
     """Estimator of a baseline with the parameter values to choose from.
 
-    `X` holds all rows, `values` a parameter and the parameter along the grid, and `grid` the grid of the fold table.
+    `X` holds all rows, `values` a parameter and the parameter along the grid, and
+    `grid` the grid of the fold table.
     """
 
     X: Rows
@@ -372,10 +427,15 @@ class SearchSpace:
         if not self.values:
             return {}
         (name, candidates), (name_along_grid, values_along_grid) = self.values.items()
-        return {name: candidates[candidate], name_along_grid: values_along_grid[position]}
+        return {
+            name: candidates[candidate],
+            name_along_grid: values_along_grid[position],
+        }
 
 
-def _validation_errors(space: SearchSpace, X: Rows, y: np.ndarray, parts: Parts, scorer: Any) -> np.ndarray:
+def _validation_errors(
+    space: SearchSpace, X: Rows, y: np.ndarray, parts: Parts, scorer: Any
+) -> np.ndarray:
     """Return the mean validation error of each setting, shape (n_candidates, L)."""
     search = GridSearchCV(
         space.estimator,
@@ -386,20 +446,30 @@ def _validation_errors(space: SearchSpace, X: Rows, y: np.ndarray, parts: Parts,
     )
     results = search.fit(X, y).cv_results_
     errors = np.empty([len(values) for values in space.values.values()])
-    for setting, score in zip(results["params"], results["mean_test_score"], strict=True):
-        position = tuple(values.index(setting[name]) for name, values in space.values.items())
+    for setting, score in zip(
+        results["params"], results["mean_test_score"], strict=True
+    ):
+        position = tuple(
+            values.index(setting[name]) for name, values in space.values.items()
+        )
         errors[position] = -score
     return np.atleast_2d(errors)
 
 
 def _fit_sigmoid(estimator: Any, X: Rows, y: np.ndarray, parts: Parts) -> np.ndarray:
-    scores = [estimator.fit(X[training], y[training]).decision_function(X[held_out]) for training, held_out in parts]
+    scores = [
+        estimator.fit(X[training], y[training]).decision_function(X[held_out])
+        for training, held_out in parts
+    ]
     labels = [y[held_out] for _, held_out in parts]
     return fit_calibration(np.concatenate(scores), np.concatenate(labels), None)
 
 
 def _search_space(
-    kind: BaselineName, baseline: BaselineConfig | None, dataset: Dataset, training: np.ndarray
+    kind: BaselineName,
+    baseline: BaselineConfig | None,
+    dataset: Dataset,
+    training: np.ndarray,
 ) -> SearchSpace:
     if kind == LINEAR:
         return _linear_space(dataset)
@@ -412,16 +482,21 @@ def _search_space(
         scale = _gamma_scale(dataset.X[training])
     gammas = [gamma * scale for gamma in grid_values(baseline.gammas)]
     if dataset.target.task == "classification":
-        return SearchSpace(dataset.X, SVC(kernel="rbf"), {"gamma": gammas, "C": grid}, grid)
+        return SearchSpace(
+            dataset.X, SVC(kernel="rbf"), {"gamma": gammas, "C": grid}, grid
+        )
     alphas = [1 / C for C in grid]
-    return SearchSpace(dataset.X, CenteredKernelRidge(), {"gamma": gammas, "alpha": alphas}, grid)
+    return SearchSpace(
+        dataset.X, CenteredKernelRidge(), {"gamma": gammas, "alpha": alphas}, grid
+    )
 
 
 def _linear_space(dataset: Dataset) -> SearchSpace:
     model: Any = RidgeCV(ALPHAS)
     if dataset.target.task == "classification":
         model = LogisticRegression(max_iter=1000)
-    scaler = StandardScaler(with_mean=not sparse.issparse(dataset.X))  # centered rows would not be sparse
+    # Centered rows would not be sparse
+    scaler = StandardScaler(with_mean=not sparse.issparse(dataset.X))
     return SearchSpace(dataset.X, make_pipeline(scaler, model), {}, [np.nan])
 
 
@@ -435,7 +510,9 @@ def _boosting_space(dataset: Dataset) -> SearchSpace:
     trees: Any = HistGradientBoostingRegressor(**options)
     if dataset.target.task == "classification":
         trees = HistGradientBoostingClassifier(**options)
-    return SearchSpace(X, trees, {"max_leaf_nodes": LEAVES, "learning_rate": RATES}, RATES)
+    return SearchSpace(
+        X, trees, {"max_leaf_nodes": LEAVES, "learning_rate": RATES}, RATES
+    )
 
 
 def _gamma_scale(X: Rows) -> float:
@@ -468,7 +545,9 @@ class CenteredKernelRidge(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: Rows) -> np.ndarray:
         """Return the predictions for new rows."""
-        K = self.centerer_.transform(rbf_kernel(X, self.X_fit_, gamma=self.gamma), copy=False)
+        K = self.centerer_.transform(
+            rbf_kernel(X, self.X_fit_, gamma=self.gamma), copy=False
+        )
         return np.asarray(self.ridge_.predict(K) + self.intercept_)
 
 
@@ -481,7 +560,11 @@ def _inner_trials(trial: Trial) -> list[Trial]:
 
 def _choosing_rows(trial: Trial, folds: np.ndarray) -> np.ndarray:
     """Return the training or validation rows that choose a setting."""
-    validation_folds = [inner.validation for inner in _inner_trials(trial) if inner.validation is not None]
+    validation_folds = [
+        inner.validation
+        for inner in _inner_trials(trial)
+        if inner.validation is not None
+    ]
     return rows_of(folds, [*trial.training, *validation_folds])
 
 
@@ -489,12 +572,17 @@ def _inner_parts(trial: Trial, folds: np.ndarray, rows: np.ndarray) -> Parts:
     """Return training and validation rows of each inner trial, as positions among `rows`."""
     folds_of_rows = folds[rows]
     return [
-        (np.flatnonzero(np.isin(folds_of_rows, inner.training)), np.flatnonzero(folds_of_rows == inner.validation))
+        (
+            np.flatnonzero(np.isin(folds_of_rows, inner.training)),
+            np.flatnonzero(folds_of_rows == inner.validation),
+        )
         for inner in _inner_trials(trial)
     ]
 
 
-def _response(estimator: Any, X: Rows, metric: Metric, sigmoid: np.ndarray | None) -> np.ndarray:
+def _response(
+    estimator: Any, X: Rows, metric: Metric, sigmoid: np.ndarray | None
+) -> np.ndarray:
     if metric.response == "predictions":
         return np.asarray(estimator.predict(X))
     if metric.response == "probabilities" and sigmoid is None:
@@ -510,8 +598,12 @@ def _scorer(metric: Metric, target: Target) -> Any:
 
     def score(estimator: Any, X: Rows, y: np.ndarray) -> float:
         sigmoid = None
-        if metric.response == "probabilities" and not hasattr(estimator, "predict_proba"):
-            sigmoid = fit_calibration(np.asarray(estimator.decision_function(X)), y, None)
+        if metric.response == "probabilities" and not hasattr(
+            estimator, "predict_proba"
+        ):
+            sigmoid = fit_calibration(
+                np.asarray(estimator.decision_function(X)), y, None
+            )
         response = _response(estimator, X, metric, sigmoid)
         return -metric.measure(replace(target, values=y), response, None)
 

@@ -13,7 +13,12 @@ import pandas as pd
 from prefect.futures import PrefectFuture
 
 from learnkernels.conf.errors import InputError
-from learnkernels.conf.schema import BASELINE_TITLES, CompareConfig, DatasetConfig, PrecomputedConfig
+from learnkernels.conf.schema import (
+    BASELINE_TITLES,
+    CompareConfig,
+    DatasetConfig,
+    PrecomputedConfig,
+)
 from learnkernels.kernels.learners import as_learner
 from learnkernels.kernels.model_selection.folds import Trial
 
@@ -24,10 +29,22 @@ from ..naming import side_by_side
 from ..plugins import require_params
 from ..workers.cluster import DaskPool
 from .baseline import SLOW, kinds_of, serves
-from .fold_statistics import compute_statistics, planned_trials, require_feasible, rows_of_trial
+from .fold_statistics import (
+    compute_statistics,
+    planned_trials,
+    require_feasible,
+    rows_of_trial,
+)
 from .matrices import StoredMatrices, matrix_folder, own_matrices
 from .progress import RunProgress, StepProgress
-from .run_learner import FoldsRef, evaluate_baseline, evaluate_learner, predictor_for, training_rows, unserved
+from .run_learner import (
+    FoldsRef,
+    evaluate_baseline,
+    evaluate_learner,
+    predictor_for,
+    training_rows,
+    unserved,
+)
 from .trials import StatisticsRef
 
 SEARCHES = 10.0
@@ -41,8 +58,8 @@ class Prepared:
     Attributes
     ----------
     jobs : tuple of (DatasetRef, DatasetRef, CompareConfig)
-        For each data set: the user's data set, the rows of base kernels (positions for matrices on disk), and its own
-        configuration.
+        For each data set: the user's data set, the rows of base kernels (positions for
+        matrices on disk), and its own configuration.
     skipped : tuple of str
         A sentence for each learner that does not support a data set.
     """
@@ -124,10 +141,15 @@ def _submit_datasets(
     """Submit the ingestion of each data set on request, and give its position and future."""
     for position, dataset in enumerate(config.datasets):
         started = progress.start(f"reading {dataset.label}")
-        yield (position, started), ingest.submit(dataset, config.data_dir, config.protocol.seed, pool)
+        yield (
+            (position, started),
+            ingest.submit(dataset, config.data_dir, config.protocol.seed, pool),
+        )
 
 
-def _supported(config: CompareConfig, dataset: DatasetConfig, ref: DatasetRef) -> tuple[CompareConfig, list[str]]:
+def _supported(
+    config: CompareConfig, dataset: DatasetConfig, ref: DatasetRef
+) -> tuple[CompareConfig, list[str]]:
     """Return the configuration with supported learners, and a sentence for each other learner."""
     learners = []
     sentences = []
@@ -140,13 +162,17 @@ def _supported(config: CompareConfig, dataset: DatasetConfig, ref: DatasetRef) -
     if not learners:  # then `predictor_for` raises the error
         learners = list(config.learners)
         sentences = []
-    local = config_on(config, dataset, ref).model_copy(update={"learners": tuple(learners)})
+    local = config_on(config, dataset, ref).model_copy(
+        update={"learners": tuple(learners)}
+    )
     for learner in learners:
         predictor_for(local, learner, ref)
     return local, sentences
 
 
-def config_on(config: CompareConfig, dataset: DatasetConfig, ref: DatasetRef) -> CompareConfig:
+def config_on(
+    config: CompareConfig, dataset: DatasetConfig, ref: DatasetRef
+) -> CompareConfig:
     """Return the configuration of one data set, with its own kernels and folds."""
     folds, repeats = ref.folds or (config.protocol.folds, config.protocol.repeats)
     protocol = config.protocol.model_copy(update={"folds": folds, "repeats": repeats})
@@ -159,13 +185,16 @@ def measure(
     pool: DaskPool,
     progress: RunProgress,
 ) -> Sequence[FoldsRef]:
-    """Measure all learners and baselines on all data sets, and call `record` with each result.
+    """Measure all learners and baselines on all data sets, and call `record` with each
+    result.
 
     Baselines come last; results are returned in the order of the data sets.
     """
     results: dict[int, FoldsRef] = {}
     submissions = _submit_results(prepared, pool, progress)
-    for (position, ref, local), folds in side_by_side(submissions, prepared.config.parallel):
+    for (position, ref, local), folds in side_by_side(
+        submissions, prepared.config.parallel
+    ):
         results[position] = folds
         record(local, ref, folds)
     in_order = [results[position] for position in sorted(results)]
@@ -196,7 +225,9 @@ def _submit_results(
             if kind in SLOW:
                 n_trials = _trials(local, ref)
             started = progress.start(f"{ref.name}: {BASELINE_TITLES[kind]}", n_trials)
-            future = evaluate_baseline.submit(ref, measured, local, pool, started.advance, kind)
+            future = evaluate_baseline.submit(
+                ref, measured, local, pool, started.advance, kind
+            )
             yield (next(positions), ref, local), future
 
 
@@ -208,11 +239,15 @@ def folds_of_rows(prepared: Prepared) -> dict[str, pd.DataFrame]:
             continue
         dataset = load_dataset(ref)
         protocol = local.protocol
-        trial_of_fold = {trial.test: trial.index for trial in planned_trials(protocol, ref.ordered)}
+        trial_of_fold = {
+            trial.test: trial.index for trial in planned_trials(protocol, ref.ordered)
+        }
         columns = {}
         for repeat in range(protocol.repeats):
             drawn = draw_folds(dataset, protocol, repeat)
-            columns[f"repeat_{repeat}"] = [trial_of_fold.get(fold, -1) for fold in drawn]
+            columns[f"repeat_{repeat}"] = [
+                trial_of_fold.get(fold, -1) for fold in drawn
+            ]
         folds[ref.name] = pd.DataFrame(columns).astype("int16")
     return folds
 
@@ -235,7 +270,9 @@ def measure_kernels(
     for repeat in range(repeats):
         for trial in trials:
             trial_rows = rows_of_trial(rows, config.protocol, repeat, trial)
-            future = compute_statistics.submit(trial_rows, config, repeat, pool, advance, trial)
+            future = compute_statistics.submit(
+                trial_rows, config, repeat, pool, advance, trial
+            )
             statistics.append(future.result())
         if not trials:
             future = compute_statistics.submit(rows, config, repeat, pool, advance)
@@ -244,7 +281,11 @@ def measure_kernels(
 
 
 def measure_learners(
-    rows: DatasetRef, statistics: Sequence[StatisticsRef], config: CompareConfig, pool: DaskPool, progress: RunProgress
+    rows: DatasetRef,
+    statistics: Sequence[StatisticsRef],
+    config: CompareConfig,
+    pool: DaskPool,
+    progress: RunProgress,
 ) -> list[FoldsRef]:
     """Return the fold results of each learner; each is a step of the progress."""
     submissions = enumerate(_submit_learners(rows, statistics, config, pool, progress))
@@ -253,19 +294,29 @@ def measure_learners(
 
 
 def _submit_learners(
-    rows: DatasetRef, statistics: Sequence[StatisticsRef], config: CompareConfig, pool: DaskPool, progress: RunProgress
+    rows: DatasetRef,
+    statistics: Sequence[StatisticsRef],
+    config: CompareConfig,
+    pool: DaskPool,
+    progress: RunProgress,
 ) -> Iterator[PrefectFuture[FoldsRef]]:
     """Submit the measurement of each learner on request, and give its future."""
     for learner in config.learners:
         started = progress.start(f"{rows.name}: {learner.title}", _trials(config, rows))
-        yield evaluate_learner.submit(rows, statistics, learner, config, pool, started.advance)
+        yield evaluate_learner.submit(
+            rows, statistics, learner, config, pool, started.advance
+        )
 
 
-def rows_for(config: CompareConfig, ref: DatasetRef) -> tuple[DatasetRef, CompareConfig]:
-    """Return the rows of the base kernels of a configuration, and the configuration for them.
+def rows_for(
+    config: CompareConfig, ref: DatasetRef
+) -> tuple[DatasetRef, CompareConfig]:
+    """Return the rows of the base kernels of a configuration, and the configuration for
+    them.
 
-    Stored matrices are functions of row positions. Their data set has the position as its only feature, and a digest
-    of the matrices; the configuration names their folder. The matrices are read once for their checksums.
+    Stored matrices are functions of row positions. Their data set has the position as
+    its only feature, and a digest of the matrices; the configuration names their
+    folder. The matrices are read once for their checksums.
 
     Raises
     ------
@@ -289,6 +340,13 @@ def rows_for(config: CompareConfig, ref: DatasetRef) -> tuple[DatasetRef, Compar
         )
     positions = np.arange(ref.n_rows, dtype=np.float64)[:, None]
     dataset = load_dataset(ref)
-    rows = Dataset(positions, dataset.target, (f"row in matrices {index.id}",), **dataset.sample_columns)
+    rows = Dataset(
+        positions,
+        dataset.target,
+        (f"row in matrices {index.id}",),
+        **dataset.sample_columns,
+    )
     local = PrecomputedConfig(family="precomputed", path=str(stored.folder))
-    return store_dataset(rows, ref.name, ref.source, warn), config.model_copy(update={"kernels": (local,)})
+    return store_dataset(rows, ref.name, ref.source, warn), config.model_copy(
+        update={"kernels": (local,)}
+    )

@@ -22,7 +22,9 @@ MOST_FEATURES_BY_TILES = 1000
 """Maximum number of rank-one kernels next to other families, which need matrices for pairs of folds."""
 
 
-def build_family(configs: Sequence[FamilyConfig], features: Sequence[str], where: str = "kernels") -> KernelFamily:
+def build_family(
+    configs: Sequence[FamilyConfig], features: Sequence[str], where: str = "kernels"
+) -> KernelFamily:
     """Return the base kernels of a configuration; raise an `InputError` for unknown features or too many kernels."""
     _require_known_columns(configs, features, where)
     if len(configs) == 1:
@@ -33,11 +35,16 @@ def build_family(configs: Sequence[FamilyConfig], features: Sequence[str], where
         if config.columns is None:
             return _build(config, features, where)
     families = [_build(config, features, where) for config in configs]
-    columns = [None if config.columns is None else _positions(config, features) for config in configs]
+    columns = [
+        None if config.columns is None else _positions(config, features)
+        for config in configs
+    ]
     return kinds.FamilyUnion(families, columns, [_view(config) for config in configs])
 
 
-def _require_known_columns(configs: Sequence[FamilyConfig], features: Sequence[str], where: str) -> None:
+def _require_known_columns(
+    configs: Sequence[FamilyConfig], features: Sequence[str], where: str
+) -> None:
     valid_names = positions_of(features)
     for config in configs:
         if config.columns is None:
@@ -72,7 +79,9 @@ def _positions(config: FamilyConfig, features: Sequence[str]) -> list[int]:
     return positions
 
 
-def require_varying(configs: Sequence[FamilyConfig], X: Rows, features: Sequence[str], where: str) -> None:
+def require_varying(
+    configs: Sequence[FamilyConfig], X: Rows, features: Sequence[str], where: str
+) -> None:
     """Raise InputError for constant features, or zero rows under a cosine kernel."""
     highest = X.max(axis=0)
     lowest = X.min(axis=0)
@@ -113,8 +122,12 @@ _BUILDERS: dict[str, Callable[[Any], KernelFamily]] = {
     "gaussian": lambda config: kinds.GaussianFamily(config.bandwidths()),
     "laplacian": lambda config: kinds.LaplacianFamily(config.bandwidths(), config.norm),
     "categorical": lambda config: kinds.CategoricalFamily(config.bandwidths()),
-    "polynomial": lambda config: kinds.PolynomialFamily(config.degrees, config.gamma, config.coef0),
-    "dirichlet": lambda config: kinds.DirichletFamily(grid_values(config.frequencies), config.degree),
+    "polynomial": lambda config: kinds.PolynomialFamily(
+        config.degrees, config.gamma, config.coef0
+    ),
+    "dirichlet": lambda config: kinds.DirichletFamily(
+        grid_values(config.frequencies), config.degree
+    ),
     "linear": lambda config: kinds.LinearFamily(),
     "cosine": lambda config: kinds.CosineFamily(),
     "constant": lambda config: kinds.ConstantFamily(),

@@ -11,7 +11,12 @@ import numpy as np
 from prefect import get_run_logger
 
 from learnkernels.conf.errors import InputError, input_errors
-from learnkernels.conf.schema import CompareConfig, FamilyConfig, FeatureConfig, ProtocolConfig
+from learnkernels.conf.schema import (
+    CompareConfig,
+    FamilyConfig,
+    FeatureConfig,
+    ProtocolConfig,
+)
 from learnkernels.kernels.centering import Centering
 from learnkernels.kernels.engine.workers import SelectedRows
 from learnkernels.kernels.families import KernelFamily
@@ -26,7 +31,11 @@ from learnkernels.kernels.model_selection.folds import (
     trials_in_time,
 )
 from learnkernels.kernels.model_selection.metrics import Metric, metric_for
-from learnkernels.kernels.statistics.gram import FeatureStatistics, GramStatistics, gram_statistics
+from learnkernels.kernels.statistics.gram import (
+    FeatureStatistics,
+    GramStatistics,
+    gram_statistics,
+)
 from learnkernels.kernels.statistics.sampled import SampledStatistics, sample_statistics
 from learnkernels.kernels.targets import Target
 
@@ -63,13 +72,16 @@ def planned_trials(protocol: ProtocolConfig, ordered: bool = False) -> list[Tria
     return [replace(trial, refit=protocol.refit) for trial in planned]
 
 
-def require_feasible(ref: DatasetRef, kernels: Sequence[FamilyConfig], protocol: ProtocolConfig) -> None:
+def require_feasible(
+    ref: DatasetRef, kernels: Sequence[FamilyConfig], protocol: ProtocolConfig
+) -> None:
     """Reject base kernels, folds or a metric that a data set does not allow.
 
     Raises
     ------
     InputError
-        A family has unknown or constant columns, folds cannot be drawn, or the metric is undefined on some folds.
+        A family has unknown or constant columns, folds cannot be drawn, or the metric
+        is undefined on some folds.
     """
     where = f"data set {ref.name}"
     dataset = load_dataset(ref)
@@ -77,7 +89,9 @@ def require_feasible(ref: DatasetRef, kernels: Sequence[FamilyConfig], protocol:
     require_varying(kernels, dataset.X, dataset.features, where)
     draws = set()
     with input_errors(where):
-        metric = metric_for(protocol.metric, dataset.target, dataset.weights is not None)
+        metric = metric_for(
+            protocol.metric, dataset.target, dataset.weights is not None
+        )
         # Groups and metrics may allow only some repeats.
         n_repeats = 1
         if dataset.groups is not None or dataset.folds is not None or metric.needs:
@@ -85,7 +99,9 @@ def require_feasible(ref: DatasetRef, kernels: Sequence[FamilyConfig], protocol:
         for repeat in range(n_repeats):
             folds = draw_folds(dataset, protocol, repeat)
             draws.add(hash(folds.tobytes()))
-            _require_measurable(metric, dataset.target, folds, planned_trials(protocol, ref.ordered))
+            _require_measurable(
+                metric, dataset.target, folds, planned_trials(protocol, ref.ordered)
+            )
     if dataset.groups is not None and len(draws) < protocol.repeats:
         raise InputError(
             f"{where}: {protocol.repeats} repeats divide its groups in {len(draws)} different ways, so that some would "
@@ -93,9 +109,13 @@ def require_feasible(ref: DatasetRef, kernels: Sequence[FamilyConfig], protocol:
         )
 
 
-def _require_measurable(metric: Metric, target: Target, folds: np.ndarray, planned: Sequence[Trial]) -> None:
+def _require_measurable(
+    metric: Metric, target: Target, folds: np.ndarray, planned: Sequence[Trial]
+) -> None:
     """Raise ValueError if a metric is undefined on validation or test rows."""
-    validation_folds = {inner.validation for trial in planned for inner in _choosing_trials(trial)}
+    validation_folds = {
+        inner.validation for trial in planned for inner in _choosing_trials(trial)
+    }
     for fold in validation_folds:
         metric.check_rows(target.take(np.flatnonzero(folds == fold)), "validate")
     for trial in planned:
@@ -110,25 +130,36 @@ def _choosing_trials(trial: Trial) -> list[Trial]:
 
 
 @step("units of {ref.name} repeat {repeat} trial {trial.index}")
-def rows_of_trial(ref: DatasetRef, protocol: ProtocolConfig, repeat: int, trial: Trial) -> DatasetRef:
+def rows_of_trial(
+    ref: DatasetRef, protocol: ProtocolConfig, repeat: int, trial: Trial
+) -> DatasetRef:
     """Scale and impute a data set by the training rows of one trial, and store the result."""
     dataset = load_dataset(ref)
     training = rows_of(draw_folds(dataset, protocol, repeat), trial.final)
-    return store_dataset(dataset.learned_on(training), ref.name, ref.source, get_run_logger().warning)
+    return store_dataset(
+        dataset.learned_on(training), ref.name, ref.source, get_run_logger().warning
+    )
 
 
 @step("statistics {ref.name} repeat {repeat}")
 def compute_statistics(
-    ref: DatasetRef, config: CompareConfig, repeat: int, pool: DaskPool, advance: Advance, trial: Trial | None = None
+    ref: DatasetRef,
+    config: CompareConfig,
+    repeat: int,
+    pool: DaskPool,
+    advance: Advance,
+    trial: Trial | None = None,
 ) -> StatisticsRef:
     """Compute and store the statistics of a data set, and return a reference.
 
-    A sample gives estimates, except for rank-one kernels. With features scaled by a trial, they serve that trial only.
+    A sample gives estimates, except for rank-one kernels. With features scaled by a
+    trial, they serve that trial only.
 
     Raises
     ------
     InputError
-        A base kernel or a sampled target is constant on some training folds, or no scheduler answers.
+        A base kernel or a sampled target is constant on some training folds, or no
+        scheduler answers.
     """
     log = get_run_logger()
     key = _key(ref, config, repeat, trial)
@@ -148,7 +179,10 @@ def compute_statistics(
         rows_of_folds = np.bincount(folds[folds >= 0]).tolist()
         log.info("%s: whole groups; rows of each part: %s", ref.name, rows_of_folds)
     if config.statistics.sample != "none" and not sampled(config):
-        log.info("%s: statistics over all rows, as those of rank-one kernels cost less than a sample", ref.name)
+        log.info(
+            "%s: statistics over all rows, as those of rank-one kernels cost less than a sample",
+            ref.name,
+        )
     started = time.perf_counter()
     if trial is None:
         served = planned_trials(protocol, ref.ordered)
@@ -172,7 +206,9 @@ def compute_statistics(
             weights = weights[training]
     with input_errors(f"data set {ref.name}"):
         seed = fold_seed(protocol.seed, repeat)
-        statistics = measure_statistics(family, X, Y, groups, config, seed, pool, advance, weights)
+        statistics = measure_statistics(
+            family, X, Y, groups, config, seed, pool, advance, weights
+        )
         for training_folds in _training_folds(served):
             restricted = statistics.restrict(training_folds)
             restricted.require_informative(Centering(config.centering).subtracts)
@@ -180,7 +216,11 @@ def compute_statistics(
         statistics = replace(statistics, rows=training[statistics.rows])
     seconds = time.perf_counter() - started
     log.info(
-        "%s: statistics of %d kernels over %d rows in %.2f s", ref.name, family.n_kernels, statistics.n_rows, seconds
+        "%s: statistics of %d kernels over %d rows in %.2f s",
+        ref.name,
+        family.n_kernels,
+        statistics.n_rows,
+        seconds,
     )
     save_statistics(result, statistics, folds, seconds)
     return result
@@ -194,9 +234,17 @@ def _training_folds(served: Sequence[Trial]) -> list[tuple[int, ...]]:
     return list(dict.fromkeys(unions))
 
 
-def _key(ref: DatasetRef, config: CompareConfig, repeat: int, trial: Trial | None) -> str:
+def _key(
+    ref: DatasetRef, config: CompareConfig, repeat: int, trial: Trial | None
+) -> str:
     """Return the key of statistics in the store."""
-    protocol: dict[str, Any] = {"folds": True, "split": True, "choose": {"folds"}, "refit": True, "seed": True}
+    protocol: dict[str, Any] = {
+        "folds": True,
+        "split": True,
+        "choose": {"folds"},
+        "refit": True,
+        "seed": True,
+    }
     settings = {
         "kernels": described(config.kernels),
         "precision": config.precision,
@@ -209,7 +257,9 @@ def _key(ref: DatasetRef, config: CompareConfig, repeat: int, trial: Trial | Non
     return result_key("statistics", settings, [ref.digest])
 
 
-def _readable(dataset: Dataset, ref: DatasetRef, config: CompareConfig, pool: DaskPool) -> Any:
+def _readable(
+    dataset: Dataset, ref: DatasetRef, config: CompareConfig, pool: DaskPool
+) -> Any:
     """Return the rows of a data set, in memory for exact statistics."""
     X = pool.workers.local_view(dataset.X)
     if not ref.in_parts or sampled(config):
@@ -224,7 +274,9 @@ def _readable(dataset: Dataset, ref: DatasetRef, config: CompareConfig, pool: Da
 
 def sampled(config: CompareConfig) -> bool:
     """Whether statistics are estimated from a sample."""
-    only_rank_one = len(config.kernels) == 1 and isinstance(config.kernels[0], FeatureConfig)
+    only_rank_one = len(config.kernels) == 1 and isinstance(
+        config.kernels[0], FeatureConfig
+    )
     return config.statistics.sample != "none" and not only_rank_one
 
 

@@ -14,7 +14,10 @@ import pyarrow.parquet as pq
 
 from learnkernels.kernels.engine.workers import blas_threads_for
 from learnkernels.kernels.families.base import Rows
-from learnkernels.kernels.model_selection.evaluation import KernelPredictors, PredictorPath
+from learnkernels.kernels.model_selection.evaluation import (
+    KernelPredictors,
+    PredictorPath,
+)
 from learnkernels.kernels.predictors.calibration import probabilities
 from learnkernels.kernels.targets import Target, Task
 
@@ -119,7 +122,15 @@ def predict_held_out(
     class_probabilities = None
     if scores is not None and np.isfinite(sigmoid).all():
         class_probabilities = probabilities(scores, sigmoid)
-    return HeldOutPredictions(target.task, target.classes, rows, measured, predicted, scores, class_probabilities)
+    return HeldOutPredictions(
+        target.task,
+        target.classes,
+        rows,
+        measured,
+        predicted,
+        scores,
+        class_probabilities,
+    )
 
 
 def has_every_class(target: Target, training: np.ndarray) -> bool:
@@ -129,9 +140,13 @@ def has_every_class(target: Target, training: np.ndarray) -> bool:
     return len(np.unique(target.values[training])) == len(target.classes)
 
 
-def write_predictions(folder: Path, trials: Sequence[tuple[int, int, HeldOutPredictions]]) -> None:
+def write_predictions(
+    folder: Path, trials: Sequence[tuple[int, int, HeldOutPredictions]]
+) -> None:
     """Write the predictions of trials into an entry of the store."""
-    table = pa.concat_tables([_table_of_trial(repeat, fold, held_out) for repeat, fold, held_out in trials])
+    table = pa.concat_tables(
+        [_table_of_trial(repeat, fold, held_out) for repeat, fold, held_out in trials]
+    )
     _, _, first = trials[0]
     metadata = json.dumps({"task": first.task, "classes": first.classes})
     table = table.replace_schema_metadata({"held_out": metadata})
@@ -166,10 +181,15 @@ def read_predictions(folder: Path) -> list[HeldOutPredictions]:
     metadata = json.loads(pq.read_schema(path).metadata[b"held_out"])
     frame = pq.read_table(path, schema=COLUMNS).to_pandas()
     trials = frame.groupby(["repeat", "fold"], sort=False)
-    return [_predictions_of(trial, metadata["task"], tuple(metadata["classes"])) for _, trial in trials]
+    return [
+        _predictions_of(trial, metadata["task"], tuple(metadata["classes"]))
+        for _, trial in trials
+    ]
 
 
-def _predictions_of(trial: pd.DataFrame, task: Task, classes: tuple[str, ...]) -> HeldOutPredictions:
+def _predictions_of(
+    trial: pd.DataFrame, task: Task, classes: tuple[str, ...]
+) -> HeldOutPredictions:
     measured = _stacked(trial["measured"])
     predicted = _stacked(trial["predicted"])
     assert measured is not None

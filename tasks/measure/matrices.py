@@ -45,7 +45,8 @@ class MatrixIndex(BaseModel, frozen=True):
     dataset, data_digest : str
         Name and digest of the data set.
     n_rows : int
-        n; each matrix has shape (n, n), with rows and columns in the order of the data set.
+        n; each matrix has shape (n, n), with rows and columns in the order of the data
+        set.
     dtype : {"float64", "float32"}
     kernels : tuple of str
         Names of the base kernels, in the order of the files.
@@ -97,13 +98,17 @@ def read_index(folder: Path) -> MatrixIndex:
     try:
         return MatrixIndex.model_validate_json(path.read_bytes())
     except FileNotFoundError:
-        raise InputError(f"{folder}: there is no {INDEX}; make the matrices with 'learnkernels gram'.") from None
+        raise InputError(
+            f"{folder}: there is no {INDEX}; make the matrices with 'learnkernels gram'."
+        ) from None
     except ValueError as error:
         raise _damaged(path, cut(one_line(str(error)), 200)) from None
 
 
 def _damaged(path: Path, reason: str) -> InputError:
-    return InputError(f"{path}: is damaged ({reason}); delete the folder, and run 'learnkernels gram' again.")
+    return InputError(
+        f"{path}: is damaged ({reason}); delete the folder, and run 'learnkernels gram' again."
+    )
 
 
 class StoredMatrices(Sequence[np.ndarray]):
@@ -118,7 +123,9 @@ class StoredMatrices(Sequence[np.ndarray]):
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder).absolute()
         self.about = read_index(self.folder)
-        self._matrices = [_open_matrix(path, self.about) for path in self.about.files(self.folder)]
+        self._matrices = [
+            _open_matrix(path, self.about) for path in self.about.files(self.folder)
+        ]
 
     def __len__(self) -> int:
         return len(self._matrices)
@@ -126,7 +133,9 @@ class StoredMatrices(Sequence[np.ndarray]):
     def __getitem__(self, k: Any) -> Any:
         return self._matrices[k]
 
-    def __reduce__(self) -> tuple[Callable[[Path, str], StoredMatrices], tuple[Path, str]]:
+    def __reduce__(
+        self,
+    ) -> tuple[Callable[[Path, str], StoredMatrices], tuple[Path, str]]:
         return _reopen, (self.folder, self.about.id)
 
     def require_whole(self) -> None:
@@ -144,7 +153,9 @@ class StoredMatrices(Sequence[np.ndarray]):
 def _reopen(folder: Path, index_id: str) -> StoredMatrices:
     stored = StoredMatrices(folder)
     if stored.about.id != index_id:
-        raise InputError(f"{folder}: was replaced by other matrices while it was in use; start the run again.")
+        raise InputError(
+            f"{folder}: was replaced by other matrices while it was in use; start the run again."
+        )
     return stored
 
 
@@ -156,7 +167,11 @@ def _open_matrix(path: Path, index: MatrixIndex) -> np.ndarray:
     except ValueError as error:
         raise _damaged(path, str(error).splitlines()[0][:80]) from None
     shape = (index.n_rows, index.n_rows)
-    if matrix.shape != shape or matrix.dtype != index.dtype or not matrix.flags.c_contiguous:
+    if (
+        matrix.shape != shape
+        or matrix.dtype != index.dtype
+        or not matrix.flags.c_contiguous
+    ):
         raise _damaged(path, f"it has shape {matrix.shape} and type {matrix.dtype}")
     return matrix
 
@@ -167,7 +182,9 @@ def _open_matrix(path: Path, index: MatrixIndex) -> np.ndarray:
 def matrix_folder(output: str, name: str) -> Path:
     """Return the folder of the matrices of a data set, whose name must be valid for a folder."""
     if not name or name.startswith(".") or set(name) & set("/\\:\0"):
-        raise InputError(f"data set {name!r}: its matrices get a folder of this name; give it a plain 'name'.")
+        raise InputError(
+            f"data set {name!r}: its matrices get a folder of this name; give it a plain 'name'."
+        )
     return (Path(output) / name).absolute()
 
 
@@ -177,7 +194,8 @@ def own_matrices(path: Path, ref: DatasetRef) -> Path:
     Raises
     ------
     InputError
-        The file cannot be read, or a matrix is not finite, symmetric and of the size of the data set.
+        The file cannot be read, or a matrix is not finite, symmetric and of the size of
+        the data set.
     """
     source = f"data set {ref.name}: the matrices in {path}"
     matrices = _named_matrices(arrays_of(str(path), source))
@@ -219,9 +237,13 @@ def _named_matrices(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     return matrices
 
 
-def _require_kernel_matrix(name: str, K: np.ndarray, ref: DatasetRef, source: str) -> None:
+def _require_kernel_matrix(
+    name: str, K: np.ndarray, ref: DatasetRef, source: str
+) -> None:
     if K.dtype.kind not in "biuf":
-        raise InputError(f"{source} must hold real numbers, got {name!r} of {K.dtype}; convert it.")
+        raise InputError(
+            f"{source} must hold real numbers, got {name!r} of {K.dtype}; convert it."
+        )
     if K.shape != (ref.n_rows, ref.n_rows):
         raise InputError(
             f"{source} must have a row and a column for each of the {ref.n_rows} rows that are used, got {name!r} "
@@ -229,7 +251,9 @@ def _require_kernel_matrix(name: str, K: np.ndarray, ref: DatasetRef, source: st
         )
     tolerance = 1e-6 * np.abs(K).max()
     if not np.isfinite(K).all() or not np.allclose(K, K.T, rtol=0, atol=tolerance):
-        raise InputError(f"{source} must be symmetric and finite, and {name!r} is not; correct it, or leave it out.")
+        raise InputError(
+            f"{source} must be symmetric and finite, and {name!r} is not; correct it, or leave it out."
+        )
 
 
 def _write_index(folder: Path, index: MatrixIndex) -> None:
@@ -239,7 +263,9 @@ def _write_index(folder: Path, index: MatrixIndex) -> None:
 def require_matrices(ref: DatasetRef, config: CompareConfig) -> None:
     """Raise InputError if base kernels cannot be written as matrices."""
     if any(isinstance(family, PrecomputedConfig) for family in config.kernels):
-        raise InputError("kernels: family precomputed is matrices already; name the families to compute.")
+        raise InputError(
+            "kernels: family precomputed is matrices already; name the families to compute."
+        )
     if ref.in_parts:
         raise InputError(
             f"data set {ref.name}: is read in parts, and a matrix has an entry for every pair of its rows; take "
@@ -252,7 +278,9 @@ def require_matrices(ref: DatasetRef, config: CompareConfig) -> None:
         )
 
 
-def index_of(ref: DatasetRef, config: CompareConfig, family: KernelFamily, dtype: Dtype) -> MatrixIndex:
+def index_of(
+    ref: DatasetRef, config: CompareConfig, family: KernelFamily, dtype: Dtype
+) -> MatrixIndex:
     """Return the index of configured base kernels over a data set."""
     return MatrixIndex(
         dataset=ref.name,
@@ -269,7 +297,9 @@ def require_place(folder: Path, index: MatrixIndex) -> None:
     if not os.path.lexists(folder):
         return
     if not (folder / INDEX).exists():
-        raise InputError(f"{folder}: is there and has no {INDEX}; choose another output folder, or delete this one.")
+        raise InputError(
+            f"{folder}: is there and has no {INDEX}; choose another output folder, or delete this one."
+        )
     present = read_index(folder).decisive
     for key, value in index.decisive.items():
         if present[key] != value:
@@ -281,7 +311,9 @@ def require_place(folder: Path, index: MatrixIndex) -> None:
 
 def require_space(places: Sequence[tuple[Path, MatrixIndex]]) -> None:
     """Raise InputError if the disk has too little space for missing matrices."""
-    missing_bytes = sum(index.n_bytes for folder, index in places if not folder.exists())
+    missing_bytes = sum(
+        index.n_bytes for folder, index in places if not folder.exists()
+    )
     needed = 1.01 * missing_bytes
     first_folder, _ = places[0]
     place = next(parent for parent in first_folder.parents if parent.is_dir())
@@ -294,16 +326,23 @@ def require_space(places: Sequence[tuple[Path, MatrixIndex]]) -> None:
 
 
 def write_matrices(
-    folder: Path, index: MatrixIndex, family: KernelFamily, X: Rows, pool: DaskPool, advance: Advance
+    folder: Path,
+    index: MatrixIndex,
+    family: KernelFamily,
+    X: Rows,
+    pool: DaskPool,
+    advance: Advance,
 ) -> str:
-    """Compute and write the matrices of a folder unless it is complete, and return a line for the report.
+    """Compute and write the matrices of a folder unless it is complete, and return a
+    line for the report.
 
     Workers write strips of rows, and need the folder under the same path.
 
     Raises
     ------
     InputError
-        A value is not finite in the type of the matrices, the folder is not writable, or a worker ends repeatedly.
+        A value is not finite in the type of the matrices, the folder is not writable,
+        or a worker ends repeatedly.
     """
     report = f"{index.dataset}: {len(index.kernels)} matrices of {index.n_rows:,} rows"
     require_place(folder, index)
@@ -316,9 +355,19 @@ def write_matrices(
         require_space([(folder, index)])
         with keep(folder) as temporary:
             for path in index.files(temporary):
-                np.lib.format.open_memmap(path, "w+", index.dtype, (index.n_rows, index.n_rows))
+                np.lib.format.open_memmap(
+                    path, "w+", index.dtype, (index.n_rows, index.n_rows)
+                )
             X = pool.workers.scatter_rows(X, None, np.zeros(X.shape[1]))
-            pool.map(_write_strip, _strips(index), advance, index=index, family=family, X=X, folder=temporary)
+            pool.map(
+                _write_strip,
+                _strips(index),
+                advance,
+                index=index,
+                family=family,
+                X=X,
+                folder=temporary,
+            )
             _write_index(temporary, index)
     except OSError as error:
         if error.errno is None:  # an error of the network, not of the disk
@@ -333,16 +382,29 @@ def write_matrices(
 def _strips(index: MatrixIndex) -> list[tuple[int, int]]:
     """Return the first row of each strip, and the number of rows."""
     size = max(1, STRIP_BYTES * index.n_rows // index.n_bytes)
-    return [(start, min(start + size, index.n_rows)) for start in range(0, index.n_rows, size)]
+    return [
+        (start, min(start + size, index.n_rows))
+        for start in range(0, index.n_rows, size)
+    ]
 
 
-def _write_strip(rows: tuple[int, int], index: MatrixIndex, family: KernelFamily, X: Any, folder: Path) -> None:
+def _write_strip(
+    rows: tuple[int, int],
+    index: MatrixIndex,
+    family: KernelFamily,
+    X: Any,
+    folder: Path,
+) -> None:
     """Compute and write a strip of rows of the kernels."""
     start, stop = rows
     tile_rows = max(32, math.isqrt(TILE_BYTES // (8 * family.n_kernels)))
     # Columns are split like rows, so that a diagonal tile compares a block with itself.
     row_blocks = _blocks(start, stop, tile_rows)
-    column_blocks = [*_blocks(0, start, tile_rows), *row_blocks, *_blocks(stop, index.n_rows, tile_rows)]
+    column_blocks = [
+        *_blocks(0, start, tile_rows),
+        *row_blocks,
+        *_blocks(stop, index.n_rows, tile_rows),
+    ]
     strip = np.empty((family.n_kernels, stop - start, index.n_rows), index.dtype)
     with one_blas_thread(), np.errstate(over="ignore"):
         for i, i_stop in row_blocks:
@@ -356,7 +418,9 @@ def _write_strip(rows: tuple[int, int], index: MatrixIndex, family: KernelFamily
                 f"data set {index.dataset}: base kernel {name} has values that {index.dtype} cannot hold in rows "
                 f"{start} to {stop - 1}; scale the features, or change its parameters."
             )
-        with path.open("r+b") as file:  # with a memory map, a full disk would kill the process
+        with path.open(
+            "r+b"
+        ) as file:  # with a memory map, a full disk would kill the process
             file.seek(path.stat().st_size - (index.n_rows - start) * K[0].nbytes)
             file.write(K.data)
 

@@ -92,7 +92,9 @@ class RunProgress(AbstractContextManager["RunProgress"]):
         self._updated = 0.0
 
     def __enter__(self) -> RunProgress:
-        self._artifact = create_progress_artifact(0.0, key=self._key, description=f"Share of {self._subject} done")  # type: ignore[assignment]
+        self._artifact = create_progress_artifact(
+            0.0, key=self._key, description=f"Share of {self._subject} done"
+        )  # type: ignore[assignment]
         self._bar.start()
         return self
 
@@ -119,7 +121,9 @@ class RunProgress(AbstractContextManager["RunProgress"]):
         """Add steps, or a share of a step."""
         now = time.monotonic()
         with self._lock:
-            if step.trials == 1 or steps < 1 <= step.trials:  # stored results come all together, in no time
+            if (
+                step.trials == 1 or steps < 1 <= step.trials
+            ):  # stored results come all together, in no time
                 self._timed_steps += steps
                 self._timed_seconds += now - step.last_advance
             self._done += steps
@@ -127,8 +131,12 @@ class RunProgress(AbstractContextManager["RunProgress"]):
             step.last_advance = now
             if step in self._running and not step.remaining_trials:
                 self._running.remove(step)
-            self._bar.update(self._row, completed=self._done, description=self._text(step))
-            if now - self._updated > 2.0:  # an update of the artifact is a call to the server
+            self._bar.update(
+                self._row, completed=self._done, description=self._text(step)
+            )
+            if (
+                now - self._updated > 2.0
+            ):  # an update of the artifact is a call to the server
                 if step.remaining_trials:
                     self._show(step)
                 self._publish()
@@ -138,7 +146,11 @@ class RunProgress(AbstractContextManager["RunProgress"]):
         text = step.description
         if step.trials:
             text += f", {round(step.share * step.trials)}/{step.trials} trials done"
-        if self._timed_steps and self._n_waiting >= 0 and (self._running or self._n_waiting):
+        if (
+            self._timed_steps
+            and self._n_waiting >= 0
+            and (self._running or self._n_waiting)
+        ):
             mean = self._timed_seconds / self._timed_steps
             seconds = mean * self._n_waiting
             seconds += sum(running.remaining_seconds(mean) for running in self._running)
@@ -150,7 +162,12 @@ class RunProgress(AbstractContextManager["RunProgress"]):
         self._bar.update(self._row, description=text)
         if not self._console.is_terminal:
             number = round(self._done - step.share)
-            self._console.print(f"[{number}/{self._n_steps}] {text}", highlight=False, markup=False, soft_wrap=True)
+            self._console.print(
+                f"[{number}/{self._n_steps}] {text}",
+                highlight=False,
+                markup=False,
+                soft_wrap=True,
+            )
 
     def _publish(self) -> None:
         self._updated = time.monotonic()

@@ -83,7 +83,8 @@ _FIELDS = [
 ]
 
 COLUMNS = pa.schema(_FIELDS)
-"""Columns of the fold table, one row per trial: a fold, or a repeat of a split, whose `fold` is 0.
+"""Columns of the fold table, one row per trial: a fold, or a repeat of a split, whose
+`fold` is 0.
 
 dataset, task : name and task of the data set.
 learner, algorithm : name of the learner in reports and in the table of learners; `params` are its parameters as JSON.
@@ -121,9 +122,13 @@ class FoldsRef:
 
 
 def predictor_for(
-    config: schema.CompareConfig, learner: schema.LearnerConfig, ref: DatasetRef, n_rows: int | None = None
+    config: schema.CompareConfig,
+    learner: schema.LearnerConfig,
+    ref: DatasetRef,
+    n_rows: int | None = None,
 ) -> PredictorChoice:
-    """Return the predictor of a learner on a data set, with the reason of an automatic choice.
+    """Return the predictor of a learner on a data set, with the reason of an automatic
+    choice.
 
     `n_rows` is the number of training rows, by default in a trial.
 
@@ -139,7 +144,9 @@ def predictor_for(
     _require_usable(config, learner, ref)
     if not learner_type.learns_kernel:
         # An ensemble has its own predictor.
-        return PredictorChoice(as_predictor(learner_type.predictor or DEFAULTS[ref.task]), "")
+        return PredictorChoice(
+            as_predictor(learner_type.predictor or DEFAULTS[ref.task]), ""
+        )
     problem = _prediction_problem(config, learner, ref, n_rows)
     requested = configured_predictor(config)
     if ref.task == "regression" and "loss" in requested.get_params():
@@ -147,7 +154,11 @@ def predictor_for(
     with input_errors(f"data set {ref.name}"):
         choice = requested.choose(problem)
     loss = config.predictor.loss
-    if choice.predictor.on_landmarks and ref.task == "regression" and loss not in (None, "squared"):
+    if (
+        choice.predictor.on_landmarks
+        and ref.task == "regression"
+        and loss not in (None, "squared")
+    ):
         raise InputError(
             f"data set {ref.name}: predictor.loss {loss} is for classification, and this is a regression; leave it out."
         )
@@ -155,7 +166,10 @@ def predictor_for(
 
 
 def _prediction_problem(
-    config: schema.CompareConfig, learner: schema.LearnerConfig, ref: DatasetRef, n_rows: int | None
+    config: schema.CompareConfig,
+    learner: schema.LearnerConfig,
+    ref: DatasetRef,
+    n_rows: int | None,
 ) -> PredictionProblem:
     learner_type = learner_class(learner.name)
     n_outputs = 1
@@ -179,7 +193,10 @@ def _prediction_problem(
         n_seeds=n_seeds,
         n_features=ref.n_features,
         n_columns=n_outputs * n_values,
-        power=any(getattr(as_learner(learner.name, setting), "degree", 1) != 1 for setting in learner.settings()),
+        power=any(
+            getattr(as_learner(learner.name, setting), "degree", 1) != 1
+            for setting in learner.settings()
+        ),
         indefinite=learner_type.signed,
     )
 
@@ -202,7 +219,9 @@ def unserved(learner: schema.LearnerConfig, ref: DatasetRef) -> str:
     return ""
 
 
-def _require_usable(config: schema.CompareConfig, learner: schema.LearnerConfig, ref: DatasetRef) -> None:
+def _require_usable(
+    config: schema.CompareConfig, learner: schema.LearnerConfig, ref: DatasetRef
+) -> None:
     """Raise InputError if a learner, a sample or the baseline is not supported."""
     learner_type = learner_class(learner.name)
     title = learner.title
@@ -237,10 +256,18 @@ def _require_usable(config: schema.CompareConfig, learner: schema.LearnerConfig,
 def configured_predictor(config: schema.CompareConfig) -> Predictor:
     """Return the configured predictor with its options, memory and seed."""
     stage = config.predictor
-    options = {"memory": predictor_memory(stage.memory), "random_state": config.protocol.seed}
-    options |= {name: value for name, value in stage.options().items() if name != "memory"}
+    options = {
+        "memory": predictor_memory(stage.memory),
+        "random_state": config.protocol.seed,
+    }
+    options |= {
+        name: value for name, value in stage.options().items() if name != "memory"
+    }
     predictor = as_predictor(stage.name)
-    return as_predictor(predictor, **{name: options[name] for name in predictor.get_params() if name in options})
+    return as_predictor(
+        predictor,
+        **{name: options[name] for name in predictor.get_params() if name in options},
+    )
 
 
 def predictor_options(config: schema.CompareConfig, predictor: str) -> dict[str, Any]:
@@ -249,7 +276,11 @@ def predictor_options(config: schema.CompareConfig, predictor: str) -> dict[str,
     if candidate is None:  # the predictor belongs to the learner
         return {}
     defaults = type(candidate)
-    options = {name: value for name, value in candidate.get_params().items() if value != getattr(defaults, name)}
+    options = {
+        name: value
+        for name, value in candidate.get_params().items()
+        if value != getattr(defaults, name)
+    }
     if "n_components" in options:  # without it, the number follows from the memory
         options.pop("memory", None)
     return options
@@ -265,14 +296,18 @@ def _n_kernels(configs: Sequence[schema.FamilyConfig], n_features: int) -> int:
         elif isinstance(config, schema.PrecomputedConfig):
             n_kernels += 1
         else:
-            n_kernels += build_family([config.model_copy(update={"columns": None})], ["any"]).n_kernels
+            n_kernels += build_family(
+                [config.model_copy(update={"columns": None})], ["any"]
+            ).n_kernels
     return n_kernels
 
 
 def predictor_memory(setting: str | None) -> int:
-    """Return the memory of a predictor in bytes: the setting, or half of the memory of the computer or container.
+    """Return the memory of a predictor in bytes: the setting, or half of the memory of
+    the computer or container.
 
-    The default is a power of two and ignores other processes, so that results and their keys are reproducible.
+    The default is a power of two and ignores other processes, so that results and their
+    keys are reproducible.
     """
     if setting is not None:
         return int(parse_bytes(setting))
@@ -300,9 +335,11 @@ def evaluate_learner(
     pool: DaskPool,
     advance: Advance,
 ) -> FoldsRef:
-    """Learn weights and compute the test error in every trial, unless the store has the result.
+    """Learn weights and compute the test error in every trial, unless the store has the
+    result.
 
-    Small trials run in parallel on local workers. Larger trials run in this process, with workers for passes over rows.
+    Small trials run in parallel on local workers. Larger trials run in this process,
+    with workers for passes over rows.
     """
     log = get_run_logger()
     protocol = config.protocol
@@ -317,20 +354,34 @@ def evaluate_learner(
         "centering": config.centering,
         "predictor": predictor,
         "options": options,
-        "protocol": protocol.model_dump(mode="json", include={"choose": {"once"}, "refit": True, "metric": True}),
+        "protocol": protocol.model_dump(
+            mode="json", include={"choose": {"once"}, "refit": True, "metric": True}
+        ),
         "grid": schema.grid_values(protocol.grid),
     }
-    key = result_key("learner", settings, [*(statistics_ref.key for statistics_ref in statistics), *sources([learner])])
-    result = FoldsRef(ref.name, learner.title, learner.name, predictor, str(store_path("folds", key)))
+    key = result_key(
+        "learner",
+        settings,
+        [*(statistics_ref.key for statistics_ref in statistics), *sources([learner])],
+    )
+    result = FoldsRef(
+        ref.name, learner.title, learner.name, predictor, str(store_path("folds", key))
+    )
     if choice.reason:
         log.info("%s, %s: %s", ref.name, learner.title, choice.reason)
     stored = _from_store(result, advance)
     if stored is not None:
         return from_store(stored)
-    rows = _run_trials(_jobs(statistics, config, ref), ref, learner, predictor, options, pool, advance)
+    rows = _run_trials(
+        _jobs(statistics, config, ref), ref, learner, predictor, options, pool, advance
+    )
     rows = [row | {"predictor_reason": choice.reason or None} for row in rows]
     write_fold_table(Path(result.path), rows, statistics, config.parallel)
-    _log_result(rows, f"{ref.name}, {learner.title}", "folds" if protocol.split is None else "repeats")
+    _log_result(
+        rows,
+        f"{ref.name}, {learner.title}",
+        "folds" if protocol.split is None else "repeats",
+    )
     return result
 
 
@@ -339,7 +390,9 @@ def _log_result(rows: Sequence[dict[str, Any]], title: str, trials_name: str) ->
     notes = [note for row in rows for note in row["notes"] or ()]
     for note in dict.fromkeys(notes):
         log.info("%s: %s", title, note)
-    log.info("%s: %s %.4f", title, rows[0]["metric"], np.mean([row["error"] for row in rows]))
+    log.info(
+        "%s: %s %.4f", title, rows[0]["metric"], np.mean([row["error"] for row in rows])
+    )
     n_edges = sum(row["grid_edge"] for row in rows)
     if n_edges:
         log.warning(
@@ -370,7 +423,11 @@ def _run_trials(
     if by_rows and parallel:
         run = partial(run, workers=Threads(1) if pool.local else None)
     elif by_rows:
-        run = partial(run, workers=pool.workers, progress=Steps(f"{ref.name}, {learner.title}", get_run_logger().info))
+        run = partial(
+            run,
+            workers=pool.workers,
+            progress=Steps(f"{ref.name}, {learner.title}", get_run_logger().info),
+        )
     elif ref.in_parts and not parallel:
         run = partial(run, workers=pool.workers)
     load_data = None
@@ -380,19 +437,37 @@ def _run_trials(
     choose = config.protocol.choose
     if choose is None or not choose.once:
         return run_jobs(run, jobs, ref, pool, parallel, advance, load_data)
-    first_rows = run_jobs(run, jobs[:1], ref, pool, parallel, lambda share: advance(share / n_jobs), load_data)
+    first_rows = run_jobs(
+        run,
+        jobs[:1],
+        ref,
+        pool,
+        parallel,
+        lambda share: advance(share / n_jobs),
+        load_data,
+    )
     run = partial(run, validation_errors=first_rows[0]["candidate_errors"])
     n_others = n_jobs - 1
     other_rows = run_jobs(
-        run, jobs[1:], ref, pool, parallel, lambda share: advance(share * n_others / n_jobs), load_data
+        run,
+        jobs[1:],
+        ref,
+        pool,
+        parallel,
+        lambda share: advance(share * n_others / n_jobs),
+        load_data,
     )
     return first_rows + other_rows
 
 
-def _needs_local_files(learner: schema.LearnerConfig, config: schema.CompareConfig) -> bool:
+def _needs_local_files(
+    learner: schema.LearnerConfig, config: schema.CompareConfig
+) -> bool:
     """Whether learner or base kernels are in files of this computer."""
     local_families = (schema.OwnConfig, schema.PrecomputedConfig)
-    return bool(sources([learner])) or any(isinstance(family, local_families) for family in config.kernels)
+    return bool(sources([learner])) or any(
+        isinstance(family, local_families) for family in config.kernels
+    )
 
 
 @step("{kind} on {ref.name}")
@@ -411,17 +486,31 @@ def evaluate_baseline(
         "dataset": ref.name,
         "kind": kind,
         "search": settings_of(kind, config.baseline),
-        "protocol": config.protocol.model_dump(mode="json", include={"refit", "metric"}),
+        "protocol": config.protocol.model_dump(
+            mode="json", include={"refit", "metric"}
+        ),
     }
-    key = result_key("baseline", settings, [ref.digest, *(statistics_ref.key for statistics_ref in statistics)])
+    key = result_key(
+        "baseline",
+        settings,
+        [ref.digest, *(statistics_ref.key for statistics_ref in statistics)],
+    )
     path = store_path("folds", key)
-    result = FoldsRef(ref.name, schema.BASELINE_TITLES[kind], kind, predictor_of(kind, ref.task), str(path))
+    result = FoldsRef(
+        ref.name,
+        schema.BASELINE_TITLES[kind],
+        kind,
+        predictor_of(kind, ref.task),
+        str(path),
+    )
     stored = _from_store(result, advance)
     if stored is not None:
         return from_store(stored)
     parallel = training_rows(config.protocol, ref.n_rows) <= PARALLEL_ITERATIONS
     jobs = _jobs(statistics, config, ref)
-    rows = run_jobs(partial(run_baseline, kind=kind), jobs, ref, pool, parallel, advance)
+    rows = run_jobs(
+        partial(run_baseline, kind=kind), jobs, ref, pool, parallel, advance
+    )
     write_fold_table(path, rows, statistics, config.parallel)
     return result
 
@@ -432,18 +521,27 @@ def _from_store(result: FoldsRef, advance: Advance) -> FoldsRef | None:
     path = Path(result.path)
     if not kept(path, log.warning):
         return None
-    log.info("%s, %s: fold results %s are in the store", result.dataset, result.learner, path.name)
+    log.info(
+        "%s, %s: fold results %s are in the store",
+        result.dataset,
+        result.learner,
+        path.name,
+    )
     advance(1.0)
     return replace(result, stored=computed_at(path))
 
 
-def _jobs(statistics: Sequence[StatisticsRef], config: schema.CompareConfig, ref: DatasetRef) -> list[TrialJob]:
+def _jobs(
+    statistics: Sequence[StatisticsRef], config: schema.CompareConfig, ref: DatasetRef
+) -> list[TrialJob]:
     planned = planned_trials(config.protocol, ref.ordered)
     jobs = []
     for statistics_ref in statistics:
         for trial in planned:
             if statistics_ref.trial in (None, trial.index):
-                jobs.append(TrialJob(statistics_ref.rows or ref, statistics_ref, trial, config))
+                jobs.append(
+                    TrialJob(statistics_ref.rows or ref, statistics_ref, trial, config)
+                )
     return jobs
 
 
@@ -458,7 +556,12 @@ class Steps:
     def __call__(self, step: int, residual: float) -> None:
         if time.monotonic() - self.logged_at > 10.0:
             self.logged_at = time.monotonic()
-            self.log("%s: conjugate gradients, step %d, relative residual %.1e", self.name, step, residual)
+            self.log(
+                "%s: conjugate gradients, step %d, relative residual %.1e",
+                self.name,
+                step,
+                residual,
+            )
 
 
 def run_jobs(
@@ -470,9 +573,11 @@ def run_jobs(
     advance: Advance,
     load_data: Callable[[], TrialData] | None = None,
 ) -> list[dict[str, Any]]:
-    """Return the rows of trials of a data set in order; shares for `advance` sum to one.
+    """Return the rows of trials of a data set in order; shares for `advance` sum to
+    one.
 
-    `parallel` trials need enough memory for the data set in each worker, and `load_data` on other computers.
+    `parallel` trials need enough memory for the data set in each worker, and
+    `load_data` on other computers.
     """
     if not parallel:
         gc.collect()  # frees rows in reference cycles of earlier steps
@@ -486,12 +591,21 @@ def run_jobs(
 
 
 def write_fold_table(
-    path: Path, rows: list[dict[str, Any]], statistics: Sequence[StatisticsRef], n_parallel: int
+    path: Path,
+    rows: list[dict[str, Any]],
+    statistics: Sequence[StatisticsRef],
+    n_parallel: int,
 ) -> None:
     """Store rows of the fold table and predictions; `n_parallel` is the number of simultaneous steps."""
-    held_out = [(row["repeat"], row["fold"], row[HELD_OUT]) for row in rows if row.get(HELD_OUT) is not None]
+    held_out = [
+        (row["repeat"], row["fold"], row[HELD_OUT])
+        for row in rows
+        if row.get(HELD_OUT) is not None
+    ]
     rows = [row | {"n_parallel": n_parallel} for row in rows]
-    with keep(path, [Path(statistics_ref.path) for statistics_ref in statistics]) as folder:
+    with keep(
+        path, [Path(statistics_ref.path) for statistics_ref in statistics]
+    ) as folder:
         pq.write_table(pa.Table.from_pylist(rows, schema=COLUMNS), folder / TABLE)
         if held_out:
             write_predictions(folder, held_out)

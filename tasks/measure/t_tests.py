@@ -19,9 +19,11 @@ ROUNDING = 1e-12
 
 
 def paired_p(errors: np.ndarray, baseline: np.ndarray) -> float | None:
-    """Return the p-value of the paired one-sided t-test of the papers that errors are lower than a baseline's.
+    """Return the p-value of the paired one-sided t-test of the papers that errors are
+    lower than a baseline's.
 
-    It assumes independent trials. Trials of a cross-validation share training rows, so false positives are frequent.
+    It assumes independent trials. Trials of a cross-validation share training rows, so
+    false positives are frequent.
 
     Parameters
     ----------
@@ -40,10 +42,14 @@ def paired_p(errors: np.ndarray, baseline: np.ndarray) -> float | None:
     return corrected_p(errors, baseline, 0.0)
 
 
-def corrected_p(errors: np.ndarray, baseline: np.ndarray, test_share: float) -> float | None:
-    """Return the p-value of the one-sided corrected resampled t-test that errors are lower than a baseline's.
+def corrected_p(
+    errors: np.ndarray, baseline: np.ndarray, test_share: float
+) -> float | None:
+    """Return the p-value of the one-sided corrected resampled t-test that errors are
+    lower than a baseline's.
 
-    The variance is corrected for training rows that trials share. All statements on significance use this test.
+    The variance is corrected for training rows that trials share. All statements on
+    significance use this test.
 
     Parameters
     ----------
@@ -55,11 +61,13 @@ def corrected_p(errors: np.ndarray, baseline: np.ndarray, test_share: float) -> 
     Returns
     -------
     p : float or None
-        None for fewer than two pairs. Differences that are equal within rounding give 0 or 1.
+        None for fewer than two pairs. Differences that are equal within rounding give 0
+        or 1.
 
     References
     ----------
-    Nadeau, Bengio (2003), Inference for the Generalization Error, Machine Learning 52:239-281, section 3.
+    Nadeau, Bengio (2003), Inference for the Generalization Error, Machine Learning
+    52:239-281, section 3.
     """
     n = len(errors)
     if len(baseline) != n or n < 2:
@@ -95,20 +103,24 @@ def holm(p: Sequence[float]) -> np.ndarray:
 
 
 def critical_difference(n_datasets: int, n_methods: int) -> float:
-    """Return the smallest significant difference of mean ranks by the Nemenyi test at `RANKS_LEVEL`.
+    """Return the smallest significant difference of mean ranks by the Nemenyi test at
+    `RANKS_LEVEL`.
 
     References
     ----------
-    Demsar (2006), Statistical Comparisons of Classifiers over Multiple Data Sets, JMLR 7:1-30, section 3.2.2.
+    Demsar (2006), Statistical Comparisons of Classifiers over Multiple Data Sets, JMLR
+    7:1-30, section 3.2.2.
     """
     q = stats.studentized_range.ppf(1 - RANKS_LEVEL, n_methods, np.inf) / np.sqrt(2)
     return float(q * np.sqrt(n_methods * (n_methods + 1) / (6 * n_datasets)))
 
 
 def higher_p(errors: np.ndarray, others: np.ndarray, test_share: float) -> float | None:
-    """Return the p-value of a one-sided test that errors are higher than those of trials on other rows.
+    """Return the p-value of a one-sided test that errors are higher than those of
+    trials on other rows.
 
-    This is Welch's test for unpaired trials, with the corrected variances of `corrected_p`.
+    This is Welch's test for unpaired trials, with the corrected variances of
+    `corrected_p`.
 
     Parameters
     ----------
@@ -144,7 +156,8 @@ def higher_p(errors: np.ndarray, others: np.ndarray, test_share: float) -> float
 
 
 def share_of_test(n_test: np.ndarray, n_rows: np.ndarray) -> float:
-    """Return the ratio of test rows to all other rows, averaged over trials, which corrects the variance.
+    """Return the ratio of test rows to all other rows, averaged over trials, which
+    corrects the variance.
 
     Parameters
     ----------
@@ -157,7 +170,8 @@ def share_of_test(n_test: np.ndarray, n_rows: np.ndarray) -> float:
 
     Notes
     -----
-    Nadeau and Bengio divide by the number of training rows, which are all other rows in their trials. Here, validation
-    rows and rows outside a random split count as training rows: small samples of many rows are nearly independent.
+    Nadeau and Bengio divide by the number of training rows, which are all other rows in
+    their trials. Here, validation rows and rows outside a random split count as
+    training rows: small samples of many rows are nearly independent.
     """
     return float(np.mean(n_test / (n_rows - n_test)))

@@ -16,7 +16,10 @@ from learnkernels.conf.errors import input_errors
 from learnkernels.conf.schema import CompareConfig, LearnerConfig, grid_values
 from learnkernels.kernels.column_encoding import shares_by_column
 from learnkernels.kernels.engine.workers import Threads, Workers
-from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
+from learnkernels.kernels.estimators import (
+    KernelLearningClassifier,
+    KernelLearningRegressor,
+)
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.learned_kernel import LearnedKernel
@@ -34,8 +37,15 @@ from learnkernels.kernels.model_selection.metrics import metric_for
 from learnkernels.kernels.predictors import as_predictor
 from learnkernels.kernels.predictors.base import DEFAULTS
 from learnkernels.kernels.solvers.conjugate_gradients import Progress
-from learnkernels.kernels.statistics.gram import AlignmentStatistics, FeatureStatistics, GramStatistics
-from learnkernels.kernels.statistics.sampled import SampledStatistics, statistics_from_arrays
+from learnkernels.kernels.statistics.gram import (
+    AlignmentStatistics,
+    FeatureStatistics,
+    GramStatistics,
+)
+from learnkernels.kernels.statistics.sampled import (
+    SampledStatistics,
+    statistics_from_arrays,
+)
 from learnkernels.kernels.targets import Task
 
 from ..data.dataset import Dataset, DatasetRef, load_dataset
@@ -57,9 +67,11 @@ HELD_OUT = "held_out"
 
 @dataclass(frozen=True)
 class StatisticsRef:
-    """Reference to stored statistics of a data set, a set of base kernels and a draw of the folds.
+    """Reference to stored statistics of a data set, a set of base kernels and a draw of
+    the folds.
 
-    If trials scale the features, the statistics serve only `trial`, and `rows` is its scaled data set.
+    If trials scale the features, the statistics serve only `trial`, and `rows` is its
+    scaled data set.
     """
 
     key: str
@@ -69,17 +81,29 @@ class StatisticsRef:
     rows: DatasetRef | None = None
 
 
-def save_statistics(ref: StatisticsRef, statistics: AlignmentStatistics, folds: np.ndarray, seconds: float) -> None:
+def save_statistics(
+    ref: StatisticsRef,
+    statistics: AlignmentStatistics,
+    folds: np.ndarray,
+    seconds: float,
+) -> None:
     """Write statistics, folds, and the seconds of the pass."""
     with keep(Path(ref.path)) as folder:
-        arrays = {"folds": folds, PASS_SECONDS: np.asarray(seconds), **statistics.to_arrays()}
+        arrays = {
+            "folds": folds,
+            PASS_SECONDS: np.asarray(seconds),
+            **statistics.to_arrays(),
+        }
         np.savez(folder / ARRAYS, **arrays)  # type: ignore[arg-type]
 
 
-def share_of_pass(seconds: float, all_rows: AlignmentStatistics, training: AlignmentStatistics) -> float:
+def share_of_pass(
+    seconds: float, all_rows: AlignmentStatistics, training: AlignmentStatistics
+) -> float:
     """Return the seconds of a pass over the training rows only.
 
-    Cost is quadratic in the rows, linear for rank-one kernels, and constant for a sample.
+    Cost is quadratic in the rows, linear for rank-one kernels, and constant for a
+    sample.
     """
     power = {GramStatistics: 2, FeatureStatistics: 1}.get(type(all_rows), 0)
     return seconds * (training.n_rows / all_rows.n_rows) ** power
@@ -96,7 +120,9 @@ class StoredStatistics(NamedTuple):
 def load_statistics(ref: StatisticsRef) -> StoredStatistics:
     """Return stored statistics; raise an `InputError` if the store has lost or damaged them."""
     with np.load(checked(Path(ref.path)) / ARRAYS, allow_pickle=False) as arrays:
-        return StoredStatistics(statistics_from_arrays(arrays), arrays["folds"], float(arrays[PASS_SECONDS]))
+        return StoredStatistics(
+            statistics_from_arrays(arrays), arrays["folds"], float(arrays[PASS_SECONDS])
+        )
 
 
 def load_folds(ref: StatisticsRef) -> np.ndarray:
@@ -149,9 +175,13 @@ def _warm_up(predictor: str, task: Task) -> None:
     X = np.linspace(-1, 1, 24)[:, None] ** np.arange(1, 4)
     y = np.arange(24) % 2
     if task == "classification":
-        KernelLearningClassifier(learner="alignf", predictor=predictor).fit(X, y).predict(X)
+        KernelLearningClassifier(learner="alignf", predictor=predictor).fit(
+            X, y
+        ).predict(X)
     else:
-        KernelLearningRegressor(learner="alignf", predictor=predictor).fit(X, y).predict(X)
+        KernelLearningRegressor(learner="alignf", predictor=predictor).fit(
+            X, y
+        ).predict(X)
 
 
 Learned = tuple[LearnedKernel, ...] | KernelEnsemble
@@ -176,7 +206,8 @@ class Training(NamedTuple):
 class TrialFitter:
     """Learner and predictor of a trial, with the rows of its data set.
 
-    `X` holds rows as the workers read them; `seconds_weights` adds up. See `run_trial` for the other attributes.
+    `X` holds rows as the workers read them; `seconds_weights` adds up. See `run_trial`
+    for the other attributes.
     """
 
     learner: LearnerConfig
@@ -190,26 +221,42 @@ class TrialFitter:
     progress: Progress | None
     seconds_weights: float = 0.0
 
-    def fit(self, training: Training, settings: Sequence[dict[str, Any]], grid: Sequence[float]) -> list[LearnerFit]:
+    def fit(
+        self,
+        training: Training,
+        settings: Sequence[dict[str, Any]],
+        grid: Sequence[float],
+    ) -> list[LearnerFit]:
         """Fit learner and predictor for each setting of the learner's parameters."""
         started = time.perf_counter()
-        learned = [self._learn(training.statistics, setting, grid) for setting in settings]
+        learned = [
+            self._learn(training.statistics, setting, grid) for setting in settings
+        ]
         self.seconds_weights += time.perf_counter() - started
         fits = []
         for result in learned:
             if isinstance(result, KernelEnsemble):
                 fits.append(LearnerFit(result, result))
             else:
-                fits.append(LearnerFit(result, self.fit_predictors(result, training.rows, grid)))
+                fits.append(
+                    LearnerFit(result, self.fit_predictors(result, training.rows, grid))
+                )
         return fits
 
-    def _learn(self, statistics: AlignmentStatistics, setting: dict[str, Any], grid: Sequence[float]) -> Learned:
+    def _learn(
+        self,
+        statistics: AlignmentStatistics,
+        setting: dict[str, Any],
+        grid: Sequence[float],
+    ) -> Learned:
         learner = as_learner(self.learner.name, setting, self.dataset.features)
         target = self.dataset.target
         normalize = self.config.normalize
         if not learner.learns_kernel:
             ensemble: KernelEnsemble = learner.learn(
-                LearningProblem(self.family, self.X, statistics, target, grid, normalize)
+                LearningProblem(
+                    self.family, self.X, statistics, target, grid, normalize
+                )
             )
             return ensemble
         return learn_path(
@@ -224,7 +271,10 @@ class TrialFitter:
         )
 
     def fit_predictors(
-        self, kernels: tuple[LearnedKernel, ...], rows: np.ndarray, grid: Sequence[float]
+        self,
+        kernels: tuple[LearnedKernel, ...],
+        rows: np.ndarray,
+        grid: Sequence[float],
     ) -> KernelPredictors:
         """Return predictors with learned kernels, to be fitted on some rows."""
         return KernelPredictors(
@@ -249,7 +299,8 @@ def run_trial(
     progress: Progress | None = None,
     data: TrialData | None = None,
 ) -> dict[str, Any]:
-    """Return the row of the fold table of one trial, and predictions for test rows under `HELD_OUT`.
+    """Return the row of the fold table of one trial, and predictions for test rows
+    under `HELD_OUT`.
 
     Parameters
     ----------
@@ -258,7 +309,8 @@ def run_trial(
     predictor, options : str, dict
         Name and options of the predictor.
     validation_errors : sequence of sequence of float, optional
-        Validation errors of another repeat, which choose the setting: one row per combination of `tune`.
+        Validation errors of another repeat, which choose the setting: one row per
+        combination of `tune`.
     workers : Workers, optional
         Workers for passes over training rows; threads by default.
     progress : callable, optional
@@ -282,7 +334,17 @@ def run_trial(
         _warm_up(predictor, target.task)
         started = time.perf_counter()
         X = (workers or Threads()).local_view(dataset.X)
-        fitter = TrialFitter(learner, config, predictor, options or {}, family, dataset, X, workers, progress)
+        fitter = TrialFitter(
+            learner,
+            config,
+            predictor,
+            options or {},
+            family,
+            dataset,
+            X,
+            workers,
+            progress,
+        )
         settings = learner.settings()
         grid = tuple(grid_values(config.protocol.grid))
         metric = metric_for(config.protocol.metric, target)
@@ -294,28 +356,38 @@ def run_trial(
             else:
                 fits = _inner_fits(fitter, statistics, folds, trial, settings, grid)
                 selection = evaluation.select_by_cross_validation(fits)
-            (best,) = fitter.fit(training, [settings[selection.candidate]], [selection.C])
+            (best,) = fitter.fit(
+                training, [settings[selection.candidate]], [selection.C]
+            )
             position = 0
         else:
             inner_training = training
             if trial.refit:
                 inner_training = _training(statistics, folds, trial.training)
             candidates = fitter.fit(inner_training, settings, grid)
-            selection = evaluation.select([fit.predictors for fit in candidates], trial, learner.tune_by)
+            selection = evaluation.select(
+                [fit.predictors for fit in candidates], trial, learner.tune_by
+            )
             best = candidates[selection.candidate]
             position = selection.position
             del candidates  # frees the memory of the other candidates
             if trial.refit:
                 setting = settings[selection.candidate]
-                best = _refit(fitter, best, inner_training, training, setting, selection.C)
+                best = _refit(
+                    fitter, best, inner_training, training, setting, selection.C
+                )
                 position = 0
-        result = evaluation.outcome(best.predictors, position, selection, training.rows, trial)
+        result = evaluation.outcome(
+            best.predictors, position, selection, training.rows, trial
+        )
         test_rows = np.flatnonzero(folds == trial.test)
         seconds_share = 0.0
         if learner_class(learner.name).takes_family:
             seconds_share = share_of_pass(seconds_pass, statistics, training.statistics)
         return {
-            **trial_columns(job.ref, metric.shown(target), job.statistics, folds, trial, result),
+            **trial_columns(
+                job.ref, metric.shown(target), job.statistics, folds, trial, result
+            ),
             "learner": learner.title,
             "algorithm": learner.name,
             "predictor": predictor,
@@ -325,14 +397,24 @@ def run_trial(
             "seconds_pass": seconds_share,
             **_learned_columns(best.learned, family, position, dataset.features),
             "notes": _notes(best.predictors),
-            "test_alignment": _test_alignment(best.learned, position, X, dataset, test_rows),
+            "test_alignment": _test_alignment(
+                best.learned, position, X, dataset, test_rows
+            ),
             HELD_OUT: predict_held_out(
-                best.predictors, position, X, target, training.rows, kept_test_rows(job, folds), selection.sigmoid
+                best.predictors,
+                position,
+                X,
+                target,
+                training.rows,
+                kept_test_rows(job, folds),
+                selection.sigmoid,
             ),
         }
 
 
-def _training(statistics: AlignmentStatistics, folds: np.ndarray, training_folds: tuple[int, ...]) -> Training:
+def _training(
+    statistics: AlignmentStatistics, folds: np.ndarray, training_folds: tuple[int, ...]
+) -> Training:
     restricted = statistics.restrict(training_folds)
     if isinstance(restricted, SampledStatistics):
         return Training(restricted, rows_of(folds, training_folds))
@@ -365,7 +447,9 @@ def _refit(
     if not isinstance(best.learned, KernelEnsemble):
         learner = as_learner(fitter.learner.name, setting)
         if learner.searches_sample(inner_training.statistics):
-            return LearnerFit(best.learned, fitter.fit_predictors(best.learned, training.rows, [C]))
+            return LearnerFit(
+                best.learned, fitter.fit_predictors(best.learned, training.rows, [C])
+            )
     (refitted,) = fitter.fit(training, [setting], [C])
     return refitted
 
@@ -383,7 +467,9 @@ def _kernel_at(kernels: tuple[LearnedKernel, ...], position: int) -> LearnedKern
     return kernels[position]
 
 
-def _test_alignment(learned: Learned, position: int, X: Rows, dataset: Dataset, test_rows: np.ndarray) -> float | None:
+def _test_alignment(
+    learned: Learned, position: int, X: Rows, dataset: Dataset, test_rows: np.ndarray
+) -> float | None:
     """Return the alignment on at most 1,000 test rows; None for an ensemble or a constant target."""
     if isinstance(learned, KernelEnsemble):
         return None
@@ -405,12 +491,18 @@ def kept_test_rows(job: TrialJob, folds: np.ndarray) -> np.ndarray:
 
 
 def trial_columns(
-    ref: DatasetRef, metric: str, statistics: StatisticsRef, folds: np.ndarray, trial: Trial, result: FoldResult
+    ref: DatasetRef,
+    metric: str,
+    statistics: StatisticsRef,
+    folds: np.ndarray,
+    trial: Trial,
+    result: FoldResult,
 ) -> dict[str, Any]:
     """Return the columns of the fold table that learners and baselines share."""
     n_rows = ref.n_rows
     if ref.ordered:
-        n_rows -= int(np.sum(folds > trial.test))  # rows later than the test rows are not used
+        # Rows later than the test rows are not used
+        n_rows -= int(np.sum(folds > trial.test))
     return {
         "dataset": ref.name,
         "task": ref.task,
@@ -436,10 +528,17 @@ def _lowest(errors: np.ndarray) -> float | None:
     return float(np.nanmin(errors))
 
 
-def _learned_columns(learned: Learned, family: KernelFamily, position: int, features: Sequence[str]) -> dict[str, Any]:
+def _learned_columns(
+    learned: Learned, family: KernelFamily, position: int, features: Sequence[str]
+) -> dict[str, Any]:
     if isinstance(learned, KernelEnsemble):
         weights = learned.weights[position].tolist()
-        return {"weights": weights, "alignment": None, "kernels": list(family.names), "n_kernels": len(weights)}
+        return {
+            "weights": weights,
+            "alignment": None,
+            "kernels": list(family.names),
+            "n_kernels": len(weights),
+        }
     kernel = _kernel_at(learned, position)
     columns: dict[str, Any] = {
         "weights": kernel.weights.tolist(),

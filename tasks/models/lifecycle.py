@@ -56,7 +56,13 @@ def track_model(
 ) -> ModelVersion:
     """Log a trained model to its run, and register it as a version unless the newest version is equal."""
     kernel = Model.load(path).estimator.kernel_
-    measures = ("test_error", "test_error_sd", "relative_error", "validation_error", "alignment")
+    measures = (
+        "test_error",
+        "test_error_sd",
+        "relative_error",
+        "validation_error",
+        "alignment",
+    )
     metrics = {key: about[key] for key in measures if about[key] is not None}
     metrics |= weight_metrics(kernel.family.names, kernel.shares)
     params = _params_of_training(config, ref, choice, about)
@@ -64,13 +70,25 @@ def track_model(
     tags_of_training = {"model": name}
     if about.get("predictor_reason"):
         tags_of_training["predictor_reason"] = about["predictor_reason"]
-    log_run(run, metrics, params, tags_of_training, dataset_inputs([ref], "training", config))
+    log_run(
+        run,
+        metrics,
+        params,
+        tags_of_training,
+        dataset_inputs([ref], "training", config),
+    )
     facts = _facts_of_training(config, ref)
     version = registry.newest_version(name)
     if version is not None and version.digest == file_digest(path):
-        changed = {key: fact for key, fact in facts.items() if version.tags.get(key) != fact}
+        changed = {
+            key: fact for key, fact in facts.items() if version.tags.get(key) != fact
+        }
         registry.tag_version(name, version.version, changed)
-        get_run_logger().info("%s: version %d is this very model; nothing new to register", name, version.version)
+        get_run_logger().info(
+            "%s: version %d is this very model; nothing new to register",
+            name,
+            version.version,
+        )
     else:
         uri = registry.log_model(run.run_id, path, example=training.raw_example(ref))
         tags = {
@@ -82,7 +100,13 @@ def track_model(
             "mlflow_run": run.run_id,
             **facts,
         }
-        version = registry.register(uri, name, run.run_id, tags=tags, description=plain(_summarize(choice, about)))
+        version = registry.register(
+            uri,
+            name,
+            run.run_id,
+            tags=tags,
+            description=plain(_summarize(choice, about)),
+        )
     title = choice.learner.title
     tags_of_run = {
         "model_version": str(version.version),
@@ -94,7 +118,10 @@ def track_model(
 
 
 def _params_of_training(
-    config: CompareConfig, ref: DatasetRef, choice: training.ModelChoice, about: Mapping[str, Any]
+    config: CompareConfig,
+    ref: DatasetRef,
+    choice: training.ModelChoice,
+    about: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return the parameters of a training for MLflow, without the number of base kernels."""
     params = {
@@ -119,7 +146,10 @@ def _params_of_training(
 
 def _facts_of_training(config: CompareConfig, ref: DatasetRef) -> dict[str, str]:
     """Return the tags of a version that a later challenge reads."""
-    facts = {registry.PLACE: training.place_of(config), registry.RECIPE: digest(promotion.recipe(config))}
+    facts = {
+        registry.PLACE: training.place_of(config),
+        registry.RECIPE: digest(promotion.recipe(config)),
+    }
     if not ref.in_parts:
         facts[registry.COPIED] = f"{copied_share(ref):.4g}"
         facts[registry.LEAKS] = json.dumps(leaking_columns(load_dataset(ref)))
@@ -149,14 +179,20 @@ def write_training(
     target = Path("results") / version.name / run_id
     title = f"{version.name} version {version.version}"
     links = {"results": str(target), "MLflow run": run.url}
-    describe = partial(training.describe_training, choice, about, version.name, version.version)
+    describe = partial(
+        training.describe_training, choice, about, version.name, version.version
+    )
     report = describe(links)
     with atomic_path(target) as folder:
         folder.mkdir()
-        (folder / "about.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
+        (folder / "about.json").write_text(
+            json.dumps(about, indent=1), encoding="utf-8"
+        )
         (folder / registry.MODEL).write_bytes(path.read_bytes())
         read_folds(results).to_parquet(folder / "folds.parquet", index=False)
-        (chosen,) = [folds for folds in results if folds.learner == choice.learner.title]
+        (chosen,) = [
+            folds for folds in results if folds.learner == choice.learner.title
+        ]
         write_prediction_figures(folder / FOLDER, chosen, None)
         links_of_file = links_of_report(folder, target, {"MLflow run": run.url})
         (folder / "report.md").write_text(describe(links_of_file), encoding="utf-8")
@@ -167,15 +203,24 @@ def write_training(
         description=f"**{title}**: what every learner came to; `*` lowest validation error, which was taken.",
     )
     create_markdown_artifact(
-        report, key="training-report", description=f"**{title}**: what was chosen, what to expect of it, how to use it."
+        report,
+        key="training-report",
+        description=f"**{title}**: what was chosen, what to expect of it, how to use it.",
     )
-    for sentence in (_summarize(choice, about), f"MLflow: {run.url}", f"all models: {run.models_url}"):
+    for sentence in (
+        _summarize(choice, about),
+        f"MLflow: {run.url}",
+        f"all models: {run.models_url}",
+    ):
         get_run_logger().info("%s: %s", title, sentence)
     return str(target)
 
 
-def rivals(model: str, challenger: int | None) -> tuple[ModelVersion, ModelVersion | None, ModelVersion | None]:
-    """Return the challenger, the champion, and the version that a refresh must not be worse than.
+def rivals(
+    model: str, challenger: int | None
+) -> tuple[ModelVersion, ModelVersion | None, ModelVersion | None]:
+    """Return the challenger, the champion, and the version that a refresh must not be
+    worse than.
 
     Without a champion, the last two are None.
 
@@ -188,7 +233,9 @@ def rivals(model: str, challenger: int | None) -> tuple[ModelVersion, ModelVersi
     reference = champion
     if champion is not None and registry.REFERENCE in champion.tags:
         with suppress(InputError):  # it has been deleted
-            reference = registry.find_version(f"{model}/{champion.tags[registry.REFERENCE]}")
+            reference = registry.find_version(
+                f"{model}/{champion.tags[registry.REFERENCE]}"
+            )
     return _find_challenger(model, challenger), champion, reference
 
 
@@ -196,8 +243,11 @@ def _find_challenger(model: str, number: int | None) -> ModelVersion:
     """Return the version of a number, or by default the version with the alias `challenger`, or the newest."""
     if number is not None:
         return registry.find_version(f"{model}/{number}")
-    version = registry.alias_of(model, registry.CHALLENGER) or registry.newest_version(model)
-    return version or registry.find_version(model)  # raises InputError: there is no version
+    version = registry.alias_of(model, registry.CHALLENGER) or registry.newest_version(
+        model
+    )
+    # Raises InputError: there is no version
+    return version or registry.find_version(model)
 
 
 def contender(version: ModelVersion) -> tuple[promotion.Contender, CompareConfig]:
@@ -211,7 +261,10 @@ def contender(version: ModelVersion) -> tuple[promotion.Contender, CompareConfig
     model = registry.load_version(version)
     config = training.recipe_of(model, version)
     title = config.learners[0].title
-    recipes = {digest(promotion.recipe(config)), version.tags.get(registry.RECIPE, "")} - {""}
+    recipes = {
+        digest(promotion.recipe(config)),
+        version.tags.get(registry.RECIPE, ""),
+    } - {""}
     columns, spreads = promotion.columns_of(model, config.datasets[0])
     competitor = promotion.Contender(
         version=version.version,
@@ -229,14 +282,18 @@ def contender(version: ModelVersion) -> tuple[promotion.Contender, CompareConfig
     if registry.COPIED in version.tags:
         competitor = replace(competitor, copied=float(version.tags[registry.COPIED]))
     if registry.LEAKS in version.tags:
-        competitor = replace(competitor, leaks=tuple(json.loads(version.tags[registry.LEAKS])))
+        competitor = replace(
+            competitor, leaks=tuple(json.loads(version.tags[registry.LEAKS]))
+        )
     folds = registry.stored_folds(version, title)
     if folds is not None:
         competitor = competitor.measured(folds, in_training=True)
     return competitor, config
 
 
-def _columns_to_score(version: ModelVersion, columns: Mapping[str, str]) -> tuple[str, ...] | None:
+def _columns_to_score(
+    version: ModelVersion, columns: Mapping[str, str]
+) -> tuple[str, ...] | None:
     """Return the current columns of the input that a version scored last; None if it has scored no input."""
     last_input = registry.last_scored(version)
     if last_input is None:
@@ -250,18 +307,27 @@ def _columns_to_score(version: ModelVersion, columns: Mapping[str, str]) -> tupl
 
 @step("record the decision on {decision.model}")
 def record_decision(
-    run: TrackedRun, decision: promotion.Challenge, run_id: str, results: tuple[FoldsRef, FoldsRef] | None
+    run: TrackedRun,
+    decision: promotion.Challenge,
+    run_id: str,
+    results: tuple[FoldsRef, FoldsRef] | None,
 ) -> str:
     """Move the alias if the challenger wins, record the decision in MLflow and Prefect, and return its folder."""
     target = Path("results") / decision.model / run_id
     links = {"MLflow run": run.url}
     with atomic_path(target) as folder:
         folder.mkdir()
-        (folder / "decision.json").write_text(json.dumps(asdict(decision), indent=1), encoding="utf-8")
+        (folder / "decision.json").write_text(
+            json.dumps(asdict(decision), indent=1), encoding="utf-8"
+        )
         if results is not None:
             for name, folds in zip(("challenger", "champion"), results, strict=True):
-                read_folds([folds]).to_parquet(folder / f"folds_{name}.parquet", index=False)
-        report_of_file = promotion.describe_decision(decision, links_of_report(folder, target, links))
+                read_folds([folds]).to_parquet(
+                    folder / f"folds_{name}.parquet", index=False
+                )
+        report_of_file = promotion.describe_decision(
+            decision, links_of_report(folder, target, links)
+        )
         (folder / "report.md").write_text(report_of_file, encoding="utf-8")
     _tag_challenger(decision, run)
     _log_decision(decision, run, target)
@@ -279,7 +345,11 @@ def _tag_challenger(decision: promotion.Challenge, run: TrackedRun) -> None:
     tags = {"decision": decision.reason, "decision_run": run.run_id}
     if not decision.moved:
         tags[registry.REJECTED] = str(decision.champion)
-    elif decision.same_recipe and decision.reference and decision.reference.expected < decision.challenger.expected:
+    elif (
+        decision.same_recipe
+        and decision.reference
+        and decision.reference.expected < decision.challenger.expected
+    ):
         tags[registry.REFERENCE] = str(decision.reference.version)
     registry.tag_version(decision.model, decision.challenger.version, tags)
 
@@ -304,9 +374,15 @@ def _log_decision(decision: promotion.Challenge, run: TrackedRun, target: Path) 
         measures["champion/test_error"] = decision.defender.mean
         params["champion"] = decision.defender.version
     metrics = {key: value for key, value in measures.items() if value is not None}
-    challenger = registry.find_version(f"{decision.model}/{decision.challenger.version}")
-    report = promotion.describe_decision(decision, {"results": str(target), "MLflow run": run.url})
-    log_run(run, metrics, params, {PARENT: challenger.run_id}, note=report, artifacts=target)
+    challenger = registry.find_version(
+        f"{decision.model}/{decision.challenger.version}"
+    )
+    report = promotion.describe_decision(
+        decision, {"results": str(target), "MLflow run": run.url}
+    )
+    log_run(
+        run, metrics, params, {PARENT: challenger.run_id}, note=report, artifacts=target
+    )
     outcome = f"**{decision.model}**: {decision.reason}."
     create_table_artifact([_row(decision)], key="promotion", description=outcome)
     create_markdown_artifact(report, key="promotion-report", description=outcome)

@@ -38,7 +38,8 @@ class NewestRows:
     champion : float
         Error of the champion in use.
     p : float or None
-        p-value of the two-sided paired t-test of losses; None if all differences are equal.
+        p-value of the two-sided paired t-test of losses; None if all differences are
+        equal.
     """
 
     n_rows: int
@@ -49,11 +50,15 @@ class NewestRows:
 
 
 @step("score the newest rows of {ref.name}")
-def score_newest_rows(ours: ModelVersion, theirs: ModelVersion, ref: DatasetRef) -> NewestRows | None:
-    """Return the errors of challenger and champion on the rows that were appended since the champion was trained.
+def score_newest_rows(
+    ours: ModelVersion, theirs: ModelVersion, ref: DatasetRef
+) -> NewestRows | None:
+    """Return the errors of challenger and champion on the rows that were appended since
+    the champion was trained.
 
-    None if fewer than `LEAST_ROWS` rows were appended, the store has lost the champion's rows, or the rows have groups
-    or times, are in parts, or have an encoding per trial or a column of texts, whose features do not determine them.
+    None if fewer than `LEAST_ROWS` rows were appended, the store has lost the
+    champion's rows, or the rows have groups or times, are in parts, or have an encoding
+    per trial or a column of texts, whose features do not determine them.
     """
     if ref.in_parts or ref.by_training:
         return None
@@ -74,13 +79,17 @@ def score_newest_rows(ours: ModelVersion, theirs: ModelVersion, ref: DatasetRef)
         champion_predictions = champion.scores_in(columns)
     challenger_predictions = predict_without(challenger, dataset, rows)
     y = dataset.target.given[rows]
-    return compare_losses(y, challenger_predictions, champion_predictions, dataset.target.task)
+    return compare_losses(
+        y, challenger_predictions, champion_predictions, dataset.target.task
+    )
 
 
 def appended_rows(earlier: np.ndarray, champion: Model, target: Target) -> np.ndarray:
-    """Return the positions of the rows after the champion's training rows; none if the tables differ.
+    """Return the positions of the rows after the champion's training rows; none if the
+    tables differ.
 
-    The current table may lack the champion's first rows, and must begin with at least 20 of its last rows.
+    The current table may lack the champion's first rows, and must begin with at least
+    20 of its last rows.
     """
     current = target.values
     if target.task == "classification":
@@ -104,12 +113,16 @@ def predict_without(model: Model, dataset: Dataset, rows: np.ndarray) -> np.ndar
         weights = {}
         if dataset.weights is not None:
             weights["sample_weight"] = dataset.weights[training]
-        estimator = clone(model.estimator).fit(dataset.X[training], y[training], **weights)
+        estimator = clone(model.estimator).fit(
+            dataset.X[training], y[training], **weights
+        )
         predictions[fold] = estimator.predict(dataset.X[rows[fold]])
     return predictions
 
 
-def compare_losses(y: np.ndarray, challenger: np.ndarray, champion: np.ndarray, task: str) -> NewestRows:
+def compare_losses(
+    y: np.ndarray, challenger: np.ndarray, champion: np.ndarray, task: str
+) -> NewestRows:
     """Return the errors of two predictions of the same rows, and the paired t-test of their losses."""
     losses = np.array([_losses(y, challenger, task), _losses(y, champion, task)])
     errors = losses.mean(axis=1)
@@ -127,7 +140,9 @@ def _losses(y: np.ndarray, predictions: np.ndarray, task: str) -> np.ndarray:
     """Return the mean squared error or the misclassification of each row."""
     if task == "regression":
         n = len(y)
-        return np.asarray(((predictions.reshape(n, -1) - y.reshape(n, -1)) ** 2).mean(axis=1))
+        return np.asarray(
+            ((predictions.reshape(n, -1) - y.reshape(n, -1)) ** 2).mean(axis=1)
+        )
     return np.asarray(predictions.astype(str) != y.astype(str), dtype=float)
 
 

@@ -42,7 +42,8 @@ class Contender:
         Test error at training, on the rows of this version; in the units of `metric`.
     metric : str
     recipes, digest : tuple of str, str
-        Digests of the chosen recipe and of the recipe with all its candidates, and digest of the training rows.
+        Digests of the chosen recipe and of the recipe with all its candidates, and
+        digest of the training rows.
     stored : tuple of float
         Error of each trial at training; empty if these results are lost.
     columns : mapping of str to str
@@ -85,7 +86,9 @@ class Contender:
     def measured(self, folds: pd.DataFrame, in_training: bool = False) -> Contender:
         """Return the contender with the errors of trials on common folds, or with those of its training."""
         errors = tuple(folds["error"].tolist())
-        test_share = share_of_test(folds["n_test"].to_numpy(), folds["n_rows"].to_numpy())
+        test_share = share_of_test(
+            folds["n_test"].to_numpy(), folds["n_rows"].to_numpy()
+        )
         if in_training:
             return replace(self, stored=errors, test_share=test_share)
         return replace(self, errors=errors, test_share=test_share)
@@ -141,16 +144,23 @@ class Contender:
             phrases.append(f"learned {', '.join(lost_or_changed)}")
         if self._task != other._task:
             phrases.append(f"learned {self._task} in place of {other._task}")
-        missing_classes = [label for label in other.classes if label not in self.classes]
+        missing_classes = [
+            label for label in other.classes if label not in self.classes
+        ]
         if missing_classes and self.classes:
             phrases.append(f"has no rows of class {listed(missing_classes)}")
         if self._has_more_copies(other):
-            phrases.append(f"learned from rows of which {self.copied:.0%} repeat others")
-        # Half of a table that has grown since still has more than 60 % of the earlier rows.
+            phrases.append(
+                f"learned from rows of which {self.copied:.0%} repeat others"
+            )
+        # Half of a table that has grown since still has more than 60 % of the earlier
+        # rows.
         if 0 < self.n_rows < 0.6 * other.n_rows:
             phrases.append(f"learned {self.fewer_rows(other)}")
         if self._is_implausible(other):
-            phrases.append("has less than 25% of its error, as if a column held the target")
+            phrases.append(
+                "has less than 25% of its error, as if a column held the target"
+            )
         return phrases
 
     @property
@@ -163,7 +173,9 @@ class Contender:
         for name, spread in self.spreads.items():
             earlier_spread = other.spreads.get(name, spread)
             if max(spread / earlier_spread, earlier_spread / spread) > 10.0:
-                phrases.append(f"{name!r} with a spread of {spread:.3g} in place of {earlier_spread:.3g}")
+                phrases.append(
+                    f"{name!r} with a spread of {spread:.3g} in place of {earlier_spread:.3g}"
+                )
         return phrases
 
     def _has_more_copies(self, other: Contender) -> bool:
@@ -179,7 +191,8 @@ class Contender:
         return f"from {self.n_rows:,} rows in place of {other.n_rows:,}"
 
     def _is_implausible(self, other: Contender) -> bool:
-        """Return whether the expected error is less than a quarter of another one's, significantly at level 0.02.
+        """Return whether the expected error is less than a quarter of another one's,
+        significantly at level 0.02.
 
         Small errors vary by more than this factor by chance.
         """
@@ -213,13 +226,16 @@ class Challenge:
     challenger, defender : Contender
         The defender is the champion, or None for the first version.
     reference : Contender or None
-        Version whose expected error limits a refresh: the best of the chain of refreshes that ends in the champion.
+        Version whose expected error limits a refresh: the best of the chain of
+        refreshes that ends in the champion.
     level : float
         Significance level of the decision.
     margin : float
-        Tolerated increase of the error by a refresh, as a share of the champion's error.
+        Tolerated increase of the error by a refresh, as a share of the champion's
+        error.
     refresh : bool
-        Whether a version of the same recipe on other rows takes over if it is not worse.
+        Whether a version of the same recipe on other rows takes over if it is not
+        worse.
     dataset, digest : str
         Data set on which both were compared.
     champion : int
@@ -229,13 +245,15 @@ class Challenge:
     reason : str
         One sentence.
     test : str
-        Tested hypothesis: the challenger is "better", "not worse", or "worse than before"; empty without a test.
+        Tested hypothesis: the challenger is "better", "not worse", or "worse than
+        before"; empty without a test.
     p : float or None
         p-value of the corrected resampled t-test.
     uncorrected_p : float or None
         p-value of the papers' paired t-test that the challenger is better.
     newest : NewestRows or None
-        Errors on rows that the champion has not seen, where the champion is scored without refitting.
+        Errors on rows that the champion has not seen, where the champion is scored
+        without refitting.
     """
 
     model: str
@@ -258,12 +276,17 @@ class Challenge:
     @property
     def same_version(self) -> bool:
         """Whether the challenger is the champion."""
-        return self.defender is not None and self.defender.version == self.challenger.version
+        return (
+            self.defender is not None
+            and self.defender.version == self.challenger.version
+        )
 
     @property
     def same_recipe(self) -> bool:
         """Whether both versions have the same recipe."""
-        return self.defender is not None and not set(self.challenger.recipes).isdisjoint(self.defender.recipes)
+        return self.defender is not None and not set(
+            self.challenger.recipes
+        ).isdisjoint(self.defender.recipes)
 
     @property
     def refusals(self) -> list[str]:
@@ -287,17 +310,20 @@ class Challenge:
     def decided(self, moved: bool, reason: str, **test_results: Any) -> Challenge:
         """Return the challenge with a decision: the challenger becomes champion, or the defender stays."""
         champion = self.challenger if moved or self.defender is None else self.defender
-        return replace(self, champion=champion.version, moved=moved, reason=reason, **test_results)
+        return replace(
+            self, champion=champion.version, moved=moved, reason=reason, **test_results
+        )
 
 
 def decide(challenge: Challenge) -> Challenge:
     """Return the challenge with its decision.
 
-    A version of another recipe takes over if its errors on common folds are lower by a corrected resampled t-test. A
-    version of the same recipe on other rows, a *refresh*, takes over under three conditions: it has all columns and
-    classes of the champion, its expected error is not above the stored one by more than the margin, and it is not worse
-    on common folds. No version takes over that reads a new column that determines the target, or a column that the rows
-    to score lack.
+    A version of another recipe takes over if its errors on common folds are lower by a
+    corrected resampled t-test. A version of the same recipe on other rows, a *refresh*,
+    takes over under three conditions: it has all columns and classes of the champion,
+    its expected error is not above the stored one by more than the margin, and it is
+    not worse on common folds. No version takes over that reads a new column that
+    determines the target, or a column that the rows to score lack.
 
     References
     ----------
@@ -306,23 +332,37 @@ def decide(challenge: Challenge) -> Challenge:
     challenger = challenge.challenger
     champion = challenge.defender
     if champion is None:
-        checks = [f"check: {listed(challenger.leaks)} alone determines the target"] if challenger.leaks else []
+        checks = (
+            [f"check: {listed(challenger.leaks)} alone determines the target"]
+            if challenger.leaks
+            else []
+        )
         reason = f"version {challenger.version} is the first champion, as there was none to beat{_in_brackets(checks)}"
         return challenge.decided(True, reason)
     if challenge.same_version:
-        return challenge.decided(False, f"version {challenger.version} is the champion already")
+        return challenge.decided(
+            False, f"version {challenger.version} is the champion already"
+        )
     if not challenge.same_recipe:
         return _decide_between_recipes(challenge, challenger, champion)
-    same_recipe = f"versions {champion.version} and {challenger.version} have the same recipe"
+    same_recipe = (
+        f"versions {champion.version} and {challenger.version} have the same recipe"
+    )
     stays = f"version {champion.version} stays"
     if challenger.digest == champion.digest:
-        return challenge.decided(False, f"{same_recipe} and learned from the same rows; {stays}")
+        return challenge.decided(
+            False, f"{same_recipe} and learned from the same rows; {stays}"
+        )
     if not challenge.refresh:
-        return challenge.decided(False, f"{same_recipe}; {stays} (refresh lets newer rows take over)")
+        return challenge.decided(
+            False, f"{same_recipe}; {stays} (refresh lets newer rows take over)"
+        )
     return _decide_refresh(challenge, challenger, champion)
 
 
-def _decide_between_recipes(challenge: Challenge, challenger: Contender, champion: Contender) -> Challenge:
+def _decide_between_recipes(
+    challenge: Challenge, challenger: Contender, champion: Contender
+) -> Challenge:
     """Decide between two recipes by their errors on common folds."""
     if challenge.refusals:
         reason = (
@@ -342,10 +382,14 @@ def _decide_between_recipes(challenge: Challenge, challenger: Contender, champio
         f"{_on_same_folds(challenger, champion)} ({_change(challenger.mean, champion.mean)}{_p_text(p)}, level "
         f"{challenge.level:g}){_on_newest_rows(challenge)}"
     )
-    return challenge.decided(is_better, reason, test="better", p=p, uncorrected_p=paired_p(errors, baseline))
+    return challenge.decided(
+        is_better, reason, test="better", p=p, uncorrected_p=paired_p(errors, baseline)
+    )
 
 
-def _decide_refresh(challenge: Challenge, challenger: Contender, champion: Contender) -> Challenge:
+def _decide_refresh(
+    challenge: Challenge, challenger: Contender, champion: Contender
+) -> Challenge:
     """Decide whether a version of the same recipe on other rows is at least as good as the champion."""
     reference = challenge.reference or champion
     comparable = challenger.metric == reference.metric
@@ -373,7 +417,9 @@ def _decide_refresh(challenge: Challenge, challenger: Contender, champion: Conte
     subject = f"version {challenger.version}, of the same recipe on other rows{_remarks(challenger, champion)},"
     errors = np.array(challenger.errors)
     baseline = np.array(champion.errors)
-    if np.array_equal(errors, baseline):  # the same recipe has the same errors on common folds
+    if np.array_equal(
+        errors, baseline
+    ):  # the same recipe has the same errors on common folds
         reason = (
             f"{subject} is not worse and takes over from version {champion.version}: {expected}, {criteria})"
             f"{_on_newest_rows(challenge)}"
@@ -382,20 +428,34 @@ def _decide_refresh(challenge: Challenge, challenger: Contender, champion: Conte
     if len(errors) == len(baseline) and (errors <= baseline).all():
         p = 0.0
     else:
-        p = corrected_p(errors - challenge.margin * baseline.mean(), baseline, challenger.test_share)
+        p = corrected_p(
+            errors - challenge.margin * baseline.mean(), baseline, challenger.test_share
+        )
     is_not_worse = p is not None and p < challenge.level
-    outcome = "is not worse and takes over from" if is_not_worse else "may be worse than"
+    outcome = (
+        "is not worse and takes over from" if is_not_worse else "may be worse than"
+    )
     reason = (
         f"{subject} {outcome} version {champion.version}: {_on_same_folds(challenger, champion)} "
         f"({_change(challenger.mean, champion.mean)}{_p_text(p)}, {criteria}); {expected}){_on_newest_rows(challenge)}"
     )
-    return challenge.decided(is_not_worse, reason, test="not worse", p=p, uncorrected_p=paired_p(errors, baseline))
+    return challenge.decided(
+        is_not_worse,
+        reason,
+        test="not worse",
+        p=p,
+        uncorrected_p=paired_p(errors, baseline),
+    )
 
 
 def _remedy(challenge: Challenge) -> str:
     """Return a phrase with the remedy for a refusal."""
     assert challenge.defender is not None
-    correction = "drop such columns" if challenge.challenger.dangers(challenge.defender) else "correct the rows"
+    correction = (
+        "drop such columns"
+        if challenge.challenger.dangers(challenge.defender)
+        else "correct the rows"
+    )
     return f"{correction}, or set the alias {CHAMPION} in MLflow"
 
 
@@ -454,12 +514,18 @@ def recipe(config: CompareConfig) -> dict[str, Any]:
     )
 
 
-def columns_of(model: Model, data: DatasetConfig) -> tuple[dict[str, str], dict[str, float]]:
+def columns_of(
+    model: Model, data: DatasetConfig
+) -> tuple[dict[str, str], dict[str, float]]:
     """Return the kind of each column of a model, and the spreads of the scaled columns.
 
     Features from n-grams, bytes and sparse rows are not columns.
     """
-    if data.ngrams is not None or data.bytes is not None or sparse.issparse(model.estimator.kernel_.X):
+    if (
+        data.ngrams is not None
+        or data.bytes is not None
+        or sparse.issparse(model.estimator.kernel_.X)
+    ):
         return {}, {}
     spreads: dict[str, float] = {}
     if model.table is None:
@@ -471,7 +537,9 @@ def columns_of(model: Model, data: DatasetConfig) -> tuple[dict[str, str], dict[
         for column in model.table.columns:
             if isinstance(column, NumberColumn):
                 spreads[column.name] = _spread(column)
-    return kinds, {name: spread for name, spread in spreads.items() if spread not in (0.0, 1.0)}
+    return kinds, {
+        name: spread for name, spread in spreads.items() if spread not in (0.0, 1.0)
+    }
 
 
 def _spread(column: NumberColumn) -> float:
@@ -480,8 +548,11 @@ def _spread(column: NumberColumn) -> float:
     return float(upper - lower)
 
 
-def on_the_same_folds(challenger: CompareConfig, champion: CompareConfig, without: Sequence[str] = ()) -> CompareConfig:
-    """Return the champion's recipe on the challenger's rows and folds: kernels, learner, columns, scaling.
+def on_the_same_folds(
+    challenger: CompareConfig, champion: CompareConfig, without: Sequence[str] = ()
+) -> CompareConfig:
+    """Return the champion's recipe on the challenger's rows and folds: kernels,
+    learner, columns, scaling.
 
     The columns named in `without`, which the champion did not have, are dropped.
     """
@@ -516,7 +587,11 @@ def require_same_rows(model: str, challenger: DatasetRef, champion: DatasetRef) 
         )
     ours = challenger_data.target
     theirs = champion_data.target
-    if ours.task != theirs.task or ours.classes != theirs.classes or not np.array_equal(ours.values, theirs.values):
+    if (
+        ours.task != theirs.task
+        or ours.classes != theirs.classes
+        or not np.array_equal(ours.values, theirs.values)
+    ):
         raise InputError(
             f"model {model}: the recipes of champion and challenger take other rows or another target from "
             f"{challenger.source} ({champion.n_rows} and {challenger.n_rows} rows), so they share no folds; train a "
@@ -548,11 +623,27 @@ def describe_decision(decision: Challenge, links: dict[str, str]) -> str:
 def _trials_table(champion: Contender, challenger: Contender) -> list[dict[str, str]]:
     """Return one row per trial, and one row of the means."""
     champion_title = f"champion, version {champion.version} ({champion.learner})"
-    challenger_title = f"challenger, version {challenger.version} ({challenger.learner})"
+    challenger_title = (
+        f"challenger, version {challenger.version} ({challenger.learner})"
+    )
     rows = []
-    for i, (theirs, ours) in enumerate(zip(champion.errors, challenger.errors, strict=True)):
-        rows.append({"trial": str(i), champion_title: f"{theirs:.4g}", challenger_title: f"{ours:.4g}"})
-    rows.append({"trial": "mean", champion_title: champion.shown, challenger_title: challenger.shown})
+    for i, (theirs, ours) in enumerate(
+        zip(champion.errors, challenger.errors, strict=True)
+    ):
+        rows.append(
+            {
+                "trial": str(i),
+                champion_title: f"{theirs:.4g}",
+                challenger_title: f"{ours:.4g}",
+            }
+        )
+    rows.append(
+        {
+            "trial": "mean",
+            champion_title: champion.shown,
+            challenger_title: challenger.shown,
+        }
+    )
     return rows
 
 

@@ -68,13 +68,23 @@ ARTIFACT = f"artifacts/{MODEL}"
 
 PACKAGES = (
     *("joblib", "llvmlite", "mlflow", "narwhals", "numba"),
-    *("numpy", "pandas", "safetensors", "scikit-learn", "scipy", "skops", "threadpoolctl"),
+    *(
+        "numpy",
+        "pandas",
+        "safetensors",
+        "scikit-learn",
+        "scipy",
+        "skops",
+        "threadpoolctl",
+    ),
 )
 """Packages that serve a model: MLflow, and the imports of `kernels`."""
 
 SCRIPT = Path(__file__).with_name("served_model.py")
 
-MODEL_ADDRESS = re.compile(r"(?:models:/)?(?P<name>[^/@:]+)(?:@(?P<alias>[^/@:]+)|/(?P<version>[0-9]{1,9}))?")
+MODEL_ADDRESS = re.compile(
+    r"(?:models:/)?(?P<name>[^/@:]+)(?:@(?P<alias>[^/@:]+)|/(?P<version>[0-9]{1,9}))?"
+)
 
 
 @dataclass(frozen=True)
@@ -90,7 +100,8 @@ class ModelVersion:
     run_id : str
         MLflow run that trained it.
     tags : mapping of str to str
-        `DIGEST` and the other tags; without them if another program registered the version.
+        `DIGEST` and the other tags; without them if another program registered the
+        version.
     """
 
     name: str
@@ -134,8 +145,9 @@ def log_model(run_id: str, path: Path, *, example: pd.DataFrame) -> str:
 
     Notes
     -----
-    The model consists of the file, the script `tasks/models/served_model.py`, `kernels`, the signature, the example,
-    and versions of installed packages. It has no pickle, and MLflow's global state is not used.
+    The model consists of the file, the script `tasks/models/served_model.py`,
+    `kernels`, the signature, the example, and versions of installed packages. It has no
+    pickle, and MLflow's global state is not used.
     """
     model = Model.load(path)
     with mlflow_store() as client:
@@ -156,7 +168,11 @@ def log_model(run_id: str, path: Path, *, example: pd.DataFrame) -> str:
                     model,
                     path,
                     example,
-                    ModelFolder(artifact_path=logged.artifact_location, run_id=run_id, model_id=logged.model_id),
+                    ModelFolder(
+                        artifact_path=logged.artifact_location,
+                        run_id=run_id,
+                        model_id=logged.model_id,
+                    ),
                 )
                 client.log_model_artifacts(logged.model_id, f"{folder}/model")
             client.log_outputs(run_id, [LoggedModelOutput(logged.model_id, step=0)])
@@ -167,11 +183,17 @@ def log_model(run_id: str, path: Path, *, example: pd.DataFrame) -> str:
     return f"models:/{logged.model_id}"
 
 
-def _write_folder(folder: Path, model: Model, path: Path, example: pd.DataFrame, about: ModelFolder) -> None:
+def _write_folder(
+    folder: Path, model: Model, path: Path, example: pd.DataFrame, about: ModelFolder
+) -> None:
     """Write MLflow's folder of a model, with the code of `kernels`."""
     package = Path(learnkernels.__file__).parent
     code = folder / package.name
-    shutil.copytree(package / "kernels", code / "kernels", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        package / "kernels",
+        code / "kernels",
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
     shutil.copyfile(package / "__init__.py", code / "__init__.py")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of MLflow about itself
@@ -184,7 +206,9 @@ def _write_folder(folder: Path, model: Model, path: Path, example: pd.DataFrame,
             code_paths=[str(code)],
             signature=signature_of(model),
             input_example=example[list(model.features)],
-            pip_requirements=[f"{package}=={installed(package)}" for package in PACKAGES],
+            pip_requirements=[
+                f"{package}=={installed(package)}" for package in PACKAGES
+            ],
             mlflow_model=about,
         )
 
@@ -192,11 +216,16 @@ def _write_folder(folder: Path, model: Model, path: Path, example: pd.DataFrame,
 def signature_of(model: Model) -> ModelSignature:
     """Return the output columns of a model with MLflow's types.
 
-    The signature has no inputs: the model checks them, and MLflow would refuse integers for numbers, and dates,
-    categories and Booleans for text.
+    The signature has no inputs: the model checks them, and MLflow would refuse integers
+    for numbers, and dates, categories and Booleans for text.
     """
     return ModelSignature(
-        outputs=Schema([ColSpec(_type_of(dtype), name) for name, dtype in model.column_types.items()])
+        outputs=Schema(
+            [
+                ColSpec(_type_of(dtype), name)
+                for name, dtype in model.column_types.items()
+            ]
+        )
     )
 
 
@@ -205,10 +234,14 @@ def _type_of(dtype: np.dtype) -> DataType:
     if dtype.kind in "iu":
         fits_32_bits = dtype.itemsize + (dtype.kind == "u") <= 4
         return DataType.integer if fits_32_bits else DataType.long
-    return {"b": DataType.boolean, "f": DataType.double}.get(dtype.kind, DataType.string)
+    return {"b": DataType.boolean, "f": DataType.double}.get(
+        dtype.kind, DataType.string
+    )
 
 
-def _copy_metrics(client: MlflowClient, run_id: str, names: Sequence[str], model_id: str) -> None:
+def _copy_metrics(
+    client: MlflowClient, run_id: str, names: Sequence[str], model_id: str
+) -> None:
     """Show the metrics of a run with its model, without those of folds and weights, whose names have a slash."""
     dataset = _dataset_of(client, run_id)
     copies = []
@@ -217,7 +250,15 @@ def _copy_metrics(client: MlflowClient, run_id: str, names: Sequence[str], model
             continue
         for point in client.get_metric_history(run_id, name):
             copies.append(
-                Metric(point.key, point.value, point.timestamp, point.step, model_id=model_id, run_id=run_id, **dataset)
+                Metric(
+                    point.key,
+                    point.value,
+                    point.timestamp,
+                    point.step,
+                    model_id=model_id,
+                    run_id=run_id,
+                    **dataset,
+                )
             )
     if copies:
         client.log_batch(run_id, metrics=copies[:1000])
@@ -232,8 +273,11 @@ def _dataset_of(client: MlflowClient, run_id: str) -> dict[str, str]:
     return {"dataset_name": dataset.name, "dataset_digest": dataset.digest}
 
 
-def register(model_uri: str, name: str, run_id: str, *, tags: Mapping[str, str], description: str) -> ModelVersion:
-    """Register a new version of a model, which becomes the challenger; create the registered model if it is missing.
+def register(
+    model_uri: str, name: str, run_id: str, *, tags: Mapping[str, str], description: str
+) -> ModelVersion:
+    """Register a new version of a model, which becomes the challenger; create the
+    registered model if it is missing.
 
     Parameters
     ----------
@@ -261,11 +305,20 @@ def register(model_uri: str, name: str, run_id: str, *, tags: Mapping[str, str],
     with mlflow_store() as client:
         digest = client.get_logged_model(model_id).tags.get(DIGEST)
         if digest is None:
-            raise InputError(f"model {model_uri}: was not logged by this program; register what log_model returned.")
+            raise InputError(
+                f"model {model_uri}: was not logged by this program; register what log_model returned."
+            )
         with _accepting("RESOURCE_ALREADY_EXISTS"):
-            client.create_registered_model(name, description=render("registered.md", name=name))
+            client.create_registered_model(
+                name, description=render("registered.md", name=name)
+            )
         created = client.create_model_version(
-            name, model_uri, run_id, tags={**tags, DIGEST: digest}, description=description, model_id=model_id
+            name,
+            model_uri,
+            run_id,
+            tags={**tags, DIGEST: digest},
+            description=description,
+            model_id=model_id,
         )
         client.set_registered_model_alias(name, CHALLENGER, created.version)
     return _version_of(created)
@@ -289,14 +342,21 @@ def log_series(version: ModelVersion, metrics: Mapping[str, float]) -> None:
     with mlflow_store() as client:
         step = len(client.get_metric_history(version.run_id, next(iter(metrics))))
         now = int(time.time() * 1000)
-        client.log_batch(version.run_id, [Metric(name, value, now, step) for name, value in metrics.items()])
+        client.log_batch(
+            version.run_id,
+            [Metric(name, value, now, step) for name, value in metrics.items()],
+        )
 
 
-def log_scored(version: ModelVersion, source: str, columns: Sequence[str], n_rows: int) -> None:
+def log_scored(
+    version: ModelVersion, source: str, columns: Sequence[str], n_rows: int
+) -> None:
     """Log the input that a version scored last, and its columns, to the run that trained the version."""
     with mlflow_store() as client:
         client.log_inputs(version.run_id, [scored_input(source, columns, n_rows)])
-        client.log_dict(version.run_id, {"input": source, "columns": list(columns)}, SCORED)
+        client.log_dict(
+            version.run_id, {"input": source, "columns": list(columns)}, SCORED
+        )
 
 
 # Finding -------------------------------------------------------------------------------------------------------------
@@ -308,8 +368,8 @@ def find_version(model: str) -> ModelVersion:
     Parameters
     ----------
     model : str
-        ``name``, which is the champion or, if there is none, the newest version; ``name@alias``; or ``name/3``; each
-        with or without ``models:/`` in front.
+        ``name``, which is the champion or, if there is none, the newest version;
+        ``name@alias``; or ``name/3``; each with or without ``models:/`` in front.
 
     Returns
     -------
@@ -322,7 +382,9 @@ def find_version(model: str) -> ModelVersion:
     """
     match = MODEL_ADDRESS.fullmatch(model)
     if match is None:
-        raise InputError(f"model {model!r}: expected 'name', 'name@alias' or 'name/version'; give one of these.")
+        raise InputError(
+            f"model {model!r}: expected 'name', 'name@alias' or 'name/version'; give one of these."
+        )
     name = match["name"]
     versions = [] if is_missing(mlflow.get_tracking_uri()) else _versions(name)
     if not versions:
@@ -340,7 +402,9 @@ def find_version(model: str) -> ModelVersion:
             return versions[-1]
         with mlflow_store() as client:
             valid = f"aliases {', '.join(sorted(client.get_registered_model(name).aliases)) or 'none'}"
-    raise InputError(f"model {model!r}: there is none; {name} has {valid}; name one of these.")
+    raise InputError(
+        f"model {model!r}: there is none; {name} has {valid}; name one of these."
+    )
 
 
 def _no_such_model(name: str) -> str:
@@ -352,7 +416,9 @@ def _no_such_model(name: str) -> str:
     if names:
         content = f"{did_you_mean(name, names)}it has {listed(names)}"
     else:
-        content = f"the registry is empty. Train it: learnkernels train CONFIG --model {name}"
+        content = (
+            f"the registry is empty. Train it: learnkernels train CONFIG --model {name}"
+        )
     return f"model {name!r} not found in {mlflow_address()}; {content}."
 
 
@@ -373,7 +439,11 @@ def newest_version(name: str) -> ModelVersion | None:
 
 def alias_of(name: str, alias: str) -> ModelVersion | None:
     """Return the version with an alias, or None if the model or the alias does not exist."""
-    missing_codes = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")  # model or version, and alias
+    # Model or version, and alias
+    missing_codes = (
+        "RESOURCE_DOES_NOT_EXIST",
+        "INVALID_PARAMETER_VALUE",
+    )
     with mlflow_store() as client, _accepting(*missing_codes):
         return _version_of(client.get_model_version_by_alias(name, alias))
     return None
@@ -401,20 +471,30 @@ def _version_of(registered: RegisteredVersion) -> ModelVersion:
 
 
 def load_version(version: ModelVersion) -> Model:
-    """Return the model of a version, whose file is checked against its registered digest.
+    """Return the model of a version, whose file is checked against its registered
+    digest.
 
     Raises
     ------
     InputError
-        Another program registered the version, its file has changed, or the store cannot be used.
+        Another program registered the version, its file has changed, or the store
+        cannot be used.
     """
     where = f"model {version.name}/{version.version}"
     if not version.digest:
-        raise InputError(f"{where}: was not registered by this program; make a version with 'learnkernels train'.")
+        raise InputError(
+            f"{where}: was not registered by this program; make a version with 'learnkernels train'."
+        )
     with mlflow_store() as client, tempfile.TemporaryDirectory() as folder:
-        source = client.get_model_version_download_uri(version.name, str(version.version))
+        source = client.get_model_version_download_uri(
+            version.name, str(version.version)
+        )
         try:
-            path = Path(mlflow.artifacts.download_artifacts(f"{source}/{ARTIFACT}", dst_path=folder))
+            path = Path(
+                mlflow.artifacts.download_artifacts(
+                    f"{source}/{ARTIFACT}", dst_path=folder
+                )
+            )
         except (MlflowException, OSError) as error:
             raise InputError(
                 f"{where}: its file {ARTIFACT} cannot be read from {source} ({first_line(error)}); restore the "
@@ -445,7 +525,9 @@ def last_scored(version: ModelVersion) -> tuple[str, list[str]] | None:
     try:
         with mlflow_store() as client:
             files = [file.path for file in client.list_artifacts(version.run_id)]
-            if SCORED not in files:  # loading a missing file would repeat requests to a server
+            if (
+                SCORED not in files
+            ):  # loading a missing file would repeat requests to a server
                 return None
             text = mlflow.artifacts.load_text(f"runs:/{version.run_id}/{SCORED}")
     except InputError:

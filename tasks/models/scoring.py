@@ -26,10 +26,22 @@ from learnkernels.conf.files import compression_of, told_by_folders
 from learnkernels.conf.schema import DriftConfig
 from learnkernels.kernels.column_encoding import EncodingReport
 from learnkernels.kernels.column_encoding.summary import NumberSummary
-from learnkernels.kernels.hypothesis_tests.drift import FEWEST_ROWS, Drift, NewRows, drift_of
+from learnkernels.kernels.hypothesis_tests.drift import (
+    FEWEST_ROWS,
+    Drift,
+    NewRows,
+    drift_of,
+)
 from learnkernels.kernels.model import Model
 
-from ..data.locations import TRIED_AGAIN, FolderColumns, Location, explained, locate, written
+from ..data.locations import (
+    TRIED_AGAIN,
+    FolderColumns,
+    Location,
+    explained,
+    locate,
+    written,
+)
 from ..data.readers import refuse_repeated
 from ..data.tables import FORMATS, Table, TableOutput, locations_of, with_folder_columns
 from ..databases import first_line, mlflow_ui
@@ -73,19 +85,26 @@ def shown_distribution(distribution: Distribution) -> dict[str, float]:
     if not n:
         return {}
     sd = float(np.sqrt(distribution.squares / (n - 1))) if n > 1 else 0.0
-    return {"mean": distribution.mean, "sd": sd, "min": distribution.low, "max": distribution.high}
+    return {
+        "mean": distribution.mean,
+        "sd": sd,
+        "min": distribution.low,
+        "max": distribution.high,
+    }
 
 
 @dataclass
 class Tally:
-    """Counts and statistics of scored rows; the tallies of two parts of a table can be added.
+    """Counts and statistics of scored rows; the tallies of two parts of a table can be
+    added.
 
     Attributes
     ----------
     distributions : dict of str to Distribution
         Distribution of each column of predictions.
     new : NewRows or None
-        Statistics to compare with the training rows; None if the model keeps no training rows.
+        Statistics to compare with the training rows; None if the model keeps no
+        training rows.
     rows : int
         Number of rows.
     report : EncodingReport
@@ -114,7 +133,8 @@ class Tally:
         return replace(
             self,
             distributions={
-                name: distribution + other.distributions[name] for name, distribution in self.distributions.items()
+                name: distribution + other.distributions[name]
+                for name, distribution in self.distributions.items()
             },
             new=new,
             rows=self.rows + other.rows,
@@ -134,10 +154,12 @@ class DriftReport:
     note : str
         Reason why the rows were not compared; empty if they were.
     metrics : dict of str to float
-        Metrics for MLflow: `p`, `mmd2`, and the largest share of a column for each threshold.
+        Metrics for MLflow: `p`, `mmd2`, and the largest share of a column for each
+        threshold.
     columns : list of dict
-        One row per column: shares of missing values (now and at training), of unknown categories, and of rows outside
-        of the range, and the p-value, which is None for untested columns.
+        One row per column: shares of missing values (now and at training), of unknown
+        categories, and of rows outside of the range, and the p-value, which is None for
+        untested columns.
     """
 
     warnings: list[str] = field(default_factory=list)
@@ -157,7 +179,9 @@ class Drifted(InputError):
 def drift_config(version: ModelVersion) -> DriftConfig:
     """Return the drift settings of the latest training of a version."""
     try:
-        return DriftConfig.model_validate(json.loads(version.tags.get(PLACE, "{}")).get("drift", {}))
+        return DriftConfig.model_validate(
+            json.loads(version.tags.get(PLACE, "{}")).get("drift", {})
+        )
     except (AttributeError, ValueError) as error:
         raise InputError(
             f"model {version.uri}: what it says of drift cannot be read ({first_line(error)}); train it again."
@@ -167,10 +191,20 @@ def drift_config(version: ModelVersion) -> DriftConfig:
 def drift_report(model: Model, tally: Tally, config: DriftConfig) -> DriftReport:
     """Compare scored rows with the training rows of a model."""
     if model.reference is None or tally.new is None:
-        return DriftReport(note="the model keeps no training rows; train it again to have new rows compared with them")
+        return DriftReport(
+            note="the model keeps no training rows; train it again to have new rows compared with them"
+        )
     if tally.rows < FEWEST_ROWS:
-        return DriftReport(note=f"not tested, as {FEWEST_ROWS} rows are needed and the input has {tally.rows}")
-    drift = drift_of(model.estimator.kernel_, model.feature_columns, model.reference, tally.new, config.ignore)
+        return DriftReport(
+            note=f"not tested, as {FEWEST_ROWS} rows are needed and the input has {tally.rows}"
+        )
+    drift = drift_of(
+        model.estimator.kernel_,
+        model.feature_columns,
+        model.reference,
+        tally.new,
+        config.ignore,
+    )
     columns: list[dict[str, Any]] = [
         {
             "column": name,
@@ -185,34 +219,52 @@ def drift_report(model: Model, tally: Tally, config: DriftConfig) -> DriftReport
     monitored = [row for row in columns if row["column"] not in config.ignore]
     dates = {name for name, view in model.feature_columns if view == "dates"}
     shares = {
-        "missing": {row["column"]: row["missing"] - row["missing_at_training"] for row in monitored},
+        "missing": {
+            row["column"]: row["missing"] - row["missing_at_training"]
+            for row in monitored
+        },
         "unknown": {row["column"]: row["unknown"] for row in monitored},
-        "outside": {row["column"]: row["outside"] for row in monitored if row["column"] not in dates},
+        "outside": {
+            row["column"]: row["outside"]
+            for row in monitored
+            if row["column"] not in dates
+        },
     }
     warnings = _test_warnings(drift, config.level)
     for threshold, shares_of_columns in shares.items():
-        warnings += _threshold_warnings(threshold, shares_of_columns, getattr(config, threshold))
+        warnings += _threshold_warnings(
+            threshold, shares_of_columns, getattr(config, threshold)
+        )
     metrics = {
         "p": drift.p,
         "mmd2": drift.mmd2,
         "score": max(drift.scores),
-        **{threshold: max(by_column.values(), default=0.0) for threshold, by_column in shares.items()},
+        **{
+            threshold: max(by_column.values(), default=0.0)
+            for threshold, by_column in shares.items()
+        },
         "warnings": len(warnings),
     }
     return DriftReport(warnings, "", metrics, columns)
 
 
-def _threshold_warnings(threshold: str, shares: Mapping[str, float], limit: float) -> list[str]:
+def _threshold_warnings(
+    threshold: str, shares: Mapping[str, float], limit: float
+) -> list[str]:
     """Return a sentence about the columns whose share exceeds the limit, if there are any."""
     sentences = {
         "missing": "more values are missing than at training",
         "unknown": "rows have categories that no training row had",
         "outside": "rows are outside of the range of the training rows",
     }
-    exceeding = [f"{name!r} ({share:.0%})" for name, share in shares.items() if share > limit]
+    exceeding = [
+        f"{name!r} ({share:.0%})" for name, share in shares.items() if share > limit
+    ]
     if not exceeding:
         return []
-    return [f"{sentences[threshold]}: column {listed(exceeding, show=str)}; the limit is {limit:.0%}"]
+    return [
+        f"{sentences[threshold]}: column {listed(exceeding, show=str)}; the limit is {limit:.0%}"
+    ]
 
 
 def _test_warnings(drift: Drift, level: float) -> list[str]:
@@ -220,7 +272,11 @@ def _test_warnings(drift: Drift, level: float) -> list[str]:
     if drift.p > level:
         return []
     changed = [name for name, p in drift.p_columns.items() if p <= level / 2]
-    where = f"column {listed(changed)}" if changed else "no column alone, but their combination"
+    where = (
+        f"column {listed(changed)}"
+        if changed
+        else "no column alone, but their combination"
+    )
     return [f"the rows differ from the training rows (p = {drift.p:.2g}): {where}"]
 
 
@@ -235,10 +291,12 @@ class Scores:
     columns : list of str
         Columns of the output.
     distribution : dict
-        Distribution of each column of predictions: counts by label, or mean, sd, min and max.
+        Distribution of each column of predictions: counts by label, or mean, sd, min
+        and max.
     seconds : float
     gaps, new_levels : dict of str to int
-        Number of rows with a missing value, and with a level that is not in the training rows, by column.
+        Number of rows with a missing value, and with a level that is not in the
+        training rows, by column.
     cells : list of str
         Remarks about the files of the input, and about invalid cells.
     ignored : list of str
@@ -262,7 +320,8 @@ class Scores:
 
 
 class ScoringProgress:
-    """Show the progress of a scoring with 100 steps, and a line every five seconds without a terminal.
+    """Show the progress of a scoring with 100 steps, and a line every five seconds
+    without a terminal.
 
     When a scoring is retried, the progress goes back.
     """
@@ -281,15 +340,22 @@ class ScoringProgress:
             self.shown_at = time.monotonic()
 
 
-def publish_scores(version: ModelVersion, source: str, output: str, scores: Scores) -> None:
-    """Publish in Prefect the scored data, the version, and the distributions of rows and predictions.
+def publish_scores(
+    version: ModelVersion, source: str, output: str, scores: Scores
+) -> None:
+    """Publish in Prefect the scored data, the version, and the distributions of rows
+    and predictions.
 
     Drift is also logged in MLflow, as metrics of the run that trained the version.
     """
     log = get_run_logger()
     drift = scores.drift
     if scores.ignored:
-        log.info("columns that %s does not read are ignored: %s", version.uri, listed(scores.ignored))
+        log.info(
+            "columns that %s does not read are ignored: %s",
+            version.uri,
+            listed(scores.ignored),
+        )
     for sentence in drift.warnings:
         log.warning("drift: %s", sentence)
     if drift.note:
@@ -297,7 +363,10 @@ def publish_scores(version: ModelVersion, source: str, output: str, scores: Scor
     try:
         log_scored(version, source, scores.input_columns, scores.rows)
         if drift.metrics:
-            log_series(version, {f"drift/{name}": value for name, value in drift.metrics.items()})
+            log_series(
+                version,
+                {f"drift/{name}": value for name, value in drift.metrics.items()},
+            )
     except InputError as error:  # the predictions are written nevertheless
         log.warning("columns and drift are not in MLflow: %s", error)
     page = f"{mlflow_ui()}/#/models/{quote(version.name, safe='')}/versions/{version.version}"
@@ -307,13 +376,20 @@ def publish_scores(version: ModelVersion, source: str, output: str, scores: Scor
         scores=scores,
         version=link(f"{version.name} version {version.version}", page),
         facts=[{"": name, " ": fact} for name, fact in facts.items()],
-        predictions={name: _prediction_rows(values, scores.rows) for name, values in scores.distribution.items()},
+        predictions={
+            name: _prediction_rows(values, scores.rows)
+            for name, values in scores.distribution.items()
+        },
         columns=_drift_rows(drift),
     )
-    create_markdown_artifact(report, key="scoring", description=f"Scores of {code(source)}")
+    create_markdown_artifact(
+        report, key="scoring", description=f"Scores of {code(source)}"
+    )
 
 
-def _facts(version: ModelVersion, source: str, output: str, scores: Scores) -> dict[str, Any]:
+def _facts(
+    version: ModelVersion, source: str, output: str, scores: Scores
+) -> dict[str, Any]:
     """Return the facts of the report by name."""
     facts: dict[str, Any] = {
         "input": code(source),
@@ -321,11 +397,15 @@ def _facts(version: ModelVersion, source: str, output: str, scores: Scores) -> d
         "columns": Markdown(", ".join(map(code, scores.columns))),
     }
     if scores.ignored:
-        facts["columns that were ignored"] = Markdown(", ".join(map(code, scores.ignored)))
+        facts["columns that were ignored"] = Markdown(
+            ", ".join(map(code, scores.ignored))
+        )
     if scores.gaps:
         facts["rows with missing values"] = _column_counts(scores.gaps)
     if scores.new_levels:
-        facts["rows with categories that no training row had"] = _column_counts(scores.new_levels)
+        facts["rows with categories that no training row had"] = _column_counts(
+            scores.new_levels
+        )
     for i, remark in enumerate(scores.cells, 1):
         facts[f"remark {i}"] = plain(remark)
     facts["rows a second"] = f"{scores.rows / max(scores.seconds, 1e-9):,.0f}"
@@ -334,7 +414,9 @@ def _facts(version: ModelVersion, source: str, output: str, scores: Scores) -> d
 
 
 def _column_counts(counts: dict[str, int]) -> Markdown:
-    return Markdown(", ".join(f"{code(name)} {count:,}" for name, count in counts.items()))
+    return Markdown(
+        ", ".join(f"{code(name)} {count:,}" for name, count in counts.items())
+    )
 
 
 def _drift_rows(drift: DriftReport) -> list[dict[str, str]]:
@@ -357,7 +439,9 @@ def _drift_rows(drift: DriftReport) -> list[dict[str, str]]:
     ]
 
 
-def _prediction_rows(distribution: dict[str, float], n_rows: int) -> list[dict[str, str]]:
+def _prediction_rows(
+    distribution: dict[str, float], n_rows: int
+) -> list[dict[str, str]]:
     """Return the distribution of predictions as a table: the most frequent labels, or one row for numbers."""
     if not distribution:
         return []
@@ -366,8 +450,14 @@ def _prediction_rows(distribution: dict[str, float], n_rows: int) -> list[dict[s
     counts = sorted(distribution.items(), key=lambda item: (-item[1], item[0]))
     others = counts[MAX_SHOWN:]
     if others:
-        counts = [*counts[:MAX_SHOWN], (f"{len(others)} others", sum(count for _, count in others))]
-    return [{"class": label, "rows": f"{count:,}", "share": f"{count / n_rows:.1%}"} for label, count in counts]
+        counts = [
+            *counts[:MAX_SHOWN],
+            (f"{len(others)} others", sum(count for _, count in others)),
+        ]
+    return [
+        {"class": label, "rows": f"{count:,}", "share": f"{count / n_rows:.1%}"}
+        for label, count in counts
+    ]
 
 
 @dataclass(frozen=True)
@@ -377,13 +467,16 @@ class ScoringOptions:
     Parameters
     ----------
     ids : tuple of str
-        Columns that are copied unchanged. Without any, the output has row numbers from 0.
+        Columns that are copied unchanged. Without any, the output has row numbers from
+        0.
     strict : bool
-        Whether to reject columns that the model does not read, instead of ignoring them.
+        Whether to reject columns that the model does not read, instead of ignoring
+        them.
     drift : DriftConfig
         Thresholds of drift, and whether exceeding one prevents the output.
     escape_formulas : bool
-        Whether to prefix texts of a CSV output that a spreadsheet would run as formulas with an apostrophe.
+        Whether to prefix texts of a CSV output that a spreadsheet would run as formulas
+        with an apostrophe.
     """
 
     ids: tuple[str, ...] = ()
@@ -401,11 +494,16 @@ def score_table(
     on_progress: OnProgress,
     pool: DaskPool | None = None,
 ) -> Scores:
-    """Score a table with a registered version into a file, or with the workers of a pool into a folder.
+    """Score a table with a registered version into a file, or with the workers of a
+    pool into a folder.
 
     See `score_with` and `score_parts_with`.
     """
-    about = {"model": version.uri, "version": str(version.version), "digest": version.digest}
+    about = {
+        "model": version.uri,
+        "version": str(version.version),
+        "digest": version.digest,
+    }
     model = load_version(version)
     if pool is None:
         return score_with(model, about, source, output, options, on_progress)
@@ -433,8 +531,9 @@ def score_with(
     about : mapping of str to str
         Description of the model for the metadata of a Parquet or Arrow output.
     source, output : str
-        Parquet, CSV or Arrow; a path, or ``s3://bucket/key``. The source may be a folder or a pattern for several
-        files of the same columns, in the order of their names.
+        Parquet, CSV or Arrow; a path, or ``s3://bucket/key``. The source may be a
+        folder or a pattern for several files of the same columns, in the order of their
+        names.
     options : ScoringOptions
         Ids, strictness and thresholds of drift.
     on_progress : callable
@@ -447,22 +546,27 @@ def score_with(
     Raises
     ------
     InputError
-        Source or output cannot be used, the columns do not fit the model, a value is invalid, or rows have drifted
-        (`Drifted`). No output is written.
+        Source or output cannot be used, the columns do not fit the model, a value is
+        invalid, or rows have drifted (`Drifted`). No output is written.
     TransferError
         A file could temporarily not be read or written. No output is written.
 
     Notes
     -----
-    Rows are scored in batches of `Model.batch_rows`, so predictions are bit-for-bit equal to those of all rows at once.
-    Memory does not depend on the number of rows: some batches, and blocks of the formats.
+    Rows are scored in batches of `Model.batch_rows`, so predictions are bit-for-bit
+    equal to those of all rows at once. Memory does not depend on the number of rows:
+    some batches, and blocks of the formats.
     """
     started = time.monotonic()
     inputs = _inputs_of(source, {*model.features, *options.ids})
     destination = output_location(output)
     if any(destination.is_same(location) for location in inputs):
-        raise InputError(f"{output}: the output would replace the input; give another name.")
-    with _scored(model, about, Table(inputs), destination, options, source, on_progress) as tally:
+        raise InputError(
+            f"{output}: the output would replace the input; give another name."
+        )
+    with _scored(
+        model, about, Table(inputs), destination, options, source, on_progress
+    ) as tally:
         return _result(model, tally, source, options.drift, started)
 
 
@@ -477,7 +581,8 @@ def _scored(
     on_progress: OnProgress = _ignore_progress,
     first: int = 0,
 ) -> Iterator[Tally]:
-    """Score a table into one file, and yield the tally before the file is moved into place; close the table.
+    """Score a table into one file, and yield the tally before the file is moved into
+    place; close the table.
 
     `first` is the number of the first row.
 
@@ -502,19 +607,26 @@ def _scored(
                     ids = [batch.column(name) for name in options.ids]
                     if not ids:
                         ids = [np.arange(start, start + batch.num_rows)]
-                    values = [pa.array(predictions[name], type=schema.field(name).type) for name in model.column_types]
+                    values = [
+                        pa.array(predictions[name], type=schema.field(name).type)
+                        for name in model.column_types
+                    ]
                     out.write(pa.table([*ids, *values], schema=schema))
                     on_progress(table.share_read, tally.rows)
             tally.notes = table.notes
             yield tally
 
 
-def _output_schema(model: Model, table: Table, options: ScoringOptions, about: Mapping[str, str]) -> Any:
+def _output_schema(
+    model: Model, table: Table, options: ScoringOptions, about: Mapping[str, str]
+) -> Any:
     """Return the schema of an output: ids or row numbers, and the columns of the model."""
     ids = [table.schema.field(name) for name in options.ids]
     if not ids:
         ids = [pa.field(ROW, pa.int64())]
-    predictions = [pa.field(name, _arrow_type(dtype)) for name, dtype in model.column_types.items()]
+    predictions = [
+        pa.field(name, _arrow_type(dtype)) for name, dtype in model.column_types.items()
+    ]
     metadata = {f"learnkernels.{key}": value for key, value in about.items()}
     return pa.schema([*ids, *predictions], metadata=metadata)
 
@@ -534,14 +646,18 @@ def _empty_tally(model: Model) -> Tally:
     return Tally(distributions, new)
 
 
-def _score_batch(model: Model, batch: Any, tally: Tally, where: str, first: int) -> dict[str, np.ndarray]:
+def _score_batch(
+    model: Model, batch: Any, tally: Tally, where: str, first: int
+) -> dict[str, np.ndarray]:
     """Return the predictions for a batch whose first row has the number `first`, and add them to the tally."""
     tally.report.first = first
     with input_errors(where):
         X = model.encoded(model.raw_rows(batch, first), tally.report)
         columns = model.columns_of(X)
     for name in tally.distributions:
-        tally.distributions[name] += distribution_of(columns[name], model.task == "regression")
+        tally.distributions[name] += distribution_of(
+            columns[name], model.task == "regression"
+        )
     if model.reference is not None and tally.new is not None:
         seed = [zlib.crc32(where.encode()), first]
         tally.new += NewRows.of(X, model.scores_in(columns), model.reference, seed)
@@ -549,12 +665,17 @@ def _score_batch(model: Model, batch: Any, tally: Tally, where: str, first: int)
     return columns
 
 
-def _result(model: Model, tally: Tally, source: str, drift: DriftConfig, started: float) -> Scores:
+def _result(
+    model: Model, tally: Tally, source: str, drift: DriftConfig, started: float
+) -> Scores:
     """Return the result of a scoring; raise Drifted if drift prevents the output."""
     scores = Scores(
         rows=tally.rows,
         columns=tally.columns,
-        distribution={name: shown_distribution(distribution) for name, distribution in tally.distributions.items()},
+        distribution={
+            name: shown_distribution(distribution)
+            for name, distribution in tally.distributions.items()
+        },
         seconds=time.monotonic() - started,
         gaps=dict(tally.report.gaps),
         new_levels=dict(tally.report.levels),
@@ -596,9 +717,10 @@ def score_parts_with(
 ) -> Scores:
     """Score each file of a table on the workers of a pool, into a file of a folder.
 
-    Files of the output are named part-00000.parquet and so on, in the order of the input files. Each file is written
-    atomically. When all are written, `_SUCCESS` records the model, the inputs, and the number of rows of each file;
-    until then the folder must not be read.
+    Files of the output are named part-00000.parquet and so on, in the order of the
+    input files. Each file is written atomically. When all are written, `_SUCCESS`
+    records the model, the inputs, and the number of rows of each file; until then the
+    folder must not be read.
 
     Parameters
     ----------
@@ -629,11 +751,22 @@ def score_parts_with(
     parts = [f"{folder}part-{i:05d}.parquet" for i in range(len(files))]
     success = locate(f"{folder}{SUCCESS}")
     _require_own(success, set(parts))
-    n_rows = [0] * len(files) if options.ids else pool.map(_count, files)  # row numbers replace missing ids
+    # Row numbers replace missing ids
+    n_rows = [0] * len(files) if options.ids else pool.map(_count, files)
     first_rows = np.cumsum([0, *n_rows])[:-1].tolist()
-    jobs = list(zip(files, [location.folder_columns for location in inputs], parts, first_rows, strict=True))
+    jobs = list(
+        zip(
+            files,
+            [location.folder_columns for location in inputs],
+            parts,
+            first_rows,
+            strict=True,
+        )
+    )
     progress = PartsProgress(on_progress, sum(n_rows))
-    tallies = pool.map(_score_part, jobs, progress, model=model, about=about, options=options)
+    tallies = pool.map(
+        _score_part, jobs, progress, model=model, about=about, options=options
+    )
     total = reduce(add, tallies)
     scores = _result(model, total, source, options.drift, started)
     entries = [
@@ -641,7 +774,10 @@ def score_parts_with(
         for file, part, tally in zip(files, parts, tallies, strict=True)
     ]
     with written(success) as path:
-        path.write_text(json.dumps({**about, "rows": total.rows, "files": entries}, indent=1), encoding="utf-8")
+        path.write_text(
+            json.dumps({**about, "rows": total.rows, "files": entries}, indent=1),
+            encoding="utf-8",
+        )
     return scores
 
 
@@ -656,7 +792,9 @@ def _inputs_of(source: str, needed: set[str]) -> tuple[Location, ...]:
     folder_values = []
     for location in locations:
         values = told_by_folders(location.text)
-        folder_values.append({name: value for name, value in values.items() if name in needed})
+        folder_values.append(
+            {name: value for name, value in values.items() if name in needed}
+        )
     return with_folder_columns(locations, folder_values)
 
 
@@ -677,10 +815,15 @@ def _input_of(file: str, told: FolderColumns = ()) -> Table:
 
 
 def _score_part(
-    job: tuple[str, FolderColumns, str, int], model: Model, about: Mapping[str, str], options: ScoringOptions
+    job: tuple[str, FolderColumns, str, int],
+    model: Model,
+    about: Mapping[str, str],
+    options: ScoringOptions,
 ) -> Tally:
     file, told, part, first = job
-    with _scored(model, about, _input_of(file, told), locate(part), options, file, first=first) as tally:
+    with _scored(
+        model, about, _input_of(file, told), locate(part), options, file, first=first
+    ) as tally:
         return tally
 
 
@@ -690,21 +833,32 @@ def _require_own(success: Location, parts: set[str]) -> None:
     Raises
     ------
     InputError
-        The folder contains other files or a complete output, or its bucket does not exist.
+        The folder contains other files or a complete output, or its bucket does not
+        exist.
     """
     if success.remote:
         success.require_bucket()
     folder = success.path.rpartition("/")[0]
     where = success.text.rpartition("/")[0]
     with explained(success):
-        entries = success.filesystem.get_file_info(pyarrow.fs.FileSelector(folder, allow_not_found=True))
+        entries = success.filesystem.get_file_info(
+            pyarrow.fs.FileSelector(folder, allow_not_found=True)
+        )
     # In a bucket, folders are only prefixes of names.
-    names = {entry.base_name for entry in entries if entry.type != pyarrow.fs.FileType.Directory or not success.remote}
+    names = {
+        entry.base_name
+        for entry in entries
+        if entry.type != pyarrow.fs.FileType.Directory or not success.remote
+    }
     if SUCCESS in names:
-        raise InputError(f"{where}: holds a complete output, as {SUCCESS} says; give another folder, or remove it.")
+        raise InputError(
+            f"{where}: holds a complete output, as {SUCCESS} says; give another folder, or remove it."
+        )
     others = names - {part.rpartition("/")[2] for part in parts}
     if others:
-        raise InputError(f"{where}: holds {listed(sorted(others))}, which is not of this output; give an empty folder.")
+        raise InputError(
+            f"{where}: holds {listed(sorted(others))}, which is not of this output; give an empty folder."
+        )
 
 
 def table_location(text: str) -> Location:
@@ -717,7 +871,9 @@ def table_location(text: str) -> Location:
     """
     location = locate(text)
     if location.suffix not in FORMATS:
-        raise InputError(f"{text}: the ending says the format, and must be one of {', '.join(FORMATS)}.")
+        raise InputError(
+            f"{text}: the ending says the format, and must be one of {', '.join(FORMATS)}."
+        )
     return location
 
 
@@ -725,22 +881,32 @@ def output_location(text: str) -> Location:
     """Return the location of an output; InputError as in `table_location`, and for compressed files."""
     location = table_location(text)
     if compression_of(text) is not None:
-        raise InputError(f"{text}: is written without compression; leave out the ending {Path(text).suffix}.")
+        raise InputError(
+            f"{text}: is written without compression; leave out the ending {Path(text).suffix}."
+        )
     return location
 
 
-def _ignored_columns(model: Model, names: Sequence[str], options: ScoringOptions, where: str) -> list[str]:
-    """Return the columns of a table that the model ignores and that were not in its training table.
+def _ignored_columns(
+    model: Model, names: Sequence[str], options: ScoringOptions, where: str
+) -> list[str]:
+    """Return the columns of a table that the model ignores and that were not in its
+    training table.
 
     Raises
     ------
     InputError
-        Columns of the model are missing, a column appears twice, an id has the name of an output column, or with
-        `strict` there are columns to ignore.
+        Columns of the model are missing, a column appears twice, an id has the name of
+        an output column, or with `strict` there are columns to ignore.
     """
     refuse_repeated(names, f"{where}: column {{}} appears more than once; rename one.")
     refuse_repeated(options.ids, "id {} is given more than once; name it once.")
-    known = {model.about.get("target"), *(model.about.get("drop") or ()), *model.features, *options.ids}
+    known = {
+        model.about.get("target"),
+        *(model.about.get("drop") or ()),
+        *model.features,
+        *options.ids,
+    }
     if model.table is not None:
         known |= set(model.table.left_out)
     ignored = [name for name in names if name not in known]
@@ -759,7 +925,9 @@ def _ignored_columns(model: Model, names: Sequence[str], options: ScoringOptions
         )
     clashing = [name for name in options.ids if name in model.column_types]
     if clashing:
-        raise InputError(f"{where}: id {listed(clashing)} has the name of a column of the output; rename it.")
+        raise InputError(
+            f"{where}: id {listed(clashing)} has the name of a column of the output; rename it."
+        )
     return ignored
 
 

@@ -20,31 +20,47 @@ class ServedModel(PythonModel):
         """Read the model's file."""
         self.model = Model.load(context.artifacts["model"])
 
-    def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:
-        """Return predictions as a frame with the index of the input; see `Model.columns` of `kernels.model`.
+    def predict(
+        self,
+        context: Any,
+        model_input: pd.DataFrame,
+        params: dict[str, Any] | None = None,
+    ) -> pd.DataFrame:
+        """Return predictions as a frame with the index of the input; see
+        `Model.columns` of `kernels.model`.
 
-        Columns may have any order and any type that can hold their values; unknown columns are ignored.
+        Columns may have any order and any type that can hold their values; unknown
+        columns are ignored.
 
         Raises
         ------
         MlflowException
-            A column is missing or has an invalid value. A server answers with this sentence and HTTP status 400.
+            A column is missing or has an invalid value. A server answers with this
+            sentence and HTTP status 400.
         """
         frame = model_input
         if isinstance(model_input, dict | list):
             frame = pd.DataFrame(model_input)
         try:
             if not isinstance(frame, pd.DataFrame):
-                raise ValueError(f"the input must be a table of named columns, got {type(frame).__name__}.")
+                raise ValueError(
+                    f"the input must be a table of named columns, got {type(frame).__name__}."
+                )
             if not frame.columns.is_unique:
-                repeated = sorted({str(name) for name in frame.columns[frame.columns.duplicated()]})
-                raise ValueError(f"the input must have each column once, got {listed(repeated)} more than once.")
+                repeated = sorted(
+                    {str(name) for name in frame.columns[frame.columns.duplicated()]}
+                )
+                raise ValueError(
+                    f"the input must have each column once, got {listed(repeated)} more than once."
+                )
             names = [str(name) for name in frame.columns]
             unknown = [name for name in names if name not in self.model.features]
             problem = self.model.lacking(names, unknown)
             if problem:
                 raise ValueError(f"the input {problem}")
-            return pd.DataFrame(self.model.columns(self.model.raw_rows(frame)), index=frame.index)
+            return pd.DataFrame(
+                self.model.columns(self.model.raw_rows(frame)), index=frame.index
+            )
         except ValueError as error:
             raise MlflowException.invalid_parameter_value(str(error)) from None
 

@@ -13,7 +13,14 @@ import pandas as pd
 from prefect import get_run_logger
 from scipy import sparse
 
-from learnkernels.conf.errors import InputError, did_you_mean, input_errors, listed, option, require_configured
+from learnkernels.conf.errors import (
+    InputError,
+    did_you_mean,
+    input_errors,
+    listed,
+    option,
+    require_configured,
+)
 from learnkernels.conf.schema import (
     OF_PROBABILITIES,
     CompareConfig,
@@ -69,7 +76,8 @@ class ModelChoice:
     candidates : tuple of dict
         One row per compared learner, for reports: its best setting and its errors.
     about : dict
-        Test results of the learner: `test_error`, `test_error_sd`, `metric`, `relative_error`.
+        Test results of the learner: `test_error`, `test_error_sd`, `metric`,
+        `relative_error`.
     """
 
     learner: LearnerConfig
@@ -81,9 +89,13 @@ class ModelChoice:
 
 
 def training_config(
-    config: CompareConfig, dataset: str | None, learner: str | None, by_command: bool = False
+    config: CompareConfig,
+    dataset: str | None,
+    learner: str | None,
+    by_command: bool = False,
 ) -> CompareConfig:
-    """Return a configuration with one data set, and the learners among which the protocol chooses.
+    """Return a configuration with one data set, and the learners among which the
+    protocol chooses.
 
     Parameters
     ----------
@@ -99,8 +111,9 @@ def training_config(
     Raises
     ------
     InputError
-        There is no such data set or learner, the data set is not named, or no model can predict new rows: base kernels
-        are stored matrices or custom, or a learner learns no kernel.
+        There is no such data set or learner, the data set is not named, or no model can
+        predict new rows: base kernels are stored matrices or custom, or a learner
+        learns no kernel.
     """
     labels = [data.label for data in config.datasets]
     if dataset is None and len(labels) > 1:
@@ -114,8 +127,12 @@ def training_config(
         titles = [candidate.title for candidate in config.learners]
         require_configured(learner, titles, option("learner", by_command, learner))
     data = next(data for data in config.datasets if dataset in (None, data.label))
-    learners = tuple(candidate for candidate in config.learners if learner in (None, candidate.title))
-    training = config.on(data).model_copy(update={"learners": learners, "baseline": None})
+    learners = tuple(
+        candidate for candidate in config.learners if learner in (None, candidate.title)
+    )
+    training = config.on(data).model_copy(
+        update={"learners": learners, "baseline": None}
+    )
     for family in training.kernels:
         if isinstance(family, PrecomputedConfig):
             raise InputError(
@@ -150,8 +167,11 @@ def require_columns(ref: DatasetRef, ignore: Sequence[str]) -> None:
         )
 
 
-def choose(config: CompareConfig, results: Sequence[run_learner.FoldsRef]) -> ModelChoice:
-    """Return the learner, parameters and C with the lowest validation error, the mean over all trials.
+def choose(
+    config: CompareConfig, results: Sequence[run_learner.FoldsRef]
+) -> ModelChoice:
+    """Return the learner, parameters and C with the lowest validation error, the mean
+    over all trials.
 
     Parameters
     ----------
@@ -163,8 +183,9 @@ def choose(config: CompareConfig, results: Sequence[run_learner.FoldsRef]) -> Mo
     Returns
     -------
     choice : ModelChoice
-        Ties go to the first learner, then to the smallest C, then to the first combination of `tune`. A learner
-        with ``tune_by: alignment`` has the combination that most trials chose by alignment.
+        Ties go to the first learner, then to the smallest C, then to the first
+        combination of `tune`. A learner with ``tune_by: alignment`` has the combination
+        that most trials chose by alignment.
     """
     choices = []
     rows = []
@@ -175,34 +196,45 @@ def choose(config: CompareConfig, results: Sequence[run_learner.FoldsRef]) -> Mo
         choice.about.update(
             metric=str(summary.metric),
             test_error=float(summary.error_mean),
-            test_error_sd=None if np.isnan(summary.error_sd) else float(summary.error_sd),
+            test_error_sd=None
+            if np.isnan(summary.error_sd)
+            else float(summary.error_sd),
             relative_error=float(summary.relative_error),
         )
         choices.append(choice)
         rows.append(
             {
                 "learner": learner.title,
-                "parameters": ", ".join(f"{name}={value}" for name, value in choice.learner.params.items()),
+                "parameters": ", ".join(
+                    f"{name}={value}" for name, value in choice.learner.params.items()
+                ),
                 "C": f"{choice.C:g}",
                 "validation error": f"{choice.validation_error:.4g}",
                 "test error": f"{summary.error_mean:.4g}",
                 "alignment": f"{summary.alignment_mean:.3f}",
             }
         )
-    best = min(range(len(choices)), key=lambda position: choices[position].validation_error)
+    best = min(
+        range(len(choices)), key=lambda position: choices[position].validation_error
+    )
     rows[best]["learner"] += " *"
     return replace(choices[best], candidates=tuple(rows))
 
 
 def _best_setting(
-    config: CompareConfig, learner: LearnerConfig, result: run_learner.FoldsRef, folds: pd.DataFrame
+    config: CompareConfig,
+    learner: LearnerConfig,
+    result: run_learner.FoldsRef,
+    folds: pd.DataFrame,
 ) -> ModelChoice:
     """Return the parameters and C of a learner with the lowest validation error."""
     grid = grid_values(config.protocol.grid)
     errors = _mean_errors(folds)
     position, candidate = divmod(int(errors.T.argmin()), len(errors))
     params = learner.settings()[candidate]
-    learner = learner.model_copy(update={"params": params, "tune": {}, "tune_by": "error"})
+    learner = learner.model_copy(
+        update={"params": params, "tune": {}, "tune_by": "error"}
+    )
     return ModelChoice(
         learner=learner,
         predictor=result.predictor,
@@ -214,11 +246,15 @@ def _best_setting(
 
 
 def _mean_errors(folds: pd.DataFrame) -> np.ndarray:
-    """Return the mean validation error of each candidate along the grid, shape (candidates, L).
+    """Return the mean validation error of each candidate along the grid, shape
+    (candidates, L).
 
     Errors are infinite for candidates that fewer trials considered than others.
     """
-    errors = np.array([[list(row) for row in table] for table in folds["candidate_errors"]])  # (trials, candidates, L)
+    # (trials, candidates, L)
+    errors = np.array(
+        [[list(row) for row in table] for table in folds["candidate_errors"]]
+    )
     is_considered = np.isfinite(errors).all(axis=2)
     n_trials = is_considered.sum(axis=0)
     means = np.full(errors.shape[1:], np.inf)
@@ -236,10 +272,11 @@ def fit_on_all_rows(
     pool: DaskPool,
     advance: Advance,
 ) -> tuple[Path, dict[str, Any]]:
-    """Fit the selected kernel and its predictor on all rows, unless the store has the model; return file and facts.
+    """Fit the selected kernel and its predictor on all rows, unless the store has the
+    model; return file and facts.
 
-    Cross-validation has computed the statistics of all rows: the sum over its folds. The predictor ``auto`` may differ
-    between all rows and a trial.
+    Cross-validation has computed the statistics of all rows: the sum over its folds.
+    The predictor ``auto`` may differ between all rows and a trial.
     """
     log = get_run_logger()
     dataset = load_dataset(ref)
@@ -248,7 +285,12 @@ def fit_on_all_rows(
     options = run_learner.predictor_options(config, selected.predictor.name)
     predictor = as_predictor(selected.predictor.name, **options)
     if predictor.name != choice.predictor:
-        log.warning("%s: %s chose C in the trials, and all rows take %s", ref.name, choice.predictor, selected.reason)
+        log.warning(
+            "%s: %s chose C in the trials, and all rows take %s",
+            ref.name,
+            choice.predictor,
+            selected.reason,
+        )
     recipe = config.model_copy(update={"learners": (choice.learner,)})
     about: dict[str, Any] = {
         "name": config.name,
@@ -269,7 +311,10 @@ def fit_on_all_rows(
         "earlier_versions": earlier_versions([Path(statistics.path)]),
     }
     settings = {"about": about, "reference_rows": REFERENCE_ROWS, "file": MODEL}
-    entry = store_path("models", result_key("model", settings, [statistics.key, *sources([choice.learner])]))
+    entry = store_path(
+        "models",
+        result_key("model", settings, [statistics.key, *sources([choice.learner])]),
+    )
     path = entry / MODEL
     if kept(entry, log.warning):
         log.info("%s: the model is in the store", ref.name)
@@ -279,8 +324,13 @@ def fit_on_all_rows(
     high = _dense(dataset.X.max(axis=0)).ravel()
     dataset = replace(dataset, X=pool.workers.local_view(dataset.X))
     kernel = _kernel_of_all_rows(ref.name, dataset, statistics, choice, config, pool)
-    about |= {"alignment": kernel.alignment, "sampling": kernel.sampling and asdict(kernel.sampling)}
-    estimator = keep_support(_fitted(kernel, dataset, ref.name, choice, config, predictor, pool))
+    about |= {
+        "alignment": kernel.alignment,
+        "sampling": kernel.sampling and asdict(kernel.sampling),
+    }
+    estimator = keep_support(
+        _fitted(kernel, dataset, ref.name, choice, config, predictor, pool)
+    )
     if dataset.table is None:
         model = Model(estimator, tuple(dataset.features), *dataset.scaling, about)
     else:
@@ -293,7 +343,12 @@ def fit_on_all_rows(
 
 
 def _kernel_of_all_rows(
-    name: str, dataset: Dataset, statistics: StatisticsRef, choice: ModelChoice, config: CompareConfig, pool: DaskPool
+    name: str,
+    dataset: Dataset,
+    statistics: StatisticsRef,
+    choice: ModelChoice,
+    config: CompareConfig,
+    pool: DaskPool,
 ) -> LearnedKernel:
     family = build_family(config.kernels, dataset.features)
     with input_errors(f"data set {name}: learner {choice.learner.title}"):
@@ -337,37 +392,56 @@ def _fitted(
     learner = as_learner(choice.learner.name, choice.learner.params, dataset.features)
     family = kernel.family if learner.takes_family else None
     estimator: KernelLearningClassifier | KernelLearningRegressor
-    shared: dict[str, Any] = {"normalize": config.normalize, "predictor": predictor, "centering": config.centering}
+    shared: dict[str, Any] = {
+        "normalize": config.normalize,
+        "predictor": predictor,
+        "centering": config.centering,
+    }
     if dataset.target.task == "regression":
-        estimator = KernelLearningRegressor(family=family, learner=learner, alpha=1 / choice.C, **shared)
+        estimator = KernelLearningRegressor(
+            family=family, learner=learner, alpha=1 / choice.C, **shared
+        )
     else:
         likely = config.protocol.metric in OF_PROBABILITIES
-        estimator = KernelLearningClassifier(family=family, learner=learner, C=choice.C, probability=likely, **shared)
+        estimator = KernelLearningClassifier(
+            family=family, learner=learner, C=choice.C, probability=likely, **shared
+        )
     y = dataset.target.given
     workers = None
     if predictor.by_rows and len(y) > run_learner.PARALLEL_ROWS:
         workers = pool.workers
     steps = run_learner.Steps(f"{name}, {choice.learner.title}", get_run_logger().info)
     if len(kernel.rows) < len(y):
-        fit_on_kernel(estimator, kernel, y, X=dataset.X, workers=workers, progress=steps)
+        fit_on_kernel(
+            estimator, kernel, y, X=dataset.X, workers=workers, progress=steps
+        )
     else:
-        fit_on_kernel(estimator, kernel, y[kernel.rows], workers=workers, progress=steps)
+        fit_on_kernel(
+            estimator, kernel, y[kernel.rows], workers=workers, progress=steps
+        )
     set_table(estimator, dataset.table)
     return estimator
 
 
 def place_of(config: CompareConfig) -> str:
     """Return the data folder, workers and tracking of a configuration as JSON."""
-    return json.dumps(config.model_dump(mode="json", by_alias=True, include=PLACE_KEYS), sort_keys=True)
+    return json.dumps(
+        config.model_dump(mode="json", by_alias=True, include=PLACE_KEYS),
+        sort_keys=True,
+    )
 
 
 def recipe_of(model: Model, version: ModelVersion) -> CompareConfig:
     """Return the configuration of a model: its recipe, with the data folder, workers and tracking of its version."""
     try:
-        return CompareConfig.model_validate({**model.about["config"], **json.loads(version.tags.get(PLACE, "{}"))})
+        return CompareConfig.model_validate(
+            {**model.about["config"], **json.loads(version.tags.get(PLACE, "{}"))}
+        )
     except (KeyError, TypeError, ValueError) as error:
         reason = str(error).splitlines()[0]
-        raise InputError(f"model {version.uri}: its configuration cannot be read ({reason}); train it again.") from None
+        raise InputError(
+            f"model {version.uri}: its configuration cannot be read ({reason}); train it again."
+        ) from None
 
 
 def raw_example(ref: DatasetRef, rows: int = 5) -> pd.DataFrame:
@@ -376,7 +450,9 @@ def raw_example(ref: DatasetRef, rows: int = 5) -> pd.DataFrame:
     if dataset.table is not None:
         return pd.DataFrame(dataset.table.decode(np.asarray(dataset.X[:rows])))
     low, spread = dataset.scaling
-    return pd.DataFrame(_dense(dataset.X[:rows]) * spread + low, columns=list(dataset.features))
+    return pd.DataFrame(
+        _dense(dataset.X[:rows]) * spread + low, columns=list(dataset.features)
+    )
 
 
 def _dense(X: Any) -> np.ndarray:
@@ -387,7 +463,11 @@ def _dense(X: Any) -> np.ndarray:
 
 
 def describe_training(
-    choice: ModelChoice, about: Mapping[str, Any], name: str, version: int, links: Mapping[str, str]
+    choice: ModelChoice,
+    about: Mapping[str, Any],
+    name: str,
+    version: int,
+    links: Mapping[str, str],
 ) -> str:
     """Return the report of a training."""
     return render(
@@ -397,7 +477,9 @@ def describe_training(
         learner=choice.learner.title,
         C=choice.C,
         about=about,
-        reason=as_sentence(about["predictor_reason"]) if about["predictor_reason"] else "",
+        reason=as_sentence(about["predictor_reason"])
+        if about["predictor_reason"]
+        else "",
         candidates=choice.candidates,
         links=links,
     )

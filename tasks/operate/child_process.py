@@ -23,7 +23,8 @@ def call_in_child_process(module: str, function: str, *arguments: str | float) -
     InputError
         The function has raised, or the process was killed.
     """
-    call = json.dumps([module, function, arguments])  # passed by standard input: an address may hold a password
+    # Passed by standard input: an address may hold a password
+    call = json.dumps([module, function, arguments])
     done = subprocess.run(
         [sys.executable, "-m", __name__],
         input=call,
@@ -34,7 +35,9 @@ def call_in_child_process(module: str, function: str, *arguments: str | float) -
     if done.returncode == REFUSED:
         raise InputError(done.stdout.splitlines()[-1])
     if done.returncode != 0:
-        raise InputError(f"{function} ended with exit code {done.returncode}; start again.")
+        raise InputError(
+            f"{function} ended with exit code {done.returncode}; start again."
+        )
 
 
 def _answer() -> int:

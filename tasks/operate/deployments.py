@@ -25,7 +25,13 @@ from prefect.settings import PREFECT_API_URL
 from pydantic import ValidationError
 
 from learnkernels import conf
-from learnkernels.conf.errors import InputError, cut, listed, one_line, without_passwords
+from learnkernels.conf.errors import (
+    InputError,
+    cut,
+    listed,
+    one_line,
+    without_passwords,
+)
 from learnkernels.conf.schema import CompareConfig
 
 from ..environment import OF_PYTHON, QUIET, scheduled_settings
@@ -37,7 +43,10 @@ Step = Literal["compare", "train", "promote", "predict"]
 STEPS: tuple[Step, ...] = get_args(Step)
 """Names of the flows, of the modules in `flows` that hold them, and of the commands, in the order of the chain."""
 
-FOLLOWS: dict[Step, Literal["train", "promote"]] = {"promote": "train", "predict": "promote"}
+FOLLOWS: dict[Step, Literal["train", "promote"]] = {
+    "promote": "train",
+    "predict": "promote",
+}
 """Step that triggers a step without a schedule."""
 
 BUNDLED = Path(conf.__file__).parent / "operations" / "prefect.yaml"
@@ -91,27 +100,38 @@ def check_plan(plan: Plan) -> None:
     Raises
     ------
     InputError
-        The name, cron expression, time zone or data set is not valid, or an input or output is missing.
+        The name, cron expression, time zone or data set is not valid, or an input or
+        output is missing.
     """
     from ..models.lifecycle import require_model_name  # brings MLflow along
 
     require_model_name(plan.model)
     if plan.timezone not in available_timezones():
-        raise InputError(f"--timezone {plan.timezone}: is not a time zone; give one such as Etc/UTC or Europe/Berlin.")
+        raise InputError(
+            f"--timezone {plan.timezone}: is not a time zone; give one such as Etc/UTC or Europe/Berlin."
+        )
     if plan.cron is not None and not _is_cron(plan.cron):
         raise InputError(
             f"--cron {plan.cron!r}: five fields are expected, minute, hour, day, month and weekday; give one such "
             "as '0 3 * * *' for every night at three."
         )
     if plan.input is not None and plan.output is None:
-        raise InputError("--input is given and --output is not; give both for predictions, or neither.")
+        raise InputError(
+            "--input is given and --output is not; give both for predictions, or neither."
+        )
     if plan.output is not None and plan.input is None:
-        raise InputError("--output is given and --input is not; give both for predictions, or neither.")
+        raise InputError(
+            "--output is given and --input is not; give both for predictions, or neither."
+        )
     if plan.id and plan.input is None:
-        raise InputError("--id names columns of --input, which is missing; give --input and --output, or leave it out.")
+        raise InputError(
+            "--id names columns of --input, which is missing; give --input and --output, or leave it out."
+        )
     names = [dataset.label for dataset in plan.config.datasets]
     if plan.dataset is not None and plan.dataset not in names:
-        raise InputError(f"--dataset {plan.dataset}: the configuration has {', '.join(names)}; choose one of them.")
+        raise InputError(
+            f"--dataset {plan.dataset}: the configuration has {', '.join(names)}; choose one of them."
+        )
 
 
 def _is_cron(text: str) -> bool:
@@ -141,7 +161,8 @@ def printed(plan: Plan) -> str:
 def deploy(plan: Plan) -> list[dict[str, str]]:
     """Create or update the deployments of a plan, and return them as rows of a table.
 
-    Paused schedules, deployments and automations stay paused. A plan without input deletes the deployment of `predict`.
+    Paused schedules, deployments and automations stay paused. A plan without input
+    deletes the deployment of `predict`.
 
     Raises
     ------
@@ -157,7 +178,9 @@ def deploy(plan: Plan) -> list[dict[str, str]]:
             deployment["paused"] = existing is not None and existing.paused
             for trigger in deployment.get("triggers", ()):
                 automations = client.read_automations_by_name(trigger["name"])
-                trigger["enabled"] = all(automation.enabled for automation in automations)
+                trigger["enabled"] = all(
+                    automation.enabled for automation in automations
+                )
         _one_run_at_a_time(client, plan)
         _run_prefect_deploy(_written(content))
         if plan.input is None:
@@ -191,7 +214,11 @@ def _start(deployment: DeploymentResponse, step: Step) -> str:
         return f"after {FOLLOWS[step]}"
     if not deployment.schedules:
         return "by hand"
-    times = [_times(schedule.schedule) for schedule in deployment.schedules if schedule.active]
+    times = [
+        _times(schedule.schedule)
+        for schedule in deployment.schedules
+        if schedule.active
+    ]
     return ", ".join(times) or "paused"
 
 
@@ -219,7 +246,10 @@ def prefect_yaml(plan: Plan, pool_type: str) -> dict[str, Any]:
             "packaging/Containerfile, and give --job-variable image=NAME."
         )
     bundled = yaml.safe_load(BUNDLED.read_text(encoding="utf-8"))["deployments"]
-    bundled_steps = {deployment["entrypoint"].rpartition(".")[2]: deployment for deployment in bundled}
+    bundled_steps = {
+        deployment["entrypoint"].rpartition(".")[2]: deployment
+        for deployment in bundled
+    }
     deployments: list[dict[str, Any]] = []
     for step, parameters in _parameters(plan).items():
         variables = _variables(plan, runs_in_processes)
@@ -228,10 +258,16 @@ def prefect_yaml(plan: Plan, pool_type: str) -> dict[str, Any]:
         deployment = _for_model(bundled_steps[step], plan.model)
         deployment["version"] = version("learnkernels")
         deployment["parameters"] = parameters
-        deployment["work_pool"] = {"name": plan.pool, "work_queue_name": plan.model, "job_variables": variables}
+        deployment["work_pool"] = {
+            "name": plan.pool,
+            "work_queue_name": plan.model,
+            "job_variables": variables,
+        }
         deployment.pop("schedules", None)
         if plan.cron is not None and step not in FOLLOWS:
-            deployment["schedules"] = [{"cron": plan.cron, "timezone": plan.timezone, "slug": step}]
+            deployment["schedules"] = [
+                {"cron": plan.cron, "timezone": plan.timezone, "slug": step}
+            ]
         deployments.append(deployment)
     return {"name": "learnkernels", "deployments": deployments}
 
@@ -262,7 +298,10 @@ def _variables(plan: Plan, runs_in_processes: bool) -> dict[str, Any]:
     environment = {**OF_PYTHON, **QUIET}
     if runs_in_processes:
         variables["working_dir"] = str(Path.cwd())
-        environment = {**scheduled_settings(), "PREFECT_RUNNER_AUTO_INSTALL_DEPENDENCIES": "false"}
+        environment = {
+            **scheduled_settings(),
+            "PREFECT_RUNNER_AUTO_INSTALL_DEPENDENCIES": "false",
+        }
     variables |= plan.job_variables
     variables["env"] = environment | plan.job_variables.get("env", {})
     return variables
@@ -285,13 +324,20 @@ def _written(content: dict[str, Any]) -> str:
 
 def _run_prefect_deploy(text: str) -> None:
     """Run `prefect deploy` in a folder without modules of the user."""
-    env = os.environ | {"PREFECT_API_URL": str(PREFECT_API_URL.value()), "COLUMNS": "1000"}
+    env = os.environ | {
+        "PREFECT_API_URL": str(PREFECT_API_URL.value()),
+        "COLUMNS": "1000",
+    }
     with tempfile.TemporaryDirectory() as aside:
         Path(aside, "prefect.yaml").write_text(text, encoding="utf-8")
         deploying = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"]
-        done = subprocess.run(deploying, cwd=aside, env=env, capture_output=True, text=True)
+        done = subprocess.run(
+            deploying, cwd=aside, env=env, capture_output=True, text=True
+        )
     if done.returncode != 0:
-        lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+        lines = [
+            line for line in (done.stdout + done.stderr).splitlines() if line.strip()
+        ]
         reason = ["it failed", *lines][-1]
         raise InputError(
             f"prefect deploy: {cut(one_line(without_passwords(reason)), 300)}; correct it, or write the file by "
@@ -317,7 +363,9 @@ def job_variables(settings: Sequence[str]) -> dict[str, Any]:
     for setting in settings:
         name, _, value = setting.partition("=")
         if not (name and value):
-            raise InputError(f"--job-variable {setting}: is not KEY=VALUE; give one such as image=learnkernels:0.3.0.")
+            raise InputError(
+                f"--job-variable {setting}: is not KEY=VALUE; give one such as image=learnkernels:0.3.0."
+            )
         variables[name] = yaml.safe_load(value)
     return variables
 
@@ -326,7 +374,11 @@ def _type_of_pool(client: SyncPrefectClient, pool: str) -> str:
     """Return the type of a work pool; create the default pool if it is missing."""
     if pool == POOL:
         with suppress(ObjectAlreadyExists):
-            client.create_work_pool(WorkPoolCreate(name=POOL, type="process", description="Runs of learnkernels."))
+            client.create_work_pool(
+                WorkPoolCreate(
+                    name=POOL, type="process", description="Runs of learnkernels."
+                )
+            )
     try:
         return client.read_work_pool(pool).type
     except ObjectNotFound:
@@ -350,7 +402,9 @@ def _one_run_at_a_time(client: SyncPrefectClient, plan: Plan) -> None:
         client.update_work_queue(queue.id, concurrency_limit=1)
 
 
-def deployment_of(client: SyncPrefectClient, step: Step, model: str) -> DeploymentResponse | None:
+def deployment_of(
+    client: SyncPrefectClient, step: Step, model: str
+) -> DeploymentResponse | None:
     """Return the deployment of a step for a model, if there is one."""
     with suppress(ObjectNotFound):
         return client.read_deployment_by_name(f"{step}/{model}")

@@ -31,14 +31,16 @@ PAGE = 200
 
 
 def set_up(api: str, started_here: bool) -> None:
-    """Create the automation for crashed runs; after a start of the server, handle missed and unfinished runs.
+    """Create the automation for crashed runs; after a start of the server, handle
+    missed and unfinished runs.
 
     Parameters
     ----------
     api : str
         Address of Prefect's API.
     started_here : bool
-        Whether this process has just started the server, so that no worker has run late runs.
+        Whether this process has just started the server, so that no worker has run late
+        runs.
 
     Raises
     ------
@@ -47,7 +49,9 @@ def set_up(api: str, started_here: bool) -> None:
     """
     automation = yaml.safe_load(CRASHED_RUNS.read_text(encoding="utf-8"))
     with temporary_settings({PREFECT_API_URL: api}), connected() as client:
-        if not client.read_automations_by_name(automation["name"]):  # changes by the user stay
+        if not client.read_automations_by_name(
+            automation["name"]
+        ):  # changes by the user stay
             client.create_automation(AutomationCore.model_validate(automation))
         if started_here:
             cancel_missed(client)
@@ -55,7 +59,8 @@ def set_up(api: str, started_here: bool) -> None:
 
 
 def watch_unfinished(client: SyncPrefectClient) -> list[UUID]:
-    """Send a heartbeat for each unfinished run, so that the automation awaits its next one; return their ids.
+    """Send a heartbeat for each unfinished run, so that the automation awaits its next
+    one; return their ids.
 
     A power cut may have lost the earlier heartbeats.
     """
@@ -67,9 +72,24 @@ def watch_unfinished(client: SyncPrefectClient) -> list[UUID]:
     ):
         runs += page
     for run in runs:
-        related = [{"prefect.resource.id": f"prefect.tag.{tag}", "prefect.resource.role": "tag"} for tag in run.tags]
-        resource = {"prefect.resource.id": f"prefect.flow-run.{run.id}", "prefect.resource.name": run.name}
-        event = Event.model_validate({"event": "prefect.flow-run.heartbeat", "resource": resource, "related": related})
+        related = [
+            {
+                "prefect.resource.id": f"prefect.tag.{tag}",
+                "prefect.resource.role": "tag",
+            }
+            for tag in run.tags
+        ]
+        resource = {
+            "prefect.resource.id": f"prefect.flow-run.{run.id}",
+            "prefect.resource.name": run.name,
+        }
+        event = Event.model_validate(
+            {
+                "event": "prefect.flow-run.heartbeat",
+                "resource": resource,
+                "related": related,
+            }
+        )
         client.request("POST", "/events", json=[event.model_dump(mode="json")])
     return [run.id for run in runs]
 
@@ -77,12 +97,19 @@ def watch_unfinished(client: SyncPrefectClient) -> list[UUID]:
 def cancel_missed(client: SyncPrefectClient) -> list[UUID]:
     """Cancel overdue runs except the latest of each deployment, and return their ids."""
     late = {"before_": datetime.now().astimezone() - timedelta(seconds=1)}
-    due = FlowRunFilter(state={"type": {"any_": ["SCHEDULED"]}}, expected_start_time=late)  # type: ignore[arg-type]
+    due = FlowRunFilter(
+        state={"type": {"any_": ["SCHEDULED"]}},  # type: ignore[arg-type]
+        expected_start_time=late,  # type: ignore[arg-type]
+    )
     pool = WorkPoolFilter(name={"any_": [POOL]})  # type: ignore[arg-type]
     newest = FlowRunSort.EXPECTED_START_TIME_DESC
     runs: list[FlowRun] = []
     while page := client.read_flow_runs(
-        work_pool_filter=pool, flow_run_filter=due, sort=newest, limit=PAGE, offset=len(runs)
+        work_pool_filter=pool,
+        flow_run_filter=due,
+        sort=newest,
+        limit=PAGE,
+        offset=len(runs),
     ):
         runs += page
     cancelled = []

@@ -20,7 +20,9 @@ DAY = 86_400
 LOG_BYTES = 8 << 20
 """Size from which a log is rotated; one earlier log is kept."""
 
-LASTING_LEASES = {"PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem"}
+LASTING_LEASES = {
+    "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem"
+}
 """Setting that keeps concurrency leases when the Prefect server restarts; without it, runs in progress fail."""
 
 EVENT_DAYS = 1
@@ -54,7 +56,9 @@ def retention(keep_days: float) -> dict[str, str]:
         return {}
     return {
         "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED": "events,flow_runs",
-        "PREFECT_SERVER_SERVICES_DB_VACUUM_RETENTION_PERIOD": str(max(int(keep_days * DAY), 3601)),  # more than an hour
+        "PREFECT_SERVER_SERVICES_DB_VACUUM_RETENTION_PERIOD": str(
+            max(int(keep_days * DAY), 3601)
+        ),  # more than an hour
         "PREFECT_SERVER_EVENTS_RETENTION_PERIOD": f"PT{int(min(keep_days, EVENT_DAYS) * DAY)}S",
     }
 
@@ -62,10 +66,23 @@ def retention(keep_days: float) -> dict[str, str]:
 def old_files(keep_days: float) -> list[Old]:
     """Return entries of the state folder that are unused, damaged, or left by ended processes."""
     state = state_dir()
-    temporary_folders = [state / "dask" / "spill" / "dask-scratch-space", state / "tmp", state / "prefect" / "storage"]
+    temporary_folders = [
+        state / "dask" / "spill" / "dask-scratch-space",
+        state / "tmp",
+        state / "prefect" / "storage",
+    ]
     entries = [path for kind in _children(state / "store") for path in _children(kind)]
-    entries += [path for folder in temporary_folders for path in _children(folder) if path.name != OF_WORKER]
-    entries += [path for path in _children(state) if Owner.read(path.name) or path.name.endswith(".log.1")]
+    entries += [
+        path
+        for folder in temporary_folders
+        for path in _children(folder)
+        if path.name != OF_WORKER
+    ]
+    entries += [
+        path
+        for path in _children(state)
+        if Owner.read(path.name) or path.name.endswith(".log.1")
+    ]
     old_entries = []
     for path in entries:
         last_use, size = _last_use_and_size(path)
@@ -113,7 +130,9 @@ def remove(old: Old) -> None:
     path = old.path
     with suppress(FileNotFoundError):
         if path.is_dir() and not path.is_symlink():
-            aside = path.rename(path.with_name(f"{TEMPORARY}{Owner.this()}~{path.name}"))
+            aside = path.rename(
+                path.with_name(f"{TEMPORARY}{Owner.this()}~{path.name}")
+            )
             shutil.rmtree(aside, ignore_errors=True)
         else:
             path.unlink()
@@ -122,7 +141,9 @@ def remove(old: Old) -> None:
 def _results(name: str) -> list[Old]:
     """Return a folder of results, if it exists below `results/` here."""
     path = Path(name)
-    ours = len(path.parts) == 3 and path.parts[0] == "results" and ".." not in path.parts
+    ours = (
+        len(path.parts) == 3 and path.parts[0] == "results" and ".." not in path.parts
+    )
     if not ours or path.parent.is_symlink() or path.is_symlink() or not path.is_dir():
         return []
     return [Old(path, DEPLOYED, _last_use_and_size(path)[1])]
@@ -134,9 +155,11 @@ def clean(keep_days: float, keep_runs: float, yes: bool) -> list[Old]:
     Parameters
     ----------
     keep_days : float
-        Days for which cached files are kept after their last use; 0 keeps them indefinitely.
+        Days for which cached files are kept after their last use; 0 keeps them
+        indefinitely.
     keep_runs : float
-        Days for which results and MLflow runs of deployments are kept; 0 keeps them indefinitely.
+        Days for which results and MLflow runs of deployments are kept; 0 keeps them
+        indefinitely.
     yes : bool
         Whether to delete.
 
@@ -150,7 +173,11 @@ def clean(keep_days: float, keep_runs: float, yes: bool) -> list[Old]:
         old_entries = old_files(keep_days)
     runs: dict[str, str] = {}
     if keep_runs:
-        from ..reporting.tracking import forget_runs, forgettable_runs  # brings MLflow along
+        # Brings MLflow along
+        from ..reporting.tracking import (
+            forget_runs,
+            forgettable_runs,
+        )
 
         runs = forgettable_runs(keep_runs)
         old_entries += [old for name in runs.values() for old in _results(name)]
@@ -172,8 +199,11 @@ def cut_logs() -> None:
                 os.truncate(log, 0)
 
 
-def tend(keep_days: float, keep_runs: float, say: Callable[[str], None]) -> threading.Event:
-    """Start a thread that rotates logs, and cleans once a day; setting the returned event stops it.
+def tend(
+    keep_days: float, keep_runs: float, say: Callable[[str], None]
+) -> threading.Event:
+    """Start a thread that rotates logs, and cleans once a day; setting the returned
+    event stops it.
 
     `say` receives each new failure.
     """
@@ -188,7 +218,9 @@ def tend(keep_days: float, keep_runs: float, say: Callable[[str], None]) -> thre
                 if time.monotonic() > cleaning:
                     cleaning = time.monotonic() + DAY
                     if keep_runs:
-                        call_in_child_process(__name__, "clean", keep_days, keep_runs, True)
+                        call_in_child_process(
+                            __name__, "clean", keep_days, keep_runs, True
+                        )
                     else:
                         clean(keep_days, 0, yes=True)
                 reported = ""

@@ -1,6 +1,8 @@
-"""Process of a scheduled run: `python -P -m learnkernels.tasks.operate.scheduled MODULE_OF_THE_FLOW`.
+"""Process of a scheduled run:
+`python -P -m learnkernels.tasks.operate.scheduled MODULE_OF_THE_FLOW`.
 
-It imports the flow before Prefect does, so that no file of the working directory, such as logging.py, shadows a module.
+It imports the flow before Prefect does, so that no file of the working directory, such
+as logging.py, shadows a module.
 """
 
 from __future__ import annotations
@@ -16,7 +18,14 @@ ENGINE = "prefect.engine"
 
 def command(module: str) -> list[str]:
     """Return the command that runs a flow of a module."""
-    return [sys.executable, "-P", "-m", __name__, module]  # -P: ignore modules of the working directory
+    # -P: ignore modules of the working directory
+    return [
+        sys.executable,
+        "-P",
+        "-m",
+        __name__,
+        module,
+    ]
 
 
 def main(module: str) -> None:

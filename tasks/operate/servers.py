@@ -61,7 +61,9 @@ TRIES = 100
 END_WITH_PARENT = 1
 """Linux's PR_SET_PDEATHSIG: send a signal to a process when its parent ends."""
 
-MLFLOW_USERS = "[mlflow]\ndefault_permission = READ\ndatabase_uri = sqlite:///mlflow-users.db\n"
+MLFLOW_USERS = (
+    "[mlflow]\ndefault_permission = READ\ndatabase_uri = sqlite:///mlflow-users.db\n"
+)
 MLFLOW_USERS += "auth_cache_ttl_seconds = 600\n"
 """Settings of MLflow's authentication, which checks a password once in ten minutes."""
 
@@ -94,7 +96,11 @@ class Service:
     def start(self) -> None:
         """Start the process, with a new log."""
         self.log.unlink(missing_ok=True)
-        inherited = {name: value for name, value in os.environ.items() if name != "PREFECT_API_URL"}
+        inherited = {
+            name: value
+            for name, value in os.environ.items()
+            if name != "PREFECT_API_URL"
+        }
         with self.log.open("ab") as sink:  # appending, as the log may be rotated
             self.process = subprocess.Popen(
                 self.command,
@@ -122,7 +128,11 @@ class Service:
             time.sleep(0.1)
         text = self.log.read_text(encoding="utf-8", errors="replace")
         lines = [line for line in text.split("\n") if line.strip()]
-        errors = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Refused)\b", line)]
+        errors = [
+            line
+            for line in lines
+            if re.match(r"[\w.]+(Error|Exception|Refused)\b", line)
+        ]
         if errors:
             trace = "\n".join(lines[lines.index(errors[-1]) :])
             wrong_setting = environment.of_the_environment(RuntimeError(trace))
@@ -133,7 +143,9 @@ class Service:
         place = ""
         if self.port is not None:
             place = f" on port {self.port}"
-        raise InputError(f"{self.name} did not come up{place} ({reason}); its log is {self.log}.")
+        raise InputError(
+            f"{self.name} did not come up{place} ({reason}); its log is {self.log}."
+        )
 
 
 def _end_with_parent() -> Callable[[], object] | None:
@@ -156,8 +168,20 @@ def prefect_server(port: int) -> Service:
     database = os.environ.get(environment.PREFECT_DATABASE)
     if database:
         env[environment.PREFECT_DATABASE] = seen_from(environment.state_dir(), database)
-    command = [sys.executable, "-m", "prefect", "server", "start", "--host", LOOPBACK, "--port", str(port)]
-    return Service("Prefect", command, port, "/api/health", env, environment.state_dir())
+    command = [
+        sys.executable,
+        "-m",
+        "prefect",
+        "server",
+        "start",
+        "--host",
+        LOOPBACK,
+        "--port",
+        str(port),
+    ]
+    return Service(
+        "Prefect", command, port, "/api/health", env, environment.state_dir()
+    )
 
 
 def mlflow_server(port: int) -> Service:
@@ -169,7 +193,8 @@ def mlflow_server(port: int) -> Service:
         aside.write_text(MLFLOW_USERS, encoding="ascii")
     defaults = {
         "MLFLOW_SERVER_ALLOWED_HOSTS": ",".join(hosts),
-        # Browsers send no credentials to a wildcard origin; the default trusts all local ports.
+        # Browsers send no credentials to a wildcard origin; the default trusts all
+        # local ports.
         "MLFLOW_SERVER_CORS_ALLOWED_ORIGINS": "*",
         "MLFLOW_AUTH_CONFIG_PATH": str(settings),
         "MLFLOW_AUTH_ADMIN_USERNAME": user,
@@ -177,17 +202,40 @@ def mlflow_server(port: int) -> Service:
         "MLFLOW_FLASK_SERVER_SECRET_KEY": secrets.token_hex(32),
     }
     env = {name: os.environ.get(name, value) for name, value in defaults.items()}
-    env["MLFLOW_BACKEND_STORE_URI"] = seen_from(environment.state_dir(), os.environ["MLFLOW_TRACKING_URI"])
+    env["MLFLOW_BACKEND_STORE_URI"] = seen_from(
+        environment.state_dir(), os.environ["MLFLOW_TRACKING_URI"]
+    )
     env["MLFLOW_ARTIFACTS_DESTINATION"] = (Path.cwd() / "mlartifacts").as_uri()
-    command = [sys.executable, "-m", "mlflow", "server", "--app-name", "basic-auth", "--workers", "1"]
+    command = [
+        sys.executable,
+        "-m",
+        "mlflow",
+        "server",
+        "--app-name",
+        "basic-auth",
+        "--workers",
+        "1",
+    ]
     command += ["--host", LOOPBACK, "--port", str(port)]
     return Service("MLflow", command, port, "/health", env, environment.state_dir())
 
 
 def worker(api: str) -> Service:
     """Return the worker that runs schedules in local processes."""
-    command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", POOL, "--type", "process"]
-    return Service("Worker", [*command, "--install-policy", "never"], env={"PREFECT_API_URL": api})
+    command = [
+        sys.executable,
+        "-m",
+        "prefect",
+        "worker",
+        "start",
+        "--pool",
+        POOL,
+        "--type",
+        "process",
+    ]
+    return Service(
+        "Worker", [*command, "--install-policy", "never"], env={"PREFECT_API_URL": api}
+    )
 
 
 def stop(children: Sequence[Service]) -> None:
@@ -195,9 +243,16 @@ def stop(children: Sequence[Service]) -> None:
     began = time.monotonic()
     runs = [run for child in children if child.port is None for run in _runs(child)]
     family = [process for child in reversed(children) for process in _family(child)]
-    for share in (0.6, 0.4):  # sent twice: a signal during a callback of the garbage collector is lost
+    for share in (
+        0.6,
+        0.4,
+    ):  # sent twice: a signal during a callback of the garbage collector is lost
         runs = _send(runs, psutil.Process.terminate, share * RUN_SECONDS)
-    remaining = _send(family, psutil.Process.terminate, max(0.5, began + STOP_SECONDS - time.monotonic()))
+    remaining = _send(
+        family,
+        psutil.Process.terminate,
+        max(0.5, began + STOP_SECONDS - time.monotonic()),
+    )
     _send(remaining, psutil.Process.kill, 1.0)
     for child in children:
         child.process.wait()
@@ -208,13 +263,17 @@ def _family(child: Service) -> list[psutil.Process]:
     family = {process.pid: process for process in _session(child)}
     for member in list(family.values()):
         with suppress(psutil.NoSuchProcess):
-            family |= {process.pid: process for process in member.children(recursive=True)}
+            family |= {
+                process.pid: process for process in member.children(recursive=True)
+            }
     return list(family.values())
 
 
 def _runs(worker: Service) -> list[psutil.Process]:
     """Return the runs of a worker, also if the worker has ended."""
-    started = [process for process in _session(worker) if process.pid != worker.process.pid]
+    started = [
+        process for process in _session(worker) if process.pid != worker.process.pid
+    ]
     pids = {process.pid for process in started}
     runs = []
     for process in started:
@@ -235,7 +294,9 @@ def _session(child: Service) -> list[psutil.Process]:
 
 
 def _send(
-    processes: Sequence[psutil.Process], signal_: Callable[[psutil.Process], None], seconds: float
+    processes: Sequence[psutil.Process],
+    signal_: Callable[[psutil.Process], None],
+    seconds: float,
 ) -> list[psutil.Process]:
     """Send a signal to processes, and return those that run on after the time limit."""
     for process in processes:
@@ -298,9 +359,11 @@ _temporary: dict[Path, Service] = {}
 
 
 def temporary_prefect() -> Service:
-    """Start a Prefect server without pages and schedules for this process, and set PREFECT_API_URL.
+    """Start a Prefect server without pages and schedules for this process, and set
+    PREFECT_API_URL.
 
-    Call before Prefect is imported, so that it ends after Prefect's exit handlers; wait for it before the first flow.
+    Call before Prefect is imported, so that it ends after Prefect's exit handlers; wait
+    for it before the first flow.
     """
     child = _temporary.get(environment.state_dir())
     if child is None or child.process.poll() is not None:
@@ -347,7 +410,12 @@ def _end(child: Service) -> None:
         child.log.unlink(missing_ok=True)
 
 
-def serve(prefect_port: int, mlflow_port: int, say: Callable[[str], None], schedules: bool = False) -> None:
+def serve(
+    prefect_port: int,
+    mlflow_port: int,
+    say: Callable[[str], None],
+    schedules: bool = False,
+) -> None:
     """Run both servers, and print their addresses, until the user interrupts.
 
     Parameters
@@ -357,17 +425,21 @@ def serve(prefect_port: int, mlflow_port: int, say: Callable[[str], None], sched
     say : callable
         Prints a line.
     schedules : bool
-        Whether to run schedules, too; then servers in PREFECT_API_URL and MLFLOW_TRACKING_URI are used.
+        Whether to run schedules, too; then servers in PREFECT_API_URL and
+        MLFLOW_TRACKING_URI are used.
 
     Raises
     ------
     InputError
-        A port is taken, MLflow's store is a remote server, or a process does not start or ends.
+        A port is taken, MLflow's store is a remote server, or a process does not start
+        or ends.
     """
     tracking = os.environ["MLFLOW_TRACKING_URI"]
     mlflow_is_remote = tracking.startswith("http")
     if mlflow_is_remote and not schedules:
-        raise InputError(f"MLFLOW_TRACKING_URI is the server {without_passwords(tracking)}: open that in a browser.")
+        raise InputError(
+            f"MLFLOW_TRACKING_URI is the server {without_passwords(tracking)}: open that in a browser."
+        )
     prefect_api = f"http://{LOOPBACK}:{prefect_port}/api"
     prefect_is_remote = schedules and bool(os.environ.get("PREFECT_API_URL"))
     if prefect_is_remote:
@@ -382,8 +454,15 @@ def serve(prefect_port: int, mlflow_port: int, say: Callable[[str], None], sched
         addresses["mlflow"] = servers["mlflow"].url
     key_file = environment.key_file()
     about_key = f"log in with what {key_file} holds: USER:PASSWORD on Prefect's page, USER and PASSWORD on MLflow's."
-    if not schedules and all(environment.running_server(name) == address for name, address in addresses.items()):
-        for line in (*map(_where, servers.values()), "both run already, from another terminal.", about_key):
+    if not schedules and all(
+        environment.running_server(name) == address
+        for name, address in addresses.items()
+    ):
+        for line in (
+            *map(_where, servers.values()),
+            "both run already, from another terminal.",
+            about_key,
+        ):
             say(line)
         return
     with Children(say) as start:
@@ -393,9 +472,16 @@ def serve(prefect_port: int, mlflow_port: int, say: Callable[[str], None], sched
             say(f"Prefect  {without_passwords(prefect_api)} (not started here)")
         if mlflow_is_remote:
             say(f"MLflow   {without_passwords(tracking)} (not started here)")
-        hint = "runs of this folder that are started now show up live; Ctrl-C stops both."
+        hint = (
+            "runs of this folder that are started now show up live; Ctrl-C stops both."
+        )
         if schedules:
-            call_in_child_process("learnkernels.tasks.operate.recovery", "set_up", prefect_api, not prefect_is_remote)
+            call_in_child_process(
+                "learnkernels.tasks.operate.recovery",
+                "set_up",
+                prefect_api,
+                not prefect_is_remote,
+            )
             start(worker(prefect_api))
             hint = "deploy with 'learnkernels deploy CONF --model NAME'; Ctrl-C stops everything, the worker first."
         say(about_key)
@@ -404,7 +490,9 @@ def serve(prefect_port: int, mlflow_port: int, say: Callable[[str], None], sched
             start.watch()
 
 
-def _start_servers(start: Children, servers: Mapping[str, Service], tracking: str) -> None:
+def _start_servers(
+    start: Children, servers: Mapping[str, Service], tracking: str
+) -> None:
     """Check ports and databases, and start servers."""
     for server in servers.values():
         require_free(server)
@@ -442,7 +530,11 @@ def _noted(addresses: Mapping[str, str]) -> Iterator[None]:
 def free_port() -> int:
     """Return a free port, if possible outside the system's ephemeral range."""
     try:
-        first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
+        first = int(
+            Path("/proc/sys/net/ipv4/ip_local_port_range")
+            .read_text(encoding="ascii")
+            .split()[0]
+        )
     except (OSError, ValueError, IndexError):
         first = 0  # unknown range
     if first - PORTS_FROM >= TRIES:
@@ -485,7 +577,9 @@ def answering() -> Iterator[None]:
             f"({error.response.reason_phrase}); its log says why, and what was computed is kept."
         ) from None
     except (httpx.TransportError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and not str(error).startswith("Failed to reach API"):
+        if isinstance(error, RuntimeError) and not str(error).startswith(
+            "Failed to reach API"
+        ):
             raise
         why = type(error).__name__
         if isinstance(error, RuntimeError):

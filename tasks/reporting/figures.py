@@ -97,7 +97,8 @@ def save_figure(figure: Figure, path: Path, config: FiguresConfig | None) -> Non
     """Write a figure as PNG and, if configured, for a paper; `path` has no suffix."""
     from matplotlib import rc_context  # imported late, as in `panels`
 
-    figure.savefig(path.with_suffix(".png"), dpi=100)  # two panels fit on a page of MLflow
+    # Two panels fit on a page of MLflow
+    figure.savefig(path.with_suffix(".png"), dpi=100)
     if config is None:
         return
     width, height = figure.get_size_inches()
@@ -107,9 +108,11 @@ def save_figure(figure: Figure, path: Path, config: FiguresConfig | None) -> Non
 
 
 def errors_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure:
-    """Return the figure *errors of all methods*: a panel per data set, a row per method, the lowest mean error on top.
+    """Return the figure *errors of all methods*: a panel per data set, a row per
+    method, the lowest mean error on top.
 
-    Small marks are trials, large marks are means; a dashed line is the error of the best constant.
+    Small marks are trials, large marks are means; a dashed line is the error of the
+    best constant.
     """
     methods = summary[summary["algorithm"] != CONSTANT]
     datasets = list(methods["dataset"].unique())
@@ -117,7 +120,9 @@ def errors_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure:
     figure, axes = panels(datasets, height=1.6 + 0.3 * largest_panel)
     colors = colors_of(summary)
     for axis, dataset in zip(axes, datasets, strict=True):
-        ranked = methods[methods["dataset"] == dataset].sort_values("error_mean", kind="stable")
+        ranked = methods[methods["dataset"] == dataset].sort_values(
+            "error_mean", kind="stable"
+        )
         trials = folds[(folds["dataset"] == dataset) & (folds["algorithm"] != CONSTANT)]
         _draw_errors(axis, ranked, trials, colors)
         _draw_constant(axis, trials)
@@ -131,7 +136,9 @@ def errors_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure:
     return figure
 
 
-def _draw_errors(axis: Axes, ranked: pd.DataFrame, trials: pd.DataFrame, colors: Mapping[str, str]) -> None:
+def _draw_errors(
+    axis: Axes, ranked: pd.DataFrame, trials: pd.DataFrame, colors: Mapping[str, str]
+) -> None:
     for position, row in enumerate(ranked.itertuples()):
         color = colors[str(row.learner)]
         errors = trials.loc[trials["learner"] == row.learner, "error"]
@@ -188,7 +195,9 @@ def _legend_mean() -> Any:
 
 
 def _errors_legend() -> list[Any]:
-    trial = _legend_mark("one trial (fold or repeat)", markersize=TRIAL_SIZE**0.5, alpha=0.5)
+    trial = _legend_mark(
+        "one trial (fold or repeat)", markersize=TRIAL_SIZE**0.5, alpha=0.5
+    )
     constant = _legend_line("best constant", color="black", linewidth=1)
     return [_legend_mean(), trial, constant]
 
@@ -211,7 +220,9 @@ def limits_within_reach(errors: Any, lines: Sequence[float]) -> tuple[float, flo
     spread = high - low
     near_lines = finite_lines
     if spread:
-        near_lines = [line for line in finite_lines if low - spread <= line <= high + spread]
+        near_lines = [
+            line for line in finite_lines if low - spread <= line <= high + spread
+        ]
     low = min([low, *near_lines])
     high = max([high, *near_lines])
     margin = 0.06 * (high - low) or 0.06 * abs(high) or 0.06
@@ -219,10 +230,12 @@ def limits_within_reach(errors: Any, lines: Sequence[float]) -> tuple[float, flo
 
 
 def alignment_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure:
-    """Return the figure *alignment against error*: a panel per data set, a color per learner, means over trials.
+    """Return the figure *alignment against error*: a panel per data set, a color per
+    learner, means over trials.
 
-    Bars are standard errors without the difference between folds, see `errors_without_trial_effect`. Horizontal lines
-    are methods without alignment. A ring marks the best method.
+    Bars are standard errors without the difference between folds, see
+    `errors_without_trial_effect`. Horizontal lines are methods without alignment. A
+    ring marks the best method.
     """
     datasets = list(summary["dataset"].unique())
     figure, axes = panels(datasets, height=4.6)
@@ -232,12 +245,16 @@ def alignment_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure:
         methods = summary[summary["dataset"] == dataset]
         has_alignment = methods["alignment_mean"].notna()
         aligned = methods[has_alignment]
-        trials = folds[(folds["dataset"] == dataset) & folds["learner"].isin(aligned["learner"])]
+        trials = folds[
+            (folds["dataset"] == dataset) & folds["learner"].isin(aligned["learner"])
+        ]
         errors = errors_without_trial_effect(trials)
         standard_errors = errors.groupby(trials["learner"]).sem().fillna(0.0)
         for row in aligned.itertuples():
             _draw_mean(axis, row, standard_errors[row.learner], colors, markers)
-        half_bars = standard_errors.reindex(aligned["learner"]).to_numpy(dtype=np.float64)
+        half_bars = standard_errors.reindex(aligned["learner"]).to_numpy(
+            dtype=np.float64
+        )
         means = aligned["error_mean"].to_numpy()
         ends_of_bars = [*(means - half_bars), *(means + half_bars)]
         _draw_unaligned(axis, ends_of_bars, methods[~has_alignment], colors)
@@ -253,7 +270,11 @@ def alignment_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure:
 
 
 def _draw_mean(
-    axis: Axes, row: Any, standard_error: float, colors: Mapping[str, str], markers: Mapping[str, str]
+    axis: Axes,
+    row: Any,
+    standard_error: float,
+    colors: Mapping[str, str],
+    markers: Mapping[str, str],
 ) -> None:
     color = colors[str(row.learner)]
     axis.errorbar(
@@ -310,14 +331,26 @@ def errors_without_trial_effect(trials: pd.DataFrame) -> pd.Series:
     return trials["error"] - trial_means + trials["error"].mean()
 
 
-def _draw_unaligned(axis: Axes, errors: Sequence[float], methods: pd.DataFrame, colors: Mapping[str, str]) -> None:
+def _draw_unaligned(
+    axis: Axes,
+    errors: Sequence[float],
+    methods: pd.DataFrame,
+    colors: Mapping[str, str],
+) -> None:
     """Draw methods without alignment as horizontal lines, or as arrows if their errors are far off."""
     low, high = limits_within_reach(errors, list(methods["error_mean"]))
     axis.set_ylim(low, high)
-    ranked = methods[np.isfinite(methods["error_mean"])].sort_values("error_mean", kind="stable")
-    heights = [float(np.clip((error - low) / (high - low), 0.0, 1.0)) for error in ranked["error_mean"]]
+    ranked = methods[np.isfinite(methods["error_mean"])].sort_values(
+        "error_mean", kind="stable"
+    )
+    heights = [
+        float(np.clip((error - low) / (high - low), 0.0, 1.0))
+        for error in ranked["error_mean"]
+    ]
     label_heights = spread_apart(heights, 0.055)
-    for row, height, label_height in zip(ranked.itertuples(), heights, label_heights, strict=True):
+    for row, height, label_height in zip(
+        ranked.itertuples(), heights, label_heights, strict=True
+    ):
         text = str(row.learner)
         color = colors[text]
         if row.error_mean > high:
@@ -355,7 +388,9 @@ def spread_apart(positions: Sequence[float], gap: float) -> list[float]:
     """Return ascending positions of labels with a gap between neighbors."""
     moved = list(positions)
     for _ in range(100):
-        too_close = [k for k in range(1, len(moved)) if moved[k] - moved[k - 1] < gap - 1e-9]
+        too_close = [
+            k for k in range(1, len(moved)) if moved[k] - moved[k - 1] < gap - 1e-9
+        ]
         if not too_close:
             break
         for k in too_close:
@@ -367,9 +402,14 @@ def spread_apart(positions: Sequence[float], gap: float) -> list[float]:
 
 
 def _alignment_legend() -> list[Any]:
-    bar = _legend_mark("± standard error without fold effects", "|", markeredgewidth=1.5, markersize=16)
+    bar = _legend_mark(
+        "± standard error without fold effects", "|", markeredgewidth=1.5, markersize=16
+    )
     ring = _legend_mark(
-        "lowest mean error", markerfacecolor="none", markeredgecolor="black", markersize=1.6 * MEAN_SIZE**0.5
+        "lowest mean error",
+        markerfacecolor="none",
+        markeredgecolor="black",
+        markersize=1.6 * MEAN_SIZE**0.5,
     )
     line = _legend_line("method without an alignment", linewidth=1.2)
     return [_legend_mean(), bar, ring, line]
@@ -381,7 +421,8 @@ def by_learner(
     draw: Callable[[Axes, pd.DataFrame, dict[str, Any]], None],
     **axis_properties: Any,
 ) -> Figure | None:
-    """Return a figure with a panel per data set and a color per learner, or None without trials.
+    """Return a figure with a panel per data set and a color per learner, or None
+    without trials.
 
     `draw` receives the axes, the trials of a learner, and its color and label.
     """
@@ -391,7 +432,9 @@ def by_learner(
     figure, axes = panels(datasets)
     for axis, dataset in zip(axes, datasets, strict=True):
         for learner, color in colors.items():
-            trials = table[(table["dataset"] == dataset) & (table["learner"] == learner)]
+            trials = table[
+                (table["dataset"] == dataset) & (table["learner"] == learner)
+            ]
             if len(trials):
                 draw(axis, trials, {"color": color, "label": learner})
         axis.set(**axis_properties)
@@ -401,7 +444,10 @@ def by_learner(
 
 def convergence_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure | None:
     """Return the figure of the objectives of iterative learners, or None."""
-    has_iterations = [objectives is not None and len(objectives) > 1 for objectives in folds["objectives"]]
+    has_iterations = [
+        objectives is not None and len(objectives) > 1
+        for objectives in folds["objectives"]
+    ]
     return by_learner(
         folds[has_iterations],
         colors,
@@ -460,12 +506,16 @@ def found_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure | Non
 def _draw_parameters(axis: Axes, trials: pd.DataFrame, style: dict[str, Any]) -> None:
     all_sigmas = []
     all_shares = []
-    for parameters, weights in zip(trials["parameters"], trials["weights"], strict=True):
+    for parameters, weights in zip(
+        trials["parameters"], trials["weights"], strict=True
+    ):
         sigmas = np.stack(parameters)
         shares = np.asarray(weights) / np.sum(weights)
         all_sigmas.append(sigmas.ravel())
         all_shares.append(np.repeat(shares, sigmas.shape[1]))
-    axis.scatter(np.concatenate(all_sigmas), np.concatenate(all_shares), s=18, alpha=0.5, **style)
+    axis.scatter(
+        np.concatenate(all_sigmas), np.concatenate(all_shares), s=18, alpha=0.5, **style
+    )
 
 
 def relevance_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure | None:
@@ -497,7 +547,8 @@ def relevance_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure |
 
 
 def ranks_figure(ranks: pd.DataFrame) -> Figure | None:
-    """Return the critical-difference diagram, or None for fewer than two data sets or three methods.
+    """Return the critical-difference diagram, or None for fewer than two data sets or
+    three methods.
 
     References
     ----------
@@ -511,7 +562,8 @@ def ranks_figure(ranks: pd.DataFrame) -> Figure | None:
     mean_ranks = ranks.mean().sort_values()
     difference = critical_difference(n, k)
     figure = Figure(figsize=(6.4, 1.2 + 0.3 * ((k + 1) // 2)))
-    axis = figure.add_axes((0.28, 0.04, 0.44, 0.84))  # no layout finds the room for names on both sides
+    # No layout finds the room for names on both sides
+    axis = figure.add_axes((0.28, 0.04, 0.44, 0.84))
     axis.set_axis_off()
     axis.set_xlim(0.8, max(k, 1 + difference) + 0.2)
     axis.hlines(2.2, 1.0, 1 + difference, color="black", lw=1)
@@ -590,7 +642,8 @@ def inline(figure: Figure) -> str | None:
 def learner_colors(learners: Mapping[str, str]) -> dict[str, str]:
     """Return the color of each learner in MLflow's charts and in figures.
 
-    `learners` maps names in reports to algorithms. The first learner of an algorithm has the algorithm's color.
+    `learners` maps names in reports to algorithms. The first learner of an algorithm
+    has the algorithm's color.
     """
     from matplotlib import colormaps  # imported late, as in `panels`
     from matplotlib.colors import to_hex

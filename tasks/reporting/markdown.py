@@ -13,11 +13,14 @@ TEMPLATES = Path(__file__).parent / "templates"
 """Folder of the templates of reports and notes."""
 
 INLINE = re.compile(
-    r"[\\`\[\]|~$]|^\*|\*(?!$)|(?<![^\W_])_|_(?![^\W_])|<(?=[\w/!?])|&(?=#?\w+;)|@|:(?=//)|(?<=www)\.", re.I
+    r"[\\`\[\]|~$]|^\*|\*(?!$)|(?<![^\W_])_|_(?![^\W_])|<(?=[\w/!?])|&(?=#?\w+;)|@|:(?=//)|(?<=www)\.",
+    re.I,
 )
 """Start of markup, a tag, an entity or an address within a line."""
 
-LEADING = re.compile(r"^(?=>|(?:#{1,6}|[+-])(?:\s|$)|[-=][-=\s]*$)|^(?P<digits>\d+)(?=[.)](?:\s|$))")
+LEADING = re.compile(
+    r"^(?=>|(?:#{1,6}|[+-])(?:\s|$)|[-=][-=\s]*$)|^(?P<digits>\d+)(?=[.)](?:\s|$))"
+)
 """Start of a line that is markup."""
 
 

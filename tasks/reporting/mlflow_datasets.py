@@ -30,7 +30,9 @@ SCHEMA_COLUMNS = 2_000
 """Largest number of columns of a schema, which MLflow limits to a megabyte."""
 
 
-def dataset_inputs(refs: Sequence[DatasetRef], context: Context, config: CompareConfig) -> list[DatasetInput]:
+def dataset_inputs(
+    refs: Sequence[DatasetRef], context: Context, config: CompareConfig
+) -> list[DatasetInput]:
     """Return data sets as the inputs of a run, which trains or validates with them."""
     targets = {dataset.label: dataset.target for dataset in config.datasets}
     inputs = []
@@ -52,7 +54,9 @@ def scored_input(source: str, columns: Sequence[str], n_rows: int) -> DatasetInp
     schema = Schema([ColSpec(of_any_type, name) for name in columns[:SCHEMA_COLUMNS]])
     key = digest(source, changed, list(columns), n_rows)
     sizes = {"num_rows": n_rows, "num_features": len(columns)}
-    return _input(path.name, key, _source(source, Path()), _as_json(schema), sizes, "scoring")
+    return _input(
+        path.name, key, _source(source, Path()), _as_json(schema), sizes, "scoring"
+    )
 
 
 def _input(
@@ -65,7 +69,9 @@ def _input(
 ) -> DatasetInput:
     """Return an input of a run."""
     kind, place = source
-    tracked = TrackedDataset(name, digest, kind, place, schema=schema, profile=json.dumps(sizes))
+    tracked = TrackedDataset(
+        name, digest, kind, place, schema=schema, profile=json.dumps(sizes)
+    )
     return DatasetInput(tracked, [InputTag(CONTEXT, context)])
 
 
@@ -95,7 +101,11 @@ def _common_folder(paths: Sequence[Path]) -> Path:
     """Return the deepest folder that contains all paths."""
     resolved = [path.resolve() for path in paths]
     parents = resolved[0].parents
-    return next(folder for folder in parents if all(path.is_relative_to(folder) for path in resolved))
+    return next(
+        folder
+        for folder in parents
+        if all(path.is_relative_to(folder) for path in resolved)
+    )
 
 
 @cache

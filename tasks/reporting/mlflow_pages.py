@@ -83,7 +83,14 @@ class SavedView:
         compressed = zlib.compress(json.dumps(self.state).encode(), 9)
         state = base64.b64encode(compressed).decode()
         now = int(time.time() * 1000)
-        return json.dumps({"name": self.name, "createdAt": now, "updatedAt": now, "state": f"deflate;{state}"})
+        return json.dumps(
+            {
+                "name": self.name,
+                "createdAt": now,
+                "updatedAt": now,
+                "state": f"deflate;{state}",
+            }
+        )
 
 
 def view_tag(run: str) -> str:
@@ -106,26 +113,42 @@ def comparison_view(run: str, datasets: Sequence[str]) -> SavedView:
 
 def _view_of_comparison(run: str, charted: Sequence[str]) -> SavedView:
     errors = [metric_of_dataset(name) for name in charted]
-    charts = [_scatter(f"scatter-{i}", error, "alignment") for i, error in enumerate(errors)]
+    charts = [
+        _scatter(f"scatter-{i}", error, "alignment") for i, error in enumerate(errors)
+    ]
     charts += [_bars(f"bars-{i}", error, "errors") for i, error in enumerate(errors)]
-    sections = [_section("alignment", "Alignment against test error"), _section("errors", "Test error")]
+    sections = [
+        _section("alignment", "Alignment against test error"),
+        _section("errors", "Test error"),
+    ]
     state = {
-        **_search(_filter("result", run), "metrics.`percent_above_best`", ascending=True),
+        **_search(
+            _filter("result", run), "metrics.`percent_above_best`", ascending=True
+        ),
         **_columns(VIEW_COLUMNS),
         "compareRunCharts": charts,
-        "compareRunSections": [*sections, _section("other", "Other metrics", display=False)],
+        "compareRunSections": [
+            *sections,
+            _section("other", "Other metrics", display=False),
+        ],
     }
     return SavedView(_view_key(run), f"comparison {run}", state)
 
 
 def models_view() -> SavedView:
     """Return the view of the models of an experiment, the newest first."""
-    charts = [_bars("error", "test_error", "models"), _scatter("scatter", "test_error", "models")]
+    charts = [
+        _bars("error", "test_error", "models"),
+        _scatter("scatter", "test_error", "models"),
+    ]
     state = {
         **_search(_filter("model"), "attributes.start_time", ascending=False),
         **_columns(MODEL_COLUMNS),
         "compareRunCharts": charts,
-        "compareRunSections": [_section("models", "Models"), _section("other", "Other metrics", display=False)],
+        "compareRunSections": [
+            _section("models", "Models"),
+            _section("other", "Other metrics", display=False),
+        ],
     }
     return SavedView(MODELS_VIEW, "models", state)
 
@@ -148,7 +171,10 @@ def weight_metrics(kernels: Sequence[str], shares: Iterable[float]) -> dict[str,
     names = [metric_name(name) for name in kernels[:100]]
     if len(set(names)) < len(names):
         names = [f"{number} {name}"[:100] for number, name in enumerate(names)]
-    return {f"weight/{name}": float(share) for name, share in zip(names, shares, strict=False)}
+    return {
+        f"weight/{name}": float(share)
+        for name, share in zip(names, shares, strict=False)
+    }
 
 
 def _filter(level: str, run: str | None = None) -> str:
@@ -186,7 +212,11 @@ def _columns(columns: Sequence[str]) -> dict[str, Any]:
         "useGroupedValuesInCharts": True,
         "hideEmptyCharts": True,
         "isAccordionReordered": True,
-        "globalLineChartConfig": {"xAxisKey": "step", "lineSmoothness": 0, "selectedXAxisMetricKey": ""},
+        "globalLineChartConfig": {
+            "xAxisKey": "step",
+            "lineSmoothness": 0,
+            "selectedXAxisMetricKey": "",
+        },
     }
 
 
@@ -226,13 +256,22 @@ def _section(key: str, name: str, *, display: bool = True) -> dict[str, Any]:
     }
 
 
-def runs_path(experiment_id: str, level: str = "result", run: str | None = None, charts: bool = True) -> str:
+def runs_path(
+    experiment_id: str,
+    level: str = "result",
+    run: str | None = None,
+    charts: bool = True,
+) -> str:
     """Return the place of an experiment's runs of a level, below the address of the UI.
 
-    Comparisons and models have a saved view, which the page ignores next to a filter. Results are sorted by
-    `percent_above_best`, as MLflow hides nested runs that are sorted by time.
+    Comparisons and models have a saved view, which the page ignores next to a filter.
+    Results are sorted by `percent_above_best`, as MLflow hides nested runs that are
+    sorted by time.
     """
-    query = {"compareRunsMode": "CHART" if charts else "TABLE", "workflowType": "machine_learning"}
+    query = {
+        "compareRunsMode": "CHART" if charts else "TABLE",
+        "workflowType": "machine_learning",
+    }
     if run is not None:
         query["viewStateShareKey"] = _view_key(run)
     elif level == "model":
@@ -272,7 +311,12 @@ def _chart_and_table(experiment_id: str, level: str, run: str | None = None) -> 
 
 
 def comparison_note(
-    experiment_id: str, run_id: str, comparison: str, verdicts: Sequence[str], files: Sequence[str], flow_run: str
+    experiment_id: str,
+    run_id: str,
+    comparison: str,
+    verdicts: Sequence[str],
+    files: Sequence[str],
+    flow_run: str,
 ) -> str:
     """Return the note of a comparison: verdicts, figures and links to files and to the flow run."""
     links = {
@@ -283,7 +327,15 @@ def comparison_note(
         if name.endswith((".md", ".png")):
             links[name] = run_path(experiment_id, run_id, name)
     links["Prefect"] = flow_run
-    return cut(render("comparison_note.md", links=links, verdicts=verdicts, shown=SHOWN_VERDICTS, run_id=run_id))
+    return cut(
+        render(
+            "comparison_note.md",
+            links=links,
+            verdicts=verdicts,
+            shown=SHOWN_VERDICTS,
+            run_id=run_id,
+        )
+    )
 
 
 def result_note(sentence: str, links: Mapping[str, str], train: str) -> str:

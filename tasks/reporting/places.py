@@ -14,8 +14,11 @@ from ..environment import running_server
 from .markdown import Markdown, link
 
 
-def links_of_report(written: Path, target: Path, pages: Mapping[str, str]) -> dict[str, str]:
-    """Return the links of a report: files, and pages with lasting addresses or the command that opens them.
+def links_of_report(
+    written: Path, target: Path, pages: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the links of a report: files, and pages with lasting addresses or the
+    command that opens them.
 
     Parameters
     ----------
@@ -27,10 +30,15 @@ def links_of_report(written: Path, target: Path, pages: Mapping[str, str]) -> di
         Addresses of pages.
     """
     names = sorted(path.name for path in written.iterdir() if path.is_file())
-    links: dict[str, str] = {"files": Markdown(", ".join(link(name, name) for name in names))}
+    links: dict[str, str] = {
+        "files": Markdown(", ".join(link(name, name) for name in names))
+    }
     if mlflow_is_served():
         return {**links, **pages}
-    return {**links, "pages in MLflow and Prefect": f"learnkernels open {shlex.quote(str(target))}"}
+    return {
+        **links,
+        "pages in MLflow and Prefect": f"learnkernels open {shlex.quote(str(target))}",
+    }
 
 
 def pages_of_run(place: str) -> dict[str, str]:
@@ -61,7 +69,9 @@ def pages_of_run(place: str) -> dict[str, str]:
             "print it, in the working directory of the run."
         )
     if not mlflow_is_served() and running_server("mlflow") is None:
-        raise InputError(f"nothing shows {place} now; start 'learnkernels ui' in another terminal, and try again.")
+        raise InputError(
+            f"nothing shows {place} now; start 'learnkernels ui' in another terminal, and try again."
+        )
     pages = {"MLflow run": run.url}
     if run.level == "comparison":
         pages["MLflow chart"] = run.chart_url

@@ -75,7 +75,9 @@ def prediction_figures(ref: FoldsRef) -> dict[str, Figure]:
     return {name: figure for name, figure in figures.items() if figure is not None}
 
 
-def write_prediction_figures(folder: Path, ref: FoldsRef, config: FiguresConfig | None) -> list[str]:
+def write_prediction_figures(
+    folder: Path, ref: FoldsRef, config: FiguresConfig | None
+) -> list[str]:
     """Write the figures of a method's held-out predictions, and return the names of PNG files."""
     names = []
     for name, figure in prediction_figures(ref).items():
@@ -110,7 +112,9 @@ def _title(ref: FoldsRef, trials: Sequence[HeldOutPredictions]) -> str:
     return f"{ref.dataset}: {ref.learner}, {error}\n{predictions} in {len(trials)} trial{plural}"
 
 
-def _new_figure(title: str, width: float, height: float, n_panels: int = 1) -> tuple[Figure, list[Axes]]:
+def _new_figure(
+    title: str, width: float, height: float, n_panels: int = 1
+) -> tuple[Figure, list[Axes]]:
     """Return a figure with panels side by side."""
     from matplotlib.figure import Figure  # imported late: most commands draw nothing
 
@@ -146,7 +150,10 @@ def confusion_figure(predicted: Predicted) -> Figure:
         if max(map(len, names)) * len(names) > 10 * size:
             axis.tick_params(axis="x", rotation=90)
     else:
-        axis.set(xlabel="position of the predicted class", ylabel="position of the true class")
+        axis.set(
+            xlabel="position of the predicted class",
+            ylabel="position of the true class",
+        )
     display.im_.colorbar.set_label("test rows")
     return figure
 
@@ -197,7 +204,9 @@ def shown_classes(trials: Sequence[HeldOutPredictions]) -> list[int]:
     return sorted(most_frequent.tolist())
 
 
-def _scored_trials(trials: Sequence[HeldOutPredictions], k: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _scored_trials(
+    trials: Sequence[HeldOutPredictions], k: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Give membership in a class and scores of test rows, for each trial with both."""
     for trial in trials:
         scores = trial.class_scores(k)
@@ -290,8 +299,13 @@ def calibration_figure(predicted: Predicted) -> Figure | None:
         )
     if len(axis.lines) < 2:  # nothing but the diagonal
         return None
-    axis.set(xlabel="mean predicted probability of the class", ylabel="share of test rows of the class")
-    legend = axis.legend(loc="upper left", fontsize="small", title=f"{n_bins} bins of equal size")
+    axis.set(
+        xlabel="mean predicted probability of the class",
+        ylabel="share of test rows of the class",
+    )
+    legend = axis.legend(
+        loc="upper left", fontsize="small", title=f"{n_bins} bins of equal size"
+    )
     for text in legend.get_texts():
         text.set_parse_math(False)
     axis.grid(alpha=0.3)
@@ -336,5 +350,7 @@ def error_figure(predicted: Predicted, kind: str) -> Figure | None:
             axis.set_ylabel("residual: measured - predicted value")
         axis.grid(alpha=0.3)
         if n_outputs > 1:
-            axis.set_title(f"column {column + 1} of {n_outputs} of the target", fontsize="medium")
+            axis.set_title(
+                f"column {column + 1} of {n_outputs} of the target", fontsize="medium"
+            )
     return figure

@@ -36,7 +36,10 @@ from .prediction_figures import best_results, figures_folder, write_prediction_f
 SHOWN_VERDICTS = 20
 """Sentences in the note of a comparison."""
 
-REPORTED_FIGURES = {"errors": "errors of all methods", "alignment_vs_error": "alignment against error"}
+REPORTED_FIGURES = {
+    "errors": "errors of all methods",
+    "alignment_vs_error": "alignment against error",
+}
 """Titles of the figures that a report shows, by file name."""
 
 
@@ -48,10 +51,17 @@ class Wording(NamedTuple):
 
 
 WITHOUT_LEARNED_KERNEL = {
-    CONSTANT: Wording("the best constant", "look for features that say more about the target"),
-    LINEAR: Wording("the linear model", "use RidgeCV or LogisticRegression of scikit-learn"),
+    CONSTANT: Wording(
+        "the best constant", "look for features that say more about the target"
+    ),
+    LINEAR: Wording(
+        "the linear model", "use RidgeCV or LogisticRegression of scikit-learn"
+    ),
     tables.BASELINE: Wording("", "use equal weights"),
-    GRID_SEARCH: Wording(f"{GRID_SEARCH_TITLE}'s tuned RBF kernel", "use SVC or KernelRidge of scikit-learn"),
+    GRID_SEARCH: Wording(
+        f"{GRID_SEARCH_TITLE}'s tuned RBF kernel",
+        "use SVC or KernelRidge of scikit-learn",
+    ),
     BOOSTING: Wording(BASELINE_TITLES[BOOSTING], "use gradient boosting"),
     "ensemble": Wording("", "use the ensemble"),
 }
@@ -64,8 +74,9 @@ DEFAULT_LEARNER = "rfm"
 def verdicts(summary: pd.DataFrame) -> list[str]:
     """Return two sentences per data set.
 
-    The first compares the best method with the second, and names the simplest of a tie. The second compares the default
-    estimator, or the best learner, with the best method that learns no kernel.
+    The first compares the best method with the second, and names the simplest of a tie.
+    The second compares the default estimator, or the best learner, with the best method
+    that learns no kernel.
     """
     sentences = []
     for dataset, group in summary.groupby("dataset", sort=False):
@@ -73,7 +84,9 @@ def verdicts(summary: pd.DataFrame) -> list[str]:
         ranked = [row for _, row in in_order.iterrows()]
         subject = f"{dataset}{_sample(ranked[0])}"
         sentences.append(f"{subject}: {_winner(ranked)}.")
-        learners = [row for row in ranked if row.algorithm not in WITHOUT_LEARNED_KERNEL]
+        learners = [
+            row for row in ranked if row.algorithm not in WITHOUT_LEARNED_KERNEL
+        ]
         others = [row for row in ranked if row.algorithm in WITHOUT_LEARNED_KERNEL]
         if not learners:
             continue
@@ -99,7 +112,9 @@ def _winner(ranked: Sequence[pd.Series]) -> str:
         return f"{lowest}; nothing beats the best constant"
     if len(tied) == 1:
         return lowest
-    return f"{lowest}; {len(tied)} methods tie, of which {_name(simplest)} is the simplest"
+    return (
+        f"{lowest}; {len(tied)} methods tie, of which {_name(simplest)} is the simplest"
+    )
 
 
 def _relation(best: pd.Series, second: pd.Series) -> str:
@@ -143,7 +158,9 @@ def _advice(learners: Sequence[pd.Series], other: pd.Series) -> str:
     else:
         answer += f"; {WITHOUT_LEARNED_KERNEL[other.algorithm].advice}"
     if best is not learned:
-        answer += f"; {_estimator(best)} has {_error(best)} ({_difference(best, learned)})"
+        answer += (
+            f"; {_estimator(best)} has {_error(best)} ({_difference(best, learned)})"
+        )
     return answer
 
 
@@ -211,7 +228,10 @@ def as_sentence(text: str) -> str:
 def measures(summary: pd.DataFrame) -> str:
     """Return error and data set for a sentence."""
     groups = summary.groupby("metric", sort=False)["dataset"].unique()
-    return "; ".join(f"{in_words(str(metric))} ({', '.join(datasets)})" for metric, datasets in groups.items())
+    return "; ".join(
+        f"{in_words(str(metric))} ({', '.join(datasets)})"
+        for metric, datasets in groups.items()
+    )
 
 
 def report_values(
@@ -223,7 +243,8 @@ def report_values(
 ) -> dict[str, Any]:
     """Return the values of the template `comparison.md`, except the figures.
 
-    `earlier` has other versions of libraries behind stored results, `skipped` a sentence for each skipped learner.
+    `earlier` has other versions of libraries behind stored results, `skipped` a
+    sentence for each skipped learner.
     """
     folds = run.folds
     summary = run.summary
@@ -254,7 +275,9 @@ def report_values(
     }
 
 
-def _pairwise_rows(texts: Mapping[str, pd.DataFrame]) -> list[tuple[str, list[dict[str, str]]]]:
+def _pairwise_rows(
+    texts: Mapping[str, pd.DataFrame],
+) -> list[tuple[str, list[dict[str, str]]]]:
     """Return the nonempty tables of pairwise p-values, by data set."""
     pairs = []
     for dataset, table in texts.items():
@@ -273,7 +296,10 @@ def _rank_values(ranks: pd.DataFrame) -> dict[str, Any]:
         friedman_p = stats.friedmanchisquare(*ranks.to_numpy().T).pvalue
     mean_ranks = ranks.mean().sort_values()
     return {
-        "ranks": [{"method": name, "mean rank": f"{rank:.2f}"} for name, rank in mean_ranks.items()],
+        "ranks": [
+            {"method": name, "mean rank": f"{rank:.2f}"}
+            for name, rank in mean_ranks.items()
+        ],
         "friedman": tables.equals_p(friedman_p),
         "critical_difference": f"{critical_difference(n_datasets, n_methods):.2f}",
     }
@@ -285,22 +311,36 @@ def _version_values(earlier: Sequence[Mapping[str, str]]) -> dict[str, list[str]
     others = []
     changed: set[str] = set()
     for libraries in earlier:
-        differing = {name: number for name, number in libraries.items() if number != current[name]}
+        differing = {
+            name: number
+            for name, number in libraries.items()
+            if number != current[name]
+        }
         changed.update(differing)
         if differing:
-            others.append(", ".join(f"{name} {number}" for name, number in differing.items()))
-    return {"others": others, "now": [f"{name} {number}" for name, number in current.items() if name in changed]}
+            others.append(
+                ", ".join(f"{name} {number}" for name, number in differing.items())
+            )
+    return {
+        "others": others,
+        "now": [
+            f"{name} {number}" for name, number in current.items() if name in changed
+        ],
+    }
 
 
 def _predictor_lines(summary: pd.DataFrame, folds: pd.DataFrame) -> list[str]:
     """Return the predictor's notes on each result."""
     lines = []
     for row in summary.itertuples():
-        trials = folds[(folds["dataset"] == row.dataset) & (folds["learner"] == row.learner)]
+        trials = folds[
+            (folds["dataset"] == row.dataset) & (folds["learner"] == row.learner)
+        ]
         notes = trials["notes"].iloc[0]
         if notes is None or not len(notes):
             continue
-        sentences = [as_sentence(note) for note in notes[:2]]  # a predictor has notes for each value of C
+        # a predictor has notes for each value of C
+        sentences = [as_sentence(note) for note in notes[:2]]
         remark = f"{row.predictor_reason or row.predictor}. {' '.join(sentences)}"
         lines.append(f"{row.dataset}, {row.learner}: {remark}")
     return lines
@@ -331,15 +371,19 @@ def write_results(
     rows: Mapping[str, pd.DataFrame],
     skipped: Sequence[str] = (),
 ) -> str:
-    """Write the results folder, put table and report into Prefect, and return the folder.
+    """Write the results folder, put table and report into Prefect, and return the
+    folder.
 
-    `rows` is the result of `folds_of_rows`; `skipped` has a sentence for each skipped learner.
+    `rows` is the result of `folds_of_rows`; `skipped` has a sentence for each skipped
+    learner.
     """
     run = tables.RunTables.of(tables.read_folds(refs))
     versions_of_run = environment(refs)
     target = Path("results") / config.name / run_id
     all_links = {"results": str(target), **links}
-    values = report_values(config, run, all_links, versions_of_run.get("earlier", []), skipped)
+    values = report_values(
+        config, run, all_links, versions_of_run.get("earlier", []), skipped
+    )
     figures = run_figures(run)
     inline_figures = _inline_figures(figures)
     with atomic_path(target) as folder:
@@ -347,18 +391,29 @@ def write_results(
         for name, figure in figures.items():
             save_figure(figure, folder / name, config.figures)
         predictions = _write_figures_of_best(folder, run.summary, refs, config.figures)
-        settings = yaml.safe_dump(config.model_dump(mode="json", by_alias=True), sort_keys=False)
+        settings = yaml.safe_dump(
+            config.model_dump(mode="json", by_alias=True), sort_keys=False
+        )
         _write_text(folder / "config.yaml", settings)
         _write_text(folder / "environment.json", json.dumps(versions_of_run, indent=1))
         lasting_values = {**values, "links": links_of_report(folder, target, links)}
         files = {title: f"{name}.png" for name, title in REPORTED_FIGURES.items()}
-        report = render("comparison.md", figures=files, predictions=predictions, **lasting_values)
+        report = render(
+            "comparison.md", figures=files, predictions=predictions, **lasting_values
+        )
         _write_text(folder / "report.md", report)
-    _publish(config, run, render("comparison.md", figures=inline_figures, predictions={}, **values), values)
+    _publish(
+        config,
+        run,
+        render("comparison.md", figures=inline_figures, predictions={}, **values),
+        values,
+    )
     return str(target)
 
 
-def _write_tables(folder: Path, run: tables.RunTables, rows: Mapping[str, pd.DataFrame]) -> None:
+def _write_tables(
+    folder: Path, run: tables.RunTables, rows: Mapping[str, pd.DataFrame]
+) -> None:
     """Write the tables of a run as Parquet and LaTeX."""
     frames = {
         "folds": run.folds.drop(columns=tables.STORED),
@@ -391,7 +446,10 @@ def _inline_figures(figures: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _write_figures_of_best(
-    folder: Path, summary: pd.DataFrame, refs: Sequence[FoldsRef], config: FiguresConfig | None
+    folder: Path,
+    summary: pd.DataFrame,
+    refs: Sequence[FoldsRef],
+    config: FiguresConfig | None,
 ) -> dict[str, dict[str, str]]:
     """Write figures of the best method's predictions on each data set, and return links by title."""
     links: dict[str, dict[str, str]] = {}
@@ -406,7 +464,9 @@ def _write_figures_of_best(
     return links
 
 
-def _publish(config: CompareConfig, run: tables.RunTables, report: str, values: Mapping[str, Any]) -> None:
+def _publish(
+    config: CompareConfig, run: tables.RunTables, report: str, values: Mapping[str, Any]
+) -> None:
     """Put table, report and links into Prefect."""
     sentences = values["verdicts"]
     links = values["links"]

@@ -16,7 +16,14 @@ from learnkernels.conf.schema import BASELINE_TITLES
 
 from ..measure.baseline import CONSTANT
 from ..measure.run_learner import COLUMNS, TABLE, FoldsRef
-from ..measure.t_tests import SIGNIFICANCE, corrected_p, holm, paired_p, share_of_test, two_sided_p
+from ..measure.t_tests import (
+    SIGNIFICANCE,
+    corrected_p,
+    holm,
+    paired_p,
+    share_of_test,
+    two_sided_p,
+)
 from ..store import checked
 
 BASELINE = "unif"
@@ -97,10 +104,12 @@ class RunTables(NamedTuple):
 def summarize(folds: pd.DataFrame) -> pd.DataFrame:
     """Return one row per (data set, learner), in the order of the run.
 
-    Columns: `error_mean`, `error_sd` and others of `AGGREGATES` over folds (n - 1 in the deviation), or over repeats
-    of a split; `relative_error` to the best constant; `percent_above_best` and `alignment_over_best`; `best`. `p_each`
-    holds the p-values of `pairwise` in the order of the rows. `p_better_than_unif` and others are p-values against
-    `unif` and baselines; `plain_` marks uncorrected tests. `n_train` and `n_sampled` are mean numbers of rows.
+    Columns: `error_mean`, `error_sd` and others of `AGGREGATES` over folds (n - 1 in
+    the deviation), or over repeats of a split; `relative_error` to the best constant;
+    `percent_above_best` and `alignment_over_best`; `best`. `p_each` holds the p-values
+    of `pairwise` in the order of the rows. `p_better_than_unif` and others are p-values
+    against `unif` and baselines; `plain_` marks uncorrected tests. `n_train` and
+    `n_sampled` are mean numbers of rows.
 
     References
     ----------
@@ -119,7 +128,9 @@ def summarize(folds: pd.DataFrame) -> pd.DataFrame:
             row[name] = trials[column].agg(aggregate)
         row["relative_error"] = trials["error"].mean() / trials["trivial_error"].mean()
         methods = same_dataset["learner"].unique()
-        row["p_each"] = [p_of_pair.get((dataset, learner, method), 1.0) for method in methods]
+        row["p_each"] = [
+            p_of_pair.get((dataset, learner, method), 1.0) for method in methods
+        ]
         row |= _tests_against_baselines(trials, same_dataset)
         row["folds"] = len(trials)
         row["weights"] = []
@@ -127,23 +138,32 @@ def summarize(folds: pd.DataFrame) -> pd.DataFrame:
             row["weights"] = mean_shares(trials).tolist()
         rows.append(row)
     summary = pd.DataFrame(rows).astype({"n_kernels": int, "grid_edge": int})
-    summary["predictor_reason"] = [reason if isinstance(reason, str) else "" for reason in summary["predictor_reason"]]
+    summary["predictor_reason"] = [
+        reason if isinstance(reason, str) else ""
+        for reason in summary["predictor_reason"]
+    ]
     lowest = summary.groupby("dataset")["error_mean"].transform("min")
     highest = summary.groupby("dataset")["alignment_mean"].transform("max")
     summary["best"] = summary["error_mean"] == lowest
     percent_above = 100.0 * (summary["error_mean"] - lowest) / lowest.where(lowest > 0)
     summary["percent_above_best"] = percent_above.mask(summary["best"], 0.0)
-    summary["alignment_over_best"] = summary["alignment_mean"] / highest.where(highest > 0)
+    summary["alignment_over_best"] = summary["alignment_mean"] / highest.where(
+        highest > 0
+    )
     return summary
 
 
-def _tests_against_baselines(trials: pd.DataFrame, same_dataset: pd.DataFrame) -> dict[str, float | None]:
+def _tests_against_baselines(
+    trials: pd.DataFrame, same_dataset: pd.DataFrame
+) -> dict[str, float | None]:
     """Return p-values of a method against `unif` and each baseline, by column."""
     errors = trials["error"].to_numpy()
     share = _test_share(trials)
     p_values: dict[str, float | None] = {}
     for name in (BASELINE, *BASELINE_TITLES):
-        baseline_errors = same_dataset.loc[same_dataset["algorithm"] == name, "error"].to_numpy()
+        baseline_errors = same_dataset.loc[
+            same_dataset["algorithm"] == name, "error"
+        ].to_numpy()
         p_values[f"p_{better_than(name)}"] = corrected_p(errors, baseline_errors, share)
         p_values[f"plain_p_{better_than(name)}"] = paired_p(errors, baseline_errors)
     return p_values
@@ -154,7 +174,8 @@ def _test_share(trials: pd.DataFrame) -> float:
 
 
 def pairwise(folds: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per pair of methods on a data set: `difference` of mean errors and p-values.
+    """Return one row per pair of methods on a data set: `difference` of mean errors and
+    p-values.
 
     `p` is two-sided and corrected for shared rows; `p_holm` is adjusted for all pairs.
     """
@@ -165,11 +186,18 @@ def pairwise(folds: pd.DataFrame) -> pd.DataFrame:
         for learner, group in trials.groupby("learner", sort=False):
             errors[learner] = group["error"].to_numpy()
         pairs = list(itertools.combinations(errors, 2))
-        p_values = [two_sided_p(errors[learner], errors[other], share) for learner, other in pairs]
-        for (learner, other), p, p_holm in zip(pairs, p_values, holm(p_values), strict=True):
+        p_values = [
+            two_sided_p(errors[learner], errors[other], share)
+            for learner, other in pairs
+        ]
+        for (learner, other), p, p_holm in zip(
+            pairs, p_values, holm(p_values), strict=True
+        ):
             difference = errors[learner].mean() - errors[other].mean()
             rows.append((dataset, learner, other, difference, p, p_holm))
-    return pd.DataFrame(rows, columns=["dataset", "learner", "other", "difference", "p", "p_holm"])
+    return pd.DataFrame(
+        rows, columns=["dataset", "learner", "other", "difference", "p", "p_holm"]
+    )
 
 
 def pairwise_tables(pairs: pd.DataFrame, p: str = "p") -> dict[str, pd.DataFrame]:
@@ -178,21 +206,27 @@ def pairwise_tables(pairs: pd.DataFrame, p: str = "p") -> dict[str, pd.DataFrame
     tables = {}
     for dataset, group in pd.concat([pairs, mirrored]).groupby("dataset", sort=False):
         names = list(dict.fromkeys([*group["learner"], *group["other"]]))
-        square = group.pivot(index="learner", columns="other", values=p).reindex(index=names, columns=names)
+        square = group.pivot(index="learner", columns="other", values=p).reindex(
+            index=names, columns=names
+        )
         tables[str(dataset)] = square.map(short_p).rename_axis(index=None, columns=None)
     return tables
 
 
 def ranks(folds: pd.DataFrame, learners: Sequence[str] | None = None) -> pd.DataFrame:
-    """Return ranks by mean error, one row per data set, one column per learner; ties share their mean.
+    """Return ranks by mean error, one row per data set, one column per learner; ties
+    share their mean.
 
-    Methods without results on some data sets and the best constant are left out by default.
+    Methods without results on some data sets and the best constant are left out by
+    default.
     """
     if learners is None:
         ranked = folds[folds["algorithm"] != CONSTANT]
     else:
         ranked = folds[folds["learner"].isin(learners)]
-    errors = ranked.pivot_table(index="dataset", columns="learner", values="error", aggfunc="mean", sort=False)
+    errors = ranked.pivot_table(
+        index="dataset", columns="learner", values="error", aggfunc="mean", sort=False
+    )
     if learners is None:
         errors = errors.dropna(axis=1).map(_without_rounding)
     return errors.rank(axis=1)
@@ -211,7 +245,9 @@ def latex(summary: pd.DataFrame, ranked: pd.DataFrame) -> str:
         if row.best:
             cell = rf"\textbf{{{cell}}}"
         cells.append(cell)
-    table = summary.assign(cell=cells).pivot(index="dataset", columns="learner", values="cell")
+    table = summary.assign(cell=cells).pivot(
+        index="dataset", columns="learner", values="cell"
+    )
     table = table.loc[summary["dataset"].unique(), summary["learner"].unique()]
     if len(ranked) > 1:
         table.loc["mean rank"] = ranked.mean().map("{:.2f}".format)
@@ -222,9 +258,15 @@ def latex_table(table: pd.DataFrame) -> str:
     """Return a table of LaTeX cells with the rules of booktabs."""
     table = table.rename_axis(columns=None).fillna("--")
     table.index.names = [None] * table.index.nlevels
-    styler = table.style.format_index(escape="latex").format_index(escape="latex", axis=1)
+    styler = table.style.format_index(escape="latex").format_index(
+        escape="latex", axis=1
+    )
     column_format = "l" * table.index.nlevels + "r" * table.shape[1]
-    return str(styler.to_latex(hrules=True, column_format=column_format, multirow_align="naive"))
+    return str(
+        styler.to_latex(
+            hrules=True, column_format=column_format, multirow_align="naive"
+        )
+    )
 
 
 def better_than(algorithm: str) -> str:
@@ -293,7 +335,10 @@ def display_table(summary: pd.DataFrame) -> list[dict[str, str]]:
         ranked = group.sort_values("error_mean", kind="stable")
         rows += [_display_row(row) for row in ranked.itertuples()]
     filled_columns = {column for row in rows for column, cell in row.items() if cell}
-    return [{column: cell for column, cell in row.items() if column in filled_columns} for row in rows]
+    return [
+        {column: cell for column, cell in row.items() if column in filled_columns}
+        for row in rows
+    ]
 
 
 def _display_row(row: Any) -> dict[str, str]:
@@ -334,7 +379,9 @@ def seconds_line(summary: pd.DataFrame) -> str:
     n_parallel = summary["n_parallel"].max()
     if n_parallel > 1:
         steps = f"up to {n_parallel:.0f} steps"
-        explanations.append(f"‡ measured while {steps} ran at once, and not comparable with other seconds")
+        explanations.append(
+            f"‡ measured while {steps} ran at once, and not comparable with other seconds"
+        )
     return "; ".join(explanations)
 
 
@@ -380,7 +427,9 @@ def found_table(folds: pd.DataFrame) -> list[dict[str, str]]:
                 "dataset": str(dataset),
                 "learner": str(learner),
                 "kernels": n_kernels,
-                "sigma (share) of the largest in the first trial": _largest_kernels(trials.iloc[0]),
+                "sigma (share) of the largest in the first trial": _largest_kernels(
+                    trials.iloc[0]
+                ),
             }
         )
     return rows
@@ -403,9 +452,12 @@ def _largest_kernels(trial: pd.Series) -> str:
 def mean_history(folds: pd.DataFrame) -> list[float]:
     """Return the mean alignment after each step of a learner that selects base kernels.
 
-    A step adds a base kernel, or is a round of a learned metric, measured on held-out rows.
+    A step adds a base kernel, or is a round of a learned metric, measured on held-out
+    rows.
     """
-    histories = [history for history in folds["history"] if _is_list(history) and len(history)]
+    histories = [
+        history for history in folds["history"] if _is_list(history) and len(history)
+    ]
     means = []
     for step in range(max(map(len, histories), default=0)):
         alignments = [history[step] for history in histories if step < len(history)]
@@ -427,32 +479,46 @@ def history_table(folds: pd.DataFrame) -> list[dict[str, str]]:
         alignments = [f"{alignment:.3f}" for alignment in history[:10]]
         if len(history) > 10:
             alignments.append("...")
-        rows.append({"dataset": str(dataset), "learner": str(learner), "alignment": ", ".join(alignments)})
+        rows.append(
+            {
+                "dataset": str(dataset),
+                "learner": str(learner),
+                "alignment": ", ".join(alignments),
+            }
+        )
     return rows
 
 
 def mean_relevance(folds: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Give the relevance of features on each data set, over the trials of learners that have relevances.
+    """Give the relevance of features on each data set, over the trials of learners that
+    have relevances.
 
     Yields
     ------
     dataset : str
     shares : DataFrame
-        Columns `learner`, `feature`, `mean` and `sd`, with the `SHOWN_FEATURES` largest features of all learners.
+        Columns `learner`, `feature`, `mean` and `sd`, with the `SHOWN_FEATURES` largest
+        features of all learners.
     """
     with_relevance = folds[folds["relevance"].map(_is_list)]
     for dataset, trials in with_relevance.groupby("dataset", sort=False):
         shares = pd.DataFrame(
             [
                 dict(zip(features, relevances, strict=True))
-                for features, relevances in zip(trials["features"], trials["relevance"], strict=True)
+                for features, relevances in zip(
+                    trials["features"], trials["relevance"], strict=True
+                )
             ],
             dtype=float,
         ).fillna(0.0)
         largest = shares.mean().nlargest(SHOWN_FEATURES).index.rename("feature")
         of_learner = shares[largest].groupby(trials["learner"].to_numpy(), sort=False)
-        moments = of_learner.agg(["mean", "std"]).fillna(0.0).stack(0, future_stack=True)
-        moments = moments.rename(columns={"std": "sd"}).rename_axis(["learner", "feature"])
+        moments = (
+            of_learner.agg(["mean", "std"]).fillna(0.0).stack(0, future_stack=True)
+        )
+        moments = moments.rename(columns={"std": "sd"}).rename_axis(
+            ["learner", "feature"]
+        )
         yield str(dataset), moments.swaplevel().loc[list(largest)].reset_index()
 
 
@@ -468,13 +534,17 @@ def relevance_table(folds: pd.DataFrame) -> list[dict[str, str]]:
     return rows
 
 
-def share_tables(summary: pd.DataFrame, folds: pd.DataFrame) -> list[tuple[str, list[dict[str, str]]]]:
+def share_tables(
+    summary: pd.DataFrame, folds: pd.DataFrame
+) -> list[tuple[str, list[dict[str, str]]]]:
     """Return a table per data set, with its 24 largest base kernels and a column per learner."""
     tables = []
     with_weights = summary[summary["weights"].map(len) > 0]
     for dataset, group in with_weights.groupby("dataset", sort=False):
         learners = list(group["learner"])
-        first_learner = folds[(folds["dataset"] == dataset) & (folds["learner"] == learners[0])]
+        first_learner = folds[
+            (folds["dataset"] == dataset) & (folds["learner"] == learners[0])
+        ]
         names = first_learner["kernels"].iloc[0]
         shares = np.stack(group["weights"].to_list(), axis=1)
         order = np.argsort(-shares.max(axis=1), kind="stable")

@@ -28,12 +28,26 @@ from prefect.states import Crashed
 from sqlalchemy.exc import SQLAlchemyError
 
 from learnkernels.conf.errors import InputError
-from learnkernels.conf.schema import BASELINE_TITLES, CompareConfig, ProtocolConfig, TrackingConfig, grid_values
+from learnkernels.conf.schema import (
+    BASELINE_TITLES,
+    CompareConfig,
+    ProtocolConfig,
+    TrackingConfig,
+    grid_values,
+)
 from learnkernels.kernels.files import ENDING
 
 from ..data.dataset import DatasetRef
 from ..databases import mlflow_store, mlflow_ui
-from ..measure.baseline import ALPHAS, BOOSTING, ESTIMATOR, GRID_SEARCH, LEAVES, RATES, kinds_of
+from ..measure.baseline import (
+    ALPHAS,
+    BOOSTING,
+    ESTIMATOR,
+    GRID_SEARCH,
+    LEAVES,
+    RATES,
+    kinds_of,
+)
 from ..measure.fold_statistics import planned_trials
 from ..measure.run_learner import FoldsRef, predictor_options
 from ..naming import file_name, step
@@ -132,19 +146,26 @@ class TrackedRun:
     @property
     def flow_run_url(self) -> str:
         """Address of the artifacts of the flow run in Prefect."""
-        server = PREFECT_UI_URL.value() or "http://127.0.0.1:4200"  # default of `learnkernels ui`
+        # Default of `learnkernels ui`
+        server = PREFECT_UI_URL.value() or "http://127.0.0.1:4200"
         version = "" if "prefect.cloud" in server else "/v2"
         return f"{server.rstrip('/')}{version}/runs/flow-run/{self.flow_run_id}?tab=Artifacts"
 
 
 @contextmanager
 def tracked_run(
-    name: str, tracking: TrackingConfig, level: Level, run_name: str, run_id: str, datasets: Sequence[str] = ()
+    name: str,
+    tracking: TrackingConfig,
+    level: Level,
+    run_name: str,
+    run_id: str,
+    datasets: Sequence[str] = (),
 ) -> Iterator[TrackedRun]:
-    """Start the MLflow run of a flow; it ends as FINISHED, as FAILED after an error, or as KILLED.
+    """Start the MLflow run of a flow; it ends as FINISHED, as FAILED after an error, or
+    as KILLED.
 
-    `name` is the experiment, if `tracking` has none; `datasets` have charts in the saved view. Open runs of killed
-    processes are closed first.
+    `name` is the experiment, if `tracking` has none; `datasets` have charts in the
+    saved view. Open runs of killed processes are closed first.
 
     Raises
     ------
@@ -167,7 +188,9 @@ def tracked_run(
     except BaseException as error:
         status = "KILLED"
         reason = "Stopped by the user."
-        if isinstance(error, Exception) and not requested():  # libraries turn a signal into errors of their own
+        if (
+            isinstance(error, Exception) and not requested()
+        ):  # libraries turn a signal into errors of their own
             status = "FAILED"
             reason = f"Failed: {error}"
         with mlflow_store():
@@ -199,7 +222,11 @@ def _system_metrics(run: TrackedRun, tracking: TrackingConfig) -> Iterator[None]
 
 def _end(client: MlflowClient, experiment_id: str, run_id: str, status: str) -> None:
     """End the open runs of a flow in this process, also a run in creation."""
-    conditions = ["attributes.status = 'RUNNING'", f"tags.`{RUN}` = '{run_id}'", f"tags.`{OWNER}` = '{Owner.this()}'"]
+    conditions = [
+        "attributes.status = 'RUNNING'",
+        f"tags.`{RUN}` = '{run_id}'",
+        f"tags.`{OWNER}` = '{Owner.this()}'",
+    ]
     for run in client.search_runs([experiment_id], " and ".join(conditions)):
         client.set_terminated(run.info.run_id, status)
 
@@ -207,17 +234,27 @@ def _end(client: MlflowClient, experiment_id: str, run_id: str, status: str) -> 
 def find_run(name: str) -> TrackedRun | None:
     """Return the flow's run with named results, or None."""
     with mlflow_store() as client:
-        experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+        experiments = [
+            experiment.experiment_id for experiment in client.search_experiments()
+        ]
         conditions = f"tags.`{RUN}` = '{name}' and tags.`{LEVEL}` != 'result'"
         runs = client.search_runs(experiments, conditions, max_results=1)
     if not runs:
         return None
     info = runs[0].info
     tags = runs[0].data.tags
-    return TrackedRun(info.experiment_id, info.run_id, tags.get("prefect.flow_run_id", ""), name, tags[LEVEL])
+    return TrackedRun(
+        info.experiment_id,
+        info.run_id,
+        tags.get("prefect.flow_run_id", ""),
+        name,
+        tags[LEVEL],
+    )
 
 
-def _tags(tracking: TrackingConfig, level: Level, run_id: str, flow_run_id: str) -> dict[str, str]:
+def _tags(
+    tracking: TrackingConfig, level: Level, run_id: str, flow_run_id: str
+) -> dict[str, str]:
     """Return the tags of a run; configured tags take precedence."""
     tags = {
         LEVEL: level,
@@ -266,7 +303,10 @@ def _experiment(client: MlflowClient, name: str) -> str:
 
 
 def _describe_experiment(
-    client: MlflowClient, experiment_id: str, comparison: str | None, datasets: Sequence[str]
+    client: MlflowClient,
+    experiment_id: str,
+    comparison: str | None,
+    datasets: Sequence[str],
 ) -> None:
     """Set the saved views and the note of an experiment."""
     views = [models_view()]
@@ -293,14 +333,23 @@ def _close_abandoned(client: MlflowClient, experiment_id: str) -> None:
         client.set_tag(run.info.run_id, NOTE, reason)
         client.set_terminated(run.info.run_id, "KILLED")
         # The flow run may be on another Prefect server.
-        with get_client(sync_client=True) as prefect, suppress(ObjectNotFound, ValueError):
-            flow_run = prefect.read_flow_run(UUID(run.data.tags.get("prefect.flow_run_id", "")))
+        with (
+            get_client(sync_client=True) as prefect,
+            suppress(ObjectNotFound, ValueError),
+        ):
+            flow_run = prefect.read_flow_run(
+                UUID(run.data.tags.get("prefect.flow_run_id", ""))
+            )
             if flow_run.state is not None and not flow_run.state.is_final():
-                prefect.set_flow_run_state(flow_run.id, Crashed(message=reason), force=True)
+                prefect.set_flow_run_state(
+                    flow_run.id, Crashed(message=reason), force=True
+                )
 
 
 @step("track {folds.learner} on {ref.name}")
-def track_result(comparison: TrackedRun, config: CompareConfig, ref: DatasetRef, folds: FoldsRef) -> str:
+def track_result(
+    comparison: TrackedRun, config: CompareConfig, ref: DatasetRef, folds: FoldsRef
+) -> str:
     """Log a result as a nested MLflow run, and return its identifier."""
     client = MlflowClient()
     table = tables.read_folds([folds])
@@ -319,7 +368,8 @@ def track_result(comparison: TrackedRun, config: CompareConfig, ref: DatasetRef,
     run = client.create_run(
         comparison.experiment_id,
         run_name=f"{ref.name} {folds.learner}",
-        tags=tags | _tags(config.tracking, "result", comparison.name, comparison.flow_run_id),
+        tags=tags
+        | _tags(config.tracking, "result", comparison.name, comparison.flow_run_id),
     )
     run_id = str(run.info.run_id)
     _log_inputs(client, run_id, dataset_inputs([ref], "validation", config))
@@ -327,14 +377,21 @@ def track_result(comparison: TrackedRun, config: CompareConfig, ref: DatasetRef,
     client.log_batch(
         run_id,
         metrics=_metrics(row, table, n_trials),
-        params=[Param(key, str(value)) for key, value in _params(config, ref, row, folds).items()],
+        params=[
+            Param(key, str(value))
+            for key, value in _params(config, ref, row, folds).items()
+        ],
     )
     client.set_terminated(run_id)
     return run_id
 
 
 def _result_note(
-    comparison: TrackedRun, config: CompareConfig, ref: DatasetRef, folds: FoldsRef, summary: pd.DataFrame
+    comparison: TrackedRun,
+    config: CompareConfig,
+    ref: DatasetRef,
+    folds: FoldsRef,
+    summary: pd.DataFrame,
 ) -> str:
     """Return the note of a result."""
     cells = tables.display_table(summary)[0]
@@ -344,19 +401,30 @@ def _result_note(
         if name in cells:
             sentence += f", {name} {cells[name]}"
     links = {
-        f"comparison {comparison.name}": run_path(comparison.experiment_id, comparison.run_id),
+        f"comparison {comparison.name}": run_path(
+            comparison.experiment_id, comparison.run_id
+        ),
         "chart": runs_path(comparison.experiment_id, run=comparison.name),
         "Prefect": comparison.flow_run_url,
     }
     command = ""
     if folds.learner in {learner.title for learner in config.learners}:
         settings = f"results/{config.name}/{comparison.name}/config.yaml"
-        options = ["--dataset", ref.name, "--learner", folds.learner, "--model", config.name]
+        options = [
+            "--dataset",
+            ref.name,
+            "--learner",
+            folds.learner,
+            "--model",
+            config.name,
+        ]
         command = shlex.join(["learnkernels", "train", settings, *options])
     return result_note(f"{sentence}.", links, command)
 
 
-def _params(config: CompareConfig, ref: DatasetRef, row: pd.Series, folds: FoldsRef) -> dict[str, object]:
+def _params(
+    config: CompareConfig, ref: DatasetRef, row: pd.Series, folds: FoldsRef
+) -> dict[str, object]:
     """Return the parameters of a result."""
     params: dict[str, object] = {"dataset": ref.name, "task": ref.task}
     for name in ("learner", "algorithm", "predictor", "metric", "n_kernels"):
@@ -375,7 +443,9 @@ def _params(config: CompareConfig, ref: DatasetRef, row: pd.Series, folds: Folds
         params["sampled_rows"] = round(row.n_sampled)
         params["sampled_of"] = round(row.n_train)
         params["sample"] = config.statistics.sample
-    learner = next((learner for learner in config.learners if learner.title == folds.learner), None)
+    learner = next(
+        (learner for learner in config.learners if learner.title == folds.learner), None
+    )
     if learner is None:
         settings = _baseline_settings(config, row)
     else:
@@ -410,7 +480,10 @@ def _baseline_settings(config: CompareConfig, row: pd.Series) -> dict[str, objec
     if row.algorithm == ESTIMATOR:
         return {"settings": "default"}
     if row.algorithm == BOOSTING:
-        return {"max_leaf_nodes": f"one of {LEAVES}", "learning_rate": f"one of {RATES}"}
+        return {
+            "max_leaf_nodes": f"one of {LEAVES}",
+            "learning_rate": f"one of {RATES}",
+        }
     if row.predictor == "ridge":
         return {"alpha": f"one of {ALPHAS}"}
     if row.algorithm == GRID_SEARCH and config.baseline is not None:
@@ -423,29 +496,44 @@ def _baseline_settings(config: CompareConfig, row: pd.Series) -> dict[str, objec
 
 def _metrics(row: pd.Series, table: pd.DataFrame, n_trials: int) -> list[Metric]:
     """Return the metrics of a result: means, and values by trial or iteration."""
+    # The page of a run shows metrics in this order
     means = {
         "test_error": row.error_mean,
         "alignment": row.alignment_mean,
         "seconds": row.seconds_weights + row.seconds_fit,
         "C": float(table["regularization"].median()),
-    }  # the page of a run shows metrics in this order
+    }
     means |= {name: getattr(row, column) for column, name in MEANS.items()}
     means[metric_of_dataset(row.dataset)] = row.error_mean
     means |= weight_metrics(table["kernels"].iloc[0], row.weights)
     for _, shares in tables.mean_relevance(table):
-        means |= {f"relevance/{metric_name(share.feature)}": share.mean for share in shares.itertuples()}
+        means |= {
+            f"relevance/{metric_name(share.feature)}": share.mean
+            for share in shares.itertuples()
+        }
     points = [(name, value, 0) for name, value in rounded(means)]
     trials = table["repeat"] * n_trials + table["fold"]
     for column, name in EACH_TRIAL.items():
         values = table[column].astype(float)
-        points += [(name, value, trial) for trial, value in zip(trials, values, strict=True)]
+        points += [
+            (name, value, trial) for trial, value in zip(trials, values, strict=True)
+        ]
     points += _search_points(table.iloc[0])
-    points += [("search/alignment", value, i) for i, value in enumerate(tables.mean_history(table))]
-    objectives: list[Sequence[float]] = [values for values in table["objectives"] if values is not None]
+    points += [
+        ("search/alignment", value, i)
+        for i, value in enumerate(tables.mean_history(table))
+    ]
+    objectives: list[Sequence[float]] = [
+        values for values in table["objectives"] if values is not None
+    ]
     longest = max(objectives, key=len, default=[])
     points += [("objective", value, i) for i, value in enumerate(longest)]
     now = _milliseconds()
-    return [Metric(name, float(value), now, int(step)) for name, value, step in points if np.isfinite(value)]
+    return [
+        Metric(name, float(value), now, int(step))
+        for name, value, step in points
+        if np.isfinite(value)
+    ]
 
 
 def _search_points(trial: pd.Series) -> list[tuple[str, float, int]]:
@@ -477,7 +565,9 @@ def _retry(add: Callable[[], None]) -> None:
     add()
 
 
-def _log_inputs(client: MlflowClient, run_id: str, inputs: Sequence[DatasetInput]) -> None:
+def _log_inputs(
+    client: MlflowClient, run_id: str, inputs: Sequence[DatasetInput]
+) -> None:
     _retry(lambda: client.log_inputs(run_id, inputs))
 
 
@@ -501,7 +591,10 @@ def log_run(
     now = _milliseconds()
     all_tags = dict(tags or {})
     if note is not None:
-        links = {"models": runs_path(run.experiment_id, "model", charts=False), "Prefect": run.flow_run_url}
+        links = {
+            "models": runs_path(run.experiment_id, "model", charts=False),
+            "Prefect": run.flow_run_url,
+        }
         all_tags[NOTE] = cut(f"{inline_links(links)}\n\n{note}")
     if artifacts is not None:
         all_tags[RESULTS] = str(artifacts)
@@ -515,12 +608,19 @@ def log_run(
         _log_inputs(client, run.run_id, inputs)
     if artifacts is not None:
         for path in sorted(artifacts.iterdir()):
-            if path.suffix != ENDING:  # MLflow has the file of a model already, with the logged model
+            if (
+                path.suffix != ENDING
+            ):  # MLflow has the file of a model already, with the logged model
                 client.log_artifact(run.run_id, str(path))
 
 
 @step("track comparison {comparison.name}")
-def track_comparison(comparison: TrackedRun, config: CompareConfig, results: str, refs: Sequence[DatasetRef]) -> None:
+def track_comparison(
+    comparison: TrackedRun,
+    config: CompareConfig,
+    results: str,
+    refs: Sequence[DatasetRef],
+) -> None:
     """Log the results folder to the run of the comparison."""
     folder = Path(results)
     summary = pd.read_parquet(folder / "summary.parquet")
@@ -538,7 +638,10 @@ def track_comparison(comparison: TrackedRun, config: CompareConfig, results: str
     learners = ", ".join(summary["learner"].unique())
     log_run(
         comparison,
-        params={"datasets": datasets[:longest_param], "learners": learners[:longest_param]},
+        params={
+            "datasets": datasets[:longest_param],
+            "learners": learners[:longest_param],
+        },
         tags={NOTE: note},
         inputs=dataset_inputs(refs, "validation", config),
         artifacts=folder,
@@ -546,20 +649,28 @@ def track_comparison(comparison: TrackedRun, config: CompareConfig, results: str
     get_run_logger().info("comparison %s: %s", comparison.name, comparison.url)
 
 
-def _complete_results(client: MlflowClient, comparison: TrackedRun, summary: pd.DataFrame, results: Path) -> None:
+def _complete_results(
+    client: MlflowClient, comparison: TrackedRun, summary: pd.DataFrame, results: Path
+) -> None:
     """Log the distance of each result from the best, and figures of the best."""
     now = _milliseconds()
     with_p = summary.assign(p=tables.p_against_best(summary))
     rows = {(row.dataset, row.learner): row for row in with_p.itertuples()}
     children = f"tags.`{PARENT}` = '{comparison.run_id}'"
-    for run in mlflow.search_runs([comparison.experiment_id], children, output_format="list"):
+    for run in mlflow.search_runs(
+        [comparison.experiment_id], children, output_format="list"
+    ):
         row = rows[run.data.params["dataset"], run.data.params["learner"]]
         distances = {
             "percent_above_best": row.percent_above_best,
             "alignment_over_best": row.alignment_over_best,
             "p": row.p,
         }
-        metrics = [Metric(key, value, now, 0) for key, value in rounded(distances) if np.isfinite(value)]
+        metrics = [
+            Metric(key, value, now, 0)
+            for key, value in rounded(distances)
+            if np.isfinite(value)
+        ]
         client.log_batch(run.info.run_id, metrics=metrics)
         predictions = figures_folder(results, row.dataset, row.learner)
         if predictions.is_dir():
@@ -573,12 +684,18 @@ def forgettable_runs(days: float) -> dict[str, str]:
         referred = set()
         for version in mlflow.search_model_versions():
             referred |= {version.run_id, version.tags.get("decision_run")}
-        experiments = [experiment.experiment_id for experiment in mlflow.search_experiments()]
+        experiments = [
+            experiment.experiment_id for experiment in mlflow.search_experiments()
+        ]
         if not experiments:
             return {}
         conditions = f"tags.`{DEPLOYMENT}` LIKE '%' and attributes.end_time < {oldest}"
         runs = mlflow.search_runs(experiments, conditions, output_format="list")
-    return {run.info.run_id: run.data.tags.get(RESULTS, "") for run in runs if run.info.run_id not in referred}
+    return {
+        run.info.run_id: run.data.tags.get(RESULTS, "")
+        for run in runs
+        if run.info.run_id not in referred
+    }
 
 
 def forget_runs(run_ids: Sequence[str]) -> None:

@@ -40,7 +40,15 @@ from scipy import sparse
 from learnkernels.conf.errors import InputError, cut
 from learnkernels.conf.schema import DaskConfig
 from learnkernels.kernels.base import warn_caller
-from learnkernels.kernels.engine.workers import SPANS, RowSource, SelectedRows, Step, Threads, Workers, spans
+from learnkernels.kernels.engine.workers import (
+    SPANS,
+    RowSource,
+    SelectedRows,
+    Step,
+    Threads,
+    Workers,
+    spans,
+)
 from learnkernels.kernels.families.base import Rows
 
 from ..data import row_files
@@ -77,7 +85,10 @@ def start_workers(n_workers: int, memory: str) -> LocalCluster:
         "MALLOC_MMAP_THRESHOLD_": freed_bytes_to_keep // 4,
         "NUMBA_NUM_THREADS": 1,
     }
-    with dask.config.set({"distributed.nanny.pre-spawn-environ": environment}), _interrupts_blocked():
+    with (
+        dask.config.set({"distributed.nanny.pre-spawn-environ": environment}),
+        _interrupts_blocked(),
+    ):
         return LocalCluster(
             n_workers=n_workers,
             threads_per_worker=1,
@@ -103,7 +114,9 @@ def connected(config: DaskConfig, security: Security | None = None) -> Client:
     address = config.scheduler
     security = security or _security(config)
     try:
-        client = Client(address, timeout=config.timeout, set_as_default=False, security=security)
+        client = Client(
+            address, timeout=config.timeout, set_as_default=False, security=security
+        )
     except (OSError, ValueError, TypeError) as error:
         raise InputError(
             f"dask.scheduler: no Dask scheduler answers at {address} within {config.timeout:g} s "
@@ -131,7 +144,9 @@ def require_same_versions(client: Client) -> None:
         differences = []
         for name, version in expected.items():
             if installed[name] != version:
-                differences.append(f"{name} {installed[name] or 'not at all'} and not {version}")
+                differences.append(
+                    f"{name} {installed[name] or 'not at all'} and not {version}"
+                )
         if differences:
             raise InputError(
                 f"dask: the worker at {address} has {', '.join(differences[:4])}; install there what is installed "
@@ -142,7 +157,9 @@ def require_same_versions(client: Client) -> None:
 def _versions_of(process: dict[str, Any]) -> dict[str, str | None]:
     """Return the versions that a process reports."""
     packages = process["packages"]
-    versions: dict[str, str | None] = {"Python": ".".join(packages["python"].split(".")[:2])}
+    versions: dict[str, str | None] = {
+        "Python": ".".join(packages["python"].split(".")[:2])
+    }
     for name in VERSIONED:
         versions[name] = packages.get(name)
     return versions
@@ -158,9 +175,13 @@ def _security(config: DaskConfig) -> Security | None:
             text = Path(path).read_text(encoding="ascii")
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "not of PEM's format"
-            raise InputError(f"dask.certificates.{name}: {path} cannot be read ({reason}); correct the path.") from None
+            raise InputError(
+                f"dask.certificates.{name}: {path} cannot be read ({reason}); correct the path."
+            ) from None
         if "-----BEGIN" not in text:
-            raise InputError(f"dask.certificates.{name}: {path} is no file of PEM's format; correct the path.")
+            raise InputError(
+                f"dask.certificates.{name}: {path} is no file of PEM's format; correct the path."
+            )
     return Security(
         require_encryption=True,
         tls_ca_file=files.ca,
@@ -208,8 +229,8 @@ class DaskPool(AbstractContextManager["DaskPool"]):
     Parameters
     ----------
     config : DaskConfig
-        Configuration. ``workers: 0`` uses none. Without `scheduler`, Dask's client in this process,
-        `DASK_SCHEDULER_ADDRESS` or a local cluster is used.
+        Configuration. ``workers: 0`` uses none. Without `scheduler`, Dask's client in
+        this process, `DASK_SCHEDULER_ADDRESS` or a local cluster is used.
     """
 
     def __init__(self, config: DaskConfig) -> None:
@@ -264,7 +285,9 @@ class DaskPool(AbstractContextManager["DaskPool"]):
 
     def _connected(self) -> Client:
         """Return a client of the configured scheduler, or start local workers."""
-        self._open.enter_context(dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TiB"}))
+        self._open.enter_context(
+            dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TiB"})
+        )
         if self.config.scheduler is not None:
             return connected(self.config, self._security)
         memory = worker_memory(self.config.memory, self.n_workers)
@@ -274,9 +297,14 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         return Client(cluster, set_as_default=False, direct_to_workers=True)
 
     def map(
-        self, run: Callable[..., Result], jobs: Sequence[Job], advance: Advance = lambda share: None, **arguments: Any
+        self,
+        run: Callable[..., Result],
+        jobs: Sequence[Job],
+        advance: Advance = lambda share: None,
+        **arguments: Any,
     ) -> list[Result]:
-        """Run independent jobs on the workers, or in this process without workers; return results in order.
+        """Run independent jobs on the workers, or in this process without workers;
+        return results in order.
 
         Parameters
         ----------
@@ -294,7 +322,9 @@ class DaskPool(AbstractContextManager["DaskPool"]):
 
         with self.computing("a job") as futures:
             sent = {name: self.send(value) for name, value in arguments.items()}
-            futures += self.client.map(_with_warnings, [run] * len(jobs), jobs, pure=False, **sent)
+            futures += self.client.map(
+                _with_warnings, [run] * len(jobs), jobs, pure=False, **sent
+            )
             self.follow(futures, advance)
             results = self.client.gather(futures)
         self.require_usable()
@@ -361,10 +391,15 @@ class DaskPool(AbstractContextManager["DaskPool"]):
     def has_room_for(self, n_bytes: int) -> bool:
         """Whether the data of a trial need at most an eighth of each worker's memory, after 320 MiB for libraries."""
         if self.config.elsewhere:
-            limits = [worker["memory_limit"] or math.inf for worker in self._connected_workers()]
+            limits = [
+                worker["memory_limit"] or math.inf
+                for worker in self._connected_workers()
+            ]
             limit = min(limits, default=0)
         else:
-            limit = self.memory or parse_bytes(worker_memory(self.config.memory, max(1, self.n_workers)))
+            limit = self.memory or parse_bytes(
+                worker_memory(self.config.memory, max(1, self.n_workers))
+            )
         return bool(n_bytes <= limit / 8)
 
     @property
@@ -381,7 +416,9 @@ class DaskPool(AbstractContextManager["DaskPool"]):
 
     def write_rows(self, rows: RowSource) -> RowFiles:
         """Write dense rows to a folder of this run, removed with its last reference."""
-        blocks = RowFiles.write(str(Path(self.folder, f"rows-{next(self._numbers)}")), rows)
+        blocks = RowFiles.write(
+            str(Path(self.folder, f"rows-{next(self._numbers)}")), rows
+        )
         weakref.finalize(blocks, shutil.rmtree, blocks.name, ignore_errors=True)
         return blocks
 
@@ -417,7 +454,9 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         with self._open:
             if self.config.elsewhere and self._running:
                 with suppress(OSError):
-                    self.client.run(row_files.forget_copies, self._run, on_error="ignore")
+                    self.client.run(
+                        row_files.forget_copies, self._run, on_error="ignore"
+                    )
             if self._sent:
                 with suppress(OSError, InputError):
                     row_files.remove(self._place)
@@ -438,10 +477,13 @@ class DaskWorkers:
         self._pool = pool
         self._advance = advance
 
-    def scatter_rows(self, X: Rows, rows: np.ndarray | None, origin: np.ndarray) -> RowSource:
+    def scatter_rows(
+        self, X: Rows, rows: np.ndarray | None, origin: np.ndarray
+    ) -> RowSource:
         """Return rows as the workers read them.
 
-        Local workers read dense rows from a file, workers elsewhere from `dask.rows`. Otherwise all rows are sent.
+        Local workers read dense rows from a file, workers elsewhere from `dask.rows`.
+        Otherwise all rows are sent.
         """
         selects_all = rows is None
         if rows is None:
@@ -487,8 +529,11 @@ class DaskWorkers:
         n_spans = max(SPANS, TASKS_PER_WORKER * self._pool.n_workers)
         return spans(n_rows, max(least, math.ceil(n_rows / n_spans)))
 
-    def total(self, step: Step, shared: Shared, argument: Any, tasks: Sequence[Any]) -> Any:
-        """Return the sum of tasks, by a tree that depends only on the numbers of tasks and workers.
+    def total(
+        self, step: Step, shared: Shared, argument: Any, tasks: Sequence[Any]
+    ) -> Any:
+        """Return the sum of tasks, by a tree that depends only on the numbers of tasks
+        and workers.
 
         Workers add up several tasks unless progress is reported for each task.
         """
@@ -510,8 +555,13 @@ class DaskWorkers:
     def _sum(self, futures: list[Future]) -> Future:
         """Return the sum of the results of futures."""
         while len(futures) > 1:
-            groups = [futures[start : start + FAN_IN] for start in range(0, len(futures), FAN_IN)]
-            futures = [self._pool.client.submit(_sum, *group, pure=False) for group in groups]
+            groups = [
+                futures[start : start + FAN_IN]
+                for start in range(0, len(futures), FAN_IN)
+            ]
+            futures = [
+                self._pool.client.submit(_sum, *group, pure=False) for group in groups
+            ]
         return futures[0]
 
 
@@ -527,7 +577,9 @@ def _sum(*parts: Any) -> Any:
     return reduce(add, parts)
 
 
-def map_here(run: Callable[..., Result], jobs: Sequence[Job], advance: Advance, **arguments: Any) -> list[Result]:
+def map_here(
+    run: Callable[..., Result], jobs: Sequence[Job], advance: Advance, **arguments: Any
+) -> list[Result]:
     """Run independent jobs in this process."""
     results = []
     for job in jobs:

@@ -40,11 +40,16 @@ class S3:
     def start(self) -> None:
         from moto.server import ThreadedMotoServer  # here: few tests need it
 
-        self.server = ThreadedMotoServer(ip_address="127.0.0.1", port=self.port, verbose=False)
+        self.server = ThreadedMotoServer(
+            ip_address="127.0.0.1", port=self.port, verbose=False
+        )
         self.server.start()
         self.port = int(self.server.get_host_and_port()[1])
         serving = self.server._server
-        answer, serving.app = serving.app, lambda environ, start: self._answer(answer, environ, start)
+        answer, serving.app = (
+            serving.app,
+            lambda environ, start: self._answer(answer, environ, start),
+        )
 
     def _answer(self, answer: Any, environ: dict[str, Any], start: Any) -> Any:
         self.asked.append(f"{environ['REQUEST_METHOD']} {environ['RAW_URI']}")
@@ -57,7 +62,9 @@ class S3:
             return answer(environ, start)
         environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         start(refused, [])
-        return [f"<Error><Code>{refused.split()[1]}</Code><Message>No.</Message></Error>".encode()]
+        return [
+            f"<Error><Code>{refused.split()[1]}</Code><Message>No.</Message></Error>".encode()
+        ]
 
     def put(self, key: str, path: Path) -> str:
         location = locate(f"s3://rows/{key}")
@@ -67,7 +74,9 @@ class S3:
     def keys(self) -> list[str]:
         import pyarrow.fs
 
-        infos = locate("s3://rows/any").filesystem.get_file_info(pyarrow.fs.FileSelector("rows", recursive=True))
+        infos = locate("s3://rows/any").filesystem.get_file_info(
+            pyarrow.fs.FileSelector("rows", recursive=True)
+        )
         return sorted(info.path for info in infos)
 
     def unfinished(self) -> list[str]:
@@ -96,8 +105,13 @@ def s3(s3_server: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S3:
     """A server with the empty bucket ``rows``, named by the environment as users name theirs."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
-    settings = dict.fromkeys(("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"), str(tmp_path / "none"))
-    settings |= {"AWS_ACCESS_KEY_ID": "somebody", "AWS_SECRET_ACCESS_KEY": "not-to-be-shown"}
+    settings = dict.fromkeys(
+        ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"), str(tmp_path / "none")
+    )
+    settings |= {
+        "AWS_ACCESS_KEY_ID": "somebody",
+        "AWS_SECRET_ACCESS_KEY": "not-to-be-shown",
+    }
     settings |= {"AWS_DEFAULT_REGION": "us-east-1", "AWS_ENDPOINT_URL": s3_server.url}
     settings["AWS_EC2_METADATA_DISABLED"] = "true"
     for name, value in settings.items():

@@ -25,22 +25,34 @@ CHANGES.append("kernels.0.gammas={base: 2, from: 1, to: 3}")
 
 def aliases(last: bytes, inner: bytes) -> bytes:
     """A text of thirty lines that would be 9^29 values, as each line has nine aliases of the line before."""
-    lines = [b"a%d: &a%d " % (i, i) + inner % b", ".join([b"*a%d" % (i - 1)] * 9) for i in range(1, 30)]
+    lines = [
+        b"a%d: &a%d " % (i, i) + inner % b", ".join([b"*a%d" % (i - 1)] * 9)
+        for i in range(1, 30)
+    ]
     return b"\n".join([b"a0: &a0 " + last, *lines])
 
 
 CONTENTS = [
     (b"", "must hold keys such as name, datasets, kernels, learners; got NoneType"),
-    (b"- a\n- b\n", "must hold keys such as name, datasets, kernels, learners; got list"),
+    (
+        b"- a\n- b\n",
+        "must hold keys such as name, datasets, kernels, learners; got list",
+    ),
     (b"name: x", "datasets: is required and missing"),
     (b"\x89PNG\r\n\x1a\n", "not UTF-8 text"),
     (b"name: \x00\n", r"is not valid YAML \(unacceptable character #x0000"),
     (b"a: [1", "is not valid YAML at line 1"),
-    (b"a: b: c\n", r"is not valid YAML at line 1, column 5 \(mapping values are not allowed here"),
+    (
+        b"a: b: c\n",
+        r"is not valid YAML at line 1, column 5 \(mapping values are not allowed here",
+    ),
     (b"name: 2026-99-99\n", r"at line 1, column 7 \('2026-99-99' is no timestamp"),
     (b"name: " + b"9" * 5000, r"'9+ \.\.\. 9+' is no int"),
     (b"name: !!int ''\n", r"\('' is no int"),
-    (b"a: " + b"[" * 5000 + b"]" * 5000, rf"lists and mappings go more than {DEEPEST} levels deep"),
+    (
+        b"a: " + b"[" * 5000 + b"]" * 5000,
+        rf"lists and mappings go more than {DEEPEST} levels deep",
+    ),
     (b"a: &a [*a]\n", "an alias contains itself"),
     (aliases(b"[x]", b"[%s]"), "there are more than 100,000 values and keys"),
     (aliases(b"{x: 1}", b"{<<: [%s]}"), "there are more than 100,000 values and keys"),
@@ -70,10 +82,16 @@ REFUSED = [
 ]  # fmt: skip
 
 
-def test_what_is_no_configuration_is_refused_in_one_sentence_with_its_reason(tmp_path: Path):
+def test_what_is_no_configuration_is_refused_in_one_sentence_with_its_reason(
+    tmp_path: Path,
+):
     path = tmp_path / "conf.yaml"
-    cases: list[tuple[bytes, tuple[str, ...], str]] = [(content, (), reason) for content, reason in CONTENTS]
-    cases += [(SMALL.encode(), (change,), re.escape(reason)) for change, reason in REFUSED]
+    cases: list[tuple[bytes, tuple[str, ...], str]] = [
+        (content, (), reason) for content, reason in CONTENTS
+    ]
+    cases += [
+        (SMALL.encode(), (change,), re.escape(reason)) for change, reason in REFUSED
+    ]
 
     def read(case: Any) -> None:
         path.write_bytes(case[0])
@@ -84,7 +102,9 @@ def test_what_is_no_configuration_is_refused_in_one_sentence_with_its_reason(tmp
         content, changes, reason = fate.case
         expected = f"^{re.escape(str(path))}: .*{reason}" if not changes else reason
         if fate.kind != "sentence" or not re.search(expected, fate.text):
-            failures.append(f"{changes or content[:60]}: {reason}: {fate.kind}: {fate.text[-2000:]}")
+            failures.append(
+                f"{changes or content[:60]}: {reason}: {fate.kind}: {fate.text[-2000:]}"
+            )
     assert not failures, "\n\n".join(failures)
 
 
@@ -103,5 +123,7 @@ def test_a_changed_configuration_is_read_or_refused_in_one_sentence(tmp_path: Pa
 
     found = list(fates(range(400), read, (InputError,), seconds=30, memory=400 << 20))
     bad = [fate for fate in found if not fate.fine]
-    assert not bad, "\n\n".join(f"{fate.case}: {fate.kind}: {fate.text[-2000:]}" for fate in bad[:5])
+    assert not bad, "\n\n".join(
+        f"{fate.case}: {fate.kind}: {fate.text[-2000:]}" for fate in bad[:5]
+    )
     assert {fate.kind for fate in found} == {"done", "sentence"}

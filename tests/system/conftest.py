@@ -47,8 +47,14 @@ def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("newcomer")
     (folder / "home").mkdir()
     work = folder / "work"
-    shutil.copytree(ROOT / "conf", work / "conf", ignore=shutil.ignore_patterns("*.py", "__pycache__"))
-    (work / "mine.yaml").write_text(files_of(ROOT / "docs" / "configurations.md")["mine.yaml"])
+    shutil.copytree(
+        ROOT / "conf",
+        work / "conf",
+        ignore=shutil.ignore_patterns("*.py", "__pycache__"),
+    )
+    (work / "mine.yaml").write_text(
+        files_of(ROOT / "docs" / "configurations.md")["mine.yaml"]
+    )
     rng = np.random.default_rng(0)
     X = rng.normal(size=(90, 3))
     measured = pd.DataFrame(X, columns=["temperature", "pressure", "flow"])
@@ -56,7 +62,11 @@ def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     measured.loc[3, "flow"] = np.nan
     measured.insert(0, "id", np.arange(90))
     measured.to_parquet(work / "measurements.parquet")
-    table = measured.rename(columns={"flow": "spent"}).assign(city=rng.choice(["here", "there", None], 90))
-    table["churn"] = np.where(table.pop("yield") + (table["city"] == "here") > 0, "yes", "no")
+    table = measured.rename(columns={"flow": "spent"}).assign(
+        city=rng.choice(["here", "there", None], 90)
+    )
+    table["churn"] = np.where(
+        table.pop("yield") + (table["city"] == "here") > 0, "yes", "no"
+    )
     table.to_csv(work / "table.csv", index=False)
     return folder

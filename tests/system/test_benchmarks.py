@@ -10,7 +10,14 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from dev.benchmarks import alignment_statistics, drift, learners, predictions, scale, scaling
+from dev.benchmarks import (
+    alignment_statistics,
+    drift,
+    learners,
+    predictions,
+    scale,
+    scaling,
+)
 from dev.benchmarks.contestants import CONTESTANTS
 from learnkernels.tasks.workers.cluster import SUMS_PER_WORKER
 
@@ -23,7 +30,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     output = tmp_path / "rows.parquet"
 
     def rows(benchmark: ModuleType, *arguments: str) -> list[dict[str, Any]]:
-        monkeypatch.setattr(sys, "argv", ["benchmark", *arguments, "--output", str(output)])
+        monkeypatch.setattr(
+            sys, "argv", ["benchmark", *arguments, "--output", str(output)]
+        )
         benchmark.main()
         return pq.read_table(output).to_pylist()
 
@@ -38,26 +47,61 @@ def cases(rows: list[dict[str, Any]], table: str) -> set[str]:
 def test_the_benchmark_of_statistics_completes(run: Run):
     rows = run(alignment_statistics, "--fast")
     assert list(rows[0]) == alignment_statistics.COLUMNS
-    tables = {"speed", "steps", "kinds", "threads", "scaling", "folds", "features", "workers"}
+    tables = {
+        "speed",
+        "steps",
+        "kinds",
+        "threads",
+        "scaling",
+        "folds",
+        "features",
+        "workers",
+    }
     assert {row["table"] for row in rows} == tables
-    measured = [row for row in rows if row["table"] == "speed" and row["seconds"] is not None]
+    measured = [
+        row for row in rows if row["table"] == "speed" and row["seconds"] is not None
+    ]
     assert {row["case"] for row in measured} >= set(CONTESTANTS) - {"mklpy"}
-    assert all(row["note"].startswith("skipped: ") for row in rows if row["seconds"] is None)
+    assert all(
+        row["note"].startswith("skipped: ") for row in rows if row["seconds"] is None
+    )
     for row in measured:
-        # Unshifted sums of the oracles lose digits to cancellation; far below any wrong formula.
+        # Unshifted sums of the oracles lose digits to cancellation; far below any wrong
+        # formula.
         assert row["case"] in ("mklpy", "engine, float32") or row["error"] < 1e-9
 
 
 @pytest.mark.slow(10)
 def test_the_benchmark_of_predictions_completes(tmp_path: Path):
     output = tmp_path / "predictions.parquet"
-    command = [sys.executable, "-m", "dev.benchmarks.predictions", "--fast", "--before", ".", "--output", str(output)]
-    subprocess.run(command, cwd=Path(__file__).parents[2], check=True, capture_output=True)
+    command = [
+        sys.executable,
+        "-m",
+        "dev.benchmarks.predictions",
+        "--fast",
+        "--before",
+        ".",
+        "--output",
+        str(output),
+    ]
+    subprocess.run(
+        command, cwd=Path(__file__).parents[2], check=True, capture_output=True
+    )
     rows = pq.read_table(output).to_pylist()
     assert set(rows[0]) == set(predictions.COLUMNS)
     found = {row["case"]: row for row in rows}
-    assert found.keys() >= {"svm", "svm, one row", "krr", "krr, one row", "landmarks", "features", "krr, float32"}
-    assert all(row["seconds"] > 0 and row["ratio"] > 0 and row["cores"] > 0 for row in rows)
+    assert found.keys() >= {
+        "svm",
+        "svm, one row",
+        "krr",
+        "krr, one row",
+        "landmarks",
+        "features",
+        "krr, float32",
+    }
+    assert all(
+        row["seconds"] > 0 and row["ratio"] > 0 and row["cores"] > 0 for row in rows
+    )
     for case in ("svm", "krr", "landmarks"):  # the same version on both sides
         assert found[case]["difference"] == 0
     assert 0 < found["krr, float32"]["difference"] < 1e-4
@@ -68,21 +112,43 @@ def test_the_benchmark_of_learners_completes(run: Run):
     rows = run(learners, "--fast", "--repeats", "1")
     assert list(rows[0]) == learners.COLUMNS
     assert cases(rows, "speed") >= {"l2-krr", "l1-svm", "KernelRidge", "SVC"}
-    assert cases(rows, "iterations") >= {"l1-krr", "l2-krr", "lp-krr", "l1-svm", "lp-svm"}
-    assert cases(rows, "continuous") == {"alignf, 20 kernels", "ca", "cr", "cr, not corrective"}
+    assert cases(rows, "iterations") >= {
+        "l1-krr",
+        "l2-krr",
+        "lp-krr",
+        "l1-svm",
+        "lp-svm",
+    }
+    assert cases(rows, "continuous") == {
+        "alignf, 20 kernels",
+        "ca",
+        "cr",
+        "cr, not corrective",
+    }
     assert cases(rows, "rank one") == {"l1-krr", "l1-svm", "l2-krr"}
-    machines = {f"{name}, {kind}" for name in learners.MACHINES for kind in ("matrices", "sample")}
+    machines = {
+        f"{name}, {kind}"
+        for name in learners.MACHINES
+        for kind in ("matrices", "sample")
+    }
     assert cases(rows, "streamed") == {"l2-krr, matrices", "l2-krr, tiles", *machines}
     for row in (row for row in rows if row["table"] == "streamed"):
         assert row["residual"] <= learners.GAP
-        assert row["apart"] < 10 * learners.GAP**0.5  # weights within a gap of each other differ by about its root
-    values = {row["regularization"] for row in rows if row["table"] in ("speed", "iterations")}
+        # Weights within a gap of each other differ by about its root
+        assert row["apart"] < 10 * learners.GAP**0.5
+    values = {
+        row["regularization"] for row in rows if row["table"] in ("speed", "iterations")
+    }
     assert values == set(learners.C_VALUES)
     solved = [row for row in rows if row["table"] == "iterations"]
     for row in solved:
         assert 0 <= row["residual"] < 1e-6, row  # what every solver is asked for
         assert row["iterations"] >= 1
-    assert all(row["seconds"] > 0 and row["ratio"] > 0 for row in rows if row["table"] == "speed")
+    assert all(
+        row["seconds"] > 0 and row["ratio"] > 0
+        for row in rows
+        if row["table"] == "speed"
+    )
 
 
 @pytest.mark.slow(5)
@@ -100,11 +166,26 @@ def test_the_benchmark_of_many_rows_completes(run: Run):
 
 @pytest.mark.slow(10)
 def test_the_benchmark_of_scaling_completes(run: Run):
-    small = ["--rows", "20000", "--compute-rows", "2000", "--landmarks", "50", "--workers", "2", "--repeats", "1"]
+    small = [
+        "--rows",
+        "20000",
+        "--compute-rows",
+        "2000",
+        "--landmarks",
+        "50",
+        "--workers",
+        "2",
+        "--repeats",
+        "1",
+    ]
     rows = run(scaling, *small)
     assert list(rows[0]) == scaling.COLUMNS
     shown = [(row["table"], row["case"]) for row in rows]
-    assert shown == [("measured", "1 workers"), ("measured", "2 workers"), ("a pass", "2 workers")]
+    assert shown == [
+        ("measured", "1 workers"),
+        ("measured", "2 workers"),
+        ("a pass", "2 workers"),
+    ]
     assert rows[2]["tasks"] == 2 * SUMS_PER_WORKER + 1  # eight sums, and their sum
     assert all(row["seconds"] > 0 and row["efficiency"] > 0 for row in rows)
 

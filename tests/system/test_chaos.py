@@ -16,15 +16,39 @@ FEW = 0.003
 
 @pytest.mark.slow(120)
 def test_nothing_is_lost_and_everything_ends(tmp_path: Path):
-    ours = ("PREFECT", "MLFLOW", "LEARNKERNELS", "DASK_CONFIG", "DASK_TEMPORARY_DIRECTORY", "MPLCONFIGDIR", "TMPDIR")
+    ours = (
+        "PREFECT",
+        "MLFLOW",
+        "LEARNKERNELS",
+        "DASK_CONFIG",
+        "DASK_TEMPORARY_DIRECTORY",
+        "MPLCONFIGDIR",
+        "TMPDIR",
+    )
     env = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
-    asked = ["--seed", "22", "--minutes", "1", "--share", str(FEW), "--one-lane", "--resume", str(tmp_path)]
+    asked = [
+        "--seed",
+        "22",
+        "--minutes",
+        "1",
+        "--share",
+        str(FEW),
+        "--one-lane",
+        "--resume",
+        str(tmp_path),
+    ]
     command = [sys.executable, "-m", "dev.tools.chaos", *asked]
     root = Path(__file__).resolve().parents[2]
-    run = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, timeout=900)
+    run = subprocess.run(
+        command, cwd=root, env=env, capture_output=True, text=True, timeout=900
+    )
     attempts = attempts_in(tmp_path)
     assert attempts, run.stderr
     assert run.returncode == 0, (tmp_path / "report.md").read_text()
-    for reason in sorted({f"{one.kind}: {one.skipped}" for one in attempts if one.skipped}):
+    for reason in sorted(
+        {f"{one.kind}: {one.skipped}" for one in attempts if one.skipped}
+    ):
         print(reason)  # noqa: T201
-    print("no time for:", {kind.name for kind in KINDS} - {one.kind for one in attempts})  # noqa: T201
+    print(  # noqa: T201
+        "no time for:", {kind.name for kind in KINDS} - {one.kind for one in attempts}
+    )

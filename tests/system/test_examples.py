@@ -23,7 +23,9 @@ pytestmark = pytest.mark.slow(4)
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = {
-    path.stem: path for folder in ("docs/examples", "docs/chapters") for path in sorted((ROOT / folder).glob("*.py"))
+    path.stem: path
+    for folder in ("docs/examples", "docs/chapters")
+    for path in sorted((ROOT / folder).glob("*.py"))
 }
 
 SMALL = {
@@ -41,7 +43,8 @@ SMALL = {
 
 @functools.cache
 def told(name: str) -> Any:
-    """Return the names that a script leaves and what it printed; it prints and draws something.
+    """Return the names that a script leaves and what it printed; it prints and draws
+    something.
 
     Each runs once, in this process and in a folder that is thrown away.
     """
@@ -55,8 +58,13 @@ def told(name: str) -> Any:
     module = sys.modules[f"story_{name}"] = ModuleType(f"story_{name}")
     names: dict[str, Any] = vars(module)
     before, printed = os.getcwd(), io.StringIO()
-    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(printed), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "FigureCanvasAgg is non-interactive")  # where there is a display
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        contextlib.redirect_stdout(printed),
+        warnings.catch_warnings(),
+    ):
+        # Where there is a display
+        warnings.filterwarnings("ignore", "FigureCanvasAgg is non-interactive")
         os.chdir(folder)
         try:
             exec(compile(source, str(SCRIPTS[name]), "exec"), names)
@@ -77,13 +85,19 @@ def standard_error(differences: np.ndarray) -> float:
 
 
 def test_every_script_has_a_test_of_what_it_tells():
-    assert set(re.findall(r'told\("(\w+)"\)', Path(__file__).read_text(encoding="utf-8"))) == set(SCRIPTS)
+    assert set(
+        re.findall(r'told\("(\w+)"\)', Path(__file__).read_text(encoding="utf-8"))
+    ) == set(SCRIPTS)
 
 
-def test_an_example_run_as_a_script_elsewhere_prints_the_same_and_writes_nothing(tmp_path: Path):
+def test_an_example_run_as_a_script_elsewhere_prints_the_same_and_writes_nothing(
+    tmp_path: Path,
+):
     command = [sys.executable, "-W", "error", SCRIPTS["features_for_others"]]
     environment = os.environ | {"MPLBACKEND": "template"}
-    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment)
+    run = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, env=environment
+    )
     assert (run.returncode, run.stderr) == (0, "")
     assert run.stdout == told("features_for_others").printed
     assert list(tmp_path.iterdir()) == []
@@ -95,15 +109,26 @@ def test_an_example_run_as_a_script_elsewhere_prints_the_same_and_writes_nothing
 def test_a_table_is_taken_as_it_comes():
     story = told("first_table")
     assert "category of 3 levels: contract" in story.printed
-    # A third of the most frequent class's error; boosting within three standard errors of a difference of shares.
+    # A third of the most frequent class's error; boosting within three standard errors
+    # of a difference of shares.
     assert story.errors["learnkernels"] < story.errors["most frequent class"] / 3
-    assert story.errors["learnkernels"] < story.errors["gradient boosting"] + 3 * np.sqrt(2) * 0.025
-    assert min(story.model.relevance_, key=story.model.relevance_.get) in ("region", "spent")  # of no effect
+    assert (
+        story.errors["learnkernels"]
+        < story.errors["gradient boosting"] + 3 * np.sqrt(2) * 0.025
+    )
+    # Of no effect
+    assert min(story.model.relevance_, key=story.model.relevance_.get) in (
+        "region",
+        "spent",
+    )
 
 
 def test_learned_bandwidths_err_as_one_tuned_bandwidth_does():
     story = told("regression")
-    learned, tuned = story.errors["learned bandwidths"], story.errors["one tuned bandwidth"]
+    learned, tuned = (
+        story.errors["learned bandwidths"],
+        story.errors["one tuned bandwidth"],
+    )
     # One unit is 2 % of the error, and twice the spread of the difference over folds.
     assert abs(learned.mean() - tuned.mean()) < 1
     assert np.count_nonzero(story.kernel.shares > 0.01) <= 3
@@ -121,7 +146,10 @@ def test_the_search_holds_every_learner_and_family_once_the_best_first():
 def test_alignments_and_errors_have_ranks_that_agree():
     story = told("alignment_and_error")
     assert story.rank < -0.7
-    assert story.learned.alignment_ >= max(max(a) for a, _ in [story.points["gaussian"]]) - 1e-9
+    assert (
+        story.learned.alignment_
+        >= max(max(a) for a, _ in [story.points["gaussian"]]) - 1e-9
+    )
 
 
 # Kinds of data -------------------------------------------------------------------------------------------------------
@@ -130,7 +158,11 @@ def test_alignments_and_errors_have_ranks_that_agree():
 def test_the_view_that_tells_least_alone_carries_least_weight():
     story = told("multi_view")
     alone = {view: story.errors[f"view '{view}' alone"].mean() for view in story.shares}
-    assert max(alone, key=alone.get) == min(story.shares, key=story.shares.get) == "standard error"
+    assert (
+        max(alone, key=alone.get)
+        == min(story.shares, key=story.shares.get)
+        == "standard error"
+    )
     # Ten folds: two standard errors are about what chance does once in twenty.
     differences = story.errors["three views"] - story.errors["all columns in one"]
     assert abs(differences.mean()) <= 2 * standard_error(differences)
@@ -142,7 +174,9 @@ def test_the_heaviest_phrases_are_those_of_statistics():
     assert {"distribution", "random variable"} <= {name for name, *_ in story.heaviest}
     # Three standard errors of a difference of two shares.
     for name in ("align", "alignf"):
-        assert story.errors[name] < min(story.errors["linear SVM"] + 0.07, story.errors["most frequent class"] / 2)
+        assert story.errors[name] < min(
+            story.errors["linear SVM"] + 0.07, story.errors["most frequent class"] / 2
+        )
     # Weighed together, phrases that say the same need not all have weight.
     assert (story.models["alignf"].weights_ == 0).sum() > story.family.n_kernels / 2
 
@@ -150,7 +184,11 @@ def test_the_heaviest_phrases_are_those_of_statistics():
 def test_few_genes_are_found_by_the_norm_of_one_and_many_are_not():
     story = told("genes")
     few, many = story.effects
-    assert story.scores[few, "l1-krr"] > story.scores[few, "l2-krr"] + 0.2 > story.scores[few, "equal weights"] + 0.4
+    assert (
+        story.scores[few, "l1-krr"]
+        > story.scores[few, "l2-krr"] + 0.2
+        > story.scores[few, "equal weights"] + 0.4
+    )
     assert story.scores[many, "l2-krr"] > story.scores[many, "l1-krr"] + 0.1
     sparse, dense = (story.kernels[few, name].shares for name in ("l1-krr", "align"))
     assert np.count_nonzero(sparse) < 200 < np.count_nonzero(dense)
@@ -160,15 +198,27 @@ def test_few_genes_are_found_by_the_norm_of_one_and_many_are_not():
 def test_the_sensors_that_tell_carry_the_weight():
     story = told("sensors")
     assert max(story.shares, key=story.shares.get) == "vibration: spectrum"
-    assert sum(share for name, share in story.shares.items() if name.startswith(("vibration", "heat"))) > 0.95
-    assert story.errors["views, learned weights"].mean() < story.errors["all columns in one"].mean() - 0.05
+    assert (
+        sum(
+            share
+            for name, share in story.shares.items()
+            if name.startswith(("vibration", "heat"))
+        )
+        > 0.95
+    )
+    assert (
+        story.errors["views, learned weights"].mean()
+        < story.errors["all columns in one"].mean() - 0.05
+    )
 
 
 def test_the_graph_kernels_between_too_shallow_and_too_deep_are_best():
     story = told("graphs")
     mean = {name: error.mean() for name, error in story.errors.items()}
     assert mean["sizes"] > 0.4  # counts tell nothing
-    assert mean["labels, round 3"] < min(mean["labels, round 0"], mean["labels, round 4"])
+    assert mean["labels, round 3"] < min(
+        mean["labels, round 0"], mean["labels, round 4"]
+    )
     assert mean["alignf"] <= mean["labels, round 2"] + 0.02
     assert story.learned.shares[0] < 0.05
 
@@ -182,7 +232,9 @@ def test_every_answer_puts_the_features_that_matter_first():
         assert shares.sum() == pytest.approx(1)
         assert set(np.argsort(-shares)[:5]) == set(range(5)), name
     assert min(story.scores.values()) > 0.8
-    np.testing.assert_allclose(story.relevance["held-out rows"], story.relevance["permutation"], atol=0.05)
+    np.testing.assert_allclose(
+        story.relevance["held-out rows"], story.relevance["permutation"], atol=0.05
+    )
     assert story.selected.tolist() == ["x0", "x1", "x2", "x3", "x4"]
     assert next(iter(story.models["metric"].interactions_)) == ("0", "1")
 
@@ -195,24 +247,36 @@ def test_contributions_of_columns_are_those_of_the_rule():
     assert by_size[0] == "area"
     assert by_size[-1] == "doors"
     assert story.slope == pytest.approx(10, abs=2)
-    assert story.more.standard_errors.sum() < 0.7 * story.explanation.standard_errors.sum()
+    assert (
+        story.more.standard_errors.sum() < 0.7 * story.explanation.standard_errors.sum()
+    )
 
 
 def test_a_metric_that_turns_features_sees_the_slanted_direction():
     scores = told("learned_metric").scores
-    assert scores["Gaussians, alignf"] < scores["weighed features"] < scores["turned features"]
+    assert (
+        scores["Gaussians, alignf"]
+        < scores["weighed features"]
+        < scores["turned features"]
+    )
     assert scores["as it comes"] > scores["weighed features"]
 
 
 def test_features_of_a_learned_kernel_serve_a_linear_model():
     plain, curved = told("features_for_others").errors.values()
-    assert curved.mean() <= plain.mean() + 3 / 178  # three wines are what the assignment to folds does
+    # Three wines are what the assignment to folds does
+    assert curved.mean() <= plain.mean() + 3 / 178
 
 
 def test_layers_of_two_networks_are_alike_and_the_last_says_most_of_the_digits():
     story = told("representations")
     assert story.table.min() > 0.3
-    assert abs(linear_cka(story.A, story.B, debiased=True)) < 0.05 < 0.8 < linear_cka(story.A, story.B)
+    assert (
+        abs(linear_cka(story.A, story.B, debiased=True))
+        < 0.05
+        < 0.8
+        < linear_cka(story.A, story.B)
+    )
     assert story.printed.count("p = 0.01") == 3
     assert story.test.debiased[0] > 0.6  # of the last layer
 
@@ -220,8 +284,12 @@ def test_layers_of_two_networks_are_alike_and_the_last_says_most_of_the_digits()
 def test_the_norm_of_one_keeps_few_kernels_along_the_path():
     story = told("weights_along_lambda")
     for kernels in story.paths.values():
-        assert max(kernel.certificate.residual for kernel in kernels) <= 1e-6  # what the learners promise
-    few, many = (max(np.count_nonzero(kernel.shares > 1e-6) for kernel in path) for path in story.paths.values())
+        # What the learners promise
+        assert max(kernel.certificate.residual for kernel in kernels) <= 1e-6
+    few, many = (
+        max(np.count_nonzero(kernel.shares > 1e-6) for kernel in path)
+        for path in story.paths.values()
+    )
     assert few <= 4 < many == 8
 
 
@@ -238,7 +306,8 @@ def test_weights_of_classes_raise_the_recall_and_cost_accuracy():
 def test_probabilities_are_calibrated_and_intervals_cover_what_is_asked():
     story = told("probabilities")
     assert min(story.losses, key=story.losses.get) == "learnkernels"
-    # A share of 500 rows has a standard error of at most .022, of which the mean gap is some .018.
+    # A share of 500 rows has a standard error of at most .022, of which the mean gap is
+    # some .018.
     assert story.gaps["learnkernels"] < 0.04
     # The coverage of one fit on 500 rows has a standard error of at most .022.
     np.testing.assert_allclose(story.covered, story.asked, rtol=0, atol=0.066)
@@ -268,7 +337,11 @@ def test_more_landmarks_come_nearer():
 def test_a_learner_of_ones_own_is_searched():
     story = told("own_learner")
     assert np.count_nonzero(story.kernels["BestFew(3)"].weights) == 3
-    assert story.kernels["unif"].alignment < story.kernels["BestFew(3)"].alignment <= story.kernels["alignf"].alignment
+    assert (
+        story.kernels["unif"].alignment
+        < story.kernels["BestFew(3)"].alignment
+        <= story.kernels["alignf"].alignment
+    )
 
 
 def test_a_file_without_pickle_predicts_the_same_and_is_refused_when_changed():
@@ -320,4 +393,8 @@ def test_choosing_on_all_rows_fools_and_the_plain_test_is_too_sure():
 def test_landmarks_approach_the_predictor_of_all_pairs():
     story = told("5_many_rows")
     assert story.scores == sorted(story.scores)
-    assert (story.exact.predictor_, story.model.predictor_, len(story.model.landmarks_)) == ("krr", "nystroem", 400)
+    assert (
+        story.exact.predictor_,
+        story.model.predictor_,
+        len(story.model.landmarks_),
+    ) == ("krr", "nystroem", 400)

@@ -18,17 +18,33 @@ from dev.tools.waiting import within
 from tests.user import COMMAND, User, environment
 
 STOPPED = "stopped; what was computed is kept, the same command resumes from there."
-TRACKER = re.compile(r"Traceback \(most recent call last\):\n(?: +.*\n)*KeyError: '/loky-.*\n?")
+TRACKER = re.compile(
+    r"Traceback \(most recent call last\):\n(?: +.*\n)*KeyError: '/loky-.*\n?"
+)
 """Output of Python's tracker of semaphores, a process of its own, if a signal comes while Dask makes one."""
 
 CONFIG = {
-    "datasets": [{"source": "sklearn", "name": "diabetes", "task": "regression", "scale": "standard"}],
+    "datasets": [
+        {
+            "source": "sklearn",
+            "name": "diabetes",
+            "task": "regression",
+            "scale": "standard",
+        }
+    ],
     "kernels": [{"family": "gaussian", "gammas": {"base": 2, "from": -6, "to": -5}}],
 }
-CONFIG |= {"name": "small", "learners": ["unif", "alignf"], "protocol": {"folds": 3}, "dask": {"workers": 1}}
+CONFIG |= {
+    "name": "small",
+    "learners": ["unif", "alignf"],
+    "protocol": {"folds": 3},
+    "dask": {"workers": 1},
+}
 
 
-IGNORED = re.compile(r"Exception ignored in: .*\n(?:Traceback.*\n(?: +.*\n)*[\w.]+: .*\n)?")
+IGNORED = re.compile(
+    r"Exception ignored in: .*\n(?:Traceback.*\n(?: +.*\n)*[\w.]+: .*\n)?"
+)
 """Output of Python if a signal comes while it puts an object away."""
 
 
@@ -57,7 +73,9 @@ class Running:
     def until(self, condition: Callable[[], bool]) -> None:
         def reached() -> bool:
             assert self.process.poll() is None, self.said
-            self.children.update(psutil.Process(self.process.pid).children(recursive=True))
+            self.children.update(
+                psutil.Process(self.process.pid).children(recursive=True)
+            )
             return condition()
 
         assert within(reached, 300, 0.02), self.said
@@ -84,8 +102,14 @@ def states(work: Path) -> tuple[list[str], list[str]]:
     """What Prefect and MLflow say of all runs, the first one first."""
     found = []
     for database, query in (
-        (".learnkernels/prefect/prefect.db", "SELECT state_type FROM flow_run ORDER BY created"),
-        ("mlflow.db", "SELECT status FROM runs WHERE name LIKE 'comparison %' ORDER BY start_time"),
+        (
+            ".learnkernels/prefect/prefect.db",
+            "SELECT state_type FROM flow_run ORDER BY created",
+        ),
+        (
+            "mlflow.db",
+            "SELECT status FROM runs WHERE name LIKE 'comparison %' ORDER BY start_time",
+        ),
     ):
         with closing(sqlite3.connect(work / database)) as connection:
             found.append([state for (state,) in connection.execute(query)])
@@ -96,14 +120,26 @@ def states(work: Path) -> tuple[list[str], list[str]]:
 def test_compare_ends_at_any_moment_and_the_next_goes_on(user: User):
     (user.work / "conf.yaml").write_text(json.dumps(CONFIG))
     moments: list[tuple[bool, signal.Signals, int, Callable[[Running], None]]] = [
-        (False, signal.SIGINT, 1, lambda running: running.has("tmp/prefect-*.log")),  # libraries are imported
-        (True, signal.SIGTERM, 1, lambda running: running.has_children()),  # Prefect's server starts
+        (
+            False,
+            signal.SIGINT,
+            1,
+            lambda running: running.has("tmp/prefect-*.log"),
+        ),  # libraries are imported
+        (
+            True,
+            signal.SIGTERM,
+            1,
+            lambda running: running.has_children(),
+        ),  # Prefect's server starts
         (True, signal.SIGINT, 1, lambda running: running.says("[1/")),
         (True, signal.SIGTERM, 2, lambda running: running.says("[2/")),
         (True, signal.SIGINT, 2, lambda running: running.says("diabetes: alignf")),
     ]
     for forked, number, at_once, moment in moments:
-        running = Running(user, "compare", "conf.yaml", "--set", f"parallel={at_once}", forked=forked)
+        running = Running(
+            user, "compare", "conf.yaml", "--set", f"parallel={at_once}", forked=forked
+        )
         moment(running)
         assert running.end(number) == 128 + number
         said = IGNORED.sub("", TRACKER.sub("", running.said))
@@ -114,12 +150,16 @@ def test_compare_ends_at_any_moment_and_the_next_goes_on(user: User):
 
     running = Running(user, "compare", "conf.yaml")
     running.says("[1/")
-    assert running.end(signal.SIGKILL, 60) == -signal.SIGKILL  # the server ends with who started it
+    # The server ends with who started it
+    assert running.end(signal.SIGKILL, 60) == -signal.SIGKILL
     assert states(user.work)[0][-1] == "RUNNING"
 
     again = user.run("compare", "conf.yaml")
     assert again.returncode == 0, again.stderr
-    assert states(user.work) == ([*["CRASHED"] * 4, "COMPLETED"], [*["KILLED"] * 4, "FINISHED"])
+    assert states(user.work) == (
+        [*["CRASHED"] * 4, "COMPLETED"],
+        [*["KILLED"] * 4, "FINISHED"],
+    )
 
 
 @pytest.mark.slow(15)
@@ -138,5 +178,9 @@ def test_servers_end_while_they_start(user: User, command: str):
     running, number = Running(user, command), signal.Signals[name]
     running.has("mlflow.log")
     killed = number == signal.SIGKILL
-    assert running.end(number, 60 if killed else 5) == (-number if killed else 128 + number)
-    assert killed or running.said.splitlines()[-1].startswith("stopped; the runs are kept")
+    assert running.end(number, 60 if killed else 5) == (
+        -number if killed else 128 + number
+    )
+    assert killed or running.said.splitlines()[-1].startswith(
+        "stopped; the runs are kept"
+    )

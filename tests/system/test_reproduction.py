@@ -22,12 +22,21 @@ def test_the_reduced_forms_have_the_numbers_they_should(shared_data: Path):
     assert len(reduced) >= 10
     items = Path(shutil.copytree(PAPERS, "items"))
     for name in LONG:
-        text, n = re.subn(r'^(  set: .*repeats"?): 2', r"\1: 1", (items / f"{name}.yaml").read_text(), flags=re.M)
+        text, n = re.subn(
+            r'^(  set: .*repeats"?): 2',
+            r"\1: 1",
+            (items / f"{name}.yaml").read_text(),
+            flags=re.M,
+        )
         assert n == 1
         (items / f"{name}.yaml").write_text(text)
     done = papers([], str(items), str(shared_data), True, "quick.md")
     assert [one["item"] for one in done["outcomes"]] == reduced
-    assert {one["item"]: one["reason"] for one in done["outcomes"] if one["status"] != "done"} == {}
+    assert {
+        one["item"]: one["reason"]
+        for one in done["outcomes"]
+        if one["status"] != "done"
+    } == {}
     assert [sentence for one in done["outcomes"] for sentence in one["failing"]] == []
     for name in reduced:
         assert Path("results", "papers-quick", name, "result.json").is_file()

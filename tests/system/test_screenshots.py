@@ -10,7 +10,13 @@ from dev.tools.waiting import within
 from docs import take_screenshots as shots
 from tests.unit.test_docs import require_not_blank
 
-LOOKED_AT = ("mlflow-chart", "mlflow-table", "mlflow-comparison", "prefect-run", "prefect-report")
+LOOKED_AT = (
+    "mlflow-chart",
+    "mlflow-table",
+    "mlflow-comparison",
+    "prefect-run",
+    "prefect-report",
+)
 
 
 @pytest.mark.slow(60)
@@ -18,12 +24,23 @@ def test_the_pages_show_what_they_must_lead_to_each_other_and_take_a_run(tmp_pat
     """A browser on both dashboards of a folder in which the first example was run."""
     if shots.chromium() is None:
         pytest.skip("there is no Chromium on the PATH")
-    deploy = ("deploy", "conf/quickstart.yaml", "--dataset", "diabetes", "--model", "demo")
+    deploy = (
+        "deploy",
+        "conf/quickstart.yaml",
+        "--dataset",
+        "diabetes",
+        "--model",
+        "demo",
+    )
     results = tmp_path / "results" / "quickstart"
-    with shots.dashboards(tmp_path, [shots.FIRST, deploy]) as places, shots.browser(places) as context:
+    with (
+        shots.dashboards(tmp_path, [shots.FIRST, deploy]) as places,
+        shots.browser(places) as context,
+    ):
         before = set(results.glob("*/folds.parquet"))
         for shot in (shot for shot in shots.PAGES if shot.name in LOOKED_AT):
-            text = shots.take(context, places, shot, tmp_path / "pictures")  # raises where its words are missing
+            # Raises where its words are missing
+            text = shots.take(context, places, shot, tmp_path / "pictures")
             assert "Something went wrong" not in text
             assert "Unable to connect" not in text
             require_not_blank(tmp_path / "pictures" / f"{shot.name}.png")
@@ -38,7 +55,9 @@ def test_the_pages_show_what_they_must_lead_to_each_other_and_take_a_run(tmp_pat
     assert "GridSearchCV" in set(folds["learner"])
 
 
-def find_the_chart_from_the_list_of_experiments(context: Any, places: shots.Places) -> None:
+def find_the_chart_from_the_list_of_experiments(
+    context: Any, places: shots.Places
+) -> None:
     """Two clicks: the experiment, and *chart* in its note."""
     page = context.new_page()
     page.goto(f"{places.mlflow}/#/experiments?workflowType=machine_learning")
@@ -66,7 +85,9 @@ def go_from_prefect_to_mlflow_and_back(context: Any, places: shots.Places) -> No
     page.close()
 
 
-def submit_another_metric_folds_and_baseline(context: Any, places: shots.Places) -> None:
+def submit_another_metric_folds_and_baseline(
+    context: Any, places: shots.Places
+) -> None:
     """Fill in the form of a deployment."""
     page = context.new_page()
     page.goto(places.form("compare", "demo"))
@@ -75,7 +96,9 @@ def submit_another_metric_folds_and_baseline(context: Any, places: shots.Places)
     for label, text in {"folds": "3", "dataset": "diabetes"}.items():
         page.get_by_label(label).fill(text)
     for label, choice in {"metric": "r2", "baseline": "one tuned kernel"}.items():
-        assert within(lambda label=label, choice=choice: choose(page, label, choice), 90), label
+        assert within(
+            lambda label=label, choice=choice: choose(page, label, choice), 90
+        ), label
     page.click("role=button[name='Submit']")
     page.wait_for_url("**/deployments/deployment/*?tab=Runs")
     page.close()
@@ -83,7 +106,10 @@ def submit_another_metric_folds_and_baseline(context: Any, places: shots.Places)
 
 def choose(page: Any, label: str, choice: str) -> bool:
     """Choose from a list, which may close while it is drawn; return whether the choice is shown."""
-    from playwright.sync_api import TimeoutError  # here: where there is no browser, the package may be missing
+    # here: where there is no browser, the package may be missing
+    from playwright.sync_api import (
+        TimeoutError,
+    )
 
     box = page.get_by_label(label)
     with suppress(TimeoutError):

@@ -42,16 +42,24 @@ class Servers(User):
     def __init__(self, home: Path, commands: Commands) -> None:
         super().__init__(home, commands)
         self.ports = {name: free_port() for name in ("prefect", "mlflow")}
-        self.options = [part for name, port in self.ports.items() for part in (f"--{name}-port", str(port))]
+        self.options = [
+            part
+            for name, port in self.ports.items()
+            for part in (f"--{name}-port", str(port))
+        ]
         self.note = self.work / ".learnkernels" / "ui.json"
         self.ui = self.start("ui", *self.options)
-        assert within(lambda: self.note.exists() or self.ui.poll() is not None, 240, 0.1), self.logs
+        assert within(
+            lambda: self.note.exists() or self.ui.poll() is not None, 240, 0.1
+        ), self.logs
         assert self.ui.poll() is None, self.logs
 
     @property
     def logs(self) -> str:
         """What `ui` and both servers have said."""
-        return "".join(path.read_text() for path in (self.ui.err, *self.note.parent.glob("*.log")))
+        return "".join(
+            path.read_text() for path in (self.ui.err, *self.note.parent.glob("*.log"))
+        )
 
     @property
     def key(self) -> tuple[str, str]:
@@ -65,11 +73,18 @@ class Servers(User):
         body = {"max_results": 100} if name == "mlflow" else {}
         found = httpx.post(self.url(name) + READ[name], json=body, auth=self.key)
         found.raise_for_status()
-        return [one["name"] for one in (found.json() if name == "prefect" else found.json()["experiments"])]
+        return [
+            one["name"]
+            for one in (
+                found.json() if name == "prefect" else found.json()["experiments"]
+            )
+        ]
 
 
 @pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory, commands: Commands) -> Iterator[Servers]:
+def servers(
+    tmp_path_factory: pytest.TempPathFactory, commands: Commands
+) -> Iterator[Servers]:
     started = Servers(new_home(tmp_path_factory.mktemp("servers")), commands)
     yield started
     if started.ui.poll() is None:
@@ -81,7 +96,11 @@ def servers(tmp_path_factory: pytest.TempPathFactory, commands: Commands) -> Ite
 def test_ui_says_where_both_servers_are_and_takes_runs(servers: Servers):
     said = servers.ui.err.read_text()
     assert servers.key[1] not in said
-    for shown in (servers.url("prefect"), servers.url("mlflow"), str(servers.work / ".learnkernels" / "key")):
+    for shown in (
+        servers.url("prefect"),
+        servers.url("mlflow"),
+        str(servers.work / ".learnkernels" / "key"),
+    ):
         assert shown in said
     again = servers.run("ui", *servers.options)
     assert again.returncode == 0
@@ -92,29 +111,61 @@ def test_ui_says_where_both_servers_are_and_takes_runs(servers: Servers):
     assert other.returncode == 2
     assert f"port {mlflow} for Prefect is taken" in other.stderr
 
-    changes = ["--set", "learners=[unif]", "--set", "baseline=null", "--set", "dask.workers=0"]
-    assert servers.run("compare", str(ROOT / "conf/quickstart.yaml"), *changes).returncode == 0
+    changes = [
+        "--set",
+        "learners=[unif]",
+        "--set",
+        "baseline=null",
+        "--set",
+        "dask.workers=0",
+    ]
+    assert (
+        servers.run("compare", str(ROOT / "conf/quickstart.yaml"), *changes).returncode
+        == 0
+    )
     asked = {"flows": {"name": {"any_": [compare.name]}}}
-    (run,) = httpx.post(f"{servers.url('prefect')}/api/flow_runs/filter", json=asked, auth=servers.key).json()
-    assert (run["state_type"], set(run["tags"])) == ("COMPLETED", {"learnkernels", "quickstart"})
+    (run,) = httpx.post(
+        f"{servers.url('prefect')}/api/flow_runs/filter", json=asked, auth=servers.key
+    ).json()
+    assert (run["state_type"], set(run["tags"])) == (
+        "COMPLETED",
+        {"learnkernels", "quickstart"},
+    )
 
 
 @pytest.mark.slow(1)
 @pytest.mark.parametrize("name", ["prefect", "mlflow"])
-def test_a_program_needs_the_key_and_pages_of_other_places_are_refused(servers: Servers, name: str):
+def test_a_program_needs_the_key_and_pages_of_other_places_are_refused(
+    servers: Servers, name: str
+):
     url, body = servers.url(name) + READ[name], {"max_results": 1}
     assert httpx.post(url, json=body).status_code == 401
-    assert httpx.get(servers.url(name)).status_code == {"prefect": 200, "mlflow": 401}[name]  # Prefect's page is empty
+    # Prefect's page is empty
+    assert (
+        httpx.get(servers.url(name)).status_code
+        == {"prefect": 200, "mlflow": 401}[name]
+    )
     assert httpx.get(servers.url(name), auth=servers.key).status_code == 200
     assert httpx.post(url, json=body, auth=("learnkernels", "x")).status_code == 401
-    preflight = {"access-control-request-method": "POST", "access-control-request-headers": "authorization"}
+    preflight = {
+        "access-control-request-method": "POST",
+        "access-control-request-headers": "authorization",
+    }
     for origin in ("http://evil.example", "http://127.0.0.1:1"):
         headers = httpx.options(url, headers=preflight | {"origin": origin}).headers
         assert headers.get("access-control-allow-origin", "*") == "*", origin
-        assert "access-control-allow-credentials" not in headers, origin  # what a browser knows is not used
-        assert (name == "prefect") == ("access-control-allow-origin" not in headers), origin
+        # What a browser knows is not used
+        assert "access-control-allow-credentials" not in headers, origin
+        assert (name == "prefect") == ("access-control-allow-origin" not in headers), (
+            origin
+        )
     if name == "mlflow":
-        assert httpx.post(url, json=body, auth=servers.key, headers={"host": "evil.example"}).status_code == 403
+        assert (
+            httpx.post(
+                url, json=body, auth=servers.key, headers={"host": "evil.example"}
+            ).status_code
+            == 403
+        )
     assert isinstance(servers.names(name), list)
 
 
@@ -149,11 +200,15 @@ with mlflow.start_run(): mlflow.log_text('text', 'artifact.txt')
 @pytest.mark.slow(10)
 def test_clients_of_prefect_and_mlflow_send_the_key_over_every_way(servers: Servers):
     env = environment(servers.home)
-    env |= {"PREFECT_API_URL": f"{servers.url('prefect')}/api", "MLFLOW_TRACKING_URI": servers.url("mlflow")}
+    env |= {
+        "PREFECT_API_URL": f"{servers.url('prefect')}/api",
+        "MLFLOW_TRACKING_URI": servers.url("mlflow"),
+    }
     command = ["python", "-c", PROGRAM]
     noted = servers.note.rename(servers.note.with_suffix(".aside"))
     stranger = servers.commands.run(command, servers.work, env)
-    assert stranger.returncode != 0  # to the folder these servers might be anybody's now
+    # To the folder these servers might be anybody's now
+    assert stranger.returncode != 0
     noted.rename(servers.note)
     known = servers.commands.run(command, servers.work, env)
     assert known.returncode == 0, known.stderr
@@ -223,20 +278,32 @@ def elsewhere(servers: Servers, tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.slow(25)
-def test_a_page_of_another_port_can_neither_read_nor_write(servers: Servers, elsewhere: str):
+def test_a_page_of_another_port_can_neither_read_nor_write(
+    servers: Servers, elsewhere: str
+):
     if shots.chromium() is None:
         pytest.skip("there is no Chromium on the PATH")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        # Other machines are not reached. A route of the context would do that, too, but answer preflights itself.
+        # Other machines are not reached. A route of the context would do that, too, but
+        # answer preflights itself.
         offline = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost"
-        arguments = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", offline]
-        application = playwright.chromium.launch(executable_path=shots.chromium(), args=arguments)
+        arguments = [
+            "--no-sandbox",
+            "--disable-dev-shm-usage",
+            "--disable-gpu",
+            offline,
+        ]
+        application = playwright.chromium.launch(
+            executable_path=shots.chromium(), args=arguments
+        )
         user, key = servers.key
         credentials = {"username": user, "password": key}
-        context = application.new_context(http_credentials=credentials)  # what MLflow asks a browser for
-        context.set_default_timeout(180_000)  # Prefect's page takes a minute on a machine with other work
+        # What MLflow asks a browser for
+        context = application.new_context(http_credentials=credentials)
+        # Prefect's page takes a minute on a machine with other work
+        context.set_default_timeout(180_000)
         # As Prefect's page keeps the password, and before its first script asks for it.
         origin = json.dumps(servers.url("prefect"))
         password = json.dumps(b64encode(":".join(servers.key).encode()).decode())
@@ -258,9 +325,14 @@ def test_a_page_of_another_port_can_neither_read_nor_write(servers: Servers, els
 
 
 @pytest.mark.slow(3)
-def test_no_command_line_and_no_log_shows_the_key_and_ui_stops_both_servers(servers: Servers):
+def test_no_command_line_and_no_log_shows_the_key_and_ui_stops_both_servers(
+    servers: Servers,
+):
     _, key = servers.key
-    said = [process.cmdline() for process in psutil.Process(servers.ui.pid).children(recursive=True)]
+    said = [
+        process.cmdline()
+        for process in psutil.Process(servers.ui.pid).children(recursive=True)
+    ]
     assert len(said) >= 2
     assert not any(key in word or "sqlite" in word for line in said for word in line)
     assert key not in servers.logs

@@ -51,7 +51,10 @@ Pages = dict[str, Page]
 @pytest.mark.slow(30)
 def test_the_site_is_whole_and_fetches_nothing_from_the_network(tmp_path: Path):
     site = built(tmp_path)
-    files = [file for file in sorted(site.rglob("*.html")) if "_static" not in file.parts]  # templates of the theme
+    # Templates of the theme
+    files = [
+        file for file in sorted(site.rglob("*.html")) if "_static" not in file.parts
+    ]
     pages = {file.relative_to(site).as_posix(): Page(file) for file in files}
     require_every_source(pages)
     require_what_was_executed(pages)
@@ -68,7 +71,9 @@ def built(folder: Path) -> Path:
     """The site in its small form: two scripts are executed, and all are by tests/system/test_examples.py."""
     for name in NEEDED:
         if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns(*MADE))
+            shutil.copytree(
+                ROOT / name, folder / name, ignore=shutil.ignore_patterns(*MADE)
+            )
         else:
             shutil.copy(ROOT / name, folder / name)
     shutil.copy(ROOT / "pyproject.toml", folder)
@@ -83,11 +88,20 @@ def built(folder: Path) -> Path:
 def require_every_source(pages: Pages) -> None:
     """Every page of Markdown, example and chapter has its page."""
     docs = ROOT / "docs"
-    for source in [path for folder in (".", "reference", "reproduction") for path in (docs / folder).glob("*.md")]:
+    for source in [
+        path
+        for folder in (".", "reference", "reproduction")
+        for path in (docs / folder).glob("*.md")
+    ]:
         assert source.relative_to(docs).with_suffix(".html").as_posix() in pages
-    for folder, scripts in (("gallery", ROOT / "docs" / "examples"), ("guide", docs / "chapters")):
+    for folder, scripts in (
+        ("gallery", ROOT / "docs" / "examples"),
+        ("guide", docs / "chapters"),
+    ):
         for script in scripts.glob("*.py"):
-            title = str(ast.get_docstring(ast.parse(script.read_text(encoding="utf-8")))).split("\n")[0]
+            title = str(
+                ast.get_docstring(ast.parse(script.read_text(encoding="utf-8")))
+            ).split("\n")[0]
             assert title in pages[f"{folder}/{script.stem}.html"].text
             assert f"{script.stem}.html" in pages[f"{folder}/index.html"].links
 
@@ -96,7 +110,11 @@ def require_what_was_executed(pages: Pages) -> None:
     """What is executed shows its figures and what it printed."""
     for name, folder in EXECUTED.items():
         page = pages[f"{folder}/{name}.html"]
-        assert [link for link in page.links if f"sphx_glr_{name}_" in link and link.endswith(".png")]
+        assert [
+            link
+            for link in page.links
+            if f"sphx_glr_{name}_" in link and link.endswith(".png")
+        ]
         assert "sphx-glr-script-out" in page.html
     assert re.search(r"alignf +alignment 0\.6", pages["guide/2_combination.html"].text)
 
@@ -105,30 +123,57 @@ def require_every_public_name_and_key(pages: Pages) -> None:
     """Every public name, family, learner and predictor has an entry, and every key of a configuration its row."""
     ids = {name for page in pages.values() for name in page.ids}
     assert {f"learnkernels.{name}" for name in learnkernels.__all__} <= ids
-    assert [name for name in learnkernels.__all__ if name not in pages["reference/index.html"].text] == []
+    assert [
+        name
+        for name in learnkernels.__all__
+        if name not in pages["reference/index.html"].text
+    ] == []
     for room in (families, learners, predictors):
-        public = {name for name in room.__all__ if not name.isupper()}  # tables are told in words
-        assert {name for name in public if not ids & {f"{room.__name__}.{name}", f"learnkernels.{name}"}} == set()
-    of_models = {f"learnkernels.kernels.model.Model{name}" for name in ("", ".save", ".load")}
+        # Tables are told in words
+        public = {name for name in room.__all__ if not name.isupper()}
+        assert {
+            name
+            for name in public
+            if not ids & {f"{room.__name__}.{name}", f"learnkernels.{name}"}
+        } == set()
+    of_models = {
+        f"learnkernels.kernels.model.Model{name}" for name in ("", ".save", ".load")
+    }
     assert of_models | {"learnkernels.KernelLearningClassifier.fit"} <= ids
     # What scikit-learn adds to every estimator is left out.
     assert [name for name in ids if re.search(r"set_\w+_request", name)] == []
     text = pages["reference/keys.html"].text
     schema = CompareConfig.model_json_schema()
     assert set(PARTS) <= {"CompareConfig", *schema["$defs"]}
-    keys = {key for part in [schema, *schema["$defs"].values()] for key in part["properties"]}
+    keys = {
+        key
+        for part in [schema, *schema["$defs"].values()]
+        for key in part["properties"]
+    }
     assert {key for key in keys if key not in text} == set()
     assert "a uniform sample of 8,192 rows" in text
 
 
 def require_formulas(pages: Pages) -> None:
     """Formulas are shown as such."""
-    shown = sum(page.formulas for name, page in pages.items() if name.startswith("reference/"))
-    written = [inspect.getdoc(getattr(learnkernels, name)) or "" for name in learnkernels.__all__]
-    assert shown >= sum(len(re.findall(r"\.\. math::|:math:`", text)) for text in written) > 10
+    shown = sum(
+        page.formulas for name, page in pages.items() if name.startswith("reference/")
+    )
+    written = [
+        inspect.getdoc(getattr(learnkernels, name)) or ""
+        for name in learnkernels.__all__
+    ]
+    assert (
+        shown
+        >= sum(len(re.findall(r"\.\. math::|:math:`", text)) for text in written)
+        > 10
+    )
     for name, page in pages.items():
         if not name.startswith("_modules"):
-            assert re.findall(r"math::|:math:|\\(?:frac|sum|mu|lVert|top)\b", page.html) == [], name
+            assert (
+                re.findall(r"math::|:math:|\\(?:frac|sum|mu|lVert|top)\b", page.html)
+                == []
+            ), name
 
 
 def broken_links(site: Path, pages: Pages) -> list[str]:
@@ -141,8 +186,14 @@ def broken_links(site: Path, pages: Pages) -> list[str]:
             if re.match(r"\w+:", link) or link.startswith("#"):
                 continue
             target = (here.parent / path).resolve() if path else here
-            known = pages.get(target.relative_to(site.resolve()).as_posix()) if target.exists() else None
-            unknown = fragment and known is not None and not path.endswith("genindex.html")
+            known = (
+                pages.get(target.relative_to(site.resolve()).as_posix())
+                if target.exists()
+                else None
+            )
+            unknown = (
+                fragment and known is not None and not path.endswith("genindex.html")
+            )
             if not target.exists() or (unknown and fragment not in known.ids):
                 broken.append(f"{name}: {link}")
             followed += 1

@@ -13,24 +13,38 @@ import pytest
 
 from learnkernels.kernels.engine.workers import at_most_threads
 
-REFUSED = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "socket.bind", "socket.connect"}
+REFUSED = {
+    "subprocess.Popen",
+    "os.fork",
+    "os.forkpty",
+    "os.posix_spawn",
+    "os.system",
+    "socket.bind",
+    "socket.connect",
+}
 _unit = threading.local()
 
 
 def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
     if event in REFUSED and getattr(_unit, "running", False):
-        raise AssertionError(f"a unit test must start no process and use no network: {event} {arguments}")
+        raise AssertionError(
+            f"a unit test must start no process and use no network: {event} {arguments}"
+        )
 
 
-joblib.cpu_count(only_physical_cores=True)  # starts a process once, and scikit-learn's boosting asks for the number
+# Starts a process once, and scikit-learn's boosting asks for the number
+joblib.cpu_count(only_physical_cores=True)
 sys.addaudithook(_refuse)
 
 
-def peak_of(act: Callable[..., object], *args: object, before: tuple[object, ...] | None = None) -> int:
+def peak_of(
+    act: Callable[..., object], *args: object, before: tuple[object, ...] | None = None
+) -> int:
     """Return how many bytes an act takes at most.
 
-    In one thread: with more, the number of blocks that are held at once varies from run to run. It is done before
-    (with other arguments, where it is done only once with these), as what is imported and compiled is no part of it.
+    In one thread: with more, the number of blocks that are held at once varies from run
+    to run. It is done before (with other arguments, where it is done only once with
+    these), as what is imported and compiled is no part of it.
     """
     with at_most_threads(1):
         act(*(args if before is None else before))

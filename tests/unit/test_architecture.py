@@ -18,14 +18,27 @@ ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PACKAGES = ("kernels", "conf", "tasks", "flows", "reproduction")
 
-ALLOWED = {"kernels": {"kernels"}, "conf": {"conf"}, "tasks": {"tasks", "conf", "kernels"}}
+ALLOWED = {
+    "kernels": {"kernels"},
+    "conf": {"conf"},
+    "tasks": {"tasks", "conf", "kernels"},
+}
 ALLOWED |= {"flows": {*PACKAGES} - {"reproduction"}, "reproduction": {*PACKAGES}}
 
 SHARED = {"conf": {"kernels", "kernels.registry"}}
 """What configurations take of the mathematics: names, without NumPy."""
 
 THIRD_PARTY = {
-    "kernels": {"numpy", "scipy", "sklearn", "threadpoolctl", "numba", "llvmlite", "joblib", "narwhals"}
+    "kernels": {
+        "numpy",
+        "scipy",
+        "sklearn",
+        "threadpoolctl",
+        "numba",
+        "llvmlite",
+        "joblib",
+        "narwhals",
+    }
     | {"safetensors", "skops"},
     "conf": {"pydantic", "yaml"},
 }
@@ -53,7 +66,12 @@ def import_statements(path: Path) -> list[tuple[str, bool]]:
         elif isinstance(node, ast.ImportFrom):
             module = absolute_name(node, path)
             found += [
-                (f"{module}.{alias.name}" if is_module(module, alias.name) else module, not node.level)
+                (
+                    f"{module}.{alias.name}"
+                    if is_module(module, alias.name)
+                    else module,
+                    not node.level,
+                )
                 for alias in node.names
             ]
     return found
@@ -128,7 +146,11 @@ ROOMED = ("kernels", "tasks")
 def named_parts(package: str) -> list[str]:
     """The rooms and the loose modules of a package."""
     inside = [path for path in (ROOT / package).iterdir() if path.name != "__init__.py"]
-    return sorted(path.stem for path in inside if path.suffix == ".py" or (path / "__init__.py").is_file())
+    return sorted(
+        path.stem
+        for path in inside
+        if path.suffix == ".py" or (path / "__init__.py").is_file()
+    )
 
 
 def imported_parts(package: str, part: str) -> set[str]:
@@ -141,10 +163,14 @@ def imported_parts(package: str, part: str) -> set[str]:
 
 def declared_parts(package: str, room: str) -> set[str]:
     """What the docstring of a room says that it imports of its package."""
-    doc = ast.get_docstring(ast.parse((ROOT / package / room / "__init__.py").read_text(encoding="utf-8")))
+    doc = ast.get_docstring(
+        ast.parse((ROOT / package / room / "__init__.py").read_text(encoding="utf-8"))
+    )
     last = " ".join(str(doc).rpartition("\n\n")[2].split())
     found = re.fullmatch(r"Imports: (.+)\.", last)
-    assert found, f"{package}/{room}: the docstring must end with 'Imports: ROOM, ROOM.', got {last!r}"
+    assert found, (
+        f"{package}/{room}: the docstring must end with 'Imports: ROOM, ROOM.', got {last!r}"
+    )
     return set() if found[1] == f"nothing of {package}" else set(found[1].split(", "))
 
 
@@ -154,16 +180,28 @@ def test_rooms_import_what_they_say_and_no_more_in_no_circle():
         parts = {part: imported_parts(package, part) for part in named_parts(package)}
         TopologicalSorter(parts).prepare()
         for part, found in parts.items():
-            if (ROOT / package / part).is_dir() and declared_parts(package, part) != found:
-                wrong.append(f"{package}/{part}: its last line must be: Imports: {', '.join(sorted(found))}.")
+            if (ROOT / package / part).is_dir() and declared_parts(
+                package, part
+            ) != found:
+                wrong.append(
+                    f"{package}/{part}: its last line must be: Imports: {', '.join(sorted(found))}."
+                )
     assert wrong == []
 
 
 def modules_in_circle(*folders: str) -> list[str]:
     """The modules below some folders that import each other in a circle, also where they are type checked alone."""
-    files = {path: path.relative_to(ROOT).with_suffix("") for folder in folders for path in modules(folder)}
-    names = {path: ".".join(of.parts).removesuffix(".__init__") for path, of in files.items()}
-    graph = {name: imports(path) & {*names.values()} - {name} for path, name in names.items()}
+    files = {
+        path: path.relative_to(ROOT).with_suffix("")
+        for folder in folders
+        for path in modules(folder)
+    }
+    names = {
+        path: ".".join(of.parts).removesuffix(".__init__") for path, of in files.items()
+    }
+    graph = {
+        name: imports(path) & {*names.values()} - {name} for path, name in names.items()
+    }
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -182,7 +220,12 @@ def test_names_are_known_before_their_classes_are_imported():
 
 
 def test_figures_of_readability_lie_closely_below_their_limits():
-    assert readability.violations(readability.measure_packages(), readability.read_limits()) == []
+    assert (
+        readability.violations(
+            readability.measure_packages(), readability.read_limits()
+        )
+        == []
+    )
 
 
 def test_places_that_hamper_reading_are_found_with_their_lines(tmp_path: Path):
@@ -201,14 +244,20 @@ first, second = 3, \\
     assert counts["nodes"] == 14
     assert counts["words"] == 10
     assert [line for line, _ in places] == [3, 3, 6, 6, 7]
-    assert [counts[kind] for kind in ("stilted", "conditionals", "fillers", "packed")] == [2, 1, 1, 1]
+    assert [
+        counts[kind] for kind in ("stilted", "conditionals", "fillers", "packed")
+    ] == [2, 1, 1, 1]
 
 
 @pytest.mark.parametrize(
-    ("may_rise", "limits"), [(False, {"words": 100, "nodes": 200}), (True, {"words": 200, "nodes": 200})]
+    ("may_rise", "limits"),
+    [(False, {"words": 100, "nodes": 200}), (True, {"words": 200, "nodes": 200})],
 )
 def test_limits_are_lowered_and_rise_only_by_decision(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, may_rise: bool, limits: dict[str, float]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    may_rise: bool,
+    limits: dict[str, float],
 ):
     monkeypatch.setattr(readability, "LIMITS", tmp_path / "limits.toml")
     figures = {"kernels": {"words": 160, "nodes": 101}}
@@ -234,7 +283,12 @@ INTERNALS = ("llvmlite", "numba.core.")
 
 
 def is_private(name: str) -> bool:
-    return name.startswith("_") and not name.startswith("__") and name != "_" and name not in PUBLIC
+    return (
+        name.startswith("_")
+        and not name.startswith("__")
+        and name != "_"
+        and name not in PUBLIC
+    )
 
 
 def defined_names(path: Path) -> set[str]:
@@ -243,7 +297,9 @@ def defined_names(path: Path) -> set[str]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             names.add(node.name)
-        elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+        elif isinstance(node, ast.Name | ast.Attribute) and isinstance(
+            node.ctx, ast.Store
+        ):
             names.add(node.id if isinstance(node, ast.Name) else node.attr)
     return names
 
@@ -254,24 +310,43 @@ def private_of_others(path: Path, ours: set[str]) -> set[str]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Attribute) and node.attr not in ours:
             names.add(node.attr)
-        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("getattr", "setattr", "hasattr"):
-            names |= {str(part.value) for part in node.args if isinstance(part, ast.Constant)} - ours
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in (
+            "getattr",
+            "setattr",
+            "hasattr",
+        ):
+            names |= {
+                str(part.value) for part in node.args if isinstance(part, ast.Constant)
+            } - ours
         elif isinstance(node, ast.Import):
             names |= {part for alias in node.names for part in alias.name.split(".")}
-        elif isinstance(node, ast.ImportFrom) and not str(node.module).startswith("learnkernels"):
-            names |= {*str(node.module).split("."), *(alias.name for alias in node.names)}
+        elif isinstance(node, ast.ImportFrom) and not str(node.module).startswith(
+            "learnkernels"
+        ):
+            names |= {
+                *str(node.module).split("."),
+                *(alias.name for alias in node.names),
+            }
     return set(filter(is_private, names))
 
 
 def test_no_file_uses_what_is_private_in_another_library():
     paths = [path for _, path in ALL_MODULES] + modules("learnkernels")
     ours = set().union(*map(defined_names, paths))
-    used = {(path.relative_to(ROOT).as_posix(), name) for path in paths for name in private_of_others(path, ours)}
+    used = {
+        (path.relative_to(ROOT).as_posix(), name)
+        for path in paths
+        for name in private_of_others(path, ours)
+    }
     assert used == PRIVATE_OF_OTHERS
 
 
 def test_one_file_uses_the_internals_of_the_compiler():
-    used = [(path.relative_to(ROOT).as_posix(), name) for _, path in ALL_MODULES for name in imports(path)]
+    used = [
+        (path.relative_to(ROOT).as_posix(), name)
+        for _, path in ALL_MODULES
+        for name in imports(path)
+    ]
     assert {path for path, name in used if name.startswith(INTERNALS)} == {EMITTER}
 
 
@@ -300,54 +375,109 @@ def compared_names(path: Path, known: set[str]) -> list[str]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Compare):
             parts = [node.left, *node.comparators]
-            words = {part.value for one in parts for part in ast.walk(one) if isinstance(part, ast.Constant)}
-            held = {part.attr if isinstance(part, ast.Attribute) else getattr(part, "id", "") for part in parts}
+            words = {
+                part.value
+                for one in parts
+                for part in ast.walk(one)
+                if isinstance(part, ast.Constant)
+            }
+            held = {
+                part.attr
+                if isinstance(part, ast.Attribute)
+                else getattr(part, "id", "")
+                for part in parts
+            }
             if held & NAMED and words & known:
-                found.append(f"{path.relative_to(ROOT)}:{node.lineno} compares {ast.unparse(node)}")
+                found.append(
+                    f"{path.relative_to(ROOT)}:{node.lineno} compares {ast.unparse(node)}"
+                )
     return found
 
 
 def test_nothing_asks_for_the_name_of_a_learner_or_a_predictor():
     known = {*learners.LEARNERS, *predictors.PREDICTORS} - {"auto"}
-    asked = [compared_names(path, known) for package, path in ALL_MODULES if package != "conf"]
+    asked = [
+        compared_names(path, known)
+        for package, path in ALL_MODULES
+        if package != "conf"
+    ]
     assert [one for found in asked for one in found] == []
 
 
 def test_few_modules_lie_loose_beside_the_rooms_of_tasks():
-    assert len([part for part in named_parts("tasks") if not (ROOT / "tasks" / part).is_dir()]) <= 6
+    assert (
+        len(
+            [
+                part
+                for part in named_parts("tasks")
+                if not (ROOT / "tasks" / part).is_dir()
+            ]
+        )
+        <= 6
+    )
 
 
 def test_only_tracking_its_databases_registry_and_served_models_import_mlflow():
-    found = [path for _, path in ALL_MODULES if "mlflow" in {name.split(".")[0] for name in imports(path)}]
+    found = [
+        path
+        for _, path in ALL_MODULES
+        if "mlflow" in {name.split(".")[0] for name in imports(path)}
+    ]
     users = {path.relative_to(ROOT).as_posix() for path in found}
-    of_reporting = {f"tasks/reporting/{name}.py" for name in ("mlflow_datasets", "tracking")}
-    assert users == of_reporting | {"tasks/databases.py", "tasks/models/registry.py", "tasks/models/served_model.py"}
+    of_reporting = {
+        f"tasks/reporting/{name}.py" for name in ("mlflow_datasets", "tracking")
+    }
+    assert users == of_reporting | {
+        "tasks/databases.py",
+        "tasks/models/registry.py",
+        "tasks/models/served_model.py",
+    }
 
 
 def test_displays_import_nothing_but_kernels():
-    names = {name.split(".")[0] for name in imports(ROOT / "learnkernels" / "displays.py")}
+    names = {
+        name.split(".")[0] for name in imports(ROOT / "learnkernels" / "displays.py")
+    }
     assert names & set(PACKAGES) == {"kernels"}
 
 
 def test_what_mlflow_runs_to_serve_a_model_imports_nothing_but_kernels():
-    names = {name.split(".")[0] for name in imports(ROOT / "tasks" / "models" / "served_model.py")}
+    names = {
+        name.split(".")[0]
+        for name in imports(ROOT / "tasks" / "models" / "served_model.py")
+    }
     assert names & set(PACKAGES) == {"kernels"}
-    assert names - set(PACKAGES) <= {"mlflow", "numpy", "pandas"} | set(sys.stdlib_module_names)
+    assert names - set(PACKAGES) <= {"mlflow", "numpy", "pandas"} | set(
+        sys.stdlib_module_names
+    )
 
 
 def required(extra: str | None = None) -> list[str]:
     """Names of the packages that the core requires, or one of its extras, as they are written."""
-    wanted = PROJECT["project"]["optional-dependencies"][extra] if extra else PROJECT["project"]["dependencies"]
+    wanted = (
+        PROJECT["project"]["optional-dependencies"][extra]
+        if extra
+        else PROJECT["project"]["dependencies"]
+    )
     return [re.match(r"[A-Za-z0-9._-]+", item).group() for item in wanted]
 
 
-MODULES = {"scikit-learn": "sklearn", "pyyaml": "yaml", "charset-normalizer": "charset_normalizer"}
+MODULES = {
+    "scikit-learn": "sklearn",
+    "pyyaml": "yaml",
+    "charset-normalizer": "charset_normalizer",
+}
 """What is imported under another name than it is installed by."""
 
 
 def libraries(*packages: str) -> set[str]:
     """What packages of this project import that is neither theirs nor Python's."""
-    names = {name.split(".")[0] for package in packages for path in modules(package) for name in imports(path)}
+    names = {
+        name.split(".")[0]
+        for package in packages
+        for path in modules(package)
+        for name in imports(path)
+    }
     return names - set(sys.stdlib_module_names) - {*PACKAGES, "learnkernels"}
 
 
@@ -356,28 +486,46 @@ def test_the_core_requires_what_the_mathematics_import():
 
 
 def test_the_pipeline_requires_what_all_else_imports_and_the_command_looks_for_it():
-    imported = libraries("conf", "tasks", "flows", "reproduction") - libraries("kernels")
+    imported = libraries("conf", "tasks", "flows", "reproduction") - libraries(
+        "kernels"
+    )
     of_libraries = {"fastapi", "cryptography", "Flask-WTF"}  # and of MLflow
     assert set(PIPELINE) == imported
-    assert {MODULES.get(name, name) for name in required("pipeline")} == imported | of_libraries
+    assert {
+        MODULES.get(name, name) for name in required("pipeline")
+    } == imported | of_libraries
 
 
 def test_every_dependency_has_its_reason():
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    lines = [line for line in text.splitlines() if re.match(r'\s+"[\w\[\]-]+[<>=]', line)]
+    lines = [
+        line for line in text.splitlines() if re.match(r'\s+"[\w\[\]-]+[<>=]', line)
+    ]
     assert len(lines) > 15
     assert [line for line in lines if "#" not in line] == []
 
 
 def test_constraints_pin_versions_without_addresses():
-    lines = (ROOT / "packaging" / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    lines = (
+        (ROOT / "packaging" / "constraints.txt")
+        .read_text(encoding="utf-8")
+        .splitlines()
+    )
     pins = [line for line in lines if line and not line.startswith("#")]
-    assert [line for line in pins if not re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.+!_]+", line)] == []
+    assert [
+        line
+        for line in pins
+        if not re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.+!_]+", line)
+    ] == []
     pinned = {line.split("==")[0].lower() for line in pins}
-    names = {name.lower() for name in (*required(), *required("pipeline"), *required("dev"))} - {"learnkernels"}
+    names = {
+        name.lower() for name in (*required(), *required("pipeline"), *required("dev"))
+    } - {"learnkernels"}
     assert names <= pinned
 
 
 def test_the_wheel_is_built_by_the_same_version_in_tests_and_outside():
     dev = PROJECT["project"]["optional-dependencies"]["dev"]
-    assert PROJECT["build-system"]["requires"] == [line for line in dev if line.startswith("setuptools")]
+    assert PROJECT["build-system"]["requires"] == [
+        line for line in dev if line.startswith("setuptools")
+    ]

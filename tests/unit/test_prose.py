@@ -30,7 +30,8 @@ FORBIDDEN = re.compile(
 """Phrases of the project's own for which the field has a term."""
 
 ON_PAGES = re.compile(
-    r"(?<![\w.*/^-])\.\d|\b\w*(?:norm|regular|optim|standard|general|initial)is(?:e[ds]?|ing|ation)\b", re.I
+    r"(?<![\w.*/^-])\.\d|\b\w*(?:norm|regular|optim|standard|general|initial)is(?:e[ds]?|ing|ation)\b",
+    re.I,
 )
 """Decimals without a zero, and British spelling: in code these are names of parameters."""
 
@@ -58,23 +59,44 @@ def lengths(text: str) -> list[int]:
     for block in re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.)\s)|\n(?=#)", text):
         if not block.lstrip().startswith(("|", "#", ":")):
             sentences = re.split(r"(?<=[.!?:;])\s+(?=[A-Z\"*(])", block.strip())
-            found += [len(re.findall(r"[A-Za-z0-9][\w'.,/-]*", one)) for one in sentences]
+            found += [
+                len(re.findall(r"[A-Za-z0-9][\w'.,/-]*", one)) for one in sentences
+            ]
     return [length for length in found if length > 2]
 
 
 def offenses() -> dict[str, int]:
     found = {}
-    pages = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("docs/reference/*.md"))]
-    pages.remove(ROOT / "docs" / "changes.md")  # earlier versions are described in the words of their time
+    pages = [
+        ROOT / "README.md",
+        *sorted(ROOT.glob("docs/*.md")),
+        *sorted(ROOT.glob("docs/reference/*.md")),
+    ]
+    # Earlier versions are described in the words of their time
+    pages.remove(ROOT / "docs" / "changes.md")
     for path in pages:
         text = prose(path.read_text(encoding="utf-8"))
         words = lengths(text)
-        long = sum(length > LONGEST for length in words) + (sum(words) > MEAN * len(words))
-        found[str(path.relative_to(ROOT))] = phrases(text) + len(ON_PAGES.findall(text)) + long
+        long = sum(length > LONGEST for length in words) + (
+            sum(words) > MEAN * len(words)
+        )
+        found[str(path.relative_to(ROOT))] = (
+            phrases(text) + len(ON_PAGES.findall(text)) + long
+        )
     for package in ("kernels", "tasks", "flows", "conf", "learnkernels"):
-        trees = [ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / package).rglob("*.py")]
-        constants = [node.value for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant)]
-        found[package] = sum(phrases(value) for value in constants if isinstance(value, str))
+        trees = [
+            ast.parse(path.read_text(encoding="utf-8"))
+            for path in (ROOT / package).rglob("*.py")
+        ]
+        constants = [
+            node.value
+            for tree in trees
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant)
+        ]
+        found[package] = sum(
+            phrases(value) for value in constants if isinstance(value, str)
+        )
     return {name: number for name, number in found.items() if number}
 
 

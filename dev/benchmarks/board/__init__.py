@@ -12,25 +12,31 @@ class Measurement:
     Attributes
     ----------
     size : int
-        Largest number of training rows that the split allows; `n_train` is the actual one.
+        Largest number of training rows that the split allows; `n_train` is the actual
+        one.
     error : float
-        Misclassification rate, or RMSE divided by the standard deviation of the training targets.
+        Misclassification rate, or RMSE divided by the standard deviation of the
+        training targets.
     log_loss : float
         NaN without predicted probabilities.
     auc : float
         Area under the ROC curve for two classes, else NaN.
     seconds : float
-        CPU time of the fit, which other processes disturb less than the time that passes.
+        CPU time of the fit, which other processes disturb less than the time that
+        passes.
     coverage, hard_coverage : float
-        Share of test rows in their prediction intervals of level 0.8, of all rows and of the hardest fifth.
+        Share of test rows in their prediction intervals of level 0.8, of all rows and
+        of the hardest fifth.
     interval_score : float
-        Mean interval score of these, divided by the standard deviation of the training targets.
+        Mean interval score of these, divided by the standard deviation of the training
+        targets.
     calibration_error : float
         Expected calibration error of the predicted probabilities.
     predict_seconds : float
         CPU time of a prediction per 1,000 rows.
 
-    Fields with a default are NaN where they do not apply, and in journals of older versions.
+    Fields with a default are NaN where they do not apply, and in journals of older
+    versions.
     """
 
     section: str

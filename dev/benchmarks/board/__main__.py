@@ -1,6 +1,8 @@
-"""Run the benchmark on public data sets and write its tables: `python -m dev.benchmarks.board --help`.
+"""Run the benchmark on public data sets and write its tables:
+`python -m dev.benchmarks.board --help`.
 
-Every measurement is appended to a journal at once, so that a second run resumes an interrupted one.
+Every measurement is appended to a journal at once, so that a second run resumes an
+interrupted one.
 """
 
 from __future__ import annotations
@@ -28,7 +30,12 @@ if TYPE_CHECKING:
     from dev.benchmarks.board.contestants import Contestant
     from dev.benchmarks.board.tables import Drawing, Table
 
-THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+THREADS = (
+    "OPENBLAS_NUM_THREADS",
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+)
 
 DEFAULT_SECTIONS = ("small", "raw", "medium", "rare", "growth")
 """Sections of `make board`."""
@@ -36,20 +43,52 @@ DEFAULT_SECTIONS = ("small", "raw", "medium", "rare", "growth")
 
 def main() -> None:
     """Measure missing results, then write one page and one figure per section."""
-    parser = argparse.ArgumentParser(prog="python -m dev.benchmarks.board", description=__doc__.splitlines()[0])
-    parser.add_argument("--output", type=Path, default=Path("results/board"), help="folder of journal and pages")
-    parser.add_argument(
-        "--sections", nargs="+", default=DEFAULT_SECTIONS, help="sections to run; 'mnist' is not among the default"
+    parser = argparse.ArgumentParser(
+        prog="python -m dev.benchmarks.board", description=__doc__.splitlines()[0]
     )
-    parser.add_argument("--drawings", type=int, help="random splits per data set; by default those of the section")
-    parser.add_argument("--tables", nargs="+", help="names of data sets; by default all")
-    parser.add_argument("--sizes", nargs="+", type=int, help="numbers of training rows; by default all")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("results/board"),
+        help="folder of journal and pages",
+    )
+    parser.add_argument(
+        "--sections",
+        nargs="+",
+        default=DEFAULT_SECTIONS,
+        help="sections to run; 'mnist' is not among the default",
+    )
+    parser.add_argument(
+        "--drawings",
+        type=int,
+        help="random splits per data set; by default those of the section",
+    )
+    parser.add_argument(
+        "--tables", nargs="+", help="names of data sets; by default all"
+    )
+    parser.add_argument(
+        "--sizes", nargs="+", type=int, help="numbers of training rows; by default all"
+    )
     parser.add_argument("--apart", action="store_true", help="only held-out data sets")
-    parser.add_argument("--contestants", nargs="+", help="names of methods; by default all that are installed")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="number of processes")
-    parser.add_argument("--threads", type=int, default=1, help="threads per process, for our estimators")
-    parser.add_argument("--minutes", type=float, default=120.0, help="start no fit after this time")
-    parser.add_argument("--track", action="store_true", help="log the results in MLflow, one run per method")
+    parser.add_argument(
+        "--contestants",
+        nargs="+",
+        help="names of methods; by default all that are installed",
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count(), help="number of processes"
+    )
+    parser.add_argument(
+        "--threads", type=int, default=1, help="threads per process, for our estimators"
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=120.0, help="start no fit after this time"
+    )
+    parser.add_argument(
+        "--track",
+        action="store_true",
+        help="log the results in MLflow, one run per method",
+    )
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
     os.environ.update(dict.fromkeys(THREADS, str(options.threads)))
@@ -57,7 +96,9 @@ def main() -> None:
     from dev.benchmarks.board.sections import SECTIONS
 
     if unknown := set(options.sections) - set(SECTIONS):
-        parser.error(f"Unknown sections {sorted(unknown)}. Available: {', '.join(SECTIONS)}.")
+        parser.error(
+            f"Unknown sections {sorted(unknown)}. Available: {', '.join(SECTIONS)}."
+        )
     journal = options.output / "journal.jsonl"
     _run_jobs(journal, _missing_jobs(journal, options), options)
     _write_pages(journal, options)
@@ -90,11 +131,17 @@ def _missing_jobs(journal: Path, options: argparse.Namespace) -> list[Job]:
 
     done = defaultdict(set)
     for row in measured(journal):
-        done[row.section, row.task, row.table, row.size, row.drawing].add(row.contestant)
+        done[row.section, row.task, row.table, row.size, row.drawing].add(
+            row.contestant
+        )
     jobs = []
     for name in options.sections:
         section = SECTIONS[name]
-        methods = [method for method in section.contestants if method in (options.contestants or section.contestants)]
+        methods = [
+            method
+            for method in section.contestants
+            if method in (options.contestants or section.contestants)
+        ]
         for table in section.tables():
             if not _is_asked(table, options):
                 continue
@@ -117,14 +164,23 @@ def _is_asked(table: Table, options: argparse.Namespace) -> bool:
 
 def _run_jobs(journal: Path, jobs: list[Job], options: argparse.Namespace) -> None:
     deadline = time.monotonic() + 60 * options.minutes
-    with ProcessPoolExecutor(options.jobs, initializer=_quiet) as pool, Progress() as progress:
+    with (
+        ProcessPoolExecutor(options.jobs, initializer=_quiet) as pool,
+        Progress() as progress,
+    ):
         bar = progress.add_task("data sets", total=len(jobs))
         futures = {pool.submit(_run_job, journal, job, deadline): job for job in jobs}
         for future in as_completed(futures):
             job = futures[future]
             for failure in future.result():
-                progress.console.print(f"{job.section}, {job.table.name}, split {job.seed}: {failure}")
-            progress.update(bar, advance=1, description=f"{job.section}: {job.table.name} {job.seed}")
+                progress.console.print(
+                    f"{job.section}, {job.table.name}, split {job.seed}: {failure}"
+                )
+            progress.update(
+                bar,
+                advance=1,
+                description=f"{job.section}: {job.table.name} {job.seed}",
+            )
 
 
 def _write_pages(journal: Path, options: argparse.Namespace) -> None:
@@ -161,25 +217,33 @@ def _run_job(journal: Path, job: Job, deadline: float) -> list[str]:
     drawing = job.table.drawn(job.seed)
     failures = []
     if any(method.startswith("learnkernels") for method in job.methods):
-        KernelLearningRegressor().fit(np.eye(20), np.arange(20.0))  # compiles once per process
+        # Compiles once per process
+        KernelLearningRegressor().fit(np.eye(20), np.arange(20.0))
     for method in job.methods:
         contestant = SECTIONS[job.section].contestants[method]
-        is_skipped = contestant.reason_to_skip(job.table.task, *drawing.X.shape) is not None
+        is_skipped = (
+            contestant.reason_to_skip(job.table.task, *drawing.X.shape) is not None
+        )
         if is_skipped or time.monotonic() > deadline:
             continue
-        # A forked process inherits the BLAS threads of its parent; other packages change them.
+        # A forked process inherits the BLAS threads of its parent; other packages
+        # change them.
         with threadpool_limits(int(os.environ[THREADS[0]])):
             try:
                 measurement = _measure(job, drawing, method, contestant)
             except Exception as error:  # one method that fails does not stop the others
                 failures.append(f"{method} failed: {type(error).__name__}: {error}")
                 continue
-        with journal.open("a", encoding="utf-8") as file:  # one write per line: processes do not mix theirs
+        with journal.open(
+            "a", encoding="utf-8"
+        ) as file:  # one write per line: processes do not mix theirs
             file.write(json.dumps(asdict(measurement)) + "\n")
     return failures
 
 
-def _measure(job: Job, drawing: Drawing, method: str, contestant: Contestant) -> Measurement:
+def _measure(
+    job: Job, drawing: Drawing, method: str, contestant: Contestant
+) -> Measurement:
     """Fit a method on the training rows and measure it on the test rows."""
     from dev.benchmarks.board.metrics import metrics
 

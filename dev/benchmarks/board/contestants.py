@@ -72,9 +72,22 @@ def tuned_rbf(task: str, d: int, seed: int) -> Any:
     """Search seven values of C or alpha and six bandwidths with three-fold cross-validation."""
     gammas = [2.0**exponent / d for exponent in range(-4, 2)]
     if task == "classification":
-        return GridSearchCV(SVC(), {"C": [10.0**exponent for exponent in range(-1, 6)], "gamma": gammas}, cv=3)
-    grid = {"regressor__alpha": [10.0**exponent for exponent in range(-5, 2)], "regressor__gamma": gammas}
-    return GridSearchCV(TransformedTargetRegressor(KernelRidge(kernel="rbf"), transformer=StandardScaler()), grid, cv=3)
+        return GridSearchCV(
+            SVC(),
+            {"C": [10.0**exponent for exponent in range(-1, 6)], "gamma": gammas},
+            cv=3,
+        )
+    grid = {
+        "regressor__alpha": [10.0**exponent for exponent in range(-5, 2)],
+        "regressor__gamma": gammas,
+    }
+    return GridSearchCV(
+        TransformedTargetRegressor(
+            KernelRidge(kernel="rbf"), transformer=StandardScaler()
+        ),
+        grid,
+        cv=3,
+    )
 
 
 def forest(task: str, d: int, seed: int) -> Any:
@@ -85,7 +98,11 @@ def forest(task: str, d: int, seed: int) -> Any:
 
 def boosting(task: str, d: int, seed: int) -> Any:
     """Return histogram-based gradient boosting of scikit-learn."""
-    kind = HistGradientBoostingClassifier if task == "classification" else HistGradientBoostingRegressor
+    kind = (
+        HistGradientBoostingClassifier
+        if task == "classification"
+        else HistGradientBoostingRegressor
+    )
     return kind(random_state=seed)
 
 
@@ -116,7 +133,10 @@ def pytabkit(name: str) -> Callable[[str, int, int], Any]:
     def make(task: str, d: int, seed: int) -> Any:
         import pytabkit
 
-        kind = getattr(pytabkit, f"{name}_{'Classifier' if task == 'classification' else 'Regressor'}")
+        kind = getattr(
+            pytabkit,
+            f"{name}_{'Classifier' if task == 'classification' else 'Regressor'}",
+        )
         return kind(device="cpu", random_state=seed, n_threads=1)
 
     return make
@@ -139,34 +159,51 @@ class XRFM(BaseEstimator):  # type: ignore[misc]
         strata = None
         if is_classification and np.bincount(y).min() > 1:
             strata = y
-        parts = train_test_split(X, y, test_size=0.2, random_state=self.seed, stratify=strata)
-        X_train, X_valid = (torch.tensor(part, dtype=torch.float32) for part in parts[:2])
+        parts = train_test_split(
+            X, y, test_size=0.2, random_state=self.seed, stratify=strata
+        )
+        X_train, X_valid = (
+            torch.tensor(part, dtype=torch.float32) for part in parts[:2]
+        )
         if is_classification:
-            y_train, y_valid = (torch.tensor(part, dtype=torch.int64) for part in parts[2:])
+            y_train, y_valid = (
+                torch.tensor(part, dtype=torch.int64) for part in parts[2:]
+            )
         else:
-            y_train, y_valid = (torch.tensor(part, dtype=torch.float32)[:, None] for part in parts[2:])
-        self.model_ = xRFM(device="cpu", random_state=self.seed, n_threads=1, verbose=False)
+            y_train, y_valid = (
+                torch.tensor(part, dtype=torch.float32)[:, None] for part in parts[2:]
+            )
+        self.model_ = xRFM(
+            device="cpu", random_state=self.seed, n_threads=1, verbose=False
+        )
         self.model_.fit(X_train, y_train, X_valid, y_valid)
         if is_classification:
-            self.classes_ = np.arange(1 + y.max())  # it has a column for each index, seen or not
+            # It has a column for each index, seen or not
+            self.classes_ = np.arange(1 + y.max())
         return self
 
     def predict(self, X: np.ndarray) -> np.ndarray:
         """Predict."""
         import torch
 
-        return np.asarray(self.model_.predict(torch.tensor(X, dtype=torch.float32))).ravel()
+        return np.asarray(
+            self.model_.predict(torch.tensor(X, dtype=torch.float32))
+        ).ravel()
 
     def predict_proba(self, X: np.ndarray) -> np.ndarray:
         """Predict probabilities."""
         import torch
 
-        return np.asarray(self.model_.predict_proba(torch.tensor(X, dtype=torch.float32)))
+        return np.asarray(
+            self.model_.predict_proba(torch.tensor(X, dtype=torch.float32))
+        )
 
 
 def gaussian_process(task: str, d: int, seed: int) -> Any:
     """Return a Gaussian process with one length scale per feature, fitted by marginal likelihood."""
-    kernel = ConstantKernel() * RBF(np.ones(d), (1e-2, 1e4)) + WhiteKernel(0.1, (1e-6, 10))
+    kernel = ConstantKernel() * RBF(np.ones(d), (1e-2, 1e4)) + WhiteKernel(
+        0.1, (1e-6, 10)
+    )
     return GaussianProcessRegressor(kernel, normalize_y=True, random_state=seed)
 
 
@@ -174,8 +211,16 @@ def ours(learner: str) -> Callable[[str, int, int], Any]:
     """Return the maker of the estimators of this package with default settings, except for the learner."""
 
     def make(task: str, d: int, seed: int) -> Any:
-        kind = KernelLearningClassifier if task == "classification" else KernelLearningRegressor
-        return kind(learner=learner, random_state=seed, n_jobs=int(os.environ.get("OMP_NUM_THREADS", "1")))
+        kind = (
+            KernelLearningClassifier
+            if task == "classification"
+            else KernelLearningRegressor
+        )
+        return kind(
+            learner=learner,
+            random_state=seed,
+            n_jobs=int(os.environ.get("OMP_NUM_THREADS", "1")),
+        )
 
     return make
 
@@ -189,7 +234,10 @@ class Categories(BaseEstimator):  # type: ignore[misc]
     def fit(self, X: pd.DataFrame, y: np.ndarray) -> Categories:
         """Fit."""
         X = dates_as_numbers(X)
-        self.levels_ = {name: pd.CategoricalDtype(X[name].dropna().unique()) for name in text_columns(X)}
+        self.levels_ = {
+            name: pd.CategoricalDtype(X[name].dropna().unique())
+            for name in text_columns(X)
+        }
         self.trees_ = self.trees.fit(self._typed(X), y)
         self.classes_ = getattr(self.trees_, "classes_", None)
         return self
@@ -203,9 +251,16 @@ class Categories(BaseEstimator):  # type: ignore[misc]
         return np.asarray(self.trees_.predict_proba(self._typed(dates_as_numbers(X))))
 
     def _typed(self, X: pd.DataFrame) -> pd.DataFrame:
-        known = {name: X[name].where(X[name].isin(levels.categories), None) for name, levels in self.levels_.items()}
+        known = {
+            name: X[name].where(X[name].isin(levels.categories), None)
+            for name, levels in self.levels_.items()
+        }
         typed = X.assign(**known).astype(self.levels_)
-        many_levels = [name for name, levels in self.levels_.items() if len(levels.categories) > MOST]
+        many_levels = [
+            name
+            for name, levels in self.levels_.items()
+            if len(levels.categories) > MOST
+        ]
         typed = typed.assign(**{name: typed[name].cat.codes for name in many_levels})
         # LightGBM rejects names with characters of JSON.
         return typed.set_axis([f"x{place}" for place in range(typed.shape[1])], axis=1)
@@ -234,7 +289,9 @@ class CatBoostCategories(BaseEstimator):  # type: ignore[misc]
         return np.asarray(self.trees_.predict_proba(self._filled(dates_as_numbers(X))))
 
     def _filled(self, X: pd.DataFrame) -> pd.DataFrame:
-        return X.assign(**{name: X[name].fillna("missing").astype(str) for name in self.texts_})
+        return X.assign(
+            **{name: X[name].fillna("missing").astype(str) for name in self.texts_}
+        )
 
 
 def text_columns(X: pd.DataFrame) -> list[str]:
@@ -250,7 +307,9 @@ def dates_as_numbers(X: pd.DataFrame) -> pd.DataFrame:
             columns[name] = X[name]
             continue
         dates = X[name]
-        columns[name] = (dates.astype("datetime64[s]") - pd.Timestamp("1970-01-01").as_unit("s")) / pd.Timedelta(days=1)
+        columns[name] = (
+            dates.astype("datetime64[s]") - pd.Timestamp("1970-01-01").as_unit("s")
+        ) / pd.Timedelta(days=1)
         columns[f"{name}, month"] = dates.dt.month
         columns[f"{name}, weekday"] = dates.dt.day_of_week
         columns[f"{name}, hour"] = dates.dt.hour
@@ -266,20 +325,28 @@ def raw_rbf(task: str, d: int, seed: int) -> Any:
         StandardScaler(),
     )
     columns = make_column_transformer((texts, text_columns), remainder=numbers)
-    return make_pipeline(FunctionTransformer(dates_as_numbers), columns, tuned_rbf(task, d, seed))
+    return make_pipeline(
+        FunctionTransformer(dates_as_numbers), columns, tuned_rbf(task, d, seed)
+    )
 
 
 def raw_boosting(task: str, d: int, seed: int) -> Any:
     """Return histogram-based gradient boosting of scikit-learn with native categories."""
-    return Categories(boosting(task, d, seed).set_params(categorical_features="from_dtype"))
+    return Categories(
+        boosting(task, d, seed).set_params(categorical_features="from_dtype")
+    )
 
 
 RAW_CONTESTANTS = {
     OURS: Contestant(ours("auto")),
     TUNED: Contestant(raw_rbf, most_rows=500),
     "HistGradientBoosting": Contestant(raw_boosting),
-    "LightGBM": Contestant(lambda task, d, seed: Categories(lightgbm(task, d, seed)), "lightgbm"),
-    "CatBoost": Contestant(lambda task, d, seed: CatBoostCategories(catboost(task, d, seed)), "catboost"),
+    "LightGBM": Contestant(
+        lambda task, d, seed: Categories(lightgbm(task, d, seed)), "lightgbm"
+    ),
+    "CatBoost": Contestant(
+        lambda task, d, seed: CatBoostCategories(catboost(task, d, seed)), "catboost"
+    ),
 }
 """For data sets with categories, unchanged."""
 
@@ -287,7 +354,9 @@ CONTESTANTS = {
     OURS: Contestant(ours("auto")),
     "learnkernels, alignf": Contestant(ours("alignf")),
     TUNED: Contestant(tuned_rbf),
-    "Gaussian process": Contestant(gaussian_process, tasks=("regression",), most_features=MOST_LENGTHS),
+    "Gaussian process": Contestant(
+        gaussian_process, tasks=("regression",), most_features=MOST_LENGTHS
+    ),
     "random forest": Contestant(forest),
     "HistGradientBoosting": Contestant(boosting),
     "LightGBM": Contestant(lightgbm, "lightgbm"),

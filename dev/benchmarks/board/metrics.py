@@ -27,13 +27,19 @@ def metrics(model: Any, task: str, drawing: Drawing) -> dict[str, float]:
     begin = time.process_time()
     predicted = np.asarray(model.predict(drawing.X_test)).ravel()
     seconds = time.process_time() - begin
-    values = {"predict_seconds": 1000 * seconds / len(predicted), "log_loss": float("nan"), "auc": float("nan")}
+    values = {
+        "predict_seconds": 1000 * seconds / len(predicted),
+        "log_loss": float("nan"),
+        "auc": float("nan"),
+    }
     if task == "classification":
         return values | _classification_metrics(model, predicted, drawing)
     return values | _regression_metrics(model, predicted, drawing)
 
 
-def _regression_metrics(model: Any, predicted: np.ndarray, drawing: Drawing) -> dict[str, float]:
+def _regression_metrics(
+    model: Any, predicted: np.ndarray, drawing: Drawing
+) -> dict[str, float]:
     root_mean_square = np.sqrt(np.mean((predicted - drawing.y_test) ** 2))
     values = {"error": float(root_mean_square / drawing.unit)}
     if hasattr(model, "predict_interval"):
@@ -42,16 +48,22 @@ def _regression_metrics(model: Any, predicted: np.ndarray, drawing: Drawing) -> 
     return values
 
 
-def _classification_metrics(model: Any, predicted: np.ndarray, drawing: Drawing) -> dict[str, float]:
+def _classification_metrics(
+    model: Any, predicted: np.ndarray, drawing: Drawing
+) -> dict[str, float]:
     y, y_test = drawing.y, drawing.y_test
     values = {"error": float(np.mean(predicted != y_test))}
     scores = None
     if hasattr(model, "predict_proba"):
         n_classes = 1 + int(max(y.max(), y_test.max()))
         probabilities = np.zeros((len(y_test), n_classes))
-        probabilities[:, np.asarray(model.classes_, dtype=int)] = model.predict_proba(drawing.X_test)
+        probabilities[:, np.asarray(model.classes_, dtype=int)] = model.predict_proba(
+            drawing.X_test
+        )
         of_true_class = probabilities[np.arange(len(y_test)), y_test]
-        values["log_loss"] = float(-np.log(of_true_class.clip(SMALLEST_PROBABILITY, 1)).mean())
+        values["log_loss"] = float(
+            -np.log(of_true_class.clip(SMALLEST_PROBABILITY, 1)).mean()
+        )
         values["calibration_error"] = expected_calibration_error(probabilities, y_test)
         scores = probabilities[:, -1]
     elif hasattr(model, "decision_function"):
@@ -71,16 +83,22 @@ def expected_calibration_error(probabilities: np.ndarray, y: np.ndarray) -> floa
     return float(np.abs(gaps).sum() / len(y))
 
 
-def interval_metrics(lower: np.ndarray, upper: np.ndarray, drawing: Drawing) -> dict[str, float]:
-    """Return coverage, in all rows and the hardest fifth, and the interval score in units of the targets.
+def interval_metrics(
+    lower: np.ndarray, upper: np.ndarray, drawing: Drawing
+) -> dict[str, float]:
+    """Return coverage, in all rows and the hardest fifth, and the interval score in
+    units of the targets.
 
-    The score is the width plus penalties for rows outside (Gneiting and Raftery 2007, JASA 102, eq. 43).
+    The score is the width plus penalties for rows outside (Gneiting and Raftery 2007,
+    JASA 102, eq. 43).
     """
     y = drawing.y_test
     is_covered = (lower <= y) & (y <= upper)
     outside = np.maximum(lower - y, 0) + np.maximum(y - upper, 0)
     scores = upper - lower + 2 / (1 - LEVEL) * outside
-    hardest = np.argsort(expected_errors(drawing.X_test, y), kind="stable")[-max(len(y) // 5, 1) :]
+    hardest = np.argsort(expected_errors(drawing.X_test, y), kind="stable")[
+        -max(len(y) // 5, 1) :
+    ]
     return {
         "coverage": float(is_covered.mean()),
         "hard_coverage": float(is_covered[hardest].mean()),
@@ -93,4 +111,8 @@ def expected_errors(X: Any, y: np.ndarray) -> np.ndarray:
     folds = KFold(5, shuffle=True, random_state=0)
     make = boosting if isinstance(X, np.ndarray) else raw_boosting
     predicted = cross_val_predict(make("regression", X.shape[1], 0), X, y, cv=folds)
-    return np.asarray(cross_val_predict(make("regression", X.shape[1], 0), X, np.abs(y - predicted), cv=folds))
+    return np.asarray(
+        cross_val_predict(
+            make("regression", X.shape[1], 0), X, np.abs(y - predicted), cv=folds
+        )
+    )

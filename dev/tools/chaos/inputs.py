@@ -35,7 +35,9 @@ def configurations(lane: Lane, attempt: Attempt, random: Random) -> None:
     from learnkernels.conf.errors import InputError
     from learnkernels.conf.loading import load_config
 
-    paths = sorted([*(ROOT / "conf").glob("*.yaml"), *(ROOT / "conf" / "examples").iterdir()])
+    paths = sorted(
+        [*(ROOT / "conf").glob("*.yaml"), *(ROOT / "conf" / "examples").iterdir()]
+    )
     texts = [path.read_text(encoding="utf-8") for path in paths]
     path = lane.folder / "failures" / "conf.yaml"
     path.parent.mkdir(exist_ok=True)
@@ -51,7 +53,15 @@ def configurations(lane: Lane, attempt: Attempt, random: Random) -> None:
             cases.append((mutated_text(text, random), []))
         else:
             cases.append((text, [mutated_text(random.choice(CHANGES), random)]))
-    _try(lane, attempt, cases, act, (InputError,), 10, lambda case: (case[0].encode("utf-8", "surrogatepass"), ".yaml"))
+    _try(
+        lane,
+        attempt,
+        cases,
+        act,
+        (InputError,),
+        10,
+        lambda case: (case[0].encode("utf-8", "surrogatepass"), ".yaml"),
+    )
 
 
 CHANGES = (
@@ -81,7 +91,9 @@ def data_files(lane: Lane, attempt: Attempt, random: Random) -> None:
     config = CompareConfig.model_validate(
         {
             "name": "fuzz",
-            "datasets": [{"source": "file", "path": str(path), "missing": "drop"} | target],
+            "datasets": [
+                {"source": "file", "path": str(path), "missing": "drop"} | target
+            ],
             "kernels": [{"family": "linear"}],
             "learners": ["unif"],
         }
@@ -92,7 +104,15 @@ def data_files(lane: Lane, attempt: Attempt, random: Random) -> None:
         load_source(config, str(path.parent), 0, lambda sentence: None)
 
     attempt.case = f"data set {ending}"
-    _try(lane, attempt, _damaged(content, random), act, (InputError, TransferError), 60, lambda case: (case, ending))
+    _try(
+        lane,
+        attempt,
+        _damaged(content, random),
+        act,
+        (InputError, TransferError),
+        60,
+        lambda case: (case, ending),
+    )
 
 
 def scored_tables(lane: Lane, attempt: Attempt, random: Random) -> None:
@@ -110,10 +130,24 @@ def scored_tables(lane: Lane, attempt: Attempt, random: Random) -> None:
 
     def act(damaged: bytes) -> None:
         path.write_bytes(damaged)
-        score_with(model, {}, str(path), str(path.with_name("scores.parquet")), ScoringOptions())
+        score_with(
+            model,
+            {},
+            str(path),
+            str(path.with_name("scores.parquet")),
+            ScoringOptions(),
+        )
 
     attempt.case = f"table to score {ending}"
-    _try(lane, attempt, _damaged(content, random), act, (InputError, TransferError), 60, lambda case: (case, ending))
+    _try(
+        lane,
+        attempt,
+        _damaged(content, random),
+        act,
+        (InputError, TransferError),
+        60,
+        lambda case: (case, ending),
+    )
 
 
 def model_files(lane: Lane, attempt: Attempt, random: Random) -> None:
@@ -130,12 +164,24 @@ def model_files(lane: Lane, attempt: Attempt, random: Random) -> None:
         if damaged != content:
             raise AssertionError("a changed model was loaded")
 
-    _try(lane, attempt, _damaged(content, random), act, (ValueError,), 60, lambda case: (case, ".safetensors"))
+    _try(
+        lane,
+        attempt,
+        _damaged(content, random),
+        act,
+        (ValueError,),
+        60,
+        lambda case: (case, ".safetensors"),
+    )
 
 
 def _stored_model(lane: Lane) -> Path:
     """Return the file of a model that was trained here."""
-    return min((lane.folder / "prepared" / ".learnkernels" / "store" / "models").rglob("*.safetensors"))
+    return min(
+        (lane.folder / "prepared" / ".learnkernels" / "store" / "models").rglob(
+            "*.safetensors"
+        )
+    )
 
 
 def of_format(table: pa.Table, ending: str) -> bytes:
@@ -198,9 +244,26 @@ def _try(
             attempt.ended({"done": "taken", "sentence": "one sentence"}[fate.kind])
             continue
         content, ending = as_file(fate.case)
-        kept = lane.folder / "failures" / f"{attempt.kind.replace(' ', '-')}-{attempt.number}-{number}{ending}"
+        kept = (
+            lane.folder
+            / "failures"
+            / f"{attempt.kind.replace(' ', '-')}-{attempt.number}-{number}{ending}"
+        )
         kept.write_bytes(content)
-        what = {"long": "not one sentence", "error": "traceback", "memory": "memory", "died": fate.text}[fate.kind]
+        what = {
+            "long": "not one sentence",
+            "error": "traceback",
+            "memory": "memory",
+            "died": fate.text,
+        }[fate.kind]
         what = "hangs" if fate.text == "SIGALRM" else what
-        changes = f" with {fate.case[1]}" if isinstance(fate.case, tuple) and fate.case[1] else ""
-        attempt.failed(what, fate.text[-1500:], f"{attempt.case or attempt.kind}: {kept.name}{changes}")
+        changes = (
+            f" with {fate.case[1]}"
+            if isinstance(fate.case, tuple) and fate.case[1]
+            else ""
+        )
+        attempt.failed(
+            what,
+            fate.text[-1500:],
+            f"{attempt.case or attempt.kind}: {kept.name}{changes}",
+        )

@@ -37,7 +37,8 @@ class Failure:
 
 @dataclass
 class Attempt:
-    """One line of the journal: an attempt may be many tries, where each takes milliseconds.
+    """One line of the journal: an attempt may be many tries, where each takes
+    milliseconds.
 
     Attributes
     ----------
@@ -101,12 +102,18 @@ class Journal:
                 data: dict[str, Any] = json.loads(line)
             except ValueError:
                 continue
-            yield Attempt(**data | {"failures": [Failure(**one) for one in data["failures"]]})
+            yield Attempt(
+                **data | {"failures": [Failure(**one) for one in data["failures"]]}
+            )
 
 
 def attempts_in(folder: Path) -> list[Attempt]:
     """Return what all lanes of a folder did."""
-    return [attempt for path in sorted(folder.glob("*/journal.jsonl")) for attempt in Journal(path).attempts()]
+    return [
+        attempt
+        for path in sorted(folder.glob("*/journal.jsonl"))
+        for attempt in Journal(path).attempts()
+    ]
 
 
 def table(attempts: Sequence[Attempt]) -> list[str]:
@@ -131,9 +138,16 @@ def _happened(of: Sequence[Attempt]) -> str:
     parts += [f"**{what}: {count:,}**" for what, count in failures.most_common()]
     for name in dict.fromkeys(name for attempt in of for name in attempt.figures):
         values = [attempt.figures[name] for attempt in of if name in attempt.figures]
-        shown = f"{median(values):.3g}, at most {max(values):.3g}" if len(values) > 1 else f"{values[0]:.4g}"
+        shown = (
+            f"{median(values):.3g}, at most {max(values):.3g}"
+            if len(values) > 1
+            else f"{values[0]:.4g}"
+        )
         parts.append(f"{name}: {shown}")
-    parts += [f"skipped: {reason}" for reason in dict.fromkeys(one.skipped for one in of if one.skipped)]
+    parts += [
+        f"skipped: {reason}"
+        for reason in dict.fromkeys(one.skipped for one in of if one.skipped)
+    ]
     return "; ".join(parts).replace("|", "\\|")
 
 
@@ -146,12 +160,22 @@ def report(attempts: Sequence[Attempt], folder: Path) -> str:
     alike: dict[tuple[str, str, str], list[str]] = {}
     for attempt in failed:
         again = (
-            f"python -m dev.tools.chaos --resume {folder} --seed {attempt.seed} --again {attempt.kind}:{attempt.number}"
+            f"python -m dev.tools.chaos --resume {folder} --seed {attempt.seed} "
+            f"--again {attempt.kind}:{attempt.number}"
         )
         for failure in attempt.failures:
             said = " ".join(failure.said.split())[-SHOWN:]
-            line = f"- {failure.what}. {failure.case}. `{again}`" + (f": {said}" if said else "")
-            alike.setdefault((attempt.kind, failure.what, re.sub(r"[0-9a-f]*\d[0-9a-f]*", "0", said)), []).append(line)
+            line = f"- {failure.what}. {failure.case}. `{again}`" + (
+                f": {said}" if said else ""
+            )
+            alike.setdefault(
+                (
+                    attempt.kind,
+                    failure.what,
+                    re.sub(r"[0-9a-f]*\d[0-9a-f]*", "0", said),
+                ),
+                [],
+            ).append(line)
     for first, *further in alike.values():
         lines.append(first + (f" And {len(further):,} alike." if further else ""))
     return "\n".join(lines) + "\n"

@@ -1,8 +1,10 @@
-"""A lane: a folder in which one try after the other is made, and the processes of these tries.
+"""A lane: a folder in which one try after the other is made, and the processes of these
+tries.
 
-A lane has imported what the commands need: most tries are forked from it, which saves the seconds of the imports; the
-others start Python as a user does. The folder that commands work in is always at the same place, since MLflow keeps
-absolute paths, and is replaced by a copy of a prepared one before each try.
+A lane has imported what the commands need: most tries are forked from it, which saves
+the seconds of the imports; the others start Python as a user does. The folder that
+commands work in is always at the same place, since MLflow keeps absolute paths, and is
+replaced by a copy of a prepared one before each try.
 """
 
 from __future__ import annotations
@@ -23,7 +25,14 @@ from pathlib import Path
 
 import psutil
 
-from dev.tools.chaos.commands import COMMANDS, FROM_NOTHING, PREPARATION, SERVERS, numbers, write_inputs
+from dev.tools.chaos.commands import (
+    COMMANDS,
+    FROM_NOTHING,
+    PREPARATION,
+    SERVERS,
+    numbers,
+    write_inputs,
+)
 from dev.tools.forked import die_with, fork, load
 from dev.tools.mutations import is_sentence
 from dev.tools.waiting import within
@@ -45,7 +54,13 @@ UP = "Ctrl-C"
 UNEXPECTED = "unexpected internal error"
 """What the sentence about an error says that no part of the program has a sentence for; its traceback is in a log."""
 
-NOISE = ("Traceback (most recent call last)", "Exception ignored", "| ERROR ", "| CRITICAL ", "Fatal Python error")
+NOISE = (
+    "Traceback (most recent call last)",
+    "Exception ignored",
+    "| ERROR ",
+    "| CRITICAL ",
+    "Fatal Python error",
+)
 """What no command may print."""
 
 
@@ -85,7 +100,9 @@ class Ended:
         if self.code < 0:
             return f"died of {signal.Signals(-self.code).name}"
         lines = [line.rpartition("\r")[2] for line in self.err.splitlines()]
-        sentences = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+        sentences = [
+            line.removeprefix("error: ") for line in lines if line.startswith("error: ")
+        ]
         if self.code in (0, 1) and not sentences:
             return ""  # papers end with 1 where an item fails, which a line says
         if any(UNEXPECTED in sentence for sentence in sentences):
@@ -126,7 +143,11 @@ class Running:
         code, took = self.code, time.monotonic() - self.started
         if not self.ended():
             self.kill()
-        return Ended(code, *(path.read_text(errors="replace") for path in (self.out, self.err)), took)
+        return Ended(
+            code,
+            *(path.read_text(errors="replace") for path in (self.out, self.err)),
+            took,
+        )
 
     def kill(self) -> None:
         """Kill the process alone, not what it has started."""
@@ -143,7 +164,9 @@ class Running:
 
     def printed(self) -> str:
         """Return what it has printed so far."""
-        return self.out.read_text(errors="replace") + self.err.read_text(errors="replace")
+        return self.out.read_text(errors="replace") + self.err.read_text(
+            errors="replace"
+        )
 
 
 class Lane:
@@ -166,7 +189,11 @@ class Lane:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.work, self.home, self.logs = folder / "work", folder / "home", folder / "logs"
+        self.work, self.home, self.logs = (
+            folder / "work",
+            folder / "home",
+            folder / "logs",
+        )
         for path in (self.work, self.home, self.logs):
             path.mkdir(parents=True, exist_ok=True)
         self.expected: dict[str, dict[str, str]] = {}
@@ -203,7 +230,9 @@ class Lane:
 
     def environment(self) -> dict[str, str]:
         """Return the environment of a new user, on whose machine OpenBLAS works as on this one."""
-        kept = {"PATH", "LANG", "LC_ALL", "CI"} | {key for key in os.environ if key.startswith("OPENBLAS_")}
+        kept = {"PATH", "LANG", "LC_ALL", "CI"} | {
+            key for key in os.environ if key.startswith("OPENBLAS_")
+        }
         return {key: os.environ[key] for key in sorted(kept) if key in os.environ} | {
             "HOME": str(self.home),
             "PYTHONPATH": str(ROOT),
@@ -220,12 +249,32 @@ class Lane:
             "DO_NOT_TRACK": "true",
             MARKER: f"{self.folder}#server",
         }
-        command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
+        command = [
+            sys.executable,
+            "-m",
+            "prefect",
+            "server",
+            "start",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(port),
+        ]
         with (self.logs / "server.log").open("wb") as log:
-            server = subprocess.Popen(command, cwd=self.folder, env=env, stdout=log, stderr=log, preexec_fn=die_with)
+            server = subprocess.Popen(
+                command,
+                cwd=self.folder,
+                env=env,
+                stdout=log,
+                stderr=log,
+                preexec_fn=die_with,
+            )
         import httpx
 
-        alive = lambda: server.poll() is not None or httpx.get(f"{self.api}/health").status_code == 200  # noqa: E731
+        alive = lambda: (  # noqa: E731
+            server.poll() is not None
+            or httpx.get(f"{self.api}/health").status_code == 200
+        )
         if not within(alive, 400) or server.poll() is not None:
             server.kill()
             raise RuntimeError(f"no Prefect server; see {self.logs / 'server.log'}")
@@ -242,7 +291,8 @@ class Lane:
         self.empty()
         write_inputs(self.work)
         shutil.copytree(self.work, self.folder / "fresh")
-        first = self.start(COMMANDS["compare"], forked=False, shared=False)  # makes Prefect's tables here, too
+        # Makes Prefect's tables here, too
+        first = self.start(COMMANDS["compare"], forked=False, shared=False)
         self._require(first.wait(600))
         for arguments in PREPARATION:
             self._require(self.start(arguments).wait(600))
@@ -263,7 +313,9 @@ class Lane:
 
     def _require(self, ended: Ended) -> Ended:
         if ended.code != 0:
-            raise RuntimeError(f"the preparation failed with {ended.code}: {ended.said}")
+            raise RuntimeError(
+                f"the preparation failed with {ended.code}: {ended.said}"
+            )
         return ended
 
     # Folders
@@ -317,7 +369,8 @@ class Lane:
         forked : bool
             From here, which saves the imports, instead of starting Python.
         shared : bool
-            With the lane's Prefect server; otherwise with a temporary one, which a forked command cannot have.
+            With the lane's Prefect server; otherwise with a temporary one, which a
+            forked command cannot have.
         before : sequence of str
             Program and arguments that start Python.
         env : mapping of str to str, optional
@@ -325,10 +378,24 @@ class Lane:
         """
         self.count += 1
         marker = f"{self.folder}#{os.getpid()}.{self.count}"
-        out, err = (self.logs / f"{os.getpid()}.{name}" for name in (f"{self.count}.out", f"{self.count}.err"))
+        out, err = (
+            self.logs / f"{os.getpid()}.{name}"
+            for name in (f"{self.count}.out", f"{self.count}.err")
+        )
         if forked:
-            return Running(fork(arguments, self.work, out, err, {MARKER: marker}), out, err, marker, None)
-        env = {**self.environment(), MARKER: marker, **(env or {}), **({"PREFECT_API_URL": self.api} if shared else {})}
+            return Running(
+                fork(arguments, self.work, out, err, {MARKER: marker}),
+                out,
+                err,
+                marker,
+                None,
+            )
+        env = {
+            **self.environment(),
+            MARKER: marker,
+            **(env or {}),
+            **({"PREFECT_API_URL": self.api} if shared else {}),
+        }
         command = [*before, sys.executable, "-m", "learnkernels", *arguments]
         with out.open("wb") as stdout, err.open("wb") as stderr:
             popen = subprocess.Popen(
@@ -361,13 +428,21 @@ class Lane:
 
     def running_in_mlflow(self) -> list[str]:
         """Return the runs that MLflow believes to be in progress."""
-        return _select(self.work / "mlflow.db", "select name from runs where status = 'RUNNING'")
+        return _select(
+            self.work / "mlflow.db", "select name from runs where status = 'RUNNING'"
+        )
 
     def running_in_prefect(self) -> list[str]:
         """Return the flow runs that Prefect believes to be in progress, each once."""
         found = []
-        for path in (self.folder / "server" / "prefect.db", self.work / ".learnkernels" / "prefect" / "prefect.db"):
-            found += _select(path, "select id || ' ' || name from flow_run where state_type = 'RUNNING'")
+        for path in (
+            self.folder / "server" / "prefect.db",
+            self.work / ".learnkernels" / "prefect" / "prefect.db",
+        ):
+            found += _select(
+                path,
+                "select id || ' ' || name from flow_run where state_type = 'RUNNING'",
+            )
         new = [run for run in found if run not in self.said]
         return new
 
@@ -386,7 +461,13 @@ def fill(folder: Path, state: str, work: Path) -> None:
 
 def states(command: str) -> list[str]:
     """Return the states that a command can start from."""
-    return ["unstored", "unstored", "unstored", "prepared", *(["fresh"] if command in FROM_NOTHING else [])]
+    return [
+        "unstored",
+        "unstored",
+        "unstored",
+        "prepared",
+        *(["fresh"] if command in FROM_NOTHING else []),
+    ]
 
 
 def marked(marker: str) -> list[psutil.Process]:
@@ -397,7 +478,10 @@ def marked(marker: str) -> list[psutil.Process]:
             continue
         with suppress(OSError, psutil.Error):
             variables = (folder / "environ").read_bytes().split(b"\0")
-            if any(one == wanted or (marker.endswith("#") and one.startswith(wanted)) for one in variables):
+            if any(
+                one == wanted or (marker.endswith("#") and one.startswith(wanted))
+                for one in variables
+            ):
                 process = psutil.Process(int(folder.name))
                 if process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process)
@@ -407,6 +491,11 @@ def marked(marker: str) -> list[psutil.Process]:
 def _select(path: Path, query: str) -> list[str]:
     if not path.exists():
         return []
-    with suppress(sqlite3.Error), closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5)) as database:
+    with (
+        suppress(sqlite3.Error),
+        closing(
+            sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5)
+        ) as database,
+    ):
         return [str(row[0]) for row in database.execute(query)]
     return []

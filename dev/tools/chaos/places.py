@@ -46,11 +46,15 @@ SHORT = ("--keep-days", "0.01")
 FORGETFUL = {"PREFECT_SERVER_SERVICES_DB_VACUUM_LOOP_SECONDS": "60"}
 """Of `up` under a schedule: Prefect forgets every minute and not every hour."""
 
-SIZES = {"Prefect's database, MiB": ".learnkernels/prefect/prefect.db", "MLflow's, MiB": "mlflow.db"}
+SIZES = {
+    "Prefect's database, MiB": ".learnkernels/prefect/prefect.db",
+    "MLflow's, MiB": "mlflow.db",
+}
 ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 
 GROWTH = 1.3
-"""By which a database may be larger at the end than half-way: SQLite uses again what was freed, and gives none back.
+"""By which a database may be larger at the end than half-way: SQLite uses again what
+was freed, and gives none back.
 
 Its write-ahead log beside is as large as the largest change was, and is none of it.
 """
@@ -88,7 +92,9 @@ def _on_small_disk(lane: Lane, command: str, room: int, attempt: Attempt) -> Non
 def file_sizes(lane: Lane, attempt: Attempt, random: Random) -> None:
     """Run a command that may write no file beyond a size: its numbers, or one sentence; without, its numbers."""
     command = random.choice([command for command in QUICK if command != "deploy"])
-    most = random.choice([0, 1 << 10, random.randrange(64 << 10), random.randrange(4 << 20)])
+    most = random.choice(
+        [0, 1 << 10, random.randrange(64 << 10), random.randrange(4 << 20)]
+    )
     attempt.case = f"{command} with files of at most {most:,} bytes"
     lane.know(command)
     lane.reset("unstored")
@@ -112,7 +118,9 @@ def file_sizes(lane: Lane, attempt: Attempt, random: Random) -> None:
         finally:
             os._exit(code)
     os.close(writing)
-    ended = Running(pid, log, log, f"{lane.folder}#limited", None).wait(lane.limit(command))
+    ended = Running(pid, log, log, f"{lane.folder}#limited", None).wait(
+        lane.limit(command)
+    )
     with os.fdopen(reading, "rb", buffering=0) as printed:
         ended.out = ended.err = (printed.read(1 << 20) or b"").decode(errors="replace")
     judge(lane, attempt, command, ended)
@@ -125,7 +133,9 @@ def file_sizes(lane: Lane, attempt: Attempt, random: Random) -> None:
 def read_only(lane: Lane, attempt: Attempt, random: Random) -> None:
     """Run a command where the folder, the state or the results cannot be written."""
     command = random.choice([command for command in QUICK if command != "deploy"])
-    place = random.choice([".", ".learnkernels", "results", "mlartifacts", ".learnkernels/store"])
+    place = random.choice(
+        [".", ".learnkernels", "results", "mlartifacts", ".learnkernels/store"]
+    )
     attempt.case = f"{command} with {place} read-only"
     lane.know(command)
     _in_own_mounts(attempt, partial(_without_writing, lane, command, place))
@@ -155,32 +165,62 @@ def hosts(lane: Lane, attempt: Attempt, random: Random) -> None:
     lane.know(*chosen)
     lane.reset(random.choice(["unstored", "prepared"]))
     begun = []
-    for command, before in zip(chosen, random.choice([((), HOSTS), (HOSTS, HOSTS)]), strict=True):
+    for command, before in zip(
+        chosen, random.choice([((), HOSTS), (HOSTS, HOSTS)]), strict=True
+    ):
         begun.append(lane.start(COMMANDS[command], forked=False, before=before))
         time.sleep(random.choice([0.0, random.uniform(0, 4)]))
     fine = [
-        judge(lane, attempt, command, running.wait(2 * lane.limit(command)), outputs=chosen.count(command) == 1)
+        judge(
+            lane,
+            attempt,
+            command,
+            running.wait(2 * lane.limit(command)),
+            outputs=chosen.count(command) == 1,
+        )
         for command, running in zip(chosen, begun, strict=True)
     ]
     _afterwards(lane, attempt, *begun)
-    _end(attempt, "both succeed" if all(fine) else "one says a sentence" if any(fine) else "each says a sentence")
+    _end(
+        attempt,
+        "both succeed"
+        if all(fine)
+        else "one says a sentence"
+        if any(fine)
+        else "each says a sentence",
+    )
 
 
 def cron(lane: Lane, attempt: Attempt, minutes: float) -> None:
-    """Let `up` run a model every minute: memory, descriptors and databases level off, and no run is lost.
+    """Let `up` run a model every minute: memory, descriptors and databases level off,
+    and no run is lost.
 
     Half-way, what is in Prefect's database becomes two hours older.
     """
     attempt.case = f"a model every minute, for {minutes:g} min"
     lane.reset("prepared")
     ports = free_port(), free_port()
-    arguments = ("up", "--prefect-port", str(ports[0]), "--mlflow-port", str(ports[1]), *SHORT)
+    arguments = (
+        "up",
+        "--prefect-port",
+        str(ports[0]),
+        "--mlflow-port",
+        str(ports[1]),
+        *SHORT,
+    )
     up = lane.start(arguments, forked=False, shared=False, env=FORGETFUL)
     try:
         if not within(lambda: up.ended() or UP in up.printed(), 180) or up.ended():
             attempt.failed("does not come up", up.wait(0).said)
             return
-        every_minute = ("deploy", "conf.yaml", "--model", "model", "--cron", "* * * * *")
+        every_minute = (
+            "deploy",
+            "conf.yaml",
+            "--model",
+            "model",
+            "--cron",
+            "* * * * *",
+        )
         deployed = lane.start(every_minute, forked=False, shared=False).wait(120)
         if deployed.code != 0:
             attempt.failed("cannot be deployed", deployed.said)
@@ -197,33 +237,69 @@ def cron(lane: Lane, attempt: Attempt, minutes: float) -> None:
 
 def _watch_schedule(lane: Lane, attempt: Attempt, up: Running, minutes: float) -> None:
     """Measure while the schedule runs; note what grows, and which runs were lost or never made."""
-    begun, half, last, cleaned, forgotten = time.monotonic(), {}, {}, 0.0, Counter[str]()
+    begun, half, last, cleaned, forgotten = (
+        time.monotonic(),
+        {},
+        {},
+        0.0,
+        Counter[str](),
+    )
     while (passed := time.monotonic() - begun) < 60 * minutes and not up.ended():
         time.sleep(20)
         if passed - cleaned > CLEANED:
             cleaned = passed
-            clean = lane.start(("clean", "--yes", *SHORT, "--keep-runs", "0.01"), forked=False, shared=False)
+            clean = lane.start(
+                ("clean", "--yes", *SHORT, "--keep-runs", "0.01"),
+                forked=False,
+                shared=False,
+            )
             if (swept := clean.wait(120)).code != 0:
                 attempt.failed("cannot be cleaned", swept.said)
             url = f"sqlite:///{lane.work / 'mlflow.db'}"
-            erase = [sys.executable, "-m", "mlflow", "gc", "--backend-store-uri", url, "--tracking-uri", url]
-            erased = subprocess.run(erase, cwd=lane.work, env=lane.environment(), capture_output=True, text=True)
+            erase = [
+                sys.executable,
+                "-m",
+                "mlflow",
+                "gc",
+                "--backend-store-uri",
+                url,
+                "--tracking-uri",
+                url,
+            ]
+            erased = subprocess.run(
+                erase,
+                cwd=lane.work,
+                env=lane.environment(),
+                capture_output=True,
+                text=True,
+            )
             if erased.returncode != 0:
                 attempt.failed("MLflow cannot erase", erased.stderr)
         last = _measured(lane, up.marker)
         if not half and passed > 30 * minutes:
             half = last
-            forgotten = Counter({state: n for state, n in _flow_runs(lane).items() if state in ENDED})
-            _let_pass(lane.work / ".learnkernels" / "prefect" / "prefect.db", "-2 hours")
+            forgotten = Counter(
+                {state: n for state, n in _flow_runs(lane).items() if state in ENDED}
+            )
+            _let_pass(
+                lane.work / ".learnkernels" / "prefect" / "prefect.db", "-2 hours"
+            )
     if up.ended():
         attempt.failed("ended by itself", up.wait(0).said)
     for name, before in half.items():
-        attempt.figures |= {f"{name}, at half time": before, f"{name}, at the end": last[name]}
+        attempt.figures |= {
+            f"{name}, at half time": before,
+            f"{name}, at the end": last[name],
+        }
         if name in SIZES and last[name] > GROWTH * before:
             attempt.failed("grows", f"{name}: {before:.2f}, then {last[name]:.2f}")
     states = forgotten + Counter(_flow_runs(lane))
     lost = {state: n for state, n in states.items() if state in ("CRASHED", "FAILED")}
-    attempt.figures |= {f"runs {state.lower()}": float(n) for state, n in states.items() if state != "SCHEDULED"}
+    attempt.figures |= {
+        f"runs {state.lower()}": float(n)
+        for state, n in states.items()
+        if state != "SCHEDULED"
+    }
     attempt.tries = max(1, states.get("COMPLETED", 0) + sum(lost.values()))
     if lost:
         attempt.failed("runs lost", str(lost))
@@ -253,7 +329,9 @@ def _measured(lane: Lane, marker: str) -> dict[str, float]:
             if "PREFECT__FLOW_RUN_ID" not in process.environ():  # runs come and go
                 memory += process.memory_info().rss
                 descriptors += process.num_fds()
-    sizes = {name: (lane.work / path).stat().st_size / 2**20 for name, path in SIZES.items()}
+    sizes = {
+        name: (lane.work / path).stat().st_size / 2**20 for name, path in SIZES.items()
+    }
     return {"memory, MiB": memory / 2**20, "descriptors": float(descriptors), **sizes}
 
 
@@ -261,7 +339,9 @@ def _flow_runs(lane: Lane) -> dict[str, int]:
     """Return how many flow runs are in which state."""
     path = lane.work / ".learnkernels" / "prefect" / "prefect.db"
     query = "select state_type, count(*) from flow_run where parent_task_run_id is null group by state_type"
-    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=30)) as database:
+    with closing(
+        sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=30)
+    ) as database:
         return {str(state): int(n) for state, n in database.execute(query) if state}
 
 

@@ -45,10 +45,14 @@ def kills(lane: Lane, attempt: Attempt, random: Random) -> None:
     judge(lane, attempt, command, ended, must_succeed=True)
     if forked and not ended.fault():  # as busy as the machine is now
         lane.seconds[command] = (lane.seconds[command] + ended.seconds) / 2
-    # Prefect marks a killed run after 150 seconds without heartbeats, for which tests/system/test_killed.py waits.
+    # Prefect marks a killed run after 150 seconds without heartbeats, for which
+    # tests/system/test_killed.py waits.
     _require_closed(lane, attempt, 5.0, of_prefect=False)
     _afterwards(lane, attempt, running, again)
-    _end(attempt, "as if never killed" if attempt.tries else "ended before, and is no try")
+    _end(
+        attempt,
+        "as if never killed" if attempt.tries else "ended before, and is no try",
+    )
 
 
 def _killed_servers(lane: Lane, attempt: Attempt, random: Random, command: str) -> None:
@@ -79,7 +83,9 @@ def signals(lane: Lane, attempt: Attempt, random: Random) -> None:
     lane.know(command)
     lane.reset(state)
     arguments = _with_ports(command) if command in SERVERS else COMMANDS[command]
-    most = 25.0 if command in SERVERS else _duration(lane, command, state, forked, shared)
+    most = (
+        25.0 if command in SERVERS else _duration(lane, command, state, forked, shared)
+    )
     moment = random.uniform(0, most)
     attempt.case = f"{command}, {state} folder, {_how(forked, shared)}, {number.name} after {moment:.1f} s"
     lane.forget_running()
@@ -103,10 +109,18 @@ def signals(lane: Lane, attempt: Attempt, random: Random) -> None:
     _judge_stopped(attempt, ended, number)
     crowd = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
     if ended.code is not None and took > STOPPING * crowd:
-        attempt.failed("takes more than 10 s to end", f"{took:.1f} s, load {os.getloadavg()[0]:.1f}")
+        attempt.failed(
+            "takes more than 10 s to end",
+            f"{took:.1f} s, load {os.getloadavg()[0]:.1f}",
+        )
     _require_closed(lane, attempt, 10.0)
     _afterwards(lane, attempt, running)
-    _end(attempt, f"{number.name}: {ended.code}" if ended.code else f"{number.name} came when the work was done")
+    _end(
+        attempt,
+        f"{number.name}: {ended.code}"
+        if ended.code
+        else f"{number.name} came when the work was done",
+    )
 
 
 HANGS = 60.0
@@ -124,7 +138,11 @@ def _judge_stopped(attempt: Attempt, ended: Ended, number: signal.Signals) -> No
         attempt.failed(f"exit code {ended.code} after {number.name}", ended.said)
     elif not ended.last or len(ended.last) > 400:
         attempt.failed("no sentence", ended.said)
-    elif fault := [text for text in ("Exception ignored", "| ERROR ", "| CRITICAL ") if text in ended.err]:
+    elif fault := [
+        text
+        for text in ("Exception ignored", "| ERROR ", "| CRITICAL ")
+        if text in ended.err
+    ]:
         attempt.failed("noise", f"{fault[0]}: {ended.said}")
 
 
@@ -135,7 +153,9 @@ def pairs(lane: Lane, attempt: Attempt, random: Random) -> None:
     same = random.random() < 0.4
     chosen = [first] + [first if same else random.choice(QUICK) for _ in range(n - 1)]
     possible = set.intersection(*(set(states(command)) for command in chosen))
-    state = random.choice(sorted(possible - {"fresh"}) * 3 + sorted(possible & {"fresh"}))
+    state = random.choice(
+        sorted(possible - {"fresh"}) * 3 + sorted(possible & {"fresh"})
+    )
     forked = random.random() < 0.8
     offsets = sorted(random.choice([0.0, random.uniform(0, 2)]) for _ in chosen)
     attempt.case = f"{' and '.join(chosen)}, {state} folder, {_how(forked, True)}"
@@ -146,11 +166,24 @@ def pairs(lane: Lane, attempt: Attempt, random: Random) -> None:
         time.sleep(max(0.0, started + offset - time.monotonic()))
         begun.append(lane.start(COMMANDS[command], forked=forked))
     fine = [
-        judge(lane, attempt, command, running.wait(n * lane.limit(command)), outputs=chosen.count(command) == 1)
+        judge(
+            lane,
+            attempt,
+            command,
+            running.wait(n * lane.limit(command)),
+            outputs=chosen.count(command) == 1,
+        )
         for command, running in zip(chosen, begun, strict=True)
     ]
     _afterwards(lane, attempt, *begun)
-    _end(attempt, "all succeed" if all(fine) else "one says a sentence" if any(fine) else "each says a sentence")
+    _end(
+        attempt,
+        "all succeed"
+        if all(fine)
+        else "one says a sentence"
+        if any(fine)
+        else "each says a sentence",
+    )
 
 
 def damage(lane: Lane, attempt: Attempt, random: Random) -> None:
@@ -174,7 +207,12 @@ def damage(lane: Lane, attempt: Attempt, random: Random) -> None:
     _end(attempt, "the numbers" if fine else "one sentence")
 
 
-def _single_out(lane: Lane, attempt: Attempt, command: str, damaged: dict[str, tuple[str, bytes | None]]) -> None:
+def _single_out(
+    lane: Lane,
+    attempt: Attempt,
+    command: str,
+    damaged: dict[str, tuple[str, bytes | None]],
+) -> None:
     """Say which of the damaged files it was, if one alone will do."""
     for path, (how, content) in damaged.items():
         lane.reset("prepared")
@@ -182,8 +220,18 @@ def _single_out(lane: Lane, attempt: Attempt, command: str, damaged: dict[str, t
             (lane.work / path).unlink()
         else:
             (lane.work / path).write_bytes(content)
-        alone = Attempt(attempt.kind, attempt.number, attempt.seed, case=f"{command} after {path} was {how}")
-        judge(lane, alone, command, lane.start(COMMANDS[command]).wait(lane.limit(command)))
+        alone = Attempt(
+            attempt.kind,
+            attempt.number,
+            attempt.seed,
+            case=f"{command} after {path} was {how}",
+        )
+        judge(
+            lane,
+            alone,
+            command,
+            lane.start(COMMANDS[command]).wait(lane.limit(command)),
+        )
         if alone.failures:
             attempt.failures[:] = alone.failures
             return
@@ -197,13 +245,25 @@ def state_files(work: Path) -> dict[str, list[str]]:
             if path.is_file() and not path.is_symlink():
                 inside = path.relative_to(work).parts
                 depth = 3 if top == ".learnkernels" else 1
-                found.setdefault("/".join(inside[: min(depth, len(inside) - 1)]), []).append("/".join(inside))
+                found.setdefault(
+                    "/".join(inside[: min(depth, len(inside) - 1)]), []
+                ).append("/".join(inside))
     return found
 
 
 def _damage(path: Path, random: Random) -> tuple[str, bytes | None]:
     """Damage a file, and return how, with its content from then on."""
-    how = random.choice(("changed", "changed", "changed", "cut off", "emptied", "filled with zeros", "removed"))
+    how = random.choice(
+        (
+            "changed",
+            "changed",
+            "changed",
+            "cut off",
+            "emptied",
+            "filled with zeros",
+            "removed",
+        )
+    )
     before = path.read_bytes()
     if how == "removed":
         path.unlink()
@@ -228,7 +288,11 @@ def servers(lane: Lane, attempt: Attempt, random: Random) -> None:
         attempt.failed("does not come up", up.wait(0).said, "up")
         _afterwards(lane, attempt, up)
         return
-    children = {name: child for child in psutil.Process(up.pid).children() if (name := _service(child))}
+    children = {
+        name: child
+        for child in psutil.Process(up.pid).children()
+        if (name := _service(child))
+    }
     name = random.choice(sorted(children))
     attempt.case = f"{name} of up killed"
     children[name].kill()
@@ -236,10 +300,15 @@ def servers(lane: Lane, attempt: Attempt, random: Random) -> None:
     if ended.code != 2 or "has stopped by itself" not in ended.err:
         attempt.failed("hangs" if ended.code is None else "does not say so", ended.said)
     again = lane.start(arguments, forked=False, shared=False)  # as systemd does
-    if not within(lambda: again.ended() or UP in again.printed(), 180, 0.2) or again.ended():
+    if (
+        not within(lambda: again.ended() or UP in again.printed(), 180, 0.2)
+        or again.ended()
+    ):
         attempt.failed("does not come up again", again.wait(0).said)
     else:
-        ended = lane.start(COMMANDS["compare"], forked=False, shared=False).wait(lane.limit("compare") * 2)
+        ended = lane.start(COMMANDS["compare"], forked=False, shared=False).wait(
+            lane.limit("compare") * 2
+        )
         judge(lane, attempt, "compare", ended, must_succeed=True)
     again.signal_group(signal.SIGINT)
     ended = again.wait(60)
@@ -253,7 +322,11 @@ def _service(child: psutil.Process) -> str:
     """Return the name of a child of `up`."""
     with suppress(psutil.Error):
         words = {Path(word).name for word in child.cmdline()}
-        for name, word in {"the worker": "worker", "MLflow": "mlflow", "Prefect": "prefect"}.items():
+        for name, word in {
+            "the worker": "worker",
+            "MLflow": "mlflow",
+            "Prefect": "prefect",
+        }.items():
             if word in words:
                 return name
     return ""
@@ -280,7 +353,11 @@ def judge(
             attempt.failed("the same command again fails", ended.said)
         return False
     try:
-        found = numbers(command, lane.work, ended.out) if outputs or command != "gram" else {}
+        found = (
+            numbers(command, lane.work, ended.out)
+            if outputs or command != "gram"
+            else {}
+        )
     except (OSError, ValueError, IndexError, KeyError) as error:
         attempt.failed("its results cannot be read", f"{error!r} {ended.said}")
         return False
@@ -293,18 +370,26 @@ def judge(
 
 def _drawn(random: Random, of_servers: float) -> tuple[str, str, bool, bool]:
     """Return a command, a state, whether it is forked, and whether it takes the lane's Prefect server."""
-    command = random.choice(SERVERS) if random.random() < of_servers else random.choice(QUICK)
+    command = (
+        random.choice(SERVERS) if random.random() < of_servers else random.choice(QUICK)
+    )
     state = random.choice(states(command))
     forked = random.random() < 0.6
     shared = forked or random.random() < 0.5 or command == "deploy"
     return command, state, forked, shared
 
 
-def _duration(lane: Lane, command: str, state: str, forked: bool, shared: bool) -> float:
+def _duration(
+    lane: Lane, command: str, state: str, forked: bool, shared: bool
+) -> float:
     """Return about how long a command takes, for moments to lie anywhere in it."""
     crowd = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
     seconds = lane.seconds[command] * (0.5 if state == "prepared" else 1.1)
-    seconds += (0 if forked else 4 * crowd) + (0 if shared else 6 * crowd) + (8 * crowd if state == "fresh" else 0)
+    seconds += (
+        (0 if forked else 4 * crowd)
+        + (0 if shared else 6 * crowd)
+        + (8 * crowd if state == "fresh" else 0)
+    )
     return seconds
 
 
@@ -313,7 +398,13 @@ def _how(forked: bool, shared: bool) -> str:
 
 
 def _with_ports(command: str) -> tuple[str, ...]:
-    return (command, "--prefect-port", str(free_port()), "--mlflow-port", str(free_port()))
+    return (
+        command,
+        "--prefect-port",
+        str(free_port()),
+        "--mlflow-port",
+        str(free_port()),
+    )
 
 
 def _computed(pid: int) -> float:
@@ -329,7 +420,9 @@ def _sleep_until(running: Running, moment: float) -> None:
         time.sleep(min(0.02, moment))
 
 
-def _require_closed(lane: Lane, attempt: Attempt, seconds: float, *, of_prefect: bool = True) -> None:
+def _require_closed(
+    lane: Lane, attempt: Attempt, seconds: float, *, of_prefect: bool = True
+) -> None:
     """Note the runs that MLflow, and Prefect, believe to be in progress after some seconds."""
     looks = {"MLflow": lane.running_in_mlflow}
     if of_prefect:

@@ -47,7 +47,8 @@ FINE = [{"family": "gaussian", "gammas": {"from": -2, "to": 4}}]
 
 def flow_runs(state: str) -> list[Any]:
     with get_client(sync_client=True) as client:
-        newest = client.read_flow_runs(sort=FlowRunSort.EXPECTED_START_TIME_DESC)  # 200 of them
+        # 200 of them
+        newest = client.read_flow_runs(sort=FlowRunSort.EXPECTED_START_TIME_DESC)
         return [run for run in newest if run.state.type.value == state]
 
 
@@ -64,7 +65,10 @@ def states_of_steps(mlflow_run: str) -> dict[str, str]:
     tags = MlflowClient().get_run(mlflow_run).data.tags
     of = FlowRunFilter(id=FlowRunFilterId(any_=[UUID(tags["prefect.flow_run_id"])]))
     with get_client(sync_client=True) as prefect:
-        return {run.name: run.state.name for run in prefect.read_task_runs(flow_run_filter=of)}
+        return {
+            run.name: run.state.name
+            for run in prefect.read_task_runs(flow_run_filter=of)
+        }
 
 
 def inputs_of_steps(mlflow_run: str) -> dict[str, set[str]]:
@@ -77,7 +81,9 @@ def inputs_of_steps(mlflow_run: str) -> dict[str, set[str]]:
     waits = {}
     for run in runs:
         sources = [source for inputs in run.task_inputs.values() for source in inputs]
-        waits[run.name] = {names[source.id] for source in sources if source.input_type == "task_run"}
+        waits[run.name] = {
+            names[source.id] for source in sources if source.input_type == "task_run"
+        }
     return waits
 
 
@@ -104,9 +110,13 @@ def test_links_of_a_report_lead_to_the_files_beside_it_and_name_the_command_that
     assert {"summary.parquet", "config.yaml", "alignment_vs_error.png"} <= set(linked)
     assert [name for name in linked if not (folder / name).is_file()] == []
     assert f"`learnkernels open {folder}`" in report
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://mlflow.example.org")  # a server, whose pages stay where they are
+    # a server, whose pages stay where they are
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://mlflow.example.org")
     page = "http://mlflow.example.org/#/experiments/1"
-    assert places.links_of_report(folder, folder, {"MLflow chart": page})["MLflow chart"] == page
+    assert (
+        places.links_of_report(folder, folder, {"MLflow chart": page})["MLflow chart"]
+        == page
+    )
 
 
 def test_the_pages_of_a_run_are_found_by_its_folder_its_report_or_its_name(
@@ -114,16 +124,25 @@ def test_the_pages_of_a_run_are_found_by_its_folder_its_report_or_its_name(
 ):
     folder = Path(finished["results"])
     for place in (str(folder), f"{folder}/", str(folder / "report.md"), folder.name):
-        with pytest.raises(errors.InputError, match=r"nothing shows .* now; start 'learnkernels ui' in another"):
+        with pytest.raises(
+            errors.InputError,
+            match=r"nothing shows .* now; start 'learnkernels ui' in another",
+        ):
             places.pages_of_run(place)
-        monkeypatch.setattr(places, "running_server", lambda name: "http://127.0.0.1:1")  # as if one was there
+        # As if one was there
+        monkeypatch.setattr(places, "running_server", lambda name: "http://127.0.0.1:1")
         pages = places.pages_of_run(place)
         monkeypatch.undo()
         assert list(pages) == ["MLflow run", "MLflow chart", "Prefect"]
         assert f"/runs/{finished['mlflow_run']}" in pages["MLflow run"]
-        assert pages["MLflow chart"].endswith(finished["mlflow_chart"].partition("#")[2])
+        assert pages["MLflow chart"].endswith(
+            finished["mlflow_chart"].partition("#")[2]
+        )
     for unknown in ("small", "results", "it's", "", "results/small"):
-        with pytest.raises(errors.InputError, match=r"there is no run .* in sqlite:.*; give a folder below results/"):
+        with pytest.raises(
+            errors.InputError,
+            match=r"there is no run .* in sqlite:.*; give a folder below results/",
+        ):
             places.pages_of_run(unknown)
 
 
@@ -137,30 +156,55 @@ def test_a_comparison_leaves_the_evidence_in_all_three_places(finished: dict[str
     }  # fmt: skip
     folds = pd.read_parquet(folder / "folds.parquet")
     assert (len(folds), set(folds["predictor"])) == (2 * 4 * 5, {"svm", "krr"})
-    assert schema.CompareConfig.model_validate(yaml.safe_load((folder / "config.yaml").read_text())) == small()
+    assert (
+        schema.CompareConfig.model_validate(
+            yaml.safe_load((folder / "config.yaml").read_text())
+        )
+        == small()
+    )
     assert json.loads((folder / "environment.json").read_text())["learnkernels"]
 
     client = MlflowClient()
     comparison = client.get_run(finished["mlflow_run"])
     assert comparison.info.status == "FINISHED"
-    assert {item.path for item in client.list_artifacts(comparison.info.run_id)} == names
+    assert {
+        item.path for item in client.list_artifacts(comparison.info.run_id)
+    } == names
     results = results_of(finished)
     assert len(results) == 8
-    summary = pd.read_parquet(folder / "summary.parquet").set_index(["dataset", "learner"])
+    summary = pd.read_parquet(folder / "summary.parquet").set_index(
+        ["dataset", "learner"]
+    )
     for run in results:
         row = summary.loc[(run.data.params["dataset"], run.data.params["learner"])]
         assert run.data.metrics["test_error"] == pytest.approx(row.error_mean)
         assert run.data.metrics["alignment"] == pytest.approx(row.alignment_mean)
-        assert run.data.metrics["percent_above_best"] == pytest.approx(row.percent_above_best)
-        assert f"--learner {row.name[1]} --model small" in run.data.tags["mlflow.note.content"]
-        assert [point.step for point in client.get_metric_history(run.info.run_id, "fold/test_error")] == list(range(5))
+        assert run.data.metrics["percent_above_best"] == pytest.approx(
+            row.percent_above_best
+        )
+        assert (
+            f"--learner {row.name[1]} --model small"
+            in run.data.tags["mlflow.note.content"]
+        )
+        assert [
+            point.step
+            for point in client.get_metric_history(run.info.run_id, "fold/test_error")
+        ] == list(range(5))
         assert run.data.tags["mlflow.parentRunId"] == comparison.info.run_id
-        assert run.inputs.dataset_inputs[0].dataset.digest == run.data.tags["dataset_digest"]
+        assert (
+            run.inputs.dataset_inputs[0].dataset.digest
+            == run.data.tags["dataset_digest"]
+        )
         drawn = folder / "predictions" / row.name[0] / row.name[1]
-        logged = {item.path for item in client.list_artifacts(run.info.run_id, "predictions")}
+        logged = {
+            item.path for item in client.list_artifacts(run.info.run_id, "predictions")
+        }
         assert logged == {f"predictions/{path.name}" for path in drawn.glob("*")}
     best = summary[summary["best"]].groupby(level=0, sort=False).head(1)
-    assert {path.relative_to(folder / "predictions").parts for path in folder.glob("predictions/*/*")} == {*best.index}
+    assert {
+        path.relative_to(folder / "predictions").parts
+        for path in folder.glob("predictions/*/*")
+    } == {*best.index}
     curves = {"confusion_matrix.png", "precision_recall_curve.png", "roc_curve.png"}
     assert {path.name for path in folder.glob("predictions/wine/*/*")} == curves
     assert {path.name for path in folder.glob("predictions/diabetes/*/*")} == {
@@ -169,28 +213,48 @@ def test_a_comparison_leaves_the_evidence_in_all_three_places(finished: dict[str
     report = (folder / "report.md").read_text()
     images = [unquote(address) for address in re.findall(r"!\[.*\]\((.*)\)", report)]
     assert images[:2] == ["errors.png", "alignment_vs_error.png"]
-    assert {folder / address for address in images[2:]} == {*folder.glob("predictions/*/*/*.png")}
+    assert {folder / address for address in images[2:]} == {
+        *folder.glob("predictions/*/*/*.png")
+    }
 
     with get_client(sync_client=True) as prefect:
-        flow_run = prefect.read_flow_run(UUID(comparison.data.tags["prefect.flow_run_id"]))
+        flow_run = prefect.read_flow_run(
+            UUID(comparison.data.tags["prefect.flow_run_id"])
+        )
         assert flow_run.name.startswith("small-")
         of = FlowRunFilter(id=FlowRunFilterId(any_=[flow_run.id]))
         task_names = {run.name for run in prefect.read_task_runs(flow_run_filter=of)}
         keys = {artifact.key for artifact in prefect.read_artifacts(flow_run_filter=of)}
-    tasks = {"ingest wine", "statistics wine repeat 0", "evaluate alignf on diabetes", "track unif on wine"}
+    tasks = {
+        "ingest wine",
+        "statistics wine repeat 0",
+        "evaluate alignf on diabetes",
+        "track unif on wine",
+    }
     assert tasks <= task_names
-    assert {"comparison", "comparison-report", "comparison-progress", "mlflow-chart"} <= keys
+    assert {
+        "comparison",
+        "comparison-report",
+        "comparison-progress",
+        "mlflow-chart",
+    } <= keys
 
 
 def test_a_second_run_takes_everything_from_the_store(finished: dict[str, str]):
     again = dict(compare(config=small()))
-    one, two = (pd.read_parquet(Path(run["results"]) / "folds.parquet") for run in (finished, again))
-    pd.testing.assert_frame_equal(one, two)  # the measured seconds too: nothing was computed again
+    one, two = (
+        pd.read_parquet(Path(run["results"]) / "folds.parquet")
+        for run in (finished, again)
+    )
+    # The measured seconds too: nothing was computed again
+    pd.testing.assert_frame_equal(one, two)
     assert again["results"] != finished["results"]
     expensive = ("statistics", "evaluate")
     for run, state in ((finished, "Completed"), (again, "Cached")):
         steps = {
-            name: found for name, found in states_of_steps(run["mlflow_run"]).items() if name.startswith(expensive)
+            name: found
+            for name, found in states_of_steps(run["mlflow_run"]).items()
+            if name.startswith(expensive)
         }
         assert (len(steps), set(steps.values())) == (2 + 8, {state})
 
@@ -203,10 +267,20 @@ def test_a_step_gives_its_value_however_it_is_run(prefect_server: None):
     @flow
     def halving() -> list[Any]:
         renamed = halve.with_options(task_run_name="renamed", retries=1)
-        assert (renamed.retries, renamed.task_run_name, type(renamed)) == (1, "renamed", type(halve))
+        assert (renamed.retries, renamed.task_run_name, type(renamed)) == (
+            1,
+            "renamed",
+            type(halve),
+        )
         states = [halve(4, return_state=True), halve.submit(4, return_state=True)]
         assert [state.name for state in states] == ["Cached"] * 2
-        return [halve(4), renamed(4), halve.submit(4).result(), halve.fn(4), *(state.result() for state in states)]
+        return [
+            halve(4),
+            renamed(4),
+            halve.submit(4).result(),
+            halve.fn(4),
+            *(state.result() for state in states),
+        ]
 
     assert halving() == [2] * 6
 
@@ -224,14 +298,20 @@ def test_as_many_steps_run_at_once_as_are_wanted(prefect_server: None, at_once: 
 
     @flow(task_runner=THREADS)
     def take_all() -> list[tuple[int, int]]:
-        return list(side_by_side(((number, take.submit(number)) for number in range(most)), at_once))
+        return list(
+            side_by_side(
+                ((number, take.submit(number)) for number in range(most)), at_once
+            )
+        )
 
     found = take_all()
     assert sorted(found) == [(number, number) for number in range(most)]
     assert at_once > 1 or found == sorted(found)
 
 
-def test_a_step_that_fails_ends_those_beside_it_and_begins_no_other(prefect_server: None):
+def test_a_step_that_fails_ends_those_beside_it_and_begins_no_other(
+    prefect_server: None,
+):
     begun, ended = Event(), Event()
 
     @step("number {number}")
@@ -250,7 +330,9 @@ def test_a_step_that_fails_ends_those_beside_it_and_begins_no_other(prefect_serv
     @flow(task_runner=THREADS)
     def work_on_all() -> None:
         with stopping_steps():
-            list(side_by_side(((number, work.submit(number)) for number in range(9)), 2))
+            list(
+                side_by_side(((number, work.submit(number)) for number in range(9)), 2)
+            )
 
     with pytest.raises(ValueError, match="no such thing"):
         work_on_all()
@@ -263,12 +345,19 @@ def test_steps_at_once_find_the_same_numbers_and_prefect_shows_what_waits_for_wh
 ):
     monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path / "another store"))
     run = compare(config=small(parallel=3))
-    one, three = (pd.read_parquet(Path(folder["results"]) / "folds.parquet") for folder in (finished, run))
+    one, three = (
+        pd.read_parquet(Path(folder["results"]) / "folds.parquet")
+        for folder in (finished, run)
+    )
     timings = ["seconds_weights", "seconds_fit", "seconds_pass", "n_parallel"]
-    pd.testing.assert_frame_equal(one.drop(columns=timings), three.drop(columns=timings))
+    pd.testing.assert_frame_equal(
+        one.drop(columns=timings), three.drop(columns=timings)
+    )
     assert (set(one["n_parallel"]), set(three["n_parallel"])) == ({1}, {3})
     said = "‡ measured while up to 3 steps ran at once, and not comparable with other seconds."
-    reports = [Path(folder["results"], "report.md").read_text() for folder in (finished, run)]
+    reports = [
+        Path(folder["results"], "report.md").read_text() for folder in (finished, run)
+    ]
     assert [said in " ".join(report.split()) for report in reports] == [False, True]
     assert len(results_of(run)) == 8
 
@@ -281,39 +370,63 @@ def test_steps_at_once_find_the_same_numbers_and_prefect_shows_what_waits_for_wh
             wanted |= {ingested: set(), measured: {ingested}}
             for learner in learners:
                 evaluated = f"evaluate {learner} on {dataset}"
-                wanted |= {evaluated: {ingested, measured}, f"track {learner} on {dataset}": {ingested, evaluated}}
+                wanted |= {
+                    evaluated: {ingested, measured},
+                    f"track {learner} on {dataset}": {ingested, evaluated},
+                }
         (written,) = [name for name in inputs if name.startswith("write results")]
         (tracked,) = [name for name in inputs if name.startswith("track comparison")]
         wanted[written] = {
-            f"evaluate {learner} on {dataset}" for learner in learners for dataset in ("wine", "diabetes")
+            f"evaluate {learner} on {dataset}"
+            for learner in learners
+            for dataset in ("wine", "diabetes")
         }
         wanted[tracked] = {written, "ingest wine", "ingest diabetes"}
         assert inputs == wanted
 
 
 @alone
-def test_damaged_results_are_computed_again_and_come_out_the_same(caplog: pytest.LogCaptureFixture):
+def test_damaged_results_are_computed_again_and_come_out_the_same(
+    caplog: pytest.LogCaptureFixture,
+):
     config = small(datasets=WINE, learners=["unif", "alignf"], baseline=SEARCH)
     before = pd.read_parquet(Path(compare(config=config)["results"]) / "folds.parquet")
-    files = [file for file in sorted(Path("state/store").rglob("*.*")) if file.name != "entry.json"]
+    files = [
+        file
+        for file in sorted(Path("state/store").rglob("*.*"))
+        if file.name != "entry.json"
+    ]
     for number, file in enumerate(files):
         whole = file.read_bytes()
         at = number * 7919 % len(whole)
-        file.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << number % 8]) + whole[at + 1 :])
+        file.write_bytes(
+            whole[:at] + bytes([whole[at] ^ 1 << number % 8]) + whole[at + 1 :]
+        )
     after = pd.read_parquet(Path(compare(config=config)["results"]) / "folds.parquet")
     timings = ["seconds_weights", "seconds_fit", "seconds_pass"]
-    pd.testing.assert_frame_equal(after.drop(columns=timings), before.drop(columns=timings))
+    pd.testing.assert_frame_equal(
+        after.drop(columns=timings), before.drop(columns=timings)
+    )
     aside = [folder.parent.name for folder in Path("state/store").glob("*/damaged~*")]
     assert sorted(aside) == ["datasets", *["folds"] * 5, "statistics"]
-    told = [record.getMessage() for record in caplog.records if "is damaged" in record.getMessage()]
+    told = [
+        record.getMessage()
+        for record in caplog.records
+        if "is damaged" in record.getMessage()
+    ]
     assert len(told) == len(aside)
     assert all(sentence.endswith("is made again.") for sentence in told)
 
 
 @pytest.mark.slow(15)
 @alone
-def test_results_in_the_store_say_what_they_were_computed_with(monkeypatch: pytest.MonkeyPatch):
-    config, now = small(datasets=WINE, learners=["unif"], protocol={"folds": 3, "grid": [1]}), store.versions()
+def test_results_in_the_store_say_what_they_were_computed_with(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    config, now = (
+        small(datasets=WINE, learners=["unif"], protocol={"folds": 3, "grid": [1]}),
+        store.versions(),
+    )
     old = {**now, "numpy": "1.0", "numba": "0.1"}
     monkeypatch.setattr(store, "versions", lambda: old)
     compare(config=config)
@@ -332,34 +445,85 @@ def test_results_in_the_store_say_what_they_were_computed_with(monkeypatch: pyte
     assert "Stored results" not in (anew / "report.md").read_text()
 
 
-def test_mlflow_has_the_sizes_of_a_split_its_metric_and_groups_and_what_tunes(module_folder: Path):
+def test_mlflow_has_the_sizes_of_a_split_its_metric_and_groups_and_what_tunes(
+    module_folder: Path,
+):
     frame = load_wine(as_frame=True).frame
     frame.assign(patient=frame.index // 2).to_csv("patients.csv", index=False)
-    patients = [{"source": "file", "path": "patients.csv", "groups": "patient", "task": "classification"}]
-    aligned = {"name": "lq", "label": "aligned", "tune": {"q": [1.25, 4]}, "tune_by": "alignment"}
-    split = {"split": {"train": 40, "validation": 30, "test": 50}, "repeats": 2, "grid": [1]}
-    keys = {"learners": ["DU", aligned], "protocol": split | {"metric": "balanced_accuracy"}}
+    patients = [
+        {
+            "source": "file",
+            "path": "patients.csv",
+            "groups": "patient",
+            "task": "classification",
+        }
+    ]
+    aligned = {
+        "name": "lq",
+        "label": "aligned",
+        "tune": {"q": [1.25, 4]},
+        "tune_by": "alignment",
+    }
+    split = {
+        "split": {"train": 40, "validation": 30, "test": 50},
+        "repeats": 2,
+        "grid": [1],
+    }
+    keys = {
+        "learners": ["DU", aligned],
+        "protocol": split | {"metric": "balanced_accuracy"},
+    }
     folds, _, runs = compared(datasets=patients, **keys)
     for learner, tracked in runs.items():
         params = tracked.data.params
-        sizes = {key: value for key, value in params.items() if key.startswith("split.")}
-        assert sizes == {"split.train": "40", "split.validation": "30", "split.test": "50"}
-        assert (params["metric"], params["groups"]) == ("1 - balanced_accuracy", "patient")
+        sizes = {
+            key: value for key, value in params.items() if key.startswith("split.")
+        }
+        assert sizes == {
+            "split.train": "40",
+            "split.validation": "30",
+            "split.test": "50",
+        }
+        assert (params["metric"], params["groups"]) == (
+            "1 - balanced_accuracy",
+            "patient",
+        )
         assert "folds" not in params
-        history = MlflowClient().get_metric_history(tracked.info.run_id, "fold/test_error")
+        history = MlflowClient().get_metric_history(
+            tracked.info.run_id, "fold/test_error"
+        )
         assert [of.step for of in history] == [0, 1]
-        assert [of.value for of in history] == pytest.approx(folds[folds["learner"] == learner]["error"].tolist())
-    tuned_by = {learner: tracked.data.params.get("tune_by") for learner, tracked in runs.items()}
+        assert [of.value for of in history] == pytest.approx(
+            folds[folds["learner"] == learner]["error"].tolist()
+        )
+    tuned_by = {
+        learner: tracked.data.params.get("tune_by") for learner, tracked in runs.items()
+    }
     assert tuned_by == {"DU": None, "aligned": "alignment"}
 
 
 @pytest.mark.slow(15)
 @alone
-def test_a_worker_and_this_process_agree_and_the_grid_search_stands_beside(monkeypatch: pytest.MonkeyPatch):
+def test_a_worker_and_this_process_agree_and_the_grid_search_stands_beside(
+    monkeypatch: pytest.MonkeyPatch,
+):
     """Small trials as whole tasks, and passes over the rows of larger ones: in a worker process, and here."""
-    monkeypatch.setattr("learnkernels.tasks.measure.run_learner.PARALLEL_ROWS", 100)  # of wine 59 train
-    both = [*WINE, {"source": "sklearn", "name": "breast_cancer", "scale": "standard", "subsample": 330}]
-    keys = {"datasets": both, "learners": ["alignf", "l1-svm"], "protocol": {"grid": [1, 8], "folds": 3}}
+    # Of wine 59 train
+    monkeypatch.setattr("learnkernels.tasks.measure.run_learner.PARALLEL_ROWS", 100)
+    both = [
+        *WINE,
+        {
+            "source": "sklearn",
+            "name": "breast_cancer",
+            "scale": "standard",
+            "subsample": 330,
+        },
+    ]
+    keys = {
+        "datasets": both,
+        "learners": ["alignf", "l1-svm"],
+        "protocol": {"grid": [1, 8], "folds": 3},
+    }
     keys |= {"predictor": NYSTROM, "baseline": SEARCH}
     tables = []
     for workers in (0, 1):
@@ -367,30 +531,56 @@ def test_a_worker_and_this_process_agree_and_the_grid_search_stands_beside(monke
         tables.append(pd.read_parquet(Path(run["results"]) / "folds.parquet"))
         shutil.rmtree("state/store")
     here, there = tables
-    assert list(here["learner"].unique()) == ["alignf", "l1-svm", "best constant", "linear model", "GridSearchCV"]
+    assert list(here["learner"].unique()) == [
+        "alignf",
+        "l1-svm",
+        "best constant",
+        "linear model",
+        "GridSearchCV",
+    ]
     # Sums over rows are added in another order there. Weights are certified to 1e-6.
     np.testing.assert_allclose(there["error"], here["error"], rtol=1e-6)
-    np.testing.assert_allclose(np.concatenate(here["weights"]), np.concatenate(there["weights"]), atol=1e-6)
+    np.testing.assert_allclose(
+        np.concatenate(here["weights"]), np.concatenate(there["weights"]), atol=1e-6
+    )
     exact = [table[table["predictor"] != "nystroem"]["error"] for table in tables]
     assert list(exact[0]) == list(exact[1])
     summary = pd.read_parquet(Path(run["results"]) / "summary.parquet")
     assert summary["p_better_than_grid_search"].notna().sum() == 10
-    runs = [of.data for of in results_of(run) if of.data.params["learner"] == "GridSearchCV"]
-    expected = summary.query("learner == 'GridSearchCV'").set_index("dataset")["error_mean"].to_dict()
-    assert {of.params["dataset"]: of.metrics["test_error"] for of in runs} == pytest.approx(expected)
+    runs = [
+        of.data for of in results_of(run) if of.data.params["learner"] == "GridSearchCV"
+    ]
+    expected = (
+        summary.query("learner == 'GridSearchCV'")
+        .set_index("dataset")["error_mean"]
+        .to_dict()
+    )
+    assert {
+        of.params["dataset"]: of.metrics["test_error"] for of in runs
+    } == pytest.approx(expected)
 
 
-def test_conjugate_gradients_give_the_errors_of_the_matrix_and_say_how_they_ended(module_folder: Path):
+def test_conjugate_gradients_give_the_errors_of_the_matrix_and_say_how_they_ended(
+    module_folder: Path,
+):
     exact, _, runs = compared(datasets=DIABETES, **TWO)
     assert exact["notes"].isna().all()
     assert exact["predictor_reason"].str.startswith("krr, exact").all()
-    assert runs["alignf"].data.tags["predictor_reason"] == exact["predictor_reason"].iloc[0]
-    folds, folder, runs = compared(datasets=DIABETES, **TWO, predictor={"name": "krr-cg", "tol": 1e-9})
+    assert (
+        runs["alignf"].data.tags["predictor_reason"]
+        == exact["predictor_reason"].iloc[0]
+    )
+    folds, folder, runs = compared(
+        datasets=DIABETES, **TWO, predictor={"name": "krr-cg", "tol": 1e-9}
+    )
     # A residual of 1e-9 leaves errors as they are to about as many digits.
     np.testing.assert_allclose(folds["error"], exact["error"], rtol=1e-6)
     np.testing.assert_array_equal(folds["alignment"], exact["alignment"])
     assert folds["predictor_reason"].isna().all()
-    assert "diabetes, alignf: krr-cg. Conjugate gradients: " in (folder / "report.md").read_text()
+    assert (
+        "diabetes, alignf: krr-cg. Conjugate gradients: "
+        in (folder / "report.md").read_text()
+    )
     params = runs["alignf"].data.params
     assert (params["predictor"], params["predictor.tol"]) == ("krr-cg", "1e-09")
     assert "predictor_reason" not in runs["alignf"].data.tags
@@ -401,7 +591,11 @@ def test_the_default_estimator_is_tracked_as_such(module_folder: Path):
     folds, folder, runs = compared(datasets=WINE, learners=["unif"], baseline=alone)
     assert list(folds["learner"].unique()) == ["unif", "default estimator"]
     params = runs["default estimator"].data.params
-    assert (params["algorithm"], params["predictor"], params["param.settings"]) == ("estimator", "auto", "default")
+    assert (params["algorithm"], params["predictor"], params["param.settings"]) == (
+        "estimator",
+        "auto",
+        "default",
+    )
     assert "use the learned kernel? " in (folder / "report.md").read_text()
     assert "the default estimator" in (folder / "report.md").read_text()
 
@@ -410,7 +604,9 @@ def test_the_default_estimator_is_tracked_as_such(module_folder: Path):
 def test_a_sample_is_told_in_all_places(module_folder: Path):
     waves = {"datasets": WAVES, "kernels": FINE, "predictor": "krr", **TWO}
     exact, _, exact_runs = compared(**waves)
-    folds, folder, runs = compared(**waves | {"learners": ["unif", "alignf", "l2-krr"]}, statistics={"sample": 400})
+    folds, folder, runs = compared(
+        **waves | {"learners": ["unif", "alignf", "l2-krr"]}, statistics={"sample": 400}
+    )
     two = folds[folds["learner"] != "l2-krr"]
     assert (folds["n_train"] == 600).all()
     assert folds["n_sampled"].between(235, 245).all()
@@ -428,13 +624,26 @@ def test_a_sample_is_told_in_all_places(module_folder: Path):
     assert "sampled_rows" not in exact_runs["alignf"].data.params
 
 
-def test_a_failed_run_is_shown_as_failed_and_leaves_earlier_results(finished: dict[str, str]):
+def test_a_failed_run_is_shown_as_failed_and_leaves_earlier_results(
+    finished: dict[str, str],
+):
     before = {path: path.stat().st_mtime_ns for path in Path("results").rglob("*")}
     failed_before = len(flow_runs("FAILED"))
-    pd.DataFrame({"a": [1.0, np.nan] * 10, "target": [0, 1] * 10}).to_csv("bad.csv", index=False)
-    with pytest.raises(errors.InputError, match=r"data set bad: missing values in column a \(10\) of 20"):
-        compare(config=small(datasets=[{"source": "file", "path": "bad.csv", "missing": "refuse"}]))
-    assert {path: path.stat().st_mtime_ns for path in Path("results").rglob("*")} == before
+    pd.DataFrame({"a": [1.0, np.nan] * 10, "target": [0, 1] * 10}).to_csv(
+        "bad.csv", index=False
+    )
+    with pytest.raises(
+        errors.InputError,
+        match=r"data set bad: missing values in column a \(10\) of 20",
+    ):
+        compare(
+            config=small(
+                datasets=[{"source": "file", "path": "bad.csv", "missing": "refuse"}]
+            )
+        )
+    assert {
+        path: path.stat().st_mtime_ns for path in Path("results").rglob("*")
+    } == before
     assert len(flow_runs("FAILED")) == failed_before + 1
     experiment = MlflowClient().get_experiment_by_name("small").experiment_id
     (failed,) = MlflowClient().search_runs([experiment], "attributes.status = 'FAILED'")
@@ -445,17 +654,26 @@ def test_runs_that_a_kill_left_open_are_closed(finished: dict[str, str]):
     client = MlflowClient()
     experiment = client.get_run(finished["mlflow_run"]).info.experiment_id
     with get_client(sync_client=True) as prefect:
-        orphan = prefect.create_flow_run(compare, parameters={"config": {}}, state=Running())
+        orphan = prefect.create_flow_run(
+            compare, parameters={"config": {}}, state=Running()
+        )
     gone = {
         LEVEL: "comparison",
         OWNER: str(replace(Owner.this(), pid=2**22 + 1)),
         "prefect.flow_run_id": str(orphan.id),
     }
-    alive = {LEVEL: "comparison", OWNER: str(replace(Owner.this(), host="elsewhere", started=0))}
+    alive = {
+        LEVEL: "comparison",
+        OWNER: str(replace(Owner.this(), host="elsewhere", started=0)),
+    }
     of_it = gone | {LEVEL: "result"}
-    dead, part, other = (client.create_run(experiment, tags=tags).info.run_id for tags in (gone, of_it, alive))
+    dead, part, other = (
+        client.create_run(experiment, tags=tags).info.run_id
+        for tags in (gone, of_it, alive)
+    )
     compare(config=small(datasets=WINE, learners=["unif"]))
     assert [client.get_run(run).info.status for run in (dead, part)] == ["KILLED"] * 2
-    assert client.get_run(other).info.status == "RUNNING"  # another machine's: nobody here can tell
+    # Another machine's: nobody here can tell
+    assert client.get_run(other).info.status == "RUNNING"
     with get_client(sync_client=True) as prefect:
         assert prefect.read_flow_run(orphan.id).state.type.value == "CRASHED"

@@ -17,7 +17,11 @@ import yaml
 from prefect.cli.deploy._models import PrefectYamlModel
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolCreate
-from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterName, FlowRunFilter
+from prefect.client.schemas.filters import (
+    DeploymentFilter,
+    DeploymentFilterName,
+    FlowRunFilter,
+)
 from prefect.client.schemas.objects import FlowRun
 from prefect.events import emit_event
 from prefect.events.schemas.automations import AutomationCore
@@ -54,11 +58,15 @@ def client(prefect_server: None, working_folder: Path) -> Iterator[SyncPrefectCl
 
 def made(client: SyncPrefectClient, model: str) -> dict[str, Any]:
     """The deployments of a model by the flow."""
-    found = client.read_deployments(deployment_filter=DeploymentFilter(name=DeploymentFilterName(any_=[model])))
+    found = client.read_deployments(
+        deployment_filter=DeploymentFilter(name=DeploymentFilterName(any_=[model]))
+    )
     return {deployment.entrypoint.rsplit(".", 1)[1]: deployment for deployment in found}
 
 
-def deployed(client: SyncPrefectClient, plan: Plan = PLAN, **changes: Any) -> dict[str, Any]:
+def deployed(
+    client: SyncPrefectClient, plan: Plan = PLAN, **changes: Any
+) -> dict[str, Any]:
     """Deploy a plan with changes, and return its deployments."""
     plan = replace(plan, **changes)
     deploy(plan)
@@ -66,23 +74,39 @@ def deployed(client: SyncPrefectClient, plan: Plan = PLAN, **changes: Any) -> di
 
 
 def runs_of(client: SyncPrefectClient, deployment: Any) -> list[FlowRun]:
-    return client.read_flow_runs(deployment_filter=DeploymentFilter(id={"any_": [deployment.id]}))
+    return client.read_flow_runs(
+        deployment_filter=DeploymentFilter(id={"any_": [deployment.id]})
+    )
 
 
-def test_deployments_run_the_flows_with_the_whole_plan(client, working_folder, monkeypatch):
+def test_deployments_run_the_flows_with_the_whole_plan(
+    client, working_folder, monkeypatch
+):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql://me:secret@db/mlflow")
     monkeypatch.setenv("PREFECT_API_AUTH_STRING", "me:secret")
-    said = deploy(replace(WITH_FILES, model="whole", dataset="diabetes", refresh=False, cron=CRON))
+    said = deploy(
+        replace(WITH_FILES, model="whole", dataset="diabetes", refresh=False, cron=CRON)
+    )
     found = made(client, "whole")
     assert set(found) == set(FLOWS) == set(deployments.STEPS)
-    assert [one["deployment"] for one in said] == [f"{flow.name}/whole" for flow in FLOWS.values()]
-    assert [one["starts"] for one in said] == [f"{CRON} Etc/UTC", f"{CRON} Etc/UTC", "after train", "after promote"]
+    assert [one["deployment"] for one in said] == [
+        f"{flow.name}/whole" for flow in FLOWS.values()
+    ]
+    assert [one["starts"] for one in said] == [
+        f"{CRON} Etc/UTC",
+        f"{CRON} Etc/UTC",
+        "after train",
+        "after promote",
+    ]
     for step, deployment in found.items():
         module, name = deployment.entrypoint.rsplit(".", 1)
         assert getattr(importlib.import_module(module), name) is FLOWS[step]
         assert FLOWS[step].validate_parameters(deployment.parameters)
         assert not deployment.pull_steps
-        assert (deployment.work_pool_name, deployment.work_queue_name) == (servers.POOL, "whole")
+        assert (deployment.work_pool_name, deployment.work_queue_name) == (
+            servers.POOL,
+            "whole",
+        )
         assert {"learnkernels", "whole"} <= set(deployment.tags)
         assert deployment.version == version("learnkernels")
         assert deployment.description.split()[0] in ("Compares", "Trains", "Scores")
@@ -91,73 +115,132 @@ def test_deployments_run_the_flows_with_the_whole_plan(client, working_folder, m
         assert (once is not None and once.limit) == (step in ("compare", "train"))
         settings = deployment.job_variables
         assert settings["working_dir"] == str(working_folder)
-        assert settings["command"].endswith(f" -m learnkernels.tasks.operate.scheduled {module}")
+        assert settings["command"].endswith(
+            f" -m learnkernels.tasks.operate.scheduled {module}"
+        )
         assert settings["env"]["PREFECT_RESULTS_DEFAULT_SERIALIZER"] == "json"
         assert settings["env"]["MLFLOW_ALLOW_PICKLE_DESERIALIZATION"] == "false"
         assert settings["env"]["PREFECT_SERVER_ANALYTICS_ENABLED"] == "false"
         assert settings["env"]["PREFECT_RUNNER_AUTO_INSTALL_DEPENDENCIES"] == "false"
         assert "secret" not in deployment.model_dump_json()  # no address
     for step in ("compare", "train"):
-        assert CompareConfig.model_validate(found[step].parameters["config"]) == PLAN.config
+        assert (
+            CompareConfig.model_validate(found[step].parameters["config"])
+            == PLAN.config
+        )
     assert found["train"].parameters.keys() == {"config", "model", "dataset"}
     assert found["promote"].parameters == {"model": "whole", "refresh": False}
     files = {"input": "in.csv", "output": "out.parquet", "id": ["row"]}
     assert found["predict"].parameters == {"model": "whole@champion"} | files
-    assert client.read_work_queue_by_name("whole", work_pool_name=servers.POOL).concurrency_limit == 1
+    assert (
+        client.read_work_queue_by_name(
+            "whole", work_pool_name=servers.POOL
+        ).concurrency_limit
+        == 1
+    )
 
     form = found["train"].parameter_openapi_schema
-    assert (set(form["required"]), form["properties"]["config"]["type"]) == ({"config", "model"}, "object")
+    assert (set(form["required"]), form["properties"]["config"]["type"]) == (
+        {"config", "model"},
+        "object",
+    )
     assert "definitions" not in form
 
 
-def test_deploying_again_changes_in_place_and_leaves_paused_what_was_paused(client: SyncPrefectClient):
+def test_deploying_again_changes_in_place_and_leaves_paused_what_was_paused(
+    client: SyncPrefectClient,
+):
     before = deployed(client, WITH_FILES, model="again", cron=CRON)
     training = before["train"]
-    client.update_deployment_schedule(training.id, training.schedules[0].id, active=False)
+    client.update_deployment_schedule(
+        training.id, training.schedules[0].id, active=False
+    )
     client.pause_deployment(before["promote"].id)
     (follows,) = client.read_automations_by_name("again: predict after promote")
     client.pause_automation(follows.id)
     said = deploy(replace(WITH_FILES, model="again", cron="0 4 * * *"))
-    assert [one["starts"] for one in said] == ["0 4 * * * Etc/UTC", "paused", "paused", "after promote"]
+    assert [one["starts"] for one in said] == [
+        "0 4 * * * Etc/UTC",
+        "paused",
+        "paused",
+        "after promote",
+    ]
     after = made(client, "again")
-    assert {step: one.id for step, one in after.items()} == {step: one.id for step, one in before.items()}
+    assert {step: one.id for step, one in after.items()} == {
+        step: one.id for step, one in before.items()
+    }
     (schedule,) = after["train"].schedules
     assert (schedule.schedule.cron, schedule.active) == ("0 4 * * *", False)
     (follows,) = client.read_automations_by_name("again: predict after promote")
     assert not follows.enabled
     (starts,) = client.read_automations_by_name("again: promote after train")
     assert starts.enabled
-    assert starts.description.startswith("Starts promote when train has registered a version of again")
+    assert starts.description.startswith(
+        "Starts promote when train has registered a version of again"
+    )
     assert set(deployed(client, PLAN, model="again")) == {"compare", "train", "promote"}
-    assert [queue.name for queue in client.read_work_queues(work_pool_name=servers.POOL)].count("again") == 1
+    assert [
+        queue.name for queue in client.read_work_queues(work_pool_name=servers.POOL)
+    ].count("again") == 1
 
 
-def test_the_printed_file_is_one_that_prefect_takes(client, working_folder, monkeypatch):
+def test_the_printed_file_is_one_that_prefect_takes(
+    client, working_folder, monkeypatch
+):
     client.create_work_pool(WorkPoolCreate(name="containers", type="docker"))
-    given = job_variables(["image=learnkernels:1", "env={MLFLOW_TRACKING_URI: 'http://mlflow:5000'}"])
-    with pytest.raises(InputError, match=r"^--pool containers: runs of a pool of type docker need an image"):
+    given = job_variables(
+        ["image=learnkernels:1", "env={MLFLOW_TRACKING_URI: 'http://mlflow:5000'}"]
+    )
+    with pytest.raises(
+        InputError,
+        match=r"^--pool containers: runs of a pool of type docker need an image",
+    ):
         printed(replace(PLAN, pool="containers"))
-    file = yaml.safe_load(printed(replace(WITH_FILES, pool="containers", cron=CRON, job_variables=given)))
+    file = yaml.safe_load(
+        printed(replace(WITH_FILES, pool="containers", cron=CRON, job_variables=given))
+    )
     read = PrefectYamlModel.model_validate(file).deployments
     pools = {(one.work_pool.name, one.work_pool.job_variables["image"]) for one in read}
     assert (len(read), pools) == (4, {("containers", "learnkernels:1")})
     for one in read:
-        assert set(one.work_pool.job_variables) == {"image", "env"}  # no folder of this computer
-        assert one.work_pool.job_variables["env"]["MLFLOW_TRACKING_URI"] == "http://mlflow:5000"
+        # No folder of this computer
+        assert set(one.work_pool.job_variables) == {
+            "image",
+            "env",
+        }
+        assert (
+            one.work_pool.job_variables["env"]["MLFLOW_TRACKING_URI"]
+            == "http://mlflow:5000"
+        )
         assert str(working_folder) not in one.model_dump_json()
-    with pytest.raises(InputError, match=r"^--pool none: Prefect has no such work pool; there are .*'containers'"):
+    with pytest.raises(
+        InputError,
+        match=r"^--pool none: Prefect has no such work pool; there are .*'containers'",
+    ):
         deploy(replace(PLAN, model="nowhere", pool="none"))
     for wrong in ("image", "=x", "image="):
-        with pytest.raises(InputError, match=rf"^--job-variable {wrong}: is not KEY=VALUE"):
+        with pytest.raises(
+            InputError, match=rf"^--job-variable {wrong}: is not KEY=VALUE"
+        ):
             job_variables([wrong])
-    monkeypatch.setattr(deployments, "connected", lambda: pytest.fail("a server is asked"))
-    ours = PrefectYamlModel.model_validate(yaml.safe_load(printed(WITH_FILES))).deployments
-    assert [one.work_pool.job_variables["working_dir"] for one in ours] == [str(working_folder)] * 4
+    monkeypatch.setattr(
+        deployments, "connected", lambda: pytest.fail("a server is asked")
+    )
+    ours = PrefectYamlModel.model_validate(
+        yaml.safe_load(printed(WITH_FILES))
+    ).deployments
+    assert [one.work_pool.job_variables["working_dir"] for one in ours] == [
+        str(working_folder)
+    ] * 4
 
 
 def test_the_file_of_the_repository_has_what_deploy_makes(working_folder: Path):
-    shipped = yaml.safe_load((ROOT / "conf" / "operations" / "prefect.yaml").read_text(encoding="utf-8"))
-    made_here = yaml.safe_load(printed(replace(WITH_FILES, dataset="diabetes", cron=CRON)))
+    shipped = yaml.safe_load(
+        (ROOT / "conf" / "operations" / "prefect.yaml").read_text(encoding="utf-8")
+    )
+    made_here = yaml.safe_load(
+        printed(replace(WITH_FILES, dataset="diabetes", cron=CRON))
+    )
     of = {one["entrypoint"]: one for one in shipped["deployments"]}
     for one in made_here["deployments"]:
         other = of[one["entrypoint"]]
@@ -179,13 +262,22 @@ def test_a_plan_that_cannot_work_is_one_sentence():
         ({"model": ""}, r"model '': a registered model's name has"),
         ({"cron": "@daily"}, r"--cron '@daily': five fields are expected"),
         ({"cron": "0 25 * * *"}, r"--cron '0 25 \* \* \*': five fields are expected"),
-        ({"timezone": "Mars/Olympus"}, r"--timezone Mars/Olympus: is not a time zone; give one such as Etc/UTC"),
+        (
+            {"timezone": "Mars/Olympus"},
+            r"--timezone Mars/Olympus: is not a time zone; give one such as Etc/UTC",
+        ),
         ({"input": "in.csv"}, r"--input is given and --output is not"),
         ({"output": "out.csv"}, r"--output is given and --input is not"),
         ({"id": ("row",)}, r"--id names columns of --input, which is missing"),
-        ({"dataset": "iris"}, r"--dataset iris: the configuration has breast_cancer, diabetes; choose"),
+        (
+            {"dataset": "iris"},
+            r"--dataset iris: the configuration has breast_cancer, diabetes; choose",
+        ),
     )
-    require_refusals(((partial(deploy, replace(PLAN, **change)), said) for change, said in table), error=InputError)
+    require_refusals(
+        ((partial(deploy, replace(PLAN, **change)), said) for change, said in table),
+        error=InputError,
+    )
 
 
 def test_the_form_refuses_what_no_run_could_use(client: SyncPrefectClient):
@@ -200,20 +292,35 @@ def test_the_form_refuses_what_no_run_could_use(client: SyncPrefectClient):
     ]
     for step, parameters in refused:
         with pytest.raises(PrefectHTTPStatusError) as caught:
-            client.create_flow_run_from_deployment(chain[step].id, parameters=parameters)
+            client.create_flow_run_from_deployment(
+                chain[step].id, parameters=parameters
+            )
         assert caught.value.response.status_code in (409, 422), parameters
     for step, parameters in (
         ("compare", {"folds": 3}),
         ("train", {"dataset": "", "learner": ""}),
         ("promote", {"challenger": None}),
     ):
-        assert client.create_flow_run_from_deployment(chain[step].id, parameters=parameters).state.name == "Scheduled"
+        assert (
+            client.create_flow_run_from_deployment(
+                chain[step].id, parameters=parameters
+            ).state.name
+            == "Scheduled"
+        )
 
 
-def test_a_run_that_comes_due_while_another_one_runs_is_cancelled(client: SyncPrefectClient):
+def test_a_run_that_comes_due_while_another_one_runs_is_cancelled(
+    client: SyncPrefectClient,
+):
     chain = deployed(client, WITH_FILES, model="once")
-    for step, state in (("compare", "Cancelled"), ("train", "Cancelled"), ("promote", "Pending")):
-        first, second = (client.create_flow_run_from_deployment(chain[step].id) for _ in range(2))
+    for step, state in (
+        ("compare", "Cancelled"),
+        ("train", "Cancelled"),
+        ("promote", "Pending"),
+    ):
+        first, second = (
+            client.create_flow_run_from_deployment(chain[step].id) for _ in range(2)
+        )
         client.set_flow_run_state(first.id, Pending())
         client.set_flow_run_state(first.id, Running())
         client.set_flow_run_state(second.id, Pending())
@@ -226,23 +333,45 @@ def test_a_run_that_comes_due_while_another_one_runs_is_cancelled(client: SyncPr
 
 def test_what_is_done_starts_what_follows_it(client: SyncPrefectClient):
     chain = deployed(client, WITH_FILES, model="chain")
-    events.announce("trained", "chain", "A run by hand, which has no deployment, starts nothing.")
-    for event, before, step in (("trained", "train", "promote"), ("challenged", "promote", "predict")):
-        run_of = {"prefect.resource.id": f"prefect.deployment.{chain[before].id}", "prefect.resource.name": "chain"}
+    events.announce(
+        "trained", "chain", "A run by hand, which has no deployment, starts nothing."
+    )
+    for event, before, step in (
+        ("trained", "train", "promote"),
+        ("challenged", "promote", "predict"),
+    ):
+        run_of = {
+            "prefect.resource.id": f"prefect.deployment.{chain[before].id}",
+            "prefect.resource.name": "chain",
+        }
         of_model = {"prefect.resource.id": events.resource("chain")}
-        emit_event(f"learnkernels.{event}", of_model, related=[run_of | {"prefect.resource.role": "deployment"}])
-        assert within(lambda step=step: bool(runs_of(client, chain[step])), 60, 0.05), step
+        emit_event(
+            f"learnkernels.{event}",
+            of_model,
+            related=[run_of | {"prefect.resource.role": "deployment"}],
+        )
+        assert within(lambda step=step: bool(runs_of(client, chain[step])), 60, 0.05), (
+            step
+        )
     assert [len(runs_of(client, chain[step])) for step in FLOWS] == [0, 0, 1, 1]
 
 
 def test_runs_without_a_sign_of_life_are_marked_by_prefect(client: SyncPrefectClient):
     for _ in range(2):
         recovery.set_up(str(PREFECT_API_URL.value()), started_here=False)
-    (automation,) = client.read_automations_by_name("learnkernels: run without a sign of life")
+    (automation,) = client.read_automations_by_name(
+        "learnkernels: run without a sign of life"
+    )
     (action,) = automation.actions
-    assert (action.state.value, action.force, automation.trigger.posture.value) == ("CRASHED", False, "Proactive")
+    assert (action.state.value, action.force, automation.trigger.posture.value) == (
+        "CRASHED",
+        False,
+        "Proactive",
+    )
     beats = int(scheduled_settings()["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"])
-    assert timedelta(seconds=4 * beats) < automation.trigger.within < timedelta(minutes=3)
+    assert (
+        timedelta(seconds=4 * beats) < automation.trigger.within < timedelta(minutes=3)
+    )
 
 
 @pytest.mark.slow(40)
@@ -268,13 +397,17 @@ def test_a_run_that_dies_in_any_state_is_marked(client: SyncPrefectClient):
         return [client.read_flow_run(run).state.name for run in runs]
 
     try:
-        assert within(lambda: states_of_runs() == ["Crashed"] * len(lives), 120, 0.5), states_of_runs()
+        assert within(lambda: states_of_runs() == ["Crashed"] * len(lives), 120, 0.5), (
+            states_of_runs()
+        )
     finally:
         client.delete_automation(automation_id)
 
 
 @pytest.mark.slow(30)
-def test_runs_whose_events_were_lost_are_watched_from_the_next_start_on(client: SyncPrefectClient):
+def test_runs_whose_events_were_lost_are_watched_from_the_next_start_on(
+    client: SyncPrefectClient,
+):
     training = deployed(client, model="lost")["train"]
     runs = [client.create_flow_run_from_deployment(training.id) for _ in range(2)]
     lost, finished = runs
@@ -289,7 +422,9 @@ def test_runs_whose_events_were_lost_are_watched_from_the_next_start_on(client: 
         watched = recovery.watch_unfinished(client)
         assert lost.id in watched
         assert finished.id not in watched
-        assert within(lambda: client.read_flow_run(lost.id).state.name == "Crashed", 120, 0.5)
+        assert within(
+            lambda: client.read_flow_run(lost.id).state.name == "Crashed", 120, 0.5
+        )
         assert client.read_flow_run(finished.id).state.name == "Completed"
     finally:
         client.delete_automation(automation_id)
@@ -300,7 +435,11 @@ def test_of_missed_runs_the_latest_is_made_up_for(client: SyncPrefectClient):
     by_hand = client.create_flow_run_from_deployment(deployment.id)
     now = datetime.now().astimezone()
     first, last = (now + timedelta(days=days) for days in (-3, 2))
-    span = {"start_time": first.isoformat(), "end_time": last.isoformat(), "min_runs": 5}
+    span = {
+        "start_time": first.isoformat(),
+        "end_time": last.isoformat(),
+        "min_runs": 5,
+    }
     client.request("POST", f"/deployments/{deployment.id}/schedule", json=span)
     planned = [run for run in runs_of(client, deployment) if run.auto_scheduled]
     planned.sort(key=lambda run: run.expected_start_time)
@@ -309,4 +448,8 @@ def test_of_missed_runs_the_latest_is_made_up_for(client: SyncPrefectClient):
     assert sorted(recovery.cancel_missed(client)) == sorted(missed[:-1])
     waiting = FlowRunFilter(state={"type": {"any_": ["SCHEDULED"]}})
     kept = {run.id for run in client.read_flow_runs(flow_run_filter=waiting)}
-    assert {missed[-1], by_hand.id, *(run.id for run in planned if run.expected_start_time > now)} <= kept
+    assert {
+        missed[-1],
+        by_hand.id,
+        *(run.id for run in planned if run.expected_start_time > now),
+    } <= kept

@@ -97,33 +97,51 @@ def test_the_page_has_files_and_a_configuration_and_its_python_runs(tmp_path: Pa
         assert "docs/extending.md" in (ROOT / page).read_text(encoding="utf-8")
     write_files(tmp_path)
     (tmp_path / "script.py").write_text(SCRIPT + CHECKS)
-    command, environment = [sys.executable, "-W", "error", "script.py"], os.environ | {"PYTHONPATH": os.fspath(ROOT)}
-    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment)
+    command, environment = (
+        [sys.executable, "-W", "error", "script.py"],
+        os.environ | {"PYTHONPATH": os.fspath(ROOT)},
+    )
+    run = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, env=environment
+    )
     assert (run.returncode, run.stderr) == (0, "")
 
 
 @pytest.mark.slow(10)
-def test_weights_certificates_and_tuning_are_in_the_results_mlflow_and_the_report(compared: dict[str, Any]):
+def test_weights_certificates_and_tuning_are_in_the_results_mlflow_and_the_report(
+    compared: dict[str, Any],
+):
     folds = pd.read_parquet(Path(compared["results"]) / "folds.parquet")
     assert set(folds["learner"]) == {"unif", "Softmax"}
     softmax = folds[folds["learner"] == "Softmax"]
     assert (set(softmax["algorithm"]), len(softmax)) == ({"softmax_learner:Softmax"}, 5)
     assert (softmax["certificate"] <= softmax["certificate_tolerance"]).all()
     assert set(softmax["certificate_measure"]) == {"KKT residual"}
-    assert set(softmax["params"]) <= {f'{{"temperature": {value}}}' for value in (0.02, 0.1, 0.5)}
+    assert set(softmax["params"]) <= {
+        f'{{"temperature": {value}}}' for value in (0.02, 0.1, 0.5)
+    }
     assert [len(errors) for errors in softmax["candidate_errors"]] == [3] * 5
-    assert list(softmax["kernels"].iloc[0][:2]) == ["rational(alpha=0.5)", "rational(alpha=2)"]
+    assert list(softmax["kernels"].iloc[0][:2]) == [
+        "rational(alpha=0.5)",
+        "rational(alpha=2)",
+    ]
     assert softmax["error"].mean() < 0.1
     # Every fold, recomputed by the classes themselves on its training rows.
     config, data = load_config(Path("own.yaml")), load_wine()
     X = (data.data - data.data.mean(axis=0)) / data.data.std(axis=0)
-    family, target = build_family(config.kernels, data.feature_names), Target.of(data.target)
+    family, target = (
+        build_family(config.kernels, data.feature_names),
+        Target.of(data.target),
+    )
     groups = assign_folds(target, 5, fold_seed(0, 0))
     for trial in trials(5):
         row = softmax[softmax["fold"] == trial.index].iloc[0]
         rows = np.isin(groups, trial.training)
         kernel = learn_kernel(
-            X[rows], data.target[rows], learner=as_learner(row.algorithm, json.loads(row.params)), family=family
+            X[rows],
+            data.target[rows],
+            learner=as_learner(row.algorithm, json.loads(row.params)),
+            family=family,
         )
         assert row.alignment == pytest.approx(kernel.alignment, rel=1e-9)
         np.testing.assert_allclose(row.weights, kernel.weights, rtol=0, atol=1e-9)
@@ -135,10 +153,14 @@ def test_weights_certificates_and_tuning_are_in_the_results_mlflow_and_the_repor
     assert run.info.run_name == "wine Softmax"
     assert run.data.params["param.temperature"] == "one of [0.02, 0.1, 0.5]"
     assert run.data.metrics["certificate"] < 1e-8
-    assert "Softmax" in (Path(compared["results"]) / "report.md").read_text(encoding="utf-8")
+    assert "Softmax" in (Path(compared["results"]) / "report.md").read_text(
+        encoding="utf-8"
+    )
 
 
-def test_a_second_run_is_taken_from_the_store_and_a_changed_class_is_not(compared: dict[str, Any], here: Path):
+def test_a_second_run_is_taken_from_the_store_and_a_changed_class_is_not(
+    compared: dict[str, Any], here: Path
+):
     def again(changed: str = "") -> tuple[int, int]:
         """Compare with another file of a class, and return how many folds and statistics are kept then."""
         if changed:
@@ -148,31 +170,51 @@ def test_a_second_run_is_taken_from_the_store_and_a_changed_class_is_not(compare
         return kept()
 
     def kept() -> tuple[int, int]:
-        folds, statistics = (Path(os.environ["LEARNKERNELS_HOME"], "store", kind) for kind in ("folds", "statistics"))
+        folds, statistics = (
+            Path(os.environ["LEARNKERNELS_HOME"], "store", kind)
+            for kind in ("folds", "statistics")
+        )
         return len(list(folds.iterdir())), len(list(statistics.iterdir()))
 
     folds, statistics = kept()
     try:
         assert again() == (folds, statistics)
-        assert again("softmax_learner.py") == (folds + 1, statistics)  # what does not use it stays
+        # What does not use it stays
+        assert again("softmax_learner.py") == (
+            folds + 1,
+            statistics,
+        )
         assert again("rational_quadratic.py") == (folds + 3, statistics + 1)
     finally:
         write_files(here)
         forget()
 
 
-def test_a_model_of_ones_own_learner_is_trained_saved_and_applied(prefect_server: None, here: Path):
-    done = train(config=load_config(here / "own.yaml", [BUILT_IN, "dask.workers=0"]), model="soft", learner="Softmax")
+def test_a_model_of_ones_own_learner_is_trained_saved_and_applied(
+    prefect_server: None, here: Path
+):
+    done = train(
+        config=load_config(here / "own.yaml", [BUILT_IN, "dask.workers=0"]),
+        model="soft",
+        learner="Softmax",
+    )
     assert done["learner"] == "Softmax"
     forget()
     model = Model.load(Path(done["results"]) / "model.safetensors")
-    assert "softmax_learner" not in sys.modules  # reading a model imports nothing that is named in it
-    assert model.estimator.kernel_.learner == model.estimator.learner == "softmax_learner:Softmax"
+    # Reading a model imports nothing that is named in it
+    assert "softmax_learner" not in sys.modules
+    assert (
+        model.estimator.kernel_.learner
+        == model.estimator.learner
+        == "softmax_learner:Softmax"
+    )
     X, y = load_wine(return_X_y=True, as_frame=True)
     X.to_csv(here / "new.csv", index=False)
     predict("soft/1", "new.csv", "scored.parquet", [])
     names = load_wine().target_names
-    assert (pd.read_parquet(here / "scored.parquet")["prediction"] == names[y]).mean() > 0.9
+    assert (
+        pd.read_parquet(here / "scored.parquet")["prediction"] == names[y]
+    ).mean() > 0.9
 
 
 def test_a_model_of_ones_own_family_is_refused_before_any_work(here: Path):
@@ -182,12 +224,17 @@ def test_a_model_of_ones_own_family_is_refused_before_any_work(here: Path):
     assert re.search(sentence, " ".join(refused.output.split()))
 
 
-def test_a_family_that_has_a_kind_is_saved_where_it_is_imported(here: Path, tmp_path: Path):
+def test_a_family_that_has_a_kind_is_saved_where_it_is_imported(
+    here: Path, tmp_path: Path
+):
     own = own_family(load_config(here / "own.yaml").kernels[0])
     X, y = load_wine(return_X_y=True)
     path = tmp_path / "kernel.safetensors"
     kernel = learn_kernel(X, y, learner="alignf", family=own)
-    with pytest.raises(ValueError, match="got RationalQuadratic, which no file can hold; a custom family needs a"):
+    with pytest.raises(
+        ValueError,
+        match="got RationalQuadratic, which no file can hold; a custom family needs a",
+    ):
         kernel.save(path)
 
     class Kept(type(own)):
@@ -205,11 +252,15 @@ def test_a_family_that_has_a_kind_is_saved_where_it_is_imported(here: Path, tmp_
     with pytest.raises(ValueError, match=r"holds no sound model .*rational-quadratic"):
         load(path)
     learner = as_learner("softmax_learner:Softmax", {"temperature": 0.5})
-    machine = KernelLearningClassifier(family=GaussianFamily([1e-5, 1e-4]), learner=learner).fit(X, y)
+    machine = KernelLearningClassifier(
+        family=GaussianFamily([1e-5, 1e-4]), learner=learner
+    ).fit(X, y)
     machine.save(path)
     loaded = load(path)
     assert loaded.learner == "softmax_learner:Softmax"
-    np.testing.assert_array_equal(loaded.decision_function(X), machine.decision_function(X))
+    np.testing.assert_array_equal(
+        loaded.decision_function(X), machine.decision_function(X)
+    )
 
 
 NUMBERS = "{name: 'softmax_learner:Softmax', params: {%s}}"
@@ -219,16 +270,20 @@ WRONG = {
         "'no_such_file:Softmax'": "learner no_such_file:Softmax cannot be imported .*No module named",
         "'broken:Softmax'": r"learner broken:Softmax cannot be imported \(ZeroDivisionError: ",
         NUMBERS % "heat: 1": "Softmax has no parameter 'heat'; it takes temperature",
-        NUMBERS % "temperature: hot": "Softmax: temperature must be a number, got 'hot'",
-        NUMBERS % "temperature: -1": "data set wine: learner Softmax: temperature must be a positive, finite .*got -1",
+        NUMBERS
+        % "temperature: hot": "Softmax: temperature must be a number, got 'hot'",
+        NUMBERS
+        % "temperature: -1": "data set wine: learner Softmax: temperature must be a positive, finite .*got -1",
         "'elsewhere:Weights'": "learners: Weights must keep each parameter of its __init__ under the same",
     },
     "kernels=[%s]": {
         "{family: 'elsewhere:Mine'}": "elsewhere:Mine .* Mine must keep each parameter of its __init__",
         "{family: 'elsewhere:Half'}": "elsewhere:Half must have what every KernelFamily has, and lacks",
         "{family: 'softmax_learner:Softmax'}": "softmax_learner:Softmax must be a class below KernelFam",
-        OWN_FAMILY % "alphas: [0]": "rational_quadratic:RationalQuadratic refuses its parameters: alphas must be a pos",
-        OWN_FAMILY % "betas: [1]": "refuses its parameters: .*unexpected keyword argument 'betas'",
+        OWN_FAMILY
+        % "alphas: [0]": "rational_quadratic:RationalQuadratic refuses its parameters: alphas must be a pos",
+        OWN_FAMILY
+        % "betas: [1]": "refuses its parameters: .*unexpected keyword argument 'betas'",
     },
     "kernels.1.columns=%s": {
         "[acohol]": "'columns' of family rational_quadratic:.* must be some of the features, got 'acohol'"
@@ -243,12 +298,23 @@ def test_what_is_wrong_with_ones_own_is_one_sentence(prefect_server: None, here:
     def compare_with(change: str) -> None:
         compare(config=load_config(here / "own.yaml", [change, "dask.workers=0"]))
 
-    rows = [(form % part, said) for form, changes in WRONG.items() for part, said in changes.items()]
-    require_refusals(((partial(compare_with, change), said) for change, said in rows), error=InputError)
+    rows = [
+        (form % part, said)
+        for form, changes in WRONG.items()
+        for part, said in changes.items()
+    ]
+    require_refusals(
+        ((partial(compare_with, change), said) for change, said in rows),
+        error=InputError,
+    )
 
 
-def test_the_working_folder_comes_last_and_only_for_a_name_of_ones_own(here: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry != str(here)])
+def test_the_working_folder_comes_last_and_only_for_a_name_of_ones_own(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(
+        sys, "path", [entry for entry in sys.path if entry != str(here)]
+    )
     (built_in, own) = load_config(here / "own.yaml").learners
     assert sources([built_in]) == []
     assert str(here) not in sys.path

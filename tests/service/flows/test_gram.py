@@ -28,7 +28,9 @@ pytestmark = pytest.mark.usefixtures("prefect_server", "module_folder")
 
 SETS = [*WINE, DIABETES[0] | {"subsample": 150}]
 FOLDS = {"grid": {"from": -2, "to": 4}, "folds": 3}
-small = partial(comparison, datasets=SETS, learners=["single", "alignf"], protocol=FOLDS)
+small = partial(
+    comparison, datasets=SETS, learners=["single", "alignf"], protocol=FOLDS
+)
 
 
 def precomputed(path: str = "grams", **keys: Any) -> CompareConfig:
@@ -60,19 +62,29 @@ def test_every_data_set_gets_its_matrices(made: dict[str, Any]):
         stored = matrices.StoredMatrices(Path("grams") / dataset.label)
         stored.require_whole()
         assert stored.about.kernels == family.names
-        assert stored.about.families[0]["gammas"] == {"base": 2.0, "start": -6, "stop": -2}
-        np.testing.assert_allclose(np.stack(stored), family.tile(source.X, source.X), rtol=0, atol=1e-12)
+        assert stored.about.families[0]["gammas"] == {
+            "base": 2.0,
+            "start": -6,
+            "stop": -2,
+        }
+        np.testing.assert_allclose(
+            np.stack(stored), family.tile(source.X, source.X), rtol=0, atol=1e-12
+        )
     with get_client(sync_client=True) as client:
         runs = client.read_flow_runs(sort=FlowRunSort.EXPECTED_START_TIME_DESC)
-    assert {run.state.type.value for run in runs if run.name.startswith("small-gram-")} == {"COMPLETED"}
+    assert {
+        run.state.type.value for run in runs if run.name.startswith("small-gram-")
+    } == {"COMPLETED"}
     again = gram(config=small(), output="grams")
     assert re.fullmatch(r"wine: 6 matrices of 178 rows, kept", again["stores"][0])
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-9), ("float32", 1e-6)])
 def test_a_comparison_from_matrices_is_the_comparison(made, direct, dtype, tolerance):
-    """In float32 a value has a relative rounding of 6e-8. Centering these kernels leaves more than a tenth of their
-    norm, so that grows at most tenfold: 1e-6 is above it and far below what a wrong row would do."""
+    """In float32 a value has a relative rounding of 6e-8. Centering these kernels
+    leaves more than a tenth of their norm, so that grows at most tenfold: 1e-6 is above
+    it and far below what a wrong row would do.
+    """
     path = "grams"
     if dtype == "float32":
         path = gram(config=small(), output="narrow", dtype=dtype)["folder"]
@@ -80,8 +92,13 @@ def test_a_comparison_from_matrices_is_the_comparison(made, direct, dtype, toler
     for column in ("dataset", "learner", "fold", "kernels", "n_train", "predictor"):
         assert list(map(str, stored[column])) == list(map(str, direct[column]))
     for column in ("alignment", "error", "trivial_error"):
-        np.testing.assert_allclose(stored[column], direct[column], rtol=tolerance, err_msg=column)
-    weights = [np.stack(folds[folds["learner"] == "alignf"]["weights"]) for folds in (stored, direct)]
+        np.testing.assert_allclose(
+            stored[column], direct[column], rtol=tolerance, err_msg=column
+        )
+    weights = [
+        np.stack(folds[folds["learner"] == "alignf"]["weights"])
+        for folds in (stored, direct)
+    ]
     # Of unit length, so an absolute tolerance is one relative to the largest.
     np.testing.assert_allclose(*weights, rtol=0, atol=tolerance)
 
@@ -91,14 +108,24 @@ def test_new_matrices_in_the_same_place_is_computed_anew():
     names = []
     for config in (one, one.model_copy(update={"kernels": small().kernels})):
         gram(config=config, output="anew")
-        names.append(list(folds_of(precomputed("anew", datasets=WINE, learners=["unif"]))["kernels"][0]))
+        names.append(
+            list(
+                folds_of(precomputed("anew", datasets=WINE, learners=["unif"]))[
+                    "kernels"
+                ][0]
+            )
+        )
         shutil.rmtree("anew")
     assert (names[0], len(names[1])) == (["linear"], 6)
 
 
 @pytest.mark.slow(15)
 def test_workers_run_from_matrices(direct: pd.DataFrame, scheduler_elsewhere: str):
-    wine = {"datasets": WINE, "learners": ["alignf"], "dask": {"scheduler": scheduler_elsewhere, "super_tile": 64}}
+    wine = {
+        "datasets": WINE,
+        "learners": ["alignf"],
+        "dask": {"scheduler": scheduler_elsewhere, "super_tile": 64},
+    }
     gram(config=small(**wine), output="by workers")
     stored = folds_of(precomputed("by workers", **wine))
     expected = direct.query("dataset == 'wine' and learner == 'alignf'")
@@ -112,18 +139,38 @@ def reference(config: CompareConfig) -> DatasetRef:
 
 def test_what_cannot_work_is_refused_with_one_sentence(made: dict[str, Any]):
     wine, other = reference(small()), small(datasets=[WINE[0] | {"scale": "unit"}])
-    pd.DataFrame({"a": range(20), "target": [0.5, 1.5] * 10}).to_csv("t.csv", index=False)
-    unplain = small(datasets=[{"source": "file", "path": "t.csv", "name": "a/b"}], kernels=[{"family": "linear"}])
+    pd.DataFrame({"a": range(20), "target": [0.5, 1.5] * 10}).to_csv(
+        "t.csv", index=False
+    )
+    unplain = small(
+        datasets=[{"source": "file", "path": "t.csv", "name": "a/b"}],
+        kernels=[{"family": "linear"}],
+    )
     table = [
-        (lambda: rows_for(precomputed("gone"), wine), r"wine: there is no index\.json; make .* 'learnkernels gram'"),
-        (lambda: rows_for(precomputed(), reference(other)), r"the matrices in .* were made from other data, wine with"),
-        (lambda: gram(config=other, output="grams"), "wine: holds matrices whose data_digest"),
+        (
+            lambda: rows_for(precomputed("gone"), wine),
+            r"wine: there is no index\.json; make .* 'learnkernels gram'",
+        ),
+        (
+            lambda: rows_for(precomputed(), reference(other)),
+            r"the matrices in .* were made from other data, wine with",
+        ),
+        (
+            lambda: gram(config=other, output="grams"),
+            "wine: holds matrices whose data_digest",
+        ),
         (
             lambda: gram(config=small(), output="grams", dtype="float32"),
             "wine: holds matrices whose dtype is float64, not float32",
         ),
-        (lambda: gram(config=precomputed(), output="again"), "family precomputed is matrices already"),
-        (lambda: gram(config=unplain, output="again"), "data set 'a/b': its matrices get a folder of this name"),
+        (
+            lambda: gram(config=precomputed(), output="again"),
+            "family precomputed is matrices already",
+        ),
+        (
+            lambda: gram(config=unplain, output="again"),
+            "data set 'a/b': its matrices get a folder of this name",
+        ),
     ]
     require_refusals(table, error=InputError)
     assert not Path("again").exists()
@@ -133,5 +180,8 @@ def test_what_cannot_work_is_refused_with_one_sentence(made: dict[str, Any]):
     file.write_bytes(content)
     with pytest.raises(InputError, match=r"wine: is damaged .001\.npy is damaged"):
         rows_for(precomputed(), wine)
-    assert gram(config=small(), output="grams")["stores"][0] == "wine: 6 matrices of 178 rows, written"
+    assert (
+        gram(config=small(), output="grams")["stores"][0]
+        == "wine: 6 matrices of 178 rows, written"
+    )
     assert rows_for(precomputed(), wine)[0].n_features == 1

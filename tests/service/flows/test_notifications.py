@@ -55,11 +55,20 @@ def told_of() -> Iterator[list[dict[str, Any]]]:
     """Give what the automations of the shipped file send, made as by `prefect automation create`."""
     file = ROOT / "conf/operations/notifications.yaml"
     with receiving() as (host, received), get_client(sync_client=True) as prefect:
-        block = SlackWebhook(url=f"json://{host}/hook/{SECRET}").save("ops", overwrite=True)
-        wanted = yaml.safe_load(file.read_text(encoding="utf-8").replace("BLOCK_ID", str(block)))["automations"]
-        made = [prefect.create_automation(AutomationCore.model_validate(one)) for one in wanted]
+        block = SlackWebhook(url=f"json://{host}/hook/{SECRET}").save(
+            "ops", overwrite=True
+        )
+        wanted = yaml.safe_load(
+            file.read_text(encoding="utf-8").replace("BLOCK_ID", str(block))
+        )["automations"]
+        made = [
+            prefect.create_automation(AutomationCore.model_validate(one))
+            for one in wanted
+        ]
         yield received
-        assert not any(SECRET in prefect.read_automation(one).model_dump_json() for one in made)
+        assert not any(
+            SECRET in prefect.read_automation(one).model_dump_json() for one in made
+        )
         for one in made:
             prefect.delete_automation(one)
 
@@ -79,11 +88,17 @@ def test_every_occasion_sends_a_message(prefect_server: None):
     with told_of() as received, get_client(sync_client=True) as prefect:
 
         def arrives(title: str) -> bool:
-            return within(lambda: any(message["title"].endswith(title) for message in received), 30, 0.05)
+            return within(
+                lambda: any(message["title"].endswith(title) for message in received),
+                30,
+                0.05,
+            )
 
         def fails() -> bool:
             run = prefect.create_flow_run(train, tags=["learnkernels"])
-            prefect.set_flow_run_state(run.id, Failed(message='the column "x" is {{not}} there'), force=True)
+            prefect.set_flow_run_state(
+                run.id, Failed(message='the column "x" is {{not}} there'), force=True
+            )
             return arrives(f"{run.name} is Failed")
 
         def is_announced(title: str, event: str) -> bool:
@@ -94,9 +109,18 @@ def test_every_occasion_sends_a_message(prefect_server: None):
         for event in ("trained", "challenged"):
             announce(event, "told", f'told is "{event}".')
         for title, event in messages.items():
-            assert any(is_announced(title, event) for _ in range(TRIES)), (title, received)
-    expected = {f"told: {title}": f'told is "{event}".' for title, event in messages.items()}
-    texts = {message["title"]: message["message"].splitlines()[0] for message in received}
-    failed = {title: text for title, text in texts.items() if title.endswith(" is Failed")}
+            assert any(is_announced(title, event) for _ in range(TRIES)), (
+                title,
+                received,
+            )
+    expected = {
+        f"told: {title}": f'told is "{event}".' for title, event in messages.items()
+    }
+    texts = {
+        message["title"]: message["message"].splitlines()[0] for message in received
+    }
+    failed = {
+        title: text for title, text in texts.items() if title.endswith(" is Failed")
+    }
     assert set(failed.values()) == {'the column "x" is {{not}} there'}
     assert texts == failed | expected

@@ -43,7 +43,9 @@ alone = pytest.mark.usefixtures("working_folder")
 
 ROOT = Path(__file__).resolve().parents[3]
 GAUSSIANS = [{"family": "gaussian", "gammas": {"from": -6, "to": -2}}]
-small = partial(comparison, datasets=WINE, kernels=GAUSSIANS, learners=["unif", "alignf"])
+small = partial(
+    comparison, datasets=WINE, kernels=GAUSSIANS, learners=["unif", "alignf"]
+)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +58,10 @@ def test_a_training_registers_a_challenger_with_its_evidence(trained: dict[str, 
     client = MlflowClient()
     version = client.get_model_version_by_alias("wine", "challenger")
     assert (trained["version"], int(version.version), trained["new"]) == (1, 1, True)
-    assert (version.tags["dataset"], version.tags["learner"]) == ("wine", trained["learner"])
+    assert (version.tags["dataset"], version.tags["learner"]) == (
+        "wine",
+        trained["learner"],
+    )
     run = client.get_run(trained["mlflow_run"])
     assert run.info.status == "FINISHED"
     assert run.data.metrics["test_error"] == pytest.approx(trained["test_error"])
@@ -72,23 +77,43 @@ def test_a_training_registers_a_challenger_with_its_evidence(trained: dict[str, 
     assert "[model.safetensors](model.safetensors)" in report
     assert f"`learnkernels open {trained['results']}`" in report
     assert "http://127.0.0.1" not in report
-    drawn = {f"predictions/{path.name}" for path in Path(trained["results"]).glob("predictions/*")}
+    drawn = {
+        f"predictions/{path.name}"
+        for path in Path(trained["results"]).glob("predictions/*")
+    }
     assert {"predictions/confusion_matrix.png", "predictions/roc_curve.png"} <= drawn
     artifacts = {item.path for item in client.list_artifacts(trained["mlflow_run"])}
-    assert artifacts == {"report.md", "about.json", "folds.parquet", "predictions"}  # the logged model has the file
-    assert {item.path for item in client.list_artifacts(trained["mlflow_run"], "predictions")} == drawn
-    assert file_digest(Path(trained["results"]) / "model.safetensors") == find_version("wine/1").digest
+    # The logged model has the file
+    assert artifacts == {
+        "report.md",
+        "about.json",
+        "folds.parquet",
+        "predictions",
+    }
+    assert {
+        item.path
+        for item in client.list_artifacts(trained["mlflow_run"], "predictions")
+    } == drawn
+    assert (
+        file_digest(Path(trained["results"]) / "model.safetensors")
+        == find_version("wine/1").digest
+    )
     about = get_model_info("models:/wine@challenger")
     assert None not in (about.signature, about.saved_input_example_info)
 
 
-def test_the_model_is_the_one_that_the_chosen_settings_give_on_all_rows(trained: dict[str, Any]):
+def test_the_model_is_the_one_that_the_chosen_settings_give_on_all_rows(
+    trained: dict[str, Any],
+):
     model = load_version(find_version("wine/1"))
     X, y = load_wine(return_X_y=True)
     raw, names = X, load_wine().target_names
     X = (X - X.mean(axis=0)) / X.std(axis=0)
     kernel = learn_kernel(
-        X, names[y], learner=trained["learner"], family=GaussianFamily([2.0**g for g in range(-6, -1)])
+        X,
+        names[y],
+        learner=trained["learner"],
+        family=GaussianFamily([2.0**g for g in range(-6, -1)]),
     )
     # Rows are added up fold by fold there, and in the order of the file here.
     np.testing.assert_allclose(model.estimator.weights_, kernel.weights, atol=1e-9)
@@ -96,12 +121,22 @@ def test_the_model_is_the_one_that_the_chosen_settings_give_on_all_rows(trained:
     assert np.mean(model.columns(raw)["prediction"] == names[y]) > 0.97
 
 
-def test_the_same_training_again_registers_nothing_and_computes_nothing(trained: dict[str, Any]):
+def test_the_same_training_again_registers_nothing_and_computes_nothing(
+    trained: dict[str, Any],
+):
     store = Path(os.environ["LEARNKERNELS_HOME"]) / "store"
-    before = {path: path.stat().st_mtime_ns for path in store.rglob("*") if path.is_file()}
+    before = {
+        path: path.stat().st_mtime_ns for path in store.rglob("*") if path.is_file()
+    }
     again = train(config=small(), model="wine")
-    assert (again["version"], again["new"], again["digest"]) == (1, False, trained["digest"])
-    assert {path: path.stat().st_mtime_ns for path in store.rglob("*") if path.is_file()} == before
+    assert (again["version"], again["new"], again["digest"]) == (
+        1,
+        False,
+        trained["digest"],
+    )
+    assert {
+        path: path.stat().st_mtime_ns for path in store.rglob("*") if path.is_file()
+    } == before
     assert len(MlflowClient().search_model_versions("name = 'wine'")) == 1
 
 
@@ -113,12 +148,20 @@ def test_the_same_model_from_another_place_is_no_new_version_and_promote_finds_i
         load_wine(as_frame=True).frame.to_parquet(f"{folder}/wine.parquet")
         datasets = [{"source": "file", "path": "wine.parquet", "scale": "standard"}]
         dask = {"workers": 0, "super_tile": 64 * number}
-        place: dict[str, Any] = {"data_dir": folder, "tracking": {"experiment": folder}, "dask": dask}
+        place: dict[str, Any] = {
+            "data_dir": folder,
+            "tracking": {"experiment": folder},
+            "dask": dask,
+        }
         done.append(train(config=small(datasets=datasets, **place), model="moved"))
     version = find_version("moved/1")
     assert [(one["version"], one["new"]) for one in done] == [(1, True), (1, False)]
     recipe = training.recipe_of(load_version(version), version)
-    assert (recipe.data_dir, recipe.tracking.experiment, recipe.dask.super_tile) == ("there", "there", 128)
+    assert (recipe.data_dir, recipe.tracking.experiment, recipe.dask.super_tile) == (
+        "there",
+        "there",
+        128,
+    )
 
 
 @alone
@@ -126,12 +169,17 @@ def test_regression_with_a_tuned_one_stage_learner_and_a_split():
     config = small(
         datasets=DIABETES,
         learners=[{"name": "l2-krr", "tune": {"center": [0, 1]}}],
-        protocol={"split": {"train": 150, "validation": 80, "test": 80}, "repeats": 2, "grid": {"from": -3, "to": 3}},
+        protocol={
+            "split": {"train": 150, "validation": 80, "test": 80},
+            "repeats": 2,
+            "grid": {"from": -3, "to": 3},
+        },
     )
     done = train(config=config, model="diabetes")
     model = Model.load(Path(done["results"]) / "model.safetensors")
     assert model.about["n_rows"] == 442
-    assert len(model.estimator.kernel_.X) == 442  # all rows, and not those of a split alone
+    # All rows, and not those of a split alone
+    assert len(model.estimator.kernel_.X) == 442
     recipe = model.about["config"]["learners"][0]
     assert recipe["tune"] == {}
     X, y = load_diabetes(return_X_y=True)
@@ -141,23 +189,38 @@ def test_regression_with_a_tuned_one_stage_learner_and_a_split():
         learner=learners.L2KRR(**recipe["params"]),
         alpha=1 / done["C"],
     ).fit(Z, y)
-    np.testing.assert_allclose(model.columns(X)["prediction"], fitted.predict(Z), rtol=1e-6)
+    np.testing.assert_allclose(
+        model.columns(X)["prediction"], fitted.predict(Z), rtol=1e-6
+    )
 
 
 def test_what_cannot_be_trained_is_refused_before_a_run_begins():
     ensemble = small(learners=["ensemble"])
-    refused = [(small(), "a/b", "a registered model's name has up to 64"), (ensemble, "wine", "learns no kernel")]
+    refused = [
+        (small(), "a/b", "a registered model's name has up to 64"),
+        (ensemble, "wine", "learns no kernel"),
+    ]
     require_refusals(
-        ((partial(train.fn, config=config, model=name), said) for config, name, said in refused), error=InputError
+        (
+            (partial(train.fn, config=config, model=name), said)
+            for config, name, said in refused
+        ),
+        error=InputError,
     )
 
 
 @alone
 def test_limits_of_drift_make_no_other_version_and_are_those_of_the_latest_training():
-    with pytest.raises(InputError, match=r"drift\.ignore: data set wine has no column 'ahs'; did you mean 'ash'\? "):
+    with pytest.raises(
+        InputError,
+        match=r"drift\.ignore: data set wine has no column 'ahs'; did you mean 'ash'\? ",
+    ):
         train(config=small(drift={"ignore": ["ahs"]}), model="wine")
     drift = {"on_drift": "fail", "ignore": ["ash"]}
-    done = [train(config=small(learners=["unif"], **keys), model="wine") for keys in ({}, {"drift": drift})]
+    done = [
+        train(config=small(learners=["unif"], **keys), model="wine")
+        for keys in ({}, {"drift": drift})
+    ]
     assert [(one["version"], one["new"]) for one in done] == [(1, True), (1, False)]
     found = scoring.drift_config(find_version("wine"))
     assert (found.on_drift, found.ignore, found.level) == ("fail", ("ash",), 0.05)
@@ -192,7 +255,10 @@ def test_the_alias_moves_only_on_a_significant_win(working_folder: Path):
         first = promote("sine")
         train(config=recipe(path, [1.0, 2.0]), model="sine")
         better = promote("sine")
-        assert "significantly better" in MlflowClient().get_model_version("sine", "2").tags["decision"]
+        assert (
+            "significantly better"
+            in MlflowClient().get_model_version("sine", "2").tags["decision"]
+        )
         train(config=recipe(path, [0.002]), model="sine")
         worse = promote("sine")
         again = promote("sine", challenger=2)
@@ -206,15 +272,24 @@ def test_the_alias_moves_only_on_a_significant_win(working_folder: Path):
     assert decision["challenger"]["errors"] == ours["error"].tolist()
     assert decision["defender"]["errors"] == theirs["error"].tolist()
     assert (ours["n_train"] == theirs["n_train"]).all()
-    assert (ours["trivial_error"] == theirs["trivial_error"]).all()  # of the same test rows
-    artifacts = {file.path for file in MlflowClient().list_artifacts(better["mlflow_run"])}
+    assert (
+        ours["trivial_error"] == theirs["trivial_error"]
+    ).all()  # of the same test rows
+    artifacts = {
+        file.path for file in MlflowClient().list_artifacts(better["mlflow_run"])
+    }
     assert {"decision.json", "report.md"} <= artifacts
     assert (worse["moved"], worse["champion"], worse["challenger"]) == (False, 2, 3)
     assert worse["p"] > 0.9
     assert (again["moved"], find_version("sine@champion").version) == (False, 2)
     assert "already" in again["reason"]
     subjects = sorted(one["title"].removeprefix("sine: challenger ") for one in told)
-    assert subjects == ["promoted", "promoted", "rejected"]  # a champion that challenges itself is no news
+    # a champion that challenges itself is no news
+    assert subjects == [
+        "promoted",
+        "promoted",
+        "rejected",
+    ]
     reasons = {f"sine: {each['reason']}." for each in (first, better, worse)}
     assert {one["message"].splitlines()[0] for one in told} == reasons
 
@@ -223,17 +298,23 @@ def test_the_alias_moves_only_on_a_significant_win(working_folder: Path):
 def test_recipes_meet_on_the_same_rows_and_newer_rows_take_over(working_folder: Path):
     path = noise_and_signal(working_folder / "rows.parquet")
     train(config=recipe(path, [1.0], scale="standard"), model="sine")
-    for name, challenger, sentence in [("sine", 9, "sine.*9"), ("cosine", None, "cosine")]:
+    for name, challenger, sentence in [
+        ("sine", 9, "sine.*9"),
+        ("cosine", None, "cosine"),
+    ]:
         with pytest.raises(InputError, match=sentence):
             lifecycle.rivals(name, challenger)
     promote("sine")
-    # Folds are shared by recipes of other columns and scaling, and not by those of another target.
+    # Folds are shared by recipes of other columns and scaling, and not by those of
+    # another target.
     train(config=recipe(path, [1.0], target="a"), model="sine")
     with pytest.raises(InputError, match="share no folds"):
         promote("sine")
 
     def decided(**options: bool) -> tuple[bool, int]:
-        return promote("sine", **options)["moved"], find_version("sine@champion").version
+        return promote("sine", **options)["moved"], find_version(
+            "sine@champion"
+        ).version
 
     train(config=recipe(path, [1.0], drop=["b"]), model="sine")
     assert decided() == (True, 3)  # the dropped column is noise
@@ -248,7 +329,12 @@ def rows_of(night: int) -> pd.DataFrame:
     n = 240 + 10 * night
     frame = pd.DataFrame(rng.normal(size=(600, 2)), columns=["width", "depth"])
     frame["place"] = rng.choice(["shore", "wood"], 600)
-    score = frame["width"] + frame["depth"] + 0.3 * rng.normal(size=600) + (frame["place"] == "wood")
+    score = (
+        frame["width"]
+        + frame["depth"]
+        + 0.3 * rng.normal(size=600)
+        + (frame["place"] == "wood")
+    )
     frame["species"] = np.select([score < -0.5, score < 1.2], ["ash", "birch"], "cedar")
     return frame[:n]
 
@@ -257,21 +343,35 @@ def mistaken(frame: pd.DataFrame, share: float) -> pd.DataFrame:
     """The same table with a share of its species drawn at random."""
     rng = np.random.default_rng(1)
     drawn = rng.choice(frame["species"].unique(), len(frame))
-    return frame.assign(species=np.where(rng.random(len(frame)) < share, drawn, frame["species"]))
+    return frame.assign(
+        species=np.where(rng.random(len(frame)) < share, drawn, frame["species"])
+    )
 
 
 def hinted(frame: pd.DataFrame) -> pd.DataFrame:
     """The same table with a column that nearly repeats the species, but for every fiftieth row."""
-    return frame.assign(hint=np.where(np.arange(len(frame)) % 50 == 0, "oak", frame["species"]))
+    return frame.assign(
+        hint=np.where(np.arange(len(frame)) % 50 == 0, "oak", frame["species"])
+    )
 
 
 EVENTS: dict[int, tuple[str, Callable[[pd.DataFrame], pd.DataFrame], str]] = {
     1: ("the first night", lambda of: of, "first champion"),
-    3: ("half of the rows are lost", lambda of: of[: len(of) // 2], "learned from 135 rows in place of 260"),
-    5: ("a column is lost", lambda of: of.drop(columns="width"), "learned without 'width', so version 4"),
+    3: (
+        "half of the rows are lost",
+        lambda of: of[: len(of) // 2],
+        "learned from 135 rows in place of 260",
+    ),
+    5: (
+        "a column is lost",
+        lambda of: of.drop(columns="width"),
+        "learned without 'width', so version 4",
+    ),
     7: (
         "a column determines the target",
-        lambda of: of.assign(code=of["species"].map({"ash": 1, "birch": 2, "cedar": 3})),
+        lambda of: of.assign(
+            code=of["species"].map({"ash": 1, "birch": 2, "cedar": 3})
+        ),
         "reads 'code', which alone determines the target",
     ),
     8: (
@@ -279,56 +379,121 @@ EVENTS: dict[int, tuple[str, Callable[[pd.DataFrame], pd.DataFrame], str]] = {
         lambda of: of.assign(width=np.where(of["width"] > 0, "wide", "slim")),
         "learned 'width' as category in place of number",
     ),
-    10: ("a column has other units", lambda of: of.assign(width=1000 * of["width"]), "'width' with a spread of 99"),
+    10: (
+        "a column has other units",
+        lambda of: of.assign(width=1000 * of["width"]),
+        "'width' with a spread of 99",
+    ),
     11: (
         "the rows to score lack a column",
         lambda of: of.assign(height=np.sin(np.arange(len(of)))),
         "reads 'height', which the rows to score lack, so version",
     ),
-    12: ("all values of a column are missing", lambda of: of.assign(depth=np.nan), "learned without 'depth'"),
-    13: ("errors fall further than is plausible", hinted, "has less than 25% of its error, as if a column held"),
-    14: ("a class has no rows", lambda of: of[of["species"] != "cedar"], "has no rows of class 'cedar'"),
-    15: ("a tenth of the rows is lost", lambda of: of[:290], "(from 290 rows in place of 330)"),
-    16: ("rows are there twice", lambda of: pd.concat([of, of]), "from rows of which 50% repeat others"),
+    12: (
+        "all values of a column are missing",
+        lambda of: of.assign(depth=np.nan),
+        "learned without 'depth'",
+    ),
+    13: (
+        "errors fall further than is plausible",
+        hinted,
+        "has less than 25% of its error, as if a column held",
+    ),
+    14: (
+        "a class has no rows",
+        lambda of: of[of["species"] != "cedar"],
+        "has no rows of class 'cedar'",
+    ),
+    15: (
+        "a tenth of the rows is lost",
+        lambda of: of[:290],
+        "(from 290 rows in place of 330)",
+    ),
+    16: (
+        "rows are there twice",
+        lambda of: pd.concat([of, of]),
+        "from rows of which 50% repeat others",
+    ),
     18: ("errors are higher", lambda of: mistaken(of, 0.5), "is worse, so version"),
-    20: ("a category is new", lambda of: of.assign(place=[*of["place"][:-9], *["moor"] * 9]), "not worse and takes"),
-    21: ("a column is added", lambda of: of, "(with 'length'), is not worse and takes over"),
-    23: ("another recipe is better", lambda of: of, "is significantly better and takes over"),
+    20: (
+        "a category is new",
+        lambda of: of.assign(place=[*of["place"][:-9], *["moor"] * 9]),
+        "not worse and takes",
+    ),
+    21: (
+        "a column is added",
+        lambda of: of,
+        "(with 'length'), is not worse and takes over",
+    ),
+    23: (
+        "another recipe is better",
+        lambda of: of,
+        "is significantly better and takes over",
+    ),
 }
 """What happens to the table of a night, and what the decision says of it."""
 
 
 @pytest.mark.slow(90)
 @sends
-def test_a_month_of_nights_promotes_what_is_sound_and_says_once_what_is_not(working_folder: Path):
+def test_a_month_of_nights_promotes_what_is_sound_and_says_once_what_is_not(
+    working_folder: Path,
+):
     page = (ROOT / "docs" / "lifecycle.md").read_text(encoding="utf-8")
-    outcomes = dict(re.findall(r"^\| ([^|]+) \| (promoted|stays)\b", page, re.MULTILINE))
+    outcomes = dict(
+        re.findall(r"^\| ([^|]+) \| (promoted|stays)\b", page, re.MULTILINE)
+    )
     texts: list[str] = []
-    with told_of() as told, temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
+    with (
+        told_of() as told,
+        temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}),
+    ):
         for night in range(1, 31):
-            event, change, said = EVENTS.get(night, ("more rows", lambda of: of, "not worse and takes over"))
+            event, change, said = EVENTS.get(
+                night, ("more rows", lambda of: of, "not worse and takes over")
+            )
             if night == 6:  # nobody has mended what was wrong the night before
                 event, change, said = EVENTS[5]
             sound = rows_of(5 if night == 6 else night)
             if night >= 21:  # the column that is added says something of the species
                 noise = np.random.default_rng(2).normal(size=len(sound))
                 sound = sound.assign(length=(sound["species"] == "ash") + 0.3 * noise)
-            frame = mistaken(sound, 0.05 * (night - 23)) if night >= 24 else change(sound)
+            frame = (
+                mistaken(sound, 0.05 * (night - 23)) if night >= 24 else change(sound)
+            )
             if night >= 26:
                 event, said = "errors rise night by night", "is worse, so version"
             frame.to_csv("trees.csv", index=False)
             sound.drop(columns="species").to_csv("new.csv", index=False)
-            data = {"source": "file", "path": "trees.csv", "target": "species", "scale": "standard"}
+            data = {
+                "source": "file",
+                "path": "trees.csv",
+                "target": "species",
+                "scale": "standard",
+            }
             kernels = [{"family": "gaussian", "gammas": [3.0 if night < 23 else 0.1]}]
-            train(config=small(datasets=[data], kernels=kernels, learners=["unif"], predictor="krr"), model="trees")
+            train(
+                config=small(
+                    datasets=[data], kernels=kernels, learners=["unif"], predictor="krr"
+                ),
+                model="trees",
+            )
             done = promote("trees")
             assert predict("trees", "new.csv", "scored.csv")["rows"] == len(sound)
-            assert (said in done["reason"], done["moved"]) == (True, outcomes[event] == "promoted") or night == 25, done
+            assert (said in done["reason"], done["moved"]) == (
+                True,
+                outcomes[event] == "promoted",
+            ) or night == 25, done
             kept = load_version(find_version("trees@champion"))
             predicted = kept.columns(sound[list(kept.features)])["prediction"]
-            assert np.mean(predicted != sound["species"]) < 0.1, night  # of rows as they should be
+            # Of rows as they should be
+            assert np.mean(predicted != sound["species"]) < 0.1, night
             measured = MlflowClient().get_run(done["mlflow_run"]).data.metrics
-            assert {"challenger/test_error", "champion/test_error", "p"} <= measured.keys() or night == 1
+            assert {
+                "challenger/test_error",
+                "champion/test_error",
+                "p",
+            } <= measured.keys() or night == 1
             texts += [f"trees: {done['reason']}."] * (night != 6)
         assert within(lambda: len(told) >= len(texts), 60), told
     assert sorted(one["message"].splitlines()[0] for one in told) == sorted(texts)
@@ -339,9 +504,21 @@ def test_a_month_of_nights_promotes_what_is_sound_and_says_once_what_is_not(work
 def test_twenty_clean_nights_raise_no_alarm():
     rng = np.random.default_rng(3)
     rows = pd.DataFrame(rng.normal(size=(400, 3)), columns=["width", "depth", "height"])
-    rows["weight"] = rows["width"] * rows["depth"] + rows["height"] + 0.3 * rng.normal(size=400)
-    data = {"source": "file", "path": "rows.csv", "target": "weight", "scale": "standard"}
-    night = partial(small, datasets=[data], kernels=[{"family": "gaussian", "gammas": [0.2]}], learners=["unif"])
+    rows["weight"] = (
+        rows["width"] * rows["depth"] + rows["height"] + 0.3 * rng.normal(size=400)
+    )
+    data = {
+        "source": "file",
+        "path": "rows.csv",
+        "target": "weight",
+        "scale": "standard",
+    }
+    night = partial(
+        small,
+        datasets=[data],
+        kernels=[{"family": "gaussian", "gammas": [0.2]}],
+        learners=["unif"],
+    )
     with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
         for number in range(1, 21):  # new rows come, and the oldest go
             rows[5 * number : 200 + 10 * number].to_csv("rows.csv", index=False)
@@ -358,27 +535,58 @@ def test_twenty_clean_nights_raise_no_alarm():
 def test_a_model_is_chosen_and_challenged_by_the_metric_on_rows_of_the_same_weights():
     rng = np.random.default_rng(0)
     patient = np.repeat(np.arange(60), 5)
-    frame = pd.DataFrame(rng.normal(size=(60, 4))[patient] + 0.01 * rng.normal(size=(300, 4)), columns=list("abcd"))
+    frame = pd.DataFrame(
+        rng.normal(size=(60, 4))[patient] + 0.01 * rng.normal(size=(300, 4)),
+        columns=list("abcd"),
+    )
     frame["target"] = np.where(frame["a"] + frame["b"] > 0.5, "ill", "well")
     w = 1.0 + np.arange(300) % 3
-    frame.assign(patient=patient, w=w, less=1e-12 * w).to_csv("patients.csv", index=False)
+    frame.assign(patient=patient, w=w, less=1e-12 * w).to_csv(
+        "patients.csv", index=False
+    )
     gammas = [{"family": "gaussian", "gammas": [0.1, 1]}]
     protocol = {"metric": "average_precision", "folds": 3, "grid": [1, 16]}
-    patients = partial(small, learners=["unif"], predictor="krr", protocol=protocol, kernels=gammas)
+    patients = partial(
+        small, learners=["unif"], predictor="krr", protocol=protocol, kernels=gammas
+    )
     features = {"features": ["a", "b", "c", "d"]}
-    weighed = {"source": "file", "path": "patients.csv", "groups": "patient", "weights": "w"} | features
+    weighed = {
+        "source": "file",
+        "path": "patients.csv",
+        "groups": "patient",
+        "weights": "w",
+    } | features
     first = train(config=patients(datasets=[weighed]), model="patients")
     model = Model.load(Path(first["results"]) / "model.safetensors")
-    assert (model.about["metric"], model.about["drop"]) == ("1 - average_precision of well", ["patient", "w"])
+    assert (model.about["metric"], model.about["drop"]) == (
+        "1 - average_precision of well",
+        ["patient", "w"],
+    )
     assert model.about["test_error"] < 0.1
-    assert sorted(set(model.estimator.kernel_.sample_weight)) == [0.5, 1.0, 1.5]  # divided by their mean
-    scaled = train(config=patients(datasets=[weighed | {"weights": "less"}]), model="scaled")
+    # Divided by their mean
+    assert sorted(set(model.estimator.kernel_.sample_weight)) == [
+        0.5,
+        1.0,
+        1.5,
+    ]
+    scaled = train(
+        config=patients(datasets=[weighed | {"weights": "less"}]), model="scaled"
+    )
     same = Model.load(Path(scaled["results"]) / "model.safetensors")
-    assert same.about["test_error"] == pytest.approx(model.about["test_error"], rel=1e-9)
-    scores = [of.scores_in(of.columns(frame[["a", "b", "c", "d"]])) for of in (model, same)]
+    assert same.about["test_error"] == pytest.approx(
+        model.about["test_error"], rel=1e-9
+    )
+    scores = [
+        of.scores_in(of.columns(frame[["a", "b", "c", "d"]])) for of in (model, same)
+    ]
     np.testing.assert_allclose(*scores, rtol=0, atol=1e-9 * np.ptp(scores[0]))
     promote("patients")
-    train(config=patients(datasets=[weighed | {"weights": "less"}], kernels=[{"family": "linear"}]), model="patients")
+    train(
+        config=patients(
+            datasets=[weighed | {"weights": "less"}], kernels=[{"family": "linear"}]
+        ),
+        model="patients",
+    )
     decided = promote("patients")
     report = (Path(decided["results"]) / "report.md").read_text(encoding="utf-8")
     assert "Test error (1 - average_precision of well) on patients" in report
@@ -386,21 +594,40 @@ def test_a_model_is_chosen_and_challenged_by_the_metric_on_rows_of_the_same_weig
     assert "[decision.json](decision.json)" in report
     unweighed = weighed | {"weights": None}
     train(config=patients(datasets=[unweighed]), model="patients")
-    with pytest.raises(InputError, match="model patients: the recipes of champion and challenger weigh the rows of"):
+    with pytest.raises(
+        InputError,
+        match="model patients: the recipes of champion and challenger weigh the rows of",
+    ):
         promote("patients")
 
 
 @pytest.mark.slow(15)
 @alone
-def test_a_model_on_landmarks_from_a_sample_is_trained_used_and_challenged(tmp_path: Path):
-    split = {"split": {"train": 320, "validation": 60, "test": 60}, "repeats": 2, "grid": [1, 8]}
+def test_a_model_on_landmarks_from_a_sample_is_trained_used_and_challenged(
+    tmp_path: Path,
+):
+    split = {
+        "split": {"train": 320, "validation": 60, "test": 60},
+        "repeats": 2,
+        "grid": [1, 8],
+    }
     keys = {"datasets": DIABETES, "learners": ["alignf"], "protocol": split}
-    config = small(**keys, predictor={"name": "nystroem", "n_components": 50}, statistics={"sample": 300})
+    config = small(
+        **keys,
+        predictor={"name": "nystroem", "n_components": 50},
+        statistics={"sample": 300},
+    )
     done = train(config=config, model="scaled")
     model = Model.load(Path(done["results"]) / "model.safetensors")
     assert model.estimator.dual_coef_.shape[0] == 50
-    assert (model.about["predictor"], model.about["predictor_options"]["n_components"]) == ("nystroem", 50)
-    assert (model.about["sampling"]["n_rows"], model.about["sampling"]["of_rows"]) == (300, 442)
+    assert (
+        model.about["predictor"],
+        model.about["predictor_options"]["n_components"],
+    ) == ("nystroem", 50)
+    assert (model.about["sampling"]["n_rows"], model.about["sampling"]["of_rows"]) == (
+        300,
+        442,
+    )
     folds = pd.read_parquet(Path(done["results"]) / "folds.parquet")
     assert folds[["n_sampled", "n_train"]].to_numpy().tolist() == [[300, 320]] * 2
     assert "from 300 of 442 rows" in (Path(done["results"]) / "report.md").read_text()
@@ -413,7 +640,11 @@ def test_a_model_on_landmarks_from_a_sample_is_trained_used_and_challenged(tmp_p
     assert promote("scaled")["champion"] == 1
     train(config=small(**keys, predictor="krr"), model="scaled")
     decision = promote("scaled")
-    assert (decision["challenger"], decision["p"] is None) == (2, False)  # two recipes, learned anew
+    # Two recipes, learned anew
+    assert (decision["challenger"], decision["p"] is None) == (
+        2,
+        False,
+    )
 
 
 # Labels --------------------------------------------------------------------------------------------------------------
@@ -421,11 +652,19 @@ def test_a_model_on_landmarks_from_a_sample_is_trained_used_and_challenged(tmp_p
 
 @pytest.mark.slow(15)
 @pytest.mark.parametrize("ending", [".parquet", ".csv"])
-def test_labels_pass_through_training_the_registry_pyfunc_and_scoring(working_folder: Path, ending: str):
+def test_labels_pass_through_training_the_registry_pyfunc_and_scoring(
+    working_folder: Path, ending: str
+):
     labels = ["00077", "77", "1e3", "5 kg"]
     place = np.arange(80) % 4
     wave = np.sin(np.arange(80))
-    rows = pd.DataFrame({"a": 3.0 * place + 0.1 * wave, "b": wave, "y": np.array(labels, dtype=object)[place]})
+    rows = pd.DataFrame(
+        {
+            "a": 3.0 * place + 0.1 * wave,
+            "b": wave,
+            "y": np.array(labels, dtype=object)[place],
+        }
+    )
     file = f"rows{ending}"
     if ending == ".csv":
         rows.to_csv(file, index=False)
@@ -438,9 +677,13 @@ def test_labels_pass_through_training_the_registry_pyfunc_and_scoring(working_fo
         from mlflow import pyfunc
     served = pyfunc.load_model("models:/codes/1").predict(rows[["a", "b"]])
     assert served["prediction"].tolist() == rows["y"].tolist()
-    assert [name for name in served if name.startswith("score ")] == [f"score {label}" for label in sorted(labels)]
+    assert [name for name in served if name.startswith("score ")] == [
+        f"score {label}" for label in sorted(labels)
+    ]
     predict("codes/1", file, "scored.parquet")
-    assert pq.read_table("scored.parquet")["prediction"].to_pylist() == rows["y"].tolist()
+    assert (
+        pq.read_table("scored.parquet")["prediction"].to_pylist() == rows["y"].tolist()
+    )
 
 
 TEXTS = """
@@ -459,9 +702,29 @@ def reviews(m: int) -> pd.DataFrame:
     draw = np.random.default_rng(0)
     kinds = draw.choice(["good", "bad"], m)
     words = {"good": ["great", "lovely", "superb"], "bad": ["awful", "poor", "useless"]}
-    other = ["the", "a", "film", "plot", "actor", "scene", "music", "end", "time", "people", "story", "camera"]
-    texts = [" ".join(draw.permutation([*draw.choice(other, 7), *draw.choice(words[kind], 2)])) for kind in kinds]
-    table = pd.DataFrame({"review": texts, "size": draw.normal(size=m).round(3), "kind": kinds})
+    other = [
+        "the",
+        "a",
+        "film",
+        "plot",
+        "actor",
+        "scene",
+        "music",
+        "end",
+        "time",
+        "people",
+        "story",
+        "camera",
+    ]
+    texts = [
+        " ".join(
+            draw.permutation([*draw.choice(other, 7), *draw.choice(words[kind], 2)])
+        )
+        for kind in kinds
+    ]
+    table = pd.DataFrame(
+        {"review": texts, "size": draw.normal(size=m).round(3), "kind": kinds}
+    )
     table.loc[3, "review"] = None
     return table
 
@@ -484,6 +747,7 @@ def test_a_column_of_text_is_compared_trained_served_and_promoted(working_folder
     predictions = pd.read_csv("scored.csv")["prediction"]
     assert (predictions[2:] == reviews(250)["kind"][152:].to_numpy()).mean() > 0.95
     assert scored["gaps"] == {"review": 1}
-    reviews(200).to_csv("reviews.csv", index=False)  # features of the new rows do not give the champion its texts
+    # Features of the new rows do not give the champion its texts
+    reviews(200).to_csv("reviews.csv", index=False)
     assert train(config=config, model="reviews")["version"] == 2
     assert promote("reviews")["challenger"] == 2

@@ -18,13 +18,19 @@ ROOT = Path(__file__).resolve().parents[3]
 def output_of(code: str, *arguments: object) -> str:
     """Return what some code prints in a fresh process."""
     command = [sys.executable, "-c", code, *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 def test_bytes_of_a_model_do_not_depend_on_the_process(tmp_path: Path):
     path, again = tmp_path / "m.safetensors", tmp_path / "again.safetensors"
     small().save(path)
-    output_of("import sys, learnkernels; learnkernels.load(sys.argv[1]).save(sys.argv[2])", path, again)
+    output_of(
+        "import sys, learnkernels; learnkernels.load(sys.argv[1]).save(sys.argv[2])",
+        path,
+        again,
+    )
     assert again.read_bytes() == path.read_bytes()
 
 
@@ -38,7 +44,9 @@ def test_importing_models_loads_no_scikit_learn(module: str):
 def header_of(shape: list[int], end: int) -> bytes:
     """Return the header of a file of one array that is said to be of some shape, and to end somewhere."""
     tensor = {"dtype": "F64", "shape": shape, "data_offsets": [0, end]}
-    header = json.dumps({"__metadata__": {"learnkernels": "0" * 64 + "{}"}, "X": tensor}).encode()
+    header = json.dumps(
+        {"__metadata__": {"learnkernels": "0" * 64 + "{}"}, "X": tensor}
+    ).encode()
     return len(header).to_bytes(8, "little") + header
 
 
@@ -67,6 +75,8 @@ def described(place: str, data: object) -> bytes:
     ],
     ids=["larger", "shorter", "overflow", "long header", "ones", "labels"],
 )
-def test_a_file_that_states_more_than_is_there_is_refused_in_little_memory(content: bytes):
+def test_a_file_that_states_more_than_is_there_is_refused_in_little_memory(
+    content: bytes,
+):
     (fate,) = fates([content], from_bytes, (ValueError,), memory=100 << 20)
     assert fate.kind == "sentence", fate

@@ -49,9 +49,12 @@ print(one.stats.cache_path)
 def installed(tmp_path: Path) -> Path:
     """Return the folder of a copy of the package whose folders take no file, not even one of root."""
     copy = tmp_path / "learnkernels"
-    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__", "tasks", "flows"))
+    shutil.copytree(
+        PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__", "tasks", "flows")
+    )
     for folder in {path.parent for path in copy.rglob("*.py")}:
-        (folder / "__pycache__").write_bytes(b"")  # in the place of the folder that would be made
+        # In the place of the folder that would be made
+        (folder / "__pycache__").write_bytes(b"")
     return tmp_path
 
 
@@ -60,13 +63,24 @@ def run(installed: Path, home: object, temporary: object, code: str) -> tuple[st
     dropped = {"NUMBA_CACHE_DIR", "XDG_CACHE_HOME"}
     env = {key: value for key, value in os.environ.items() if key not in dropped}
     env |= {"PYTHONPATH": str(installed), "HOME": str(home), "TMPDIR": str(temporary)}
-    command = [sys.executable, "-W", "error", "-c", f"import sys, numpy as np{code}{SHOW}", str(installed)]
-    done = subprocess.run(command, env=env, cwd=installed, capture_output=True, text=True, check=False)
+    command = [
+        sys.executable,
+        "-W",
+        "error",
+        "-c",
+        f"import sys, numpy as np{code}{SHOW}",
+        str(installed),
+    ]
+    done = subprocess.run(
+        command, env=env, cwd=installed, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip(), done.stderr
 
 
-def test_an_installation_that_is_read_only_keeps_it_in_the_folder_of_the_user(installed: Path, tmp_path: Path):
+def test_an_installation_that_is_read_only_keeps_it_in_the_folder_of_the_user(
+    installed: Path, tmp_path: Path
+):
     folder, said = run(installed, tmp_path, tmp_path, CALL)
     assert folder.startswith(str(tmp_path / ".cache"))
     assert said == NOTICE
@@ -74,11 +88,23 @@ def test_an_installation_that_is_read_only_keeps_it_in_the_folder_of_the_user(in
 
 
 @pytest.mark.parametrize("module", ["compiled", "engine"])
-def test_the_tests_of_compiled_loops_pass_without_vector_code(tmp_path: Path, module: str):
+def test_the_tests_of_compiled_loops_pass_without_vector_code(
+    tmp_path: Path, module: str
+):
     env = os.environ | {"LEARNKERNELS_SIMD": "0"}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--basetemp={tmp_path / 'pytest'}"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        f"--basetemp={tmp_path / 'pytest'}",
+    ]
     command.append(f"tests/unit/kernels/test_{module}.py")
-    done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env=env, cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout
 
 
@@ -98,28 +124,48 @@ print(loops.add_chain.__module__)
 """
 
 
-@pytest.mark.parametrize(("name", "value"), [("LEARNKERNELS_SIMD", "0"), ("NUMBA_DISABLE_JIT", "1")])
-def test_vector_code_and_plain_loops_give_the_same_numbers(tmp_path: Path, name: str, value: str):
+@pytest.mark.parametrize(
+    ("name", "value"), [("LEARNKERNELS_SIMD", "0"), ("NUMBA_DISABLE_JIT", "1")]
+)
+def test_vector_code_and_plain_loops_give_the_same_numbers(
+    tmp_path: Path, name: str, value: str
+):
     modules, sums = [], []
     for setting in ({}, {name: value}):
         path = tmp_path / f"{len(sums)}.npz"
         command = [sys.executable, "-c", SUMS, str(path)]
-        done = subprocess.run(command, env=os.environ | setting, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            command,
+            env=os.environ | setting,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         modules.append(done.stdout.strip().rpartition(".")[2])
         sums.append(dict(np.load(path)))
     assert modules == ["simd", "plain"]
     for key, vectors in sums[0].items():
-        # Exponentials differ by two units in the last place, and sums of some hundred terms by their order.
-        np.testing.assert_allclose(sums[1][key], vectors, rtol=1e-12, atol=1e-13 * np.abs(vectors).max())
+        # Exponentials differ by two units in the last place, and sums of some hundred
+        # terms by their order.
+        np.testing.assert_allclose(
+            sums[1][key], vectors, rtol=1e-12, atol=1e-13 * np.abs(vectors).max()
+        )
 
 
 def test_with_no_folder_to_write_to_a_fit_works_and_nothing_is_kept(installed: Path):
     assert run(installed, "/dev/null", "/dev/null", FIT) == ("None", NOTICE)
 
 
-def test_what_is_kept_is_made_anew_when_code_that_another_file_emits_changes(installed: Path, tmp_path: Path):
-    assert [run(installed, tmp_path, tmp_path, HITS)[1][-1] for _ in range(2)] == ["0", "1"]
-    with (installed / "learnkernels" / "kernels" / "compiled" / "simd.py").open("a") as emitting:
+def test_what_is_kept_is_made_anew_when_code_that_another_file_emits_changes(
+    installed: Path, tmp_path: Path
+):
+    assert [run(installed, tmp_path, tmp_path, HITS)[1][-1] for _ in range(2)] == [
+        "0",
+        "1",
+    ]
+    with (installed / "learnkernels" / "kernels" / "compiled" / "simd.py").open(
+        "a"
+    ) as emitting:
         emitting.write("# changed")
     assert run(installed, tmp_path, tmp_path, HITS)[1][-1] == "0"
 
@@ -127,16 +173,22 @@ def test_what_is_kept_is_made_anew_when_code_that_another_file_emits_changes(ins
 # Modules of the working folder ---------------------------------------------------------------------------------------
 
 
-def test_modules_beside_a_package_that_imports_this_one_are_found_and_not_beside_the_command(tmp_path):
+def test_modules_beside_a_package_that_imports_this_one_are_found_and_not_beside_the_command(
+    tmp_path,
+):
     (tmp_path / "tool").mkdir()
     (tmp_path / "tool" / "__init__.py").write_text("import learnkernels, sibling")
     (tmp_path / "sibling.py").touch()
     (tmp_path / "typer.py").write_text("raise SystemExit('not this one')")
 
     def printed(*command: str) -> str:
-        return subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+        return subprocess.run(
+            command, cwd=tmp_path, check=True, capture_output=True, text=True
+        ).stdout
 
-    (tmp_path / "tool" / "__main__.py").write_text("import tool\nprint(tool.sibling.__name__)")
+    (tmp_path / "tool" / "__main__.py").write_text(
+        "import tool\nprint(tool.sibling.__name__)"
+    )
     assert printed(sys.executable, "-m", "tool").strip() == "sibling"
     installed = str(Path(sys.executable).with_name("learnkernels"))
     for command in (
@@ -149,7 +201,10 @@ def test_modules_beside_a_package_that_imports_this_one_are_found_and_not_beside
 # Threads -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system binds no process to a core")
+@pytest.mark.skipif(
+    not hasattr(os, "sched_setaffinity"),
+    reason="this system binds no process to a core",
+)
 def test_no_more_threads_than_the_cores_that_the_process_may_use():
     bound = "import os; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])"
     threads = "from learnkernels.kernels.engine.workers import available_threads; print(available_threads())"
@@ -158,6 +213,8 @@ def test_no_more_threads_than_the_cores_that_the_process_may_use():
 
 def test_processes_of_joblib_start_no_more_threads_than_there_are_cores():
     jobs, each = joblib.cpu_count(), joblib.delayed(available_threads)
-    assert jobs * max(joblib.Parallel(n_jobs=-1)(each() for _ in range(2 * jobs))) <= jobs
+    assert (
+        jobs * max(joblib.Parallel(n_jobs=-1)(each() for _ in range(2 * jobs))) <= jobs
+    )
     with joblib.parallel_config("loky", inner_max_num_threads=1):
         assert joblib.Parallel(n_jobs=2)(each() for _ in range(4)) == [1] * 4

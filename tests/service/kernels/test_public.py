@@ -5,13 +5,28 @@ import json
 import learnkernels
 from tests.service.kernels.test_files import ROOT, output_of
 
-LIBRARIES = {"numpy", "scipy", "sklearn", "threadpoolctl", "numba", "joblib", "pandas", "pyarrow"}
+LIBRARIES = {
+    "numpy",
+    "scipy",
+    "sklearn",
+    "threadpoolctl",
+    "numba",
+    "joblib",
+    "pandas",
+    "pyarrow",
+}
 
 
 def loaded_by(code: str) -> set[str]:
     """Return which rooms of this project and which libraries a fresh process has loaded after some code."""
-    names = json.loads(output_of(f"{code}\nimport sys, json; print(json.dumps(sorted(sys.modules)))"))
-    rooms = {".".join(name.split(".")[:2]) for name in names if name.partition(".")[0] == "learnkernels"}
+    names = json.loads(
+        output_of(f"{code}\nimport sys, json; print(json.dumps(sorted(sys.modules)))")
+    )
+    rooms = {
+        ".".join(name.split(".")[:2])
+        for name in names
+        if name.partition(".")[0] == "learnkernels"
+    }
     return rooms | ({name.partition(".")[0] for name in names} & LIBRARIES)
 
 
@@ -22,17 +37,26 @@ dir(learnkernels)
 hasattr(learnkernels, 'numpy')
 assert learnkernels.__file__ == {str(ROOT / "learnkernels" / "__init__.py")!r}
 """
-    assert loaded_by(code) <= {"learnkernels", "learnkernels.kernels"}  # its registry, for the nearest name
+    # Its registry, for the nearest name
+    assert loaded_by(code) <= {
+        "learnkernels",
+        "learnkernels.kernels",
+    }
 
 
 def test_a_name_brings_along_what_it_needs_and_no_more():
     families = [name for name in learnkernels.__all__ if "Family" in name]
-    for names, libraries in ((["center_gram", "centered_alignment"], {"numpy"}), (families, {"numpy", "scipy"})):
+    for names, libraries in (
+        (["center_gram", "centered_alignment"], {"numpy"}),
+        (families, {"numpy", "scipy"}),
+    ):
         loaded = loaded_by(f"from learnkernels import {', '.join(names)}")
         assert loaded == {"learnkernels", "learnkernels.kernels"} | libraries
 
 
-def test_estimators_and_files_work_where_nothing_of_the_pipeline_can_be_imported(tmp_path):
+def test_estimators_and_files_work_where_nothing_of_the_pipeline_can_be_imported(
+    tmp_path,
+):
     code = f"""
 import sys
 from learnkernels.tasks.environment import PIPELINE

@@ -54,12 +54,18 @@ def listening_before(scheduler_elsewhere: str) -> set[int]:
 
 def listening(pid: int) -> list[Any]:
     connections = psutil.Process(pid).net_connections("tcp")
-    return [connection.laddr for connection in connections if connection.status == psutil.CONN_LISTEN]
+    return [
+        connection.laddr
+        for connection in connections
+        if connection.status == psutil.CONN_LISTEN
+    ]
 
 
 @pytest.fixture(scope="module")
 def pool(listening_before: set[int]) -> Iterator[DaskPool]:
-    with DaskPool(DaskConfig.model_validate({"workers": 2, "memory": "1GiB", "super_tile": 64})) as pool:
+    with DaskPool(
+        DaskConfig.model_validate({"workers": 2, "memory": "1GiB", "super_tile": 64})
+    ) as pool:
         yield pool
 
 
@@ -93,9 +99,13 @@ def die(number: int) -> int:
     return number
 
 
-def test_results_come_in_order_with_warnings_and_errors_from_processes_that_print_nothing(pool: DaskPool):
+def test_results_come_in_order_with_warnings_and_errors_from_processes_that_print_nothing(
+    pool: DaskPool,
+):
     shares: list[float] = []
-    squares, processes, levels = zip(*pool.map(square, list(range(10)), shares.append), strict=True)
+    squares, processes, levels = zip(
+        *pool.map(square, list(range(10)), shares.append), strict=True
+    )
     assert list(squares) == [n * n for n in range(10)]
     assert os.getpid() not in processes
     assert set(levels) == {logging.CRITICAL}
@@ -106,10 +116,17 @@ def test_results_come_in_order_with_warnings_and_errors_from_processes_that_prin
         pool.map(grumble, [1, 3, 4, 5])
 
 
-def test_a_client_of_this_process_and_an_address_in_the_environment_are_used(scheduler_elsewhere, monkeypatch):
+def test_a_client_of_this_process_and_an_address_in_the_environment_are_used(
+    scheduler_elsewhere, monkeypatch
+):
     with Client(scheduler_elsewhere), DaskPool(DaskConfig()) as pool:
-        assert (pool.map(square, [3])[0][0], pool.client.scheduler.address) == (9, scheduler_elsewhere)
-    with dask.config.set({"scheduler-address": scheduler_elsewhere}):  # from DASK_SCHEDULER_ADDRESS
+        assert (pool.map(square, [3])[0][0], pool.client.scheduler.address) == (
+            9,
+            scheduler_elsewhere,
+        )
+    with dask.config.set(
+        {"scheduler-address": scheduler_elsewhere}
+    ):  # from DASK_SCHEDULER_ADDRESS
         assert DaskPool(DaskConfig()).config.scheduler == scheduler_elsewhere
     assert DaskPool(DaskConfig()).local
 
@@ -119,28 +136,59 @@ async def used_by_strangers(open_to_all: str, closed: list[str]) -> list[int | N
 
     async def used(address: str, security: Security | None = None) -> int | None:
         with suppress(Exception):
-            async with Client(address, timeout=5, security=security, asynchronous=True, set_as_default=False) as client:
+            async with Client(
+                address,
+                timeout=5,
+                security=security,
+                asynchronous=True,
+                set_as_default=False,
+            ) as client:
                 return await client.submit(abs, -7, pure=False)
         return None
 
     tries = [used(open_to_all)]
     for address in closed:
-        tries += [used(address.replace("tls", "tcp")), used(address, Security.temporary())]
+        tries += [
+            used(address.replace("tls", "tcp")),
+            used(address, Security.temporary()),
+        ]
     return await asyncio.gather(*tries)
 
 
-def test_others_can_use_neither_the_scheduler_nor_a_worker_and_see_no_page(pool, scheduler_elsewhere, listening_before):
+def test_others_can_use_neither_the_scheduler_nor_a_worker_and_see_no_page(
+    pool, scheduler_elsewhere, listening_before
+):
     workers = pool.client.run(os.getpid)
-    ports = {at for pid in (os.getpid(), *workers.values()) for at in listening(pid) if at.port not in listening_before}
+    ports = {
+        at
+        for pid in (os.getpid(), *workers.values())
+        for at in listening(pid)
+        if at.port not in listening_before
+    }
     assert {at.ip for at in ports} == {"127.0.0.1"}
-    said, pages = set(), ("/", "/info/main/workers.html", "/json/identity.json", "/metrics", "/status", "/health")
+    said, pages = (
+        set(),
+        (
+            "/",
+            "/info/main/workers.html",
+            "/json/identity.json",
+            "/metrics",
+            "/status",
+            "/health",
+        ),
+    )
     for at, page in product(ports, pages):
         with suppress(httpx.TransportError):  # one that does not speak HTTP, or TLS
-            said.add(httpx.get(f"http://127.0.0.1:{at.port}{page}", timeout=30).status_code)
+            said.add(
+                httpx.get(f"http://127.0.0.1:{at.port}{page}", timeout=30).status_code
+            )
     assert said == {404}
     addresses = [pool.client.scheduler.address, *workers]
     assert all(address.startswith("tls://127.0.0.1:") for address in addresses)
-    assert asyncio.run(used_by_strangers(scheduler_elsewhere, addresses)) == [7] + [None] * 6
+    assert (
+        asyncio.run(used_by_strangers(scheduler_elsewhere, addresses))
+        == [7] + [None] * 6
+    )
     assert pool.map(square, [3])[0][0] == 9
 
 
@@ -159,7 +207,8 @@ def test_what_ends_its_worker_is_one_sentence_and_the_next_pass_works():
         with pytest.raises(InputError, match=f"^a pass over rows {sentence}"):
             workers.total(die_at, workers.broadcast(None), 3, range(5))
         assert workers.total(die_at, workers.broadcast(None), 9, range(5)) == 10
-        pool.client.wait_for_workers(2, timeout=60)  # the one that ended is started anew
+        # The one that ended is started anew
+        pool.client.wait_for_workers(2, timeout=60)
         paused_at = pool.client.run(dask.config.get, "distributed.worker.memory.pause")
         assert set(paused_at.values()) == {False}  # with the settings of the first
         with pytest.raises(InputError, match=f"^a job {sentence}"):
@@ -176,7 +225,10 @@ def test_a_job_of_more_memory_than_a_worker_may_have_is_one_sentence():
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 0}),
         DaskPool(DaskConfig(workers=1, memory="600MiB")) as pool,
-        pytest.raises(InputError, match=r"^a job ended its worker process, probably out of memory; set dask\.memory"),
+        pytest.raises(
+            InputError,
+            match=r"^a job ended its worker process, probably out of memory; set dask\.memory",
+        ),
     ):
         pool.map(hoard, [700])
 
@@ -186,9 +238,14 @@ def linger(shared: None, start: float, position: int) -> float:
     return start
 
 
-@pytest.mark.parametrize("moment", ["in a pass", "between passes", "long before a pass"])
+@pytest.mark.parametrize(
+    "moment", ["in a pass", "between passes", "long before a pass"]
+)
 def test_a_scheduler_that_ends_is_one_sentence(tmp_path: Path, moment: str):
-    with another_machine(tmp_path / "machine") as address, DaskPool(DaskConfig(scheduler=address, timeout=2)) as pool:
+    with (
+        another_machine(tmp_path / "machine") as address,
+        DaskPool(DaskConfig(scheduler=address, timeout=2)) as pool,
+    ):
         workers = pool.workers
         assert workers.total(linger, workers.broadcast(None), 1.0, range(1)) == 1.0
         client = pool.client
@@ -199,20 +256,31 @@ def test_a_scheduler_that_ends_is_one_sentence(tmp_path: Path, moment: str):
             os.kill(pid, signal.SIGKILL)
             status = "closed" if moment == "long before a pass" else "connecting"
             assert within(lambda: client.status == status, 60)
-        with pytest.raises(InputError, match=r"^the Dask scheduler ended; the results so far are kept"):
+        with pytest.raises(
+            InputError, match=r"^the Dask scheduler ended; the results so far are kept"
+        ):
             workers.total(linger, workers.broadcast(None), 1.0, range(600))
 
 
 def test_a_scheduler_that_is_not_there_is_named_within_the_time_limit():
-    config = DaskConfig.model_validate({"scheduler": "tcp://127.0.0.1:9", "timeout": 0.5})
-    with DaskPool(config) as pool, pytest.raises(InputError, match=r"no Dask scheduler answers at tcp://127.0.0.1:9"):
+    config = DaskConfig.model_validate(
+        {"scheduler": "tcp://127.0.0.1:9", "timeout": 0.5}
+    )
+    with (
+        DaskPool(config) as pool,
+        pytest.raises(
+            InputError, match=r"no Dask scheduler answers at tcp://127.0.0.1:9"
+        ),
+    ):
         pool.require_usable()
 
 
 # Passes over rows -----------------------------------------------------------------------------------------------------
 
 
-def products(shared: tuple[object, float], V: np.ndarray, rows: tuple[int, int]) -> np.ndarray:
+def products(
+    shared: tuple[object, float], V: np.ndarray, rows: tuple[int, int]
+) -> np.ndarray:
     """Scale X' X V, over some rows."""
     X, scale = shared
     run = X[slice(*rows)]
@@ -221,11 +289,17 @@ def products(shared: tuple[object, float], V: np.ndarray, rows: tuple[int, int])
 
 def rows_of(kind: str) -> object:
     X = np.random.default_rng(0).normal(size=(90, 5))
-    return sparse.csr_matrix(np.where(X > 0.5, X, 0.0)) if kind == "sparse" else X.astype(kind)
+    return (
+        sparse.csr_matrix(np.where(X > 0.5, X, 0.0))
+        if kind == "sparse"
+        else X.astype(kind)
+    )
 
 
 @pytest.mark.parametrize("kind", ["float64", "float32", "sparse"])
-def test_totals_of_workers_are_those_of_threads(pool: DaskPool, elsewhere: DaskPool, kind: str):
+def test_totals_of_workers_are_those_of_threads(
+    pool: DaskPool, elsewhere: DaskPool, kind: str
+):
     X, V = rows_of(kind), np.random.default_rng(1).normal(size=(5, 2))
     origin = np.zeros(5) if kind == "sparse" else np.full(5, 0.5)
     rows = np.random.default_rng(2).permutation(90)[:70]
@@ -234,15 +308,21 @@ def test_totals_of_workers_are_those_of_threads(pool: DaskPool, elsewhere: DaskP
         held = workers.scatter_rows(X, rows, origin)
         assert held.shape == (70, 5)
         shared = workers.broadcast((held, 2.0))
-        return [workers.total(products, shared, V * factor, spans(70, 3)) for factor in (1.0, -3.0)]
+        return [
+            workers.total(products, shared, V * factor, spans(70, 3))
+            for factor in (1.0, -3.0)
+        ]
 
     for there in (pool, elsewhere):
-        # Sums of 70 rows in another order; rows of float32 are moved in float64 by threads and rounded in a file.
+        # Sums of 70 rows in another order; rows of float32 are moved in float64 by
+        # threads and rounded in a file.
         rtol = 1e-5 if kind == "float32" else 1e-13
         np.testing.assert_allclose(totals(there.workers), totals(Threads(1)), rtol=rtol)
 
 
-def test_hundreds_of_totals_leave_nothing_behind_and_files_go_with_their_rows(pool: DaskPool):
+def test_hundreds_of_totals_leave_nothing_behind_and_files_go_with_their_rows(
+    pool: DaskPool,
+):
     workers = pool.workers
     assert isinstance(workers, DaskWorkers)
     held = workers.scatter_rows(rows_of("float64"), None, np.zeros(5))
@@ -253,13 +333,19 @@ def test_hundreds_of_totals_leave_nothing_behind_and_files_go_with_their_rows(po
     assert len(many) > SUMS_PER_WORKER * pool.n_workers
     first = workers.total(products, shared, np.eye(5), many)
     for _ in range(30):
-        np.testing.assert_array_equal(workers.total(products, shared, np.eye(5), many), first)
+        np.testing.assert_array_equal(
+            workers.total(products, shared, np.eye(5), many), first
+        )
     gc.collect()
     held_key = shared.future.key
-    assert within(lambda: list(pool.client.futures) == [held_key], 20), list(pool.client.futures)
+    assert within(lambda: list(pool.client.futures) == [held_key], 20), list(
+        pool.client.futures
+    )
     for pid in pool.client.run(os.getpid).values():  # all that hold the value
         os.kill(pid, signal.SIGKILL)
-    np.testing.assert_array_equal(workers.total(products, shared, np.eye(5), many), first)
+    np.testing.assert_array_equal(
+        workers.total(products, shared, np.eye(5), many), first
+    )
     assert path.exists()
     del shared
     gc.collect()
@@ -269,19 +355,31 @@ def test_hundreds_of_totals_leave_nothing_behind_and_files_go_with_their_rows(po
 def test_rows_of_a_run_that_was_killed_go_with_the_next_run(pool: DaskPool):
     ours = Path(pool.write_rows(rows_of("float64")).name).parent
     assert Owner.read(ours.name) == Owner.this()
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE
+    ) as process:
         killed = Owner.of(process.pid)
         process.communicate(b"\n")
-    left, foreign = (ours.parent / f".learnkernels~{of}~x" for of in (killed, replace(killed, host="other.1")))
+    left, foreign = (
+        ours.parent / f".learnkernels~{of}~x"
+        for of in (killed, replace(killed, host="other.1"))
+    )
     left.mkdir()
     foreign.mkdir()
     with DaskPool(DaskConfig(workers=1)) as other:
         theirs = Path(other.write_rows(rows_of("float64")).name).parent
-        assert (ours.is_dir(), theirs.is_dir(), left.exists(), foreign.exists()) == (True, True, False, True)
+        assert (ours.is_dir(), theirs.is_dir(), left.exists(), foreign.exists()) == (
+            True,
+            True,
+            False,
+            True,
+        )
     assert not theirs.exists()
 
 
-def test_a_server_of_objects_may_be_away_for_a_while(s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_server_of_objects_may_be_away_for_a_while(
+    s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(row_files, "BLOCK_BYTES", 16 * 5 * 8)
     X, waited = np.random.default_rng(0).normal(size=(90, 5)), []
     parts = RowFiles.write("s3://rows/run/rows", X)
@@ -311,13 +409,17 @@ def test_a_pass_over_rows_of_more_than_the_memory_of_a_worker(tmp_path: Path):
     with DaskPool(DaskConfig(workers=2, memory=limit)) as pool:
         before = pool.client.run(os.getpid)
         family = LinearFamily()
-        products, target_products, _, row_sums = pass_over_tiles(family, X, Y, blocks, np.zeros(1), pool.workers)
+        products, target_products, _, row_sums = pass_over_tiles(
+            family, X, Y, blocks, np.zeros(1), pool.workers
+        )
         assert pool.client.run(os.getpid) == before  # none was ended for want of memory
     assert within(lambda: not any(map(psutil.pid_exists, before.values())), 20)
     K, of = X @ X.T, np.eye(2)[groups]
     # Rounding of sums of m^2 terms, of which each is one of d.
     np.testing.assert_allclose(products[:, :, 0, 0], of.T @ K**2 @ of, rtol=1e-12)
-    np.testing.assert_allclose(target_products[:, :, 0], of.T @ (K * (Y @ Y.T)) @ of, atol=1e-7)
+    np.testing.assert_allclose(
+        target_products[:, :, 0], of.T @ (K * (Y @ Y.T)) @ of, atol=1e-7
+    )
     np.testing.assert_allclose(row_sums[:, 0], (K @ of).T, atol=1e-8)
 
 
@@ -325,41 +427,70 @@ def test_a_pass_over_rows_of_more_than_the_memory_of_a_worker(tmp_path: Path):
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
-def test_statistics_from_workers_equal_statistics_of_one_process(pool: DaskPool, kind: str):
+def test_statistics_from_workers_equal_statistics_of_one_process(
+    pool: DaskPool, kind: str
+):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(301, 4))
     X = X if kind == "dense" else sparse.csr_matrix(np.where(X > 0.5, X, 0.0))
     Y, groups = rng.normal(size=(301, 2)), rng.integers(0, 5, 301)
     shares: list[float] = []
     here, one, two, telling = (
-        gram_statistics(GaussianFamily([0.1, 0.2, 1.5]), X, Y, groups, block_rows=32, workers=workers).to_arrays()
-        for workers in (Threads(), pool.workers, pool.workers, pool.workers_telling(shares.append))
+        gram_statistics(
+            GaussianFamily([0.1, 0.2, 1.5]),
+            X,
+            Y,
+            groups,
+            block_rows=32,
+            workers=workers,
+        ).to_arrays()
+        for workers in (
+            Threads(),
+            pool.workers,
+            pool.workers,
+            pool.workers_telling(shares.append),
+        )
     )
     for name, value in here.items():
         np.testing.assert_array_equal(two[name], one[name])  # whoever finishes first
         for there in (one, telling):
             if value.dtype.kind == "f":  # sums of 301^2 terms in another order
-                np.testing.assert_allclose(there[name], value, rtol=1e-12, atol=1e-10, err_msg=name)
+                np.testing.assert_allclose(
+                    there[name], value, rtol=1e-12, atol=1e-10, err_msg=name
+                )
             else:
                 np.testing.assert_array_equal(there[name], value)
     assert sum(shares) == pytest.approx(1.0)
     assert len(shares) > 8
-    require_statistics_of_training_rows("gaussian" if kind == "dense" else "feature", pool)  # of a split
+    # Of a split
+    require_statistics_of_training_rows(
+        "gaussian" if kind == "dense" else "feature", pool
+    )
 
 
-def test_a_worker_killed_in_mid_run_changes_no_bit(pool: DaskPool, caplog: pytest.LogCaptureFixture):
+def test_a_worker_killed_in_mid_run_changes_no_bit(
+    pool: DaskPool, caplog: pytest.LogCaptureFixture
+):
     caplog.set_level(logging.CRITICAL, "distributed")  # it complains of a dead worker
     rng = np.random.default_rng(2)
-    X, Y, groups = rng.normal(size=(1200, 5)), rng.normal(size=1200), rng.integers(0, 5, 1200)
+    X, Y, groups = (
+        rng.normal(size=(1200, 5)),
+        rng.normal(size=1200),
+        rng.integers(0, 5, 1200),
+    )
     family = GaussianFamily([2.0**g for g in range(-4, 4)])
-    undisturbed = gram_statistics(family, X, Y, groups, workers=pool.workers_telling(lambda share: None)).to_arrays()
+    undisturbed = gram_statistics(
+        family, X, Y, groups, workers=pool.workers_telling(lambda share: None)
+    ).to_arrays()
     pid, killed = next(iter(pool.client.run(os.getpid).values())), []
 
     def kill_one(share: float) -> None:
         if not killed:
             killed.append(os.kill(pid, signal.SIGKILL))
 
-    there = gram_statistics(family, X, Y, groups, workers=pool.workers_telling(kill_one))
+    there = gram_statistics(
+        family, X, Y, groups, workers=pool.workers_telling(kill_one)
+    )
     assert pid not in pool.client.run(os.getpid).values()
     assert len(killed) == 1
     for name, value in there.to_arrays().items():
@@ -369,7 +500,9 @@ def test_a_worker_killed_in_mid_run_changes_no_bit(pool: DaskPool, caplog: pytes
 # Matrices -------------------------------------------------------------------------------------------------------------
 
 
-def test_workers_make_the_same_files_and_read_them(tmp_path: Path, pool: DaskPool, elsewhere: DaskPool):
+def test_workers_make_the_same_files_and_read_them(
+    tmp_path: Path, pool: DaskPool, elsewhere: DaskPool
+):
     stored = make(tmp_path / "toy")
     for name, workers in {"here": pool, "elsewhere": elsewhere}.items():
         assert make(tmp_path / name, pool=workers).about == stored.about

@@ -26,7 +26,12 @@ MEMORY = 600 << 20
 
 CONFIGURATIONS: list[dict[str, Any]] = [
     {"drop": ["note", "words"], "where": {"group": "x"}, "missing": "drop"},
-    {"drop": ["note", "words"], "test": {"group": "y"}, "missing": "drop", "scale": "unit"},
+    {
+        "drop": ["note", "words"],
+        "test": {"group": "y"},
+        "missing": "drop",
+        "scale": "unit",
+    },
     {"ngrams": {"column": "note", "size": [1, 2]}},
     {"ngrams": {"column": "words"}},
 ]
@@ -34,7 +39,9 @@ CONFIGURATIONS: list[dict[str, Any]] = [
 
 def table() -> pd.DataFrame:
     i = np.arange(300)
-    frame = pd.DataFrame({"a": np.random.default_rng(0).normal(size=300), "b": i % 5, "flag": i % 2 == 0})
+    frame = pd.DataFrame(
+        {"a": np.random.default_rng(0).normal(size=300), "b": i % 5, "flag": i % 2 == 0}
+    )
     frame["gaps"] = np.where(i % 17 == 3, np.nan, i / 2)
     frame["group"] = pd.Categorical(np.where(i % 2, "y", "x"))
     frame["note"] = [f"note {j % 7} text" for j in i]
@@ -42,24 +49,45 @@ def table() -> pd.DataFrame:
     return frame.assign(target=np.where(frame["a"] > 0, "yes", "no"))
 
 
-KINDS = [(".parquet", None), (".parquet", "none"), (".arrow", None), (".feather", None), (".feather", "zstd")]
+KINDS = [
+    (".parquet", None),
+    (".parquet", "none"),
+    (".arrow", None),
+    (".feather", None),
+    (".feather", "zstd"),
+]
 """Endings and compressions."""
 
 
-def survive(act: Callable[[Any], Any], cases: Sequence[Any] = (0,), memory: int = MEMORY) -> list[Any]:
+def survive(
+    act: Callable[[Any], Any], cases: Sequence[Any] = (0,), memory: int = MEMORY
+) -> list[Any]:
     """Return what became of all cases, each of which must have worked or ended in one sentence."""
     found = list(fates(cases, act, (InputError,), memory=memory))
     assert len(found) == len(cases)
     bad = [fate for fate in found if not fate.fine]
-    assert not bad, "\n\n".join(f"{fate.case}: {fate.kind}: {fate.text[-2000:]}" for fate in bad[:5])
+    assert not bad, "\n\n".join(
+        f"{fate.case}: {fate.kind}: {fate.text[-2000:]}" for fate in bad[:5]
+    )
     return found
 
 
-@pytest.mark.parametrize(("ending", "packed"), [*KINDS, (".csv", None), (".libsvm", None)])
-def test_a_damaged_table_ends_in_one_sentence(tmp_path: Path, ending: str, packed: str | None):
+@pytest.mark.parametrize(
+    ("ending", "packed"), [*KINDS, (".csv", None), (".libsvm", None)]
+)
+def test_a_damaged_table_ends_in_one_sentence(
+    tmp_path: Path, ending: str, packed: str | None
+):
     content = table().drop(columns=["words"]) if ending == ".csv" else table()
     if ending == ".libsvm":
-        content = pd.DataFrame({"a": content["a"].round(4), "b": 0, "c": range(300), "target": content["a"] > 0})
+        content = pd.DataFrame(
+            {
+                "a": content["a"].round(4),
+                "b": 0,
+                "c": range(300),
+                "target": content["a"] > 0,
+            }
+        )
     whole = Path(write(content, tmp_path / f"whole{ending}", 100, packed)).read_bytes()
     damaged = tmp_path / f"data{ending}"
 
@@ -78,7 +106,10 @@ def test_a_damaged_table_ends_in_one_sentence(tmp_path: Path, ending: str, packe
                 piece.to_pylist()
 
     for act in (learn,) if ending == ".libsvm" else (learn, predict):
-        assert {fate.kind for fate in survive(act, range(CASES))} == {"done", "sentence"}
+        assert {fate.kind for fate in survive(act, range(CASES))} == {
+            "done",
+            "sentence",
+        }
 
 
 # Arrow ---------------------------------------------------------------------------------------------------------------
@@ -90,34 +121,62 @@ def wrong_columns() -> dict[str, pa.Array]:
     runs, latin = pa.py_buffer(np.arange(4, dtype=np.int32)), pa.py_buffer(b"\xe9\xe8a")
     places = pa.array([0, 1 << 30, -5], pa.int32())
     return {
-        "text": pa.Array.from_buffers(pa.string(), 3, [None, offsets, pa.py_buffer(b"abcde")]),
-        "words": pa.Array.from_buffers(pa.list_(pa.string()), 3, [None, offsets], children=[pa.array(list("abcde"))]),
-        "group": pa.DictionaryArray.from_arrays(places, pa.array(["x", "y"]), safe=False),
+        "text": pa.Array.from_buffers(
+            pa.string(), 3, [None, offsets, pa.py_buffer(b"abcde")]
+        ),
+        "words": pa.Array.from_buffers(
+            pa.list_(pa.string()),
+            3,
+            [None, offsets],
+            children=[pa.array(list("abcde"))],
+        ),
+        "group": pa.DictionaryArray.from_arrays(
+            places, pa.array(["x", "y"]), safe=False
+        ),
         "latin": pa.Array.from_buffers(pa.string(), 3, [None, runs, latin]),
     }
 
 
 def test_a_column_that_leads_out_of_its_memory_is_refused(tmp_path: Path):
     for name, column in wrong_columns().items():
-        write(pa.table({"a": [1.0, 2.0, 3.0], "target": [0, 1, 0], name: column}), tmp_path / f"{name}.arrow")
+        write(
+            pa.table({"a": [1.0, 2.0, 3.0], "target": [0, 1, 0], name: column}),
+            tmp_path / f"{name}.arrow",
+        )
 
     def read(case: tuple[str, str]) -> None:
         name, use = case
-        uses = {"target": name, "where": {name: "x"}, "ngrams": {"column": name}, "drop": [name]}
+        uses = {
+            "target": name,
+            "where": {name: "x"},
+            "ngrams": {"column": name},
+            "drop": [name],
+        }
         load(tmp_path, f"{name}.arrow", **{use: uses[use]})
 
-    for fate in survive(read, list(product(wrong_columns(), ["target", "where", "ngrams", "drop"]))):
+    for fate in survive(
+        read, list(product(wrong_columns(), ["target", "where", "ngrams", "drop"]))
+    ):
         name, use = fate.case
-        assert fate.kind == ("done" if use == "drop" else "sentence"), fate  # what is dropped is not read
+        # What is dropped is not read
+        assert fate.kind == ("done" if use == "drop" else "sentence"), fate
         if use in ("target", "where") and name != "words":
             assert f"{name}.arrow cannot be read as arrow (" in fate.text
 
 
-def test_a_table_larger_than_memory_is_refused_before_any_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_table_larger_than_memory_is_refused_before_any_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     rows = 1 << 22
-    write(pa.table(dict.fromkeys(["a", "b", "target"], np.zeros(rows))), tmp_path / "data.parquet", rows)
+    write(
+        pa.table(dict.fromkeys(["a", "b", "target"], np.zeros(rows))),
+        tmp_path / "data.parquet",
+        rows,
+    )
     assert (tmp_path / "data.parquet").stat().st_size < 100_000
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=8 * rows))
+    monkeypatch.setattr(
+        psutil, "virtual_memory", lambda: SimpleNamespace(available=8 * rows)
+    )
     (fate,) = survive(lambda case: load(tmp_path, "data.parquet"), memory=4 * rows)
     assert "data.parquet states 4,194,304 rows of 2 columns" in fate.text
 
@@ -125,15 +184,23 @@ def test_a_table_larger_than_memory_is_refused_before_any_is_taken(tmp_path: Pat
 # LIBSVM --------------------------------------------------------------------------------------------------------------
 
 
-def test_many_hashed_features_take_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_many_hashed_features_take_little_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path / "state"))
-    (tmp_path / "data.libsvm").write_text(f"1 1:1 5:2\n-1 3:1 {readers.MOST_FEATURES}:1\n1 2:1\n-1 7:3\n")
+    (tmp_path / "data.libsvm").write_text(
+        f"1 1:1 5:2\n-1 3:1 {readers.MOST_FEATURES}:1\n1 2:1\n-1 7:3\n"
+    )
 
     def work(case: int) -> None:
-        ref = dataset.store_dataset(load(tmp_path, "data.libsvm"), "data", "data.libsvm")
+        ref = dataset.store_dataset(
+            load(tmp_path, "data.libsvm"), "data", "data.libsvm"
+        )
         again = dataset.load_dataset(ref)
         assert again.X.shape == (4, readers.MOST_FEATURES)
-        assert again.features[readers.MOST_FEATURES - 1] == f"f{readers.MOST_FEATURES - 1}"
+        assert (
+            again.features[readers.MOST_FEATURES - 1] == f"f{readers.MOST_FEATURES - 1}"
+        )
         assert dataset.dataset_digest(again) == ref.digest
         assert sum(file.stat().st_size for file in Path(ref.path).iterdir()) < 10_000
 
@@ -146,7 +213,13 @@ def test_an_index_that_was_mistyped_is_refused(tmp_path: Path):
         (tmp_path / "data.libsvm").write_text(f"1 1:1\n-1 {index}:1\n")
         load(tmp_path, "data.libsvm")
 
-    indices = [str(readers.MOST_FEATURES + 1), "2000000000", "3000000000", "12345678901234", "9" * 30]
+    indices = [
+        str(readers.MOST_FEATURES + 1),
+        "2000000000",
+        "3000000000",
+        "12345678901234",
+        "9" * 30,
+    ]
     for fate in survive(read, indices, 200 << 20):
         assert fate.kind == "sentence", fate
         assert "data.libsvm" in fate.text

@@ -24,7 +24,12 @@ from learnkernels.tasks import databases
 from learnkernels.tasks.environment import sqlite_url
 from learnkernels.tasks.operate.retention import clean
 from learnkernels.tasks.reporting.mlflow_pages import RUN, VIEW_TAG, view_tag
-from learnkernels.tasks.reporting.tracking import DEPLOYMENT, RESULTS, forget_runs, forgettable_runs
+from learnkernels.tasks.reporting.tracking import (
+    DEPLOYMENT,
+    RESULTS,
+    forget_runs,
+    forgettable_runs,
+)
 from tests.unit.tasks.test_store import DAY, put
 from tests.user import ROOT
 
@@ -53,7 +58,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_making_that_was_cut_short_leaves_none_or_one_that_is_made_anew(here: Path):
     path, pid = here / "mlflow.db", os.fork()
     if not pid:
-        databases._put(path, lambda aside: (aside.write_bytes(b"half"), os.kill(os.getpid(), 9)))
+        databases._put(
+            path, lambda aside: (aside.write_bytes(b"half"), os.kill(os.getpid(), 9))
+        )
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -9
     assert not path.exists()
     engine = create_sqlalchemy_engine(sqlite_url(path))
@@ -96,7 +103,10 @@ def test_tables_with_rows_of_a_user_are_not_kept_and_none_where_code_is_not(
 ):
     used = here / "used.db"
     used.write_bytes(empty_prefect.read_bytes())
-    change(used, "INSERT INTO configuration (id, key, value) VALUES ('1', 'ENCRYPTION_KEY', '{}')")
+    change(
+        used,
+        "INSERT INTO configuration (id, key, value) VALUES ('1', 'ENCRYPTION_KEY', '{}')",
+    )
     databases.keep_prefect_tables(used)
     assert not kept_tables.exists()
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
@@ -105,7 +115,9 @@ def test_tables_with_rows_of_a_user_are_not_kept_and_none_where_code_is_not(
 
 
 @pytest.mark.parametrize("harm", ["cut", "no database", "other tables", "rows"])
-def test_tables_that_are_damaged_are_not_taken(here: Path, empty_prefect: Path, kept_tables: Path, harm: str):
+def test_tables_that_are_damaged_are_not_taken(
+    here: Path, empty_prefect: Path, kept_tables: Path, harm: str
+):
     kept_tables.parent.mkdir()
     kept_tables.write_bytes(empty_prefect.read_bytes())
     if harm == "cut":
@@ -116,23 +128,37 @@ def test_tables_that_are_damaged_are_not_taken(here: Path, empty_prefect: Path, 
         kept_tables.unlink()
         answer(kept_tables, "CREATE TABLE theirs (x)")
     if harm == "rows":
-        change(kept_tables, "INSERT INTO configuration (id, key, value) VALUES ('1', 'ENCRYPTION_KEY', '{}')")
+        change(
+            kept_tables,
+            "INSERT INTO configuration (id, key, value) VALUES ('1', 'ENCRYPTION_KEY', '{}')",
+        )
     assert not databases.copy_prefect_tables(here / "prefect.db")
     assert list(here.iterdir()) == []
 
 
 def test_only_an_unfinished_database_is_touched(here: Path, empty_mlflow: Path):
-    whole, other, harmed, cut = paths = [here / f"{name}.db" for name in ("whole", "other", "harmed", "cut")]
+    whole, other, harmed, cut = paths = [
+        here / f"{name}.db" for name in ("whole", "other", "harmed", "cut")
+    ]
     whole.write_bytes(empty_mlflow.read_bytes())
     answer(other, "CREATE TABLE theirs (x)")
     harmed.write_bytes(b"no database " * 99)
     cut.write_bytes(empty_mlflow.read_bytes()[:9000])
     before = [path.read_bytes() for path in paths]
-    elsewhere = ("sqlite://", "postgresql://u@h/d", "http://127.0.0.1:5000", "mlruns", "file:mlruns")
+    elsewhere = (
+        "sqlite://",
+        "postgresql://u@h/d",
+        "http://127.0.0.1:5000",
+        "mlruns",
+        "file:mlruns",
+    )
     for address in (sqlite_url(whole), sqlite_url(other), *elsewhere):
         databases.prepare_mlflow(address)
     for path in (harmed, cut):
-        with pytest.raises(InputError, match=rf"{path.name}: is no database of SQLite's, or damaged .* move it away"):
+        with pytest.raises(
+            InputError,
+            match=rf"{path.name}: is no database of SQLite's, or damaged .* move it away",
+        ):
             databases.prepare_mlflow(sqlite_url(path))
     assert [path.read_bytes() for path in paths] == before
 
@@ -143,7 +169,9 @@ def held(path: Path, statement: str) -> Iterator[int]:
     code = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None); c.execute(sys.argv[2]); "
     code += "print(flush=True); sys.stdin.read()"
     command = [sys.executable, "-c", code, str(path), statement]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         process.stdout.readline()
         try:
@@ -172,24 +200,36 @@ def prepare(path: Path) -> None:
 )
 @pytest.mark.usefixtures("impatient")
 def test_a_locked_database_is_called_locked_with_the_process(
-    here: Path, empty_mlflow: Path, capsys: pytest.CaptureFixture[str], mode: str, statement: str, act: Any
+    here: Path,
+    empty_mlflow: Path,
+    capsys: pytest.CaptureFixture[str],
+    mode: str,
+    statement: str,
+    act: Any,
 ):
     path = here / "mlflow.db"
     path.write_bytes(empty_mlflow.read_bytes())
     answer(path, f"PRAGMA journal_mode = {mode}")
     before = path.read_bytes()
-    with held(path, statement) as pid, pytest.raises(InputError, match="is locked by") as refused:
+    with (
+        held(path, statement) as pid,
+        pytest.raises(InputError, match="is locked by") as refused,
+    ):
         act(path)
     by = f"is locked by another process (pid {pid}, '{Path(sys.executable).name} -c import sqlite3"
     assert by in str(refused.value)
-    assert "wait for it, or end it, and start again. Nothing is damaged." in str(refused.value)
+    assert "wait for it, or end it, and start again. Nothing is damaged." in str(
+        refused.value
+    )
     assert "move it away" not in str(refused.value)
     assert f"learnkernels: waiting for {path}, which {by}" in capsys.readouterr().err
     assert path.read_bytes() == before
     act(path)
 
 
-def test_a_database_that_is_locked_for_a_moment_is_waited_for(here: Path, empty_mlflow: Path):
+def test_a_database_that_is_locked_for_a_moment_is_waited_for(
+    here: Path, empty_mlflow: Path
+):
     path = here / "mlflow.db"
     path.write_bytes(empty_mlflow.read_bytes())
     with held(path, "BEGIN EXCLUSIVE") as pid:
@@ -214,9 +254,18 @@ def read_half_of(path: Path) -> None:
 
 
 WRONG = {
-    "locked": (write_to, r"is locked by another process \(pid .*wait for it, or end it, and start again"),
-    "for readers": (write_to_one_for_readers, r"cannot be used \(attempt to write a readonly .*change its permissions"),
-    "damaged": (read_half_of, r"is no database of SQLite's, or damaged \(database disk image is malformed\); restore"),
+    "locked": (
+        write_to,
+        r"is locked by another process \(pid .*wait for it, or end it, and start again",
+    ),
+    "for readers": (
+        write_to_one_for_readers,
+        r"cannot be used \(attempt to write a readonly .*change its permissions",
+    ),
+    "damaged": (
+        read_half_of,
+        r"is no database of SQLite's, or damaged \(database disk image is malformed\); restore",
+    ),
 }
 
 
@@ -231,22 +280,32 @@ def use_store(path: Path, act: Any) -> None:
 
 
 @pytest.mark.parametrize(("act", "said"), WRONG.values(), ids=WRONG)
-def test_what_sqlite_says_through_mlflow_has_the_same_sentences(working_folder: Path, act: Any, said: str):
+def test_what_sqlite_says_through_mlflow_has_the_same_sentences(
+    working_folder: Path, act: Any, said: str
+):
     path = working_folder / "mlflow.db"
     databases.prepare_mlflow(sqlite_url(path))
     statement = "BEGIN IMMEDIATE" if act is write_to else "SELECT 1"
-    with held(path, statement), pytest.raises(InputError, match=rf"{path.name}: {said}"):
+    with (
+        held(path, statement),
+        pytest.raises(InputError, match=rf"{path.name}: {said}"),
+    ):
         use_store(path, act)
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_wait_within_mlflow_is_said(working_folder: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_wait_within_mlflow_is_said(
+    working_folder: Path, capsys: pytest.CaptureFixture[str]
+):
     path = working_folder / "mlflow.db"
     with held(path, "BEGIN IMMEDIATE") as pid:
         Timer(2.0, os.kill, [pid, 9]).start()
         with databases.mlflow_store() as client:
             client.create_experiment("waits")
-        assert f"waiting for {path}, which is locked by another process (pid {pid}," in capsys.readouterr().err
+        assert (
+            f"waiting for {path}, which is locked by another process (pid {pid},"
+            in capsys.readouterr().err
+        )
 
 
 def test_an_address_of_a_database_is_the_same_from_another_folder(here: Path):
@@ -256,15 +315,23 @@ def test_an_address_of_a_database_is_the_same_from_another_folder(here: Path):
     for url in (sqlite_url(here / "mlflow.db"), "sqlite:///mlflow.db"):
         seen = databases.seen_from(state, url)
         with chdir(state), create_sqlalchemy_engine(seen).connect() as connection:
-            assert connection.exec_driver_sql("SELECT name FROM sqlite_master").scalars().all() == ["there"], seen
-    assert databases.seen_from(state, "sqlite+aiosqlite:///p.db").startswith("sqlite+aiosqlite:///")
+            assert connection.exec_driver_sql(
+                "SELECT name FROM sqlite_master"
+            ).scalars().all() == ["there"], seen
+    assert databases.seen_from(state, "sqlite+aiosqlite:///p.db").startswith(
+        "sqlite+aiosqlite:///"
+    )
     for url in ("postgresql://me@h/d", "http://127.0.0.1:5000"):
         assert databases.seen_from(state, url) == url
 
 
-def test_runs_of_deployments_go_where_that_is_wanted_but_for_what_a_version_refers_to(working_folder: Path):
+def test_runs_of_deployments_go_where_that_is_wanted_but_for_what_a_version_refers_to(
+    working_folder: Path,
+):
     client = MlflowClient()
-    experiment = client.create_experiment("nightly", artifact_location=(working_folder / "mlartifacts").as_uri())
+    experiment = client.create_experiment(
+        "nightly", artifact_location=(working_folder / "mlartifacts").as_uri()
+    )
     ago = int((time.time() - 100 * DAY) * 1000)
 
     def run(name: str, ended: int = ago, **tags: str) -> str:
@@ -277,7 +344,9 @@ def test_runs_of_deployments_go_where_that_is_wanted_but_for_what_a_version_refe
 
     by_clock = {"learnkernels.deployment": "demo"}
     assert set(by_clock) == {DEPLOYMENT}
-    old, trained, decided, outside = (run(name, **by_clock) for name in ("old", "trained", "decided", "outside"))
+    old, trained, decided, outside = (
+        run(name, **by_clock) for name in ("old", "trained", "decided", "outside")
+    )
     client.set_tag(outside, RESULTS, "../precious")
     client.set_tag(old, RUN, "old")
     for name in ("old", "young"):
@@ -290,14 +359,22 @@ def test_runs_of_deployments_go_where_that_is_wanted_but_for_what_a_version_refe
 
     assert clean(0, 0, yes=True) == []
     assert set(forgettable_runs(30)) == {old, outside}
-    assert {found.path.name for found in clean(0, 30, yes=False)} == {"old", old, outside}
+    assert {found.path.name for found in clean(0, 30, yes=False)} == {
+        "old",
+        old,
+        outside,
+    }
     clean(0, 30, yes=True)
     left = {found.info.run_id for found in client.search_runs([experiment])}
     assert left == {trained, decided, by_hand, young}
     assert forgettable_runs(30) == {}
     assert not (working_folder / "results/demo/old").exists()
     assert client.get_run(old).info.lifecycle_stage == "deleted"  # until `mlflow gc`
-    views = {tag for tag in client.get_experiment(experiment).tags if tag.startswith(VIEW_TAG)}
+    views = {
+        tag
+        for tag in client.get_experiment(experiment).tags
+        if tag.startswith(VIEW_TAG)
+    }
     assert views == {view_tag("young")}
     assert (working_folder / "mlartifacts" / trained).exists()
     assert (working_folder / "results/demo/outside").exists()
@@ -312,5 +389,10 @@ def test_make_clean_keeps_what_cannot_be_made_again(tmp_path: Path):
     kept = (".learnkernels/prefect/prefect.db", "results/demo/run", "mlflow.db")
     paths = [put(tmp_path / name) for name in made_again + kept]
     for _ in range(2):  # also where nothing is left
-        subprocess.run(["make", "-f", ROOT / "Makefile", "clean"], cwd=tmp_path, check=True, capture_output=True)
+        subprocess.run(
+            ["make", "-f", ROOT / "Makefile", "clean"],
+            cwd=tmp_path,
+            check=True,
+            capture_output=True,
+        )
     assert [path.exists() for path in paths] == [False] * 3 + [True] * 3

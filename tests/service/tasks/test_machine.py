@@ -38,26 +38,37 @@ def write(path: Path) -> None:
     """Write a table of a megabyte or so, as predictions are written."""
     table = pa.table({"prediction": np.random.default_rng(0).normal(size=1 << 17)})
     location = locations.locate(str(path))
-    with locations.written(location) as temporary, tables.TableOutput(temporary, location, table.schema) as out:
+    with (
+        locations.written(location) as temporary,
+        tables.TableOutput(temporary, location, table.schema) as out,
+    ):
         out.write(table)
 
 
 def test_a_full_or_read_only_disk_is_one_sentence_and_leaves_nothing(small_disk: Path):
     for ending in (".parquet", ".csv", ".arrow"):
-        said = rf"out\{ending}: .*[Nn]o space left on device; free up space on that disk"
-        (sentence,) = require_refusals([(partial(write, small_disk / f"out{ending}"), said)], error=InputError)
+        said = (
+            rf"out\{ending}: .*[Nn]o space left on device; free up space on that disk"
+        )
+        (sentence,) = require_refusals(
+            [(partial(write, small_disk / f"out{ending}"), said)], error=InputError
+        )
         assert is_sentence(sentence)
         assert list(small_disk.iterdir()) == []
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     said = r"out\.parquet: Read-only file system; give a place that can be written to"
-    require_refusals([(partial(write, small_disk / "out.parquet"), said)], error=InputError)
+    require_refusals(
+        [(partial(write, small_disk / "out.parquet"), said)], error=InputError
+    )
     assert list(small_disk.iterdir()) == []
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_folder_without_permission_is_one_sentence(tmp_path: Path):
     tmp_path.chmod(0o500)
-    with pytest.raises(InputError, match=r"out\.parquet: Permission denied; change its permissions"):
+    with pytest.raises(
+        InputError, match=r"out\.parquet: Permission denied; change its permissions"
+    ):
         write(tmp_path / "out.parquet")
 
 
@@ -73,10 +84,17 @@ def test_a_limit_of_the_length_of_files_is_one_sentence(tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_full_or_read_only_state_folder_is_refused_before_a_run(small_disk: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_full_or_read_only_state_folder_is_refused_before_a_run(
+    small_disk: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setenv("LEARNKERNELS_HOME", str(small_disk / "state"))
-    with pytest.raises(InputError, match="MiB of its disk are free, and the databases of a run need 16; free up"):
+    with pytest.raises(
+        InputError,
+        match="MiB of its disk are free, and the databases of a run need 16; free up",
+    ):
         environment.prepare_environment()
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
-    with pytest.raises(InputError, match=r"state: cannot be written to; change its permissions"):
+    with pytest.raises(
+        InputError, match=r"state: cannot be written to; change its permissions"
+    ):
         environment.prepare_environment()

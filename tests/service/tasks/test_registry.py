@@ -38,10 +38,17 @@ from learnkernels.tasks.operate.servers import free_port
 from learnkernels.tasks.store import file_digest
 from tests.elsewhere import served
 from tests.refusals import require_refusals
-from tests.unit.tasks.test_served_model import COLUMNS, of_a_table, predictions, raw_rows, trained
+from tests.unit.tasks.test_served_model import (
+    COLUMNS,
+    of_a_table,
+    predictions,
+    raw_rows,
+    trained,
+)
 from tests.unit.test_architecture import THIRD_PARTY
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*type hint.*:UserWarning")  # MLflow's about its own, on import
+# MLflow's about its own, on import
+pytestmark = pytest.mark.filterwarnings("ignore:.*type hint.*:UserWarning")
 
 WITHOUT_PROJECT = """
 import sys
@@ -55,19 +62,29 @@ def new_run() -> str:
     found = client.get_experiment_by_name("training")
     if found is None:
         folder = (Path.cwd() / "mlartifacts").as_uri()
-        found = client.get_experiment(client.create_experiment("training", artifact_location=folder))
+        found = client.get_experiment(
+            client.create_experiment("training", artifact_location=folder)
+        )
     return client.create_run(found.experiment_id).info.run_id
 
 
 def logged(model: Model, path: Path, run_id: str) -> str:
     model.save(path)
-    return registry.log_model(run_id, path, example=raw_rows(4, seed=2).assign(unused="text"))
+    return registry.log_model(
+        run_id, path, example=raw_rows(4, seed=2).assign(unused="text")
+    )
 
 
 def registered(model: Model, name: str = "m") -> ModelVersion:
     """Log a model to a new run and register it."""
     run_id = new_run()
-    return register(logged(model, Path(MODEL).absolute(), run_id), name, run_id, tags={}, description="")
+    return register(
+        logged(model, Path(MODEL).absolute(), run_id),
+        name,
+        run_id,
+        tags={},
+        description="",
+    )
 
 
 @pytest.fixture(scope="module")
@@ -79,27 +96,65 @@ def churn(module_folder: Path) -> SimpleNamespace:
     client.log_metric(run_id, "weight/k000", 0.5)
     client.log_param(run_id, "learner", "alignf")
     uri = logged(model, path, run_id)
-    found = register(uri, "churn", run_id, tags={"dataset": "people"}, description="The first one.")
+    found = register(
+        uri, "churn", run_id, tags={"dataset": "people"}, description="The first one."
+    )
     set_alias("churn", CHAMPION, found.version)
-    return SimpleNamespace(model=model, path=path, run_id=run_id, uri=uri, version=found)
+    return SimpleNamespace(
+        model=model, path=path, run_id=run_id, uri=uri, version=found
+    )
 
 
-def test_the_folder_has_code_pinned_requirements_and_one_file_without_pickle(churn: Any):
+def test_the_folder_has_code_pinned_requirements_and_one_file_without_pickle(
+    churn: Any,
+):
     folder = Path(mlflow.artifacts.download_artifacts(churn.uri))
-    files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    files = {
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
     package = Path(learnkernels.__file__).parent / "kernels"
-    code = {f"code/learnkernels/kernels/{path.relative_to(package).as_posix()}" for path in package.rglob("*.py")}
-    assert {file for file in files if file.startswith("code/")} == {*code, "code/learnkernels/__init__.py"}
-    assert {"served_model.py", ARTIFACT, "MLmodel", "requirements.txt", "input_example.json"} <= files
-    assert not [file for file in files if file.endswith((".pkl", ".pickle", ".pyc", ".nbc"))]
+    code = {
+        f"code/learnkernels/kernels/{path.relative_to(package).as_posix()}"
+        for path in package.rglob("*.py")
+    }
+    assert {file for file in files if file.startswith("code/")} == {
+        *code,
+        "code/learnkernels/__init__.py",
+    }
+    assert {
+        "served_model.py",
+        ARTIFACT,
+        "MLmodel",
+        "requirements.txt",
+        "input_example.json",
+    } <= files
+    assert not [
+        file for file in files if file.endswith((".pkl", ".pickle", ".pyc", ".nbc"))
+    ]
     assert (folder / ARTIFACT).read_bytes() == churn.path.read_bytes()
-    pins = dict(line.split("==") for line in (folder / "requirements.txt").read_text().splitlines())
-    assert {"numpy", "scipy", "scikit-learn", "threadpoolctl", "numba", "mlflow"} <= set(pins)
+    pins = dict(
+        line.split("==")
+        for line in (folder / "requirements.txt").read_text().splitlines()
+    )
+    assert {
+        "numpy",
+        "scipy",
+        "scikit-learn",
+        "threadpoolctl",
+        "numba",
+        "mlflow",
+    } <= set(pins)
     assert pins == {name: version(name) for name in pins}
-    assert {{"sklearn": "scikit-learn"}.get(name, name) for name in THIRD_PARTY["kernels"]} <= set(pins)
+    assert {
+        {"sklearn": "scikit-learn"}.get(name, name) for name in THIRD_PARTY["kernels"]
+    } <= set(pins)
 
 
-def test_the_run_goes_on_and_shows_its_model_and_a_version_says_what_it_is_and_how_to_use_it(churn: Any):
+def test_the_run_goes_on_and_shows_its_model_and_a_version_says_what_it_is_and_how_to_use_it(
+    churn: Any,
+):
     client = MlflowClient()
     run, model_id = client.get_run(churn.run_id), churn.uri.removeprefix("models:/")
     assert run.info.status == "RUNNING"
@@ -107,8 +162,13 @@ def test_the_run_goes_on_and_shows_its_model_and_a_version_says_what_it_is_and_h
     assert [output.model_id for output in run.outputs.model_outputs] == [model_id]
     kept = client.get_logged_model(model_id)
     assert (kept.experiment_id, kept.status.value) == (run.info.experiment_id, "READY")
-    assert (kept.tags[DIGEST], kept.params) == (file_digest(churn.path), {"learner": "alignf"})
-    assert [(metric.key, metric.value) for metric in kept.metrics] == [("test_error", 0.125)]
+    assert (kept.tags[DIGEST], kept.params) == (
+        file_digest(churn.path),
+        {"learner": "alignf"},
+    )
+    assert [(metric.key, metric.value) for metric in kept.metrics] == [
+        ("test_error", 0.125)
+    ]
     assert len(client.get_metric_history(churn.run_id, "test_error")) == 1
     page = client.get_registered_model("churn").description
     for line in (
@@ -121,12 +181,17 @@ def test_the_run_goes_on_and_shows_its_model_and_a_version_says_what_it_is_and_h
     assert of_version.description == "The first one."
     assert of_version.tags == {"dataset": "people", DIGEST: file_digest(churn.path)}
     assert (of_version.run_id, of_version.source) == (churn.run_id, churn.uri)
-    assert churn.version == ModelVersion("churn", 1, "models:/churn/1", churn.run_id, of_version.tags)
+    assert churn.version == ModelVersion(
+        "churn", 1, "models:/churn/1", churn.run_id, of_version.tags
+    )
 
 
 def test_the_file_that_is_fetched_is_the_one_that_was_trained(churn: Any):
     frame = raw_rows(20, seed=4)
-    here, there = (predictions(model, frame) for model in (churn.model, load_version(find_version("churn@champion"))))
+    here, there = (
+        predictions(model, frame)
+        for model in (churn.model, load_version(find_version("churn@champion")))
+    )
     pd.testing.assert_frame_equal(there, here, check_exact=True)
 
 
@@ -143,24 +208,41 @@ def test_wrong_names_runs_and_files_are_refused(churn: Any, tmp_path: Path):
         ("runs:/0123/model", "expected"),
     ]
     others = [
-        (partial(registry.log_model, "0123", churn.path, example=raw_rows(2)), "Run with id=0123 not found"),
-        (partial(register, churn.uri, "a/b", churn.run_id, tags={}, description=""), "a/b"),
+        (
+            partial(registry.log_model, "0123", churn.path, example=raw_rows(2)),
+            "Run with id=0123 not found",
+        ),
+        (
+            partial(register, churn.uri, "a/b", churn.run_id, tags={}, description=""),
+            "a/b",
+        ),
     ]
-    require_refusals([(partial(find_version, text), said) for text, said in lookups] + others, error=InputError)
+    require_refusals(
+        [(partial(find_version, text), said) for text, said in lookups] + others,
+        error=InputError,
+    )
     (tmp_path / MODEL).write_bytes(b"nothing")
     with pytest.raises(ValueError, match="is damaged, or is no file"):
         registry.log_model("no run", tmp_path / MODEL, example=raw_rows(2))
 
 
-def test_a_store_that_cannot_be_reached_is_one_sentence(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://user:secret@127.0.0.1:{free_port()}")
+def test_a_store_that_cannot_be_reached_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setenv(
+        "MLFLOW_TRACKING_URI", f"http://user:secret@127.0.0.1:{free_port()}"
+    )
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     asks = partial(find_version, "churn"), partial(set_alias, "churn", CHAMPION, 1)
     sentence = r"^MLflow store http://127[^\n]*MLFLOW_TRACKING_URI[^\n]*\.$"
-    assert "secret" not in "".join(require_refusals(((ask, sentence) for ask in asks), error=InputError))
+    assert "secret" not in "".join(
+        require_refusals(((ask, sentence) for ask in asks), error=InputError)
+    )
 
 
-def test_a_store_that_is_missing_is_not_made_for_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_store_that_is_missing_is_not_made_for_a_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     address = f"sqlite:///{tmp_path}/none.db"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
     with pytest.raises(InputError) as caught:
@@ -170,7 +252,9 @@ def test_a_store_that_is_missing_is_not_made_for_a_model(tmp_path: Path, monkeyp
     assert not list(tmp_path.rglob("*.db"))
 
 
-def test_versions_are_found_by_name_alias_and_number(working_folder: Path, capfd: pytest.CaptureFixture[str]):
+def test_versions_are_found_by_name_alias_and_number(
+    working_folder: Path, capfd: pytest.CaptureFixture[str]
+):
     sentence = r"^model 'm' not found in (sqlite:.*); the registry is empty\. Train it: learnkernels train CONFIG --"
     with pytest.raises(InputError, match=sentence):
         find_version("m")
@@ -180,12 +264,25 @@ def test_versions_are_found_by_name_alias_and_number(working_folder: Path, capfd
     one, two = registered(first), registered(trained(predictor="krr"))
     load_version(one)
     assert capfd.readouterr() == ("", "")
-    assert [(of.version, of.uri) for of in (one, two)] == [(1, "models:/m/1"), (2, "models:/m/2")]
+    assert [(of.version, of.uri) for of in (one, two)] == [
+        (1, "models:/m/1"),
+        (2, "models:/m/2"),
+    ]
     assert one.digest != two.digest
-    assert find_version("m") == registry.newest_version("m") == registry.alias_of("m", registry.CHALLENGER) == two
+    assert (
+        find_version("m")
+        == registry.newest_version("m")
+        == registry.alias_of("m", registry.CHALLENGER)
+        == two
+    )
     assert registry.alias_of("m", CHAMPION) is None
     set_alias("m", CHAMPION, 1)
-    assert find_version("m") == find_version("models:/m") == registry.alias_of("m", CHAMPION) == one
+    assert (
+        find_version("m")
+        == find_version("models:/m")
+        == registry.alias_of("m", CHAMPION)
+        == one
+    )
     for text in ("m@champion", "models:/m@champion", "m/1", "models:/m/1"):
         assert find_version(text) == one
     assert find_version("m@challenger") == find_version("m/2") == two
@@ -206,10 +303,15 @@ def test_a_file_that_was_changed_or_lost_is_not_used(working_folder: Path):
     (kept,) = (working_folder / "mlartifacts").rglob(MODEL)
     # Another sound model in its place: only the digest of the version can tell.
     trained(predictor="krr").save(kept)
-    with pytest.raises(InputError, match="m/1: its file is not the one that was registered"):
+    with pytest.raises(
+        InputError, match="m/1: its file is not the one that was registered"
+    ):
         load_version(found)
     kept.unlink()
-    with pytest.raises(InputError, match=r"m/1: its file artifacts/model.safetensors cannot be read[^\n]*\.$"):
+    with pytest.raises(
+        InputError,
+        match=r"m/1: its file artifacts/model.safetensors cannot be read[^\n]*\.$",
+    ):
         load_version(find_version("m"))
     MlflowClient().delete_model_version_tag("m", "1", DIGEST)
     with pytest.raises(InputError, match="not registered by this program"):
@@ -221,8 +323,13 @@ def test_a_file_that_was_changed_or_lost_is_not_used(working_folder: Path):
 def elsewhere(churn: Any, tmp_path: Path) -> dict[str, str]:
     """The environment of a process that can import MLflow but not this project."""
     (tmp_path / "sitecustomize.py").write_text(WITHOUT_PROJECT)
-    binaries = Path(sys.executable).parent  # `mlflow models serve` looks for uvicorn on the path
-    env = os.environ | {"PYTHONPATH": str(tmp_path), "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false"}
+    binaries = Path(
+        sys.executable
+    ).parent  # `mlflow models serve` looks for uvicorn on the path
+    env = os.environ | {
+        "PYTHONPATH": str(tmp_path),
+        "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
+    }
     return env | {"PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}"}
 
 
@@ -240,20 +347,34 @@ print(json.dumps([learnkernels.__file__, found, [eval(predict).to_dict("split") 
 """
 
 
-def test_the_model_loads_and_predicts_where_the_project_cannot_be_imported(churn, elsewhere, tmp_path):
+def test_the_model_loads_and_predicts_where_the_project_cannot_be_imported(
+    churn, elsewhere, tmp_path
+):
     page = MlflowClient().get_registered_model("churn").description
     (block,) = re.findall(r"```python\n(.*?)\n```", page, re.DOTALL)
     frame = raw_rows(30, seed=6)
     given = [frame, frame[list(COLUMNS[::-1])], frame.round().astype(int)]
-    command, text = [sys.executable, "-c", LOADING, *block.splitlines()], [one.to_dict("split") for one in given]
-    run = subprocess.run(command, input=json.dumps(text), env=elsewhere, cwd=tmp_path, capture_output=True, text=True)
+    command, text = (
+        [sys.executable, "-c", LOADING, *block.splitlines()],
+        [one.to_dict("split") for one in given],
+    )
+    run = subprocess.run(
+        command,
+        input=json.dumps(text),
+        env=elsewhere,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
     assert run.returncode == 0, run.stderr
     place, found, got = json.loads(run.stdout.splitlines()[-1])
     assert place.endswith("/artifacts/code/learnkernels/__init__.py")
     assert found == [True, False, False, False]
     for answer, one in zip(got, given, strict=True):
         expected = predictions(churn.model, one[list(COLUMNS)].astype(float))
-        pd.testing.assert_frame_equal(pd.DataFrame(**answer), expected, check_exact=True)
+        pd.testing.assert_frame_equal(
+            pd.DataFrame(**answer), expected, check_exact=True
+        )
 
 
 def answers(url: str) -> bool:
@@ -264,7 +385,12 @@ def answers(url: str) -> bool:
 
 
 def post(url: str, content: bytes, kind: str = "application/json") -> tuple[int, Any]:
-    answer = httpx.post(f"{url}/invocations", content=content, headers={"Content-Type": kind}, timeout=60)
+    answer = httpx.post(
+        f"{url}/invocations",
+        content=content,
+        headers={"Content-Type": kind},
+        timeout=60,
+    )
     return answer.status_code, answer.json()
 
 
@@ -272,22 +398,41 @@ def split(frame: pd.DataFrame) -> bytes:
     return json.dumps({"dataframe_split": frame.to_dict("split")}).encode()
 
 
-def test_mlflows_server_answers_what_the_model_in_memory_says(churn, elsewhere, tmp_path):
+def test_mlflows_server_answers_what_the_model_in_memory_says(
+    churn, elsewhere, tmp_path
+):
     frame = raw_rows(25, seed=7)
     whole = frame.round().astype(int)
-    nulls = frame.astype(object).mask(frame.index.to_numpy()[:, None] == [3, 3, 99], None)
+    nulls = frame.astype(object).mask(
+        frame.index.to_numpy()[:, None] == [3, 3, 99], None
+    )
     refused = [
-        (frame.drop(columns="height"), "the input lacks columns that the model reads: 'height'; rename a column."),
+        (
+            frame.drop(columns="height"),
+            "the input lacks columns that the model reads: 'height'; rename a column.",
+        ),
         (nulls, "column 'height' must hold finite numbers, got a missing value"),
     ]
     url = f"http://127.0.0.1:{(port := free_port())}"
-    of_model = ["-m", "models:/churn@champion", "--env-manager", "local", "--host", "127.0.0.1", "--port", str(port)]
+    of_model = [
+        "-m",
+        "models:/churn@champion",
+        "--env-manager",
+        "local",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+    ]
     command = [sys.executable, "-m", "mlflow", "models", "serve", *of_model]
     with served(command, elsewhere, tmp_path, lambda: answers(f"{url}/ping")):
         records = {"predictions": predictions(churn.model, frame).to_dict("records")}
         assert post(url, split(frame)) == (200, records)
         assert post(url, split(frame[list(COLUMNS[::-1])])) == (200, records)
-        assert post(url, frame.to_csv(index=False).encode(), "text/csv") == (200, records)
+        assert post(url, frame.to_csv(index=False).encode(), "text/csv") == (
+            200,
+            records,
+        )
         integers = predictions(churn.model, whole.astype(float)).to_dict("records")
         assert post(url, split(whole)) == (200, {"predictions": integers})
         for one, sentence in refused:
@@ -298,19 +443,45 @@ def test_mlflows_server_answers_what_the_model_in_memory_says(churn, elsewhere, 
 
 def test_the_code_of_the_page_runs_for_every_kind_of_table(module_folder: Path):
     i = np.arange(60)
-    table = raw_rows(60).assign(whole=i % 7, truth=i % 3 > 0, plan=np.where(i % 3, "basic", "full"))
-    table = table.assign(kind=pd.Categorical(table["plan"]), day=pd.date_range("2024-01-01", periods=60, freq="5D"))
-    y = np.where((table["plan"] == "full") ^ (table["height"] > table["height"].mean()), "stays", "leaves")
+    table = raw_rows(60).assign(
+        whole=i % 7, truth=i % 3 > 0, plan=np.where(i % 3, "basic", "full")
+    )
+    table = table.assign(
+        kind=pd.Categorical(table["plan"]),
+        day=pd.date_range("2024-01-01", periods=60, freq="5D"),
+    )
+    y = np.where(
+        (table["plan"] == "full") ^ (table["height"] > table["height"].mean()),
+        "stays",
+        "leaves",
+    )
     new = table[::-1].reset_index(drop=True)
     new.loc[0, "plan"], new.loc[1, "plan"], new.loc[2, "height"] = "other", None, np.nan
-    for kinds in (["height"], ["whole", "truth"], ["plan"], ["kind", "height"], ["day", "whole"], list(table)):
+    for kinds in (
+        ["height"],
+        ["whole", "truth"],
+        ["plan"],
+        ["kind", "height"],
+        ["day", "whole"],
+        list(table),
+    ):
         model, path = of_a_table(table[kinds], y), module_folder / MODEL
         model.save(path)
         run_id = new_run()
-        register(registry.log_model(run_id, path, example=table[:4]), "plans", run_id, tags={}, description="")
+        register(
+            registry.log_model(run_id, path, example=table[:4]),
+            "plans",
+            run_id,
+            tags={},
+            description="",
+        )
         set_alias("plans", CHAMPION, registry.newest_version("plans").version)
         page = MlflowClient().get_registered_model("plans").description
-        (load, predict) = re.findall(r"```python\n(.*?)\n```", page, re.DOTALL)[0].splitlines()
+        (load, predict) = re.findall(r"```python\n(.*?)\n```", page, re.DOTALL)[
+            0
+        ].splitlines()
         names: dict[str, Any] = {"mlflow": mlflow, "frame": new.assign(other=1)}
         exec(load, names)
-        pd.testing.assert_frame_equal(eval(predict, names), pd.DataFrame(model.columns(new)), obj=str(kinds))
+        pd.testing.assert_frame_equal(
+            eval(predict, names), pd.DataFrame(model.columns(new)), obj=str(kinds)
+        )

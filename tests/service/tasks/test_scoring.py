@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from tests.service.conftest import S3
 
 
-def test_from_server_to_server_is_from_disk_to_disk_and_a_failure_leaves_no_object(s3: S3, tmp_path: Path):
+def test_from_server_to_server_is_from_disk_to_disk_and_a_failure_leaves_no_object(
+    s3: S3, tmp_path: Path
+):
     model = model_of("text")
     table = table_of(model.batch_rows + 77)
     for ending in ENDINGS:
@@ -38,12 +40,19 @@ def test_from_server_to_server_is_from_disk_to_disk_and_a_failure_leaves_no_obje
     remote = s3.put("in.parquet", Path(write(gap, tmp_path / "in.parquet")))
     gone = r"s3://rows/gone\.parquet: there is no such object in the bucket"
     refused = [
-        (remote, "rows/out.parquet", "column 'a' must hold finite numbers, got a missing value"),
+        (
+            remote,
+            "rows/out.parquet",
+            "column 'a' must hold finite numbers, got a missing value",
+        ),
         (remote, "rows/in.parquet", "the output would replace the input"),
         (remote, "nowhere/out.parquet", "there is no bucket 'nowhere'"),
         ("s3://rows/gone.parquet", "rows/out.parquet", gone),
     ]
-    asked = [(partial(score, model, of, f"s3://{output}", ids=["key"]), said) for of, output, said in refused]
+    asked = [
+        (partial(score, model, of, f"s3://{output}", ids=["key"]), said)
+        for of, output, said in refused
+    ]
     require_refusals(asked, error=InputError)
     assert s3.keys() == sorted([*before, "rows/in.parquet"])
 
@@ -52,12 +61,14 @@ def test_many_rows_take_bounded_memory(tmp_path: Path):
     """Of 400,000 rows K_cross would take 640 MB, so that no part of it may be there as a whole."""
     rng, names = np.random.default_rng(0), tuple(f"x{c}" for c in range(10))
     X = rng.normal(size=(200, 10))
-    fitted = KernelLearningClassifier(family=GaussianFamily([0.05, 0.2]), learner="alignf").fit(
-        X, X[:, 0] * X[:, 1] > 0
-    )
+    fitted = KernelLearningClassifier(
+        family=GaussianFamily([0.05, 0.2]), learner="alignf"
+    ).fit(X, X[:, 0] * X[:, 1] > 0)
     model = Model(fitted, names, np.zeros(10), np.ones(10), {})
     source, output = tmp_path / "in.parquet", tmp_path / "out.parquet"
     write(pa.table({name: rng.normal(size=400_000) for name in names}), source, 100_000)
-    (fate,) = fates([0], lambda case: score(model, source, output), (), memory=300 << 20)
+    (fate,) = fates(
+        [0], lambda case: score(model, source, output), (), memory=300 << 20
+    )
     assert fate.kind == "done", fate.text
     assert read(output)["row"].to_numpy()[[0, -1]].tolist() == [0, 399_999]

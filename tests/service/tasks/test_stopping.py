@@ -77,33 +77,63 @@ with orderly_end():
 def ends(*programs: str) -> list[tuple[int, str, str]]:
     """How programs end that run at the same time: exit code, output, errors."""
     pipe = subprocess.PIPE
-    running = [subprocess.Popen([sys.executable, "-c", code], stdout=pipe, stderr=pipe, text=True) for code in programs]
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", code], stdout=pipe, stderr=pipe, text=True
+        )
+        for code in programs
+    ]
     said = [process.communicate(timeout=60) for process in running]
-    return [(process.returncode, *streams) for process, streams in zip(running, said, strict=True)]
+    return [
+        (process.returncode, *streams)
+        for process, streams in zip(running, said, strict=True)
+    ]
 
 
 def test_a_signal_is_one_sentence_wherever_it_comes():
     at_work, swallowed, in_flow = (
-        RUN.replace("{act}", act) for act in ("os.kill(os.getpid(), signal.{name})", SWALLOWED, IN_FLOW)
+        RUN.replace("{act}", act)
+        for act in ("os.kill(os.getpid(), signal.{name})", SWALLOWED, IN_FLOW)
     )
-    rows = [(code, name) for code in (at_work, swallowed) for name in ("SIGINT", "SIGTERM", "SIGHUP")]
+    rows = [
+        (code, name)
+        for code in (at_work, swallowed)
+        for name in ("SIGINT", "SIGTERM", "SIGHUP")
+    ]
     rows.append((in_flow, "SIGTERM"))
     ended = ends(*(code.replace("{name}", name) for code, name in rows))
-    expected = [(128 + getattr(signal, name), "", "stopped; nothing was begun.\n") for _, name in rows]
-    failures = [(*row, found) for row, found, wanted in zip(rows, ended, expected, strict=True) if found != wanted]
+    expected = [
+        (128 + getattr(signal, name), "", "stopped; nothing was begun.\n")
+        for _, name in rows
+    ]
+    failures = [
+        (*row, found)
+        for row, found, wanted in zip(rows, ended, expected, strict=True)
+        if found != wanted
+    ]
     assert not failures
 
 
 def test_a_signal_while_python_puts_an_object_away_ends_the_command_too():
     rows = ("SIGINT", "SIGTERM")
-    ended = ends(*(RUN.replace("{act}", "PutAway()").replace("{name}", name) for name in rows))
+    ended = ends(
+        *(RUN.replace("{act}", "PutAway()").replace("{name}", name) for name in rows)
+    )
     for name, (code, _, said) in zip(rows, ended, strict=True):
-        assert (code, said.splitlines()[-1]) == (128 + getattr(signal, name), "stopped; nothing was begun.")
+        assert (code, said.splitlines()[-1]) == (
+            128 + getattr(signal, name),
+            "stopped; nothing was begun.",
+        )
 
 
 def test_sigterm_ends_a_flow_while_python_puts_an_object_away():
-    ((code, _, text),) = ends(RUN.replace("{act}", IN_FLOW_WHILE_PUT_AWAY).replace("{name}", "SIGTERM"))
-    assert (code, text.splitlines()[-1]) == (128 + signal.SIGTERM, "stopped; nothing was begun.")
+    ((code, _, text),) = ends(
+        RUN.replace("{act}", IN_FLOW_WHILE_PUT_AWAY).replace("{name}", "SIGTERM")
+    )
+    assert (code, text.splitlines()[-1]) == (
+        128 + signal.SIGTERM,
+        "stopped; nothing was begun.",
+    )
 
 
 @pytest.mark.parametrize("act", [NEVER_ENDING_THREAD, NEVER_ENDING_CLEANUP])
@@ -112,7 +142,9 @@ def test_a_command_ends_though_a_thread_or_its_cleanup_never_ends(act: str):
     assert ended == (-signal.SIGTERM, "", "stopped; nothing was begun.\n")
 
 
-def test_a_step_is_not_stopped_within_an_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_step_is_not_stopped_within_an_import(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     (tmp_path / "slow_module.py").write_text(
         "import time\nfor _ in range(50):\n    time.sleep(0.01)\ncomplete = True\n"
     )
@@ -149,10 +181,14 @@ def test_a_step_is_not_stopped_within_an_import(tmp_path: Path, monkeypatch: pyt
 def test_a_command_that_ends_by_itself_keeps_its_exit_code():
     rows = {"pass": 0, "sys.exit()": 0, "sys.exit(3)": 3, "sys.exit('why')": 1}
     ended = ends(*(END.replace("{end}", end) for end in rows))
-    assert ended == [(code, "out\n", "why\n" if code == 1 else "") for code in rows.values()]
+    assert ended == [
+        (code, "out\n", "why\n" if code == 1 else "") for code in rows.values()
+    ]
 
 
 def test_an_error_of_a_command_is_a_traceback():
-    ((code, _, said),) = ends(END.replace("{end}", "raise ValueError('of the program')"))
+    ((code, _, said),) = ends(
+        END.replace("{end}", "raise ValueError('of the program')")
+    )
     assert code == 1
     assert "ValueError: of the program" in said

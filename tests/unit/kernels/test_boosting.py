@@ -17,11 +17,20 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 
 import learnkernels
-from learnkernels import GaussianFamily, KernelLearningClassifier, KernelLearningRegressor
+from learnkernels import (
+    GaussianFamily,
+    KernelLearningClassifier,
+    KernelLearningRegressor,
+)
 from learnkernels.kernels.column_encoding import TableEncoding
 from learnkernels.kernels.column_encoding.reading import read_columns
 from learnkernels.kernels.estimators import FeaturePredictor, fit_on_features
-from learnkernels.kernels.estimators.boosting import LEAST_ROWS, BoostingProblem, share_of_classes, share_of_numbers
+from learnkernels.kernels.estimators.boosting import (
+    LEAST_ROWS,
+    BoostingProblem,
+    share_of_classes,
+    share_of_numbers,
+)
 from learnkernels.kernels.model import Model
 from learnkernels.kernels.targets import Target
 
@@ -29,19 +38,31 @@ RNG = np.random.default_rng(0)
 X = RNG.normal(size=(700, 4))
 RULES = ((X[:, 0] > 0.3) & (X[:, 1] < 0.8)).astype(int) + (X[:, 2] > 1.0)
 """Three classes by rules, which trees tell better than smooth kernels."""
-NUMBERS = np.where(X[:, 0] > 0.3, 1.0, -1.0) + np.sin(2.0 * X[:, 1]) + 0.1 * RNG.normal(size=700)
+NUMBERS = (
+    np.where(X[:, 0] > 0.3, 1.0, -1.0)
+    + np.sin(2.0 * X[:, 1])
+    + 0.1 * RNG.normal(size=700)
+)
 FAST = {"family": GaussianFamily([0.1, 1.0])}
 
 
 def trees(task: str, **params):
-    kind = HistGradientBoostingClassifier if task == "classification" else HistGradientBoostingRegressor
+    kind = (
+        HistGradientBoostingClassifier
+        if task == "classification"
+        else HistGradientBoostingRegressor
+    )
     return kind(max_iter=20, learning_rate=0.3, random_state=0, **params)
 
 
 def fitted(task: str, X=X, **params):
     if task == "classification":
-        return KernelLearningClassifier(boost=trees(task), **FAST, **params).fit(X[:400], RULES[:400])
-    return KernelLearningRegressor(boost=trees(task), **FAST, **params).fit(X[:400], NUMBERS[:400])
+        return KernelLearningClassifier(boost=trees(task), **FAST, **params).fit(
+            X[:400], RULES[:400]
+        )
+    return KernelLearningRegressor(boost=trees(task), **FAST, **params).fit(
+        X[:400], NUMBERS[:400]
+    )
 
 
 def fitted_parts(task: str, y: np.ndarray, method: str):
@@ -62,9 +83,15 @@ def test_shares_are_those_of_the_least_loss_on_a_grid():
         by_kernel = y + rng.normal(size=(50, 1)) * rng.uniform(0.1, 2.0)
         by_trees = y + rng.normal(size=(50, 1)) * rng.uniform(0.1, 2.0)
         weights = rng.uniform(0.1, 3.0, size=50)
-        losses = [np.average(np.square(y - (1 - w) * by_kernel - w * by_trees)[:, 0], weights=weights) for w in grid]
+        losses = [
+            np.average(
+                np.square(y - (1 - w) * by_kernel - w * by_trees)[:, 0], weights=weights
+            )
+            for w in grid
+        ]
         share = share_of_numbers(y, by_kernel, by_trees, weights)
-        assert share == pytest.approx(grid[np.argmin(losses)], abs=1e-3)  # the step of the grid
+        # The step of the grid
+        assert share == pytest.approx(grid[np.argmin(losses)], abs=1e-3)
         codes = rng.integers(3, size=50)
         P_kernel = rng.dirichlet(np.ones(3), size=50)
         P_trees = rng.dirichlet(np.ones(3), size=50)
@@ -78,8 +105,12 @@ def test_shares_are_those_of_the_least_loss_on_a_grid():
 def test_probabilities_are_the_mean_of_those_of_kernel_and_trees():
     model, alone, expected = fitted_parts("classification", RULES, "predict_proba")
     np.testing.assert_allclose(model.predict_proba(X), expected, rtol=0, atol=1e-12)
-    np.testing.assert_array_equal(model.predict(X), model.classes_[expected.argmax(axis=1)])
-    np.testing.assert_allclose(model.decision_function(X), np.log(expected), rtol=1e-9, atol=1e-12)
+    np.testing.assert_array_equal(
+        model.predict(X), model.classes_[expected.argmax(axis=1)]
+    )
+    np.testing.assert_allclose(
+        model.decision_function(X), np.log(expected), rtol=1e-9, atol=1e-12
+    )
     np.testing.assert_array_equal(model.dual_coef_, alone.dual_coef_)
     assert alone.boost_ is None
     assert alone.boost_share_ == 0.0
@@ -87,9 +118,13 @@ def test_probabilities_are_the_mean_of_those_of_kernel_and_trees():
 
 def test_two_classes_have_log_odds_whose_sign_is_the_class():
     y = RULES[:400] > 0
-    model = KernelLearningClassifier(boost=trees("classification"), **FAST).fit(X[:400], y)
+    model = KernelLearningClassifier(boost=trees("classification"), **FAST).fit(
+        X[:400], y
+    )
     P = model.predict_proba(X)
-    np.testing.assert_allclose(model.decision_function(X), np.log(P[:, 1] / P[:, 0]), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(
+        model.decision_function(X), np.log(P[:, 1] / P[:, 0]), rtol=1e-9, atol=1e-9
+    )
     np.testing.assert_array_equal(model.predict(X), P[:, 1] > P[:, 0])
 
 
@@ -116,9 +151,15 @@ def test_trees_that_do_not_help_are_dropped():
 
 @pytest.mark.parametrize(
     ("params", "n_rows", "expected"),
-    [({}, LEAST_ROWS, True), ({}, LEAST_ROWS - 1, False), ({"learner": "alignf"}, LEAST_ROWS, False)],
+    [
+        ({}, LEAST_ROWS, True),
+        ({}, LEAST_ROWS - 1, False),
+        ({"learner": "alignf"}, LEAST_ROWS, False),
+    ],
 )
-def test_trees_are_added_by_default_to_many_rows_without_a_named_learner(params, n_rows, expected):
+def test_trees_are_added_by_default_to_many_rows_without_a_named_learner(
+    params, n_rows, expected
+):
     rng = np.random.default_rng(1)
     Z = rng.normal(size=(n_rows, 2))
     y = np.where(Z[:, 0] > 0.2, 1.0, -1.0) * np.where(Z[:, 1] > 0.0, 1.0, 0.5)
@@ -127,18 +168,27 @@ def test_trees_are_added_by_default_to_many_rows_without_a_named_learner(params,
     assert (model.boost_share_ > 0) == expected
 
 
-@pytest.mark.parametrize("n_rows", [5_000, 10_050])  # from 10,000 rows on, these trees hold out rows to stop early
+@pytest.mark.parametrize(
+    "n_rows", [5_000, 10_050]
+)  # from 10,000 rows on, these trees hold out rows to stop early
 @pytest.mark.parametrize("n_rare", [1, 4])
 def test_trees_do_not_diverge_because_of_a_rare_class(n_rows: int, n_rare: int):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n_rows, 3))
     codes = (X[:, 0] + 0.5 * rng.normal(size=n_rows) > 0).astype(int)
     without = BoostingProblem.of(
-        "auto", None, X[n_rare:], Target("classification", codes[n_rare:], ("a", "b")), None, 0
+        "auto",
+        None,
+        X[n_rare:],
+        Target("classification", codes[n_rare:], ("a", "b")),
+        None,
+        0,
     )
     expected = without.fit().predict_proba(X)
     codes[:n_rare] = 2
-    problem = BoostingProblem.of("auto", None, X, Target("classification", codes, ("a", "b", "c")), None, 0)
+    problem = BoostingProblem.of(
+        "auto", None, X, Target("classification", codes, ("a", "b", "c")), None, 0
+    )
     np.testing.assert_array_equal(problem.fit().predict_proba(X), expected)
     rows, P = problem.held_out_predictions(np.arange(n_rows))
     assert P.shape == (len(rows), 3)
@@ -149,14 +199,20 @@ def test_the_two_largest_classes_are_always_predicted_by_the_trees():
     X = np.random.default_rng(0).normal(size=(1_000, 2))
     codes = np.zeros(1_000, dtype=int)
     codes[:3] = 1
-    problem = BoostingProblem.of("auto", None, X, Target("classification", codes, ("a", "b")), None, 0)
+    problem = BoostingProblem.of(
+        "auto", None, X, Target("classification", codes, ("a", "b")), None, 0
+    )
     np.testing.assert_array_equal(problem.fit().classes_, [0, 1])
 
 
 def test_trees_see_levels_and_missing_values_of_a_table():
     rng = np.random.default_rng(2)
-    table = pd.DataFrame({"size": rng.normal(size=500), "grade": rng.choice(list("abcd"), 500)})
-    y = np.where(table["grade"].isin(["a", "c"]), 1.0, -1.0) * np.where(table["size"] > 0, 1.0, 0.2)
+    table = pd.DataFrame(
+        {"size": rng.normal(size=500), "grade": rng.choice(list("abcd"), 500)}
+    )
+    y = np.where(table["grade"].isin(["a", "c"]), 1.0, -1.0) * np.where(
+        table["size"] > 0, 1.0, 0.2
+    )
     table.loc[::7, "size"] = np.nan
     table.loc[::11, "grade"] = None
     model = KernelLearningRegressor(boost=trees("regression"), **FAST).fit(table, y)
@@ -168,7 +224,10 @@ def test_trees_see_levels_and_missing_values_of_a_table():
 
 @pytest.mark.parametrize("task", ["classification", "regression"])
 def test_a_file_holds_the_trees(tmp_path, task):
-    for rows in (X, pd.DataFrame(X, columns=list("abcd")).assign(e=RNG.choice(list("xy"), 700))):
+    for rows in (
+        X,
+        pd.DataFrame(X, columns=list("abcd")).assign(e=RNG.choice(list("xy"), 700)),
+    ):
         model = fitted(task, X=rows)
         path = tmp_path / "model.safetensors"
         model.save(path)
@@ -186,10 +245,14 @@ def test_a_registered_model_predicts_with_the_trees():
     registered = Model(model, names, np.zeros(4), np.ones(4), {})
     columns = registered.columns(X)
     np.testing.assert_array_equal(columns["prediction"], model.predict(X))
-    np.testing.assert_allclose(columns["lower"], model.predict_interval(X)[:, 0], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        columns["lower"], model.predict_interval(X)[:, 0], rtol=0, atol=1e-12
+    )
     classifier = Model(fitted("classification"), names, np.zeros(4), np.ones(4), {})
     probabilities = classifier.columns(X)["probability 1"]
-    np.testing.assert_array_equal(probabilities, classifier.estimator.predict_proba(X)[:, 1])
+    np.testing.assert_array_equal(
+        probabilities, classifier.estimator.predict_proba(X)[:, 1]
+    )
 
 
 def test_refits_are_equal_to_the_last_bit():
@@ -205,7 +268,9 @@ def test_weights_and_groups_reach_the_trees():
     groups = np.arange(400) // 4
     model = KernelLearningRegressor(boost=trees("regression"), **FAST)
     model.fit(X[:400], NUMBERS[:400], sample_weight=weights, groups=groups)
-    by_trees = trees("regression").fit(X[:400], NUMBERS[:400], sample_weight=weights / weights.mean())
+    by_trees = trees("regression").fit(
+        X[:400], NUMBERS[:400], sample_weight=weights / weights.mean()
+    )
     np.testing.assert_array_equal(model.boost_.predict(X), by_trees.predict(X))
     model.fit(X[:400], NUMBERS[:400], time=np.arange(400))
     assert 0.0 < model.boost_share_ <= 1.0
@@ -214,22 +279,46 @@ def test_weights_and_groups_reach_the_trees():
 @pytest.mark.parametrize(
     ("boost", "changes", "sentence"),
     [
-        ("yes", {}, "boost must be 'auto', False or an estimator with the methods fit and predict_proba, got 'yes'"),
+        (
+            "yes",
+            {},
+            "boost must be 'auto', False or an estimator with the methods fit and predict_proba, got 'yes'",
+        ),
         (True, {}, "boost must be 'auto', False or an estimator"),
-        (HistGradientBoostingClassifier, {}, "boost must be 'auto', False or an estimator"),
+        (
+            HistGradientBoostingClassifier,
+            {},
+            "boost must be 'auto', False or an estimator",
+        ),
         (HistGradientBoostingRegressor(), {}, "with the methods fit and predict_proba"),
         (
             LogisticRegression(),
             {"class_weight": "balanced"},
             "as class_weight is given; use boost=False",
         ),
-        (LogisticRegression(), {"probability": False}, "cannot be used, as probability is False"),
-        (LogisticRegression(), {"X": sparse.csr_array(np.abs(X[:60]))}, "as rows are sparse"),
-        (KNeighborsClassifier(), {"sample_weight": np.arange(1.0, 61.0)}, "rows have weights, which it does not take"),
+        (
+            LogisticRegression(),
+            {"probability": False},
+            "cannot be used, as probability is False",
+        ),
+        (
+            LogisticRegression(),
+            {"X": sparse.csr_array(np.abs(X[:60]))},
+            "as rows are sparse",
+        ),
+        (
+            KNeighborsClassifier(),
+            {"sample_weight": np.arange(1.0, 61.0)},
+            "rows have weights, which it does not take",
+        ),
     ],
 )
 def test_trees_that_cannot_be_used_are_refused(boost, changes, sentence):
-    params = {name: value for name, value in changes.items() if name in ("class_weight", "probability")}
+    params = {
+        name: value
+        for name, value in changes.items()
+        if name in ("class_weight", "probability")
+    }
     rows = changes.get("X", X[:60])
     model = KernelLearningClassifier(boost=boost, learner="alignf", **params)
     with pytest.raises(ValueError, match=sentence):
@@ -238,15 +327,22 @@ def test_trees_that_cannot_be_used_are_refused(boost, changes, sentence):
 
 def test_several_outputs_have_no_trees():
     with pytest.raises(ValueError, match="as there are several outputs"):
-        KernelLearningRegressor(boost=GradientBoostingRegressor(), **FAST).fit(X, np.column_stack([NUMBERS, NUMBERS]))
+        KernelLearningRegressor(boost=GradientBoostingRegressor(), **FAST).fit(
+            X, np.column_stack([NUMBERS, NUMBERS])
+        )
 
 
 def test_an_estimator_whose_types_are_not_trusted_is_not_saved(tmp_path):
     class OwnForest(RandomForestClassifier):
         pass
 
-    model = KernelLearningClassifier(boost=OwnForest(5), **FAST).fit(X[:200], RULES[:200])
-    with pytest.raises(ValueError, match=r"a OwnForest cannot be saved, as its parts .*OwnForest are not trusted"):
+    model = KernelLearningClassifier(boost=OwnForest(5), **FAST).fit(
+        X[:200], RULES[:200]
+    )
+    with pytest.raises(
+        ValueError,
+        match=r"a OwnForest cannot be saved, as its parts .*OwnForest are not trusted",
+    ):
         model.save(tmp_path / "model.safetensors")
     assert not list(tmp_path.iterdir())
 
@@ -254,34 +350,51 @@ def test_an_estimator_whose_types_are_not_trusted_is_not_saved(tmp_path):
 @pytest.mark.parametrize("task", ["classification", "regression"])
 def test_a_fit_on_encoded_features_is_that_on_the_table(task: str):
     gaps = np.where(RNG.random(400) < 0.2, np.nan, X[:400, 1])
-    rows = pd.DataFrame({"a": X[:400, 0], "b": gaps, "level": np.where(X[:400, 2] > 0.5, "high", "low")})
+    rows = pd.DataFrame(
+        {"a": X[:400, 0], "b": gaps, "level": np.where(X[:400, 2] > 0.5, "high", "low")}
+    )
     y = RULES[:400] if task == "classification" else NUMBERS[:400]
     weights = RNG.uniform(0.5, 2.0, 400)
     groups = np.arange(400) // 2
-    kind = KernelLearningClassifier if task == "classification" else KernelLearningRegressor
+    kind = (
+        KernelLearningClassifier
+        if task == "classification"
+        else KernelLearningRegressor
+    )
     model = kind(boost=trees(task), **FAST).fit(rows, y, weights, groups)
     table = TableEncoding.of(read_columns(rows), None, "standard")
     features = table.encode(rows)
-    same = fit_on_features(kind(boost=trees(task), **FAST), features, y, table, weights, groups)
+    same = fit_on_features(
+        kind(boost=trees(task), **FAST), features, y, table, weights, groups
+    )
     assert same.boost_share_ == model.boost_share_ > 0
     assert same.n_groups_ == model.n_groups_ == 200
     by_features = FeaturePredictor(same)
     np.testing.assert_array_equal(by_features.predict(features), model.predict(rows))
     np.testing.assert_array_equal(same.predict(rows), model.predict(rows))
     if task == "classification":
-        np.testing.assert_array_equal(by_features.predict_proba(features), model.predict_proba(rows))
-        np.testing.assert_array_equal(by_features.decision_function(features), model.decision_function(rows))
+        np.testing.assert_array_equal(
+            by_features.predict_proba(features), model.predict_proba(rows)
+        )
+        np.testing.assert_array_equal(
+            by_features.decision_function(features), model.decision_function(rows)
+        )
         np.testing.assert_array_equal(by_features.classes_, [0, 1, 2])
     else:
         with pytest.raises(AttributeError, match="only a classifier has classes"):
             by_features.decision_function(features)
-    with pytest.raises(ValueError, match=r"features must have a column for each of the \d features of table"):
+    with pytest.raises(
+        ValueError,
+        match=r"features must have a column for each of the \d features of table",
+    ):
         fit_on_features(same, features[:, 1:], y, table)
 
 
 def test_a_fit_on_features_without_a_table_is_that_on_the_array():
     model = KernelLearningRegressor(**FAST).fit(X[:200], NUMBERS[:200])
-    same = KernelLearningRegressor(**FAST).fit(pd.DataFrame(X[:50], columns=list("abcd")), NUMBERS[:50])
+    same = KernelLearningRegressor(**FAST).fit(
+        pd.DataFrame(X[:50], columns=list("abcd")), NUMBERS[:50]
+    )
     fit_on_features(same, X[:200], NUMBERS[:200])
     assert not hasattr(same, "feature_names_in_")
     np.testing.assert_array_equal(same.predict(X), model.predict(X))

@@ -36,10 +36,14 @@ def test_distances_are_those_of_differences(metric, dtype):
         rounding = (d + 4) * np.finfo(dtype).eps
         np.testing.assert_allclose(found, expected, rtol=rounding)
         gammas, out, same = [0.3, 0.01], *np.empty((2, 2, a, b), dtype=dtype)
-        Differences(B, metric, gammas, weights).fill(Differences(A, metric, gammas, weights), out)
+        Differences(B, metric, gammas, weights).fill(
+            Differences(A, metric, gammas, weights), out
+        )
         for E, gamma in zip(out, gammas, strict=True):
             # The derivative of exp(-x) times x is at most 1/e.
-            np.testing.assert_allclose(E, np.expm1(-gamma * expected), rtol=2 * rounding, atol=2 * rounding)
+            np.testing.assert_allclose(
+                E, np.expm1(-gamma * expected), rtol=2 * rounding, atol=2 * rounding
+            )
         exponentiate(expected, gammas, same)
         np.testing.assert_allclose(same, out, rtol=2 * rounding, atol=2 * rounding)
 
@@ -77,9 +81,13 @@ def test_equal_rows_are_exactly_at_zero_however_far_out():
         (cache, "WITHOUT_SIMD", True),
     ],
 )
-def test_vector_code_is_not_used_where_it_was_not_tested_or_is_switched_off(monkeypatch, owner, name, value):
+def test_vector_code_is_not_used_where_it_was_not_tested_or_is_switched_off(
+    monkeypatch, owner, name, value
+):
     monkeypatch.setattr(owner, name, value)
-    monkeypatch.delitem(sys.modules, "learnkernels.kernels.compiled.simd", raising=False)
+    monkeypatch.delitem(
+        sys.modules, "learnkernels.kernels.compiled.simd", raising=False
+    )
     with pytest.raises(ImportError, match="vector code"):
         importlib.import_module("learnkernels.kernels.compiled.simd")
 
@@ -87,7 +95,9 @@ def test_vector_code_is_not_used_where_it_was_not_tested_or_is_switched_off(monk
 # The contents of the cache of compiled code ---------------------------------------------------------------------------
 
 
-def test_code_that_was_compiled_for_a_class_of_another_name_is_not_read(tmp_path: Path, monkeypatch):
+def test_code_that_was_compiled_for_a_class_of_another_name_is_not_read(
+    tmp_path: Path, monkeypatch
+):
     monkeypatch.syspath_prepend(str(tmp_path))
     for name in ("Before", "After"):
         monkeypatch.delitem(sys.modules, "doubling", raising=False)

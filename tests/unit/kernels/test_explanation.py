@@ -8,7 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import sparse
-from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.ensemble import (
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+)
 from sklearn.exceptions import NotFittedError
 
 from learnkernels import (
@@ -21,7 +24,12 @@ from learnkernels import (
     PolynomialFamily,
     load,
 )
-from learnkernels.kernels.families.composed import MetricFamily, NormalScoresFamily, ScaledFamily, normal_scores
+from learnkernels.kernels.families.composed import (
+    MetricFamily,
+    NormalScoresFamily,
+    ScaledFamily,
+    normal_scores,
+)
 from learnkernels.kernels.learners import RFM
 
 RADIAL = LaplacianFamily([0.05, 0.2], norm=2)
@@ -34,7 +42,11 @@ def numbers(n: int, d: int, seed: int = 0) -> np.ndarray:
 
 def response(X: np.ndarray) -> np.ndarray:
     """A function in which three columns interact."""
-    return np.sin(2 * X[:, 0]) * (1 + X[:, 1]) * X[:, 2] + X[:, 1] * X[:, -1] + 0.3 * X[:, -1] ** 2
+    return (
+        np.sin(2 * X[:, 0]) * (1 + X[:, 1]) * X[:, 2]
+        + X[:, 1] * X[:, -1]
+        + 0.3 * X[:, -1] ** 2
+    )
 
 
 def steps(X: np.ndarray) -> np.ndarray:
@@ -47,14 +59,24 @@ def table(n: int, seed: int = 0) -> pd.DataFrame:
     rng = np.random.default_rng(seed)
     amount = rng.normal(size=n)
     amount[::7] = np.nan
-    days = pd.to_datetime("2024-01-01") + pd.to_timedelta(rng.integers(0, 700, size=n), unit="D")
-    columns = {"amount": amount, "kind": rng.choice(["a", "b", "c"], size=n), "day": days, "size": rng.uniform(size=n)}
+    days = pd.to_datetime("2024-01-01") + pd.to_timedelta(
+        rng.integers(0, 700, size=n), unit="D"
+    )
+    columns = {
+        "amount": amount,
+        "kind": rng.choice(["a", "b", "c"], size=n),
+        "day": days,
+        "size": rng.uniform(size=n),
+    }
     return pd.DataFrame(columns)
 
 
 def values_of(rows: pd.DataFrame) -> np.ndarray:
     season = np.cos(2 * np.pi * rows["day"].dt.day_of_year / 365)
-    return np.asarray(rows["amount"].fillna(-2) * (rows["kind"] == "a") + season * rows["size"], dtype=np.float64)
+    return np.asarray(
+        rows["amount"].fillna(-2) * (rows["kind"] == "a") + season * rows["size"],
+        dtype=np.float64,
+    )
 
 
 def oracle(predict, X, background, assign) -> np.ndarray:
@@ -74,7 +96,9 @@ def oracle(predict, X, background, assign) -> np.ndarray:
             for subset, value in values.items():
                 if not subset[column]:
                     joined = (*subset[:column], 1, *subset[column + 1 :])
-                    total = total + (values[joined] - value) / (d * comb(d - 1, sum(subset)))
+                    total = total + (values[joined] - value) / (
+                        d * comb(d - 1, sum(subset))
+                    )
             contributions.append(total)
         explained.append(contributions)
     return np.array(explained)
@@ -89,7 +113,9 @@ def assign_cell(composites: pd.DataFrame, column: int, X: pd.DataFrame, i: int) 
 
 
 def require_additive(explanation, predictions: np.ndarray) -> None:
-    np.testing.assert_allclose(explanation.predictions, predictions, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(
+        explanation.predictions, predictions, rtol=1e-12, atol=1e-12
+    )
     total = explanation.base_values + explanation.contributions.sum(axis=1)
     np.testing.assert_allclose(total, predictions, rtol=0, atol=1e-8)
 
@@ -100,12 +126,20 @@ MODELS = {
     "outputs": KernelLearningRegressor(family=RADIAL),
     "landmarks": KernelLearningRegressor(family=RADIAL, predictor="nystroem"),
     "power": KernelLearningRegressor(family=RADIAL, learner="nkrr", alpha=0.1),
-    "trees": KernelLearningRegressor(family=RADIAL, boost=HistGradientBoostingRegressor(**TREES)),
+    "trees": KernelLearningRegressor(
+        family=RADIAL, boost=HistGradientBoostingRegressor(**TREES)
+    ),
     "two classes": KernelLearningClassifier(family=RADIAL),
     "classes": KernelLearningClassifier(family=RADIAL),
-    "classes, trees": KernelLearningClassifier(family=RADIAL, boost=HistGradientBoostingClassifier(**TREES)),
-    "two classes, decisions": KernelLearningClassifier(family=RADIAL, probability=False),
-    "classes, svm": KernelLearningClassifier(family=RADIAL, probability=False, predictor="svm"),
+    "classes, trees": KernelLearningClassifier(
+        family=RADIAL, boost=HistGradientBoostingClassifier(**TREES)
+    ),
+    "two classes, decisions": KernelLearningClassifier(
+        family=RADIAL, probability=False
+    ),
+    "classes, svm": KernelLearningClassifier(
+        family=RADIAL, probability=False, predictor="svm"
+    ),
 }
 
 
@@ -120,7 +154,9 @@ def model(request):
     if "two classes" in request.param:
         y = y > np.median(y)
     elif "classes" in request.param:
-        y = np.array(["low", "middle", "high"])[np.digitize(y, np.quantile(y, [0.3, 0.7]))]
+        y = np.array(["low", "middle", "high"])[
+            np.digitize(y, np.quantile(y, [0.3, 0.7]))
+        ]
     estimator.fit(X, y)
     assert (estimator.boost_ is not None) == ("trees" in request.param)
     if hasattr(estimator, "calibration_"):
@@ -147,7 +183,9 @@ def test_all_subsets_agree_with_the_definition(model):
     explanation = estimator.explain(X, background=background, permutations=5)
     expected = oracle(predict, X, background, assign_number)
     np.testing.assert_allclose(explanation.contributions, expected, rtol=0, atol=1e-8)
-    np.testing.assert_allclose(explanation.base_values, [predict(background).mean(axis=0)] * 2, rtol=1e-12)
+    np.testing.assert_allclose(
+        explanation.base_values, [predict(background).mean(axis=0)] * 2, rtol=1e-12
+    )
 
 
 def test_orders_agree_with_the_definition_within_their_standard_errors(model):
@@ -155,11 +193,16 @@ def test_orders_agree_with_the_definition_within_their_standard_errors(model):
     X = numbers(4, 5, seed=1)
     background = numbers(100, 5, seed=2)
     explanation = estimator.explain(X, background=background)
-    errors = np.abs(explanation.contributions - oracle(predict, X, background, assign_number))
-    # Standard errors are at least those of the orders, as they also contain the spread of the background rows. Those of
-    # rare jumps, such as by trees, are uncertain themselves.
+    errors = np.abs(
+        explanation.contributions - oracle(predict, X, background, assign_number)
+    )
+    # Standard errors are at least those of the orders, as they also contain the spread
+    # of the background rows. Those of rare jumps, such as by trees, are uncertain
+    # themselves.
     assert np.mean(errors <= 3 * explanation.standard_errors + 1e-6) >= 0.95
-    assert np.sqrt((errors**2).mean()) <= np.sqrt((explanation.standard_errors**2).mean())
+    assert np.sqrt((errors**2).mean()) <= np.sqrt(
+        (explanation.standard_errors**2).mean()
+    )
 
 
 MIXED = np.random.default_rng(4).normal(size=(5, 5))
@@ -167,11 +210,20 @@ MIXED = np.random.default_rng(4).normal(size=(5, 5))
 PRODUCTS = {
     "gaussians": GaussianFamily([0.05, 0.1, 0.4]),
     "laplacians": LaplacianFamily([0.1, 0.3]),
-    "columns": FamilyUnion([GaussianFamily([0.1]), LaplacianFamily([0.2])], columns=[[0, 3], [4, 1, 2]]),
-    "weights of columns": MetricFamily(GaussianFamily([0.1]), [0.5, 0.0, 1.0, 2.0, 1.0]),
-    "scales": ScaledFamily(GaussianFamily([0.2]), [[1.0, 2.0, 1.0, 0.5, 1.0], [0.3, 1.0, 1.0, 1.0, 2.0]]),
+    "columns": FamilyUnion(
+        [GaussianFamily([0.1]), LaplacianFamily([0.2])], columns=[[0, 3], [4, 1, 2]]
+    ),
+    "weights of columns": MetricFamily(
+        GaussianFamily([0.1]), [0.5, 0.0, 1.0, 2.0, 1.0]
+    ),
+    "scales": ScaledFamily(
+        GaussianFamily([0.2]), [[1.0, 2.0, 1.0, 0.5, 1.0], [0.3, 1.0, 1.0, 1.0, 2.0]]
+    ),
     "scores": NormalScoresFamily(GaussianFamily([0.1]), normal_scores(numbers(120, 5))),
-    "categories": FamilyUnion([CategoricalFamily([0.5], [1.0, 2.0]), GaussianFamily([0.2])], [[0, 1], [2, 3, 4]]),
+    "categories": FamilyUnion(
+        [CategoricalFamily([0.5], [1.0, 2.0]), GaussianFamily([0.2])],
+        [[0, 1], [2, 3, 4]],
+    ),
 }
 OTHERS = {
     "turned": MetricFamily(GaussianFamily([0.1]), MIXED),
@@ -196,7 +248,9 @@ def test_products_of_kernels_of_columns_agree_with_the_definition(name: str, kin
         y = np.column_stack([y, X[:, 1] * X[:, 3]])
     elif kind == "two classes":
         y = y > np.median(y)
-        estimator = KernelLearningClassifier(family=family, learner="unif", C=10, probability=False, predictor="svm")
+        estimator = KernelLearningClassifier(
+            family=family, learner="unif", C=10, probability=False, predictor="svm"
+        )
     estimator.fit(X, y)
     predict = getattr(estimator, "decision_function", estimator.predict)
     rows = with_levels(numbers(2, 5, seed=1))
@@ -206,7 +260,9 @@ def test_products_of_kernels_of_columns_agree_with_the_definition(name: str, kin
     assert (explanation.standard_errors is None) == (name in PRODUCTS)
     if name in PRODUCTS:
         expected = oracle(predict, rows, background, assign_number)
-        np.testing.assert_allclose(explanation.contributions, expected, rtol=0, atol=1e-8)
+        np.testing.assert_allclose(
+            explanation.contributions, expected, rtol=0, atol=1e-8
+        )
 
 
 def test_products_in_a_learned_metric_of_a_table_agree_with_the_definition():
@@ -224,16 +280,23 @@ def test_products_in_a_learned_metric_of_a_table_agree_with_the_definition():
 def test_orders_and_their_reverses_are_exact_for_interactions_of_two_columns():
     X = numbers(100, 6)
     gaussian = GaussianFamily([0.3])
-    turned = MetricFamily(gaussian, [[0.5, 1.0], [1.0, -0.5]])  # no product, so that orders are drawn
+    # No product, so that orders are drawn
+    turned = MetricFamily(gaussian, [[0.5, 1.0], [1.0, -0.5]])
     pairs = FamilyUnion([turned, gaussian, gaussian], columns=[[0, 1], [2, 3], [1, 4]])
-    model = KernelLearningRegressor(family=pairs).fit(X, X[:, 0] * X[:, 1] + np.sin(X[:, 2] + X[:, 3]) + X[:, 4])
+    model = KernelLearningRegressor(family=pairs).fit(
+        X, X[:, 0] * X[:, 1] + np.sin(X[:, 2] + X[:, 3]) + X[:, 4]
+    )
     rows = numbers(3, 6, seed=1)
     background = numbers(8, 6, seed=2)
     explanation = model.explain(rows, background=background, permutations=2)
     expected = oracle(model.predict, rows, background, assign_number)
-    # Predictions of composite rows in single precision have errors of about 1e-6 of the largest.
-    np.testing.assert_allclose(explanation.contributions, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
-    np.testing.assert_allclose(expected[:, 5], 0.0, atol=1e-12)  # no kernel sees this column
+    # Predictions of composite rows in single precision have errors of about 1e-6 of the
+    # largest.
+    np.testing.assert_allclose(
+        explanation.contributions, expected, rtol=0, atol=1e-5 * np.abs(expected).max()
+    )
+    # No kernel sees this column
+    np.testing.assert_allclose(expected[:, 5], 0.0, atol=1e-12)
 
 
 @pytest.mark.parametrize("trees", [False, True])
@@ -248,11 +311,17 @@ def test_a_category_and_a_date_are_one_column_each(trees: bool):
     assert explanation.standard_errors is None
     require_additive(explanation, model.predict(rows))
     expected = oracle(model.predict, rows.iloc[:3], background, assign_cell)
-    np.testing.assert_allclose(explanation.contributions[:3], expected, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(
+        explanation.contributions[:3], expected, rtol=0, atol=1e-8
+    )
     assert explanation.data[:, 1].tolist() == rows["kind"].tolist()
     assert np.isnan(explanation.data[0, 0])
-    in_other_order = model.explain(rows[["size", "day", "amount", "kind"]], background=background, permutations=3)
-    np.testing.assert_array_equal(in_other_order.contributions, explanation.contributions)
+    in_other_order = model.explain(
+        rows[["size", "day", "amount", "kind"]], background=background, permutations=3
+    )
+    np.testing.assert_array_equal(
+        in_other_order.contributions, explanation.contributions
+    )
 
 
 def test_a_column_with_the_values_of_the_background_contributes_nothing():
@@ -261,7 +330,9 @@ def test_a_column_with_the_values_of_the_background_contributes_nothing():
     rows = table(5, seed=1).assign(kind="b")
     background = table(6, seed=2).assign(kind="b")
     for permutations in (1, 3):
-        explanation = model.explain(rows, background=background, permutations=permutations)
+        explanation = model.explain(
+            rows, background=background, permutations=permutations
+        )
         np.testing.assert_allclose(explanation.contributions[:, 1], 0.0, atol=1e-12)
         require_additive(explanation, model.predict(rows))
     itself = model.explain(rows.iloc[:1], background=rows.iloc[[0, 0]])
@@ -290,7 +361,9 @@ def test_an_explanation_depends_on_the_seed_and_not_on_the_other_rows():
     explanation = model.explain(rows, background=40)
     alone = model.explain(rows[2:3], background=40)
     # Rows in chunks of another size are rounded differently, in single precision.
-    np.testing.assert_allclose(alone.contributions[0], explanation.contributions[2], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(
+        alone.contributions[0], explanation.contributions[2], rtol=0, atol=1e-5
+    )
     reseeded = model.set_params(random_state=1).explain(rows, background=40)
     spread = np.hypot(explanation.standard_errors, reseeded.standard_errors)
     differences = np.abs(reseeded.contributions - explanation.contributions)
@@ -303,27 +376,50 @@ def test_a_single_background_row_is_a_baseline_of_unknown_error():
     model = KernelLearningRegressor(family=RADIAL).fit(X, response(X))
     explanation = model.explain(X[:3], background=X[5:6])
     require_additive(explanation, model.predict(X[:3]))
-    np.testing.assert_allclose(explanation.base_values, model.predict(X[[5, 5, 5]]), rtol=1e-12)
+    np.testing.assert_allclose(
+        explanation.base_values, model.predict(X[[5, 5, 5]]), rtol=1e-12
+    )
     assert np.isnan(explanation.standard_errors).all()
 
 
 def test_a_model_of_sparse_rows_explains_dense_ones():
     X = sparse.random(90, 6, density=0.5, format="csr", random_state=0)
     model = KernelLearningRegressor(family=RADIAL).fit(X, X.toarray() @ np.arange(6.0))
-    require_additive(model.explain(X.toarray()[:5], background=20), model.predict(X[:5]))
-    with pytest.raises(ValueError, match=r"^explain needs dense rows, got sparse ones\. Use X\.toarray\(\)\.$"):
+    require_additive(
+        model.explain(X.toarray()[:5], background=20), model.predict(X[:5])
+    )
+    with pytest.raises(
+        ValueError,
+        match=r"^explain needs dense rows, got sparse ones\. Use X\.toarray\(\)\.$",
+    ):
         model.explain(X[:5])
 
 
 @pytest.mark.parametrize(
     ("X", "options", "sentence"),
     [
-        (numbers(3, 4), {}, "X has 4 features, but KernelLearningRegressor is expecting 5"),
+        (
+            numbers(3, 4),
+            {},
+            "X has 4 features, but KernelLearningRegressor is expecting 5",
+        ),
         (numbers(0, 5), {}, r"Found array with 0 sample\(s\)"),
-        (numbers(3, 5), {"background": 0}, "background must be a whole number of at least 1, got 0"),
+        (
+            numbers(3, 5),
+            {"background": 0},
+            "background must be a whole number of at least 1, got 0",
+        ),
         (numbers(3, 5), {"background": numbers(3, 4)}, "X has 4 features"),
-        (numbers(3, 5), {"background": numbers(0, 5)}, r"Found array with 0 sample\(s\)"),
-        (numbers(3, 5), {"permutations": 0.5}, "permutations must be a whole number of at least 1, got 0.5"),
+        (
+            numbers(3, 5),
+            {"background": numbers(0, 5)},
+            r"Found array with 0 sample\(s\)",
+        ),
+        (
+            numbers(3, 5),
+            {"permutations": 0.5},
+            "permutations must be a whole number of at least 1, got 0.5",
+        ),
     ],
 )
 def test_rows_and_options_that_cannot_be_used_are_named(X, options, sentence: str):
@@ -345,12 +441,18 @@ def test_tables_that_cannot_be_explained_are_named():
 
 
 def test_subsets_agree_with_shap():
-    shap = pytest.importorskip("shap", reason="shap is not installed", exc_type=ImportError)
+    shap = pytest.importorskip(
+        "shap", reason="shap is not installed", exc_type=ImportError
+    )
     X = numbers(120, 6)
     model = KernelLearningRegressor(family=RADIAL).fit(X, response(X))
     rows = numbers(3, 6, seed=1)
     background = numbers(10, 6, seed=2)
-    explainer = shap.explainers.Exact(model.predict, shap.maskers.Independent(background))
+    explainer = shap.explainers.Exact(
+        model.predict, shap.maskers.Independent(background)
+    )
     explanation = model.explain(rows, background=background, permutations=8)
     assert explanation.standard_errors is None
-    np.testing.assert_allclose(explanation.contributions, explainer(rows).values, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(
+        explanation.contributions, explainer(rows).values, rtol=0, atol=1e-6
+    )

@@ -31,7 +31,11 @@ from learnkernels import (
 )
 from learnkernels.kernels.column_encoding import TableEncoding
 from learnkernels.kernels.exporting import numpy_model
-from learnkernels.kernels.exporting.definitions import Definition, copied_source, source_of
+from learnkernels.kernels.exporting.definitions import (
+    Definition,
+    copied_source,
+    source_of,
+)
 from learnkernels.kernels.exporting.module_file import text_of_parts
 from learnkernels.kernels.exporting.trees import trees_as_parts
 from tests.unit.kernels.conftest import CASES
@@ -45,7 +49,9 @@ Estimator = KernelLearningClassifier | KernelLearningRegressor
 def table_of_rows(m: int, seed: int = 0) -> pd.DataFrame:
     """Return a table of numbers with gaps, categories, codes, texts with units, and dates in several notations."""
     rng = np.random.default_rng(seed)
-    days = pd.Timestamp("2023-01-01") + pd.to_timedelta(rng.integers(0, 900, m), unit="D")
+    days = pd.Timestamp("2023-01-01") + pd.to_timedelta(
+        rng.integers(0, 900, m), unit="D"
+    )
     hours = days + pd.to_timedelta(rng.integers(0, 24, m), unit="h")
     table = pd.DataFrame(
         {
@@ -54,11 +60,19 @@ def table_of_rows(m: int, seed: int = 0) -> pd.DataFrame:
             "color": rng.choice(["red", "green", "blue", None], m),
             "street": [f"street {number}" for number in rng.integers(0, 60, m)],
             "code": [f"{number:03d}" for number in rng.integers(0, 9, m)],
-            "grade": pd.Categorical(rng.choice(["low", "mid", "high"], m), ["low", "mid", "high"], ordered=True),
+            "grade": pd.Categorical(
+                rng.choice(["low", "mid", "high"], m),
+                ["low", "mid", "high"],
+                ordered=True,
+            ),
             "weight": [f"{value:.2f} kg" for value in rng.uniform(1, 9, m)],
-            "price": [f"{value:.2f}".replace(".", ",") for value in rng.uniform(1, 9, m)],
+            "price": [
+                f"{value:.2f}".replace(".", ",") for value in rng.uniform(1, 9, m)
+            ],
             "day": days,
-            "moment": hours.tz_localize("Europe/Berlin", ambiguous="NaT", nonexistent="NaT"),
+            "moment": hours.tz_localize(
+                "Europe/Berlin", ambiguous="NaT", nonexistent="NaT"
+            ),
             "written": [moment.strftime("%d.%m.%Y %H:%M") for moment in hours],
             "member": rng.random(m) < 0.4,
         }
@@ -69,7 +83,12 @@ def table_of_rows(m: int, seed: int = 0) -> pd.DataFrame:
 
 def response_to(table: pd.DataFrame, seed: int = 0) -> np.ndarray:
     noise = np.random.default_rng(seed).normal(size=len(table)) / 10
-    return np.sin(table["age"] / 5) + 2 * (table["color"] == "red") + table["size"].fillna(0) ** 2 / 2 + noise
+    return (
+        np.sin(table["age"] / 5)
+        + 2 * (table["color"] == "red")
+        + table["size"].fillna(0) ** 2 / 2
+        + noise
+    )
 
 
 def new_rows(m: int = 60) -> pd.DataFrame:
@@ -114,20 +133,30 @@ def imported(path: Path) -> ModuleType:
     return module
 
 
-def assert_same_predictions(module: ModuleType, model: Estimator, rows: Any, read: Any = None) -> None:
+def assert_same_predictions(
+    module: ModuleType, model: Estimator, rows: Any, read: Any = None
+) -> None:
     """Compare all methods; `read` are the rows as the module gets them."""
     read = rows if read is None else read
     if isinstance(model, KernelLearningRegressor):
         np.testing.assert_allclose(module.predict(read), model.predict(rows), **CLOSE)
         if model.intervals:
-            np.testing.assert_allclose(module.predict_interval(read), model.predict_interval(rows), **CLOSE)
+            np.testing.assert_allclose(
+                module.predict_interval(read), model.predict_interval(rows), **CLOSE
+            )
         return
-    np.testing.assert_allclose(module.decision_function(read), model.decision_function(rows), **CLOSE)
+    np.testing.assert_allclose(
+        module.decision_function(read), model.decision_function(rows), **CLOSE
+    )
     predicted = module.predict(read)
     assert predicted.dtype == model.classes_.dtype
-    assert (predicted == model.predict(rows)).mean() > 0.95  # a row whose decision is a tie may be rounded either way
+    assert (
+        predicted == model.predict(rows)
+    ).mean() > 0.95  # a row whose decision is a tie may be rounded either way
     if model.probability:
-        np.testing.assert_allclose(module.predict_proba(read), model.predict_proba(rows), **CLOSE)
+        np.testing.assert_allclose(
+            module.predict_proba(read), model.predict_proba(rows), **CLOSE
+        )
 
 
 # Each pair of learner, task, predictor and kind of rows is in one line at least.
@@ -152,7 +181,9 @@ KINDS_OF_MODELS = [
 
 
 @pytest.mark.parametrize(("learner", "n_classes", "predictor", "kind"), KINDS_OF_MODELS)
-def test_exported_models_predict_the_same(learner: str, n_classes: int, predictor: str, kind: str, tmp_path: Path):
+def test_exported_models_predict_the_same(
+    learner: str, n_classes: int, predictor: str, kind: str, tmp_path: Path
+):
     if kind == "table":
         rows, other_rows = table_of_rows(150), new_rows()
         y = response_to(rows)
@@ -161,17 +192,27 @@ def test_exported_models_predict_the_same(learner: str, n_classes: int, predicto
         y = target_of_rows(rows)
     model: Estimator
     if n_classes == 1:
-        model = KernelLearningRegressor(learner=learner, predictor=predictor).fit(rows, y)
+        model = KernelLearningRegressor(learner=learner, predictor=predictor).fit(
+            rows, y
+        )
     else:
-        model = KernelLearningClassifier(learner=learner, predictor=predictor).fit(rows, labels(y, n_classes))
+        model = KernelLearningClassifier(learner=learner, predictor=predictor).fit(
+            rows, labels(y, n_classes)
+        )
     assert_same_predictions(exported(model, tmp_path), model, other_rows)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if isinstance(case.X, np.ndarray)], ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    [case for case in CASES if isinstance(case.X, np.ndarray)],
+    ids=lambda case: case.name,
+)
 def test_all_families_on_dense_rows_are_exported(case, tmp_path: Path):
     y = np.random.default_rng(0).normal(size=len(case.X))
     try:
-        model = KernelLearningRegressor(learner="align", family=case.family).fit(case.X, y)
+        model = KernelLearningRegressor(learner="align", family=case.family).fit(
+            case.X, y
+        )
     except ValueError as error:
         pytest.skip(f"no model of this family: {error}")
     if isinstance(case.family, PrecomputedFamily):
@@ -185,34 +226,53 @@ def test_all_families_on_dense_rows_are_exported(case, tmp_path: Path):
         {"centering": "none", "learner": "unif"},
         {"centering": "target", "learner": "align"},
         {"normalize": "none"},
-        {"family": FeatureFamily.with_constant(4), "learner": "l2-krr", "centering": "none"},
+        {
+            "family": FeatureFamily.with_constant(4),
+            "learner": "l2-krr",
+            "centering": "none",
+        },
         {"family": LaplacianFamily([0.3], norm=2)},
         {"family": GaussianFamily([0.03, 0.3, 0.5])},
     ],
     ids=str,
 )
-def test_models_with_other_options_are_exported(parameters: dict[str, Any], tmp_path: Path):
+def test_models_with_other_options_are_exported(
+    parameters: dict[str, Any], tmp_path: Path
+):
     X = array_of_rows(80)
     options = {"learner": "alignf"} | parameters
     model = KernelLearningRegressor(**options).fit(X, target_of_rows(X))
-    assert_same_predictions(exported(model, tmp_path), model, np.vstack([X, array_of_rows(30, seed=1)]))
+    assert_same_predictions(
+        exported(model, tmp_path), model, np.vstack([X, array_of_rows(30, seed=1)])
+    )
 
 
 @pytest.mark.parametrize("norm", [1, 2])
-def test_wide_rows_and_rows_of_the_training_are_predicted_the_same(norm: int, tmp_path: Path):
-    X = np.random.default_rng(0).normal(size=(60, 90)) + 3.0  # more features than sums of differences are used for
+def test_wide_rows_and_rows_of_the_training_are_predicted_the_same(
+    norm: int, tmp_path: Path
+):
+    # More features than sums of differences are used for
+    X = np.random.default_rng(0).normal(size=(60, 90)) + 3.0
     family = LaplacianFamily([0.02, 0.04], norm=norm)
-    model = KernelLearningRegressor(learner="unif", family=family, alpha=1e-6).fit(X, X[:, 0])
-    assert_same_predictions(exported(model, tmp_path), model, np.vstack([X, X[:5] + 1e-3]))
+    model = KernelLearningRegressor(learner="unif", family=family, alpha=1e-6).fit(
+        X, X[:, 0]
+    )
+    assert_same_predictions(
+        exported(model, tmp_path), model, np.vstack([X, X[:5] + 1e-3])
+    )
 
 
 def test_weights_outputs_class_weights_and_integer_classes_are_kept(tmp_path: Path):
     X = array_of_rows(90)
     y = target_of_rows(X)
     weights = np.random.default_rng(0).uniform(0.5, 2, len(y))
-    regressor = KernelLearningRegressor(learner="alignf").fit(X, np.column_stack([y, X[:, 0]]), sample_weight=weights)
+    regressor = KernelLearningRegressor(learner="alignf").fit(
+        X, np.column_stack([y, X[:, 0]]), sample_weight=weights
+    )
     assert_same_predictions(exported(regressor, tmp_path), regressor, X[:20])
-    classifier = KernelLearningClassifier(class_weight="balanced", probability=False).fit(X, (y > 1).astype(int))
+    classifier = KernelLearningClassifier(
+        class_weight="balanced", probability=False
+    ).fit(X, (y > 1).astype(int))
     module = exported(classifier, tmp_path)
     assert_same_predictions(module, classifier, X[:20])
     with pytest.raises(ValueError, match="probability=True"):
@@ -221,15 +281,20 @@ def test_weights_outputs_class_weights_and_integer_classes_are_kept(tmp_path: Pa
 
 def test_models_of_low_precision_are_exported_in_float64(tmp_path: Path):
     X = array_of_rows(80)
-    model = KernelLearningRegressor(learner="alignf", alpha=1e-7, precision="float32").fit(X, target_of_rows(X))
-    in_float64 = KernelLearningRegressor(learner="alignf", alpha=1e-7).fit(X, target_of_rows(X))
+    model = KernelLearningRegressor(
+        learner="alignf", alpha=1e-7, precision="float32"
+    ).fit(X, target_of_rows(X))
+    in_float64 = KernelLearningRegressor(learner="alignf", alpha=1e-7).fit(
+        X, target_of_rows(X)
+    )
     assert np.abs(model.predict(X) - in_float64.predict(X)).max() > 1e-5
     assert_same_predictions(exported(model, tmp_path), in_float64, X)
 
 
 def test_votes_that_are_ties_are_exported(tmp_path: Path):
     X = np.array([[-1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, -1.0]] * 6)
-    y = np.tile([0, 1, 2, 2], 6)  # the rows of the third class are ties of the first two
+    # The rows of the third class are ties of the first two
+    y = np.tile([0, 1, 2, 2], 6)
     model = KernelLearningClassifier(learner="unif", predictor="svm", C=1.0).fit(X, y)
     module = exported(model, tmp_path)
     assert (module.predict(X) == y).all()
@@ -247,14 +312,23 @@ def boosted_model(table: pd.DataFrame, n_classes: int) -> Estimator:
     encoding = TableEncoding.of(table)
     _, is_level = encoding.for_trees(encoding.encode(table))
     assert 0 < is_level.sum() < len(is_level)
-    options = {"max_iter": 20, "min_samples_leaf": 5, "categorical_features": is_level, "random_state": 0}
+    options = {
+        "max_iter": 20,
+        "min_samples_leaf": 5,
+        "categorical_features": is_level,
+        "random_state": 0,
+    }
     family = GaussianFamily([1e-3])
     y = response_to(table)
     model: Estimator
     if n_classes == 1:
-        model = KernelLearningRegressor(family=family, boost=HistGradientBoostingRegressor(**options)).fit(table, y)
+        model = KernelLearningRegressor(
+            family=family, boost=HistGradientBoostingRegressor(**options)
+        ).fit(table, y)
     else:
-        model = KernelLearningClassifier(family=family, boost=HistGradientBoostingClassifier(**options))
+        model = KernelLearningClassifier(
+            family=family, boost=HistGradientBoostingClassifier(**options)
+        )
         model.fit(table, labels(y, n_classes))
     assert model.boost_share_ > 0
     return model
@@ -271,13 +345,19 @@ def test_boosted_trees_are_exported(n_classes: int, tmp_path: Path):
 def test_boosted_trees_on_arrays_are_exported(tmp_path: Path):
     X = array_of_rows(300)
     trees = HistGradientBoostingRegressor(max_iter=20)
-    model = KernelLearningRegressor(family=GaussianFamily([1e-3]), boost=trees).fit(X, np.floor(X[:, 0]))
+    model = KernelLearningRegressor(family=GaussianFamily([1e-3]), boost=trees).fit(
+        X, np.floor(X[:, 0])
+    )
     assert model.boost_share_ > 0
-    assert_same_predictions(exported(model, tmp_path), model, array_of_rows(300, seed=1))
+    assert_same_predictions(
+        exported(model, tmp_path), model, array_of_rows(300, seed=1)
+    )
 
 
 @pytest.mark.parametrize("read", ["dictionary", "polars", "other order"])
-def test_rows_may_be_dictionaries_of_lists_and_tables_of_polars(read: str, tmp_path: Path):
+def test_rows_may_be_dictionaries_of_lists_and_tables_of_polars(
+    read: str, tmp_path: Path
+):
     table = table_of_rows(100).drop(columns="moment")
     model = KernelLearningRegressor(learner="alignf").fit(table, response_to(table))
     rows = new_rows().drop(columns="moment")
@@ -297,7 +377,10 @@ def test_names_of_columns_may_be_integers(tmp_path: Path):
 
 def test_no_rows_have_no_predictions(tmp_path: Path):
     table = table_of_rows(60)[["size", "color", "day"]]
-    module = exported(KernelLearningClassifier(learner="alignf").fit(table, table["size"] > 0), tmp_path)
+    module = exported(
+        KernelLearningClassifier(learner="alignf").fit(table, table["size"] > 0),
+        tmp_path,
+    )
     assert module.predict(table[:0]).shape == (0,)
     assert module.predict_proba({"size": [], "color": [], "day": []}).shape == (0, 2)
     assert module.predict_proba(table[:1]).shape == (1, 2)
@@ -311,8 +394,15 @@ def test_dates_in_other_time_zones_are_converted(zone: str, tmp_path: Path):
     rows["moment"] = rows["moment"].dt.tz_convert(zone)
     module = exported(model, tmp_path)
     assert_same_predictions(module, model, rows)
-    in_utc = pl.DataFrame({"age": rows["age"].to_numpy(), "moment": rows["moment"].dt.tz_convert(None).to_numpy()})
-    converted = in_utc.with_columns(pl.col("moment").dt.replace_time_zone("UTC").dt.convert_time_zone(zone))
+    in_utc = pl.DataFrame(
+        {
+            "age": rows["age"].to_numpy(),
+            "moment": rows["moment"].dt.tz_convert(None).to_numpy(),
+        }
+    )
+    converted = in_utc.with_columns(
+        pl.col("moment").dt.replace_time_zone("UTC").dt.convert_time_zone(zone)
+    )
     assert_same_predictions(module, model, rows, converted)
 
 
@@ -325,11 +415,15 @@ def test_numbers_with_gaps_are_read_from_arrays(tmp_path: Path):
 
 def test_cells_of_another_kind_are_missing_with_a_warning(tmp_path: Path):
     table = table_of_rows(100)[["size", "age", "day"]]
-    module = exported(KernelLearningRegressor(learner="alignf").fit(table, table["age"]), tmp_path)
+    module = exported(
+        KernelLearningRegressor(learner="alignf").fit(table, table["age"]), tmp_path
+    )
     rows = {name: new_rows()[name].astype(object).tolist() for name in table}
     expected = module.predict(rows | {"age": [None, *rows["age"][1:]]})
     rows["age"] = ["unknown to us", *map(str, rows["age"][1:])]
-    with pytest.warns(UserWarning, match="'age' holds numbers, but 'unknown to us' in row 0"):
+    with pytest.warns(
+        UserWarning, match="'age' holds numbers, but 'unknown to us' in row 0"
+    ):
         assert np.array_equal(module.predict(rows), expected)
 
 
@@ -338,7 +432,10 @@ DAYS = pd.date_range("2024-01-27 05:40", periods=40, freq="33h")
 ODD_COLUMNS: dict[str, tuple[Any, Any]] = {
     "large integers": (np.arange(40) % 7 + 2**60, None),
     "nullable integers": (pd.array([None, *range(1, 40)], dtype="Int64"), None),
-    "nullable booleans": (pd.array([None, *(number % 2 == 0 for number in range(39))], dtype="boolean"), None),
+    "nullable booleans": (
+        pd.array([None, *(number % 2 == 0 for number in range(39))], dtype="boolean"),
+        None,
+    ),
     "categories of integers": (pd.Categorical(np.arange(40) % 5 + 1), None),
     "numbers as categories": (np.arange(40) % 5 + 1.0, "categorical"),
     "codes with zeros": ([f"{number % 12:04d}" for number in range(40)], None),
@@ -350,10 +447,24 @@ ODD_COLUMNS: dict[str, tuple[Any, Any]] = {
     "currencies": ([f"$ {number},100.50" for number in range(1, 41)], None),
     "limits": (["<0.5", *(str(number / 7) for number in range(39))], None),
     "decimals": ([Decimal(number) / 4 for number in range(40)], None),
-    "durations": (pd.to_timedelta(np.arange(40) ** 2, unit="min").to_series().where(np.arange(40) != 3), None),
-    "durations as texts": ([f"{number}:{number + 10}:05" for number in range(40)], None),
+    "durations": (
+        pd.to_timedelta(np.arange(40) ** 2, unit="min")
+        .to_series()
+        .where(np.arange(40) != 3),
+        None,
+    ),
+    "durations as texts": (
+        [f"{number}:{number + 10}:05" for number in range(40)],
+        None,
+    ),
     "dates": ([None, *DAYS[1:].date], None),
-    "dates with offsets": ([f"{moment.isoformat()}+0{number % 4}:00" for number, moment in enumerate(DAYS)], None),
+    "dates with offsets": (
+        [
+            f"{moment.isoformat()}+0{number % 4}:00"
+            for number, moment in enumerate(DAYS)
+        ],
+        None,
+    ),
     "dates with months": (DAYS.strftime("%d %B %Y"), None),
     "times of day": (DAYS.strftime("%I:%M %p"), None),
     "dates and placeholders": (["9999-12-31", *DAYS[1:].strftime("%Y-%m-%d")], None),
@@ -366,7 +477,9 @@ ODD_COLUMNS: dict[str, tuple[Any, Any]] = {
 def test_columns_of_all_kinds_have_the_same_features(kind: str, scale: Any):
     values, column_type = ODD_COLUMNS[kind]
     table = pd.DataFrame({"x": pd.Series(values).reset_index(drop=True)})
-    encoding = TableEncoding.of(table, None if column_type is None else {"x": column_type}, scale)
+    encoding = TableEncoding.of(
+        table, None if column_type is None else {"x": column_type}, scale
+    )
     parts = numpy_model.read_parts(text_of_parts({"table": encoding}))
     expected = encoding.encode(table)
     (read,) = parts.table.columns
@@ -374,8 +487,11 @@ def test_columns_of_all_kinds_have_the_same_features(kind: str, scale: Any):
     for rows in (table, {"x": table["x"].tolist()}):
         (column,) = numpy_model.columns_of_rows(rows, parts.table.columns)
         features = numpy_model.encode_column(read, column)
-        np.testing.assert_allclose(features, expected, rtol=1e-9, atol=1e-12)  # scores of ranks take another function
-        np.testing.assert_allclose(numpy_model.features_for_trees(read, features), trees, rtol=1e-9, atol=1e-12)
+        # Scores of ranks take another function
+        np.testing.assert_allclose(features, expected, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(
+            numpy_model.features_for_trees(read, features), trees, rtol=1e-9, atol=1e-12
+        )
 
 
 @pytest.mark.parametrize(
@@ -391,7 +507,9 @@ def test_columns_of_all_kinds_have_the_same_features(kind: str, scale: Any):
 )
 def test_unsuitable_rows_of_tables_are_refused(change, sentence: str, tmp_path: Path):
     table = table_of_rows(60)[["size", "age", "color", "day"]]
-    module = exported(KernelLearningRegressor(learner="alignf").fit(table, table["age"]), tmp_path)
+    module = exported(
+        KernelLearningRegressor(learner="alignf").fit(table, table["age"]), tmp_path
+    )
     with pytest.raises(ValueError, match=sentence):
         module.predict(change(table))
 
@@ -415,13 +533,25 @@ def test_the_copied_source_imports_only_numpy_and_the_standard_library():
     name = "learnkernels.kernels.exporting.numpy_model"
     roots = [Definition(name, root) for root in source_of(name).statements]
     tree = ast.parse(copied_source(roots))
-    modules = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-    modules |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert {name.partition(".")[0] for name in modules} - set(sys.stdlib_module_names) == {"numpy"}
+    modules = {
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    }
+    modules |= {
+        str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)
+    }
+    assert {name.partition(".")[0] for name in modules} - set(
+        sys.stdlib_module_names
+    ) == {"numpy"}
 
 
 def test_definitions_of_one_name_in_two_modules_are_refused():
-    modules = ("learnkernels.kernels.families.feature", "learnkernels.kernels.column_encoding.encoding")
+    modules = (
+        "learnkernels.kernels.families.feature",
+        "learnkernels.kernels.column_encoding.encoding",
+    )
     with pytest.raises(ValueError, match=r"'CONSTANT' is defined in .*; rename one\.$"):
         copied_source([Definition(module, "CONSTANT") for module in modules])
 
@@ -449,7 +579,9 @@ def model_of_sparse_rows() -> Estimator:
 def model_with_trees(trees: Any) -> Estimator:
     """Return a model of steps, which trees predict better than the smooth kernel."""
     X = array_of_rows(300)
-    model = KernelLearningRegressor(family=GaussianFamily([1e-3]), boost=trees).fit(X, 1.0 + (X[:, 0] > 1))
+    model = KernelLearningRegressor(family=GaussianFamily([1e-3]), boost=trees).fit(
+        X, 1.0 + (X[:, 0] > 1)
+    )
     assert model.boost_share_ > 0.5
     return model
 
@@ -468,12 +600,20 @@ def model_with_a_logarithmic_link() -> Estimator:
         (model_of_own_family, "base kernels OwnGaussians cannot be exported"),
         (model_of_matrices, "base kernels PrecomputedFamily cannot be exported"),
         (model_of_sparse_rows, "sparse rows cannot be exported"),
-        (model_with_a_forest, "RandomForestRegressor cannot be exported; fit it with boost=False"),
-        (model_with_a_logarithmic_link, "does not predict the training rows .* boost=False"),
+        (
+            model_with_a_forest,
+            "RandomForestRegressor cannot be exported; fit it with boost=False",
+        ),
+        (
+            model_with_a_logarithmic_link,
+            "does not predict the training rows .* boost=False",
+        ),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_models_that_cannot_be_exported_are_refused(make, sentence: str, tmp_path: Path):
+def test_models_that_cannot_be_exported_are_refused(
+    make, sentence: str, tmp_path: Path
+):
     with pytest.raises(ValueError, match=sentence):
         make().export(tmp_path / "model.py")
     assert list(tmp_path.iterdir()) == []
@@ -509,7 +649,10 @@ def test_an_earlier_export_is_replaced_and_another_file_is_kept(tmp_path: Path):
     with pytest.raises(ValueError, match=r"exists and is no exported model"):
         model.export(script)
     assert script.read_text() == "print('mine')\n"
-    assert sorted(file.name for file in tmp_path.iterdir() if file.is_file()) == ["model.py", "script.py"]
+    assert sorted(file.name for file in tmp_path.iterdir() if file.is_file()) == [
+        "model.py",
+        "script.py",
+    ]
 
 
 def test_a_loaded_model_is_exported(tmp_path: Path):
@@ -535,7 +678,9 @@ def test_damaged_content_is_refused_in_a_sentence(share: float, tmp_path: Path):
     path = tmp_path / "model.py"
     KernelLearningRegressor(learner="unif").fit(X, X[:, 0]).export(path)
     path.write_text(changed_byte(path.read_text(), share))
-    with pytest.raises(ValueError, match=r"^this file is damaged: .*; export the model again\.$"):
+    with pytest.raises(
+        ValueError, match=r"^this file is damaged: .*; export the model again\.$"
+    ):
         imported(path)
 
 

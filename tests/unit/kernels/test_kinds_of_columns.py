@@ -18,7 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnkernels import KernelLearningRegressor
-from learnkernels.kernels.column_encoding import EncodingReport, TableEncoding, target_of
+from learnkernels.kernels.column_encoding import (
+    EncodingReport,
+    TableEncoding,
+    target_of,
+)
 from learnkernels.kernels.column_encoding.quantities import number_in
 from learnkernels.kernels.column_encoding.reading import read_columns
 from tests.refusals import require_refusals
@@ -34,9 +38,13 @@ def european(value: float) -> str:
     return f"{value:,.2f}".translate(str.maketrans(",.", ".,"))
 
 
-def encoded(values: Any, said: Any = None, name: str = "x") -> tuple[TableEncoding, np.ndarray, EncodingReport]:
+def encoded(
+    values: Any, said: Any = None, name: str = "x"
+) -> tuple[TableEncoding, np.ndarray, EncodingReport]:
     """Return the encoding of a column beside one of numbers, the features and what was met."""
-    table = pd.DataFrame({name: values, "beside": np.r_[0.5, RNG.normal(size=len(values) - 1)]})
+    table = pd.DataFrame(
+        {name: values, "beside": np.r_[0.5, RNG.normal(size=len(values) - 1)]}
+    )
     report = EncodingReport()
     encoding = TableEncoding.of(table, said)
     return encoding, encoding.encode(table, report)[:, :-1], report
@@ -57,14 +65,23 @@ WORDS = [(0.25, 1, True), (0.25, 2, True), (0.25, 3, False), (0.4, 1, False)]
 
 
 @pytest.mark.parametrize(("share", "words", "is_number"), WORDS)
-def test_one_or_two_words_among_many_numbers_stand_for_missing_values(share: float, words: int, is_number: bool):
+def test_one_or_two_words_among_many_numbers_stand_for_missing_values(
+    share: float, words: int, is_number: bool
+):
     chosen = np.flatnonzero(np.arange(N) % 20 < 20 * share)
-    texts = spoiled([f"{x} kg" for x in NUMBERS], **{f"r{row}": f"word {row % words}" for row in chosen})
+    texts = spoiled(
+        [f"{x} kg" for x in NUMBERS],
+        **{f"r{row}": f"word {row % words}" for row in chosen},
+    )
     encoding, X, report = encoded(texts)
-    assert encoding.columns[0].describe() == ("number (kg)" if is_number else "category of 31 and more levels")
+    assert encoding.columns[0].describe() == (
+        "number (kg)" if is_number else "category of 31 and more levels"
+    )
     if is_number:
         assert report.unread["x"].rows == len(chosen)
-        np.testing.assert_array_equal(X, encoded(pd.Series(NUMBERS).drop(chosen).reindex(range(N)).to_numpy())[1])
+        np.testing.assert_array_equal(
+            X, encoded(pd.Series(NUMBERS).drop(chosen).reindex(range(N)).to_numpy())[1]
+        )
 
 
 WRITTEN = [
@@ -93,21 +110,35 @@ def test_numbers_as_people_write_them_are_those_numbers(written, described: str)
     np.testing.assert_array_equal(X, encoded(NUMBERS)[1])
     assert report == EncodingReport()
     again = reread(encoding)
-    texts = again.decode(np.column_stack([X, np.zeros(N)]))["x"]  # an example of rows to predict
+    # An example of rows to predict
+    texts = again.decode(np.column_stack([X, np.zeros(N)]))["x"]
     assert again.columns[0].is_number == (described == "number")
     np.testing.assert_allclose(encoded(texts)[1], X, atol=1e-9)
-    new = pd.DataFrame({"x": [written(20.63), "20.63" if "comma" not in described else "20,63"], "beside": 0.0})
+    new = pd.DataFrame(
+        {
+            "x": [written(20.63), "20.63" if "comma" not in described else "20,63"],
+            "beside": 0.0,
+        }
+    )
     Z = again.encode(new)
-    assert Z[0, 0] == Z[1, 0] == again.encode(pd.DataFrame({"x": [20.63], "beside": 0.0}))[0, 0]
+    assert (
+        Z[0, 0]
+        == Z[1, 0]
+        == again.encode(pd.DataFrame({"x": [20.63], "beside": 0.0}))[0, 0]
+    )
 
 
 def test_negative_numbers_of_accounts_are_negative():
     with_minus = [f"{1000 - x:.2f}".replace("-", "\u2212") for x in NUMBERS]
     with_minus_behind = [f"{abs(1000 - x):.2f}{'-' * bool(x > 1000)}" for x in NUMBERS]
-    accounts = [f"({x - 1000:,.2f})" if x > 1000 else f"{1000 - x:,.2f}" for x in NUMBERS]
+    accounts = [
+        f"({x - 1000:,.2f})" if x > 1000 else f"{1000 - x:,.2f}" for x in NUMBERS
+    ]
     for written in (accounts, with_minus, with_minus_behind):
         X = encoded(written)[1]
-        np.testing.assert_allclose(X, encoded(np.round(1000 - NUMBERS, 2))[1], rtol=1e-12)
+        np.testing.assert_allclose(
+            X, encoded(np.round(1000 - NUMBERS, 2))[1], rtol=1e-12
+        )
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
@@ -117,7 +148,20 @@ def test_what_programs_write_is_read_to_the_last_bit(value: float):
 
 
 def test_codes_are_no_numbers():
-    codes = ["1_0", "0x10", "1,2,3", "1.2.3", "v1", "2024-01-01", "12:30", "5-3", "1,23.4", "--5", "$5$", "\u0665"]
+    codes = [
+        "1_0",
+        "0x10",
+        "1,2,3",
+        "1.2.3",
+        "v1",
+        "2024-01-01",
+        "12:30",
+        "5-3",
+        "1,23.4",
+        "--5",
+        "$5$",
+        "\u0665",
+    ]
     for text in (*codes, "12 34", ""):
         assert number_in(text, ".") is number_in(text, ",") is None, text
 
@@ -132,31 +176,63 @@ UNREAD = [
 
 
 @pytest.mark.parametrize(("values", "unread", "limits"), UNREAD)
-def test_a_few_other_cells_are_missing_and_named(values: list[str], unread: Any, limits: Any):
+def test_a_few_other_cells_are_missing_and_named(
+    values: list[str], unread: Any, limits: Any
+):
     encoding, X, report = encoded(values)
     assert encoding.columns[0].kind == "number"
     for found, expected in ((report.unread, unread), (report.limits, limits)):
-        assert [(cells.value, cells.row, cells.rows) for cells in found.values()] == ([expected] if expected else [])
+        assert [(cells.value, cells.row, cells.rows) for cells in found.values()] == (
+            [expected] if expected else []
+        )
     assert X.shape[1] == (2 if unread else 1)
     if unread:
         assert X[unread[1], 1] == 1
         assert f"but {unread[0]!r} in row {unread[1]}" in report.sentences()[0]
 
 
-TOKENS = ["#N/A", "NA", "n/a", "-NaN", "<NA>", "NULL", "(null)", "None", "?", "\\N", "#DIV/0!", "nan", "", "  ", " NA "]
+TOKENS = [
+    "#N/A",
+    "NA",
+    "n/a",
+    "-NaN",
+    "<NA>",
+    "NULL",
+    "(null)",
+    "None",
+    "?",
+    "\\N",
+    "#DIV/0!",
+    "nan",
+    "",
+    "  ",
+    " NA ",
+]
 
 
 @pytest.mark.parametrize("token", TOKENS)
-def test_missing_values_are_the_same_in_features_and_targets_and_in_new_rows(token: str):
+def test_missing_values_are_the_same_in_features_and_targets_and_in_new_rows(
+    token: str,
+):
     values = spoiled(NUMBERS, r7=token, r30=token)
     encoding, X, report = encoded(values)
     assert (report.gaps, report.unread) == ({"x": 2}, {})
-    np.testing.assert_array_equal(X, encoded(pd.Series(NUMBERS).mask(np.isin(np.arange(N), [7, 30])))[1])
+    np.testing.assert_array_equal(
+        X, encoded(pd.Series(NUMBERS).mask(np.isin(np.arange(N), [7, 30])))[1]
+    )
     new = EncodingReport()
     encoding.encode(pd.DataFrame({"x": ["3", token], "beside": 0.0}), new)
     assert (new.gaps, new.unread) == ({"x": 1}, {})
-    for of, kind in ((values, "f"), (spoiled(["yes", "no"] * 60, r7=token, r30=token), "O")):
-        target = target_of(read_columns(pd.DataFrame({"y": of}))["y"], None, EncodingReport(), is_typed=False)
+    for of, kind in (
+        (values, "f"),
+        (spoiled(["yes", "no"] * 60, r7=token, r30=token), "O"),
+    ):
+        target = target_of(
+            read_columns(pd.DataFrame({"y": of}))["y"],
+            None,
+            EncodingReport(),
+            is_typed=False,
+        )
         assert target.dtype.kind == kind
         assert np.flatnonzero(pd.isna(target)).tolist() == [7, 30]
 
@@ -173,42 +249,78 @@ def alternating(*forms: str) -> list[str]:
 UNITS = [
     (alternating("{:.6f} cm", "{:.8f} m|100"), "number (m)", 0.01),
     (alternating("{:.6f}cm", "{:.8f}m|100", "{:.8f} cm"), "number (cm)", 1.0),
-    (alternating("{:.6f} KB", "{:.9f} MB|1000", "{:.3f} B|0.001", "{:.6f} kB"), "number (kB)", 1.0),
-    (alternating("{:.6f} kg", "{:.6f} lbs|0.45359237", "{:.6f} kilograms"), "number (kilograms)", 1.0),
-    (alternating("{:.6f} minutes", "{:.6f} h|60", "{:.6f} min"), "number (minutes)", 1.0),
+    (
+        alternating("{:.6f} KB", "{:.9f} MB|1000", "{:.3f} B|0.001", "{:.6f} kB"),
+        "number (kB)",
+        1.0,
+    ),
+    (
+        alternating("{:.6f} kg", "{:.6f} lbs|0.45359237", "{:.6f} kilograms"),
+        "number (kilograms)",
+        1.0,
+    ),
+    (
+        alternating("{:.6f} minutes", "{:.6f} h|60", "{:.6f} min"),
+        "number (minutes)",
+        1.0,
+    ),
     (alternating("{:.6f} mW", "{:.9f} W|1000", "{:.6f}mW"), "number (mW)", 1.0),
     (alternating("{:.6f} €", "EUR {:.6f}", "{:.6f}€"), "number (€)", 1.0),
     (alternating("{:.15f}B|1e9", "{:.12f}M|1e6", "{:.2f}"), "number", 1.0),
     (alternating("{:.4f}° N|20", "{:.4f}°N|20", "N {:.4f}|20"), "number (°N)", 1 / 20),
     (alternating("{:.2f}", "{:.2f}", "{:.2f} USD"), "number (USD)", 1.0),
-    (alternating("{:.6f}° N|100", "{:.6f}° S|-100", "{:.6f}°N|100"), "number (°N)", 1 / 100),
+    (
+        alternating("{:.6f}° N|100", "{:.6f}° S|-100", "{:.6f}°N|100"),
+        "number (°N)",
+        1 / 100,
+    ),
     (alternating("{:.6f} °C", "{:.6f} °C"), "number (°C)", 1.0),
 ]
 
 
-@pytest.mark.parametrize(("texts", "described", "factor"), UNITS, ids=lambda value: str(value)[:24])
-def test_numbers_in_several_units_of_one_quantity_are_converted(texts: list[str], described: str, factor: float):
+@pytest.mark.parametrize(
+    ("texts", "described", "factor"), UNITS, ids=lambda value: str(value)[:24]
+)
+def test_numbers_in_several_units_of_one_quantity_are_converted(
+    texts: list[str], described: str, factor: float
+):
     encoding, X, report = encoded(texts)
     assert encoding.columns[0].describe() == described
-    np.testing.assert_allclose(X, encoded(NUMBERS * factor)[1], atol=1e-6)  # texts have six decimals or more
-    for sentence, cells in zip(report.sentences(), report.converted.values(), strict=True):
+    # Texts have six decimals or more
+    np.testing.assert_allclose(X, encoded(NUMBERS * factor)[1], atol=1e-6)
+    for sentence, cells in zip(
+        report.sentences(), report.converted.values(), strict=True
+    ):
         assert 0 < cells.rows < N
-        assert sentence.endswith(f"converted to {described.removeprefix('number (').rstrip(')')}")
+        assert sentence.endswith(
+            f"converted to {described.removeprefix('number (').rstrip(')')}"
+        )
     read = reread(encoding)
-    np.testing.assert_array_equal(read.encode(pd.DataFrame({"x": texts, "beside": 0.5}))[:, 0], X[:, 0])
+    np.testing.assert_array_equal(
+        read.encode(pd.DataFrame({"x": texts, "beside": 0.5}))[:, 0], X[:, 0]
+    )
 
 
 def test_new_rows_in_another_unit_are_converted():
     encoding, X, _ = encoded([f"{number:.2f} kg" for number in NUMBERS])
     report = EncodingReport()
-    new = pd.DataFrame({"x": [f"{1000 * number:.0f} g" for number in NUMBERS], "beside": 0.0})
+    new = pd.DataFrame(
+        {"x": [f"{1000 * number:.0f} g" for number in NUMBERS], "beside": 0.0}
+    )
     np.testing.assert_allclose(encoding.encode(new, report)[:, 0], X[:, 0], atol=1e-9)
-    assert report.sentences()[0].endswith("in row 0 (from 0) and 119 more rows; converted to kg")
+    assert report.sentences()[0].endswith(
+        "in row 0 (from 0) and 119 more rows; converted to kg"
+    )
 
 
 def test_fahrenheit_is_converted_with_its_offset():
-    texts = [f"{t:.1f} °C" if row % 3 else f"{1.8 * t + 32:.2f} °F" for row, t in enumerate(NUMBERS / 100)]
-    np.testing.assert_allclose(encoded(texts)[1], encoded(np.round(NUMBERS / 100, 1))[1], atol=2e-2)
+    texts = [
+        f"{t:.1f} °C" if row % 3 else f"{1.8 * t + 32:.2f} °F"
+        for row, t in enumerate(NUMBERS / 100)
+    ]
+    np.testing.assert_allclose(
+        encoded(texts)[1], encoded(np.round(NUMBERS / 100, 1))[1], atol=2e-2
+    )
 
 
 SECONDS = np.round(RNG.uniform(0, 200_000, N))
@@ -221,10 +333,19 @@ def on_a_clock(seconds: float) -> str:
 DURATIONS = [
     [on_a_clock(seconds) for seconds in SECONDS],
     [str(pd.Timedelta(seconds=seconds)) for seconds in SECONDS],
-    [f"{seconds // 86400:.0f} day, {on_a_clock(seconds % 86400)}" for seconds in SECONDS],
+    [
+        f"{seconds // 86400:.0f} day, {on_a_clock(seconds % 86400)}"
+        for seconds in SECONDS
+    ],
     [pd.Timedelta(seconds=seconds).isoformat() for seconds in SECONDS],
-    [f"{seconds // 3600:.0f}h{seconds // 60 % 60:02.0f}:{seconds % 60:02.0f}" for seconds in SECONDS],
-    [f"{seconds // 3600:.0f}h {seconds // 60 % 60:.0f}m {seconds % 60:.0f}s" for seconds in SECONDS],
+    [
+        f"{seconds // 3600:.0f}h{seconds // 60 % 60:02.0f}:{seconds % 60:02.0f}"
+        for seconds in SECONDS
+    ],
+    [
+        f"{seconds // 3600:.0f}h {seconds // 60 % 60:.0f}m {seconds % 60:.0f}s"
+        for seconds in SECONDS
+    ],
     pd.to_timedelta(SECONDS, unit="s"),
 ]
 
@@ -232,11 +353,16 @@ DURATIONS = [
 NEGATIVE = [
     [str(pd.Timedelta(seconds=seconds)) for seconds in SECONDS - 100_000],
     [str(timedelta(seconds=seconds)) for seconds in SECONDS - 100_000],
-    [f"{'-' * bool(seconds < 0)}{on_a_clock(abs(seconds))}" for seconds in SECONDS - 100_000],
+    [
+        f"{'-' * bool(seconds < 0)}{on_a_clock(abs(seconds))}"
+        for seconds in SECONDS - 100_000
+    ],
 ]
 
 
-@pytest.mark.parametrize("values", [*DURATIONS, *NEGATIVE], ids=lambda values: str(values[0]))
+@pytest.mark.parametrize(
+    "values", [*DURATIONS, *NEGATIVE], ids=lambda values: str(values[0])
+)
 def test_durations_are_numbers(values: Any):
     encoding, X, report = encoded(values)
     assert encoding.columns[0].kind == "number"
@@ -250,7 +376,9 @@ def test_sums_of_parts_and_angles_are_numbers():
         texts = [form.format(*divmod(total, 12)) for total in inches.tolist()]
         np.testing.assert_allclose(encoded(texts)[1], encoded(inches)[1], atol=1e-9)
     seconds = RNG.integers(0, 180 * 3600, N)
-    parts = [(total // 3600, total // 60 % 60, total % 60) for total in seconds.tolist()]
+    parts = [
+        (total // 3600, total // 60 % 60, total % 60) for total in seconds.tolist()
+    ]
     texts = ["{}°{:02d}'{:02d}\" E".format(*part) for part in parts]
     np.testing.assert_allclose(encoded(texts)[1], encoded(seconds)[1], atol=1e-9)
 
@@ -260,23 +388,51 @@ SEVERAL = [
         [f"{'$€£'[row % 3]}{number:.2f}" for row, number in enumerate(NUMBERS)],
         "$ in 40 rows, £ in 40 rows, € in 40 rows",
     ),
-    ([f"{number:.2f} {('CHF', 'USD')[row % 2]}" for row, number in enumerate(NUMBERS)], "CHF in 60 rows, USD in 60"),
-    ([f"{number:.2f} {('kg', 'L')[row % 2]}" for row, number in enumerate(NUMBERS)], "L in 60 rows, kg in 60 rows"),
-    ([f"{number:.2f} {('bags', 'boxes')[row % 2]}" for row, number in enumerate(NUMBERS)], "bags in 60 rows"),
-    ([f"{row % 40} {('kg', 'L', 'kg')[row % 3]}" for row in range(N)], "kg in 80 rows, L in 40 rows"),
+    (
+        [
+            f"{number:.2f} {('CHF', 'USD')[row % 2]}"
+            for row, number in enumerate(NUMBERS)
+        ],
+        "CHF in 60 rows, USD in 60",
+    ),
+    (
+        [f"{number:.2f} {('kg', 'L')[row % 2]}" for row, number in enumerate(NUMBERS)],
+        "L in 60 rows, kg in 60 rows",
+    ),
+    (
+        [
+            f"{number:.2f} {('bags', 'boxes')[row % 2]}"
+            for row, number in enumerate(NUMBERS)
+        ],
+        "bags in 60 rows",
+    ),
+    (
+        [f"{row % 40} {('kg', 'L', 'kg')[row % 3]}" for row in range(N)],
+        "kg in 80 rows, L in 40 rows",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("texts", "units"), SEVERAL)
-def test_numbers_in_several_units_are_named_and_no_identifiers(texts: list[str], units: str):
+def test_numbers_in_several_units_are_named_and_no_identifiers(
+    texts: list[str], units: str
+):
     encoding = encoded(texts)[0]
-    assert encoding.left_out["x"].startswith(f"it holds numbers in several units ({units}")
-    assert "; write one unit, or the unit as a column of its own" in encoding.sentences()[0]
+    assert encoding.left_out["x"].startswith(
+        f"it holds numbers in several units ({units}"
+    )
+    assert (
+        "; write one unit, or the unit as a column of its own"
+        in encoding.sentences()[0]
+    )
 
 
 def test_few_amounts_with_units_are_levels():
     doses = ["5 mg", "10 ml", "2 tablets", "1 bag"]
-    assert encoded([doses[row % 4] for row in range(N)])[0].columns[0].describe() == "category of 4 levels"
+    assert (
+        encoded([doses[row % 4] for row in range(N)])[0].columns[0].describe()
+        == "category of 4 levels"
+    )
     seats = [f"{row % 16}{'ABCDEF'[row % 6]}" for row in range(N)]
     assert encoded(seats)[0].columns[0].describe() == "category of 31 and more levels"
 
@@ -284,20 +440,30 @@ def test_few_amounts_with_units_are_levels():
 @pytest.mark.parametrize(
     "form",
     [
-        *("{:.4f}, {:.4f}", "({:.4f} {:.4f})", "{:.0f}/{:.0f}", "{:.1f} x {:.1f}", "{:.2f};{:.2f}"),
+        *(
+            "{:.4f}, {:.4f}",
+            "({:.4f} {:.4f})",
+            "{:.0f}/{:.0f}",
+            "{:.1f} x {:.1f}",
+            "{:.2f};{:.2f}",
+        ),
         *("{:.0f} x {:.0f} cm", "{:.1f} °C / {:.1f} °F", "POINT ({:.4f} {:.4f})"),
     ],
 )
 def test_several_numbers_in_one_cell_are_said(form: str):
     texts = [form.format(number, 0.31 * number) for number in NUMBERS]
-    assert encoded(texts)[0].left_out == {"x": "it holds several numbers in one cell; write one column for each"}
+    assert encoded(texts)[0].left_out == {
+        "x": "it holds several numbers in one cell; write one column for each"
+    }
 
 
 CODES = [
     [f"{row % 25:03d}" for row in range(N)],
     [f"{(37 * row) % 90 + 5:05d}" for row in range(N)],
     [("01234", "10001", "00077", "99999")[row % 4] for row in range(N)],
-    [f"{1000 + row % 50}" if row else "0077" for row in range(N)],  # one in a hundred, of equally many digits
+    [
+        f"{1000 + row % 50}" if row else "0077" for row in range(N)
+    ],  # one in a hundred, of equally many digits
 ]
 
 
@@ -307,29 +473,50 @@ def test_codes_with_leading_zeros_are_categories(texts: list[str]):
     (column, _) = encoding.columns
     assert column.describe().startswith("category of")
     assert encoded(texts, {"x": "number"})[0].columns[0].describe() == "number"
-    as_numbers = pd.DataFrame({"x": [float(text) for text in texts], "beside": 0.5})  # as a spreadsheet reads them
+    # As a spreadsheet reads them
+    as_numbers = pd.DataFrame({"x": [float(text) for text in texts], "beside": 0.5})
     as_texts = pd.DataFrame({"x": texts, "beside": 0.5})
-    np.testing.assert_array_equal(encoding.encode(as_numbers), encoding.encode(as_texts))
+    np.testing.assert_array_equal(
+        encoding.encode(as_numbers), encoding.encode(as_texts)
+    )
 
 
 def test_a_leading_zero_in_one_of_many_numbers_is_a_number():
     values = spoiled(np.round(NUMBERS), r7="007.0", r9="042")
-    assert encoded([value.removesuffix(".0") for value in values])[0].columns[0].describe() == "number"
+    assert (
+        encoded([value.removesuffix(".0") for value in values])[0].columns[0].describe()
+        == "number"
+    )
 
 
 def test_whole_numbers_and_decimals_lose_nothing():
     users, beside = RNG.integers(0, 8, 300), RNG.normal(size=300)
-    for of in (2**53 + users, np.uint64(2**63) + users.astype(np.uint64), (2**53 + users).astype(str)):
+    for of in (
+        2**53 + users,
+        np.uint64(2**63) + users.astype(np.uint64),
+        (2**53 + users).astype(str),
+    ):
         for said in ({"u": "categorical"}, {}):
             encoding = TableEncoding.of(pd.DataFrame({"u": of, "b": beside}), said)
             assert encoding.columns[0].describe() == "category of 8 levels"
     gaps = pd.array([int(2**60 + i) if i % 7 else None for i in users], dtype="Int64")
-    assert TableEncoding.of(pd.DataFrame({"u": gaps, "b": beside})).columns[0].describe().startswith("category of")
-    exact = pa.array([Decimal(int(x * 100)) / 100 for x in NUMBERS], pa.decimal128(12, 2))
+    assert (
+        TableEncoding.of(pd.DataFrame({"u": gaps, "b": beside}))
+        .columns[0]
+        .describe()
+        .startswith("category of")
+    )
+    exact = pa.array(
+        [Decimal(int(x * 100)) / 100 for x in NUMBERS], pa.decimal128(12, 2)
+    )
     table = pa.table({"x": exact, "beside": RNG.normal(size=N)})
     plain = table.set_column(0, "x", exact.cast(pa.float64()))
-    np.testing.assert_array_equal(TableEncoding.of(table).encode(table), TableEncoding.of(plain).encode(plain))
-    assert target_of(read_columns(table)["x"], None, EncodingReport()).dtype == np.float64
+    np.testing.assert_array_equal(
+        TableEncoding.of(table).encode(table), TableEncoding.of(plain).encode(plain)
+    )
+    assert (
+        target_of(read_columns(table)["x"], None, EncodingReport()).dtype == np.float64
+    )
 
 
 # Dates ---------------------------------------------------------------------------------------------------------------
@@ -338,8 +525,19 @@ def test_whole_numbers_and_decimals_lose_nothing():
 FORMS = [
     *((form, "date (day first; ") for form in ("%d/%m/%y %H:%M", "%d.%m.%Y %H:%M")),
     ("%m/%d/%y %I:%M %p", "date (month first; "),
-    *((f"%Y-%m-%d{time}", "date (t") for time in (" %H:%M:%S", " %H:%M:%S UTC", "T%H:%M:%SZ", " %H:%M:%S+00:00")),
-    *((form, "date (t") for form in ("%Y/%m/%d %H:%M", "%d-%b-%Y %H:%M", "%d %B %Y %H:%M", "%b %d, %Y %I:%M %p")),
+    *(
+        (f"%Y-%m-%d{time}", "date (t")
+        for time in (" %H:%M:%S", " %H:%M:%S UTC", "T%H:%M:%SZ", " %H:%M:%S+00:00")
+    ),
+    *(
+        (form, "date (t")
+        for form in (
+            "%Y/%m/%d %H:%M",
+            "%d-%b-%Y %H:%M",
+            "%d %B %Y %H:%M",
+            "%b %d, %Y %I:%M %p",
+        )
+    ),
     *((form, "date (t") for form in ("%a, %d %b %Y %H:%M:%S GMT", "%Y%m%dT%H%M")),
 ]
 
@@ -360,7 +558,14 @@ def test_a_time_with_an_offset_is_the_moment_in_utc_and_the_hour_of_the_text(for
         np.testing.assert_array_equal(X[:, 1:], encoded(local)[1][:, 1:])
 
 
-ZONES = ["America/New_York", "Europe/Berlin", "Asia/Kolkata", "Australia/Lord_Howe", "UTC", "UTC-05:00"]
+ZONES = [
+    "America/New_York",
+    "Europe/Berlin",
+    "Asia/Kolkata",
+    "Australia/Lord_Howe",
+    "UTC",
+    "UTC-05:00",
+]
 
 
 def in_pandas(moments: pd.DatetimeIndex) -> pd.DataFrame:
@@ -369,26 +574,41 @@ def in_pandas(moments: pd.DatetimeIndex) -> pd.DataFrame:
 
 def in_arrow(moments: pd.DatetimeIndex) -> pa.Table:
     zone = str(moments.tz).removeprefix("UTC") or "UTC"
-    return pa.table({"x": pa.array(moments.tz_convert(None).to_numpy()).cast(pa.timestamp("us", zone))})
+    return pa.table(
+        {
+            "x": pa.array(moments.tz_convert(None).to_numpy()).cast(
+                pa.timestamp("us", zone)
+            )
+        }
+    )
 
 
 @pytest.mark.parametrize("library", [in_pandas, in_arrow])
 @pytest.mark.parametrize("zone", ZONES)
 def test_hour_weekday_and_month_are_those_of_the_time_zone(zone: str, library: Any):
-    instants = pd.date_range("2024-01-01 00:30", periods=400, freq="22h").tz_localize("UTC")
+    instants = pd.date_range("2024-01-01 00:30", periods=400, freq="22h").tz_localize(
+        "UTC"
+    )
     zoned = instants.tz_convert(zone)
     table = library(zoned)
     encoding = TableEncoding.of(table)
     X = encoding.encode(table)
     local = in_pandas(zoned.tz_localize(None))
-    np.testing.assert_array_equal(X[:, 1:], TableEncoding.of(local).encode(local)[:, 1:])
+    np.testing.assert_array_equal(
+        X[:, 1:], TableEncoding.of(local).encode(local)[:, 1:]
+    )
     utc = in_pandas(instants.tz_localize(None))
     np.testing.assert_array_equal(X[:, 0], TableEncoding.of(utc).encode(utc)[:, 0])
     read = reread(encoding)
     texts = pd.DataFrame({"x": zoned.map(lambda moment: moment.isoformat())})
-    for new in (texts, in_pandas(instants), in_arrow(instants.tz_convert("Asia/Tokyo"))):
+    for new in (
+        texts,
+        in_pandas(instants),
+        in_arrow(instants.tz_convert("Asia/Tokyo")),
+    ):
         np.testing.assert_array_equal(read.encode(new), X)
-    once = ~zoned.tz_localize(None).duplicated(keep=False)  # an hour of the autumn comes twice
+    # An hour of the autumn comes twice
+    once = ~zoned.tz_localize(None).duplicated(keep=False)
     np.testing.assert_allclose(read.encode(local)[once], X[once], atol=1e-12)
     rows = pd.DataFrame(read.decode(X))  # an example of rows to predict
     np.testing.assert_allclose(read.encode(rows)[:, 0], X[:, 0], atol=1e-9)
@@ -397,15 +617,22 @@ def test_hour_weekday_and_month_are_those_of_the_time_zone(zone: str, library: A
 @pytest.mark.parametrize("library", [in_pandas, in_arrow])
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo"])
 def test_rows_in_another_time_zone_may_lack_dates(zone: str, library: Any):
-    moments = pd.date_range("2024-01-01 00:30", periods=60, freq="22h", tz="Europe/Berlin")
+    moments = pd.date_range(
+        "2024-01-01 00:30", periods=60, freq="22h", tz="Europe/Berlin"
+    )
     encoding = TableEncoding.of(in_pandas(moments))
     rows = moments[:3].insert(1, pd.NaT)
-    np.testing.assert_array_equal(encoding.encode(library(rows.tz_convert(zone))), encoding.encode(in_pandas(rows)))
+    np.testing.assert_array_equal(
+        encoding.encode(library(rows.tz_convert(zone))),
+        encoding.encode(in_pandas(rows)),
+    )
 
 
 def test_an_unknown_time_zone_is_refused_where_rows_must_be_converted():
     encoding = TableEncoding.of(in_pandas(DAYS.tz_localize("Europe/Berlin")))
-    encode = replace(encoding, columns=(replace(encoding.columns[0], zone="Mars/Olympus"),)).encode
+    encode = replace(
+        encoding, columns=(replace(encoding.columns[0], zone="Mars/Olympus"),)
+    ).encode
     said = "the time zone 'Mars/Olympus' is not known on this computer; install the package tzdata"
     require_refusals([(partial(encode, in_pandas(DAYS)), said)])
 
@@ -416,7 +643,9 @@ def test_eight_digits_that_all_are_dates_are_these():
     assert encoded(20_240_100 + np.arange(N))[0].columns[0].kind == "number"
 
 
-@pytest.mark.parametrize("placeholder", ["0000-00-00", "9999-12-31", "0001-01-01 00:00:00"])
+@pytest.mark.parametrize(
+    "placeholder", ["0000-00-00", "9999-12-31", "0001-01-01 00:00:00"]
+)
 def test_what_stands_for_no_date_is_missing(placeholder: str):
     texts = spoiled(DAYS.strftime("%Y-%m-%d"), r3=placeholder, r50=placeholder)
     encoding, X, report = encoded(texts)
@@ -424,18 +653,26 @@ def test_what_stands_for_no_date_is_missing(placeholder: str):
     assert report.gaps == {"x": 2}
     dates = pd.Series(DAYS.normalize()).mask(np.isin(np.arange(N), [3, 50]))
     np.testing.assert_array_equal(X, encoded(dates)[1])
-    stored = dates.astype("datetime64[us]").fillna(pd.Timestamp("9999-12-31").as_unit("us"))
+    stored = dates.astype("datetime64[us]").fillna(
+        pd.Timestamp("9999-12-31").as_unit("us")
+    )
     np.testing.assert_array_equal(X, encoded(stored)[1])
 
 
 def test_a_cell_that_is_no_date_is_missing_and_named():
     encoding, _, report = encoded(spoiled(DAYS.strftime("%Y-%m-%d"), r5="2024-02-31"))
     assert encoding.columns[0].kind == "date"
-    assert report.sentences() == ["column 'x' holds dates, but '2024-02-31' in row 5 (from 0); taken as missing"]
+    assert report.sentences() == [
+        "column 'x' holds dates, but '2024-02-31' in row 5 (from 0); taken as missing"
+    ]
 
 
 def test_times_of_day_go_round():
-    for values in (DAYS.strftime("%H:%M:%S"), DAYS.strftime("%I:%M %p"), pd.Series(DAYS.time)):
+    for values in (
+        DAYS.strftime("%H:%M:%S"),
+        DAYS.strftime("%I:%M %p"),
+        pd.Series(DAYS.time),
+    ):
         encoding, X, _ = encoded(values)
         assert encoding.columns[0].describe() == "time of day (time, day)"
         hours = DAYS.hour + DAYS.minute / 60
@@ -456,7 +693,10 @@ def test_what_a_table_says_is_categorical_is():
         pa.table({"x": pa.array(codes).dictionary_encode()}),
     ):
         assert TableEncoding.of(frame).columns[0].describe() == "category of 12 levels"
-    assert TableEncoding.of(pd.DataFrame({"h": ["1_0", "10"] * 60})).columns[0].describe() == "category of 2 levels"
+    assert (
+        TableEncoding.of(pd.DataFrame({"h": ["1_0", "10"] * 60})).columns[0].describe()
+        == "category of 2 levels"
+    )
 
 
 LEFT_OUT = [
@@ -485,12 +725,22 @@ def test_what_identifies_rows_is_left_out_with_a_word(name: str, values: Any, wh
 
 def prose(row: int) -> str:
     words = ("steel", "small", "late", "broken", "box", "order", "fine", "again")
-    return " ".join(words[int(digit, 8)] for digit in np.base_repr(8**9 + 7919 * row**2, 8))
+    return " ".join(
+        words[int(digit, 8)] for digit in np.base_repr(8**9 + 7919 * row**2, 8)
+    )
 
 
 FREE_TEXTS = [
-    [prose(row) if row % 3 else "no comment was given by the customer" for row in range(N)],
-    [prose(row) if row % 3 else ("none given", "see the attached file", "n/a yet")[row % 9 // 3] for row in range(N)],
+    [
+        prose(row) if row % 3 else "no comment was given by the customer"
+        for row in range(N)
+    ],
+    [
+        prose(row)
+        if row % 3
+        else ("none given", "see the attached file", "n/a yet")[row % 9 // 3]
+        for row in range(N)
+    ],
     [prose(row // 2) for row in range(N)],  # each twice
     [prose(row // 3) if row % 4 else "nothing" for row in range(N)],
 ]
@@ -502,20 +752,29 @@ def test_free_text_with_placeholders_or_repeated_texts_is_free_text(texts: list[
 
 
 def test_long_names_of_levels_are_levels():
-    names = [f"bachelor of science in subject number {row % 40}" for row in range(4 * N)]
+    names = [
+        f"bachelor of science in subject number {row % 40}" for row in range(4 * N)
+    ]
     assert encoded(names)[0].columns[0].describe() == "category of 31 and more levels"
 
 
-@pytest.mark.parametrize("cell", [np.array, list, tuple, set, pd.Series, lambda values: dict(enumerate(values))])
+@pytest.mark.parametrize(
+    "cell",
+    [np.array, list, tuple, set, pd.Series, lambda values: dict(enumerate(values))],
+)
 def test_cells_that_hold_several_values_are_left_out(cell: Any):
-    cells = pd.Series([cell(row) for row in RNG.normal(size=(N, 3)).tolist()], dtype=object)
+    cells = pd.Series(
+        [cell(row) for row in RNG.normal(size=(N, 3)).tolist()], dtype=object
+    )
     for values in (cells, cells.where(np.arange(N) % 5 > 0, None)):
         assert encoded(values)[0].left_out == {"x": "it holds lists, records or bytes"}
 
 
 def test_an_enum_of_polars_is_nominal_unless_an_order_is_said(tmp_path: Path):
     levels = ["low", "mid", "high"]
-    frame = pl.DataFrame({"x": pl.Series([levels[row % 3] for row in range(N)], dtype=pl.Enum(levels))})
+    frame = pl.DataFrame(
+        {"x": pl.Series([levels[row % 3] for row in range(N)], dtype=pl.Enum(levels))}
+    )
     frame = frame.with_columns(beside=pl.Series(RNG.normal(size=N)))
     frame.write_parquet(tmp_path / "t.parquet")
     frame.write_ipc(tmp_path / "t.arrow")
@@ -524,13 +783,25 @@ def test_an_enum_of_polars_is_nominal_unless_an_order_is_said(tmp_path: Path):
         tables.append(file.read_all())
     for table in tables:
         assert TableEncoding.of(table).columns[0].describe() == "category of 3 levels"
-        assert TableEncoding.of(table, {"x": levels}).columns[0].describe() == "order of 3 levels"
-    ordered = pa.DictionaryArray.from_arrays(pa.array(np.arange(N) % 3), levels, ordered=True)
-    assert TableEncoding.of(pa.table({"x": ordered})).columns[0].describe() == "order of 3 levels"
+        assert (
+            TableEncoding.of(table, {"x": levels}).columns[0].describe()
+            == "order of 3 levels"
+        )
+    ordered = pa.DictionaryArray.from_arrays(
+        pa.array(np.arange(N) % 3), levels, ordered=True
+    )
+    assert (
+        TableEncoding.of(pa.table({"x": ordered})).columns[0].describe()
+        == "order of 3 levels"
+    )
 
 
 def test_other_whole_numbers_are_numbers():
-    whole = [("id", RNG.integers(0, 40, N)), ("year", np.arange(1900, 1900 + N)), ("size", RNG.integers(0, 10**6, N))]
+    whole = [
+        ("id", RNG.integers(0, 40, N)),
+        ("year", np.arange(1900, 1900 + N)),
+        ("size", RNG.integers(0, 10**6, N)),
+    ]
     for name, values in [*whole, ("id", NUMBERS)]:
         assert encoded(values, name=name)[0].columns[0].describe() == "number", name
 
@@ -540,11 +811,21 @@ def test_other_whole_numbers_are_numbers():
 
 def messy() -> pd.DataFrame:
     """One column of each kind, none of which lacks a value."""
-    table = pd.DataFrame({"number": NUMBERS, "euro": [european(x) for x in NUMBERS], "day": DAYS})
-    table = table.assign(hour=DAYS.strftime("%H:%M"), level=RNG.choice(list("abc"), N), truth=RNG.random(N) > 0.5)
+    table = pd.DataFrame(
+        {"number": NUMBERS, "euro": [european(x) for x in NUMBERS], "day": DAYS}
+    )
+    table = table.assign(
+        hour=DAYS.strftime("%H:%M"),
+        level=RNG.choice(list("abc"), N),
+        truth=RNG.random(N) > 0.5,
+    )
     table["text day"] = DAYS.strftime("%d/%m/%y")
     table["many"] = [f"m{i}" for i in RNG.integers(0, 60, N)]
-    return table.assign(order=pd.Categorical(RNG.choice(["low", "high"], N), ["low", "high"], ordered=True))
+    return table.assign(
+        order=pd.Categorical(
+            RNG.choice(["low", "high"], N), ["low", "high"], ordered=True
+        )
+    )
 
 
 @pytest.mark.parametrize("gap", [None, np.nan, pd.NaT, pd.NA, ""])
@@ -566,7 +847,10 @@ def test_a_column_of_digits_in_training_rows_takes_other_texts_as_missing_and_na
     y = NUMBERS + np.arange(N) % 7
     model = KernelLearningRegressor().fit(table, y)
     new = table.assign(code=spoiled(table["code"], r11="A12"))
-    with pytest.warns(UserWarning, match=r"'code' holds numbers, but 'A12' in row 11 \(from 0\); taken as missing"):
+    with pytest.warns(
+        UserWarning,
+        match=r"'code' holds numbers, but 'A12' in row 11 \(from 0\); taken as missing",
+    ):
         predicted = model.predict(new)
     with_gap = new.assign(code=new["code"].replace("A12", None))
     np.testing.assert_array_equal(predicted, model.predict(with_gap))
@@ -575,12 +859,31 @@ def test_a_column_of_digits_in_training_rows_takes_other_texts_as_missing_and_na
 def test_a_refusal_names_the_row_and_the_value():
     encoding = TableEncoding.of(messy())
     table = [
-        ("number", [None, "-", None], "must hold numbers, as the training rows did, got text such as '-' in row 1"),
-        ("day", ["x", "y", "z"], "must hold dates, as the training rows did, got text such as 'x' in row 0"),
-        ("hour", [None, None, "noon"], "must hold times of day, .* such as 'noon' in row 2"),
-        ("truth", [0.0, np.inf, 1.0], "must hold finite numbers or gaps, got infinity in 1 of 3 rows, .* in row 1"),
+        (
+            "number",
+            [None, "-", None],
+            "must hold numbers, as the training rows did, got text such as '-' in row 1",
+        ),
+        (
+            "day",
+            ["x", "y", "z"],
+            "must hold dates, as the training rows did, got text such as 'x' in row 0",
+        ),
+        (
+            "hour",
+            [None, None, "noon"],
+            "must hold times of day, .* such as 'noon' in row 2",
+        ),
+        (
+            "truth",
+            [0.0, np.inf, 1.0],
+            "must hold finite numbers or gaps, got infinity in 1 of 3 rows, .* in row 1",
+        ),
     ]
-    given = ((messy()[:3].assign(**{name: values}), f"column '{name}' {said}") for name, values, said in table)
+    given = (
+        (messy()[:3].assign(**{name: values}), f"column '{name}' {said}")
+        for name, values, said in table
+    )
     require_refusals((partial(encoding.encode, rows), said) for rows, said in given)
 
 
@@ -591,16 +894,28 @@ TARGETS = [
     ([f"${x:,.2f}" for x in NUMBERS], None, NUMBERS),
     ([f"{x:.2f}".replace(".", ",") for x in NUMBERS], None, NUMBERS),
     (spoiled(NUMBERS, r4="-"), None, np.where(np.arange(N) == 4, np.nan, NUMBERS)),
-    (["yes ", " no", "yes", "no"] * 30, None, np.array(["yes", "no"] * 60, dtype=object)),
+    (
+        ["yes ", " no", "yes", "no"] * 30,
+        None,
+        np.array(["yes", "no"] * 60, dtype=object),
+    ),
     (["<=50K", ">50K"] * 60, None, np.array(["<=50K", ">50K"] * 60, dtype=object)),
     (["+", "-"] * 60, None, np.array(["+", "-"] * 60, dtype=object)),
-    (["1", "2", "?"] * 40, "classification", np.array(["1", "2", None] * 40, dtype=object)),
+    (
+        ["1", "2", "?"] * 40,
+        "classification",
+        np.array(["1", "2", None] * 40, dtype=object),
+    ),
 ]
 
 
 @pytest.mark.parametrize(("values", "task", "expected"), TARGETS)
-def test_targets_follow_the_rules_of_columns(values: list[str], task: Any, expected: np.ndarray):
+def test_targets_follow_the_rules_of_columns(
+    values: list[str], task: Any, expected: np.ndarray
+):
     report = EncodingReport()
-    found = target_of(read_columns(pd.DataFrame({"y": values}))["y"], task, report, is_typed=False)
+    found = target_of(
+        read_columns(pd.DataFrame({"y": values}))["y"], task, report, is_typed=False
+    )
     np.testing.assert_array_equal(found, expected)
     assert len(report.unread) == ("-" in values and len(set(values)) > 2)

@@ -6,9 +6,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from learnkernels import KernelLearningClassifier, KernelLearningRegressor, learn_kernel, load
+from learnkernels import (
+    KernelLearningClassifier,
+    KernelLearningRegressor,
+    learn_kernel,
+    load,
+)
 from learnkernels.kernels.centering import Centering, center_gram
-from learnkernels.kernels.families import FamilyUnion, GaussianFamily, LaplacianFamily, MetricFamily, NormalScoresFamily
+from learnkernels.kernels.families import (
+    FamilyUnion,
+    GaussianFamily,
+    LaplacianFamily,
+    MetricFamily,
+    NormalScoresFamily,
+)
 from learnkernels.kernels.families.composed import normal_scores, scores_beside
 from learnkernels.kernels.learners import RFM, rfm, rfm_metrics
 from learnkernels.kernels.learners.rfm import MOST_ROUNDS
@@ -64,7 +75,9 @@ def repeats(m: int, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).integers(1, 4, size=m)
 
 
-def metrics(X: np.ndarray, Y: np.ndarray, kind: str, rounds: int = 3) -> list[rfm_metrics.RfmMetric]:
+def metrics(
+    X: np.ndarray, Y: np.ndarray, kind: str, rounds: int = 3
+) -> list[rfm_metrics.RfmMetric]:
     """The metrics of one kind, that to begin with first."""
     return [of.metrics[0] for of in learned_metrics(X, Y, [kind], rounds, 100)]
 
@@ -72,51 +85,94 @@ def metrics(X: np.ndarray, Y: np.ndarray, kind: str, rounds: int = 3) -> list[rf
 def whole(Z: np.ndarray):
     """The sum of the kernels of `radial_kernel` as a function of squared distances."""
     D, median = squares(Z, Z), median_distance(Z, "sqeuclidean")
-    functions = [lambda s, g=factor / median: np.exp(-g * s) for factor in rfm_metrics.GAUSSIANS]
-    functions += [lambda s, g=factor / median**0.5: np.exp(-g * np.sqrt(s)) for factor in rfm_metrics.LAPLACIANS]
+    functions = [
+        lambda s, g=factor / median: np.exp(-g * s) for factor in rfm_metrics.GAUSSIANS
+    ]
+    functions += [
+        lambda s, g=factor / median**0.5: np.exp(-g * np.sqrt(s))
+        for factor in rfm_metrics.LAPLACIANS
+    ]
     weights = [1 / (6 * np.trace(center_gram(of(D))) / len(Z)) for of in functions]
-    return lambda s: sum(weight * of(s) for of, weight in zip(functions, weights, strict=True))
+    return lambda s: sum(
+        weight * of(s) for of, weight in zip(functions, weights, strict=True)
+    )
 
 
 # Leave-one-out -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("ridge", "weighted"), [(1e-3, False), (0.3, False), (20.0, False), (0.3, True)])
-def test_left_out_residuals_are_those_of_regressions_without_the_row_and_its_copies(ridge, weighted):
+@pytest.mark.parametrize(
+    ("ridge", "weighted"), [(1e-3, False), (0.3, False), (20.0, False), (0.3, True)]
+)
+def test_left_out_residuals_are_those_of_regressions_without_the_row_and_its_copies(
+    ridge, weighted
+):
     X, Y = rows()
-    K, w = np.exp(-0.5 * squares(X, X)), repeats(30, 5) if weighted else np.ones(30, dtype=int)
+    K, w = (
+        np.exp(-0.5 * squares(X, X)),
+        repeats(30, 5) if weighted else np.ones(30, dtype=int),
+    )
     given = w.astype(float) if weighted else None
-    fit, copies = LeaveOneOut(center_gram(K, given), Y, given).at(ridge), np.repeat(np.arange(30), w)
+    fit, copies = (
+        LeaveOneOut(center_gram(K, given), Y, given).at(ridge),
+        np.repeat(np.arange(30), w),
+    )
 
     def without(row: int | None) -> tuple[np.ndarray, np.ndarray]:
         """Coefficients, summed over copies, and intercepts of a regression without the copies of a row."""
         kept = copies[copies != row]
         alpha, intercept = bordered(K[np.ix_(kept, kept)], Y[kept], ridge)
-        return np.array([alpha[kept == one].sum(axis=0) for one in range(30)]), intercept
+        return np.array(
+            [alpha[kept == one].sum(axis=0) for one in range(30)]
+        ), intercept
 
     alpha, _ = without(None)
     np.testing.assert_allclose(fit.alpha, alpha, rtol=0, atol=SOLVED)
     np.testing.assert_allclose(fit.inverse @ Y, alpha, rtol=0, atol=SOLVED)
     for row in range(30):
         alpha, intercept = without(row)
-        np.testing.assert_allclose(fit.residuals[row], Y[row] - K[row] @ alpha - intercept, rtol=0, atol=SOLVED)
+        np.testing.assert_allclose(
+            fit.residuals[row], Y[row] - K[row] @ alpha - intercept, rtol=0, atol=SOLVED
+        )
         if not weighted:
-            left = fit.alpha - fit.inverse[:, row, None] * fit.alpha[row] / fit.inverse[row, row]
+            left = (
+                fit.alpha
+                - fit.inverse[:, row, None] * fit.alpha[row] / fit.inverse[row, row]
+            )
             np.testing.assert_allclose(left, alpha, rtol=0, atol=SOLVED)
-    assert fit.loss == pytest.approx(float(w @ (fit.residuals**2).sum(axis=1)), rel=1e-12)
+    assert fit.loss == pytest.approx(
+        float(w @ (fit.residuals**2).sum(axis=1)), rel=1e-12
+    )
 
 
 def test_the_best_ridge_has_the_least_residuals_wherever_the_search_begins():
     X, Y = rows(60)
-    path, ridges = LeaveOneOut(radial_kernel(X)[0], Y), [2.0**exponent for exponent in range(-12, 8)]
+    path, ridges = (
+        LeaveOneOut(radial_kernel(X)[0], Y),
+        [2.0**exponent for exponent in range(-12, 8)],
+    )
     errors = [float((path.at(ridge).residuals ** 2).sum()) for ridge in ridges]
     least = ridges[int(np.argmin(errors))]
     for near in (None, ridges[0], least, ridges[-1]):
-        assert path.best(ridges, near).ridge == path.best(ridges[::-1], near).ridge == least
+        assert (
+            path.best(ridges, near).ridge
+            == path.best(ridges[::-1], near).ridge
+            == least
+        )
     require_refusals([(partial(path.at, 0.0), "ridge must be positive")])
-    singular = LeaveOneOut(center_gram(np.outer(Y[:, 0], Y[:, 0])), Y, centering=Centering.NONE)
-    assert singular.best([1e-30, 1.0, 1e-30]).ridge == 1.0  # of the others rounding leaves no factor
-    require_refusals([(partial(singular.at, 1e-30), "the kernel plus a ridge of 1.0e-30 is not positive definite")])
+    singular = LeaveOneOut(
+        center_gram(np.outer(Y[:, 0], Y[:, 0])), Y, centering=Centering.NONE
+    )
+    # Of the others rounding leaves no factor
+    assert singular.best([1e-30, 1.0, 1e-30]).ridge == 1.0
+    require_refusals(
+        [
+            (
+                partial(singular.at, 1e-30),
+                "the kernel plus a ridge of 1.0e-30 is not positive definite",
+            )
+        ]
+    )
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 31])
@@ -125,7 +181,9 @@ def test_a_search_along_a_grid_finds_the_least_value_of_a_valley(n: int):
         for start in (None, *range(n)):
             asked: list[int] = []
 
-            def value(position: int, least: int = least, asked: list[int] = asked) -> float:
+            def value(
+                position: int, least: int = least, asked: list[int] = asked
+            ) -> float:
                 asked.append(position)
                 return abs(position - least)
 
@@ -149,7 +207,11 @@ def test_regressions_search_from_given_ridges():
     X, Y = rows(60)
     rounds = list(learned_metrics(X, Y, ("diagonal", "full"), 2, 100))
     best = {number: rounds[number].ridges for number in (1, 2)}
-    assert [len(best[number]) for number in (1, 2)] == [1, 2]  # one regression per metric of the round before
+    # One regression per metric of the round before
+    assert [len(best[number]) for number in (1, 2)] == [
+        1,
+        2,
+    ]
     near = {number: [4 * ridge for ridge in ridges] for number, ridges in best.items()}
     searched = list(learned_metrics(X, Y, ("diagonal", "full"), 2, 100, near=near))
     assert searched[1].ridges == best[1]
@@ -168,7 +230,8 @@ def test_the_kernel_and_its_slopes_are_those_of_their_sum():
     assert np.trace(K) / len(K) == pytest.approx(1.0, rel=1e-12)
     apart, h = D > 0, 1e-6
     differences = (kernel(D + h * D) - kernel(D - h * D))[apart] / (2 * h * D[apart])
-    np.testing.assert_allclose(slopes[apart], differences, rtol=1e-7)  # rounding of values over h
+    # Rounding of values over h
+    np.testing.assert_allclose(slopes[apart], differences, rtol=1e-7)
     assert not np.isnan(slopes).any()
 
 
@@ -183,7 +246,9 @@ def test_gradients_are_those_of_regressions_without_the_row():
         for k, unit in enumerate(np.eye(3)):
             apart = squares(X[row] + h * np.array([unit, -unit]), kept)
             up, down = kernel(apart) @ alpha
-            np.testing.assert_allclose([of[row, k] for of in found], (up - down) / (2 * h), rtol=0, atol=1e-7)
+            np.testing.assert_allclose(
+                [of[row, k] for of in found], (up - down) / (2 * h), rtol=0, atol=1e-7
+            )
 
 
 def test_outer_products_know_rotations_and_no_unit_of_weights_and_name_what_the_target_depends_on():
@@ -195,11 +260,15 @@ def test_outer_products_know_rotations_and_no_unit_of_weights_and_name_what_the_
     assert np.linalg.eigvalsh(M).min() >= -1e-12
     assert np.diag(M)[:2].min() > 5 * np.diag(M)[2:].max()
     Q, _ = np.linalg.qr(np.random.default_rng(1).normal(size=(4, 4)))
-    np.testing.assert_allclose(rfm_metrics.gradient_outer_product(X @ Q, Y)[0], Q.T @ M @ Q, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(
+        rfm_metrics.gradient_outer_product(X @ Q, Y)[0], Q.T @ M @ Q, rtol=0, atol=1e-8
+    )
     X, Y = rows(60)
     w = np.random.default_rng(7).uniform(0.5, 2.0, size=60)
     for one, other in ((w, 8 * w), (np.ones(60), None)):
-        M, expected = (rfm_metrics.gradient_outer_product(X, Y, of)[0] for of in (one, other))
+        M, expected = (
+            rfm_metrics.gradient_outer_product(X, Y, of)[0] for of in (one, other)
+        )
         np.testing.assert_allclose(M, expected, rtol=0, atol=SOLVED)
 
 
@@ -209,10 +278,14 @@ def test_weights_are_copies_in_bandwidths_and_spread():
     copies = np.repeat(X, w, axis=0)
     for of in ("sqeuclidean", "cityblock"):
         assert median_distance(X, of, w.astype(float)) == median_distance(copies, of)
-    np.testing.assert_allclose(spread_of(X, w.astype(float)).map, spread_of(copies).map, rtol=1e-12)
+    np.testing.assert_allclose(
+        spread_of(X, w.astype(float)).map, spread_of(copies).map, rtol=1e-12
+    )
     K, which = radial_kernel(X, w.astype(float))[0], np.repeat(np.arange(len(X)), w)
     # The distance of copies is the root of what rounding leaves of zero.
-    np.testing.assert_allclose(K[np.ix_(which, which)], radial_kernel(copies)[0], rtol=0, atol=1e-6)
+    np.testing.assert_allclose(
+        K[np.ix_(which, which)], radial_kernel(copies)[0], rtol=0, atol=1e-6
+    )
 
 
 # Metrics -------------------------------------------------------------------------------------------------------------
@@ -223,16 +296,24 @@ def test_units_and_constants_do_not_matter():
     units = np.array([1e-3, 1.0, 1e5])
     with_constant = np.column_stack([X * units, np.full(len(X), 3.0)])
     for kind in ("diagonal", "full"):
-        for one, other in zip(metrics(X, Y, kind), metrics(with_constant, Y, kind), strict=True):
+        for one, other in zip(
+            metrics(X, Y, kind), metrics(with_constant, Y, kind), strict=True
+        ):
             assert other.lengths()[3] == 0
-            np.testing.assert_allclose(other.lengths()[:3] * units, one.lengths(), rtol=NEARLY)
-            mapped = [metric.mapped(Z) for metric, Z in ((one, X), (other, with_constant))]
+            np.testing.assert_allclose(
+                other.lengths()[:3] * units, one.lengths(), rtol=NEARLY
+            )
+            mapped = [
+                metric.mapped(Z) for metric, Z in ((one, X), (other, with_constant))
+            ]
             distances = [((Z[:50] - Z[50:]) ** 2).sum(axis=1) for Z in mapped]
             np.testing.assert_allclose(*distances, rtol=NEARLY)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_of_more_features_than_rows_metrics_are_those_of_matrices_of_all_features(weighted: bool):
+def test_of_more_features_than_rows_metrics_are_those_of_matrices_of_all_features(
+    weighted: bool,
+):
     X, Y = rows(40, 60)
     w = np.random.default_rng(3).uniform(0.5, 2.0, size=40) if weighted else None
     Z, kinds = X * spread_of(X, w).map, ("diagonal", "full")
@@ -242,22 +323,42 @@ def test_of_more_features_than_rows_metrics_are_those_of_matrices_of_all_feature
         for A in maps if of.number > 1 else maps[:1]:
             M, ridge = gradient_outer_product_of_all(Z @ A, Y, w, ridge)
             products.append(A @ M @ A.T)
-        eigenvalues, directions = np.linalg.eigh(products[-1])  # of which some hardly count
-        roots = np.sqrt(np.where(eigenvalues > LEAST * eigenvalues[-1], eigenvalues, 0.0))
-        maps = [np.diag(np.sqrt(np.diag(products[0]))), (directions * roots) @ directions.T]
+        # Of which some hardly count
+        eigenvalues, directions = np.linalg.eigh(products[-1])
+        roots = np.sqrt(
+            np.where(eigenvalues > LEAST * eigenvalues[-1], eigenvalues, 0.0)
+        )
+        maps = [
+            np.diag(np.sqrt(np.diag(products[0]))),
+            (directions * roots) @ directions.T,
+        ]
         maps = [A * np.sqrt(60 / np.square(A).sum()) for A in maps]
         assert of.ridges[-1] == pytest.approx(ridge, rel=1e-12)
         for metric, A in zip(of.metrics, maps, strict=True):
             expected, found = Z @ A, metric.mapped(X)
-            np.testing.assert_allclose(squares(found, found), squares(expected, expected), rtol=1e-7, atol=SOLVED)
-            np.testing.assert_allclose(metric.lengths(), np.linalg.norm(A, axis=1) * spread_of(X, w).map, rtol=1e-7)
+            np.testing.assert_allclose(
+                squares(found, found),
+                squares(expected, expected),
+                rtol=1e-7,
+                atol=SOLVED,
+            )
+            np.testing.assert_allclose(
+                metric.lengths(),
+                np.linalg.norm(A, axis=1) * spread_of(X, w).map,
+                rtol=1e-7,
+            )
 
 
-def gradient_outer_product_of_all(Z: np.ndarray, Y: np.ndarray, w: np.ndarray | None, near: float | None):
+def gradient_outer_product_of_all(
+    Z: np.ndarray, Y: np.ndarray, w: np.ndarray | None, near: float | None
+):
     """The average outer product of the gradients, of as many rows and columns as there are features."""
     K, slopes = radial_kernel(Z, w)
     fit = LeaveOneOut(K, Y, w).best(rfm_metrics.ridges_of(K, w), near)
-    M = sum((of.T * fit.sample_weight) @ of for of in rfm_metrics.left_out_gradients(Z, slopes, fit))
+    M = sum(
+        (of.T * fit.sample_weight) @ of
+        for of in rfm_metrics.left_out_gradients(Z, slopes, fit)
+    )
     return M / np.trace(M), fit.ridge
 
 
@@ -285,23 +386,45 @@ def test_each_kind_goes_its_own_way_from_round_to_round_and_has_the_rank_asked_f
 
 def test_a_metric_is_the_base_kernels_on_mapped_rows():
     X, _ = rows()
-    base = FamilyUnion([GaussianFamily([0.5, 1.0]), LaplacianFamily([0.7], 2), LaplacianFamily([0.7])])
-    weights, matrix = np.array([0.5, 0.0, 2.0]), np.array([[1.0, 0.3], [0.0, -2.0], [0.4, 0.1]])
+    base = FamilyUnion(
+        [GaussianFamily([0.5, 1.0]), LaplacianFamily([0.7], 2), LaplacianFamily([0.7])]
+    )
+    weights, matrix = (
+        np.array([0.5, 0.0, 2.0]),
+        np.array([[1.0, 0.3], [0.0, -2.0], [0.4, 0.1]]),
+    )
     for map_, Z in ((weights, X * weights), (matrix, X @ matrix)):
         family = MetricFamily(base, map_, "here")
-        np.testing.assert_allclose(family.tile(X[:9], X), base.tile(Z[:9], Z), rtol=0, atol=1e-13)
+        np.testing.assert_allclose(
+            family.tile(X[:9], X), base.tile(Z[:9], Z), rtol=0, atol=1e-13
+        )
         assert family.names[-1] == "laplacian(gamma=0.7) in here"
         assert reread(family) == family
-    refused = [(partial(family.tile, X[:, :2], X[:, :2]), "the 3 features that the metric is for, got 2")]
+    refused = [
+        (
+            partial(family.tile, X[:, :2], X[:, :2]),
+            "the 3 features that the metric is for, got 2",
+        )
+    ]
     for map_ in ([0.0, 0.0], [np.nan, 1.0], [[[1.0]]]):
-        refused.append((partial(MetricFamily, base, map_), "map must hold one finite weight per feature"))
+        refused.append(
+            (
+                partial(MetricFamily, base, map_),
+                "map must hold one finite weight per feature",
+            )
+        )
     require_refusals(refused)
 
 
 # The learner ---------------------------------------------------------------------------------------------------------
 
 
-PARAMS = [{}, {"metric": "diagonal"}, {"rounds": 1, "normal_scores": False}, {"rounds": 2, "weights": "alignf"}]
+PARAMS = [
+    {},
+    {"metric": "diagonal"},
+    {"rounds": 1, "normal_scores": False},
+    {"rounds": 2, "weights": "alignf"},
+]
 PARAMS += [{"rounds": 0, "kernels": "laplacian", "weights": "alignf"}]
 
 
@@ -314,10 +437,15 @@ def test_what_is_found_is_an_ordinary_learned_kernel(params, radial_only):
     assert (kernel.weights > 0).all()
     K = kernel.gram()
     assert np.linalg.eigvalsh(K).min() >= -1e-10 * np.trace(K)
-    np.testing.assert_allclose(kernel.cross_gram(X[:70]), K, rtol=0, atol=1e-6)  # Euclidean distances near zero
+    # Euclidean distances near zero
+    np.testing.assert_allclose(kernel.cross_gram(X[:70]), K, rtol=0, atol=1e-6)
     statistics = gram_statistics(kernel.family, X[:70], Y[:70, :1])
-    assert kernel.alignment == pytest.approx(statistics.alignment(kernel.weights), rel=1e-8)
-    if not isinstance(kernel.family, NormalScoresFamily):  # base kernels fall to one over e at a distance of sigma
+    assert kernel.alignment == pytest.approx(
+        statistics.alignment(kernel.weights), rel=1e-8
+    )
+    if not isinstance(
+        kernel.family, NormalScoresFamily
+    ):  # base kernels fall to one over e at a distance of sigma
         for k, sigma in enumerate(kernel.parameters):
             tile = kernel.family.subset([k]).tile(np.diag(sigma), np.zeros((1, 3)))
             np.testing.assert_allclose(tile, np.exp(-1), rtol=1e-6)
@@ -331,8 +459,17 @@ def test_relevance_says_which_features_count_in_any_unit():
     assert relevance.sum() == pytest.approx(1.0, rel=1e-12)
     assert relevance[:2].min() > 2 * relevance[2:].max()
     units = np.array([1e3, 1e-3, 1.0, 10.0, 1.0, 1.0])
-    np.testing.assert_allclose(learn_kernel(X * units, y, learner=RFM(rounds=3)).relevance, relevance, rtol=NEARLY)
-    assert learn_kernel(X, y, learner="alignf", family=GaussianFamily([0.1, 1.0])).relevance is None
+    np.testing.assert_allclose(
+        learn_kernel(X * units, y, learner=RFM(rounds=3)).relevance,
+        relevance,
+        rtol=NEARLY,
+    )
+    assert (
+        learn_kernel(
+            X, y, learner="alignf", family=GaussianFamily([0.1, 1.0])
+        ).relevance
+        is None
+    )
 
 
 def telling_half() -> SplitHalf:
@@ -348,13 +485,21 @@ def telling_half() -> SplitHalf:
 
 def test_a_half_tells_what_a_regression_of_the_other_errs_on_it():
     half = telling_half()
-    choices = [KernelChoice(rounds, kind) for rounds in ((0,), (0, 1)) for kind in COMBINED_KERNELS]
+    choices = [
+        KernelChoice(rounds, kind)
+        for rounds in ((0,), (0, 1))
+        for kind in COMBINED_KERNELS
+    ]
     expected = []
     for choice in choices:
         K, cross = np.zeros((30, 30)), np.zeros((30, 30))
-        taken = [metric for number in choice.rounds for metric in half.rounds[number].metrics]
+        taken = [
+            metric for number in choice.rounds for metric in half.rounds[number].metrics
+        ]
         for metric in taken:
-            family, _ = metric.base_kernels(metric.medians(half.train.X), KINDS[choice.kind])
+            family, _ = metric.base_kernels(
+                metric.medians(half.train.X), KINDS[choice.kind]
+            )
             tiles = (family.tile(Z, half.train.X) for Z in (half.train.X, half.test.X))
             for own, other in zip(*tiles, strict=True):
                 trace = np.trace(center_gram(own)) / 30
@@ -366,7 +511,9 @@ def test_a_half_tells_what_a_regression_of_the_other_errs_on_it():
             alpha, intercept = bordered(K, half.train.Y, ridge)
             errors.append(((half.test.Y - cross @ alpha - intercept) ** 2).sum())
         expected.append(min(errors))
-    np.testing.assert_allclose([half.errors([choice])[0] for choice in choices], expected, rtol=NEARLY)
+    np.testing.assert_allclose(
+        [half.errors([choice])[0] for choice in choices], expected, rtol=NEARLY
+    )
 
 
 def test_alignments_of_base_kernels_are_those_of_the_half_that_did_not_teach_them():
@@ -375,26 +522,52 @@ def test_alignments_of_base_kernels_are_those_of_the_half_that_did_not_teach_the
     union, _ = half.columns.union(half.rounds[1].metrics, half.test, "both")
     statistics = gram_statistics(union, half.test.X, half.test.Y)
     scales = statistics.traces() / 30
-    np.testing.assert_allclose(M, statistics.products() / np.outer(scales, scales), rtol=1e-8)
+    np.testing.assert_allclose(
+        M, statistics.products() / np.outer(scales, scales), rtol=1e-8
+    )
     np.testing.assert_allclose(a, statistics.target_products() / scales, rtol=1e-8)
-    kernels = [radial_kernel(metric.mapped(half.test.X))[0] for metric in half.rounds[1].metrics]
+    kernels = [
+        radial_kernel(metric.mapped(half.test.X))[0]
+        for metric in half.rounds[1].metrics
+    ]
     centered = half.test.Y - half.test.Y.mean(axis=0)
     K, L = sum(kernels), centered @ centered.T
-    assert half.alignments[1] == pytest.approx(np.vdot(K, L) / (np.linalg.norm(K) * np.linalg.norm(L)), rel=1e-10)
+    assert half.alignments[1] == pytest.approx(
+        np.vdot(K, L) / (np.linalg.norm(K) * np.linalg.norm(L)), rel=1e-10
+    )
 
 
 def test_halves_have_much_the_same_targets_whatever_the_order_of_the_rows():
     X, Y = rows(41)
-    w, order = np.random.default_rng(3).uniform(size=41), np.random.default_rng(4).permutation(41)
-    for one, other in zip(Examples(X, Y, w).halves(0), Examples(X[order], Y[order], w[order]).halves(0), strict=True):
+    w, order = (
+        np.random.default_rng(3).uniform(size=41),
+        np.random.default_rng(4).permutation(41),
+    )
+    for one, other in zip(
+        Examples(X, Y, w).halves(0),
+        Examples(X[order], Y[order], w[order]).halves(0),
+        strict=True,
+    ):
         for name in ("X", "Y", "w"):
             np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
     classes = np.repeat([1.0, -1.0], [35, 6])[:, None]
-    assert [(part.Y < 0).sum() for part in Examples(X, classes, None).halves(0)] == [3, 3]
+    assert [(part.Y < 0).sum() for part in Examples(X, classes, None).halves(0)] == [
+        3,
+        3,
+    ]
 
 
-def test_metrics_of_two_rounds_must_save_a_share_of_the_error_of_a_sample(monkeypatch: pytest.MonkeyPatch):
-    errors = {(0,): 4.0, (0, 1): 3.0, (0, 2): 2.0, (0, 1, 2): 1.99, (0, 3): 1.9, (0, 1, 3): 1.88}
+def test_metrics_of_two_rounds_must_save_a_share_of_the_error_of_a_sample(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    errors = {
+        (0,): 4.0,
+        (0, 1): 3.0,
+        (0, 2): 2.0,
+        (0, 1, 2): 1.99,
+        (0, 3): 1.9,
+        (0, 1, 3): 1.88,
+    }
     monkeypatch.setattr(rfm, "GAIN", 0.02)
 
     class Told:
@@ -412,34 +585,58 @@ def test_metrics_of_two_rounds_must_save_a_share_of_the_error_of_a_sample(monkey
     assert rfm._best_metrics([Told(), Told()], "both", 0.005).rounds == (0, 1, 3)
 
 
-@pytest.mark.parametrize(("metric", "gain", "last"), [("both", 0.0, 3), ("full", 1.0, 2), ("diagonal", 0.01, None)])
-def test_what_is_chosen_errs_least_on_halves_that_taught_nothing(metric, gain, last, monkeypatch, radial_only):
+@pytest.mark.parametrize(
+    ("metric", "gain", "last"),
+    [("both", 0.0, 3), ("full", 1.0, 2), ("diagonal", 0.01, None)],
+)
+def test_what_is_chosen_errs_least_on_halves_that_taught_nothing(
+    metric, gain, last, monkeypatch, radial_only
+):
     monkeypatch.setattr(rfm, "GAIN", gain)
     X, Y = rows(80)
     y, kinds = Y[:, :1], ["diagonal", "full"] if metric == "both" else [metric]
     examples, columns = Examples(X, y, None), FeatureColumns.of(3, ())
     learned = partial(learned_metrics, kinds=kinds, rounds=3, rank=100)
     split = examples.halves(0)
-    pair = [SplitHalf(one, other, columns, learned(one.X, one.Y)) for one, other in (split, split[::-1])]
+    pair = [
+        SplitHalf(one, other, columns, learned(one.X, one.Y))
+        for one, other in (split, split[::-1])
+    ]
     for half in pair:
         half.learn(3)
 
     def error(*choice) -> float:
         return sum(half.errors([KernelChoice(*choice)])[0] for half in pair)
 
-    # A further round is learned as long as the one before was worth it, and taken where it errs less.
-    best, enough, n_learned = min([(0,), (0, 1)], key=lambda one: error(one, "both")), False, 1
+    # A further round is learned as long as the one before was worth it, and taken where
+    # it errs less.
+    best, enough, n_learned = (
+        min([(0,), (0, 1)], key=lambda one: error(one, "both")),
+        False,
+        1,
+    )
     for number in (2, 3):
         if not enough:
-            further = min([(0, number), (0, 1, number)], key=lambda one: error(one, "both"))
+            further = min(
+                [(0, number), (0, 1, number)], key=lambda one: error(one, "both")
+            )
             enough = error(further, "both") > (1 - gain) * error(best, "both")
-            best, n_learned = min(best, further, key=lambda one: error(one, "both")), number
+            best, n_learned = (
+                min(best, further, key=lambda one: error(one, "both")),
+                number,
+            )
     assert last in (None, n_learned)
     kind = min(COMBINED_KERNELS, key=lambda one: error(best, one))
     first, second = (half.ridges for half in pair)
-    ridges = {number: np.sqrt(np.multiply(first[number], second[number])) for number in first}
+    ridges = {
+        number: np.sqrt(np.multiply(first[number], second[number])) for number in first
+    }
     rounds = learned(X, y, near=ridges)
-    union, _ = columns.union([one for of in rounds if of.number in best for one in of.metrics], examples, kind)
+    union, _ = columns.union(
+        [one for of in rounds if of.number in best for one in of.metrics],
+        examples,
+        kind,
+    )
     found = RFM(metric=metric, normal_scores=False).find(X, Target.of(y[:, 0]))
     assert found.family.names == union.names
     expected = np.mean([half.alignments[: n_learned + 1] for half in pair], axis=0)
@@ -447,22 +644,38 @@ def test_what_is_chosen_errs_least_on_halves_that_taught_nothing(metric, gain, l
 
 
 def test_principal_components_are_directions_of_most_variance_in_units_as_they_come():
-    X = np.random.default_rng(0).normal(size=(40, 6)) * [9.0, 5.0, 2.0, 1.0, 0.5, 0.0] + 3.0
+    X = (
+        np.random.default_rng(0).normal(size=(40, 6)) * [9.0, 5.0, 2.0, 1.0, 0.5, 0.0]
+        + 3.0
+    )
     Z = X - X.mean(axis=0)
     _, _, directions = np.linalg.svd(Z, full_matrices=False)
     map_ = rfm_metrics.components_of(X, most=3).map
-    np.testing.assert_allclose(map_ @ map_.T * np.abs(X).max() ** 2, directions[:3].T @ directions[:3], atol=1e-12)
-    assert rfm_metrics.components_of(X).map.shape == (6, 5)  # a constant feature has no part
+    np.testing.assert_allclose(
+        map_ @ map_.T * np.abs(X).max() ** 2,
+        directions[:3].T @ directions[:3],
+        atol=1e-12,
+    )
+    # a constant feature has no part
+    assert rfm_metrics.components_of(X).map.shape == (
+        6,
+        5,
+    )
     w = np.array([1.0, 3.0] * 20)
     given = (np.repeat(X, w.astype(int), axis=0), None), (X, w)
     copies, weighted = (rfm_metrics.components_of(*of, most=2).map for of in given)
-    np.testing.assert_allclose(np.abs(copies.T @ weighted) * np.abs(X).max() ** 2, np.eye(2), atol=1e-9)
+    np.testing.assert_allclose(
+        np.abs(copies.T @ weighted) * np.abs(X).max() ** 2, np.eye(2), atol=1e-9
+    )
 
 
 def test_of_many_features_principal_components_are_one_metric_more_to_choose():
-    # Sixty features in one unit: three vary much, and the target depends on them; the others hold noise.
+    # Sixty features in one unit: three vary much, and the target depends on them; the
+    # others hold noise.
     rng = np.random.default_rng(0)
-    X = np.hstack([rng.normal(size=(250, 3)), 0.05 * rng.normal(size=(250, 57))]) @ rng.permutation(np.eye(60))
+    X = np.hstack(
+        [rng.normal(size=(250, 3)), 0.05 * rng.normal(size=(250, 57))]
+    ) @ rng.permutation(np.eye(60))
     y = np.sin(2 * (X @ np.linalg.svd(X - X.mean(0))[2][:3].T).sum(axis=1))
     X, X_new, y, y_new = X[:125], X[125:], y[:125], y[125:]
 
@@ -472,37 +685,71 @@ def test_of_many_features_principal_components_are_one_metric_more_to_choose():
 
     found, names = find()
     assert "principal components" in names
-    assert names.count("principal components") == len(names.split(" in ")) - 1  # in no other metric beside it
-    assert len(found.alignments) in (MOST_ROUNDS, MOST_ROUNDS + 1)  # of rounds, which components are not
-    for without in ({"rounds": 1}, {"metric": "diagonal"}, {"d": rfm_metrics.COMPONENTS // 2}):
+    # In no other metric beside it
+    assert names.count("principal components") == len(names.split(" in ")) - 1
+    # Of rounds, which components are not
+    assert len(found.alignments) in (
+        MOST_ROUNDS,
+        MOST_ROUNDS + 1,
+    )
+    for without in (
+        {"rounds": 1},
+        {"metric": "diagonal"},
+        {"d": rfm_metrics.COMPONENTS // 2},
+    ):
         assert "principal components" not in find(**without)[1]
-    models = [KernelLearningRegressor(learner=RFM(rounds=rounds)) for rounds in ("auto", 0)]
-    errors = [np.mean((model.fit(X, y).predict(X_new) - y_new) ** 2) for model in models]
-    assert errors[0] < 0.8 * errors[1]  # spread makes all features count alike, noise as well
+    models = [
+        KernelLearningRegressor(learner=RFM(rounds=rounds)) for rounds in ("auto", 0)
+    ]
+    errors = [
+        np.mean((model.fit(X, y).predict(X_new) - y_new) ** 2) for model in models
+    ]
+    # Spread makes all features count alike, noise as well
+    assert errors[0] < 0.8 * errors[1]
 
 
-def test_features_stand_beside_normal_scores_which_codes_of_levels_have_not(radial_only):
+def test_features_stand_beside_normal_scores_which_codes_of_levels_have_not(
+    radial_only,
+):
     X, Y = rows(80)
     X[:, 2] = X[:, 2] > 0
     y = Target.of(Y[:, 0])
     knots = normal_scores(X)
-    assert [one is None for one in knots] == [False, False, True]  # of two values there is nothing more to tell
+    # Of two values there is nothing more to tell
+    assert [one is None for one in knots] == [
+        False,
+        False,
+        True,
+    ]
     inner = RFM(normal_scores=False).find(scores_beside(X, knots), y)
     found = RFM().find(X, y)
     assert found.family == NormalScoresFamily(inner.family, knots)
     np.testing.assert_array_equal(found.weights, inner.weights)
     assert found.parameters.shape == (len(found.weights), 3)
-    np.testing.assert_allclose(found.parameters[:, 2], inner.parameters[:, 2], rtol=1e-15)
-    both = np.sqrt(inner.parameters[:, :2] ** -2 + (inner.parameters[:, 3:] * X[:, :2].std(axis=0)) ** -2)
+    np.testing.assert_allclose(
+        found.parameters[:, 2], inner.parameters[:, 2], rtol=1e-15
+    )
+    both = np.sqrt(
+        inner.parameters[:, :2] ** -2
+        + (inner.parameters[:, 3:] * X[:, :2].std(axis=0)) ** -2
+    )
     np.testing.assert_allclose(found.parameters[:, :2], 1 / both, rtol=1e-12)
     labels = Target.of((Y[:, 0] > 0).astype(str))
     wide = np.random.default_rng(0).normal(size=(80, rfm_metrics.COMPONENTS + 1))
-    for family in (RFM(normal_scores=False).find(X, labels).family, RFM(rounds=0).find(wide, y).family):
+    for family in (
+        RFM(normal_scores=False).find(X, labels).family,
+        RFM(rounds=0).find(wide, y).family,
+    ):
         assert not isinstance(family, NormalScoresFamily)
     assert isinstance(RFM().find(X, labels).family, NormalScoresFamily)
-    indicators = np.random.default_rng(1).integers(0, 2, (80, rfm_metrics.COMPONENTS))  # which do not count
-    assert isinstance(RFM(rounds=0).find(np.hstack([X, indicators]), y).family, NormalScoresFamily)
-    coded = [np.column_stack([X[:, :2], factor * np.arange(80) % 7]) for factor in (1, 3)]
+    # Which do not count
+    indicators = np.random.default_rng(1).integers(0, 2, (80, rfm_metrics.COMPONENTS))
+    assert isinstance(
+        RFM(rounds=0).find(np.hstack([X, indicators]), y).family, NormalScoresFamily
+    )
+    coded = [
+        np.column_stack([X[:, :2], factor * np.arange(80) % 7]) for factor in (1, 3)
+    ]
     found, again = (RFM(codes=(2,)).find(of, y) for of in coded)
     assert [one is None for one in found.family.knots] == [False, False, True]
     tiles = [of.family.tile(coded[0][:5], coded[0][:5])[-1] for of in (again, found)]
@@ -512,11 +759,15 @@ def test_features_stand_beside_normal_scores_which_codes_of_levels_have_not(radi
 def test_a_kind_of_base_kernels_is_taken_alone_or_by_choice():
     X, Y = rows(80)
     kinds = (*KINDS, "auto")
-    families = {kind: learn_kernel(X, Y[:, 0], learner=RFM(rounds=1, kernels=kind)).family.names for kind in kinds}
+    families = {
+        kind: learn_kernel(X, Y[:, 0], learner=RFM(rounds=1, kernels=kind)).family.names
+        for kind in kinds
+    }
     expected = {"gaussian": 9, "laplacian": 18, "both": 27, "wide": 6}
     assert {kind: len(families[kind]) for kind in KINDS} == expected
     assert families["auto"] in [families[kind] for kind in COMBINED_KERNELS]
-    smooth = learn_kernel(X, np.sin(X[:, 0] / 2), learner=RFM(rounds=0))  # without noise: Gaussians predict it best
+    # Without noise: Gaussians predict it best
+    smooth = learn_kernel(X, np.sin(X[:, 0] / 2), learner=RFM(rounds=0))
     assert all(name.startswith("gaussian") for name in smooth.family.names)
 
 
@@ -542,7 +793,8 @@ def test_classes_are_learned_and_saved_bit_for_bit_with_the_way_to_the_kernel(tm
     again = load(tmp_path / "kernel.safetensors")
     np.testing.assert_array_equal(again.cross_gram(X[80:]), kernel.cross_gram(X[80:]))
     assert again.history == kernel.history
-    assert learn_kernel(X[:15], Y[:15, 0], learner=RFM()).history == ()  # too few to be halved
+    # Too few to be halved
+    assert learn_kernel(X[:15], Y[:15, 0], learner=RFM()).history == ()
 
 
 def test_of_more_features_than_rows_directions_do_not_matter():
@@ -555,7 +807,9 @@ def test_of_more_features_than_rows_directions_do_not_matter():
         learn_kernel(X[:60] @ Q[:120], Y[:60, 0], learner=full),
         learn_kernel(X[:60], Y[:60, 0], learner=full),
     )
-    np.testing.assert_allclose(turned.cross_gram(X[60:] @ Q[:120]), more.cross_gram(X[60:]), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(
+        turned.cross_gram(X[60:] @ Q[:120]), more.cross_gram(X[60:]), rtol=0, atol=1e-6
+    )
 
 
 def test_parameters_out_of_range_and_nothing_to_learn_from_are_refused():
@@ -564,14 +818,25 @@ def test_parameters_out_of_range_and_nothing_to_learn_from_are_refused():
     refused = [
         ({"rounds": -1}, "rounds must be a whole number of at least 0, got -1"),
         ({"rounds": 1.5}, "rounds must be a whole number of at least 0, got 1.5"),
-        ({"search_rows": 3}, "search_rows must be a whole number of at least 10, got 3"),
-        ({"metric": "round"}, "metric must be one of both, diagonal, full, got 'round'"),
+        (
+            {"search_rows": 3},
+            "search_rows must be a whole number of at least 10, got 3",
+        ),
+        (
+            {"metric": "round"},
+            "metric must be one of both, diagonal, full, got 'round'",
+        ),
         ({"kernels": "all"}, f"kernels must be one of {kinds}, got 'all'"),
         ({"weights": "best"}, "weights must be one of unif, alignf, got 'best'"),
-        ({"normal_scores": "never"}, "normal_scores must be true, false or auto, got 'never'"),
+        (
+            {"normal_scores": "never"},
+            "normal_scores must be true, false or auto, got 'never'",
+        ),
     ]
     table = [(RFM(**params).require, reason) for params, reason in refused]
-    require_refusals([*table, (partial(RFM().find, np.ones_like(X), y), "all rows are equal")])
+    require_refusals(
+        [*table, (partial(RFM().find, np.ones_like(X), y), "all rows are equal")]
+    )
 
 
 # Linear kernel -------------------------------------------------------------------------------------------------------
@@ -587,10 +852,18 @@ def test_a_linear_kernel_is_added_where_the_target_is_linear(offset, monkeypatch
 
     def error() -> float:
         model = KernelLearningRegressor().fit(X, y)
-        assert any(name.startswith("linear") for name in model.family_.names) == bool(rfm.LINEAR_SHARES[1:])
+        assert any(name.startswith("linear") for name in model.family_.names) == bool(
+            rfm.LINEAR_SHARES[1:]
+        )
         assert set(model.relevance_) == {"0", "1", "2", "3", "4"}
-        np.testing.assert_array_equal(reread(model).predict(X_new), model.predict(X_new))
-        return float(np.sqrt(np.mean((model.predict(X_new) - (X_new - offset) @ coefficients) ** 2)))
+        np.testing.assert_array_equal(
+            reread(model).predict(X_new), model.predict(X_new)
+        )
+        return float(
+            np.sqrt(
+                np.mean((model.predict(X_new) - (X_new - offset) @ coefficients) ** 2)
+            )
+        )
 
     with_linear = error()
     monkeypatch.setattr(rfm, "LINEAR_SHARES", (0.0,))
@@ -606,4 +879,6 @@ def test_no_linear_kernel_is_added_where_it_gains_little_nor_for_classes():
         (RFM(weights="alignf"), Target.of(X[:, 0])),
         (RFM(), Target.of(np.where(X[:, 0] > 0, "a", "b"))),
     ):
-        assert not any(name.startswith("linear") for name in learner.find(X, target).family.names)
+        assert not any(
+            name.startswith("linear") for name in learner.find(X, target).family.names
+        )

@@ -7,7 +7,15 @@ import pytest
 
 from learnkernels import GaussianFamily, centered_alignment, gram_statistics
 from learnkernels.kernels.learned_kernel import LearnedKernel
-from learnkernels.kernels.learners import L1KRR, L1SVM, L2KRR, NKRR, SingleStage, learn_from_statistics, learn_path
+from learnkernels.kernels.learners import (
+    L1KRR,
+    L1SVM,
+    L2KRR,
+    NKRR,
+    SingleStage,
+    learn_from_statistics,
+    learn_path,
+)
 from learnkernels.kernels.model_selection.evaluation import Evaluation, KernelPredictors
 from learnkernels.kernels.model_selection.folds import (
     Trial,
@@ -21,7 +29,14 @@ from learnkernels.kernels.model_selection.folds import (
 )
 from learnkernels.kernels.predictors import as_predictor
 from learnkernels.kernels.targets import Target
-from tests.reference import combined, combined_cross, gaussian, grams, ridge_predictions, support_vector_predictions
+from tests.reference import (
+    combined,
+    combined_cross,
+    gaussian,
+    grams,
+    ridge_predictions,
+    support_vector_predictions,
+)
 from tests.refusals import require_refusals
 
 GAMMAS = [0.05, 0.1, 0.6]
@@ -37,15 +52,23 @@ def small_data(task: str, m: int = 60, seed: int = 0) -> tuple[np.ndarray, Targe
         return X, Target.of(score + 4.0)
     if task == "two classes":
         return X, Target.of(np.where(score > 0, "high", "low"))
-    return X, Target.of(np.array(["low", "middle", "high"])[np.digitize(score, [-0.6, 0.6])])
+    return X, Target.of(
+        np.array(["low", "middle", "high"])[np.digitize(score, [-0.6, 0.6])]
+    )
 
 
-def learned(X, target: Target, folds: np.ndarray, trial: Trial, learner: str = "alignf") -> LearnedKernel:
+def learned(
+    X, target: Target, folds: np.ndarray, trial: Trial, learner: str = "alignf"
+) -> LearnedKernel:
     statistics = gram_statistics(FAMILY, X, target.Y, folds)
-    return learn_from_statistics(learner, FAMILY, X, statistics.restrict(trial.training))
+    return learn_from_statistics(
+        learner, FAMILY, X, statistics.restrict(trial.training)
+    )
 
 
-def with_trial(task: str, number: int, **options: int) -> tuple[np.ndarray, Target, np.ndarray, Trial]:
+def with_trial(
+    task: str, number: int, **options: int
+) -> tuple[np.ndarray, Target, np.ndarray, Trial]:
     """Return a problem, five folds of its rows, and one of the trials on them."""
     X, target = small_data(task, **options)
     return X, target, assign_folds(target, 5, seed=5), trials(5)[number]
@@ -67,18 +90,29 @@ def test_folds_are_balanced_in_rows_and_classes_and_drawn_by_the_seed(task):
     _, target = small_data(task)
     for n_folds in (3, 5, 7):
         folds = assign_folds(target, n_folds, seed=1)
-        parts = [np.ones(60, dtype=bool), *(target.values == k for k in range(len(target.classes)))]
-        counts = np.array([np.bincount(folds[part], minlength=n_folds) for part in parts])
+        parts = [
+            np.ones(60, dtype=bool),
+            *(target.values == k for k in range(len(target.classes))),
+        ]
+        counts = np.array(
+            [np.bincount(folds[part], minlength=n_folds) for part in parts]
+        )
         assert (folds.shape, counts.shape[1]) == ((60,), n_folds)
         assert (np.ptp(counts, axis=1) <= 1).all()
-    np.testing.assert_array_equal(assign_folds(target, 5, seed=3), assign_folds(target, 5, seed=3))
+    np.testing.assert_array_equal(
+        assign_folds(target, 5, seed=3), assign_folds(target, 5, seed=3)
+    )
     assert (assign_folds(target, 5, seed=3) != assign_folds(target, 5, seed=4)).any()
 
 
 def test_every_fold_tests_once_and_validates_once_and_rare_classes_are_always_trained_on():
     target = Target.of(np.array(["a"] * 30 + ["b"] * 17 + ["rare"] * 3))
     for n_folds in (3, 4, 9, 10):
-        folds, plan, everyone = assign_folds(target, n_folds, seed=1), trials(n_folds), list(range(n_folds))
+        folds, plan, everyone = (
+            assign_folds(target, n_folds, seed=1),
+            trials(n_folds),
+            list(range(n_folds)),
+        )
         assert [trial.index for trial in plan] == everyone
         assert sorted(trial.test for trial in plan) == everyone
         assert sorted(trial.validation for trial in plan) == everyone
@@ -95,27 +129,71 @@ def test_folds_and_splits_that_cannot_be_drawn_are_refused():
     held = partial(assign_split, fifty, seed=0, held_out=np.arange(50) < 8)
     nested = partial(assign_nested_split, two, seed=0)
     table = [
-        (folds, (twenty.take(range(4)), 5), "there must be at least one row a fold, got 4 rows for 5 folds"),
-        (folds, (unbalanced(3, 3), 4), "a class must have as many rows as there are folds, got 3 for 4"),
-        (folds, (unbalanced(9, 2), 3), "class must have a row in at least 3 folds, .* got 2 for class 'c1'; leave"),
-        (split, (twenty, 10, 6, 5), r"at most the 20 rows there are, got 10 \+ 6 \+ 5 = 21; draw fewer"),
-        (split, (unbalanced(96, 4), 10, 40, 40), "one training row, got none of class 'c1', 4 of 100 rows, among 10"),
+        (
+            folds,
+            (twenty.take(range(4)), 5),
+            "there must be at least one row a fold, got 4 rows for 5 folds",
+        ),
+        (
+            folds,
+            (unbalanced(3, 3), 4),
+            "a class must have as many rows as there are folds, got 3 for 4",
+        ),
+        (
+            folds,
+            (unbalanced(9, 2), 3),
+            "class must have a row in at least 3 folds, .* got 2 for class 'c1'; leave",
+        ),
+        (
+            split,
+            (twenty, 10, 6, 5),
+            r"at most the 20 rows there are, got 10 \+ 6 \+ 5 = 21; draw fewer",
+        ),
+        (
+            split,
+            (unbalanced(96, 4), 10, 40, 40),
+            "one training row, got none of class 'c1', 4 of 100 rows, among 10",
+        ),
         (split, (fifty, 20, 10, None), "test must be a number of rows"),
-        (held, (20, 10, 9), "test must be 2 to 8, the rows that the data set holds out, got 9"),
-        (held, (40, 10, None), "train, validation must together be at most the 42 rows there are"),
-        (nested, (40, 30, 5), r"must together be at most the 60 rows there are, got 40 \+ 30"),
-        (nested, (8, 30, 10), "of the 8 training rows, there must be at least one row a fold"),
+        (
+            held,
+            (20, 10, 9),
+            "test must be 2 to 8, the rows that the data set holds out, got 9",
+        ),
+        (
+            held,
+            (40, 10, None),
+            "train, validation must together be at most the 42 rows there are",
+        ),
+        (
+            nested,
+            (40, 30, 5),
+            r"must together be at most the 60 rows there are, got 40 \+ 30",
+        ),
+        (
+            nested,
+            (8, 30, 10),
+            "of the 8 training rows, there must be at least one row a fold",
+        ),
     ]
-    require_refusals((partial(assign, *sizes), sentence) for assign, sizes, sentence in table)
+    require_refusals(
+        (partial(assign, *sizes), sentence) for assign, sizes, sentence in table
+    )
 
 
 # Splits --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("counts", [(100,), (30, 30), (83, 17), (50, 30, 20), (97, 2, 1), (10, 10, 10, 70)])
+@pytest.mark.parametrize(
+    "counts", [(100,), (30, 30), (83, 17), (50, 30, 20), (97, 2, 1), (10, 10, 10, 70)]
+)
 def test_a_split_draws_the_rows_asked_for_with_the_shares_of_the_classes(counts):
     m = sum(counts)
-    target = Target.of(np.arange(m), "regression") if len(counts) == 1 else unbalanced(*counts)
+    target = (
+        Target.of(np.arange(m), "regression")
+        if len(counts) == 1
+        else unbalanced(*counts)
+    )
     classes = np.zeros(m, dtype=int) if len(counts) == 1 else target.values
     for sizes in [(50, 20, 30), (51, 11, 20), (40, 10, 10)]:  # of a hundred rows
         sizes = tuple(size * m // 100 for size in sizes)
@@ -125,11 +203,23 @@ def test_a_split_draws_the_rows_asked_for_with_the_shares_of_the_classes(counts)
         np.testing.assert_array_equal(assign_split(target, *sizes, seed=2), drawn[2])
         assert (drawn[0] != drawn[1]).any()
         for folds in drawn:
-            assert tuple(np.bincount(folds + 1, minlength=4)) == (m - sum(sizes), *sizes)
+            assert tuple(np.bincount(folds + 1, minlength=4)) == (
+                m - sum(sizes),
+                *sizes,
+            )
         for part, size in enumerate(sizes):
-            of_seeds = np.array([np.bincount(classes[folds == part], minlength=len(counts)) for folds in drawn])
-            # A part is cut out of a line along which each class is within half a row, at either end, of its share.
-            assert (np.abs(of_seeds[0] - size * np.array(counts) / m) < 0.5 * len(counts) + 0.5).all()
+            of_seeds = np.array(
+                [
+                    np.bincount(classes[folds == part], minlength=len(counts))
+                    for folds in drawn
+                ]
+            )
+            # A part is cut out of a line along which each class is within half a row,
+            # at either end, of its share.
+            assert (
+                np.abs(of_seeds[0] - size * np.array(counts) / m)
+                < 0.5 * len(counts) + 0.5
+            ).all()
             assert (of_seeds == of_seeds[0]).all()
             assert part or of_seeds[0].all()
     assert split_trial() == Trial(0, (0,), 1, 2)
@@ -137,11 +227,18 @@ def test_a_split_draws_the_rows_asked_for_with_the_shares_of_the_classes(counts)
 
 @pytest.mark.parametrize("counts", [None, (15, 5)])
 def test_every_row_of_a_class_is_as_likely_to_be_drawn(counts):
-    target = Target.of(np.arange(20.0), "regression") if counts is None else unbalanced(*counts)
+    target = (
+        Target.of(np.arange(20.0), "regression")
+        if counts is None
+        else unbalanced(*counts)
+    )
     drawn = np.array([assign_split(target, 8, 4, 4, seed) for seed in range(1000)])
     for part, share in enumerate((0.4, 0.2, 0.2)):
         # Four and a half deviations of 1000 draws.
-        assert (np.abs((drawn == part).mean(axis=0) - share) < 4.5 * np.sqrt(share * (1 - share) / 1000)).all()
+        assert (
+            np.abs((drawn == part).mean(axis=0) - share)
+            < 4.5 * np.sqrt(share * (1 - share) / 1000)
+        ).all()
 
 
 @pytest.mark.parametrize("test", [None, 20])
@@ -150,7 +247,11 @@ def test_rows_that_are_held_out_test_and_do_nothing_else(test):
     held_out = np.zeros(150, dtype=bool)
     held_out[::4] = True
     folds = assign_split(target, 60, 30, test, seed=3, held_out=held_out)
-    assert [(folds == part).sum() for part in (0, 1, 2)] == [60, 30, test or held_out.sum()]
+    assert [(folds == part).sum() for part in (0, 1, 2)] == [
+        60,
+        30,
+        test or held_out.sum(),
+    ]
     assert held_out[folds == 2].all()
     assert not held_out[(folds == 0) | (folds == 1)].any()
     assert np.bincount(target.values[folds == 0]).tolist() == [20, 20, 20]
@@ -160,15 +261,24 @@ def test_rows_that_are_held_out_test_and_do_nothing_else(test):
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_a_nested_split_divides_its_training_rows_into_folds_that_validate_each_other(task: str):
+def test_a_nested_split_divides_its_training_rows_into_folds_that_validate_each_other(
+    task: str,
+):
     _, target = small_data(task, m=90)
     folds = assign_nested_split(target, 45, 30, 5, seed=2)
     assert (np.sum(folds == 5), np.sum(folds == -1)) == (30, 15)
-    np.testing.assert_array_equal(np.bincount(folds[(folds >= 0) & (folds < 5)]), [9] * 5)
+    np.testing.assert_array_equal(
+        np.bincount(folds[(folds >= 0) & (folds < 5)]), [9] * 5
+    )
     np.testing.assert_array_equal(assign_nested_split(target, 45, 30, 5, seed=2), folds)
     assert (assign_nested_split(target, 45, 30, 5, seed=3) != folds).any()
-    if task != "regression":  # each class is spread evenly over the folds, up to one row
-        counts = [np.bincount(target.values[folds == fold], minlength=len(target.classes)) for fold in range(5)]
+    if (
+        task != "regression"
+    ):  # each class is spread evenly over the folds, up to one row
+        counts = [
+            np.bincount(target.values[folds == fold], minlength=len(target.classes))
+            for fold in range(5)
+        ]
         assert (np.ptp(counts, axis=0) <= 1).all()
     trial = nested_split_trial(5)
     assert trial == Trial(0, (0, 1, 2, 3, 4), None, 5)
@@ -180,14 +290,20 @@ def test_a_nested_split_divides_its_training_rows_into_folds_that_validate_each_
 # Evaluation ----------------------------------------------------------------------------------------------------------
 
 
-def evaluate_by_hand(kernel: LearnedKernel, X, target: Target, folds, trial: Trial, predictor: str):
+def evaluate_by_hand(
+    kernel: LearnedKernel, X, target: Target, folds, trial: Trial, predictor: str
+):
     """Return the validation errors, the test errors and the trivial error, one fit a regularization."""
     parts = trial.training, trial.validation, trial.test
     train, validate, test = (np.flatnonzero(np.isin(folds, part)) for part in parts)
     numbers, y = target.task == "regression", target.values
 
     def error(rows, predictions):
-        return np.sqrt(np.mean((predictions - y[rows]) ** 2)) if numbers else np.mean(predictions != y[rows])
+        return (
+            np.sqrt(np.mean((predictions - y[rows]) ** 2))
+            if numbers
+            else np.mean(predictions != y[rows])
+        )
 
     kernels = [gaussian(gamma) for gamma in GAMMAS]
     Ks = grams(kernels, X[train])
@@ -195,22 +311,36 @@ def evaluate_by_hand(kernel: LearnedKernel, X, target: Target, folds, trial: Tri
     unit = np.trace(K) / len(train)
     errors = []
     for rows in (validate, test):
-        cross = combined_cross(grams(kernels, X[rows], X[train]), Ks, kernel.weights, "trace") / unit
+        cross = (
+            combined_cross(
+                grams(kernels, X[rows], X[train]), Ks, kernel.weights, "trace"
+            )
+            / unit
+        )
         for value in GRID:
             given = value, cross.astype(float)
             if predictor == "svm":
-                predictions = support_vector_predictions((K / unit).astype(float), y[train], *given)
+                predictions = support_vector_predictions(
+                    (K / unit).astype(float), y[train], *given
+                )
             else:
                 Y = y[train] if numbers else target.Y[train]
                 predictions = ridge_predictions((K / unit).astype(float), Y, *given)
                 if not numbers:
-                    predictions = predictions[:, 0] > 0 if Y.shape[1] == 1 else predictions.argmax(axis=1)
+                    predictions = (
+                        predictions[:, 0] > 0
+                        if Y.shape[1] == 1
+                        else predictions.argmax(axis=1)
+                    )
             errors.append(error(rows, predictions))
     constant = y[train].mean() if numbers else np.bincount(y[train]).argmax()
     return errors[: len(GRID)], errors[len(GRID) :], error(test, constant)
 
 
-SERVED = [("regression", "krr"), *((task, of) for task in TASKS[1:] for of in ("krr", "svm"))]
+SERVED = [
+    ("regression", "krr"),
+    *((task, of) for task in TASKS[1:] for of in ("krr", "svm")),
+]
 
 
 @pytest.mark.parametrize(("task", "predictor"), SERVED)
@@ -219,7 +349,9 @@ def test_a_trial_gives_what_a_slow_loop_gives(task, predictor):
     kernel = learned(X, target, folds, trial)
     predictors = KernelPredictors([kernel], target, predictor, GRID)
     result = Evaluation(X, target, folds).result([predictors], kernel.rows, trial)
-    validation, test, trivial = evaluate_by_hand(kernel, X, target, folds, trial, predictor)
+    validation, test, trivial = evaluate_by_hand(
+        kernel, X, target, folds, trial, predictor
+    )
     np.testing.assert_allclose(result.validation_errors, validation, rtol=1e-9)
     best = min(range(len(GRID)), key=validation.__getitem__)
     assert GRID[best] == result.C
@@ -249,18 +381,37 @@ def first_trial() -> tuple[Target, np.ndarray, Trial]:
 
 def test_the_validation_fold_chooses_and_ties_go_to_the_strongest_regularization():
     target, folds, trial = first_trial()
-    plain = [([(3, 1, 1, 2)], 0, 1, False), ([(1, 1, 1, 1)], 0, 0, False), ([(4, 3, 2, 2)], 0, 2, False)]
+    plain = [
+        ([(3, 1, 1, 2)], 0, 1, False),
+        ([(1, 1, 1, 1)], 0, 0, False),
+        ([(4, 3, 2, 2)], 0, 2, False),
+    ]
     plain += [([(2, 3, 2, 4)], 0, 0, True), ([(5,)], 0, 0, False)]
     # The edge is flagged only where the error still falls.
-    falling = [([(4, 3, 2, 1)], 0, 3, True), ([(1, 2, 3, 4)], 0, 0, True), ([(2, 1)], 0, 1, True)]
-    level = [([(3, 1, 2, 4)], 0, 1, False), ([(3, 2, 1.0001, 1)], 0, 3, False), ([(1, 1.0001, 2, 3)], 0, 0, False)]
+    falling = [
+        ([(4, 3, 2, 1)], 0, 3, True),
+        ([(1, 2, 3, 4)], 0, 0, True),
+        ([(2, 1)], 0, 1, True),
+    ]
+    level = [
+        ([(3, 1, 2, 4)], 0, 1, False),
+        ([(3, 2, 1.0001, 1)], 0, 3, False),
+        ([(1, 1.0001, 2, 3)], 0, 0, False),
+    ]
     several = [([(3, 2, 4), (5, 1, 2)], 1, 1, False)]
     several.append(([(3, 1, 4), (5, 1, 2)], 0, 1, False))  # a tie goes to the first
-    several.append(([(3, 2, 1), (1, 5, 6)], 1, 0, True))  # and one between regularizations to the stronger
+    # And one between regularizations to the stronger
+    several.append(([(3, 2, 1), (1, 5, 6)], 1, 0, True))
     for errors, candidate, position, edge in (*plain, *falling, *level, *several):
         candidates = [GivenPredictions(*numbers) for numbers in errors]
-        result = Evaluation(np.zeros((30, 1)), target, folds).result(candidates, np.arange(18), trial)
-        assert (result.candidate, result.position, result.edge) == (candidate, position, edge), errors
+        result = Evaluation(np.zeros((30, 1)), target, folds).result(
+            candidates, np.arange(18), trial
+        )
+        assert (result.candidate, result.position, result.edge) == (
+            candidate,
+            position,
+            edge,
+        ), errors
         assert candidates[candidate].grid[position] == result.C
         assert result.error == errors[candidate][position]
         np.testing.assert_array_equal(result.validation_errors, errors[candidate])
@@ -283,9 +434,17 @@ def test_the_alignment_on_the_validation_fold_chooses_the_candidate_and_the_erro
     evaluation, given = Evaluation(X, target, folds), (np.arange(18), trial)
     validation = np.flatnonzero(folds == trial.validation)
     errors = [(6, 3, 4), (9, 5, 5), (2, 1, 2)]  # by the error the last would be chosen
-    chosen = {(0.2, 0.6, 0.4): 1, (0.5, 0.1, 0.5): 0, (-0.5, -0.1, -0.2): 1, (np.nan, -0.3, np.nan): 1}
+    chosen = {
+        (0.2, 0.6, 0.4): 1,
+        (0.5, 0.1, 0.5): 0,
+        (-0.5, -0.1, -0.2): 1,
+        (np.nan, -0.3, np.nan): 1,
+    }
     for alignments, candidate in chosen.items():
-        candidates = [GivenAlignment(a, *numbers) for a, numbers in zip(alignments, errors, strict=True)]
+        candidates = [
+            GivenAlignment(a, *numbers)
+            for a, numbers in zip(alignments, errors, strict=True)
+        ]
         result = evaluation.result(candidates, *given, by="alignment")
         assert (result.candidate, result.position) == (candidate, 1)
         assert (result.error, result.C) == (errors[candidate][1], 2.0)
@@ -300,15 +459,30 @@ def test_the_alignment_on_the_validation_fold_chooses_the_candidate_and_the_erro
 def test_learning_and_choosing_refuse_what_they_cannot_do():
     target, folds, trial = first_trial()
     candidates = [GivenAlignment(0.5, 1, 2), GivenPredictions(1, 2)]
-    choose = partial(Evaluation(np.zeros((30, 1)), target, folds).result, candidates, np.arange(18))
-    without = "needs candidates with a kernel, got GivenPredictions at 1; choose by error"
+    choose = partial(
+        Evaluation(np.zeros((30, 1)), target, folds).result, candidates, np.arange(18)
+    )
+    without = (
+        "needs candidates with a kernel, got GivenPredictions at 1; choose by error"
+    )
     X, two = small_data("two classes")
-    learn = partial(learn_from_statistics, family=FAMILY, X=X, statistics=gram_statistics(FAMILY, X, two.Y))
+    learn = partial(
+        learn_from_statistics,
+        family=FAMILY,
+        X=X,
+        statistics=gram_statistics(FAMILY, X, two.Y),
+    )
     require_refusals(
         [
             (partial(choose, trial, by="alignment"), without),
-            (partial(learn, "l2-krr"), "l2-krr learns weights and predictor together and needs the target"),
-            (partial(learn, "ensemble", target=two), "ensemble learns hypotheses and not a kernel"),
+            (
+                partial(learn, "l2-krr"),
+                "l2-krr learns weights and predictor together and needs the target",
+            ),
+            (
+                partial(learn, "ensemble", target=two),
+                "ensemble learns hypotheses and not a kernel",
+            ),
         ]
     )
 
@@ -316,30 +490,63 @@ def test_learning_and_choosing_refuse_what_they_cannot_do():
 def test_predictors_align_as_the_kernel_matrices_of_the_new_rows_do_on_average():
     X, target, folds, trial = with_trial("three classes", 1)
     rows = np.flatnonzero(folds == trial.validation)
-    kernels, expected = [learned(X, target, folds, trial, learner) for learner in ("alignf", "single")], []
+    kernels, expected = (
+        [learned(X, target, folds, trial, learner) for learner in ("alignf", "single")],
+        [],
+    )
     Ks = grams([gaussian(gamma) for gamma in GAMMAS], X[rows])
     for kernel in kernels:
-        K = sum(weight / scale * gram for weight, scale, gram in zip(kernel.weights, kernel.scales, Ks, strict=True))
-        expected.append(centered_alignment(np.asarray(K, dtype=float), target.Y[rows] @ target.Y[rows].T))
+        K = sum(
+            weight / scale * gram
+            for weight, scale, gram in zip(
+                kernel.weights, kernel.scales, Ks, strict=True
+            )
+        )
+        expected.append(
+            centered_alignment(
+                np.asarray(K, dtype=float), target.Y[rows] @ target.Y[rows].T
+            )
+        )
     of = KernelPredictors(kernels, target, "krr", GRID[:2])
-    assert of.validation_alignment(X[rows], target.take(rows)) == pytest.approx(np.mean(expected), rel=1e-9)
+    assert of.validation_alignment(X[rows], target.take(rows)) == pytest.approx(
+        np.mean(expected), rel=1e-9
+    )
     alike = np.flatnonzero(target.values == 0)[:2]
-    with pytest.raises(ValueError, match=r"the target is constant on the 2 rows .*; give more rows to validate, or ch"):
+    with pytest.raises(
+        ValueError,
+        match=r"the target is constant on the 2 rows .*; give more rows to validate, or ch",
+    ):
         of.validation_alignment(X[alike], target.take(alike))
 
 
-@pytest.mark.parametrize("learner", [L2KRR(center=1.0), L1KRR(), NKRR(), NKRR(degree=3, offset=0.7), L1SVM()], ids=repr)
-def test_the_predictor_at_the_learned_regularization_is_the_one_that_was_learned(learner):
+@pytest.mark.parametrize(
+    "learner",
+    [L2KRR(center=1.0), L1KRR(), NKRR(), NKRR(degree=3, offset=0.7), L1SVM()],
+    ids=repr,
+)
+def test_the_predictor_at_the_learned_regularization_is_the_one_that_was_learned(
+    learner,
+):
     """Weights and predictor solve one problem: its value at the training rows is that of the certificate."""
     X, target = small_data("two classes")
     values = [0.5, 8.0]
-    kernels = learn_path(learner, FAMILY, X, gram_statistics(FAMILY, X, target.Y), target, values)
+    kernels = learn_path(
+        learner, FAMILY, X, gram_statistics(FAMILY, X, target.Y), target, values
+    )
     training = target.take(kernels[0].rows)
     for kernel, value in zip(kernels, values, strict=True):
         assert value == kernel.C
-        K, fitted = kernel.gram(), as_predictor(learner.predictor).fit_matrix(kernel.gram(), training, [value])
+        K, fitted = (
+            kernel.gram(),
+            as_predictor(learner.predictor).fit_matrix(
+                kernel.gram(), training, [value]
+            ),
+        )
         if learner.predictor == "krr":
-            reached, rel = np.vdot(training.Y - training.Y.mean(axis=0), fitted.dual[0]), 1e-8
+            reached, rel = (
+                np.vdot(training.Y - training.Y.mean(axis=0), fitted.dual[0]),
+                1e-8,
+            )
         else:
             beta, rel = fitted.dual[0, :, 0], 1e-3  # of scikit-learn
             reached = 2 * np.abs(beta).sum() - beta @ K @ beta
@@ -352,7 +559,9 @@ def test_a_path_learned_at_once_is_the_one_learned_value_by_value():
     for learner in (L1SVM(tol=1e-8), L2KRR(tol=1e-8), SingleStage(tol=1e-8)):
         path = learn_path(learner, FAMILY, X, statistics, target, GRID)
         for kernel, value in zip(path, GRID, strict=True):
-            alone = learn_from_statistics(learner, FAMILY, X, statistics, target=target, C=value)
+            alone = learn_from_statistics(
+                learner, FAMILY, X, statistics, target=target, C=value
+            )
             # The start is another; the root of the gap is left to the weights.
             np.testing.assert_allclose(kernel.weights, alone.weights, rtol=0, atol=1e-3)
 
@@ -365,8 +574,13 @@ def test_cross_validation_chooses_the_lowest_mean_error(task: str):
     predictor = "krr" if task == "regression" else "svm"
 
     def candidates(of: Trial, grid: list[float]) -> list[KernelPredictors]:
-        kernels = [learned(X, target, np.where(folds < 0, 4, folds), of, name) for name in ("unif", "alignf")]
-        return [KernelPredictors([kernel], target, predictor, grid) for kernel in kernels]
+        kernels = [
+            learned(X, target, np.where(folds < 0, 4, folds), of, name)
+            for name in ("unif", "alignf")
+        ]
+        return [
+            KernelPredictors([kernel], target, predictor, grid) for kernel in kernels
+        ]
 
     fits = ((of, candidates(of, GRID)) for of in inner_trials(trial))
     selection = Evaluation(X, target, folds).select_by_cross_validation(fits)
@@ -375,14 +589,27 @@ def test_cross_validation_chooses_the_lowest_mean_error(task: str):
         rows = np.flatnonzero(folds == of.validation)
         for position, C in enumerate(GRID):
             for c, one in enumerate(candidates(of, [C])):
-                errors[c, position] += target.take(rows).error(one.predict(X[rows])[0]) / 4
-    # A ridge fitted for one C and one of a path differ by the rounding of an eigendecomposition.
+                errors[c, position] += (
+                    target.take(rows).error(one.predict(X[rows])[0]) / 4
+                )
+    # A ridge fitted for one C and one of a path differ by the rounding of an
+    # eigendecomposition.
     np.testing.assert_allclose(selection.errors, errors, atol=1e-9)
-    assert selection.errors[selection.candidate, selection.position] == selection.errors.min()
+    assert (
+        selection.errors[selection.candidate, selection.position]
+        == selection.errors.min()
+    )
     assert GRID[selection.position] == selection.C
 
     fitted = candidates(trial, [selection.C])[selection.candidate]
-    training, test = np.flatnonzero((folds >= 0) & (folds < 4)), np.flatnonzero(folds == 4)
+    training, test = (
+        np.flatnonzero((folds >= 0) & (folds < 4)),
+        np.flatnonzero(folds == 4),
+    )
     result = Evaluation(X, target, folds).outcome(fitted, 0, selection, training, trial)
     assert result.error == target.take(test).error(fitted.predict(X[test])[0])
-    assert (result.n_train, result.n_test, result.candidate) == (50, 25, selection.candidate)
+    assert (result.n_train, result.n_test, result.candidate) == (
+        50,
+        25,
+        selection.candidate,
+    )

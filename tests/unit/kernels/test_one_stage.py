@@ -19,7 +19,16 @@ from learnkernels.kernels import learners
 from learnkernels.kernels.centering import Centering
 from learnkernels.kernels.engine.operators import StackedGrams
 from learnkernels.kernels.families import PrecomputedFamily
-from learnkernels.kernels.learners import L1KRR, L1SVM, L2KRR, LEARNERS, JointLearner, LpKRR, LpSVM, SingleStage
+from learnkernels.kernels.learners import (
+    L1KRR,
+    L1SVM,
+    L2KRR,
+    LEARNERS,
+    JointLearner,
+    LpKRR,
+    LpSVM,
+    SingleStage,
+)
 from learnkernels.kernels.solvers import logistic
 from learnkernels.kernels.solvers.interior_point import weights_by_interior_point
 from learnkernels.kernels.solvers.logistic import LogisticProblem
@@ -31,19 +40,26 @@ from learnkernels.kernels.targets import Target
 from tests.refusals import refusal, require_refusals
 
 GAMMAS = [0.02, 0.1, 0.5, 2.0]
-# What a generic solver's result is worth: SLSQP stops at about 1e-7 of the objective, 1e-4 of the weights.
+# What a generic solver's result is worth: SLSQP stops at about 1e-7 of the objective,
+# 1e-4 of the weights.
 GENERIC = 1e-5
 
 
-def problem(seed: int = 0, m: int = 32, classes: int = 2, gammas=GAMMAS) -> tuple[StackedGrams, Target]:
+def problem(
+    seed: int = 0, m: int = 32, classes: int = 2, gammas=GAMMAS
+) -> tuple[StackedGrams, Target]:
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(m, 3))
     score = X[:, 0] * X[:, 1] + 0.5 * X[:, 2] + 0.3 * rng.normal(size=m)
     D = ((X[:, None] - X[None]) ** 2).sum(axis=2)
-    return classified(np.stack([center_gram(np.exp(-gamma * D)) for gamma in gammas]), score, classes)
+    return classified(
+        np.stack([center_gram(np.exp(-gamma * D)) for gamma in gammas]), score, classes
+    )
 
 
-def classified(K: np.ndarray, score: np.ndarray, classes: int) -> tuple[StackedGrams, Target]:
+def classified(
+    K: np.ndarray, score: np.ndarray, classes: int
+) -> tuple[StackedGrams, Target]:
     """Return base kernels of trace m, and classes of equal size."""
     K = (K + K.transpose(0, 2, 1)) / 2
     K /= np.trace(K, axis1=1, axis2=2)[:, None, None] / len(score)
@@ -51,23 +67,37 @@ def classified(K: np.ndarray, score: np.ndarray, classes: int) -> tuple[StackedG
     return StackedGrams(K), Target("classification", y, tuple("abcde"[:classes]))
 
 
-def ridge_value(K: np.ndarray, target: Target, mu: np.ndarray, C: float) -> tuple[float, np.ndarray]:
+def ridge_value(
+    K: np.ndarray, target: Target, mu: np.ndarray, C: float
+) -> tuple[float, np.ndarray]:
     """Return the value of the ridge regression, and its slopes in the weights."""
     Y = target.Y - target.Y.mean(axis=0)
     alpha = np.linalg.solve(np.tensordot(mu, K, axes=1) + np.eye(len(Y)) / C, Y)
     return float(np.vdot(Y, alpha)), -np.einsum("iq,kij,jq->k", alpha, K, alpha)
 
 
-def machine_value(K: np.ndarray, target: Target, mu: np.ndarray, C: float) -> tuple[float, np.ndarray]:
+def machine_value(
+    K: np.ndarray, target: Target, mu: np.ndarray, C: float
+) -> tuple[float, np.ndarray]:
     """Return the value of the SVM, by scikit-learn, to its tolerance, and its slopes in the weights."""
-    machine = SVC(kernel="precomputed", C=C, tol=1e-10).fit(np.tensordot(mu, K, axes=1), target.values)
+    machine = SVC(kernel="precomputed", C=C, tol=1e-10).fit(
+        np.tensordot(mu, K, axes=1), target.values
+    )
     beta = np.zeros(len(target))
     beta[machine.support_] = machine.dual_coef_[0]
     forms = np.einsum("i,kij,j->k", beta, K, beta)
     return float(2 * np.abs(beta).sum() - mu @ forms), -forms
 
 
-ON_BALL = [L1KRR(), L2KRR(), LpKRR(norm=1.3), LpKRR(norm=3.0), L1SVM(), LpSVM(norm=1.5), LpSVM(norm=2.0)]
+ON_BALL = [
+    L1KRR(),
+    L2KRR(),
+    LpKRR(norm=1.3),
+    LpKRR(norm=3.0),
+    L1SVM(),
+    LpSVM(norm=1.5),
+    LpSVM(norm=2.0),
+]
 
 
 @pytest.fixture(params=ON_BALL, ids=repr)
@@ -78,8 +108,19 @@ def on_ball(request) -> JointLearner:
 # Optimality ----------------------------------------------------------------------------------------------------------
 
 
-SOLVED = [(L1KRR(), 0.1), (L1KRR(), 100.0), (L2KRR(), 3.0), (LpKRR(norm=1.3), 100.0), (LpKRR(norm=3.0), 0.1)]
-SOLVED += [(L1SVM(), 0.1), (L1SVM(), 100.0), (LpSVM(norm=1.5), 3.0), (LpSVM(norm=2.0), 100.0)]
+SOLVED = [
+    (L1KRR(), 0.1),
+    (L1KRR(), 100.0),
+    (L2KRR(), 3.0),
+    (LpKRR(norm=1.3), 100.0),
+    (LpKRR(norm=3.0), 0.1),
+]
+SOLVED += [
+    (L1SVM(), 0.1),
+    (L1SVM(), 100.0),
+    (LpSVM(norm=1.5), 3.0),
+    (LpSVM(norm=2.0), 100.0),
+]
 
 
 @pytest.mark.parametrize(("learner", "C"), SOLVED, ids=str)
@@ -93,7 +134,11 @@ def test_weights_agree_with_a_generic_solver(learner, C):
         return of(grams.grams, target, np.maximum(mu, 0), C)
 
     ball = {"type": "ineq", "fun": lambda mu: 1 - np.sum(np.maximum(mu, 0) ** norm)}
-    given = {"bounds": [(0, None)] * p, "constraints": ball, "options": {"ftol": 1e-13, "maxiter": 500}}
+    given = {
+        "bounds": [(0, None)] * p,
+        "constraints": ball,
+        "options": {"ftol": 1e-13, "maxiter": 500},
+    }
     generic = minimize(value, np.full(p, 0.9 / p), jac=True, method="SLSQP", **given)
     found, _ = value(solution.weights)
     assert found == pytest.approx(generic.fun, rel=GENERIC)
@@ -118,7 +163,9 @@ def test_certificates_are_below_the_tolerance(on_ball):
 def test_the_gap_bounds_what_is_left_and_is_told_in_the_warning(on_ball):
     """Stopped anywhere, the value less the gap is below the minimum: the certificate is a proof."""
     grams, target = problem(4, m=60)
-    exact = replace(on_ball, tol=1e-8).solve(grams, target, 10.0).certificate.objectives[-1]
+    exact = (
+        replace(on_ball, tol=1e-8).solve(grams, target, 10.0).certificate.objectives[-1]
+    )
     for most in (1, 2, 3):
         stopped = replace(on_ball, tol=1e-12, max_iter=most)
         certificate = stopped.solve(grams, target, 10.0).certificate
@@ -138,22 +185,35 @@ def test_the_gap_bounds_what_is_left_and_is_told_in_the_warning(on_ball):
 def test_one_kernel_leaves_the_plain_predictor():
     """p = 1: the only weight is on it, and the predictor is ridge regression or the machine on that kernel."""
     grams, target = problem(6, gammas=[0.3])
-    names = [name for name, learner in LEARNERS.items() if issubclass(learner, JointLearner)]
+    names = [
+        name for name, learner in LEARNERS.items() if issubclass(learner, JointLearner)
+    ]
     found = {name: LEARNERS[name]().solve(grams, target, 3.0) for name in names}
     for name, solution in found.items():
         own_length = name.startswith("single-stage") or name == "nkrr"
-        assert solution.weights > 0 if own_length else solution.weights == pytest.approx([1.0], rel=1e-12), name
+        assert (
+            solution.weights > 0
+            if own_length
+            else solution.weights == pytest.approx([1.0], rel=1e-12)
+        ), name
     y = target.Y[:, 0] - target.Y[:, 0].mean()
     ridge = KernelRidge(kernel="precomputed", alpha=1 / 3.0).fit(grams.grams[0], y)
-    assert found["l2-krr"].certificate.objectives[-1] == pytest.approx(y @ ridge.dual_coef_, rel=1e-10)
+    assert found["l2-krr"].certificate.objectives[-1] == pytest.approx(
+        y @ ridge.dual_coef_, rel=1e-10
+    )
     machine, _ = machine_value(grams.grams, target, np.ones(1), 3.0)
-    assert found["l1-svm"].certificate.objectives[-1] == pytest.approx(machine, rel=1e-8)
+    assert found["l1-svm"].certificate.objectives[-1] == pytest.approx(
+        machine, rel=1e-8
+    )
 
 
 @pytest.mark.parametrize("learner", [LpKRR, LpSVM])
 def test_a_large_norm_tends_to_equal_weights(learner):
     grams, target = problem(10)
-    weights = [learner(norm=norm).solve(grams, target, 10.0).weights for norm in (2.0, 8.0, 64.0, 1024.0, np.inf)]
+    weights = [
+        learner(norm=norm).solve(grams, target, 10.0).weights
+        for norm in (2.0, 8.0, 64.0, 1024.0, np.inf)
+    ]
     apart = [np.abs(mu / mu.sum() - 1 / grams.n_kernels).max() for mu in weights]
     assert (np.diff(apart) < 0).all()
     assert apart[-2] < 1e-2
@@ -163,14 +223,19 @@ def test_a_large_norm_tends_to_equal_weights(learner):
 # l2-krr --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("center", "radius", "C"), [(0.0, 1.0, 1000.0), (1.0, 0.5, 0.1), (2.0, 3.0, 4.0)])
+@pytest.mark.parametrize(
+    ("center", "radius", "C"), [(0.0, 1.0, 1000.0), (1.0, 0.5, 0.1), (2.0, 3.0, 4.0)]
+)
 def test_l2_krr_meets_theorem_1(center, radius, C):
     """mu = mu_0 + C v / |v|, with v from the ridge regression at mu itself."""
     grams, target = problem(13)
-    mu = L2KRR(center=center, radius=radius, tol=1e-12).solve(grams, target, C=C).weights
+    mu = (
+        L2KRR(center=center, radius=radius, tol=1e-12).solve(grams, target, C=C).weights
+    )
     v = -ridge_value(grams.grams, target, mu, C)[1]
     expected = center / np.sqrt(grams.n_kernels) + radius * v / np.linalg.norm(v)
-    np.testing.assert_allclose(mu, expected, rtol=1e-5)  # a gap of 1e-12 leaves the root of it to the weights
+    # a gap of 1e-12 leaves the root of it to the weights
+    np.testing.assert_allclose(mu, expected, rtol=1e-5)
 
 
 # single-stage --------------------------------------------------------------------------------------------------------
@@ -192,7 +257,13 @@ def test_single_stage_agrees_with_a_generic_solver(gammas):
 
     learner = SingleStage(gamma=gamma, gamma1=gamma1, gamma2=gamma2, tol=1e-10)
     mu = learner.solve(grams, target, 5.0).weights
-    generic = minimize(value, np.full(p, 0.1), bounds=[(0, None)] * p, method="L-BFGS-B", options={"ftol": 1e-15})
+    generic = minimize(
+        value,
+        np.full(p, 0.1),
+        bounds=[(0, None)] * p,
+        method="L-BFGS-B",
+        options={"ftol": 1e-15},
+    )
     assert value(mu) == pytest.approx(generic.fun, rel=GENERIC)
     assert value(mu) <= generic.fun + 1e-9
 
@@ -201,7 +272,10 @@ def test_single_stage_agrees_with_a_generic_solver(gammas):
 def test_the_single_stage_svm_agrees_with_a_generic_solver(C):
     grams, target = problem(16)
     K, m, p = grams.grams, grams.n_rows, grams.n_kernels
-    Y, support = target.Y - target.Y.mean(axis=0), SupportVectorProblem(grams, target, C)
+    Y, support = (
+        target.Y - target.Y.mean(axis=0),
+        SupportVectorProblem(grams, target, C),
+    )
     a = np.array([np.vdot(Y, k @ Y) for k in K]) / (m * (Y**2).sum())
     M = np.array([[np.vdot(k, other) for other in K] for k in K]) / m**2
 
@@ -210,11 +284,15 @@ def test_the_single_stage_svm_agrees_with_a_generic_solver(C):
 
     solution = learners.SingleStageSVM(gamma=2.0).solve(grams, target, C)
     assert solution.certificate.residual <= 1e-6
-    generic = minimize(value, solution.weights + 0.05, bounds=[(1e-9, None)] * p, method="L-BFGS-B")
+    generic = minimize(
+        value, solution.weights + 0.05, bounds=[(1e-9, None)] * p, method="L-BFGS-B"
+    )
     assert value(solution.weights) <= generic.fun + 1e-6
 
 
-def logistic_value(K: np.ndarray, y: np.ndarray, C: float, intercept: bool = True) -> float:
+def logistic_value(
+    K: np.ndarray, y: np.ndarray, C: float, intercept: bool = True
+) -> float:
     """Return the optimal value of kernel logistic regression by a generic solver, over the roots of a kernel."""
     eigenvalues, U = np.linalg.eigh(K)
     Z = U * np.sqrt(np.maximum(eigenvalues, 0.0))
@@ -226,13 +304,21 @@ def logistic_value(K: np.ndarray, y: np.ndarray, C: float, intercept: bool = Tru
         value = w @ w + 2 * C * np.logaddexp(0, -margins).sum()
         return value, np.append(2 * w + Z.T @ slopes, slopes.sum() * intercept)
 
-    found = minimize(value_and_gradient, np.zeros(len(y) + 1), jac=True, method="BFGS", options={"gtol": 1e-9})
+    found = minimize(
+        value_and_gradient,
+        np.zeros(len(y) + 1),
+        jac=True,
+        method="BFGS",
+        options={"gtol": 1e-9},
+    )
     return float(found.fun)
 
 
 @pytest.mark.parametrize("centering", ["center", "none"])
 @pytest.mark.parametrize("C", [1e-3, 0.5, 30.0])
-def test_logistic_regressions_have_the_values_and_derivatives_of_generic_solvers(C, centering):
+def test_logistic_regressions_have_the_values_and_derivatives_of_generic_solvers(
+    C, centering
+):
     stacked, target = problem(16, m=30)
     grams = StackedGrams(stacked.grams, Centering(centering))
     inner = LogisticProblem(grams, target, C)
@@ -245,7 +331,13 @@ def test_logistic_regressions_have_the_values_and_derivatives_of_generic_solvers
         assert abs(found.dual.sum()) <= 1e-9 * C * len(y)
     h = 1e-5
     units = np.eye(4)
-    moved = [[inner.at(mu + h * unit), inner.at(np.maximum(mu - h * unit, 0.0) if mu @ unit else mu)] for unit in units]
+    moved = [
+        [
+            inner.at(mu + h * unit),
+            inner.at(np.maximum(mu - h * unit, 0.0) if mu @ unit else mu),
+        ]
+        for unit in units
+    ]
     H = found.hessian(np.arange(4))
     for k, unit in enumerate(units):
         width = 2 * h if mu @ unit else h
@@ -272,11 +364,15 @@ def test_the_single_stage_logistic_agrees_with_a_generic_solver(C, classes):
 
     solution = learners.SingleStageLogistic(gamma=2.0).solve(grams, target, C)
     assert solution.certificate.residual <= 1e-6
-    generic = minimize(value, solution.weights + 0.05, bounds=[(0, None)] * p, method="L-BFGS-B")
+    generic = minimize(
+        value, solution.weights + 0.05, bounds=[(0, None)] * p, method="L-BFGS-B"
+    )
     assert value(solution.weights) <= generic.fun + 1e-6
 
 
-def test_logistic_regressions_bound_their_value_where_newtons_method_is_stopped(monkeypatch):
+def test_logistic_regressions_bound_their_value_where_newtons_method_is_stopped(
+    monkeypatch,
+):
     """The dual point of a fit that did not converge is made feasible, so that its value is below the optimum."""
     grams, target = problem(16, m=30)
     y, K = target.Y[:, 0], grams.combine(np.full(4, 0.25))
@@ -306,7 +402,9 @@ def test_logistic_regression_refuses_what_it_cannot_fit():
 
 
 @pytest.mark.parametrize("learner", [SingleStage, learners.SingleStageSVM])
-def test_constrained_kernels_align_as_much_as_is_asked_and_none_of_these_fits_better(learner):
+def test_constrained_kernels_align_as_much_as_is_asked_and_none_of_these_fits_better(
+    learner,
+):
     grams, target = problem(3, m=40)
     K, Y, p = grams.grams, target.Y, grams.n_kernels
     free = learner(least_alignment=0.0).solve(grams, target, 1.0)
@@ -326,10 +424,20 @@ def test_constrained_kernels_align_as_much_as_is_asked_and_none_of_these_fits_be
         mu = found.weights
         assert found.certificate.residual <= 1e-6
         assert np.linalg.norm(mu) == pytest.approx(1.0, rel=1e-9)
-        assert alignment_of(mu) == pytest.approx(share * highest, rel=1e-6)  # the constraint is active
-        aligned = {"type": "ineq", "fun": lambda mu, share=share: alignment_of(mu) - share * highest}
+        # The constraint is active
+        assert alignment_of(mu) == pytest.approx(share * highest, rel=1e-6)
+        aligned = {
+            "type": "ineq",
+            "fun": lambda mu, share=share: alignment_of(mu) - share * highest,
+        }
         ball = {"type": "ineq", "fun": lambda mu: 1 - mu @ mu}
-        generic = minimize(value, mu, bounds=[(0, None)] * p, method="SLSQP", constraints=[aligned, ball])
+        generic = minimize(
+            value,
+            mu,
+            bounds=[(0, None)] * p,
+            method="SLSQP",
+            constraints=[aligned, ball],
+        )
         assert value(mu) <= generic.fun * (1 + 2e-6)
         assert value(mu) >= free.certificate.objectives[-1]
 
@@ -339,10 +447,13 @@ def test_iterations_as_printed_end_where_newtons_method_does(center):
     grams, target = problem(5, m=40)
     for C in (0.1, 10.0):
         newton, printed = (
-            L2KRR(center=center, radius=2.0, algorithm=algorithm, tol=1e-9).solve(grams, target, C)
+            L2KRR(center=center, radius=2.0, algorithm=algorithm, tol=1e-9).solve(
+                grams, target, C
+            )
             for algorithm in ("newton", "as-printed")
         )
-        np.testing.assert_allclose(printed.weights, newton.weights, rtol=0, atol=5e-4)  # some roots of the gap
+        # Some roots of the gap
+        np.testing.assert_allclose(printed.weights, newton.weights, rtol=0, atol=5e-4)
         assert printed.certificate.iterations <= 20  # the paper counts 10 to 15
         assert (printed.weights >= L2KRR(center=center).ball(4).center).all()
 
@@ -352,15 +463,22 @@ def test_iterations_as_printed_end_where_newtons_method_does(center):
 
 def test_bad_parameters_and_targets_get_one_sentence():
     (grams, target), numbers = problem(), Target("regression", np.arange(32.0))
-    wrong = [(L2KRR(), target, 0.0, "C must be a positive"), (L1SVM(), target, -1.0, "C must be a positive")]
+    wrong = [
+        (L2KRR(), target, 0.0, "C must be a positive"),
+        (L1SVM(), target, -1.0, "C must be a positive"),
+    ]
     wrong.append((L1SVM(), numbers, 1.0, "needs a classification"))
-    require_refusals((partial(learner.solve, grams, of, C), said) for learner, of, C, said in wrong)
+    require_refusals(
+        (partial(learner.solve, grams, of, C), said) for learner, of, C, said in wrong
+    )
 
 
 # Kernels of low rank -------------------------------------------------------------------------------------------------
 
 
-def features(seed: int, m: int = 80, p: int = 6, classes: int = 2) -> tuple[StackedGrams, Target]:
+def features(
+    seed: int, m: int = 80, p: int = 6, classes: int = 2
+) -> tuple[StackedGrams, Target]:
     """Rank-one kernels on which no machine has as many free rows as it needs, and classes that overlap."""
     rng = np.random.default_rng(seed)
     X = rng.integers(0, 3, size=(m, p)) - 1.0
@@ -370,7 +488,11 @@ def features(seed: int, m: int = 80, p: int = 6, classes: int = 2) -> tuple[Stac
 
 
 LOW_RANK = [(L1SVM(), 2.0**-6, 3), (L1SVM(), 2.0**14, 2), (LpSVM(norm=1.5), 1.0, 2)]
-LOW_RANK += [(LpSVM(norm=1.5), 2.0**14, 3), (LpSVM(norm=2.0), 64.0, 2), (LpSVM(norm=2.0), 2.0**14, 3)]
+LOW_RANK += [
+    (LpSVM(norm=1.5), 2.0**14, 3),
+    (LpSVM(norm=2.0), 64.0, 2),
+    (LpSVM(norm=2.0), 2.0**14, 3),
+]
 
 
 @pytest.mark.parametrize(("learner", "C", "classes"), LOW_RANK, ids=str)
@@ -385,7 +507,9 @@ def test_interior_points_give_the_machine_of_scikit_learn():
     grams, target = problem(19, m=50)
     K, y = grams.combine(np.full(4, 0.25)), target.Y[:, 0]
     for C in (0.1, 3.0, 300.0):
-        _, dual, _ = weights_by_interior_point(StackedGrams(K[None]), [(np.arange(50), y)], C, 1.0, np.arange(1), 1e-10)
+        _, dual, _ = weights_by_interior_point(
+            StackedGrams(K[None]), [(np.arange(50), y)], C, 1.0, np.arange(1), 1e-10
+        )
         a = y * dual[:, 0]
         machine = SVC(kernel="precomputed", C=C, tol=1e-9).fit(K, y)
         expected = np.zeros(len(y))
@@ -404,7 +528,9 @@ def test_base_kernels_join_the_working_set_while_their_form_is_larger(monkeypatc
         monkeypatch.setattr(f"learnkernels.kernels.{module}.WORKING_SET", 2)
     by_working_sets = L1SVM().solve(grams, target, C=1.0)
     assert by_working_sets.certificate.residual <= 1e-6
-    assert by_working_sets.certificate.objectives[-1] == pytest.approx(whole.certificate.objectives[-1], rel=1e-6)
+    assert by_working_sets.certificate.objectives[-1] == pytest.approx(
+        whole.certificate.objectives[-1], rel=1e-6
+    )
 
 
 @pytest.mark.parametrize("learner", [L1KRR(), L2KRR()], ids=str)
@@ -424,8 +550,13 @@ INDEFINITE = ("a gap below zero", "no sign", "the negative of a kernel")
 
 @pytest.mark.parametrize("kind", INDEFINITE)
 @pytest.mark.parametrize("normalize", ["trace", "frobenius"])
-@pytest.mark.parametrize("name", [name for name, learner in LEARNERS.items() if issubclass(learner, JointLearner)])
-def test_one_stage_learners_solve_or_name_a_matrix_that_is_not_positive_semi_definite(name, normalize, kind):
+@pytest.mark.parametrize(
+    "name",
+    [name for name, learner in LEARNERS.items() if issubclass(learner, JointLearner)],
+)
+def test_one_stage_learners_solve_or_name_a_matrix_that_is_not_positive_semi_definite(
+    name, normalize, kind
+):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 3))
     y = np.where(X[:, 0] + 0.5 * rng.normal(size=60) > 0, "a", "b")
@@ -437,7 +568,15 @@ def test_one_stage_learners_solve_or_name_a_matrix_that_is_not_positive_semi_def
         "the negative of a kernel": -np.exp(-0.5 * squares),
     }[kind]
     family = PrecomputedFamily(np.stack([np.exp(-0.1 * squares), matrix, X @ X.T]))
-    learn = partial(learn_kernel, family.X, y, learner=name, family=family, C=1.0, normalize=normalize)
+    learn = partial(
+        learn_kernel,
+        family.X,
+        y,
+        learner=name,
+        family=family,
+        C=1.0,
+        normalize=normalize,
+    )
     named = "base kernel 2 of 3 is not positive semi-definite; leave it out."
     sentences = []
     with warnings.catch_warnings(record=True) as caught:
@@ -448,20 +587,35 @@ def test_one_stage_learners_solve_or_name_a_matrix_that_is_not_positive_semi_def
             sentences.append(str(error))
     assert sentences in ([], [named])
     assert all(str(warning.message).endswith(named) for warning in caught)
-    if kind == "no sign" and name in ("easymkl", "l1-svm", "nkrr"):  # no weights solve these problems
+    if kind == "no sign" and name in (
+        "easymkl",
+        "l1-svm",
+        "nkrr",
+    ):  # no weights solve these problems
         assert sentences
 
 
 def test_a_hessian_that_rounding_made_indefinite_gives_a_candidate_all_the_same():
-    H, v = np.array([[2.0, -1.0, 1.0], [-1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]), np.array([5.0, 8.0, 7.0])
+    H, v = (
+        np.array([[2.0, -1.0, 1.0], [-1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]),
+        np.array([5.0, 8.0, 7.0]),
+    )
     assert np.linalg.eigvalsh(H)[0] < 0
-    inner = InnerSolution(0.0, 0.0, v, np.zeros((4, 1)), lambda kernels: H[np.ix_(kernels, kernels)].copy())
+    inner = InnerSolution(
+        0.0,
+        0.0,
+        v,
+        np.zeros((4, 1)),
+        lambda kernels: H[np.ix_(kernels, kernels)].copy(),
+    )
     for candidate in Ball(np.zeros(3)).candidates(np.array([1.0, 0.0, 0.0]), inner):
         assert (candidate >= 0).all()
-        assert candidate.sum() == pytest.approx(1.0, rel=1e-12)  # of a linear system of four rows
+        # Of a linear system of four rows
+        assert candidate.sum() == pytest.approx(1.0, rel=1e-12)
 
 
-# Balls cut by the orthant: projections meet the conditions that single them out, and the linear minimum its bound ----
+# Balls cut by the orthant: projections meet the conditions that single them out, and
+# the linear minimum its bound ----
 
 
 NORMS = [1, 2]
@@ -474,7 +628,9 @@ def problems(draw):
     """Return a point, a center and a radius; entries repeat, vanish, and differ by orders of magnitude."""
     p = draw(st.integers(1, 8))
     size = draw(st.sampled_from([1.0, 1e-3, 1e4]))
-    entry = st.one_of(st.sampled_from([0.0, 1.0, -1.0, 0.5]), st.floats(-3, 3, allow_subnormal=False))
+    entry = st.one_of(
+        st.sampled_from([0.0, 1.0, -1.0, 0.5]), st.floats(-3, 3, allow_subnormal=False)
+    )
     z = size * np.array(draw(st.lists(entry, min_size=p, max_size=p)))
     mu_0 = np.abs(draw(st.lists(entry, min_size=p, max_size=p)))
     return z, mu_0, draw(st.sampled_from([1e-3, 0.3, 1.0, 2.5, 40.0]))
@@ -490,8 +646,11 @@ def test_projections_are_in_the_set_and_meet_the_optimality_conditions(problem):
         nu = project(z, radius, norm)
         assert (nu >= 0).all()
         assert np.linalg.norm(nu, norm) <= radius * (1 + ROUNDING)
-        np.testing.assert_allclose(project(nu, radius, norm), nu, rtol=0, atol=ROUNDING * radius)
-        # The largest product of a point of the set with what is left is that of the projection itself.
+        np.testing.assert_allclose(
+            project(nu, radius, norm), nu, rtol=0, atol=ROUNDING * radius
+        )
+        # The largest product of a point of the set with what is left is that of the
+        # projection itself.
         left = z - nu
         bound = radius * np.linalg.norm(np.maximum(left, 0), np.inf if norm == 1 else 2)
         assert bound - left @ nu <= ROUNDING * size**2
@@ -512,6 +671,9 @@ def test_the_linear_minimum_meets_the_bound_of_hoelder(problem):
     for norm in NORMS:
         mu = minimize_linear(g, mu_0, radius, norm)
         assert (mu >= 0).all()
-        assert np.linalg.norm(mu - mu_0, norm) <= radius * (1 + 1e-13) + 1e-15 * np.abs(mu_0).max()
+        assert (
+            np.linalg.norm(mu - mu_0, norm)
+            <= radius * (1 + 1e-13) + 1e-15 * np.abs(mu_0).max()
+        )
         bound = g @ mu_0 - radius * np.linalg.norm(g, np.inf if norm == 1 else 2)
         assert g @ mu == pytest.approx(bound, rel=1e-13)

@@ -16,8 +16,16 @@ from learnkernels.kernels.solvers.svm import SupportVectorProblem
 from learnkernels.kernels.targets import Target
 
 TALL, WIDE = (70, 12), (40, 90)
-CROSSED = [(TALL, "sparse", 1 / 64, True), (TALL, "dense", 1.0, False), (TALL, "sparse", 100.0, False)]
-CROSSED += [(WIDE, "dense", 1 / 64, False), (WIDE, "sparse", 1.0, True), (WIDE, "dense", 100.0, True)]
+CROSSED = [
+    (TALL, "sparse", 1 / 64, True),
+    (TALL, "dense", 1.0, False),
+    (TALL, "sparse", 100.0, False),
+]
+CROSSED += [
+    (WIDE, "dense", 1 / 64, False),
+    (WIDE, "sparse", 1.0, True),
+    (WIDE, "dense", 100.0, True),
+]
 """Rows and features, kind of matrix, regularization, and whether the radius is one, or the classes of equal size."""
 
 
@@ -27,7 +35,9 @@ def features(seed: int, m: int, p: int, *, kind: str = "sparse") -> FeatureGrams
     X = rng.poisson(0.4, size=(m, p)).astype(np.float64)
     X[rng.integers(0, m, size=p), np.arange(p)] += 1.0  # no feature is constant
     Z = X / X.std(axis=0)
-    return FeatureGrams(sparse.csr_matrix(Z) if kind == "sparse" else Z - Z.mean(axis=0))
+    return FeatureGrams(
+        sparse.csr_matrix(Z) if kind == "sparse" else Z - Z.mean(axis=0)
+    )
 
 
 def centered(grams: FeatureGrams) -> np.ndarray:
@@ -38,12 +48,19 @@ def centered(grams: FeatureGrams) -> np.ndarray:
 def numbers(grams: FeatureGrams, seed: int, noise: float = 0.5) -> Target:
     rng = np.random.default_rng(seed)
     Z = centered(grams)
-    return Target("regression", Z[:, :5] @ rng.normal(size=5) + noise * rng.normal(size=len(Z)) + 3.0)
+    return Target(
+        "regression",
+        Z[:, :5] @ rng.normal(size=5) + noise * rng.normal(size=len(Z)) + 3.0,
+    )
 
 
-def labels(grams: FeatureGrams, seed: int, *, share: float = 0.5, noise: float = 1.0) -> Target:
+def labels(
+    grams: FeatureGrams, seed: int, *, share: float = 0.5, noise: float = 1.0
+) -> Target:
     y = numbers(grams, seed, noise).values
-    return Target("classification", (y > np.quantile(y, share)).astype(np.intp), ("no", "yes"))
+    return Target(
+        "classification", (y > np.quantile(y, share)).astype(np.intp), ("no", "yes")
+    )
 
 
 def regression(seed: int, *shape: int, **options: str) -> tuple[FeatureGrams, Target]:
@@ -51,7 +68,9 @@ def regression(seed: int, *shape: int, **options: str) -> tuple[FeatureGrams, Ta
     return grams, numbers(grams, seed + 1)
 
 
-def classification(seed: int, *shape: int, **options: str) -> tuple[FeatureGrams, Target]:
+def classification(
+    seed: int, *shape: int, **options: str
+) -> tuple[FeatureGrams, Target]:
     grams = features(seed, *shape, **options)
     return grams, labels(grams, seed + 1)
 
@@ -68,8 +87,16 @@ def ridge(grams: FeatureGrams, target: Target, C: float, radius: float = 1.0, **
     return ridge_weights(grams, y, 1 / C, radius, **params)
 
 
-def machine(grams: FeatureGrams, target: Target, C: float, radius: float = 1.0, **params):
-    return svm_weights(grams, target.Y[:, 0], C, radius, **{"tolerance": 1e-6, "max_iter": 200, **params})
+def machine(
+    grams: FeatureGrams, target: Target, C: float, radius: float = 1.0, **params
+):
+    return svm_weights(
+        grams,
+        target.Y[:, 0],
+        C,
+        radius,
+        **{"tolerance": 1e-6, "max_iter": 200, **params},
+    )
 
 
 # Ridge regression ----------------------------------------------------------------------------------------------------
@@ -112,7 +139,10 @@ def test_a_neighboring_solution_is_a_start_that_saves_passes():
 
 @pytest.mark.parametrize("shape", [TALL, WIDE])
 def test_a_gap_holds_wherever_the_solver_stops(shape):
-    for solve, (grams, target) in ((ridge, regression(13, *shape)), (machine, classification(13, *shape))):
+    for solve, (grams, target) in (
+        (ridge, regression(13, *shape)),
+        (machine, classification(13, *shape)),
+    ):
         minimum = solve(grams, target, 10.0)[1].objectives[-1]
         for most in (1, 2, 5, 9):
             _, certificate = solve(grams, target, 10.0, max_iter=most)
@@ -135,11 +165,21 @@ def widest(Z: np.ndarray, y: np.ndarray, C: float) -> float:
         rows = np.vstack([rows, np.concatenate([np.ones(2 * p), np.zeros(m + 1)])])
         cost = np.concatenate([np.zeros(2 * p + 1), np.full(m, 2 * C)])
         bounds = [(0, None)] * (2 * p) + [(None, None)] + [(0, None)] * m
-        result = linprog(cost, A_ub=rows, b_ub=np.append(-np.ones(m), norm), bounds=bounds, method="highs")
+        result = linprog(
+            cost,
+            A_ub=rows,
+            b_ub=np.append(-np.ones(m), norm),
+            bounds=bounds,
+            method="highs",
+        )
         return norm**2 + result.fun
 
     most = np.sqrt(2 * C * m)
-    return float(minimize_scalar(at, bounds=(0, most), method="bounded", options={"xatol": 1e-10 * most}).fun)
+    return float(
+        minimize_scalar(
+            at, bounds=(0, most), method="bounded", options={"xatol": 1e-10 * most}
+        ).fun
+    )
 
 
 @pytest.mark.parametrize(("shape", "kind", "C", "equal"), CROSSED)
@@ -151,7 +191,8 @@ def test_machines_agree_with_linear_programs(shape, kind, C, equal):
     assert certificate.residual <= 1e-8
     assert certificate.objectives[-1] == pytest.approx(expected, rel=1e-6)
     assert (np.diff(certificate.objectives) <= 0).all()
-    # The weights themselves: the machine at mu has the value that the certificate is of.
+    # The weights themselves: the machine at mu has the value that the certificate is
+    # of.
     own = SupportVectorProblem(matrices(grams), target, C).at(mu).objective
     assert own == pytest.approx(expected, rel=1e-6)
     assert mu.sum() == pytest.approx(1.0, rel=1e-12)
@@ -165,7 +206,8 @@ def test_a_radius_scales_the_machine(shape):
     mu, certificate = machine(grams, target, 2.0, radius=0.25)
     scaled, other = machine(FeatureGrams(grams.Z * 0.5), target, 2.0)
     assert certificate.objectives[-1] == pytest.approx(other.objectives[-1], rel=1e-8)
-    np.testing.assert_allclose(mu, 0.25 * scaled, rtol=0, atol=1e-5)  # the root of the gap
+    # The root of the gap
+    np.testing.assert_allclose(mu, 0.25 * scaled, rtol=0, atol=1e-5)
 
 
 def test_classes_that_features_separate_have_a_machine_for_any_C():
@@ -178,11 +220,18 @@ def test_classes_that_features_separate_have_a_machine_for_any_C():
 # Symmetries and special features -------------------------------------------------------------------------------------
 
 
-SOLVED = [(ridge, 1 / 64, "dense"), (ridge, 100.0, "sparse"), (machine, 1 / 64, "sparse"), (machine, 100.0, "dense")]
+SOLVED = [
+    (ridge, 1 / 64, "dense"),
+    (ridge, 100.0, "sparse"),
+    (machine, 1 / 64, "sparse"),
+    (machine, 100.0, "dense"),
+]
 
 
 @pytest.mark.parametrize(("solve", "C", "kind"), SOLVED)
-def test_copies_and_constants_among_features_change_nothing_but_the_split(solve, C, kind):
+def test_copies_and_constants_among_features_change_nothing_but_the_split(
+    solve, C, kind
+):
     grams, target = classification(25, 50, 20, kind=kind)
     plain, certificate = solve(grams, target, C)
     blocks = [grams.Z, grams.Z, np.full((50, 1), 0.0)]
@@ -191,17 +240,23 @@ def test_copies_and_constants_among_features_change_nothing_but_the_split(solve,
     assert other.residual <= 1e-8
     assert other.objectives[-1] == pytest.approx(certificate.objectives[-1], rel=1e-8)
     assert mu[40] == 0
-    np.testing.assert_allclose(mu[:20] + mu[20:40], plain, rtol=0, atol=1e-4)  # the root of the gap
+    # The root of the gap
+    np.testing.assert_allclose(mu[:20] + mu[20:40], plain, rtol=0, atol=1e-4)
 
 
 def test_features_of_no_use_leave_equal_weights_and_are_certified():
     Z = np.array([[1.0, 1, -1, -1], [1, -1, 0, 0]]).T
-    mu, certificate = ridge_weights(FeatureGrams(Z), np.zeros(4), 1.0, 1.0, None, 1e-6, 200)
+    mu, certificate = ridge_weights(
+        FeatureGrams(Z), np.zeros(4), 1.0, 1.0, None, 1e-6, 200
+    )
     np.testing.assert_array_equal(mu, [0.5, 0.5])
     assert certificate.residual == 0
-    # Exclusive or: no direction separates, and the best machine says the same of each row.
+    # Exclusive or: no direction separates, and the best machine says the same of each
+    # row.
     Z = np.tile([[1.0, 1], [1, -1], [-1, 1], [-1, -1]], (3, 1))
-    mu, certificate = svm_weights(FeatureGrams(Z), np.tile([1.0, -1, -1, 1], 3), 2.0, 1.0, 1e-6, 200)
+    mu, certificate = svm_weights(
+        FeatureGrams(Z), np.tile([1.0, -1, -1, 1], 3), 2.0, 1.0, 1e-6, 200
+    )
     assert certificate.residual <= 1e-6
     assert certificate.objectives[-1] == pytest.approx(2 * 2.0 * 12, rel=1e-6)
     assert mu.sum() == pytest.approx(1.0)
@@ -212,23 +267,39 @@ def test_features_of_no_use_leave_equal_weights_and_are_certified():
 
 def test_norm_one_of_the_general_learners_is_the_same_problem():
     ridge, svm = regression(29, 40, 90), classification(29, 40, 90)
-    for general, special, given in ((LpKRR(norm=1.0), L1KRR(), ridge), (LpSVM(norm=1.0), L1SVM(), svm)):
-        np.testing.assert_array_equal(general.solve(*given).weights, special.solve(*given).weights)
+    for general, special, given in (
+        (LpKRR(norm=1.0), L1KRR(), ridge),
+        (LpSVM(norm=1.0), L1SVM(), svm),
+    ):
+        np.testing.assert_array_equal(
+            general.solve(*given).weights, special.solve(*given).weights
+        )
 
 
 def test_several_targets_and_classes_are_solved_as_before():
     grams = features(31, 40, 8)
     rng = np.random.default_rng(32)
-    target = Target("regression", centered(grams)[:, :2] @ rng.normal(size=(2, 3)) + rng.normal(size=(40, 3)))
+    target = Target(
+        "regression",
+        centered(grams)[:, :2] @ rng.normal(size=(2, 3)) + rng.normal(size=(40, 3)),
+    )
     three = Target("classification", rng.integers(0, 3, size=40), ("a", "b", "c"))
     for learner, y in ((L1KRR(), target), (L1KRR(), three), (L1SVM(), three)):
-        rank, general = (learner.solve(given, y).certificate for given in (grams, matrices(grams)))
+        rank, general = (
+            learner.solve(given, y).certificate for given in (grams, matrices(grams))
+        )
         assert rank.objectives[-1] == pytest.approx(general.objectives[-1], rel=2e-6)
 
 
 def test_stopping_short_warns_with_the_gap_reached():
-    for learner, (grams, target) in ((L1KRR, regression(33, 60, 300)), (L1SVM, classification(33, 60, 300))):
-        with pytest.warns(ConvergenceWarning, match="stopped after 2 iterations at a relative duality gap of"):
+    for learner, (grams, target) in (
+        (L1KRR, regression(33, 60, 300)),
+        (L1SVM, classification(33, 60, 300)),
+    ):
+        with pytest.warns(
+            ConvergenceWarning,
+            match="stopped after 2 iterations at a relative duality gap of",
+        ):
             assert not learner(max_iter=2).solve(grams, target).certificate.converged
 
 
@@ -246,9 +317,14 @@ def test_a_learned_kernel_of_features_leaves_constant_ones_out():
 # Ridge regression in balls of other norms -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("m", "p", "C"), [(60, 8, 30.0), (60, 40, 0.1), (30, 90, 30.0)])
+@pytest.mark.parametrize(
+    ("m", "p", "C"), [(60, 8, 30.0), (60, 40, 0.1), (30, 90, 30.0)]
+)
 def test_a_ridge_regression_on_features_is_that_on_matrices(m, p, C):
-    target, mu = numbers(features(1, m, p), 2), np.random.default_rng(1).uniform(0, 1, p)
+    target, mu = (
+        numbers(features(1, m, p), 2),
+        np.random.default_rng(1).uniform(0, 1, p),
+    )
     mu[1] = 0.0
     expected = RidgeProblem(matrices(features(1, m, p)), target, C).at(mu)
     for kind in ("dense", "sparse"):
@@ -256,13 +332,24 @@ def test_a_ridge_regression_on_features_is_that_on_matrices(m, p, C):
         # Rounding, times a condition of at most 1e5.
         assert found.objective == pytest.approx(expected.objective, rel=1e-10)
         assert found.constant == pytest.approx(expected.constant, rel=1e-10)
-        np.testing.assert_allclose(found.forms, expected.forms, rtol=1e-7, atol=1e-9 * expected.forms.max())
-        np.testing.assert_allclose(found.dual, expected.dual, rtol=0, atol=1e-9 * np.abs(expected.dual).max())
+        np.testing.assert_allclose(
+            found.forms, expected.forms, rtol=1e-7, atol=1e-9 * expected.forms.max()
+        )
+        np.testing.assert_allclose(
+            found.dual, expected.dual, rtol=0, atol=1e-9 * np.abs(expected.dual).max()
+        )
         kernels = np.array([0, 3, 5])
-        np.testing.assert_allclose(found.hessian(kernels), expected.hessian(kernels), rtol=1e-7, atol=1e-8)
+        np.testing.assert_allclose(
+            found.hessian(kernels), expected.hessian(kernels), rtol=1e-7, atol=1e-8
+        )
 
 
-BALLS = [(60, 8, 0.0, 10.0), (60, 40, 1.0, 0.1), (30, 90, 0.0, 0.1), (30, 90, 1.0, 10.0)]
+BALLS = [
+    (60, 8, 0.0, 10.0),
+    (60, 40, 1.0, 0.1),
+    (30, 90, 0.0, 0.1),
+    (30, 90, 1.0, 10.0),
+]
 
 
 @pytest.mark.parametrize(("m", "p", "center", "C"), BALLS)
@@ -274,7 +361,9 @@ def test_l2_krr_on_features_has_the_weights_of_matrices(m, p, center, C):
         assert found.certificate.converged
         # A gap of 1e-11 is a distance of its root.
         np.testing.assert_allclose(found.weights, expected.weights, rtol=0, atol=1e-5)
-        assert found.certificate.objectives[-1] == pytest.approx(expected.certificate.objectives[-1], rel=1e-10)
+        assert found.certificate.objectives[-1] == pytest.approx(
+            expected.certificate.objectives[-1], rel=1e-10
+        )
 
 
 @pytest.mark.parametrize("norm", [1.2, 1.5, 2.0, 4.0, np.inf])

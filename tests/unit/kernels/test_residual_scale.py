@@ -11,7 +11,11 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import Ridge
 
 from learnkernels import KernelLearningRegressor, load
-from learnkernels.kernels.estimators import fit_on_kernel, keep_support, set_coefficients
+from learnkernels.kernels.estimators import (
+    fit_on_kernel,
+    keep_support,
+    set_coefficients,
+)
 from learnkernels.kernels.families import GaussianFamily
 from learnkernels.kernels.predictors import ConjugateGradients, Nystroem
 from learnkernels.kernels.predictors.residual_scale import (
@@ -36,11 +40,15 @@ def noisy_rows(n: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return X, np.sin(2 * X[:, 0]) + X[:, 1] + size * rng.normal(size=n), size
 
 
-def coverage_by_fifth(model, X: np.ndarray, y: np.ndarray, size: np.ndarray, alpha: float) -> np.ndarray:
+def coverage_by_fifth(
+    model, X: np.ndarray, y: np.ndarray, size: np.ndarray, alpha: float
+) -> np.ndarray:
     """Return the coverage from the least to the most noisy fifth of the rows."""
     low, high = model.predict_interval(X, alpha).T
     is_covered = (low <= y) & (y <= high)
-    return np.array([is_covered[rows].mean() for rows in np.array_split(np.argsort(size), 5)])
+    return np.array(
+        [is_covered[rows].mean() for rows in np.array_split(np.argsort(size), 5)]
+    )
 
 
 KINDS = {
@@ -54,30 +62,46 @@ KINDS = {
 
 
 @pytest.mark.parametrize("params", KINDS.values(), ids=KINDS)
-def test_intervals_hold_as_many_targets_where_noise_is_large_as_where_it_is_small(params):
+def test_intervals_hold_as_many_targets_where_noise_is_large_as_where_it_is_small(
+    params,
+):
     X, y, _ = noisy_rows(2000, seed=0)
     X_new, y_new, size = noisy_rows(4000, seed=1)
     model = KernelLearningRegressor(**{"family": FAMILY, **params}).fit(X, y)
-    # Intervals of one width hold all targets of the first fifth and less than half of the last. krr-cg knows the
-    # residuals of 400 rows.
-    np.testing.assert_allclose(coverage_by_fifth(model, X_new, y_new, size, 0.2), 0.8, rtol=0, atol=0.15)
+    # Intervals of one width hold all targets of the first fifth and less than half of
+    # the last. krr-cg knows the residuals of 400 rows.
+    np.testing.assert_allclose(
+        coverage_by_fifth(model, X_new, y_new, size, 0.2), 0.8, rtol=0, atol=0.15
+    )
     low, high = model.predict_interval(X_new, 0.2).T
-    np.testing.assert_allclose((low + high) / 2, model.predict(X_new), rtol=0, atol=1e-9)
+    np.testing.assert_allclose(
+        (low + high) / 2, model.predict(X_new), rtol=0, atol=1e-9
+    )
     assert np.corrcoef(high - low, size)[0, 1] > 0.9
 
 
 def test_weights_a_learned_kernel_and_sparse_rows_have_local_widths_too():
     X, y, _ = noisy_rows(500, seed=0)
     model = KernelLearningRegressor(family=FAMILY, alpha=1.0).fit(X, y)
-    on_kernel = fit_on_kernel(KernelLearningRegressor(family=FAMILY, alpha=1.0), model.kernel_, y)
-    on_sparse = KernelLearningRegressor(family=FAMILY, alpha=1.0).fit(sparse.csr_matrix(X), y)
-    weighted = KernelLearningRegressor(family=FAMILY, alpha=1.0).fit(X, y, np.full(500, 3.0))
+    on_kernel = fit_on_kernel(
+        KernelLearningRegressor(family=FAMILY, alpha=1.0), model.kernel_, y
+    )
+    on_sparse = KernelLearningRegressor(family=FAMILY, alpha=1.0).fit(
+        sparse.csr_matrix(X), y
+    )
+    weighted = KernelLearningRegressor(family=FAMILY, alpha=1.0).fit(
+        X, y, np.full(500, 3.0)
+    )
     expected = model.predict_interval(X)
     assert np.ptp(expected[:, 1] - expected[:, 0]) > 1
     # The kernels are centered around other origins, so that only rounding differs.
     for other in (on_kernel, weighted):
-        np.testing.assert_allclose(other.predict_interval(X), expected, rtol=0, atol=1e-6)
-    np.testing.assert_allclose(on_sparse.predict_interval(sparse.csr_matrix(X)), expected, rtol=0, atol=1e-6)
+        np.testing.assert_allclose(
+            other.predict_interval(X), expected, rtol=0, atol=1e-6
+        )
+    np.testing.assert_allclose(
+        on_sparse.predict_interval(sparse.csr_matrix(X)), expected, rtol=0, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -93,19 +117,31 @@ def test_left_out_predictions_are_those_of_regressions_without_the_row(weighted:
     for place, ridge in enumerate(ridges):
         for row in range(25):
             others = np.arange(25) != row
-            regression = Ridge(alpha=ridge).fit(F[others], Y[others], sample_weight=weights[others])
+            regression = Ridge(alpha=ridge).fit(
+                F[others], Y[others], sample_weight=weights[others]
+            )
             everywhere[place, row] = regression.predict(F[[row]])[0]
     best = np.argmin(np.einsum("n,lnq->lq", weights, np.square(Y - everywhere)), axis=0)
     assert best[0] < best[1]  # one output follows from the features, and one does not
     left_out, coefficients, intercept = ridge_leaving_out(F, Y, weights)
     for output in range(2):
-        np.testing.assert_allclose(left_out[:, output], everywhere[best[output], :, output], rtol=0, atol=1e-9)
-        regression = Ridge(alpha=ridges[best[output]]).fit(F, Y[:, output], sample_weight=weights)
-        np.testing.assert_allclose(F @ coefficients[:, output] + intercept[output], regression.predict(F), atol=1e-9)
+        np.testing.assert_allclose(
+            left_out[:, output], everywhere[best[output], :, output], rtol=0, atol=1e-9
+        )
+        regression = Ridge(alpha=ridges[best[output]]).fit(
+            F, Y[:, output], sample_weight=weights
+        )
+        np.testing.assert_allclose(
+            F @ coefficients[:, output] + intercept[output],
+            regression.predict(F),
+            atol=1e-9,
+        )
 
 
 @pytest.mark.parametrize("ordered", [False, True])
-def test_predictions_over_splits_are_those_of_regressions_on_the_training_rows(ordered: bool):
+def test_predictions_over_splits_are_those_of_regressions_on_the_training_rows(
+    ordered: bool,
+):
     rng = np.random.default_rng(1)
     F, weights = rng.normal(size=(40, 6)) + 1, rng.integers(1, 4, size=40) * 1.0
     Y = np.column_stack([F[:, 0] + 0.1 * rng.normal(size=40), rng.normal(size=40)])
@@ -115,14 +151,26 @@ def test_predictions_over_splits_are_those_of_regressions_on_the_training_rows(o
     everywhere = np.full((len(ridges), 40, 2), np.nan)
     for place, ridge in enumerate(ridges):
         for training, test in splits:
-            regression = Ridge(alpha=ridge).fit(F[training], Y[training], sample_weight=weights[training])
+            regression = Ridge(alpha=ridge).fit(
+                F[training], Y[training], sample_weight=weights[training]
+            )
             everywhere[place, test] = regression.predict(F[test])
-    best = np.argmin(np.nansum(weights[:, None] * np.square(Y - everywhere), axis=1), axis=0)
+    best = np.argmin(
+        np.nansum(weights[:, None] * np.square(Y - everywhere), axis=1), axis=0
+    )
     left_out, coefficients, intercept = ridge_over_splits(F, Y, weights, splits)
     for output in range(2):
-        np.testing.assert_allclose(left_out[:, output], everywhere[best[output], :, output], rtol=0, atol=1e-9)
-        regression = Ridge(alpha=ridges[best[output]]).fit(F, Y[:, output], sample_weight=weights)
-        np.testing.assert_allclose(F @ coefficients[:, output] + intercept[output], regression.predict(F), atol=1e-9)
+        np.testing.assert_allclose(
+            left_out[:, output], everywhere[best[output], :, output], rtol=0, atol=1e-9
+        )
+        regression = Ridge(alpha=ridges[best[output]]).fit(
+            F, Y[:, output], sample_weight=weights
+        )
+        np.testing.assert_allclose(
+            F @ coefficients[:, output] + intercept[output],
+            regression.predict(F),
+            atol=1e-9,
+        )
     assert np.isnan(left_out).any() == ordered  # the first rows are in no test
 
 
@@ -134,7 +182,8 @@ def test_intervals_hold_targets_of_new_groups():
     model = KernelLearningRegressor().fit(X[:600], y[:600], groups=group[:600])
     low, high = model.predict_interval(X[600:], 0.2).T
     is_covered = (low <= y[600:]) & (y[600:] <= high)
-    assert 0.7 < is_covered.mean() < 0.9  # 75 groups: two standard errors; 0.68 if sizes have seen the groups
+    # 75 groups: two standard errors; 0.68 if sizes have seen the groups
+    assert 0.7 < is_covered.mean() < 0.9
 
 
 def test_sizes_are_predicted_without_the_residuals_of_copies():
@@ -145,12 +194,21 @@ def test_sizes_are_predicted_without_the_residuals_of_copies():
     scale = ResidualScale.fit(kernel, kernel.X[rows], residuals)
     changed = residuals.copy()
     changed[:2] *= [[1.1], [0.9]]
-    changed[:2] *= residuals[:2].sum() / changed[:2].sum()  # the mean of the copies stays
-    np.testing.assert_allclose(ResidualScale.fit(kernel, kernel.X[rows], changed).dual, scale.dual, rtol=1e-6)
-    F = kernel.over(np.arange(100)).cross_gram(X) @ feature_basis(kernel.over(np.arange(100)))
-    left_out, _, _ = ridge_leaving_out(F, residuals.reshape(100, 2).mean(axis=1)[:, None], np.full(100, 2.0))
+    # The mean of the copies stays
+    changed[:2] *= residuals[:2].sum() / changed[:2].sum()
+    np.testing.assert_allclose(
+        ResidualScale.fit(kernel, kernel.X[rows], changed).dual, scale.dual, rtol=1e-6
+    )
+    F = kernel.over(np.arange(100)).cross_gram(X) @ feature_basis(
+        kernel.over(np.arange(100))
+    )
+    left_out, _, _ = ridge_leaving_out(
+        F, residuals.reshape(100, 2).mean(axis=1)[:, None], np.full(100, 2.0)
+    )
     sizes = np.clip(left_out[rows], scale.smallest, scale.largest)
-    np.testing.assert_allclose(scale.ratios, np.sort(residuals / sizes, axis=0), rtol=1e-6)
+    np.testing.assert_allclose(
+        scale.ratios, np.sort(residuals / sizes, axis=0), rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize("repeats", [1, 2])
@@ -174,8 +232,12 @@ def test_each_output_has_a_scale_in_its_unit(unit: float):
     kernel = KernelLearningRegressor(family=FAMILY, alpha=1.0).fit(X, y).kernel_
     first = np.abs(y - X[:, 1])[:, None]
     alone = ResidualScale.fit(kernel, kernel.X, first)
-    together = ResidualScale.fit(kernel, kernel.X, np.hstack([unit * first, first[::-1], 0 * first]))
-    np.testing.assert_allclose(together.dual[:, 0] / unit, alone.dual[:, 0], rtol=1e-9, atol=0)
+    together = ResidualScale.fit(
+        kernel, kernel.X, np.hstack([unit * first, first[::-1], 0 * first])
+    )
+    np.testing.assert_allclose(
+        together.dual[:, 0] / unit, alone.dual[:, 0], rtol=1e-9, atol=0
+    )
     np.testing.assert_allclose(together.ratios[:, 0], alone.ratios[:, 0], rtol=1e-9)
     # An output without residuals has intervals without width, and not of 0 / 0.
     assert not together.ratios[:, 2].any()
@@ -184,7 +246,9 @@ def test_each_output_has_a_scale_in_its_unit(unit: float):
 
 def test_a_target_that_is_constant_in_one_output_has_no_width_there():
     X, y, _ = noisy_rows(100, seed=0)
-    model = KernelLearningRegressor(family=FAMILY, alpha=1.0).fit(X, np.column_stack([y, np.full(100, 3.0)]))
+    model = KernelLearningRegressor(family=FAMILY, alpha=1.0).fit(
+        X, np.column_stack([y, np.full(100, 3.0)])
+    )
     low, high = np.moveaxis(model.predict_interval(X), 1, 0)
     assert (high[:, 0] - low[:, 0] > 0.1).all()
     np.testing.assert_allclose(high[:, 1] - low[:, 1], 0.0, atol=1e-9)
@@ -199,14 +263,17 @@ def test_support_and_files_keep_intervals_and_earlier_files_have_one_width(tmp_p
     set_coefficients(model, model.kernel_, dual, model.intercept_)
     smaller = keep_support(model)
     assert smaller.kernel_.X.shape == (50, 2)
-    np.testing.assert_allclose(smaller.predict_interval(X), model.predict_interval(X), rtol=0, atol=1e-9)
+    np.testing.assert_allclose(
+        smaller.predict_interval(X), model.predict_interval(X), rtol=0, atol=1e-9
+    )
     model.save(tmp_path / "model.safetensors")
     again = load(tmp_path / "model.safetensors")
     np.testing.assert_array_equal(again.predict_interval(X), model.predict_interval(X))
     del model.residual_scale_
     model.save(tmp_path / "earlier.safetensors")
     low, high = load(tmp_path / "earlier.safetensors").predict_interval(X).T
-    np.testing.assert_allclose((high - low) / 2, model.residuals_[90, 0], rtol=1e-9)  # the 91st of 100
+    # The 91st of 100
+    np.testing.assert_allclose((high - low) / 2, model.residuals_[90, 0], rtol=1e-9)
 
 
 # Quantiles -----------------------------------------------------------------------------------------------------------
@@ -238,28 +305,37 @@ QUANTILE_KINDS = {
 def test_as_many_targets_are_below_each_quantile_as_it_says(kind: str, draw):
     X, y, _ = draw(1200, seed=0)
     X_new, y_new, size = draw(4000, seed=1)
-    model = KernelLearningRegressor(**{"family": FAMILY, **QUANTILE_KINDS[kind]}).fit(X, y)
+    model = KernelLearningRegressor(**{"family": FAMILY, **QUANTILE_KINDS[kind]}).fit(
+        X, y
+    )
     n_residuals = 400 if kind == "krr-cg" else 1200
     if kind == "one width":
         model.residual_scale_ = None
-    # Three standard deviations of the difference of a share of the residuals and a share of the new rows.
+    # Three standard deviations of the difference of a share of the residuals and a
+    # share of the new rows.
     spread = 3 * np.sqrt(LEVELS * (1 - LEVELS) * (1 / n_residuals + 1 / 4000))
     assert (np.abs(shares_below(model, X_new, y_new) - LEVELS) <= spread).all()
     if kind == "one width":
         return
     for rows in np.array_split(np.argsort(size), 5):
         # Quantiles of one width are wrong by 0.25 where there is little noise.
-        np.testing.assert_allclose(shares_below(model, X_new[rows], y_new[rows]), LEVELS, rtol=0, atol=0.2)
+        np.testing.assert_allclose(
+            shares_below(model, X_new[rows], y_new[rows]), LEVELS, rtol=0, atol=0.2
+        )
 
 
 def test_quantiles_never_cross_and_follow_a_skewed_noise():
     X, y, _ = skewed_rows(1200, seed=0)
     model = KernelLearningRegressor(family=FAMILY).fit(X, y)
-    levels = np.sort(np.r_[np.random.default_rng(0).uniform(0.001, 0.999, size=2000), 0.001, 0.999])
+    levels = np.sort(
+        np.r_[np.random.default_rng(0).uniform(0.001, 0.999, size=2000), 0.001, 0.999]
+    )
     values = model.predict_quantiles(X[:50], levels)
     assert values.shape == (50, 2002)
     assert (np.diff(values, axis=1) >= 0).all()
-    np.testing.assert_array_equal(model.predict_quantiles(X[:50], levels[::-1]), values[:, ::-1])
+    np.testing.assert_array_equal(
+        model.predict_quantiles(X[:50], levels[::-1]), values[:, ::-1]
+    )
     low, median, high = model.predict_quantiles(X).T
     assert (high - median > 2 * (median - low)).all()
     assert (median < model.predict(X)).all()  # the mean
@@ -271,13 +347,17 @@ def test_quantiles_of_symmetric_residuals_are_the_bounds_of_intervals():
     X, y, _ = noisy_rows(99, seed=0)
     model = KernelLearningRegressor(family=FAMILY, alpha=1.0).fit(X, y)
     scale = model.residual_scale_
-    ratios = np.repeat(scale.ratios[:50], 2, axis=0)[1:]  # each twice, except for the first
+    # Each twice, except for the first
+    ratios = np.repeat(scale.ratios[:50], 2, axis=0)[1:]
     signed = np.sort(np.concatenate([-scale.ratios[:49], scale.ratios[:50]]), axis=0)
     model.residual_scale_ = replace(scale, ratios=ratios, signed_ratios=signed)
     for alpha in (0.1, 0.5):
         bounds = model.predict_quantiles(X, [alpha / 2, 1 - alpha / 2])
-        # Ranks of an interval are whole, and of a quantile are between two: at most a step of the ratios apart.
-        step = np.diff(ratios[:, 0]).max() * scale.sizes(model._scores_of(scale.scores, X))
+        # Ranks of an interval are whole, and of a quantile are between two: at most a
+        # step of the ratios apart.
+        step = np.diff(ratios[:, 0]).max() * scale.sizes(
+            model._scores_of(scale.scores, X)
+        )
         assert (np.abs(bounds - model.predict_interval(X, alpha)) <= 2 * step).all()
 
 
@@ -286,18 +366,31 @@ def test_quantiles_are_order_statistics_of_the_signed_residuals():
     model = KernelLearningRegressor(family=FAMILY, alpha=1.0).fit(X, y)
     n = len(y)
     assert model.residual_scale_ is None
-    np.testing.assert_allclose(np.sort(np.abs(model.signed_residuals_), axis=0), model.residuals_, rtol=0, atol=0)
+    np.testing.assert_allclose(
+        np.sort(np.abs(model.signed_residuals_), axis=0),
+        model.residuals_,
+        rtol=0,
+        atol=0,
+    )
     ranks = np.arange(1, n + 1)
     expected = model.predict(X)[:, None] + model.signed_residuals_[:, 0]
-    np.testing.assert_allclose(model.predict_quantiles(X, ranks / (n + 1)), expected, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(
+        model.predict_quantiles(X, ranks / (n + 1)), expected, rtol=0, atol=1e-9
+    )
     between = model.predict_quantiles(X, (ranks[:-1] + 0.5) / (n + 1))
-    np.testing.assert_allclose(between, (expected[:, :-1] + expected[:, 1:]) / 2, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(
+        between, (expected[:, :-1] + expected[:, 1:]) / 2, rtol=0, atol=1e-9
+    )
 
 
 def test_each_output_has_quantiles_of_its_own():
     X, y, _ = noisy_rows(300, seed=0)
     Y = np.column_stack([y, -y, np.full(300, 3.0)])
-    values = KernelLearningRegressor(family=FAMILY, alpha=1.0).fit(X, Y).predict_quantiles(X, [0.2, 0.8])
+    values = (
+        KernelLearningRegressor(family=FAMILY, alpha=1.0)
+        .fit(X, Y)
+        .predict_quantiles(X, [0.2, 0.8])
+    )
     assert values.shape == (300, 2, 3)
     np.testing.assert_allclose(values[:, :, 1], -values[:, ::-1, 0], rtol=0, atol=1e-6)
     np.testing.assert_allclose(values[:, :, 2], 3.0, rtol=0, atol=1e-9)
@@ -310,8 +403,11 @@ def test_quantiles_hold_for_targets_of_new_groups_and_later_times():
     y = X[:, 0] + rng.exponential(size=225)[group] + 0.3 * rng.normal(size=900)
     for name in ("groups", "time"):
         model = KernelLearningRegressor().fit(X[:600], y[:600], **{name: group[:600]})
-        below = (y[600:, None] <= model.predict_quantiles(X[600:], [0.2, 0.8])).mean(axis=0)
-        np.testing.assert_allclose(below, [0.2, 0.8], rtol=0, atol=0.12)  # 75 groups: about two standard errors
+        below = (y[600:, None] <= model.predict_quantiles(X[600:], [0.2, 0.8])).mean(
+            axis=0
+        )
+        # 75 groups: about two standard errors
+        np.testing.assert_allclose(below, [0.2, 0.8], rtol=0, atol=0.12)
 
 
 def test_files_keep_quantiles_and_refits_without_intervals_drop_them(tmp_path):
@@ -319,8 +415,15 @@ def test_files_keep_quantiles_and_refits_without_intervals_drop_them(tmp_path):
     model = KernelLearningRegressor(family=FAMILY, alpha=1.0).fit(X, y)
     model.save(tmp_path / "model.safetensors")
     again = load(tmp_path / "model.safetensors")
-    np.testing.assert_array_equal(again.predict_quantiles(X), model.predict_quantiles(X))
-    np.testing.assert_allclose(keep_support(model).predict_quantiles(X), model.predict_quantiles(X), rtol=0, atol=1e-9)
+    np.testing.assert_array_equal(
+        again.predict_quantiles(X), model.predict_quantiles(X)
+    )
+    np.testing.assert_allclose(
+        keep_support(model).predict_quantiles(X),
+        model.predict_quantiles(X),
+        rtol=0,
+        atol=1e-9,
+    )
     with pytest.warns(UserWarning, match="constant"):
         constant = KernelLearningRegressor().fit(X, np.full(100, 2.0))
     np.testing.assert_array_equal(constant.predict_quantiles(X), np.full((100, 3), 2.0))
@@ -333,9 +436,28 @@ def test_quantiles_that_the_residuals_cannot_tell_are_refused():
     X, y, _ = noisy_rows(99, seed=0)
     model = KernelLearningRegressor(family=FAMILY, alpha=1.0).fit(X, y)
     assert model.predict_quantiles(X, (0.01, 0.99)).shape == (99, 2)
-    wrong = [0.5, "0.5", [0.5, "a"], [[0.5]], [0.5, np.nan], [0.0], [1.0], [0.009], [0.991], [50], [True], None, [None]]
+    wrong = [
+        0.5,
+        "0.5",
+        [0.5, "a"],
+        [[0.5]],
+        [0.5, np.nan],
+        [0.0],
+        [1.0],
+        [0.009],
+        [0.991],
+        [50],
+        [True],
+        None,
+        [None],
+    ]
     sentence = "quantiles must be a sequence of numbers from 1/100 to 99/100, as 99 residuals are known, got"
-    require_refusals([(partial(model.predict_quantiles, X, quantiles), sentence) for quantiles in wrong])
+    require_refusals(
+        [
+            (partial(model.predict_quantiles, X, quantiles), sentence)
+            for quantiles in wrong
+        ]
+    )
     with pytest.raises(NotFittedError):
         KernelLearningRegressor().predict_quantiles(X)
 
@@ -346,7 +468,9 @@ def test_intervals_of_sparse_rows_are_saved(kind, tmp_path):
     model = KernelLearningRegressor(family=FAMILY, alpha=1.0).fit(kind(X), y)
     model.save(tmp_path / "model.safetensors")
     again = load(tmp_path / "model.safetensors")
-    np.testing.assert_array_equal(again.predict_interval(kind(X)), model.predict_interval(kind(X)))
+    np.testing.assert_array_equal(
+        again.predict_interval(kind(X)), model.predict_interval(kind(X))
+    )
 
 
 def test_a_scale_that_does_not_fit_the_model_is_refused(tmp_path):

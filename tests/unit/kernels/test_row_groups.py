@@ -8,10 +8,19 @@ import pytest
 import sklearn
 from sklearn.model_selection import GroupKFold, cross_validate
 
-from learnkernels import FeatureFamily, GaussianFamily, KernelLearningClassifier, KernelLearningRegressor
+from learnkernels import (
+    FeatureFamily,
+    GaussianFamily,
+    KernelLearningClassifier,
+    KernelLearningRegressor,
+)
 from learnkernels.kernels.centering import Centering, center_gram
 from learnkernels.kernels.learners import learn_kernel
-from learnkernels.kernels.learners.rfm_metrics import Examples, left_out_gradients, radial_kernel
+from learnkernels.kernels.learners.rfm_metrics import (
+    Examples,
+    left_out_gradients,
+    radial_kernel,
+)
 from learnkernels.kernels.model_selection.folds import assign_blocks, assign_folds
 from learnkernels.kernels.predictors import as_predictor
 from learnkernels.kernels.predictors.base import TrainingSet
@@ -27,17 +36,26 @@ FAMILY = GaussianFamily([0.1, 1.0])
 def data(m: int = 60, d: int = 3, n_groups: int = 14, seed: int = 0):
     """Rows, two targets and the group of each row."""
     rng = np.random.default_rng(seed)
-    return rng.normal(size=(m, d)), rng.normal(size=(m, 2)), rng.integers(0, n_groups, m)
+    return (
+        rng.normal(size=(m, d)),
+        rng.normal(size=(m, 2)),
+        rng.integers(0, n_groups, m),
+    )
 
 
 def ridge_predictions(K, cross, Y, w, ridge, centering):
     """Predictions of a weighted kernel ridge regression, by one linear system."""
     A = K + ridge * np.diag(1 / w)
     if centering is not Centering.CENTER:
-        intercept = np.average(Y, axis=0, weights=w) if centering is Centering.TARGET else 0.0
+        intercept = (
+            np.average(Y, axis=0, weights=w) if centering is Centering.TARGET else 0.0
+        )
         return cross @ np.linalg.solve(A, Y - intercept) + intercept
     ones = np.ones((len(K), 1))
-    solution = np.linalg.solve(np.block([[A, ones], [ones.T, np.zeros((1, 1))]]), np.vstack([Y, np.zeros((1, 2))]))
+    solution = np.linalg.solve(
+        np.block([[A, ones], [ones.T, np.zeros((1, 1))]]),
+        np.vstack([Y, np.zeros((1, 2))]),
+    )
     return cross @ solution[:-1] + solution[-1]
 
 
@@ -46,18 +64,29 @@ def ridge_predictions(K, cross, Y, w, ridge, centering):
 @pytest.mark.parametrize("centering", list(Centering))
 def test_left_out_residuals_are_those_of_refits(centering, weighted, ordered):
     X, Y, numbers = data()
-    w = np.random.default_rng(1).uniform(0.5, 2.0, len(X)) if weighted else np.ones(len(X))
+    w = (
+        np.random.default_rng(1).uniform(0.5, 2.0, len(X))
+        if weighted
+        else np.ones(len(X))
+    )
     K = np.exp(-np.square(X[:, None] - X).sum(axis=2))
     groups = RowGroups(numbers, ordered)
     expected = np.full_like(Y, np.nan)
     splits = groups.splits(5)
     if not ordered:
-        splits = [(np.flatnonzero(numbers != g), np.flatnonzero(numbers == g)) for g in np.unique(numbers)]
+        splits = [
+            (np.flatnonzero(numbers != g), np.flatnonzero(numbers == g))
+            for g in np.unique(numbers)
+        ]
     for training, test in splits:
         among = K[np.ix_(training, training)]
-        predictions = ridge_predictions(among, K[np.ix_(test, training)], Y[training], w[training], 0.3, centering)
+        predictions = ridge_predictions(
+            among, K[np.ix_(test, training)], Y[training], w[training], 0.3, centering
+        )
         expected[test] = Y[test] - predictions
-    path = LeaveOneOut(centering.gram(K, w), Y, w if weighted else None, centering, groups)
+    path = LeaveOneOut(
+        centering.gram(K, w), Y, w if weighted else None, centering, groups
+    )
     np.testing.assert_allclose(path.at(0.3).residuals, expected, rtol=1e-7)
     loss = np.nansum(w * np.square(expected).sum(axis=1))
     assert path.at(0.3).loss == pytest.approx(loss, rel=1e-9)
@@ -69,17 +98,27 @@ def test_groups_of_one_row_change_no_residual_and_no_gradient():
     plain = LeaveOneOut(K, Y).at(0.3)
     grouped = LeaveOneOut(K, Y, row_groups=RowGroups(np.arange(len(X))[::-1])).at(0.3)
     np.testing.assert_allclose(grouped.residuals, plain.residuals, rtol=1e-9)
-    for one, other in zip(left_out_gradients(X, slopes, plain), left_out_gradients(X, slopes, grouped), strict=True):
+    for one, other in zip(
+        left_out_gradients(X, slopes, plain),
+        left_out_gradients(X, slopes, grouped),
+        strict=True,
+    ):
         np.testing.assert_allclose(other, one, rtol=0, atol=1e-10)
 
 
 def test_gradients_are_those_of_regressions_without_the_group():
     X, Y, numbers = data()
     K, slopes = radial_kernel(X)
-    gradients = list(left_out_gradients(X, slopes, LeaveOneOut(K, Y, row_groups=RowGroups(numbers)).at(0.3)))
+    gradients = list(
+        left_out_gradients(
+            X, slopes, LeaveOneOut(K, Y, row_groups=RowGroups(numbers)).at(0.3)
+        )
+    )
     for row in (0, 7, 31):
         others = np.flatnonzero(numbers != numbers[row])
-        alpha = LeaveOneOut(center_gram(K[np.ix_(others, others)]), Y[others]).at(0.3).alpha
+        alpha = (
+            LeaveOneOut(center_gram(K[np.ix_(others, others)]), Y[others]).at(0.3).alpha
+        )
         expected = 2 * (slopes[row, others, None] * alpha).T @ (X[row] - X[others])
         found = np.stack([of_output[row] for of_output in gradients])
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
@@ -93,7 +132,9 @@ def test_no_split_divides_a_group_or_looks_ahead(ordered, task, n_groups):
     numbers = np.random.default_rng(2).permutation(np.arange(60) % n_groups)
     groups = RowGroups(numbers, ordered)
     y = Y[:, 0] if task == "regression" else (Y[:, 0] > 0).astype(int)
-    target = Target(task, y, () if task == "regression" else ("a", "b"), row_groups=groups)
+    target = Target(
+        task, y, () if task == "regression" else ("a", "b"), row_groups=groups
+    )
     splits = [*groups.splits(5), *held_out_splits(X, target)]
     positions = np.column_stack([np.arange(60.0), X[:, 1:]])
     for training, test in Examples(positions, target.Y, None, groups).splits(0):
@@ -126,7 +167,9 @@ def test_held_out_scores_do_not_depend_on_the_targets_of_their_group(name, order
     changed[swapped] = changed[swapped][::-1] if name == "svm" else 5.0
     scores = []
     for values in (y, changed):
-        path = predictor.fit(training, Target(task, values, classes, row_groups=groups), [1.0], fine=True)
+        path = predictor.fit(
+            training, Target(task, values, classes, row_groups=groups), [1.0], fine=True
+        )
         rows, found = path.held_out()
         full = np.full((len(X), found.shape[1]), np.nan)
         full[rows] = found
@@ -135,7 +178,10 @@ def test_held_out_scores_do_not_depend_on_the_targets_of_their_group(name, order
     if ordered:
         of_group |= groups.blocks(6) == groups.blocks(6).max()
     assert np.isfinite(scores[0][of_group]).all()
-    np.testing.assert_allclose(scores[1][of_group], scores[0][of_group], rtol=0, atol=1e-6)  # conjugate gradients
+    # Conjugate gradients
+    np.testing.assert_allclose(
+        scores[1][of_group], scores[0][of_group], rtol=0, atol=1e-6
+    )
 
 
 def test_comparisons_and_estimators_draw_the_same_folds():
@@ -144,17 +190,23 @@ def test_comparisons_and_estimators_draw_the_same_folds():
     folds = assign_folds(y, 5, 3, numbers)
     for fold, (_, test) in enumerate(RowGroups(numbers).splits(5, 3, y.values)):
         np.testing.assert_array_equal(test, np.flatnonzero(folds == fold))
-    np.testing.assert_array_equal(RowGroups(numbers, True).blocks(5), assign_blocks(y, 5, numbers))
+    np.testing.assert_array_equal(
+        RowGroups(numbers, True).blocks(5), assign_blocks(y, 5, numbers)
+    )
 
 
 def test_copies_join_groups_unless_most_rows_would_be_in_one():
-    joined = RowGroups(np.array([0, 0, 1, 1, 2, 2, 3, 3])).joined_by(np.array([0, 1, 1, 2, 3, 4, 5, 6]))
+    joined = RowGroups(np.array([0, 0, 1, 1, 2, 2, 3, 3])).joined_by(
+        np.array([0, 1, 1, 2, 3, 4, 5, 6])
+    )
     np.testing.assert_array_equal(joined.numbers, [0, 0, 0, 0, 1, 1, 2, 2])
     groups = RowGroups(np.array([0, 0, 1, 1, 2, 2]))
     assert groups.joined_by(np.zeros(6, dtype=int)) is groups
 
 
-@pytest.mark.parametrize("estimator", [KernelLearningRegressor, KernelLearningClassifier])
+@pytest.mark.parametrize(
+    "estimator", [KernelLearningRegressor, KernelLearningClassifier]
+)
 def test_near_copies_in_groups_are_not_interpolated(estimator):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(100, 4))
@@ -169,7 +221,8 @@ def test_near_copies_in_groups_are_not_interpolated(estimator):
         y_copies = y_copies > 0
     model = estimator().fit(X_copies, y_copies, groups=copies)
     scores = model._scores(X_new)[:, 0]
-    assert np.corrcoef(scores, truth)[0, 1] > 0.7  # 100 noisy rows; 0.4 and less without groups
+    # 100 noisy rows; 0.4 and less without groups
+    assert np.corrcoef(scores, truth)[0, 1] > 0.7
     assert 1 / model.C_ > 1.0
 
 
@@ -182,7 +235,9 @@ def test_intervals_cover_rows_of_new_groups():
     X = X_groups[member] + 0.05 * rng.normal(size=(480, 5))
     y = X[:, 0] + effects[member] + 0.3 * rng.normal(size=480)
     training = member < 40
-    model = KernelLearningRegressor().fit(X[training], y[training], groups=member[training])
+    model = KernelLearningRegressor().fit(
+        X[training], y[training], groups=member[training]
+    )
     bounds = model.predict_interval(X[~training], alpha=0.2)
     covered = (bounds[:, 0] <= y[~training]) & (y[~training] <= bounds[:, 1])
     assert covered.mean() > 0.6  # 20 groups: a standard error of about 0.09 below 0.8
@@ -195,7 +250,9 @@ def test_rows_may_come_in_any_order():
     y = Y[:, 0] + X[:, 0]
     model = KernelLearningRegressor().fit(X, y, time=time)
     shuffled = KernelLearningRegressor().fit(X[order], y[order], time=time[order])
-    np.testing.assert_allclose(shuffled.predict(X[:20]), model.predict(X[:20]), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(
+        shuffled.predict(X[:20]), model.predict(X[:20]), rtol=0, atol=1e-6
+    )
     assert shuffled.alpha_ == model.alpha_
 
 
@@ -213,24 +270,44 @@ def test_times_are_numbers_or_dates(time):
 
 
 BAD = [
-    ({"groups": [0, 1]}, "groups must have one entry per row, got shape \\(2,\\) for 60 rows"),
-    ({"groups": ["a", None] * 30}, "groups must have no missing values, got 30 of 60, the first in row 1"),
+    (
+        {"groups": [0, 1]},
+        "groups must have one entry per row, got shape \\(2,\\) for 60 rows",
+    ),
+    (
+        {"groups": ["a", None] * 30},
+        "groups must have no missing values, got 30 of 60, the first in row 1",
+    ),
     ({"time": [np.nan, *range(59)]}, "time must have no missing values, got 1 of 60"),
-    ({"time": pd.Series([pd.NaT, *pd.date_range("2024", periods=59)])}, "time must have no missing values, got 1"),
-    ({"groups": [7] * 60}, "groups must have at least two different values, got only 7"),
+    (
+        {"time": pd.Series([pd.NaT, *pd.date_range("2024", periods=59)])},
+        "time must have no missing values, got 1",
+    ),
+    (
+        {"groups": [7] * 60},
+        "groups must have at least two different values, got only 7",
+    ),
     ({"time": np.ones(60)}, "time must have at least two different values, got only 1"),
     ({"groups": range(60), "time": range(60)}, "groups and time cannot be combined"),
-    ({"time": ["2024-01-01"] * 30 + ["2024-01-02"] * 30}, "time must hold numbers or datetimes, got"),
+    (
+        {"time": ["2024-01-01"] * 30 + ["2024-01-02"] * 30},
+        "time must hold numbers or datetimes, got",
+    ),
     ({"groups": [1, "a"] * 30}, "groups must hold values of one type, got int and str"),
 ]
 
 
 @pytest.mark.parametrize(("arguments", "sentence"), BAD)
-@pytest.mark.parametrize("estimator", [KernelLearningRegressor, KernelLearningClassifier])
-def test_wrong_groups_and_times_are_refused_in_a_sentence(estimator, arguments, sentence):
+@pytest.mark.parametrize(
+    "estimator", [KernelLearningRegressor, KernelLearningClassifier]
+)
+def test_wrong_groups_and_times_are_refused_in_a_sentence(
+    estimator, arguments, sentence
+):
     X, _, _ = data()
     arguments = {
-        name: np.array(values, dtype=object) if name == "groups" else values for name, values in arguments.items()
+        name: np.array(values, dtype=object) if name == "groups" else values
+        for name, values in arguments.items()
     }
     with pytest.raises(ValueError, match=sentence):
         estimator().fit(X, np.arange(60) % 2, **arguments)
@@ -239,7 +316,10 @@ def test_wrong_groups_and_times_are_refused_in_a_sentence(estimator, arguments, 
 def test_classes_that_only_late_rows_have_are_refused():
     X, _, _ = data()
     y = np.where(np.arange(60) < 55, np.arange(60) % 2, 2)
-    with pytest.raises(ValueError, match="time must leave each class rows before the last 10 of 60 rows, got none"):
+    with pytest.raises(
+        ValueError,
+        match="time must leave each class rows before the last 10 of 60 rows, got none",
+    ):
         KernelLearningClassifier().fit(X, y, time=np.arange(60))
 
 
@@ -254,14 +334,20 @@ def test_a_class_of_one_group_has_probabilities(predictor):
     X, _, numbers = data()
     y = np.where(numbers < 2, 2, np.arange(60) % 2)
     y[numbers == 1] = 0
-    model = KernelLearningClassifier(family=FAMILY, predictor=predictor).fit(X, y, groups=numbers)
+    model = KernelLearningClassifier(family=FAMILY, predictor=predictor).fit(
+        X, y, groups=numbers
+    )
     np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0, rtol=1e-9)
 
 
 def test_groups_must_differ_among_the_rows_with_a_weight():
     X, Y, _ = data()
-    with pytest.raises(ValueError, match="two different values among the rows with a positive weight"):
-        KernelLearningRegressor().fit(X, Y, sample_weight=np.arange(60) < 30, groups=np.arange(60) < 30)
+    with pytest.raises(
+        ValueError, match="two different values among the rows with a positive weight"
+    ):
+        KernelLearningRegressor().fit(
+            X, Y, sample_weight=np.arange(60) < 30, groups=np.arange(60) < 30
+        )
 
 
 @pytest.mark.parametrize("kind", ["groups", "time"])
@@ -280,18 +366,29 @@ def test_groups_are_routed_as_metadata():
     X, Y, numbers = data()
     with sklearn.config_context(enable_metadata_routing=True):
         model = KernelLearningRegressor().set_fit_request(groups=True)
-        result = cross_validate(model, X, Y[:, 0], cv=GroupKFold(3), params={"groups": numbers}, error_score="raise")
+        result = cross_validate(
+            model,
+            X,
+            Y[:, 0],
+            cv=GroupKFold(3),
+            params={"groups": numbers},
+            error_score="raise",
+        )
     assert len(result["test_score"]) == 3
 
 
 # Near-duplicates -----------------------------------------------------------------------------------------------------
 
 
-def near_copies(copies: int = 4, d: int = 6, m: int = 150, noise: float = 0.1, seed: int = 0):
+def near_copies(
+    copies: int = 4, d: int = 6, m: int = 150, noise: float = 0.1, seed: int = 0
+):
     """Rows of normal features, each several times with a little noise, and the row that each comes from."""
     rng = np.random.default_rng(seed)
     origin = np.repeat(np.arange(m), copies)
-    return rng.normal(size=(m, d))[origin] + noise * rng.normal(size=(m * copies, d)), origin
+    return rng.normal(size=(m, d))[origin] + noise * rng.normal(
+        size=(m * copies, d)
+    ), origin
 
 
 @pytest.mark.parametrize("copies", [2, 4, 8])
@@ -314,8 +411,12 @@ ORDINARY = {
         [rng.normal(size=600), rng.integers(0, 3, size=(600, d - 1))]
     ),
     "copies": lambda rng, d: np.repeat(rng.normal(size=(150, d)), 4, axis=0),
-    "evenly spaced": lambda rng, d: np.column_stack([np.arange(600.0), rng.normal(size=(600, d - 1))]),
-    "five broad clusters": lambda rng, d: 9 * rng.integers(0, 5, size=(600, 1)) + rng.normal(size=(600, d)),
+    "evenly spaced": lambda rng, d: np.column_stack(
+        [np.arange(600.0), rng.normal(size=(600, d - 1))]
+    ),
+    "five broad clusters": lambda rng, d: (
+        9 * rng.integers(0, 5, size=(600, 1)) + rng.normal(size=(600, d))
+    ),
     "constant": lambda rng, d: np.ones((600, d)),
 }
 
@@ -330,7 +431,9 @@ def test_near_duplicates_are_not_interpolated(capsys):
     X, origin = near_copies()
     rng = np.random.default_rng(1)
     coefficients = np.array([0.6, -0.5, 0.4, 0.3, 0.2, -0.3])
-    y = (X[::4] @ coefficients + 1.5 * rng.normal(size=150))[origin] + 0.15 * rng.normal(size=600)
+    y = (X[::4] @ coefficients + 1.5 * rng.normal(size=150))[
+        origin
+    ] + 0.15 * rng.normal(size=600)
     X_new = rng.normal(size=(1000, 6))
     model = KernelLearningRegressor(verbose=True).fit(X, y)
     error = np.sqrt(np.mean((model.predict(X_new) - X_new @ coefficients) ** 2))

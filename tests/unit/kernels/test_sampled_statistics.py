@@ -13,7 +13,11 @@ from learnkernels.kernels.files import from_bytes, to_bytes
 from learnkernels.kernels.learners import CA, learn_from_statistics, learn_path
 from learnkernels.kernels.statistics import sampled
 from learnkernels.kernels.statistics.gram import GramStatistics
-from learnkernels.kernels.statistics.sampled import SampledStatistics, Sampling, sample_statistics
+from learnkernels.kernels.statistics.sampled import (
+    SampledStatistics,
+    Sampling,
+    sample_statistics,
+)
 from learnkernels.kernels.targets import Target
 from tests.refusals import refusal, require_refusals
 from tests.unit.kernels.conftest import assert_same_statistics
@@ -39,7 +43,9 @@ def data(kind: str, m: int, d: int = 5, seed: int = 0) -> tuple[np.ndarray, np.n
     return X, np.where(f > np.quantile(f, 0.9), 1.0, -1.0)  # a rare class
 
 
-def drawn(m: int = 1200, n: int = 400, folds: int = 3, **options) -> tuple[SampledStatistics, np.ndarray, np.ndarray]:
+def drawn(
+    m: int = 1200, n: int = 400, folds: int = 3, **options
+) -> tuple[SampledStatistics, np.ndarray, np.ndarray]:
     X, y = data("regression", m)
     groups = np.random.default_rng(1).permutation(m) % folds
     return sample_statistics(FAMILY, X, y, groups, sample=n, **options), X, y
@@ -51,7 +57,9 @@ assert_same = partial(assert_same_statistics, centered=(True, False))
 def assert_equal_fields(got, expected, *without: str) -> None:
     for item in fields(expected):
         if item.name not in without:
-            np.testing.assert_array_equal(getattr(got, item.name), getattr(expected, item.name), item.name)
+            np.testing.assert_array_equal(
+                getattr(got, item.name), getattr(expected, item.name), item.name
+            )
 
 
 def sums(K: np.ndarray, L: np.ndarray) -> np.ndarray:
@@ -80,12 +88,23 @@ def test_estimates_are_those_of_matrices_of_the_sampled_rows():
     factors = np.linalg.solve(sampled.expectations(n).T, sampled.expectations(m)[0])
     # As they are, pairs of two rows and rows alone count by their shares.
     share = np.where(np.eye(n), m / n, m * (m - 1) / (n * (n - 1)))
-    for centered, estimate in ((True, lambda K, L: factors @ sums(K, L)), (False, lambda K, L: (share * K * L).sum())):
+    for centered, estimate in (
+        (True, lambda K, L: factors @ sums(K, L)),
+        (False, lambda K, L: (share * K * L).sum()),
+    ):
         M = np.array([[estimate(K, L) for L in kernels] for K in kernels])
-        np.testing.assert_allclose(statistics.products(centered), M[:-1, :-1], rtol=REGROUPED)
-        np.testing.assert_allclose(statistics.target_products(centered), M[-1, :-1], rtol=REGROUPED)
-        assert statistics.target_norm(centered) == pytest.approx(np.sqrt(M[-1, -1]), rel=REGROUPED)
-    traces = np.array([np.trace(center_gram(K)) for K in kernels[:-1]]) * (m - 1) / (n - 1)
+        np.testing.assert_allclose(
+            statistics.products(centered), M[:-1, :-1], rtol=REGROUPED
+        )
+        np.testing.assert_allclose(
+            statistics.target_products(centered), M[-1, :-1], rtol=REGROUPED
+        )
+        assert statistics.target_norm(centered) == pytest.approx(
+            np.sqrt(M[-1, -1]), rel=REGROUPED
+        )
+    traces = (
+        np.array([np.trace(center_gram(K)) for K in kernels[:-1]]) * (m - 1) / (n - 1)
+    )
     np.testing.assert_allclose(statistics.traces(), traces, rtol=REGROUPED)
 
 
@@ -99,8 +118,14 @@ def test_of_all_rows_they_are_exact():
         assert_equal_fields(statistics, exact)
     # A fold group that is sampled whole is exact, too.
     few = np.r_[np.zeros(297, dtype=int), 1, 1, 1]
-    part = sample_statistics(FAMILY, X, y, few, sample=256, keep_origin=True).restrict((1,))
-    assert_same(part, gram_statistics(FAMILY, X, y, few, keep_origin=True).restrict((1,)), REGROUPED)
+    part = sample_statistics(FAMILY, X, y, few, sample=256, keep_origin=True).restrict(
+        (1,)
+    )
+    assert_same(
+        part,
+        gram_statistics(FAMILY, X, y, few, keep_origin=True).restrict((1,)),
+        REGROUPED,
+    )
 
 
 def test_auto_is_one_size_and_each_fold_group_has_its_share():
@@ -140,17 +165,35 @@ def test_samples_of_a_seed_are_the_same_and_nested_and_spread_over_folds():
 # Learned kernels -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("learner", ["unif", "alignf", "alignf-uncentered", "l2-krr", "ca"])
+@pytest.mark.parametrize(
+    "learner", ["unif", "alignf", "alignf-uncentered", "l2-krr", "ca"]
+)
 def test_a_kernel_of_a_sample_tells_how_many_rows_there_were(learner):
     statistics, X, y = drawn(m=800, n=300, keep_origin=True)
     given, learner = (None, CA(max_kernels=1)) if learner == "ca" else (FAMILY, learner)
     (kernel,) = learn_path(learner, given, X, statistics, Target.of(y), [1.0])
-    assert (kernel.sampling, set(kernel.rows)) == (Sampling(300, 800), set(statistics.rows))
-    K = np.tensordot(kernel.combination.coefficients, kernel.family.tile(X[kernel.rows], X[kernel.rows]), axes=1)
-    np.testing.assert_allclose(kernel.gram(), center_gram(K), atol=1e-10 * np.abs(K).max())
+    assert (kernel.sampling, set(kernel.rows)) == (
+        Sampling(300, 800),
+        set(statistics.rows),
+    )
+    K = np.tensordot(
+        kernel.combination.coefficients,
+        kernel.family.tile(X[kernel.rows], X[kernel.rows]),
+        axes=1,
+    )
+    np.testing.assert_allclose(
+        kernel.gram(), center_gram(K), atol=1e-10 * np.abs(K).max()
+    )
     assert from_bytes(to_bytes(kernel)).sampling == kernel.sampling
     # Kernels of all rows have none.
-    (whole,) = learn_path(learner, given, X, gram_statistics(FAMILY, X, y, keep_origin=True), Target.of(y), [1.0])
+    (whole,) = learn_path(
+        learner,
+        given,
+        X,
+        gram_statistics(FAMILY, X, y, keep_origin=True),
+        Target.of(y),
+        [1.0],
+    )
     assert whole.sampling is None
 
 
@@ -165,7 +208,8 @@ def test_arrays_come_back():
     arrays = dict(np.load(file, allow_pickle=False))
     again = sampled.statistics_from_arrays(arrays)
     assert isinstance(again, SampledStatistics)
-    assert_same(again, statistics, rtol=1e-13)  # products of the same numbers, in memory of another alignment
+    # Products of the same numbers, in memory of another alignment
+    assert_same(again, statistics, rtol=1e-13)
     assert_equal_fields(again.sample, statistics.sample)
     assert_equal_fields(again, statistics, "sample")
     assert_same(again.restrict((2,)), statistics.restrict((2,)), rtol=1e-13)
@@ -185,20 +229,46 @@ def test_a_file_with_a_wrong_sample_is_refused():
 def test_what_cannot_be_sampled_is_refused_in_one_sentence():
     (X, y), groups = data("regression", 600), np.arange(600) % 4
     refused = [
-        ({"sample": 255}, "sample must be 'auto' or a number of rows of at least 256, got 255"),
-        ({"sample": "all"}, "sample must be 'auto' or a number of rows of at least 256, got 'all'"),
-        ({"groups": groups - 1}, "groups must not be negative, got -1; leave those rows out"),
-        ({"groups": np.zeros(5)}, "Y and groups must have one entry per row of X, got 600 and 5 for 600 rows"),
-        ({"X": np.zeros((1, 5)), "Y": np.zeros(1), "groups": None}, "X must have at least two rows, got 1"),
-        ({"family": FeatureFamily(["a"])}, "family must not be of rank-one features to be sampled; gram_statistics"),
+        (
+            {"sample": 255},
+            "sample must be 'auto' or a number of rows of at least 256, got 255",
+        ),
+        (
+            {"sample": "all"},
+            "sample must be 'auto' or a number of rows of at least 256, got 'all'",
+        ),
+        (
+            {"groups": groups - 1},
+            "groups must not be negative, got -1; leave those rows out",
+        ),
+        (
+            {"groups": np.zeros(5)},
+            "Y and groups must have one entry per row of X, got 600 and 5 for 600 rows",
+        ),
+        (
+            {"X": np.zeros((1, 5)), "Y": np.zeros(1), "groups": None},
+            "X must have at least two rows, got 1",
+        ),
+        (
+            {"family": FeatureFamily(["a"])},
+            "family must not be of rank-one features to be sampled; gram_statistics",
+        ),
     ]
     given = {"family": FAMILY, "X": X, "Y": y, "groups": groups}
-    require_refusals((partial(sample_statistics, **given | options), message) for options, message in refused)
+    require_refusals(
+        (partial(sample_statistics, **given | options), message)
+        for options, message in refused
+    )
 
 
 def test_a_target_that_varies_on_no_sampled_row_is_refused():
     X, _ = data("regression", 2500)
     sampled = sample_statistics(FAMILY, X, X[:, 0], sample=300).rows
-    outside = np.isin(np.arange(2500), np.setdiff1d(np.arange(2500), sampled)[:1]).astype(float)
+    outside = np.isin(
+        np.arange(2500), np.setdiff1d(np.arange(2500), sampled)[:1]
+    ).astype(float)
     sample = partial(sample_statistics, FAMILY, X, sample=300)
-    assert "the target is constant on the 300 sampled rows; take a larger sample" in refusal(sample, outside)
+    assert (
+        "the target is constant on the 300 sampled rows; take a larger sample"
+        in refusal(sample, outside)
+    )

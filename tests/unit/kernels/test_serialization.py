@@ -49,11 +49,17 @@ def gaussian_kernel() -> LearnedKernel:
 def reread(value: Any) -> Any:
     """Return what comes back of a value that is written without a file of its own."""
     arrays: dict[str, np.ndarray] = {}
-    return from_data(json.loads(json.dumps(to_data(value, arrays, "value"), allow_nan=False)), arrays)
+    return from_data(
+        json.loads(json.dumps(to_data(value, arrays, "value"), allow_nan=False)), arrays
+    )
 
 
 def assert_same_bits(got: np.ndarray, expected: np.ndarray) -> None:
-    assert (got.dtype, got.shape, got.tobytes()) == (expected.dtype, expected.shape, expected.tobytes())
+    assert (got.dtype, got.shape, got.tobytes()) == (
+        expected.dtype,
+        expected.shape,
+        expected.tobytes(),
+    )
 
 
 def assert_same_kernel(got: LearnedKernel, expected: LearnedKernel) -> None:
@@ -93,7 +99,9 @@ def sealed(arrays: dict[str, np.ndarray], text: str) -> bytes:
     return unsealed.replace(b"0" * 64, hashlib.sha256(unsealed).hexdigest().encode(), 1)
 
 
-def reading(arrays: dict[str, np.ndarray], description: dict[str, Any]) -> Callable[[], Any]:
+def reading(
+    arrays: dict[str, np.ndarray], description: dict[str, Any]
+) -> Callable[[], Any]:
     return partial(from_bytes, sealed(arrays, json.dumps(description)))
 
 
@@ -119,7 +127,9 @@ def states_in(objects: list[Any]) -> list[dict[str, Any]]:
     return content[1:]
 
 
-def not_finite(arrays: dict[str, np.ndarray], name: str) -> Iterator[dict[str, np.ndarray]]:
+def not_finite(
+    arrays: dict[str, np.ndarray], name: str
+) -> Iterator[dict[str, np.ndarray]]:
     """Yield arrays of which one has a value that is not finite."""
     for value in (np.nan, np.inf, -np.inf):
         array = arrays[name].copy()
@@ -135,18 +145,23 @@ def of_case(name: str) -> tuple[LearnedKernel, object]:
     X, X_new = case.X[6:], case.X[:6]
     dense = X.toarray() if sparse.issparse(X) else X
     y = np.sin(2 * dense[:, 0]) + dense[:, 0] * dense[:, -1] + 0.5 * dense[:, -1]
-    return learn_kernel(X, y, learner=learners.AlignfLinear(dependent="subset"), family=case.family), X_new
+    return learn_kernel(
+        X, y, learner=learners.AlignfLinear(dependent="subset"), family=case.family
+    ), X_new
 
 
 def of_features(kind) -> tuple[LearnedKernel, object]:
     V = np.random.default_rng(3).poisson(0.6, size=(30, 40)).astype(float)
     names = [f"n-gram {k} \N{GREEK SMALL LETTER MU} '\"\\" for k in range(39)]
     family = families.FeatureFamily(names, np.arange(39)[::-1])
-    return learn_kernel(kind(V), V[:, 0] - V[:, 3], learner="align", family=family), kind(V)[:4]
+    return learn_kernel(
+        kind(V), V[:, 0] - V[:, 3], learner="align", family=family
+    ), kind(V)[:4]
 
 
 MADE = {name: partial(of_case, name) for name in SAVED} | {
-    kind.__name__: partial(of_features, kind) for kind in (np.asarray, sparse.csr_matrix, sparse.csr_array)
+    kind.__name__: partial(of_features, kind)
+    for kind in (np.asarray, sparse.csr_matrix, sparse.csr_array)
 }
 """Makers of a learned kernel and new rows, by name."""
 
@@ -161,15 +176,21 @@ def test_a_kernel_comes_back_bit_by_bit(name):
 
 
 def test_numbers_outside_json_and_rows_in_another_memory_order_come_back():
-    certificate = learners.Certificate("duality gap", np.inf, 5e-324, 7, (np.inf, 0.1 + 0.2, -np.inf, 1 / 3))
-    kernel = replace(gaussian_kernel(), certificate=certificate, C=np.nextafter(1.0, 2.0))
+    certificate = learners.Certificate(
+        "duality gap", np.inf, 5e-324, 7, (np.inf, 0.1 + 0.2, -np.inf, 1 / 3)
+    )
+    kernel = replace(
+        gaussian_kernel(), certificate=certificate, C=np.nextafter(1.0, 2.0)
+    )
     kernel = replace(kernel, X=np.asfortranarray(kernel.X))
     back = from_bytes(to_bytes(kernel))
     assert_same_kernel(back, kernel)
     assert back.X.flags.f_contiguous
     assert_same_bits(back.gram(), kernel.gram())
     assert_same_bits(back.cross_gram(kernel.X[:5]), kernel.cross_gram(kernel.X[:5]))
-    assert np.isnan(from_bytes(to_bytes(replace(kernel, alignment=float("nan")))).alignment)
+    assert np.isnan(
+        from_bytes(to_bytes(replace(kernel, alignment=float("nan")))).alignment
+    )
 
 
 def test_a_kernel_goes_through_a_file_as_plain_arrays(tmp_path: Path):
@@ -193,7 +214,8 @@ def test_a_file_is_written_as_a_whole_and_for_whom_other_files_are(tmp_path: Pat
     before, reader = path.read_bytes(), path.open("rb")
     with reader:
         replace(gaussian_kernel(), C=3.0).save(path)
-        assert reader.read() == before  # who has opened the earlier file goes on reading it
+        # Who has opened the earlier file goes on reading it
+        assert reader.read() == before
     assert sorted(tmp_path.iterdir()) == [path, plain]
     with pytest.raises(ValueError, match="must be finite"):
         replace(gaussian_kernel(), offset=np.nan).save(path)
@@ -215,16 +237,29 @@ FAMILIES = [case.family for case in CASES if case.name != "precomputed"] + [
     families.FeatureFamily(["a'b", "b"], [4, 0]),
     families.FeatureFamily.with_constant(2),
     GaussianFamily([0.1 + 0.2, 1e308, 5e-324, 2.0**-20, 2.0**40]),
-    families.MetricFamily(families.LaplacianFamily([0.3], norm=2), [0.1, 0.0, 1 / 3], "one"),
+    families.MetricFamily(
+        families.LaplacianFamily([0.3], norm=2), [0.1, 0.0, 1 / 3], "one"
+    ),
     families.MetricFamily(LinearFamily(), [[0.1, 1e300], [1 / 3, -0.2]]),
-    families.NormalScoresFamily(GaussianFamily([0.1, 3.0]), [[[-0.1, -1 / 3], [1e9, 0.7]], None]),
-    families.ScaledFamily(families.DirichletFamily([1.0], 2), [[0.1, 3.0], [1 / 3, 2.0]], ["same", "same"]),
-    FamilyUnion([LinearFamily(), FamilyUnion([LinearFamily()], [[1]])], [None, [2, 0]], ["a", None]),
+    families.NormalScoresFamily(
+        GaussianFamily([0.1, 3.0]), [[[-0.1, -1 / 3], [1e9, 0.7]], None]
+    ),
+    families.ScaledFamily(
+        families.DirichletFamily([1.0], 2), [[0.1, 3.0], [1 / 3, 2.0]], ["same", "same"]
+    ),
+    FamilyUnion(
+        [LinearFamily(), FamilyUnion([LinearFamily()], [[1]])],
+        [None, [2, 0]],
+        ["a", None],
+    ),
 ]
 
 
 def test_a_family_comes_back_from_its_json_text():
-    ours = {kind for kind in KINDS.values() if kind.__module__.startswith("learnkernels.")}  # tests add their own
+    # Tests add their own
+    ours = {
+        kind for kind in KINDS.values() if kind.__module__.startswith("learnkernels.")
+    }
     assert {type(family) for family in FAMILIES} == ours
     for family in FAMILIES:
         back = reread(family)
@@ -243,15 +278,46 @@ def test_what_no_file_can_hold_is_not_saved(tmp_path: Path):
 
     assert KINDS["gaussian"] is GaussianFamily
     matrices = families.PrecomputedFamily(np.eye(4)[None])
-    refused = [(partial(to_data, family, {}, ""), type(family).__name__) for family in (Own(), Gaussian(), matrices)]
-    refused.append((partial(to_data, FamilyUnion([LinearFamily(), matrices]), {}, ""), "families.1 must be"))
+    refused = [
+        (partial(to_data, family, {}, ""), type(family).__name__)
+        for family in (Own(), Gaussian(), matrices)
+    ]
+    refused.append(
+        (
+            partial(to_data, FamilyUnion([LinearFamily(), matrices]), {}, ""),
+            "families.1 must be",
+        )
+    )
     kernel, path = gaussian_kernel(), tmp_path / "kernel.safetensors"
     precomputed = families.PrecomputedFamily(np.stack([np.eye(40)] * 2))
-    changes = [({"family": precomputed, "X": np.arange(40.0)[:, None], "origin": np.zeros(1)}, "matrices")]
-    changes += [({"scales": np.zeros(2)}, "scales"), ({"learner": b"bytes"}, "learner must be numbers, texts")]
-    changes += [({"parameters": np.ones(shape)}, "parameters") for shape in ((2,), (3, 1), (2, 1, 1))]
-    changes += [({"alignments": np.ones(2, dtype=np.longdouble)}, "alignments must hold numbers")]
-    refused += [(partial(replace(kernel, **fields).save, path), said) for fields, said in changes]
+    changes = [
+        (
+            {
+                "family": precomputed,
+                "X": np.arange(40.0)[:, None],
+                "origin": np.zeros(1),
+            },
+            "matrices",
+        )
+    ]
+    changes += [
+        ({"scales": np.zeros(2)}, "scales"),
+        ({"learner": b"bytes"}, "learner must be numbers, texts"),
+    ]
+    changes += [
+        ({"parameters": np.ones(shape)}, "parameters")
+        for shape in ((2,), (3, 1), (2, 1, 1))
+    ]
+    changes += [
+        (
+            {"alignments": np.ones(2, dtype=np.longdouble)},
+            "alignments must hold numbers",
+        )
+    ]
+    refused += [
+        (partial(replace(kernel, **fields).save, path), said)
+        for fields, said in changes
+    ]
     require_refusals(refused, literal=True, by=refusal)
     assert not list(tmp_path.iterdir())
 
@@ -284,17 +350,50 @@ NO_FAMILIES = [
     ({"family": ["gaussian", {"gammas": [-1.0]}]}, "positive"),
     ({"family": ["gaussian", {"gammas": [1.0], "more": 1}]}, "parameters gammas"),
     ({"family": ["laplacian", {"gammas": [10**400], "norm": 1}]}, "too large"),
-    ({"family": ["polynomial", {"degrees": [2.5], "gamma": 1.0, "coef0": 1.0}]}, "whole number"),
-    ({"family": ["polynomial", {"degrees": [2], "gamma": None, "coef0": 1.0}]}, "gamma"),
+    (
+        {"family": ["polynomial", {"degrees": [2.5], "gamma": 1.0, "coef0": 1.0}]},
+        "whole number",
+    ),
+    (
+        {"family": ["polynomial", {"degrees": [2], "gamma": None, "coef0": 1.0}]},
+        "gamma",
+    ),
     ({"family": ["dirichlet", {"frequencies": [1.0], "degree": "x"}]}, "degree"),
-    ({"family": ["scaled", {"base": {"family": ["linear", {}]}, "scales": [[1.0], [1.0, 2.0]], "names": None}]}, "sca"),
+    (
+        {
+            "family": [
+                "scaled",
+                {
+                    "base": {"family": ["linear", {}]},
+                    "scales": [[1.0], [1.0, 2.0]],
+                    "names": None,
+                },
+            ]
+        },
+        "sca",
+    ),
     ({"family": ["scaled", {"scales": [[1.0]], "names": ["a"]}]}, "parameters base"),
-    ({"family": ["union", {"families": [{"family": ["linear", {}]}], "columns": [[0.5]], "views": None}]}, "columns"),
+    (
+        {
+            "family": [
+                "union",
+                {
+                    "families": [{"family": ["linear", {}]}],
+                    "columns": [[0.5]],
+                    "views": None,
+                },
+            ]
+        },
+        "columns",
+    ),
 ]
 
 
 def test_data_of_no_family_are_refused():
-    refused = [(changed(gaussian_kernel(), ("family", data)), said) for data, said in NO_FAMILIES]
+    refused = [
+        (changed(gaussian_kernel(), ("family", data)), said)
+        for data, said in NO_FAMILIES
+    ]
     require_refusals(refused, literal=True, by=refusal)
 
 
@@ -302,7 +401,13 @@ def test_data_of_no_family_are_refused():
 
 LINEAR = {"family": ["linear", {}]}
 
-CERTIFICATE = {"measure": "x", "residual": 0, "tol": 0, "iterations": 0, "objectives": {"tuple": [{}]}}
+CERTIFICATE = {
+    "measure": "x",
+    "residual": 0,
+    "tol": 0,
+    "iterations": 0,
+    "objectives": {"tuple": [{}]},
+}
 
 CHANGED = [
     ("learner", 3, "learner"),
@@ -321,8 +426,21 @@ CHANGED = [
     ("certificate", {"record": ["Certificate", CERTIFICATE]}, "unpack"),
     ("X", {"array": "none"}, "none"),
     ("X", {"csr_matrix": []}, "missing"),
-    ("family", {"family": ["gaussian", {"gammas": {"tuple": [1.0]}}]}, "weights must have shape (1,)"),
-    ("family", {"family": ["union", {"families": [LINEAR] * 2, "columns": [[0], [99]], "views": None}]}, "must fit"),
+    (
+        "family",
+        {"family": ["gaussian", {"gammas": {"tuple": [1.0]}}]},
+        "weights must have shape (1,)",
+    ),
+    (
+        "family",
+        {
+            "family": [
+                "union",
+                {"families": [LINEAR] * 2, "columns": [[0], [99]], "views": None},
+            ]
+        },
+        "must fit",
+    ),
 ]
 
 
@@ -330,13 +448,34 @@ def test_a_description_that_was_changed_is_refused():
     kernel = gaussian_kernel()
     refused = [(changed(kernel, (name, data)), said) for name, data, said in CHANGED]
     # Beyond the numbers of a computer.
-    beyond = {"family": ["dirichlet", {"frequencies": [1.0] * len(kernel.weights), "degree": 10**18}]}
+    beyond = {
+        "family": [
+            "dirichlet",
+            {"frequencies": [1.0] * len(kernel.weights), "degree": 10**18},
+        ]
+    }
     wide = replace(kernel, X=np.zeros((len(kernel.rows), 50)), origin=np.zeros(50))
-    refused.append((changed(wide, ("family", beyond)), "the family must fit training rows of 50 features"))
+    refused.append(
+        (
+            changed(wide, ("family", beyond)),
+            "the family must fit training rows of 50 features",
+        )
+    )
     require_refusals(refused, literal=True, by=refusal)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1]", "null", '{"version": 1}', "[" * 100_000, '{"version": ' + "1" * 5000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[1]",
+        "null",
+        '{"version": 1}',
+        "[" * 100_000,
+        '{"version": ' + "1" * 5000,
+    ],
+)
 def test_a_text_that_describes_nothing_is_refused(text: str):
     refusal(from_bytes, sealed({}, text))
 
@@ -344,50 +483,95 @@ def test_a_text_that_describes_nothing_is_refused(text: str):
 def test_unions_in_unions_without_end_are_refused():
     union = '{"family": ["union", {"columns": null, "views": null, "families": ['
     nested = union * 400 + '{"family": ["linear", {}]}' + "]}]}" * 400
-    refusal(from_bytes, sealed({}, f'{{"format": "learnkernels", "version": 1, "content": {nested}}}'))
+    refusal(
+        from_bytes,
+        sealed({}, f'{{"format": "learnkernels", "version": 1, "content": {nested}}}'),
+    )
 
 
 @pytest.mark.parametrize("version", [2, 0, "1", None, 1.5])
 def test_a_file_of_another_version_is_refused(version: object):
     arrays, description = opened(to_bytes(gaussian_kernel()))
     said = refusal(reading(arrays, {**description, "version": version}))
-    assert f"has version {version!r}, and this release reads version 1; load it with the release that wrote it" in said
+    assert (
+        f"has version {version!r}, and this release reads version 1; load it with the release that wrote it"
+        in said
+    )
 
 
 def test_arrays_that_are_missing_or_changed_are_refused():
     arrays, description = opened(to_bytes(gaussian_kernel()))
-    wrong = [lambda array: array[:-1], lambda array: array[None], lambda array: array.astype(bool)]
+    wrong = [
+        lambda array: array[:-1],
+        lambda array: array[None],
+        lambda array: array.astype(bool),
+    ]
     refused = []
     for name, array in arrays.items():
         missing = {key: other for key, other in arrays.items() if key != name}
         refused.append((reading(missing, description), name))
-        refused += [(reading({**arrays, name: change(array)}, description), "") for change in wrong]
+        refused += [
+            (reading({**arrays, name: change(array)}, description), "")
+            for change in wrong
+        ]
     for name in ("weights", "scales", "shift", "origin", "row_means", "X"):
-        refused += [(reading(spoiled, description), f"{name} must be finite") for spoiled in not_finite(arrays, name)]
+        refused += [
+            (reading(spoiled, description), f"{name} must be finite")
+            for spoiled in not_finite(arrays, name)
+        ]
     require_refusals(refused, literal=True, by=refusal)
 
 
 def test_sparse_rows_that_point_outside_are_refused():
     V = np.random.default_rng(0).poisson(0.5, size=(20, 6)).astype(float)
-    kernel = learn_kernel(sparse.csr_matrix(V), V[:, 0], learner="align", family=GaussianFamily([0.1]))
+    kernel = learn_kernel(
+        sparse.csr_matrix(V), V[:, 0], learner="align", family=GaussianFamily([0.1])
+    )
     arrays, description = opened(to_bytes(kernel))
     data, indices, indptr = (arrays[f"X.{part}"] for part in range(3))
     wrong = {
         "X.0": [data[:-1], data.reshape(1, -1)],
-        "X.1": [indices + 1_000_000, -1 - indices, indices[:-1], indices.reshape(1, -1)],
+        "X.1": [
+            indices + 1_000_000,
+            -1 - indices,
+            indices[:-1],
+            indices.reshape(1, -1),
+        ],
         "X.2": [indptr[::-1].copy(), indptr + 1, indptr[:-1]],
     }
     refused = [
-        (reading({**arrays, name: array}, description), "") for name, others in wrong.items() for array in others
+        (reading({**arrays, name: array}, description), "")
+        for name, others in wrong.items()
+        for array in others
     ]
     parts = [{"array": f"X.{part}"} for part in range(3)]
     for shape in ([20], [-20, 6], [20 * 2**40, 6], [20, 2**70]):
-        refused.append((changed(kernel, ("X", {"csr_matrix": [*parts, {"tuple": shape}]})), ""))
+        refused.append(
+            (changed(kernel, ("X", {"csr_matrix": [*parts, {"tuple": shape}]})), "")
+        )
     require_refusals(refused, by=refusal)
 
 
-REPLACED = [None, True, 7, -1.5, "text", [], [[]], {}, {"tuple": []}, {"dict": []}, {"number": "nan"}, LINEAR]
-REPLACED += [{"texts": [2, ["no"]]}, {"texts": [None, [1]]}, {"array": "X"}, {"centering": "none"}]
+REPLACED = [
+    None,
+    True,
+    7,
+    -1.5,
+    "text",
+    [],
+    [[]],
+    {},
+    {"tuple": []},
+    {"dict": []},
+    {"number": "nan"},
+    LINEAR,
+]
+REPLACED += [
+    {"texts": [2, ["no"]]},
+    {"texts": [None, [1]]},
+    {"array": "X"},
+    {"centering": "none"},
+]
 
 
 def places_in(data: Any) -> Iterator[tuple[Any, Any]]:
@@ -408,14 +592,21 @@ def is_refused(act: Callable[[], object]) -> bool:
 
 
 @pytest.mark.parametrize("replaced", REPLACED, ids=str)
-def test_whatever_stands_in_a_place_of_a_file_it_is_refused_in_a_sentence_or_gives_a_kernel(replaced: Any):
-    kernel = replace(gaussian_kernel(), certificate=learners.Certificate("duality gap", 0.0, 1e-6, 1, (1.0, 0.5)))
+def test_whatever_stands_in_a_place_of_a_file_it_is_refused_in_a_sentence_or_gives_a_kernel(
+    replaced: Any,
+):
+    kernel = replace(
+        gaussian_kernel(),
+        certificate=learners.Certificate("duality gap", 0.0, 1e-6, 1, (1.0, 0.5)),
+    )
     arrays, description = opened(to_bytes(kernel))
     n_refused = 0
     for place, key in list(places_in(description["content"]["record"][1])):
         before = place[key]
         place[key] = replaced
-        n_refused += is_refused(lambda: reading(arrays, description)().cross_gram(kernel.X[:2]))
+        n_refused += is_refused(
+            lambda: reading(arrays, description)().cross_gram(kernel.X[:2])
+        )
         place[key] = before
     assert n_refused > 10
 
@@ -454,14 +645,23 @@ def test_files_of_other_kinds_are_refused(tmp_path: Path):
     refused = []
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
-        said = "holds no sound model (it is a LinearFamily)" if name == "family" else "is damaged"
+        said = (
+            "holds no sound model (it is a LinearFamily)"
+            if name == "family"
+            else "is damaged"
+        )
         refused.append((partial(load, tmp_path / name), f"{tmp_path / name}: {said}"))
     require_refusals(refused, literal=True, by=refusal)
-    for path, kind in ((tmp_path / "none.safetensors", FileNotFoundError), (tmp_path, IsADirectoryError)):
+    for path, kind in (
+        (tmp_path / "none.safetensors", FileNotFoundError),
+        (tmp_path, IsADirectoryError),
+    ):
         with pytest.raises(kind):
             load(path)
 
 
 def test_an_estimator_that_is_not_fitted_is_not_saved(tmp_path: Path):
-    assert "not fitted" in refusal(KernelLearningRegressor().save, tmp_path / "model.safetensors")
+    assert "not fitted" in refusal(
+        KernelLearningRegressor().save, tmp_path / "model.safetensors"
+    )
     assert not list(tmp_path.iterdir())

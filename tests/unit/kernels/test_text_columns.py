@@ -23,7 +23,20 @@ from tests.unit.kernels.test_serialization import reread
 TEXT = {"review": "text"}
 PRAISE = ("great", "lovely", "excellent", "superb")
 BLAME = ("awful", "poor", "broken", "useless")
-OTHER = ("the", "a", "film", "plot", "actor", "scene", "music", "end", "time", "people", "story", "camera")
+OTHER = (
+    "the",
+    "a",
+    "film",
+    "plot",
+    "actor",
+    "scene",
+    "music",
+    "end",
+    "time",
+    "people",
+    "story",
+    "camera",
+)
 M = 300
 
 
@@ -35,7 +48,9 @@ def reviews(m: int = M, seed: int = 0) -> tuple[pd.DataFrame, np.ndarray]:
     for good in is_good:
         words = [*draw.choice(OTHER, 6), *draw.choice(PRAISE if good else BLAME, 2)]
         texts.append(" ".join(draw.permutation(words)))
-    return pd.DataFrame({"review": texts, "size": draw.normal(size=m)}), np.where(is_good, "good", "bad")
+    return pd.DataFrame({"review": texts, "size": draw.normal(size=m)}), np.where(
+        is_good, "good", "bad"
+    )
 
 
 def frame_of(texts: list[Any]) -> pd.DataFrame:
@@ -61,9 +76,12 @@ def test_equal_texts_have_equal_features_in_any_order_and_any_company():
     shuffled = [texts[row] for row in order]
     assert encoding_of(shuffled) == encoding
     np.testing.assert_array_equal(encoded(encoding, shuffled), X[order])
-    np.testing.assert_array_equal(np.vstack([encoded(encoding, [one]) for one in texts[:5]]), X[:5])
+    np.testing.assert_array_equal(
+        np.vstack([encoded(encoding, [one]) for one in texts[:5]]), X[:5]
+    )
     np.testing.assert_array_equal(encoded(encoding, [texts[3]] * 3), X[[3, 3, 3]])
-    bags = {" ".join(sorted(one.split())) for one in texts}  # the order of words does not count
+    # The order of words does not count
+    bags = {" ".join(sorted(one.split())) for one in texts}
     assert len(np.unique(X, axis=0)) == len(bags)
 
 
@@ -76,7 +94,9 @@ def test_blocks_do_not_change_features(monkeypatch: pytest.MonkeyPatch):
     np.testing.assert_array_equal(encoded(encoding, texts), X)
 
 
-def test_distances_are_those_of_weighted_words_if_no_direction_is_left_out(monkeypatch: pytest.MonkeyPatch):
+def test_distances_are_those_of_weighted_words_if_no_direction_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+):
     """With as many directions as texts, the decomposition only rotates the frequencies, which numpy computes here."""
     texts = ["red wine red", "white wine", "red beer", "white beer white beer", "wine"]
     monkeypatch.setattr(text, "RUNS", ())
@@ -93,7 +113,9 @@ def test_distances_are_those_of_weighted_words_if_no_direction_is_left_out(monke
     expected = np.where(counts > 0, 1 + np.log(np.maximum(counts, 1)), 0) * rarity
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
     # Directions are stored as float32.
-    np.testing.assert_allclose(X @ X.T, _centered(expected) @ _centered(expected).T, atol=1e-6)
+    np.testing.assert_allclose(
+        X @ X.T, _centered(expected) @ _centered(expected).T, atol=1e-6
+    )
 
 
 def _centered(X: np.ndarray) -> np.ndarray:
@@ -103,16 +125,27 @@ def _centered(X: np.ndarray) -> np.ndarray:
 def test_texts_with_shared_words_are_nearer_than_others():
     texts = reviews()[0]["review"].tolist()
     encoding = encoding_of(texts)
-    praise, blame, praise_misspelled = encoded(encoding, ["great superb", "awful useless", "Great, superbb!"])
-    assert np.linalg.norm(praise - praise_misspelled) < 0.8 * np.linalg.norm(praise - blame)
+    praise, blame, praise_misspelled = encoded(
+        encoding, ["great superb", "awful useless", "Great, superbb!"]
+    )
+    assert np.linalg.norm(praise - praise_misspelled) < 0.8 * np.linalg.norm(
+        praise - blame
+    )
 
 
 @pytest.mark.parametrize("scale", ["standard", "quantile"])
-def test_the_variance_of_a_text_is_between_that_of_one_number_and_of_one_per_feature(scale: str):
-    X = encoded(encoding_of(reviews()[0]["review"].tolist(), scale), reviews()[0]["review"].tolist())
-    np.testing.assert_allclose(X.mean(axis=0), 0, atol=1e-5)  # directions are stored as float32
+def test_the_variance_of_a_text_is_between_that_of_one_number_and_of_one_per_feature(
+    scale: str,
+):
+    X = encoded(
+        encoding_of(reviews()[0]["review"].tolist(), scale),
+        reviews()[0]["review"].tolist(),
+    )
+    # Directions are stored as float32
+    np.testing.assert_allclose(X.mean(axis=0), 0, atol=1e-5)
     assert 1 < X.var(axis=0).sum() < X.shape[1]
-    assert np.all(np.diff(X.var(axis=0)[1:]) < 0.02)  # the singular values descend; the first is before centering
+    # The singular values descend; the first is before centering
+    assert np.all(np.diff(X.var(axis=0)[1:]) < 0.02)
 
 
 def test_repeated_texts_count_as_often_as_they_occur():
@@ -121,7 +154,8 @@ def test_repeated_texts_count_as_often_as_they_occur():
     np.testing.assert_allclose(encoded(once, texts) @ encoded(once, texts).T,
                                encoded(repeated, texts) @ encoded(repeated, texts).T, atol=0.02)  # fmt: skip
     placeholder = encoding_of([*texts, *["no comment was given"] * 600], "none")
-    assert np.abs(encoded(placeholder, ["no comment was given"])).max() < 0.2  # near the mean, as nearly all rows are
+    # Near the mean, as nearly all rows are
+    assert np.abs(encoded(placeholder, ["no comment was given"])).max() < 0.2
 
 
 def test_missing_unknown_and_constant_texts():
@@ -140,7 +174,9 @@ def test_missing_unknown_and_constant_texts():
     assert not X[[3, 5, 7], :-1].any()
     trees, is_level = encoding.for_trees(X)
     assert (trees.shape, is_level.any()) == ((M, X.shape[1] - 1), False)
-    np.testing.assert_array_equal(np.flatnonzero(np.isnan(trees).all(axis=1)), [3, 5, 7])
+    np.testing.assert_array_equal(
+        np.flatnonzero(np.isnan(trees).all(axis=1)), [3, 5, 7]
+    )
     unknown = encoded(encoding, ["zzzz", "日本語", "qqq qq"])
     np.testing.assert_array_equal(unknown[0], unknown[1])
     np.testing.assert_array_equal(unknown[0], unknown[2])
@@ -148,7 +184,9 @@ def test_missing_unknown_and_constant_texts():
     assert not encoded(encoding, [None, None])[:, :-1].any()
     constant = encoding_of(["always the same"] * 30)
     assert not encoded(constant, ["always the same", "other words"]).any()
-    learned = encoding.learned_on(pd.DataFrame({"review": pd.Series([None, None], dtype=object)}), "standard")
+    learned = encoding.learned_on(
+        pd.DataFrame({"review": pd.Series([None, None], dtype=object)}), "standard"
+    )
     assert learned.features == encoding.features
     assert not encoded(learned, texts)[:, :-1].any()
     assert isinstance(column, TextColumn)
@@ -161,7 +199,9 @@ def test_features_are_learned_again_from_other_rows_with_the_same_names():
     encoding = encoding_of(texts)
     learned = encoding.learned_on(pd.DataFrame({"review": texts[:40]}), "standard")
     assert learned.features == encoding.features
-    assert learned == encoding.learned_on(pd.DataFrame({"review": texts[:40][::-1]}), "standard")
+    assert learned == encoding.learned_on(
+        pd.DataFrame({"review": texts[:40][::-1]}), "standard"
+    )
     assert learned != encoding
     fewer = encoding.learned_on(pd.DataFrame({"review": texts[:3]}), "standard")
     X = encoded(fewer, texts)
@@ -196,7 +236,9 @@ def test_hostile_texts_have_finite_features(scale: str):
         pair = [one, "zebra"]
         assert len(np.unique(encoded(encoding_of(pair, scale), pair), axis=0)) == 2
     long = "x" * 1_000_000
-    np.testing.assert_array_equal(encoded(encoding, [long]), encoded(encoding, [long[: text.MOST_CHARACTERS]]))
+    np.testing.assert_array_equal(
+        encoded(encoding, [long]), encoded(encoding, [long[: text.MOST_CHARACTERS]])
+    )
 
 
 def test_ten_thousand_texts_that_all_differ():
@@ -215,9 +257,14 @@ def test_memory_is_bounded_by_blocks_of_texts(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(text, "BLOCK", 50)
     draw = np.random.default_rng(0)
     vocabulary = [f"{word}{number}" for word in OTHER for number in range(100)]
-    texts = np.array([" ".join(draw.choice(vocabulary, 30)) for _ in range(800)], dtype=object)
+    texts = np.array(
+        [" ".join(draw.choice(vocabulary, 30)) for _ in range(800)], dtype=object
+    )
     encoding = encoding_of(texts.tolist())
-    columns = {name: pd.DataFrame({"review": texts[:rows]}) for name, rows in {"few": 200, "many": 800}.items()}
+    columns = {
+        name: pd.DataFrame({"review": texts[:rows]})
+        for name, rows in {"few": 200, "many": 800}.items()
+    }
     few, many = (peak_of(encoding.encode, columns[name]) for name in ("few", "many"))
     own = 600 * (8 * len(encoding.features) + 200)  # features, and the arrays of texts
     assert many - few < own + 2**19  # their n-grams would take 3 MB
@@ -241,13 +288,18 @@ def test_a_classifier_learns_from_the_words_and_a_file_keeps_it(tmp_path: Path):
     np.testing.assert_array_equal(again.predict_proba(test), model.predict_proba(test))
     model.save(tmp_path / "model.safetensors")
     again.save(tmp_path / "again.safetensors")
-    assert (tmp_path / "model.safetensors").read_bytes() == (tmp_path / "again.safetensors").read_bytes()
+    assert (tmp_path / "model.safetensors").read_bytes() == (
+        tmp_path / "again.safetensors"
+    ).read_bytes()
     back = load(tmp_path / "model.safetensors")
     assert back.table_ == model.table_
     np.testing.assert_array_equal(back.predict_proba(test), model.predict_proba(test))
-    np.testing.assert_array_equal(back.predict_proba(pl.DataFrame(test)), model.predict_proba(test))
+    np.testing.assert_array_equal(
+        back.predict_proba(pl.DataFrame(test)), model.predict_proba(test)
+    )
     content = (tmp_path / "model.safetensors").read_bytes()
-    assert not any(word.encode() in content for word in (*PRAISE, *BLAME))  # n-grams are hashed
+    # n-grams are hashed
+    assert not any(word.encode() in content for word in (*PRAISE, *BLAME))
 
 
 def test_boosted_trees_get_the_features_of_texts(tmp_path: Path):
@@ -263,7 +315,9 @@ def test_boosted_trees_get_the_features_of_texts(tmp_path: Path):
 
 def test_a_regression_on_text_alone_needs_no_other_column():
     table, y = reviews()
-    model = KernelLearningRegressor(columns=TEXT).fit(table[["review"]], (y == "good") * 2.0)
+    model = KernelLearningRegressor(columns=TEXT).fit(
+        table[["review"]], (y == "good") * 2.0
+    )
     assert model.score(table[["review"]], (y == "good") * 2.0) > 0.8
 
 
@@ -272,12 +326,21 @@ def test_new_words_are_drift_and_the_same_words_are_not():
     train = table.iloc[:200]
     estimator = KernelLearningClassifier(columns=TEXT).fit(train, y[:200])
     X = estimator.table_.encode(train)
-    model = Model.of_table(estimator, {}).with_reference(X, X.min(axis=0), X.max(axis=0), 0)
+    model = Model.of_table(estimator, {}).with_reference(
+        X, X.min(axis=0), X.max(axis=0), 0
+    )
     p_values = []
-    for new in (table.iloc[200:], table.iloc[200:].assign(review="great plot and a superb scene at the end")):
+    for new in (
+        table.iloc[200:],
+        table.iloc[200:].assign(review="great plot and a superb scene at the end"),
+    ):
         features = model.encoded(model.raw_rows(new))
-        rows = NewRows.of(features, model.scores_in(model.columns_of(features)), model.reference, [0])
-        drift = drift_of(estimator.kernel_, model.feature_columns, model.reference, rows)
+        rows = NewRows.of(
+            features, model.scores_in(model.columns_of(features)), model.reference, [0]
+        )
+        drift = drift_of(
+            estimator.kernel_, model.feature_columns, model.reference, rows
+        )
         assert set(drift.p_columns) == {"review", "size"}
         p_values.append(drift.p_columns["review"])
     assert p_values[0] > 0.05 > 1e-6 > p_values[1]
@@ -290,7 +353,9 @@ def test_new_words_are_drift_and_the_same_words_are_not():
 def test_the_line_about_dropped_free_text_gives_the_setting_that_keeps_it(name: str):
     table, y = reviews()
     table = table.rename(columns={"review": name})
-    with pytest.warns(UserWarning, match="is left out, as it is free text; set columns=") as caught:
+    with pytest.warns(
+        UserWarning, match="is left out, as it is free text; set columns="
+    ) as caught:
         KernelLearningClassifier().fit(table, y)
     (message,) = [str(warning.message) for warning in caught]
     setting = message.partition("; set ")[2].partition(" to learn from it")[0]
@@ -306,7 +371,10 @@ def test_texts_that_cannot_be_read_are_refused_in_one_sentence():
     table, _ = reviews(30)
     encoding = TableEncoding.of(table, TEXT)
     column = encoding.columns[0]
-    parameters = {name: getattr(column, name) for name in ("name", "gaps", "ngrams", "weights", "directions", "center")}
+    parameters = {
+        name: getattr(column, name)
+        for name in ("name", "gaps", "ngrams", "weights", "directions", "center")
+    }
     lists = table.assign(review=[["a", "list"]] * len(table))
     cases = [
         (

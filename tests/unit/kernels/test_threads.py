@@ -10,18 +10,32 @@ import pytest
 from numba import config
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from learnkernels import GaussianFamily, KernelLearningClassifier, KernelLearningRegressor, gram_statistics
+from learnkernels import (
+    GaussianFamily,
+    KernelLearningClassifier,
+    KernelLearningRegressor,
+    gram_statistics,
+)
 from learnkernels.kernels.engine import workers
-from learnkernels.kernels.engine.workers import available_threads, one_blas_thread, threads_of_a_pass
+from learnkernels.kernels.engine.workers import (
+    available_threads,
+    one_blas_thread,
+    threads_of_a_pass,
+)
 
 
 def blas_threads() -> set[int]:
-    return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
+    return {
+        library["num_threads"]
+        for library in threadpool_info()
+        if library["user_api"] == "blas"
+    }
 
 
 @pytest.fixture(autouse=True)
 def _three_blas_threads():
-    # By a thread that ends, as one that goes on and has set BLAS once keeps all others from it.
+    # By a thread that ends, as one that goes on and has set BLAS once keeps all others
+    # from it.
     with ThreadPoolExecutor(1) as thread:
         thread.submit(threadpool_limits, limits=3, user_api="blas").result()
     yield
@@ -38,11 +52,19 @@ def rows(m: int) -> tuple[np.ndarray, np.ndarray]:
 
 def test_fits_leave_blas_as_the_user_set_it():
     X, y = rows(1200)  # more than one task of a pass
-    KernelLearningClassifier(family=GaussianFamily([0.5, 1.0]), learner="align").fit(X, y).predict(X)
+    KernelLearningClassifier(family=GaussianFamily([0.5, 1.0]), learner="align").fit(
+        X, y
+    ).predict(X)
     assert blas_threads() == {3}
-    models = [KernelLearningRegressor(family=GaussianFamily([0.5 * k]), learner="unif") for k in range(1, 9)]
+    models = [
+        KernelLearningRegressor(family=GaussianFamily([0.5 * k]), learner="unif")
+        for k in range(1, 9)
+    ]
     with joblib.parallel_config("threading"):
-        joblib.Parallel(n_jobs=4)(joblib.delayed(model.fit)(X[k:300], y[k:300]) for k, model in enumerate(models))
+        joblib.Parallel(n_jobs=4)(
+            joblib.delayed(model.fit)(X[k:300], y[k:300])
+            for k, model in enumerate(models)
+        )
 
 
 def test_contexts_that_overlap_restore_what_was_set_when_the_last_one_is_left():
@@ -65,7 +87,9 @@ def test_contexts_that_overlap_restore_what_was_set_when_the_last_one_is_left():
 def test_what_a_thread_of_the_user_keeps_blas_at_stays():
     with threadpool_limits(limits=2, user_api="blas"):
         with ThreadPoolExecutor(1) as thread:
-            model = KernelLearningRegressor(family=GaussianFamily([0.5]), learner="unif")
+            model = KernelLearningRegressor(
+                family=GaussianFamily([0.5]), learner="unif"
+            )
             thread.submit(model.fit, *rows(60)).result()
             assert blas_threads() == {2}
         model.fit(*rows(60))
@@ -111,7 +135,11 @@ def test_passes_at_the_same_time_share_the_cores(eight_cores: None):
         return n
 
     with ThreadPoolExecutor(2) as pool:
-        passes = [((None, 100), (None, 100), [8, 1]), ((None, 3), (None, 100), [3, 5]), ((2, 100), (None, 1), [2, 1])]
+        passes = [
+            ((None, 100), (None, 100), [8, 1]),
+            ((None, 3), (None, 100), [3, 5]),
+            ((2, 100), (None, 1), [2, 1]),
+        ]
         for first, second, shares in passes:
             assert list(pool.map(a_pass, range(2), (first, second))) == shares
             assert available_threads() == 8
@@ -121,9 +149,15 @@ def test_a_limit_holds_for_all_passes_within_it(eight_cores: None):
     for n_jobs, most in ((3, 3), (None, 8), (-1, 8), (-3, 6), (100, 8)):
         with workers.at_most_threads(n_jobs), threads_of_a_pass(None, 100) as n:
             assert n == most
-    with workers.at_most_threads(2), workers.at_most_threads(None), workers.at_most_threads(5):
+    with (
+        workers.at_most_threads(2),
+        workers.at_most_threads(None),
+        workers.at_most_threads(5),
+    ):
         assert available_threads() == 2
-        assert KernelLearningRegressor(family=GaussianFamily([0.5]), learner="unif", n_jobs=-1).fit(*rows(60))
+        assert KernelLearningRegressor(
+            family=GaussianFamily([0.5]), learner="unif", n_jobs=-1
+        ).fit(*rows(60))
     assert available_threads() == 8
 
 

@@ -5,7 +5,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from learnkernels.kernels.estimators.time_budget import FIRST_ROWS, MOST_GROWTH, MeasuredFits
+from learnkernels.kernels.estimators.time_budget import (
+    FIRST_ROWS,
+    MOST_GROWTH,
+    MeasuredFits,
+)
 
 TIMES: dict[str, Callable[[float], float]] = {
     "mostly constant": lambda n: 0.5 + 1e-4 * n,
@@ -18,7 +22,9 @@ TIMES: dict[str, Callable[[float], float]] = {
 }
 
 
-def simulated_fits(seconds_of: Callable[[float], float], limit: float, n_all: int) -> tuple[int, float]:
+def simulated_fits(
+    seconds_of: Callable[[float], float], limit: float, n_all: int
+) -> tuple[int, float]:
     """Return the number of rows of the last fit under a time limit, and the time of all fits."""
     fits = MeasuredFits()
     n_rows = min(FIRST_ROWS, n_all)
@@ -39,7 +45,8 @@ def simulated_fits(seconds_of: Callable[[float], float], limit: float, n_all: in
 @pytest.mark.parametrize("limit", [3.0, 20.0, 300.0])
 def test_samples_use_the_time_approximately(kind: str, limit: float):
     _, total = simulated_fits(TIMES[kind], limit, n_all=10**7)
-    # A sample is too large where the time begins to grow faster, and too small where the most growth ends it.
+    # A sample is too large where the time begins to grow faster, and too small where
+    # the most growth ends it.
     assert 0.35 * limit <= total <= 2.0 * limit
     n_rows, _ = simulated_fits(TIMES[kind], limit, n_all=FIRST_ROWS + 50)
     assert n_rows == FIRST_ROWS + 50
@@ -55,7 +62,9 @@ def test_the_next_sample_is_the_largest_that_fits(power: float, seconds_left: fl
     assert n_next <= MOST_GROWTH * 500
     assert fits.expected_seconds(n_next) == pytest.approx(unit * n_next**power)
     assert fits.expected_seconds(n_next) <= seconds_left * (1 + 1e-9)
-    assert n_next == MOST_GROWTH * 500 or fits.expected_seconds(n_next + 1) > seconds_left
+    assert (
+        n_next == MOST_GROWTH * 500 or fits.expected_seconds(n_next + 1) > seconds_left
+    )
     assert fits.next_rows(seconds_left, n_all=600) == 600
 
 
@@ -75,5 +84,6 @@ def test_the_time_of_all_rows_is_extrapolated_by_the_growth_of_the_last_two_fits
     fits = one_fit.plus(500, 2.0 ** np.array(2.5))
     assert fits.exponent == pytest.approx(2.5)
     assert fits.expected_seconds(1000) == pytest.approx(2.0**5)
-    assert one_fit.plus(500, 1.0).exponent == 1.5  # part of the time of small fits is constant
+    # Part of the time of small fits is constant
+    assert one_fit.plus(500, 1.0).exponent == 1.5
     assert one_fit.plus(500, 100.0).exponent == 3.0

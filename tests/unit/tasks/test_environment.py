@@ -26,14 +26,18 @@ from learnkernels.tasks.data.locations import TransferError, failed_in_transfer
 from learnkernels.tasks.environment import folder_key, key_file, servers_note, show_key
 
 
-def test_a_damaged_note_of_servers_names_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_damaged_note_of_servers_names_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path))
     for note in ("", "{", "[]", '{"mlflow": 5}', '{"mlflow": "no address"}'):
         environment.servers_note().write_text(note)
         assert environment.running_server("mlflow") is None, note
 
 
-def test_the_state_folder_is_made_for_its_user_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_state_folder_is_made_for_its_user_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path / "work" / "state"))
     assert stat.S_IMODE(environment.prepare_environment().stat().st_mode) == 0o700
     assert stat.S_IMODE((tmp_path / "work").stat().st_mode) != 0o700
@@ -41,49 +45,89 @@ def test_the_state_folder_is_made_for_its_user_alone(tmp_path: Path, monkeypatch
     assert stat.S_IMODE(environment.prepare_environment().stat().st_mode) == 0o750
 
 
-def test_a_database_without_its_driver_is_one_sentence(state: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_database_without_its_driver_is_one_sentence(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql://me:secret@db/mlflow")
     environment.prepare_environment()  # it is here
     without = [one for one in sys.path if not (Path(one) / "psycopg2").is_dir()]
     with monkeypatch.context() as patch:
         patch.setattr(sys, "path", without)
         patch.delitem(sys.modules, "psycopg2", raising=False)
-        with pytest.raises(InputError, match=r"^MLFLOW_TRACKING_URI is .*: pip install 'psycopg2-binary>=2\.9,<3'\.$"):
+        with pytest.raises(
+            InputError,
+            match=r"^MLFLOW_TRACKING_URI is .*: pip install 'psycopg2-binary>=2\.9,<3'\.$",
+        ):
             environment.prepare_environment()
     for begin in ("postgresql", "postgres", "postgresql+psycopg2"):
-        monkeypatch.setenv("PREFECT_SERVER_DATABASE_CONNECTION_URL", f"{begin}://me:secret@db/prefect")
-        with pytest.raises(InputError, match=r"begin it with postgresql\+asyncpg://\.$") as refused:
+        monkeypatch.setenv(
+            "PREFECT_SERVER_DATABASE_CONNECTION_URL", f"{begin}://me:secret@db/prefect"
+        )
+        with pytest.raises(
+            InputError, match=r"begin it with postgresql\+asyncpg://\.$"
+        ) as refused:
             environment.prepare_environment()
         assert "secret" not in str(refused.value)
 
 
-def test_proxies_are_not_asked_for_servers_of_this_machine(state: Path, monkeypatch: pytest.MonkeyPatch):
-    for name in ("no_proxy", "NO_PROXY", "http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY"):
+def test_proxies_are_not_asked_for_servers_of_this_machine(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for name in (
+        "no_proxy",
+        "NO_PROXY",
+        "http_proxy",
+        "HTTP_PROXY",
+        "https_proxy",
+        "HTTPS_PROXY",
+    ):
         monkeypatch.delenv(name, raising=False)
     environment.prepare_environment()
     assert "no_proxy" not in os.environ
     monkeypatch.setenv("http_proxy", "http://proxy.example:3128")
     monkeypatch.setenv("NO_PROXY", "example.org, 127.0.0.1")
     environment.prepare_environment()
-    assert os.environ["no_proxy"] == os.environ["NO_PROXY"] == "example.org,127.0.0.1,localhost,::1"
-    assert all(proxy_bypass_environment(host) for host in ("localhost", "127.0.0.1", "example.org"))
+    assert (
+        os.environ["no_proxy"]
+        == os.environ["NO_PROXY"]
+        == "example.org,127.0.0.1,localhost,::1"
+    )
+    assert all(
+        proxy_bypass_environment(host)
+        for host in ("localhost", "127.0.0.1", "example.org")
+    )
     assert not proxy_bypass_environment("example.com")
     monkeypatch.setenv("no_proxy", "*")
     environment.prepare_environment()
     assert proxy_bypass_environment("example.com")
 
 
-def test_proxies_that_no_client_speaks_to_are_forgotten(state: Path, monkeypatch: pytest.MonkeyPatch):
-    spoken = {"http_proxy": "proxy.example:3128", "HTTPS_PROXY": "http://proxy.example:3128"}
-    for name, value in {**spoken, "all_proxy": "socks5://proxy.example", "FTP_PROXY": "nonsense://x"}.items():
+def test_proxies_that_no_client_speaks_to_are_forgotten(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+):
+    spoken = {
+        "http_proxy": "proxy.example:3128",
+        "HTTPS_PROXY": "http://proxy.example:3128",
+    }
+    for name, value in {
+        **spoken,
+        "all_proxy": "socks5://proxy.example",
+        "FTP_PROXY": "nonsense://x",
+    }.items():
         monkeypatch.setenv(name, value)
     environment.prepare_environment()
-    with httpx.Client():  # which refuses to be made for a proxy that it does not speak to
-        left = {name: os.environ.get(name) for name in (*spoken, "all_proxy", "FTP_PROXY")}
+    with (
+        httpx.Client()
+    ):  # which refuses to be made for a proxy that it does not speak to
+        left = {
+            name: os.environ.get(name) for name in (*spoken, "all_proxy", "FTP_PROXY")
+        }
         assert left == spoken | {"all_proxy": None, "FTP_PROXY": None}
 
 
-def test_a_folder_for_what_is_temporary_is_there(state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_folder_for_what_is_temporary_is_there(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setenv("TMPDIR", str(tmp_path / "missing"))
     environment.prepare_environment()
     assert os.environ["TMPDIR"] == str(state / "tmp")
@@ -97,7 +141,9 @@ SHOWN = [
 
 
 @pytest.mark.parametrize(("encoding", "shown"), SHOWN)
-def test_output_replaces_characters_that_its_encoding_lacks(encoding, shown, monkeypatch):
+def test_output_replaces_characters_that_its_encoding_lacks(
+    encoding, shown, monkeypatch
+):
     written = io.BytesIO()
     for name in ("stdout", "stderr"):
         monkeypatch.setattr(sys, name, io.TextIOWrapper(written, encoding=encoding))
@@ -109,33 +155,57 @@ def test_output_replaces_characters_that_its_encoding_lacks(encoding, shown, mon
         with pytest.warns(UserWarning, match="of a library"):
             warnings.warn("of a library", stacklevel=1)
     assert "PYTHONWARNINGS" not in os.environ
-    assert environment.scheduled_settings()["PYTHONSAFEPATH"] == "1"  # of its processes, too
+    # Of its processes, too
+    assert environment.scheduled_settings()["PYTHONSAFEPATH"] == "1"
     for stream in (sys.stdout, sys.stderr):
         stream.write("0.1 ± 0.2, Größe, Café\u0300 → 价格 … \udcff")
         stream.flush()
     assert written.getvalue() == 2 * shown
 
 
-@pytest.mark.parametrize("name", ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PREFECT_HOME", "LEARNKERNELS_HOME"])
-def test_a_place_that_cannot_be_is_one_sentence(name: str, state: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(
+    "name", ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PREFECT_HOME", "LEARNKERNELS_HOME"]
+)
+def test_a_place_that_cannot_be_is_one_sentence(
+    name: str, state: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setenv(name, "/proc/missing")
-    with pytest.raises(InputError, match=r"/proc/missing.* cannot be \w+ \(No such file or directory\); ") as refused:
+    with pytest.raises(
+        InputError,
+        match=r"/proc/missing.* cannot be \w+ \(No such file or directory\); ",
+    ) as refused:
         environment.prepare_environment()
     assert name in str(refused.value)
 
 
-def test_an_error_that_speaks_of_a_setting_of_a_library_names_it(state: Path, monkeypatch: pytest.MonkeyPatch):
+def test_an_error_that_speaks_of_a_setting_of_a_library_names_it(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setenv("PREFECT_LOGGING_LEVEL", "nonsense")
     monkeypatch.setenv("MLFLOW_S3_ENDPOINT_URL", "http://me:secret@elsewhere")
     monkeypatch.setenv("DASK_LOGS", "file:/nowhere/log")
     for error, name, value in (
-        (FileNotFoundError(errno.ENOENT, "No such file", "/nowhere"), "DASK_LOGS", "'file:/nowhere/log'"),
-        (ValueError("input_value='NONSENSE', input_type=str"), "PREFECT_LOGGING_LEVEL", "'nonsense'"),
-        (KeyError("MLFLOW_S3_ENDPOINT_URL"), "MLFLOW_S3_ENDPOINT_URL", "'http://elsewhere'"),
+        (
+            FileNotFoundError(errno.ENOENT, "No such file", "/nowhere"),
+            "DASK_LOGS",
+            "'file:/nowhere/log'",
+        ),
+        (
+            ValueError("input_value='NONSENSE', input_type=str"),
+            "PREFECT_LOGGING_LEVEL",
+            "'nonsense'",
+        ),
+        (
+            KeyError("MLFLOW_S3_ENDPOINT_URL"),
+            "MLFLOW_S3_ENDPOINT_URL",
+            "'http://elsewhere'",
+        ),
     ):
         blamed, sentence = environment.explain(error)
         assert blamed
-        assert sentence.startswith(f"{name} is {value} in the environment ({type(error).__name__}: ")
+        assert sentence.startswith(
+            f"{name} is {value} in the environment ({type(error).__name__}: "
+        )
         assert sentence.endswith("); correct it, or unset it.")
     blamed, sentence = environment.explain(ValueError("a fault of ours"))
     assert not blamed
@@ -145,16 +215,27 @@ def test_an_error_that_speaks_of_a_setting_of_a_library_names_it(state: Path, mo
 # The key that the servers of a folder ask for, and to whom programs show it ------------------------------------------
 
 
-def test_the_key_is_made_once_and_refused_where_it_is_damaged_or_others_have_a_hand_in_it(state, tmp_path):
+def test_the_key_is_made_once_and_refused_where_it_is_damaged_or_others_have_a_hand_in_it(
+    state, tmp_path
+):
     with ThreadPoolExecutor(16) as threads:
         keys = set(threads.map(lambda _: folder_key(), range(64)))
     assert keys == {key_file().read_text()}
     assert stat.S_IMODE(key_file().stat().st_mode) == 0o600
     assert [path.name for path in state.iterdir()] == ["key"]
     whole = folder_key()
-    for damage in ("", "short", "no colon at all", "a:b", "learnkernels:" + "x" * 32 + "\n\n"):
+    for damage in (
+        "",
+        "short",
+        "no colon at all",
+        "a:b",
+        "learnkernels:" + "x" * 32 + "\n\n",
+    ):
         key_file().write_text(damage)
-        with pytest.raises(InputError, match=r"^\S+/key: is no key [^\n]*this user alone[^\n]*remove it[^\n]*\.$"):
+        with pytest.raises(
+            InputError,
+            match=r"^\S+/key: is no key [^\n]*this user alone[^\n]*remove it[^\n]*\.$",
+        ):
             folder_key()
     key_file().write_text(whole)
     assert folder_key() == whole
@@ -168,7 +249,11 @@ def test_the_key_is_made_once_and_refused_where_it_is_damaged_or_others_have_a_h
         folder_key()
 
 
-KEY_SETTINGS = ("PREFECT_API_AUTH_STRING", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
+KEY_SETTINGS = (
+    "PREFECT_API_AUTH_STRING",
+    "MLFLOW_TRACKING_USERNAME",
+    "MLFLOW_TRACKING_PASSWORD",
+)
 
 
 SERVERS = [
@@ -180,11 +265,21 @@ SERVERS = [
 
 
 @pytest.mark.parametrize(("prefect", "mlflow", "shown"), SERVERS)
-def test_the_key_is_shown_to_servers_of_this_folder_alone(state, monkeypatch, prefect, mlflow, shown):
+def test_the_key_is_shown_to_servers_of_this_folder_alone(
+    state, monkeypatch, prefect, mlflow, shown
+):
     folder_key()
-    servers_note().write_text('{"prefect_api": "http://127.0.0.1:1/api", "mlflow": "http://127.0.0.1:2"}')
-    for name in (*KEY_SETTINGS, "MLFLOW_TRACKING_TOKEN", "PREFECT_SERVER_API_AUTH_STRING", "PREFECT_API_URL"):
-        monkeypatch.setenv(name, "")  # and back to what it was, whatever is set meanwhile
+    servers_note().write_text(
+        '{"prefect_api": "http://127.0.0.1:1/api", "mlflow": "http://127.0.0.1:2"}'
+    )
+    for name in (
+        *KEY_SETTINGS,
+        "MLFLOW_TRACKING_TOKEN",
+        "PREFECT_SERVER_API_AUTH_STRING",
+        "PREFECT_API_URL",
+    ):
+        # And back to what it was, whatever is set meanwhile
+        monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
     if prefect:
         monkeypatch.setenv("PREFECT_API_URL", prefect)
@@ -216,19 +311,39 @@ def wrapped(error: Exception) -> Exception:
 FULL = OSError(errno.ENOSPC, "No space left on device")
 UNWRITTEN = OSError("128 requested and 64 written")
 ERRORS = [
-    (OSError(errno.ENOSPC, "No space left on device", "results/x"), "results/x: No space left on device; free up"),
+    (
+        OSError(errno.ENOSPC, "No space left on device", "results/x"),
+        "results/x: No space left on device; free up",
+    ),
     (FULL, "No space left on device; free up space on that disk."),
     (UNWRITTEN, "No space left on device; free up space on that disk."),
-    (PermissionError(errno.EACCES, "Permission denied", "/x"), "/x: Permission denied; change its permissions"),
-    (OSError(errno.EROFS, "Read-only file system", "/x"), "/x: Read-only file system; give a place"),
-    (OSError(errno.EMFILE, "Too many open files"), "Too many open files; raise the limit of open files"),
-    (sqlite3.OperationalError("database or disk is full"), "database or disk is full; free up space"),
-    (sqlite3.OperationalError("attempt to write a readonly database"), "readonly database; change its permissions"),
+    (
+        PermissionError(errno.EACCES, "Permission denied", "/x"),
+        "/x: Permission denied; change its permissions",
+    ),
+    (
+        OSError(errno.EROFS, "Read-only file system", "/x"),
+        "/x: Read-only file system; give a place",
+    ),
+    (
+        OSError(errno.EMFILE, "Too many open files"),
+        "Too many open files; raise the limit of open files",
+    ),
+    (
+        sqlite3.OperationalError("database or disk is full"),
+        "database or disk is full; free up space",
+    ),
+    (
+        sqlite3.OperationalError("attempt to write a readonly database"),
+        "readonly database; change its permissions",
+    ),
     (MemoryError(), "there is not enough memory"),
 ]
 
 
-def test_an_error_of_the_machine_is_one_sentence(state, capsys: pytest.CaptureFixture[str]):
+def test_an_error_of_the_machine_is_one_sentence(
+    state, capsys: pytest.CaptureFixture[str]
+):
     failures = []
     for (error, sentence), wrap in product(ERRORS, (False, True)):
         code, text = said(capsys, wrapped(error) if wrap else error)
@@ -238,24 +353,38 @@ def test_an_error_of_the_machine_is_one_sentence(state, capsys: pytest.CaptureFi
     assert not (state / "errors.log").exists()
 
 
-def test_an_error_that_nobody_expected_is_one_sentence_and_a_traceback_in_a_file(state, capsys, monkeypatch):
-    code, text = said(capsys, wrapped(KeyError("http://me:hidden@host/x\n" + "y" * 5000)))
+def test_an_error_that_nobody_expected_is_one_sentence_and_a_traceback_in_a_file(
+    state, capsys, monkeypatch
+):
+    code, text = said(
+        capsys, wrapped(KeyError("http://me:hidden@host/x\n" + "y" * 5000))
+    )
     log = state / "errors.log"
     assert code == 1
-    assert "unexpected internal error: RuntimeError: the server answers with status 500 and a second line" in text
+    assert (
+        "unexpected internal error: RuntimeError: the server answers with status 500 and a second line"
+        in text
+    )
     assert str(log) in text
     assert "Traceback (most recent call last)" in log.read_text()
     assert "hidden" not in log.read_text()
     assert log.stat().st_mode & 0o777 == 0o600
-    monkeypatch.setattr(environment.shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
+    monkeypatch.setattr(
+        environment.shutil, "disk_usage", lambda path: SimpleNamespace(free=1000)
+    )
     code, text = said(capsys, RuntimeError("timed out"))
     assert (code, "its disk is full; free up space" in text) == (BAD_INPUT, True)
 
 
 def test_only_what_may_go_away_is_tried_again():
-    again = {TransferError("it."): True, OSError(errno.ECONNRESET, "Connection reset"): True}
+    again = {
+        TransferError("it."): True,
+        OSError(errno.ECONNRESET, "Connection reset"): True,
+    }
     again |= {FULL: False, UNWRITTEN: False, InputError("it."): False}
-    assert {error: failed_in_transfer(None, None, Failed(data=error)) for error in again} == again
+    assert {
+        error: failed_in_transfer(None, None, Failed(data=error)) for error in again
+    } == again
     assert not failed_in_transfer(None, None, Completed(data=1))
 
 

@@ -24,18 +24,33 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from learnkernels.conf.errors import InputError
-from learnkernels.conf.files import COMPRESSIONS, chosen, files_of, folder_of, matching, told_by_folders
+from learnkernels.conf.files import (
+    COMPRESSIONS,
+    chosen,
+    files_of,
+    folder_of,
+    matching,
+    told_by_folders,
+)
 from learnkernels.conf.loading import config_of_text, existing_files
 from learnkernels.conf.schema import DatasetConfig
 from learnkernels.kernels.column_encoding import TableEncoding
-from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
+from learnkernels.kernels.estimators import (
+    KernelLearningClassifier,
+    KernelLearningRegressor,
+)
 from learnkernels.kernels.model import Model
 from learnkernels.tasks.data import tables as table_files
 from learnkernels.tasks.data.dataset import Dataset, dataset_digest
 from learnkernels.tasks.data.infer_config import infer_config
 from learnkernels.tasks.data.ingest import load_source
 from learnkernels.tasks.data.locations import locate
-from learnkernels.tasks.data.tables import Table, columns_remembered, locations_of, with_folder_columns
+from learnkernels.tasks.data.tables import (
+    Table,
+    columns_remembered,
+    locations_of,
+    with_folder_columns,
+)
 from learnkernels.tasks.models.scoring import ScoringOptions, score_with
 from tests.refusals import require_refusals
 from tests.sources import config, load, require_equal, write
@@ -51,9 +66,16 @@ def rows() -> pd.DataFrame:
 
 def divided(folder: Path, ending: str, frame: pd.DataFrame) -> None:
     """Write a table as three files, the middle one with its columns in another order."""
-    for name, part in {"a": slice(0, 50), "b": slice(50, 80), "c": slice(80, 120)}.items():
+    for name, part in {
+        "a": slice(0, 50),
+        "b": slice(50, 80),
+        "c": slice(80, 120),
+    }.items():
         some = frame.iloc[part].reset_index(drop=True)
-        write(some[some.columns[::-1]] if name == "b" else some, folder / f"{name}{ending}")
+        write(
+            some[some.columns[::-1]] if name == "b" else some,
+            folder / f"{name}{ending}",
+        )
 
 
 def quiet(folder: Path, path: Any, **keys: Any) -> Dataset:
@@ -77,7 +99,12 @@ def test_files_in_pieces_are_the_file_as_a_whole(tmp_path: Path, ending: str):
 
 
 def test_files_are_called_by_what_their_names_share():
-    labels = {"": "data", "*.parquet": "data", "part-*.parquet": "part", "a.parquet": "a"}
+    labels = {
+        "": "data",
+        "*.parquet": "data",
+        "part-*.parquet": "part",
+        "a.parquet": "a",
+    }
     assert {path: config(f"data/{path}").label for path in labels} == labels
     assert config(["data/a.parquet", "data/b.parquet"]).label == "a"
     assert DatasetConfig.of("data/").path == "data/"
@@ -85,26 +112,49 @@ def test_files_are_called_by_what_their_names_share():
 
 def test_types_of_a_column_that_go_together_are_joined(tmp_path: Path):
     frame = rows().assign(when="2024-01-01")
-    other = frame[80:].assign(n=frame["n"] + 0.5, when="2024-01-01 12:00:00", a=frame["a"].astype(object))
+    other = frame[80:].assign(
+        n=frame["n"] + 0.5, when="2024-01-01 12:00:00", a=frame["a"].astype(object)
+    )
     other.loc[80, "a"] = "?"
-    for name, part in {"a": frame[:50], "b": frame[50:80].replace({"c": {"x": "?"}}), "c": other}.items():
+    for name, part in {
+        "a": frame[:50],
+        "b": frame[50:80].replace({"c": {"x": "?"}}),
+        "c": other,
+    }.items():
         write(part, tmp_path / f"{name}.csv")
     dataset = quiet(tmp_path, "*.csv")
     assert {"a", "a missing", "n", "c=x", "c=missing", "when"} <= set(dataset.features)
-    assert dataset.X[80:, dataset.features.index("n")].tolist() == (frame["n"][80:] + 0.5).tolist()
+    assert (
+        dataset.X[80:, dataset.features.index("n")].tolist()
+        == (frame["n"][80:] + 0.5).tolist()
+    )
     for name, kind in {"d": pa.int64(), "e": pa.float64(), "f": pa.null()}.items():
         column = pa.array([None] * 20 if name == "f" else range(20), kind)
-        write(pa.table({"a": column, "y": np.arange(20.0)}), tmp_path / f"{name}.parquet")
+        write(
+            pa.table({"a": column, "y": np.arange(20.0)}), tmp_path / f"{name}.parquet"
+        )
     joined = quiet(tmp_path, "*.parquet")
     assert joined.X[:40, 0].tolist() == [*range(20), *range(20)]
 
 
 def test_a_file_that_differs_or_is_damaged_is_named(tmp_path: Path):
     contents = [
-        (rows().drop(columns="n"), "data set parts: b.parquet has no column 'n', which a.parquet has; give files"),
-        (rows().assign(m=1), "data set parts: b.parquet has the column 'm', which a.parquet does not have; give"),
-        (rows().assign(n="many"), "column 'n' is .*string in b.parquet and int64 in a.parquet; write it as"),
-        ("PAR1 nothing of a table", r"data set parts: b\.parquet cannot be read as parquet"),
+        (
+            rows().drop(columns="n"),
+            "data set parts: b.parquet has no column 'n', which a.parquet has; give files",
+        ),
+        (
+            rows().assign(m=1),
+            "data set parts: b.parquet has the column 'm', which a.parquet does not have; give",
+        ),
+        (
+            rows().assign(n="many"),
+            "column 'n' is .*string in b.parquet and int64 in a.parquet; write it as",
+        ),
+        (
+            "PAR1 nothing of a table",
+            r"data set parts: b\.parquet cannot be read as parquet",
+        ),
     ]
     refused = []
     for i, (content, said) in enumerate(contents):
@@ -119,36 +169,72 @@ def test_what_stands_for_no_files_of_one_format_is_refused(tmp_path: Path):
     for name in ("both/a.csv", "both/a.parquet"):
         write(rows(), tmp_path / name)
     refused: list[tuple[Any, str]] = [
-        ("none/*.csv", "data set none: .*none/.*csv: holds no table, whose endings are"),
-        ("both", r"both: holds files of several formats \(\.csv, \.parquet\), which may be copies"),
-        (["both/a.csv"] * 2, "'.*a.csv' is in 'path' more than once; name each file once"),
+        (
+            "none/*.csv",
+            "data set none: .*none/.*csv: holds no table, whose endings are",
+        ),
+        (
+            "both",
+            r"both: holds files of several formats \(\.csv, \.parquet\), which may be copies",
+        ),
+        (
+            ["both/a.csv"] * 2,
+            "'.*a.csv' is in 'path' more than once; name each file once",
+        ),
         (["both/a.csv", "both/a.parquet"], "'path' names files of several formats"),
         (["both/a.csv", "gone.csv"], "there is no file .*gone.csv"),
     ]
-    asked = [(partial(existing_files, config(path), str(tmp_path)), said) for path, said in refused]
+    asked = [
+        (partial(existing_files, config(path), str(tmp_path)), said)
+        for path, said in refused
+    ]
     require_refusals(asked, error=InputError)
 
 
 def parted(folder: Path, ending: str) -> pd.DataFrame:
     """Write a table into folders whose names tell three columns; return it with these."""
     told = {
-        "site=north%20east/year=2023/share=0.5": ("north east", 2023, 0.5, slice(40, 80)),
-        "site=north%20east/year=2024/share=1": ("north east", 2024, 1.0, slice(80, 120)),
-        "site=__HIVE_DEFAULT_PARTITION__/year=2024/share=2": (None, 2024, 2.0, slice(0, 40)),
+        "site=north%20east/year=2023/share=0.5": (
+            "north east",
+            2023,
+            0.5,
+            slice(40, 80),
+        ),
+        "site=north%20east/year=2024/share=1": (
+            "north east",
+            2024,
+            1.0,
+            slice(80, 120),
+        ),
+        "site=__HIVE_DEFAULT_PARTITION__/year=2024/share=2": (
+            None,
+            2024,
+            2.0,
+            slice(0, 40),
+        ),
     }
     pieces = []
     for place, (site, year, share, part) in told.items():
         piece = rows().iloc[part].reset_index(drop=True)
-        write(piece[piece.columns[::-1]] if year == 2023 else piece, folder / place / f"rows{ending}")
+        write(
+            piece[piece.columns[::-1]] if year == 2023 else piece,
+            folder / place / f"rows{ending}",
+        )
         pieces.append(piece.assign(site=site, year=year, share=share))
-    return pd.concat([pieces[2], *pieces[:2]], ignore_index=True)  # by name, _ comes before n
+    # By name, _ comes before n
+    return pd.concat([pieces[2], *pieces[:2]], ignore_index=True)
 
 
 @by_ending
 def test_names_of_folders_tell_columns(tmp_path: Path, ending: str):
-    whole = parted(tmp_path / "day=3" / "parted", ending)  # what stands above the folder tells nothing
+    # What stands above the folder tells nothing
+    whole = parted(tmp_path / "day=3" / "parted", ending)
     write(whole, tmp_path / f"whole{ending}")
-    for keys in ({}, {"groups": "site", "where": {"year": 2024}, "missing": "drop"}, {"time": "share"}):
+    for keys in (
+        {},
+        {"groups": "site", "where": {"year": 2024}, "missing": "drop"},
+        {"time": "share"},
+    ):
         expected = quiet(tmp_path, f"whole{ending}", **keys)
         for path in ("day=3/parted", f"day=3/parted/site=*/**/*{ending}"):
             dataset = quiet(tmp_path, path, **keys)
@@ -163,25 +249,46 @@ def test_columns_of_files_go_before_those_of_their_folders(tmp_path: Path):
     assert dataset.X[:120, dataset.features.index("n")].tolist() == rows()["n"].tolist()
     assert {"k=a", "k=3"} <= set(dataset.features)
     write(rows(), tmp_path / "beside.csv")
-    with pytest.raises(InputError, match=r"rows\.csv has the column 'k', which beside\.csv does not have"):
+    with pytest.raises(
+        InputError,
+        match=r"rows\.csv has the column 'k', which beside\.csv does not have",
+    ):
         quiet(tmp_path, ".")
 
 
 @by_ending
-def test_several_files_are_scored_as_one_with_what_their_folders_tell(tmp_path, monkeypatch, ending):
+def test_several_files_are_scored_as_one_with_what_their_folders_tell(
+    tmp_path, monkeypatch, ending
+):
     monkeypatch.chdir(tmp_path)  # a sentence with the names of long folders is cut
     whole = parted(tmp_path / "new", ending)
     write(whole, tmp_path / f"whole{ending}")
     X = whole[["year", "a", "share"]]
     fitted = KernelLearningRegressor(learner="unif").fit(X.to_numpy(), whole["y"])
-    model = Model(fitted, ("year", "a", "share"), np.zeros(3), np.ones(3), {"target": "y", "drop": ["n", "c", "site"]})
+    model = Model(
+        fitted,
+        ("year", "a", "share"),
+        np.zeros(3),
+        np.ones(3),
+        {"target": "y", "drop": ["n", "c", "site"]},
+    )
     shares: list[float] = []
 
     def scored(source: str, output: str = "out.parquet") -> pd.DataFrame:
-        score_with(model, {}, source, output, ScoringOptions(("site",)), lambda share, n: shares.append(share))
+        score_with(
+            model,
+            {},
+            source,
+            output,
+            ScoringOptions(("site",)),
+            lambda share, n: shares.append(share),
+        )
         return pd.read_parquet(output).fillna("")  # gaps of a CSV are empty texts
 
-    expected, one = scored(f"whole{ending}"), f"new/site=north%20east/year=2024/share=1/rows{ending}"
+    expected, one = (
+        scored(f"whole{ending}"),
+        f"new/site=north%20east/year=2024/share=1/rows{ending}",
+    )
     assert expected["prediction"].tolist() == fitted.predict(X.to_numpy()).tolist()
     assert scored("new").equals(expected)
     assert shares[-1] == 1.0
@@ -192,18 +299,27 @@ def test_several_files_are_scored_as_one_with_what_their_folders_tell(tmp_path, 
     with pytest.raises(InputError, match="the output would replace the input"):
         scored("new", one)
     write(rows().drop(columns="n"), tmp_path / one)
-    with pytest.raises(InputError, match=r"n 'n', which .*share=2/rows\.\w+ has; give files"):
+    with pytest.raises(
+        InputError, match=r"n 'n', which .*share=2/rows\.\w+ has; give files"
+    ):
         scored("new")
 
 
 def test_folders_on_a_server_are_searched_by_the_same_rules():
-    files = ["s3://b/d/a.csv", "s3://b/d/e/b.csv", "s3://b/d/_log/c.csv", "s3://b/d/notes.txt"]
+    files = [
+        "s3://b/d/a.csv",
+        "s3://b/d/e/b.csv",
+        "s3://b/d/_log/c.csv",
+        "s3://b/d/notes.txt",
+    ]
     assert chosen(files, "s3://b/d/", "s3://b/d") == files[:2]
     assert matching(files, "s3://b/d/*.csv") == files[:1]
     assert matching(files, "s3://b/**/*.csv") == files[:3]
     assert existing_files(config("s3://b/d/*.csv"), ".") == ["s3://b/d/*.csv"]
     assert existing_files(config("d/"), "s3://b") == ["s3://b/d/"]
-    assert told_by_folders("s3://b/x=1/d/y=2/a.csv", folder_of("s3://b/x=1/d/*/a.csv")) == {"y": "2"}
+    assert told_by_folders(
+        "s3://b/x=1/d/y=2/a.csv", folder_of("s3://b/x=1/d/*/a.csv")
+    ) == {"y": "2"}
     assert told_by_folders("s3://b/x=1/d/y=2/a.csv") == {"x": "1", "y": "2"}
     assert files_of("nowhere.csv") is None
 
@@ -211,23 +327,44 @@ def test_folders_on_a_server_are_searched_by_the_same_rules():
 def test_libsvm_texts_of_different_widths_are_one(tmp_path: Path):
     write("0 1:1 2:2\n1 4:3\n", tmp_path / "a.svm")
     write("0 6:4\n1 5:1 6:2\n", tmp_path / "b.svm")
-    expected = [[1, 2, 0, 0, 0, 0], [0, 0, 0, 3, 0, 0], [0, 0, 0, 0, 0, 4], [0, 0, 0, 0, 1, 2]]
-    np.testing.assert_array_equal(quiet(tmp_path, ["a.svm", "b.svm"]).X.toarray(), expected)
+    expected = [
+        [1, 2, 0, 0, 0, 0],
+        [0, 0, 0, 3, 0, 0],
+        [0, 0, 0, 0, 0, 4],
+        [0, 0, 0, 0, 1, 2],
+    ]
+    np.testing.assert_array_equal(
+        quiet(tmp_path, ["a.svm", "b.svm"]).X.toarray(), expected
+    )
 
 
-def test_a_folder_and_several_targets_are_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_folder_and_several_targets_are_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.chdir(tmp_path)
     divided(tmp_path / "parts", ".csv", rows())
     found = infer_config("parts", ["y", "c"], metric=None)
     of = config_of_text(found.text, Path("parts.yaml"))
     labels = [(data.label, data.target, data.drop) for data in of.datasets]
     assert labels == [("parts y", "y", ("c",)), ("parts c", "c", ("y",))]
-    assert [load_source(data, tell=str).target.task for data in of.datasets] == ["regression", "classification"]
-    tasks = [line for line in found.lines if line.startswith(("regression of y", "classification of c"))]
+    assert [load_source(data, tell=str).target.task for data in of.datasets] == [
+        "regression",
+        "classification",
+    ]
+    tasks = [
+        line
+        for line in found.lines
+        if line.startswith(("regression of y", "classification of c"))
+    ]
     assert [line for line in found.lines if " of " in line][:2] == tasks
     several = infer_config(["parts/a.csv", "parts/c.csv"], "y").text
-    assert config_of_text(several, Path("n.yaml")).datasets[0].path == ("parts/a.csv", "parts/c.csv")
-    with pytest.raises(InputError, match="parts: it has no column 'z'; its columns are a, n, c, y"):
+    assert config_of_text(several, Path("n.yaml")).datasets[0].path == (
+        "parts/a.csv",
+        "parts/c.csv",
+    )
+    with pytest.raises(
+        InputError, match="parts: it has no column 'z'; its columns are a, n, c, y"
+    ):
         infer_config("parts", ["y", "z"])
 
 
@@ -249,44 +386,87 @@ KEYS = {
 def test_folders_without_a_value_are_gaps_of_a_column_of_the_type_of_the_others(
     tmp_path: Path, keys: list, ending: str
 ):
-    whole = rows().assign(key=np.array(keys, dtype=object)[np.arange(120) % 3], level=np.arange(120) % 2)
+    whole = rows().assign(
+        key=np.array(keys, dtype=object)[np.arange(120) % 3], level=np.arange(120) % 2
+    )
     table = pa.Table.from_pandas(whole)
-    by = ds.partitioning(pa.schema([("key", table.schema.field("key").type), ("level", pa.int64())]), flavor="hive")
+    by = ds.partitioning(
+        pa.schema([("key", table.schema.field("key").type), ("level", pa.int64())]),
+        flavor="hive",
+    )
     ds.write_dataset(table, tmp_path / "parted", format=ending[1:], partitioning=by)
-    assert any("__HIVE_DEFAULT_PARTITION__" in str(file) for file in (tmp_path / "parted").iterdir())
+    assert any(
+        "__HIVE_DEFAULT_PARTITION__" in str(file)
+        for file in (tmp_path / "parted").iterdir()
+    )
     write(whole, tmp_path / "whole.csv")
     expected = quiet(tmp_path, "whole.csv")
     datasets = [quiet(tmp_path, "parted", features=["a", "n", "c", "key", "level"])]
     if ending == ".parquet":
-        datasets.append(quiet(tmp_path, "parted", features=["a", "n", "c", "key", "level"], in_parts=True))
+        datasets.append(
+            quiet(
+                tmp_path,
+                "parted",
+                features=["a", "n", "c", "key", "level"],
+                in_parts=True,
+            )
+        )
     for dataset in datasets:
         assert dataset.features == expected.features
-        for X, y, Z, z in [(dataset.X[:], dataset.target.values, expected.X, expected.target.values)]:
+        for X, y, Z, z in [
+            (dataset.X[:], dataset.target.values, expected.X, expected.target.values)
+        ]:
             np.testing.assert_array_equal(X[np.argsort(y)], Z[np.argsort(z)])
-    assert ("key missing" in expected.features or "key=missing" in expected.features) == (keys[0] is not None)
+    assert (
+        "key missing" in expected.features or "key=missing" in expected.features
+    ) == (keys[0] is not None)
     model = Model.of_table(
-        KernelLearningRegressor(learner="unif").fit(whole.drop(columns="y"), whole["y"]), {"target": "y"}
+        KernelLearningRegressor(learner="unif").fit(
+            whole.drop(columns="y"), whole["y"]
+        ),
+        {"target": "y"},
     )
     scored = []
     for source in ("whole.csv", "parted"):
-        score_with(model, {}, str(tmp_path / source), str(tmp_path / "out.parquet"), ScoringOptions(("a",)))
-        scored.append(pd.read_parquet(tmp_path / "out.parquet").astype(float).sort_values("a"))
+        score_with(
+            model,
+            {},
+            str(tmp_path / source),
+            str(tmp_path / "out.parquet"),
+            ScoringOptions(("a",)),
+        )
+        scored.append(
+            pd.read_parquet(tmp_path / "out.parquet").astype(float).sort_values("a")
+        )
     np.testing.assert_allclose(*scored, rtol=1e-9)  # rows of other blocks
 
 
 def test_folders_of_several_files_have_a_value_and_the_type_of_all():
     places = [locate(name) for name in ("a", "b", "c")]
-    told = [{"k": "1", "m": None, "t": "01x"}, {"k": None, "m": None, "t": None}, {"k": "2.5"}]
+    told = [
+        {"k": "1", "m": None, "t": "01x"},
+        {"k": None, "m": None, "t": None},
+        {"k": "2.5"},
+    ]
     expected = [("k", 1.0, "double"), ("m", None, "null"), ("t", "01x", "string")]
     found = with_folder_columns(places, told)
     assert found[0].folder_columns == tuple(expected)
-    assert found[1].folder_columns == (("k", None, "double"), ("m", None, "null"), ("t", None, "string"))
+    assert found[1].folder_columns == (
+        ("k", None, "double"),
+        ("m", None, "null"),
+        ("t", None, "string"),
+    )
     assert found[2].folder_columns == (("k", 2.5, "double"),)
-    assert told_by_folders("d/k=/x%20y=__HIVE_DEFAULT_PARTITION__/a.csv") == {"k": None, "x y": None}
+    assert told_by_folders("d/k=/x%20y=__HIVE_DEFAULT_PARTITION__/a.csv") == {
+        "k": None,
+        "x y": None,
+    }
 
 
 def extended(kind: pa.DataType) -> Callable[[pa.Array], pa.Array]:
-    return lambda texts: pa.ExtensionArray.from_storage(kind, texts.cast(kind.storage_type))
+    return lambda texts: pa.ExtensionArray.from_storage(
+        kind, texts.cast(kind.storage_type)
+    )
 
 
 TEXTS = {
@@ -326,12 +506,16 @@ def texts_of(kind: Callable[[pa.Array], pa.Array]) -> pa.Table:
         "w": pa.array([str(1 + i % 3) for i in range(120)]),
         "y": pa.array(np.where(a > 0, "p", "q")),
     }
-    return pa.table({"a": a, **{name: kind(column) for name, column in columns.items()}})
+    return pa.table(
+        {"a": a, **{name: kind(column) for name, column in columns.items()}}
+    )
 
 
 @pytest.mark.parametrize("ending", [".arrow", ".feather", ".parquet"])
 @pytest.mark.parametrize("kind", TEXTS)
-def test_texts_of_every_type_are_texts_in_every_role(tmp_path: Path, kind: str, ending: str):
+def test_texts_of_every_type_are_texts_in_every_role(
+    tmp_path: Path, kind: str, ending: str
+):
     table = texts_of(TEXTS[kind])
     plain = texts_of(lambda texts: texts)
     if ending == ".parquet" and "runs" in kind:
@@ -343,20 +527,37 @@ def test_texts_of_every_type_are_texts_in_every_role(tmp_path: Path, kind: str, 
         with pa.ipc.new_file(tmp_path / f"other{ending}", table.schema) as writer:
             writer.write_table(table)
     for role in ROLES:
-        expected, dataset = quiet(tmp_path, "plain.parquet", **role), quiet(tmp_path, f"other{ending}", **role)
+        expected, dataset = (
+            quiet(tmp_path, "plain.parquet", **role),
+            quiet(tmp_path, f"other{ending}", **role),
+        )
         require_equal(dataset, expected)
-        X, Z = (one.X.toarray() if "ngrams" in role else one.X[:] for one in (dataset, expected))
+        X, Z = (
+            one.X.toarray() if "ngrams" in role else one.X[:]
+            for one in (dataset, expected)
+        )
         np.testing.assert_array_equal(X, Z)
     frame = plain.drop_columns(["y"]).to_pandas()
-    model = Model.of_table(KernelLearningClassifier(learner="unif").fit(frame, plain["y"].to_pylist()), {"target": "y"})
+    model = Model.of_table(
+        KernelLearningClassifier(learner="unif").fit(frame, plain["y"].to_pylist()),
+        {"target": "y"},
+    )
     scored = []
     for source in ("plain.parquet", f"other{ending}"):
-        score_with(model, {}, str(tmp_path / source), str(tmp_path / "out.csv"), ScoringOptions(("site", "c")))
+        score_with(
+            model,
+            {},
+            str(tmp_path / source),
+            str(tmp_path / "out.csv"),
+            ScoringOptions(("site", "c")),
+        )
         scored.append((tmp_path / "out.csv").read_text())
     assert scored[0] == scored[1]
 
 
-def test_dictionaries_lists_and_extensions_of_new_types_are_those_of_old_ones(tmp_path: Path):
+def test_dictionaries_lists_and_extensions_of_new_types_are_those_of_old_ones(
+    tmp_path: Path,
+):
     n, rng = 40, np.random.default_rng(0)
     words = pa.array(rng.choice(["uu", "vv", "ww"], n))
     lists = pa.array([["aa", "bb"], ["bb"]] * (n // 2))
@@ -375,14 +576,18 @@ def test_dictionaries_lists_and_extensions_of_new_types_are_those_of_old_ones(tm
     other = plain | {
         "category": plain["category"].cast(pa.dictionary(pa.int32(), view)),
         "tokens": pa.array(lists.to_pylist(), pa.list_view(view)),
-        "truth": pa.ExtensionArray.from_storage(pa.bool8(), plain["truth"].cast(pa.int8())),
+        "truth": pa.ExtensionArray.from_storage(
+            pa.bool8(), plain["truth"].cast(pa.int8())
+        ),
         "id": pa.ExtensionArray.from_storage(pa.uuid(), pa.array(ids, pa.binary(16))),
         "text": pa.ExtensionArray.from_storage(pa.json_(view), words.cast(view)),
         "price": plain["price"].cast(pa.decimal32(7, 2)),
         "blob": plain["blob"].cast(pa.binary_view()),
     }
     for name, columns in {"plain": plain, "other": other}.items():
-        with pa.ipc.new_file(tmp_path / f"{name}.arrow", (table := pa.table(columns)).schema) as writer:
+        with pa.ipc.new_file(
+            tmp_path / f"{name}.arrow", (table := pa.table(columns)).schema
+        ) as writer:
             writer.write_table(table)
     for keys in (
         {},
@@ -391,57 +596,113 @@ def test_dictionaries_lists_and_extensions_of_new_types_are_those_of_old_ones(tm
         {"weights": "price"},
         {"ngrams": {"column": "tokens", "size": 1}},
     ):
-        expected, dataset = quiet(tmp_path, "plain.arrow", **keys), quiet(tmp_path, "other.arrow", **keys)
+        expected, dataset = (
+            quiet(tmp_path, "plain.arrow", **keys),
+            quiet(tmp_path, "other.arrow", **keys),
+        )
         require_equal(dataset, expected)
-        X, Z = (one.X.toarray() if "ngrams" in keys else one.X[:] for one in (dataset, expected))
+        X, Z = (
+            one.X.toarray() if "ngrams" in keys else one.X[:]
+            for one in (dataset, expected)
+        )
         np.testing.assert_array_equal(X, Z)
     frame = pd.DataFrame({"truth": plain["truth"].to_pylist()})
-    model = Model.of_table(KernelLearningRegressor(learner="unif").fit(frame, np.arange(n)), {"target": "y"})
+    model = Model.of_table(
+        KernelLearningRegressor(learner="unif").fit(frame, np.arange(n)),
+        {"target": "y"},
+    )
     scored = []
     for name in ("plain.arrow", "other.arrow"):
-        score_with(model, {}, str(tmp_path / name), str(tmp_path / "out.csv"), ScoringOptions(("id", "price", "text")))
+        score_with(
+            model,
+            {},
+            str(tmp_path / name),
+            str(tmp_path / "out.csv"),
+            ScoringOptions(("id", "price", "text")),
+        )
         scored.append((tmp_path / "out.csv").read_text())
     assert scored[0] == scored[1]
 
 
 NUMBERS = {
-    "decimals of other scales": ([(pa.decimal128(5, 2), "1.25"), (pa.decimal128(7, 3), "1.375")], pa.decimal128(7, 3)),
-    "decimals of other widths": ([(pa.decimal32(5, 2), "1.25"), (pa.decimal128(20, 0), "3")], pa.decimal128(22, 2)),
-    "a decimal and a whole number": ([(pa.int64(), str(2**62)), (pa.decimal128(5, 2), "1.25")], pa.decimal128(22, 2)),
-    "a decimal and a float": ([(pa.decimal128(5, 2), "1.25"), (pa.float32(), "1.5")], pa.float64()),
-    "all kinds": (
-        [(pa.int8(), "3"), (pa.float64(), "0.5"), (pa.decimal128(5, 2), "1.25"), (pa.null(), None)],
+    "decimals of other scales": (
+        [(pa.decimal128(5, 2), "1.25"), (pa.decimal128(7, 3), "1.375")],
+        pa.decimal128(7, 3),
+    ),
+    "decimals of other widths": (
+        [(pa.decimal32(5, 2), "1.25"), (pa.decimal128(20, 0), "3")],
+        pa.decimal128(22, 2),
+    ),
+    "a decimal and a whole number": (
+        [(pa.int64(), str(2**62)), (pa.decimal128(5, 2), "1.25")],
+        pa.decimal128(22, 2),
+    ),
+    "a decimal and a float": (
+        [(pa.decimal128(5, 2), "1.25"), (pa.float32(), "1.5")],
         pa.float64(),
     ),
-    "decimals that no type holds": ([(pa.decimal128(38, 0), "3"), (pa.decimal128(38, 30), "1.25")], pa.float64()),
+    "all kinds": (
+        [
+            (pa.int8(), "3"),
+            (pa.float64(), "0.5"),
+            (pa.decimal128(5, 2), "1.25"),
+            (pa.null(), None),
+        ],
+        pa.float64(),
+    ),
+    "decimals that no type holds": (
+        [(pa.decimal128(38, 0), "3"), (pa.decimal128(38, 30), "1.25")],
+        pa.float64(),
+    ),
     "whole numbers": ([(pa.int8(), "3"), (pa.int64(), "4")], pa.int64()),
-    "whole numbers without a sign": ([(pa.int8(), "3"), (pa.uint64(), "4")], pa.float64()),
+    "whole numbers without a sign": (
+        [(pa.int8(), "3"), (pa.uint64(), "4")],
+        pa.float64(),
+    ),
 }
 
 
 @pytest.mark.parametrize(("parts", "joined"), NUMBERS.values(), ids=NUMBERS)
-def test_numbers_of_every_type_in_parts_are_one_column(tmp_path: Path, parts: list[tuple[Any, Any]], joined: Any):
+def test_numbers_of_every_type_in_parts_are_one_column(
+    tmp_path: Path, parts: list[tuple[Any, Any]], joined: Any
+):
     expected = []
     for i, (kind, value) in enumerate(parts):
-        numbers = [value, None] if value is None else [Decimal(value), Decimal(int(Decimal(value)))]
-        cells = [None if number is None else float(number) for number in numbers * 10]
-        text = pa.array([None if number is None else str(number) for number in numbers * 10])
-        column = (
-            text.cast(pa.decimal128(38, 6)).cast(kind) if value and not pa.types.is_decimal(kind) else text.cast(kind)
+        numbers = (
+            [value, None]
+            if value is None
+            else [Decimal(value), Decimal(int(Decimal(value)))]
         )
-        write(pa.table({"x": column, "y": np.arange(20.0), "w": np.ones(20)}), tmp_path / "d" / f"{i}.parquet")
+        cells = [None if number is None else float(number) for number in numbers * 10]
+        text = pa.array(
+            [None if number is None else str(number) for number in numbers * 10]
+        )
+        column = (
+            text.cast(pa.decimal128(38, 6)).cast(kind)
+            if value and not pa.types.is_decimal(kind)
+            else text.cast(kind)
+        )
+        write(
+            pa.table({"x": column, "y": np.arange(20.0), "w": np.ones(20)}),
+            tmp_path / "d" / f"{i}.parquet",
+        )
         expected += cells
     with Table(locations_of(str(tmp_path / "d"))) as table:
         assert table.schema.field("x").type == joined
     for keys in ({}, {"in_parts": True}):
         dataset = quiet(tmp_path, "d", columns={"x": "number"}, **keys)
         filled = np.nan_to_num(
-            np.array(expected, dtype=float), nan=float(np.nanmedian(np.array(expected, dtype=float)))
+            np.array(expected, dtype=float),
+            nan=float(np.nanmedian(np.array(expected, dtype=float))),
         )
         np.testing.assert_array_equal(dataset.X[:][:, 0], filled)
-    if None not in expected and max(expected) < 1e15 * min(expected):  # smaller weights do not count
+    if None not in expected and max(expected) < 1e15 * min(
+        expected
+    ):  # smaller weights do not count
         weights = np.array(expected) / np.mean(expected)
-        np.testing.assert_allclose(quiet(tmp_path, "d", weights="x").weights, weights, rtol=1e-14)
+        np.testing.assert_allclose(
+            quiet(tmp_path, "d", weights="x").weights, weights, rtol=1e-14
+        )
 
 
 def compressed(ending: str, content: bytes) -> bytes:
@@ -455,17 +716,24 @@ def compressed(ending: str, content: bytes) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def test_an_encoding_that_shows_late_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_an_encoding_that_shows_late_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(table_files, "SAMPLE_BYTES", 1 << 10)
     monkeypatch.setattr(table_files, "BLOCK_BYTES", 1 << 12)
     names = [f"site {i}" for i in range(3000)] + ["Zoé"] * 500
     lines = [f"{i},{text},{i % 7}" for i, text in enumerate(names)]
-    (tmp_path / "late.csv").write_bytes("\n".join(["x,site,y", *lines]).encode("cp1252"))
+    (tmp_path / "late.csv").write_bytes(
+        "\n".join(["x,site,y", *lines]).encode("cp1252")
+    )
     with Table(locations_of(str(tmp_path / "late.csv"))) as table:
         assert table.notes == []
         pieces = list(table.tables(["site", "x"], 100))
         assert table.notes == ["late.csv is not UTF-8, and is read as cp1252"]
-        assert pa.concat_tables(pieces).to_pydict() == {"site": names, "x": [str(i) for i in range(3500)]}
+        assert pa.concat_tables(pieces).to_pydict() == {
+            "site": names,
+            "x": [str(i) for i in range(3500)],
+        }
         assert table.select(["site"])["site"].to_pylist() == names
     told: list[str] = []
     with columns_remembered():
@@ -479,7 +747,11 @@ def test_an_encoding_that_shows_late_is_found(tmp_path: Path, monkeypatch: pytes
 def test_compressed_texts_are_read_as_texts(tmp_path: Path, ending: str, encoding: str):
     whole = rows().assign(c=np.where(rows()["c"] == "x", "\u00e4", "y"))
     write(whole, tmp_path / "whole.csv")
-    for name, part in {"1.csv": whole[:60], f"2.csv{ending}": whole[60:], f"all.CSV{ending}": whole}.items():
+    for name, part in {
+        "1.csv": whole[:60],
+        f"2.csv{ending}": whole[60:],
+        f"all.CSV{ending}": whole,
+    }.items():
         content = part.to_csv(index=False).encode(encoding)
         packed = compressed(ending, content) if name.endswith(ending) else content
         place = tmp_path / ("d" if name[0] in "12" else "") / name
@@ -496,7 +768,10 @@ def test_compressed_texts_are_read_as_texts(tmp_path: Path, ending: str, encodin
         quiet(tmp_path, f"cut.csv{ending}")
     write("0 1:1 2:2\n1 4:3\n", tmp_path / "t.svm")
     (tmp_path / f"u.svm{ending}").write_bytes(compressed(ending, b"0 1:1 2:2\n1 4:3\n"))
-    np.testing.assert_array_equal(quiet(tmp_path, f"u.svm{ending}").X.toarray(), quiet(tmp_path, "t.svm").X.toarray())
+    np.testing.assert_array_equal(
+        quiet(tmp_path, f"u.svm{ending}").X.toarray(),
+        quiet(tmp_path, "t.svm").X.toarray(),
+    )
 
 
 UNREAD = [
@@ -525,7 +800,9 @@ UNSAID = [
 
 
 @pytest.mark.parametrize("name", UNREAD)
-def test_files_that_look_like_parts_and_are_not_read_are_named(tmp_path: Path, name: str):
+def test_files_that_look_like_parts_and_are_not_read_are_named(
+    tmp_path: Path, name: str
+):
     write(rows(), tmp_path / "d" / "1.csv")
     for other in UNSAID:
         write("", tmp_path / "d" / other)
@@ -536,20 +813,27 @@ def test_files_that_look_like_parts_and_are_not_read_are_named(tmp_path: Path, n
         quiet(tmp_path, "d")
     assert len(quiet(tmp_path, "d/*.csv").target) == 120
     (tmp_path / "d" / "1.csv").unlink()
-    with pytest.raises(InputError, match=rf"holds no table, .*convert '{name.rpartition('/')[2]}'"):
+    with pytest.raises(
+        InputError, match=rf"holds no table, .*convert '{name.rpartition('/')[2]}'"
+    ):
         quiet(tmp_path, "d")
 
 
 def test_a_file_with_and_without_compression_is_refused(tmp_path: Path):
     write(rows(), tmp_path / "d" / "1.csv")
     (tmp_path / "d" / "1.csv.gz").write_bytes(b"")
-    with pytest.raises(InputError, match=r"holds '1\.csv', '1\.csv\.gz', which look like copies of each other"):
+    with pytest.raises(
+        InputError,
+        match=r"holds '1\.csv', '1\.csv\.gz', which look like copies of each other",
+    ):
         quiet(tmp_path, "d")
 
 
 def as_lines(header: str, row_end: str) -> str:
     frame = rows()
-    lines = [f"{a},{n},{c},{y}{row_end}" for a, n, c, y in frame.itertuples(index=False)]
+    lines = [
+        f"{a},{n},{c},{y}{row_end}" for a, n, c, y in frame.itertuples(index=False)
+    ]
     return "\n".join([header, *lines, ""])
 
 
@@ -566,32 +850,52 @@ WIDER = {
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
 @pytest.mark.parametrize(("header", "row_end"), WIDER.values(), ids=WIDER)
-def test_empty_columns_without_a_name_are_left_out_and_said(tmp_path: Path, header: str, row_end: str, delimiter: str):
+def test_empty_columns_without_a_name_are_left_out_and_said(
+    tmp_path: Path, header: str, row_end: str, delimiter: str
+):
     write(as_lines("a,n,c,y", ""), tmp_path / "plain.csv")
     write(as_lines(header, row_end).replace(",", delimiter), tmp_path / "wider.csv")
     told: list[str] = []
-    expected, dataset = quiet(tmp_path, "plain.csv"), load(tmp_path, "wider.csv", tell=told.append, target="y")
+    expected, dataset = (
+        quiet(tmp_path, "plain.csv"),
+        load(tmp_path, "wider.csv", tell=told.append, target="y"),
+    )
     require_equal(dataset, expected)
     np.testing.assert_array_equal(dataset.X, expected.X)
-    assert told == (["data set wider: empty columns without a name are left out of wider.csv."] if row_end else [])
+    assert told == (
+        ["data set wider: empty columns without a name are left out of wider.csv."]
+        if row_end
+        else []
+    )
     parts = quiet(tmp_path, ["plain.csv", "wider.csv"])
     assert (parts.features, len(parts.target)) == (expected.features, 240)
     frame = rows()
     model = Model.of_table(
-        KernelLearningRegressor(learner="unif").fit(frame[["a", "n", "c"]], frame["y"]), {"target": "y"}
+        KernelLearningRegressor(learner="unif").fit(frame[["a", "n", "c"]], frame["y"]),
+        {"target": "y"},
     )
     scored = []
     for source in ("plain.csv", "wider.csv"):
-        scores = score_with(model, {}, str(tmp_path / source), str(tmp_path / "out.csv"), ScoringOptions())
+        scores = score_with(
+            model,
+            {},
+            str(tmp_path / source),
+            str(tmp_path / "out.csv"),
+            ScoringOptions(),
+        )
         assert scores.ignored == []
         scored.append(((tmp_path / "out.csv").read_text(), scores.cells))
     assert scored[0][0] == scored[1][0]
-    assert scored[1][1] == (["empty columns without a name are left out of wider.csv"] if row_end else [])
+    assert scored[1][1] == (
+        ["empty columns without a name are left out of wider.csv"] if row_end else []
+    )
 
 
 NAMELESS = {
-    "a,b,y,,\n" + "1,2,3,x,\n1,2,3,,z\n": "columns 4, 5 have values and no name in the header; name them",
-    "a,b,y\n" + "0,1,2,3\n1,4,5,6\n": "its header has 3 cells, and the first row below 4",
+    "a,b,y,,\n"
+    + "1,2,3,x,\n1,2,3,,z\n": "columns 4, 5 have values and no name in the header; name them",
+    "a,b,y\n"
+    + "0,1,2,3\n1,4,5,6\n": "its header has 3 cells, and the first row below 4",
     "a,b,y\n" + "1,2,3\n4,5,6,\n": "Row #3: Expected 3 columns, got 4",
     ",,\n,,\n": "it has no column with a name or a value",
     "\n": "it is empty",
@@ -601,7 +905,10 @@ NAMELESS = {
 def test_columns_with_values_and_no_name_are_named_by_number(tmp_path: Path):
     for text, said in NAMELESS.items():
         write(text, tmp_path / "t.csv")
-        with pytest.raises(InputError, match=rf"data set t: t\.csv cannot be read as csv \(.*{re.escape(said)}"):
+        with pytest.raises(
+            InputError,
+            match=rf"data set t: t\.csv cannot be read as csv \(.*{re.escape(said)}",
+        ):
             quiet(tmp_path, "t.csv")
     write(rows().to_csv(), tmp_path / "indexed.csv")  # one such column is an index
     assert quiet(tmp_path, "indexed.csv").features == quiet_features(tmp_path)
@@ -615,7 +922,10 @@ def quiet_features(folder: Path) -> Any:
 # One table in every format, in Python, in parts and through a model has the same features to the last bit ------------
 
 
-TEXT = {"encoding": ["utf-8", "utf-8-sig", "utf-16", "latin-1"], "lineterminator": ["\n", "\r\n"]}
+TEXT = {
+    "encoding": ["utf-8", "utf-8-sig", "utf-16", "latin-1"],
+    "lineterminator": ["\n", "\r\n"],
+}
 TEXT["sep"] = [",", ";", "\t", "|"]
 
 
@@ -645,15 +955,25 @@ def tables(draw: Any) -> pd.DataFrame:
 
 
 @settings(max_examples=25, deadline=None)
-@given(frame=tables(), text=st.fixed_dictionaries({name: st.sampled_from(of) for name, of in TEXT.items()}))
+@given(
+    frame=tables(),
+    text=st.fixed_dictionaries(
+        {name: st.sampled_from(of) for name, of in TEXT.items()}
+    ),
+)
 def test_a_table_is_the_same_in_every_format(frame: pd.DataFrame, text: dict[str, str]):
     with tempfile.TemporaryDirectory() as name:
-        folder, keys = Path(name), {"target": "y", "scale": "standard", "tell": str, "columns": {}}
+        folder, keys = (
+            Path(name),
+            {"target": "y", "scale": "standard", "tell": str, "columns": {}},
+        )
         X = frame.drop(columns="y")
         encoding = TableEncoding.of(X)
         expected = encoding.encode(X)
         for native in (pl.from_pandas, pa.Table.from_pandas):
-            for ours, theirs in zip(TableEncoding.of(native(X)).columns, encoding.columns, strict=True):
+            for ours, theirs in zip(
+                TableEncoding.of(native(X)).columns, encoding.columns, strict=True
+            ):
                 assert ours == theirs
             np.testing.assert_array_equal(encoding.encode(native(X)), expected)
         frame.to_csv(folder / "data.csv", index=False, **text)
@@ -662,12 +982,21 @@ def test_a_table_is_the_same_in_every_format(frame: pd.DataFrame, text: dict[str
             write(stored, folder / f"data{ending}", 11)
         for ending in (".csv", ".parquet", ".arrow", ".feather"):
             dataset = load(folder, f"data{ending}", **keys)
-            for ours, theirs in zip(dataset.table.columns, encoding.columns, strict=True):
+            for ours, theirs in zip(
+                dataset.table.columns, encoding.columns, strict=True
+            ):
                 assert ours == theirs
             np.testing.assert_array_equal(dataset.X, expected)
-            with Table([locate(str(folder / f"data{ending}"))]) as pieces:  # as rows to predict are read
-                features = [encoding.encode(piece) for piece in pieces.tables(encoding.names, 17)]
+            with Table(
+                [locate(str(folder / f"data{ending}"))]
+            ) as pieces:  # as rows to predict are read
+                features = [
+                    encoding.encode(piece)
+                    for piece in pieces.tables(encoding.names, 17)
+                ]
             np.testing.assert_array_equal(np.concatenate(features), expected)
         for rows in (7, 23):
             write(stored, folder / "parts" / "data.parquet", rows)
-            np.testing.assert_array_equal(load(folder, "parts", **keys, in_parts=True).X[:], expected)
+            np.testing.assert_array_equal(
+                load(folder, "parts", **keys, in_parts=True).X[:], expected
+            )

@@ -42,18 +42,36 @@ def rows_with(labels: list[str], repeats: int = 8) -> pd.DataFrame:
     """Rows of which one feature determines the label."""
     place = np.tile(np.arange(len(labels)), repeats)
     wave = np.sin(np.arange(len(place)))
-    return pd.DataFrame({"a": 3.0 * place + 0.1 * wave, "b": wave, "y": np.array(labels, dtype=object)[place]})
+    return pd.DataFrame(
+        {
+            "a": 3.0 * place + 0.1 * wave,
+            "b": wave,
+            "y": np.array(labels, dtype=object)[place],
+        }
+    )
 
 
-def predicted(folder: Path, rows: pd.DataFrame, ending: str, **keys: Any) -> tuple[list[str], list[Any]]:
+def predicted(
+    folder: Path, rows: pd.DataFrame, ending: str, **keys: Any
+) -> tuple[list[str], list[Any]]:
     """Train on a file, score it with the model that was saved, and return the classes and the predictions."""
-    dataset = read(folder, rows, f"data{ending}", target="y", tell=lambda sentence: None, **keys)
-    estimator = KernelLearningClassifier(family=GaussianFamily([0.5]), learner="unif", C=100.0)
+    dataset = read(
+        folder, rows, f"data{ending}", target="y", tell=lambda sentence: None, **keys
+    )
+    estimator = KernelLearningClassifier(
+        family=GaussianFamily([0.5]), learner="unif", C=100.0
+    )
     estimator.fit(dataset.X, dataset.target.given)
     set_table(estimator, dataset.table)
     Model.of_table(estimator, {}).save(folder / "model.safetensors")
     model = Model.load(folder / "model.safetensors")
-    score_with(model, {}, str(folder / f"data{ending}"), str(folder / f"scored{ending}"), ScoringOptions())
+    score_with(
+        model,
+        {},
+        str(folder / f"data{ending}"),
+        str(folder / f"scored{ending}"),
+        ScoringOptions(),
+    )
     with Table(locations_of(str(folder / f"scored{ending}"))) as table:
         predictions = table.select(["prediction"])["prediction"].to_pylist()
     return list(dataset.target.classes), predictions
@@ -62,15 +80,25 @@ def predicted(folder: Path, rows: pd.DataFrame, ending: str, **keys: Any) -> tup
 @pytest.mark.parametrize("task", [None, "classification"])
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("labels", CODES, ids=lambda labels: labels[0])
-def test_labels_come_back_as_the_file_has_them(tmp_path: Path, labels: list[str], ending: str, task: str | None):
+def test_labels_come_back_as_the_file_has_them(
+    tmp_path: Path, labels: list[str], ending: str, task: str | None
+):
     rows = rows_with(labels)
-    classes, predictions = predicted(tmp_path, rows, ending, **({} if task is None else {"task": task}))
+    classes, predictions = predicted(
+        tmp_path, rows, ending, **({} if task is None else {"task": task})
+    )
     assert classes == sorted(labels)
     assert predictions == rows["y"].tolist()
 
 
-LABELS = st.text(st.characters(categories=["L", "N", "P", "S", "Zs"]), min_size=1, max_size=6).filter(
-    lambda text: text == text.strip() and text.lower() not in MISSING and not NO_DATE.fullmatch(text)
+LABELS = st.text(
+    st.characters(categories=["L", "N", "P", "S", "Zs"]), min_size=1, max_size=6
+).filter(
+    lambda text: (
+        text == text.strip()
+        and text.lower() not in MISSING
+        and not NO_DATE.fullmatch(text)
+    )
 )
 
 
@@ -78,12 +106,14 @@ LABELS = st.text(st.characters(categories=["L", "N", "P", "S", "Zs"]), min_size=
 @given(st.lists(LABELS, min_size=2, max_size=4, unique=True), st.sampled_from(ENDINGS))
 def test_labels_of_any_text_survive(labels: list[str], ending: str):
     rows = rows_with(labels)
-    in_memory = KernelLearningClassifier(family=GaussianFamily([0.5]), learner="unif", C=100.0).fit(
-        rows[["a", "b"]], rows["y"]
-    )
+    in_memory = KernelLearningClassifier(
+        family=GaussianFamily([0.5]), learner="unif", C=100.0
+    ).fit(rows[["a", "b"]], rows["y"])
     assert in_memory.predict(rows[["a", "b"]]).tolist() == rows["y"].tolist()
     with TemporaryDirectory() as folder:
-        classes, predictions = predicted(Path(folder), rows, ending, task="classification")
+        classes, predictions = predicted(
+            Path(folder), rows, ending, task="classification"
+        )
     assert classes == sorted(labels)
     assert list(map(str, predictions)) == rows["y"].tolist()
 
@@ -102,9 +132,17 @@ CSV_TARGETS = [
     ([f"{n}" for n in range(60)], "regression", []),
     ([f"{n} kg" for n in range(60)], "regression", []),
     ([f"{n} kg" for n in range(4)], "classification", ["0 kg", "1 kg", "2 kg", "3 kg"]),
-    ([f"{n:03d}" for n in range(40)] * 2, "classification", [f"{n:03d}" for n in range(40)]),
+    (
+        [f"{n:03d}" for n in range(40)] * 2,
+        "classification",
+        [f"{n:03d}" for n in range(40)],
+    ),
     ([*(f"{n}" for n in range(950, 1150)), "0077"], "regression", []),
-    (["0077", *map(str, range(1000, 1090))] * 2, "classification", ["0077", *map(str, range(1000, 1090))]),
+    (
+        ["0077", *map(str, range(1000, 1090))] * 2,
+        "classification",
+        ["0077", *map(str, range(1000, 1090))],
+    ),
     (["True", "FALSE"], "classification", ["False", "True"]),
 ]
 
@@ -114,11 +152,18 @@ def test_a_target_of_a_csv_file_is_numbers_where_it_plainly_is(
     tmp_path: Path, values: list[str], task: str, classes: list[str]
 ):
     column = values * (1 + 60 // len(values))
-    target = read(tmp_path, pd.DataFrame({"a": np.arange(len(column)), "y": column}), "t.csv", target="y").target
+    target = read(
+        tmp_path,
+        pd.DataFrame({"a": np.arange(len(column)), "y": column}),
+        "t.csv",
+        target="y",
+    ).target
     assert (target.task, list(target.classes)) == (task, classes)
 
 
-@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
+@pytest.mark.parametrize(
+    "kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())]
+)
 def test_texts_of_a_typed_source_are_never_numbers(tmp_path: Path, kind: pa.DataType):
     texts = [f"{n / 2}" for n in range(60)]
     table = pa.table({"a": np.arange(120.0) ** 2, "y": pa.array(texts * 2).cast(kind)})
@@ -127,8 +172,16 @@ def test_texts_of_a_typed_source_are_never_numbers(tmp_path: Path, kind: pa.Data
     target = load(tmp_path, path, target="y", tell=told.append).target
     assert (target.task, len(target.classes)) == ("classification", 60)
     if not pa.types.is_dictionary(kind):
-        assert "is text, and its 60 values are classes; set 'task: regression' to read them as numbers" in told[0]
+        assert (
+            "is text, and its 60 values are classes; set 'task: regression' to read them as numbers"
+            in told[0]
+        )
     numbers = load(tmp_path, path, target="y", task="regression").target.values
     np.testing.assert_array_equal(numbers, [float(text) for text in texts * 2])
     with pytest.raises(InputError, match="is text that differs in nearly all rows"):
-        load(tmp_path, write(table.slice(0, 60), tmp_path / "differs.parquet"), target="y", tell=told.append)
+        load(
+            tmp_path,
+            write(table.slice(0, 60), tmp_path / "differs.parquet"),
+            target="y",
+            tell=told.append,
+        )

@@ -35,7 +35,11 @@ def table(gaps: bool = True) -> pa.Table:
         X[rng.random(X.shape) < 0.02] = np.nan
         y[rng.random(M) < 0.02] = np.nan
     sites = [f"site {i % 9}" for i in range(M)]
-    columns = {f"x{j}": X[:, j] for j in range(3)} | {"whole": rng.integers(0, 5, M), "y": y, "site": sites}
+    columns = {f"x{j}": X[:, j] for j in range(3)} | {
+        "whole": rng.integers(0, 5, M),
+        "y": y,
+        "site": sites,
+    }
     return pa.table(columns | {"day": rng.permutation(M), "w": rng.integers(0, 3, M)})
 
 
@@ -48,7 +52,13 @@ def written(folder: Path, of: pa.Table, ending: str = ".parquet") -> str:
 
 def load(path: str, asked: bool | None = None, **keys: Any) -> Dataset:
     drop = [name for name in ("site", "day", "w") if name not in str(keys)]
-    given = {"target": "y", "missing": "drop", "in_parts": asked, "drop": drop, "tell": str}
+    given = {
+        "target": "y",
+        "missing": "drop",
+        "in_parts": asked,
+        "drop": drop,
+        "tell": str,
+    }
     return load_any(Path(), path, **(given | keys))
 
 
@@ -77,7 +87,12 @@ def mixed() -> pa.Table:
     return pa.table(dict(zip(of.column_names, of.columns, strict=True)) | more)
 
 
-ORDERED = {"grade": ["low", "middle", "high"], "whole": "categorical", "many": "code", "same": "drop"}
+ORDERED = {
+    "grade": ["low", "middle", "high"],
+    "whole": "categorical",
+    "many": "code",
+    "same": "drop",
+}
 LEVELS = {"whole": ["0", "1", "2", "3", "4", "5", "6"]}
 IMPUTED = {"missing": "impute", "drop": ["w"]}
 SITES = {"site": ["site 1", "site 2", "site 5"]}
@@ -87,38 +102,72 @@ MADE = [
     (table, ".parquet", {}),
     (table, ".feather", {"scale": "unit", "groups": "site", "weights": "w"}),
     (table, ".parquet", {"scale": "standard", "where": SITES, "time": "day"}),
-    (table, ".feather", {"scale": "max", "features": ["x1", "whole"], "test": {"site": "site 3"}}),
+    (
+        table,
+        ".feather",
+        {"scale": "max", "features": ["x1", "whole"], "test": {"site": "site 3"}},
+    ),
     (table, ".feather", {"scale": "quantile", "missing": "impute"}),
-    (table, ".parquet", {"scale": "quantile", "features": ["x1", "x2"], "weights": "w"}),
+    (
+        table,
+        ".parquet",
+        {"scale": "quantile", "features": ["x1", "x2"], "weights": "w"},
+    ),
     (table, ".parquet", {"task": "classification", "target": "whole"}),
     (mixed, ".parquet", IMPUTED | {"scale": "standard"}),
-    (mixed, ".feather", IMPUTED | {"scale": "unit", "where": {"whole": ["1", "2", "3"]}, "weights": "w"}),
-    (mixed, ".parquet", {"scale": "max", "drop": ["many", "w"], "columns": {"x1": "number"}}),
-    (mixed, ".feather", IMPUTED | {"scale": "none", "columns": ORDERED, "groups": "site"}),
+    (
+        mixed,
+        ".feather",
+        IMPUTED
+        | {"scale": "unit", "where": {"whole": ["1", "2", "3"]}, "weights": "w"},
+    ),
+    (
+        mixed,
+        ".parquet",
+        {"scale": "max", "drop": ["many", "w"], "columns": {"x1": "number"}},
+    ),
+    (
+        mixed,
+        ".feather",
+        IMPUTED | {"scale": "none", "columns": ORDERED, "groups": "site"},
+    ),
     (mixed, ".feather", IMPUTED | {"features": ["x1", "whole"]}),
     (mixed, ".parquet", IMPUTED | {"features": ["x1", "whole"], "columns": LEVELS}),
 ]
 
 
 @pytest.mark.parametrize(("make", "ending", "keys"), MADE)
-def test_rows_in_parts_are_those_of_the_table(tmp_path, monkeypatch, make, ending, keys):
-    sizes = {"READ_BYTES": 4 * 8 * 7} if make is table else {"READ_BYTES": 17 * 8 * 90, "SUMMARY_BYTES": 17 * 8 * 40}
+def test_rows_in_parts_are_those_of_the_table(
+    tmp_path, monkeypatch, make, ending, keys
+):
+    sizes = (
+        {"READ_BYTES": 4 * 8 * 7}
+        if make is table
+        else {"READ_BYTES": 17 * 8 * 90, "SUMMARY_BYTES": 17 * 8 * 40}
+    )
     for name, value in (sizes | {"HELD_RESULTS": 3}).items():
         monkeypatch.setattr(in_parts, name, value)
     monkeypatch.setattr(row_files, "READ_BYTES", 5 * 8 * 7)
     path = written(tmp_path / "table", make(), ending)
     parts, whole = [], []  # what is told
-    ours, theirs = load(path, True, tell=parts.append, **keys), load(path, tell=whole.append, **keys)
+    ours, theirs = (
+        load(path, True, tell=parts.append, **keys),
+        load(path, tell=whole.append, **keys),
+    )
     rows, some = ours.X[:], np.random.default_rng(1).permutation(len(ours.X))[:40]
     np.testing.assert_array_equal(rows, np.asarray(theirs.X))
     for of in (some, slice(5, 9)):
         np.testing.assert_array_equal(ours.X[of], rows[of])
-    np.testing.assert_array_equal([ours.X.min(axis=0), ours.X.max(axis=0)], [rows.min(axis=0), rows.max(axis=0)])
+    np.testing.assert_array_equal(
+        [ours.X.min(axis=0), ours.X.max(axis=0)], [rows.min(axis=0), rows.max(axis=0)]
+    )
     require_equal(ours, theirs)
     assert len(ours.X.blocks) == (12 if ending == ".parquet" else 4)
     assert sorted(parts) == sorted(whole)
     for attribute in ("owners", "codes", "scaled"):
-        assert getattr(ours.features, attribute, None) == getattr(theirs.features, attribute, None)
+        assert getattr(ours.features, attribute, None) == getattr(
+            theirs.features, attribute, None
+        )
     assert ours.table == theirs.table
 
 
@@ -137,36 +186,71 @@ def test_the_store_has_all_of_it_but_its_rows(path: str):
     np.testing.assert_array_equal(again.X[:], dataset.X[:])
     np.testing.assert_array_equal(again.weights, dataset.weights)
     assert store_dataset(load(path, True, **keys), "table", path) == ref
-    assert store_dataset(load(path, True, scale="unit", weights="w"), "table", path).digest != ref.digest
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(again.X))[3:5], dataset.X[3:5])
+    assert (
+        store_dataset(load(path, True, scale="unit", weights="w"), "table", path).digest
+        != ref.digest
+    )
+    np.testing.assert_array_equal(
+        pickle.loads(pickle.dumps(again.X))[3:5], dataset.X[3:5]
+    )
     assert sum(file.stat().st_size for file in Path(ref.path).iterdir()) < 40_000
 
 
-def test_a_file_that_has_changed_since_is_refused(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_file_that_has_changed_since_is_refused(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     X: Any = load(path, True).X
     os.utime(f"{path}2.parquet")
     np.testing.assert_array_equal(X[:], X[:])  # of copies
     monkeypatch.setattr(row_files, "copies", lambda: tmp_path / "others")
     assert len(X[:100]) == 100
-    with pytest.raises(InputError, match=r"2\.parquet: has changed since the run began; start again"):
+    with pytest.raises(
+        InputError, match=r"2\.parquet: has changed since the run began; start again"
+    ):
         X[:]
 
 
 def test_what_needs_the_whole_table_is_said(path: str):
     at_once = "which needs all rows"
     refused: list[tuple[dict[str, Any], str]] = [
-        ({"missing": "refuse"}, r"missing values in column x0 \(\d+\), .* of \d+ rows; set 'missing: impute' or"),
-        ({"missing": "refuse", "drop": []}, r"missing values in column x0 \(\d+\), .* of 700 rows; set 'missing: imp"),
-        ({"columns": {"site": "number"}, "drop": []}, "'site' is said to be a number, but holds 'site 0'; correct it"),
-        ({"drop": [*table().column_names[:4], "site", "day", "w"]}, "0.parquet and 3 more leaves 700 rows and 0 f"),
-        ({"scale": "unit", "scale_on": "training"}, f"does not go with 'scale_on: training', {at_once}"),
-        ({"subsample": 100}, f"'in_parts' does not go with 'subsample', {at_once} at once; leave it out, or"),
-        ({"features": ["x0", "z"]}, "features 'z' is not a column of 0.parquet and 3 more"),
+        (
+            {"missing": "refuse"},
+            r"missing values in column x0 \(\d+\), .* of \d+ rows; set 'missing: impute' or",
+        ),
+        (
+            {"missing": "refuse", "drop": []},
+            r"missing values in column x0 \(\d+\), .* of 700 rows; set 'missing: imp",
+        ),
+        (
+            {"columns": {"site": "number"}, "drop": []},
+            "'site' is said to be a number, but holds 'site 0'; correct it",
+        ),
+        (
+            {"drop": [*table().column_names[:4], "site", "day", "w"]},
+            "0.parquet and 3 more leaves 700 rows and 0 f",
+        ),
+        (
+            {"scale": "unit", "scale_on": "training"},
+            f"does not go with 'scale_on: training', {at_once}",
+        ),
+        (
+            {"subsample": 100},
+            f"'in_parts' does not go with 'subsample', {at_once} at once; leave it out, or",
+        ),
+        (
+            {"features": ["x0", "z"]},
+            "features 'z' is not a column of 0.parquet and 3 more",
+        ),
     ]
-    require_refusals(((partial(load, path, True, **keys), said) for keys, said in refused), error=InputError)
+    require_refusals(
+        ((partial(load, path, True, **keys), said) for keys, said in refused),
+        error=InputError,
+    )
 
 
-def test_a_large_table_is_read_in_parts_where_it_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_large_table_is_read_in_parts_where_it_can_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     path = written(tmp_path / "table", table(gaps=False))
     monkeypatch.setattr(in_parts, "BYTES_AS_NUMBERS", 8 * M * 8)
     assert isinstance(load(path).X, RowFiles)
@@ -179,8 +263,13 @@ def test_a_large_table_is_read_in_parts_where_it_can_be(tmp_path: Path, monkeypa
 # Rows in blocks -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("dtype", "d"), [("float64", 1), ("float32", 7), ("float64", 400), ("float32", 1025)])
-def test_every_run_of_rows_is_the_run_that_was_written(tmp_path, dtype: str, d: int, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(
+    ("dtype", "d"),
+    [("float64", 1), ("float32", 7), ("float64", 400), ("float32", 1025)],
+)
+def test_every_run_of_rows_is_the_run_that_was_written(
+    tmp_path, dtype: str, d: int, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(row_files, "READ_BYTES", 4096)
     monkeypatch.setattr(row_files, "BLOCK_BYTES", 2 * 4096)
     size = np.dtype(dtype).itemsize
@@ -194,7 +283,11 @@ def test_every_run_of_rows_is_the_run_that_was_written(tmp_path, dtype: str, d: 
     for start, stop in product(edges, edges):
         run = blocks[start:stop]
         np.testing.assert_array_equal(run, X[start:stop])
-        assert (run.dtype, run.flags.writeable, run.flags.c_contiguous) == (X.dtype, True, True)
+        assert (run.dtype, run.flags.writeable, run.flags.c_contiguous) == (
+            X.dtype,
+            True,
+            True,
+        )
     np.testing.assert_array_equal(blocks[:], X)
     np.testing.assert_array_equal(blocks[-2:], X[-2:])
     np.testing.assert_array_equal(blocks[::2], X[::2])
@@ -251,7 +344,9 @@ def test_rows_in_parts_are_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     some = np.random.default_rng(1).permutation(90)[:70]
     for at in (slice(0, 90), slice(15, 18), slice(4, 4), some, some[:0]):
         np.testing.assert_array_equal(parts[at], X[at])
-    np.testing.assert_array_equal(SelectedRows(parts, some, X[3])[10:20], X[some[10:20]] - X[3])  # type: ignore[arg-type]
+    np.testing.assert_array_equal(
+        SelectedRows(parts, some, X[3])[10:20], X[some[10:20]] - X[3]
+    )  # type: ignore[arg-type]
     assert content_digest(X) == content_digest(parts)
     for row in (0, 50, 89):
         changed = X.copy()
@@ -265,7 +360,10 @@ def test_a_full_disk_is_one_sentence(monkeypatch: pytest.MonkeyPatch):
 
     monkeypatch.setattr(row_files, "write_rows", full)
     sentence = r"00000\.rows: No space left on device; free up"
-    with DaskPool(DaskConfig(workers=2)) as pool, pytest.raises(InputError, match=sentence):
+    with (
+        DaskPool(DaskConfig(workers=2)) as pool,
+        pytest.raises(InputError, match=sentence),
+    ):
         pool.workers.scatter_rows(X, None, np.zeros(5))
 
 
@@ -277,6 +375,11 @@ def test_certificates_are_read_before_anybody_is_asked(tmp_path: Path):
     told["text.pem"] = "is no file of PEM's format; correct the path"
     for name, sentence in told.items():
         key = str(tmp_path / name)
-        config = DaskConfig(scheduler="tls://127.0.0.1:1", certificates={"ca": cert, "cert": cert, "key": key})
-        with pytest.raises(InputError, match=rf"^dask\.certificates\.key: {key} {re.escape(sentence)}"):
+        config = DaskConfig(
+            scheduler="tls://127.0.0.1:1",
+            certificates={"ca": cert, "cert": cert, "key": key},
+        )
+        with pytest.raises(
+            InputError, match=rf"^dask\.certificates\.key: {key} {re.escape(sentence)}"
+        ):
             DaskPool(config).require_usable()

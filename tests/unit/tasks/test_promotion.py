@@ -16,9 +16,19 @@ from scipy import stats
 from learnkernels.conf import errors, schema
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks.measure.run_learner import FoldsRef, write_fold_table
-from learnkernels.tasks.measure.t_tests import SIGNIFICANCE, corrected_p, higher_p, paired_p
+from learnkernels.tasks.measure.t_tests import (
+    SIGNIFICANCE,
+    corrected_p,
+    higher_p,
+    paired_p,
+)
 from learnkernels.tasks.models.newest import NewestRows, appended_rows, compare_losses
-from learnkernels.tasks.models.promotion import Challenge, Contender, decide, describe_decision
+from learnkernels.tasks.models.promotion import (
+    Challenge,
+    Contender,
+    decide,
+    describe_decision,
+)
 from learnkernels.tasks.models.training import choose, training_config
 from tests.refusals import require_refusals
 
@@ -27,16 +37,33 @@ NOISE = 0.01 * np.random.default_rng(1).normal(size=50)
 COLUMNS = {"a": "number", "b": "category"}
 
 
-def contender(version: int, errors: np.ndarray, recipe: str = "one", **facts: Any) -> Contender:
+def contender(
+    version: int, errors: np.ndarray, recipe: str = "one", **facts: Any
+) -> Contender:
     """A version with errors of ten repeats of five folds of a hundred rows, in training and on common folds."""
     folds = pd.DataFrame({"error": errors, "n_test": 20, "n_rows": 100})
-    found = Contender(version, "unif", float(errors.mean()), "rmse", (recipe,), str(version), columns=COLUMNS)
+    found = Contender(
+        version,
+        "unif",
+        float(errors.mean()),
+        "rmse",
+        (recipe,),
+        str(version),
+        columns=COLUMNS,
+    )
     return replace(found.measured(folds, in_training=True).measured(folds), **facts)
 
 
-def decided(challenger: Contender, defender: Contender | None = None, **changes: Any) -> Challenge:
+def decided(
+    challenger: Contender, defender: Contender | None = None, **changes: Any
+) -> Challenge:
     defender = defender or contender(1, CHAMPION)
-    given = {"reference": defender, "level": SIGNIFICANCE, "margin": 0.05, "refresh": True} | changes
+    given = {
+        "reference": defender,
+        "level": SIGNIFICANCE,
+        "margin": 0.05,
+        "refresh": True,
+    } | changes
     return decide(Challenge("m", challenger, defender, **given))
 
 
@@ -49,7 +76,10 @@ def test_another_recipe_takes_over_by_the_corrected_test_and_not_by_the_uncorrec
     assert (decision.moved, decision.champion, decision.test) == (False, 1, "better")
     assert f"p = {decision.p:.3g}, level 0.1" in decision.reason
     report = describe_decision(decision, {})
-    assert f"is better: corrected p = {decision.p:.3g}, level 0.1. The uncorrected p of a paired t-test" in report
+    assert (
+        f"is better: corrected p = {decision.p:.3g}, level 0.1. The uncorrected p of a paired t-test"
+        in report
+    )
     assert f"is {decision.uncorrected_p:.3g}." in report
     better = decided(contender(2, CHAMPION - 0.02 + NOISE, "two"))
     assert better.p < SIGNIFICANCE
@@ -66,12 +96,16 @@ REFRESHES = [
 
 
 @pytest.mark.parametrize(("above", "margin", "test", "moved"), REFRESHES)
-def test_a_refresh_takes_over_unless_it_is_worse_by_the_margin(above: float, margin: float, test: str, moved: bool):
+def test_a_refresh_takes_over_unless_it_is_worse_by_the_margin(
+    above: float, margin: float, test: str, moved: bool
+):
     errors = CHAMPION + above + NOISE
     decision = decided(contender(2, errors), margin=margin)
     assert (decision.test, decision.moved) == (test, moved)
     if test == "not worse":
-        assert decision.p == corrected_p(errors - margin * CHAMPION.mean(), CHAMPION, 20 / 80)
+        assert decision.p == corrected_p(
+            errors - margin * CHAMPION.mean(), CHAMPION, 20 / 80
+        )
     else:
         assert decision.p == higher_p(errors, (1 + margin) * CHAMPION, 20 / 80)
     assert f"margin {100 * margin:g} %, level 0.1" in decision.reason
@@ -96,9 +130,21 @@ def test_refreshes_are_held_to_the_best_of_their_line_and_not_to_the_last_alone(
 
 
 WORSE = [
-    ({"columns": {"a": "number"}}, {}, "version 2 learned without 'b', so version 1 stays"),
-    ({"columns": COLUMNS | {"a": "category"}}, {}, "learned 'a' as category in place of number"),
-    ({"spreads": {"a": 2e3}}, {"spreads": {"a": 2.0}}, "learned 'a' with a spread of 2e+03 in place of 2, so"),
+    (
+        {"columns": {"a": "number"}},
+        {},
+        "version 2 learned without 'b', so version 1 stays",
+    ),
+    (
+        {"columns": COLUMNS | {"a": "category"}},
+        {},
+        "learned 'a' as category in place of number",
+    ),
+    (
+        {"spreads": {"a": 2e3}},
+        {"spreads": {"a": 2.0}},
+        "learned 'a' with a spread of 2e+03 in place of 2, so",
+    ),
     ({"classes": ("x", "y")}, {"classes": ("x", "y", "z")}, "has no rows of class 'z'"),
     ({}, {"classes": ("x", "y")}, "learned a regression in place of a classification"),
     ({"copied": 0.5}, {"copied": 0.1}, "learned from rows of which 50% repeat others"),
@@ -107,21 +153,34 @@ WORSE = [
 
 
 @pytest.mark.parametrize(("facts", "champion", "said"), WORSE)
-def test_a_refresh_of_worse_rows_is_refused_whatever_its_error(facts: Any, champion: Any, said: str):
+def test_a_refresh_of_worse_rows_is_refused_whatever_its_error(
+    facts: Any, champion: Any, said: str
+):
     better = contender(2, 0.5 * CHAMPION, **facts)
     decision = decided(better, contender(1, CHAMPION, **champion))
     assert not decision.moved
     assert said in decision.reason
-    assert "expected error 0.2506 against 0.5013 of version 1 (-50 %, p = 1 that it is higher," in decision.reason
+    assert (
+        "expected error 0.2506 against 0.5013 of version 1 (-50 %, p = 1 that it is higher,"
+        in decision.reason
+    )
     assert (decision.p, decision.test) == (pytest.approx(1), "worse than before")
-    assert not Challenge("m", better, contender(1, CHAMPION, **champion), None, 0.1, 0.05, True).measurable
-    other = decided(replace(better, recipes=("two",)), contender(1, CHAMPION, **champion))
+    assert not Challenge(
+        "m", better, contender(1, CHAMPION, **champion), None, 0.1, 0.05, True
+    ).measurable
+    other = decided(
+        replace(better, recipes=("two",)), contender(1, CHAMPION, **champion)
+    )
     assert other.moved  # by a recipe that asked for it
 
 
 DANGERS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"leaks": ("c",)}, {"leaks": ()}, "reads 'c', which alone determines the target"),
-    ({"leaks": ("c", "d")}, {}, "reads 'c', 'd', which alone each determine the target"),
+    (
+        {"leaks": ("c", "d")},
+        {},
+        "reads 'c', 'd', which alone each determine the target",
+    ),
     ({}, {"scored": ("a", "id")}, "reads 'b', which the rows to score lack"),
 ]
 
@@ -137,31 +196,51 @@ def test_a_column_that_leaks_or_cannot_be_scored_is_refused_in_every_recipe(
     decision = decided(better, defender)
     assert (decision.moved, decision.champion) == (False, 1)
     assert f"version 2 {said}, so version 1 stays" in decision.reason
-    assert decision.reason.endswith("drop such columns, or set the alias champion in MLflow")
+    assert decision.reason.endswith(
+        "drop such columns, or set the alias champion in MLflow"
+    )
     # After the alias was set by hand, the same columns are no news.
-    later = decided(replace(better, version=3, digest="3"), replace(better, scored=("a", "b")))
+    later = decided(
+        replace(better, version=3, digest="3"), replace(better, scored=("a", "b"))
+    )
     assert later.moved
 
 
 def test_the_first_champion_says_which_column_leaks():
-    found = decide(Challenge("m", contender(1, CHAMPION, leaks=("c",)), None, None, 0.1, 0.05, True))
+    found = decide(
+        Challenge(
+            "m", contender(1, CHAMPION, leaks=("c",)), None, None, 0.1, 0.05, True
+        )
+    )
     assert found.moved
-    assert found.reason.endswith("there was none to beat (check: 'c' alone determines the target)")
+    assert found.reason.endswith(
+        "there was none to beat (check: 'c' alone determines the target)"
+    )
 
 
 @pytest.mark.parametrize(("share", "refused"), [(0.0, True), (0.2, True), (0.3, False)])
-def test_an_error_that_falls_further_than_is_plausible_is_refused(share: float, refused: bool):
+def test_an_error_that_falls_further_than_is_plausible_is_refused(
+    share: float, refused: bool
+):
     decision = decided(contender(2, share * CHAMPION))
     assert decision.moved is not refused
-    assert ("has less than 25% of its error, as if a column held the target" in decision.reason) is refused
+    assert (
+        "has less than 25% of its error, as if a column held the target"
+        in decision.reason
+    ) is refused
     # Small errors vary by such factors from night to night.
     varying = np.array([0.02, 0.0, 0.02, 0.0, 0.01])
     assert decided(contender(2, share * varying), contender(1, varying)).moved
 
 
-@pytest.mark.parametrize(("n_rows", "remark"), [(1000, ""), (910, ""), (890, " (from 890 rows in place of 1,000)")])
+@pytest.mark.parametrize(
+    ("n_rows", "remark"),
+    [(1000, ""), (910, ""), (890, " (from 890 rows in place of 1,000)")],
+)
 def test_a_tenth_fewer_rows_are_said_and_no_reason_to_refuse(n_rows: int, remark: str):
-    decision = decided(contender(2, CHAMPION, n_rows=n_rows), contender(1, CHAMPION, n_rows=1000))
+    decision = decided(
+        contender(2, CHAMPION, n_rows=n_rows), contender(1, CHAMPION, n_rows=1000)
+    )
     assert decision.moved
     assert f"of the same recipe on other rows{remark}, is not worse" in decision.reason
 
@@ -169,16 +248,23 @@ def test_a_tenth_fewer_rows_are_said_and_no_reason_to_refuse(n_rows: int, remark
 def test_columns_that_were_added_are_measured_and_said():
     decision = decided(contender(2, CHAMPION, columns={**COLUMNS, "c": "number"}))
     assert decision.moved
-    assert "of the same recipe on other rows (with 'c'), is not worse" in decision.reason
+    assert (
+        "of the same recipe on other rows (with 'c'), is not worse" in decision.reason
+    )
 
 
 def test_versions_that_one_configuration_chose_are_of_one_recipe_whichever_learner_it_chose():
     ours, theirs = contender(2, CHAMPION), contender(1, CHAMPION)
-    found = decided(replace(ours, recipes=("alignf", "both")), replace(theirs, recipes=("unif", "both")))
+    found = decided(
+        replace(ours, recipes=("alignf", "both")),
+        replace(theirs, recipes=("unif", "both")),
+    )
     assert (found.test, found.moved) == ("worse than before", True)
 
 
-@pytest.mark.parametrize("newest", [None, NewestRows(25, "misclassification rate", 0.12, 0.16, 0.3)])
+@pytest.mark.parametrize(
+    "newest", [None, NewestRows(25, "misclassification rate", 0.12, 0.16, 0.3)]
+)
 def test_a_recipe_is_not_tested_against_itself(newest: NewestRows | None):
     ours, theirs = contender(2, CHAMPION), contender(1, CHAMPION)
     ours = replace(ours, stored=tuple(1.02 * CHAMPION), expected=0.51)
@@ -187,7 +273,10 @@ def test_a_recipe_is_not_tested_against_itself(newest: NewestRows | None):
     assert decision.p == higher_p(np.array(ours.stored), 1.05 * CHAMPION, 20 / 80)
     assert "on the same folds" not in decision.reason
     assert decision.reason.count("p = ") == 1 + (newest is not None)
-    assert "expected error 0.51 against 0.5013 of version 1 (+1.7 %, p = " in decision.reason
+    assert (
+        "expected error 0.51 against 0.5013 of version 1 (+1.7 %, p = "
+        in decision.reason
+    )
     said = (
         "; on 25 rows that version 1 has not seen, misclassification rate 0.12 against 0.16 of version 1 as it is in "
         "use (-25 %, p = 0.3)"
@@ -199,7 +288,9 @@ def test_a_recipe_is_not_tested_against_itself(newest: NewestRows | None):
 def test_only_rows_after_the_ones_of_the_champion_are_new(earlier: list[int]):
     rng = np.random.default_rng(0)
     target = Target("classification", rng.integers(0, 2, 60), ("x", "y"))
-    model: Any = SimpleNamespace(estimator=SimpleNamespace(classes_=np.array(["x", "y"])))
+    model: Any = SimpleNamespace(
+        estimator=SimpleNamespace(classes_=np.array(["x", "y"]))
+    )
     for lost, kept in ((0, 40), (15, 40)):
         stored = np.concatenate([rng.integers(0, 2, lost), target.values[:kept]])
         assert appended_rows(stored, model, target).tolist() == list(range(kept, 60))
@@ -207,7 +298,11 @@ def test_only_rows_after_the_ones_of_the_champion_are_new(earlier: list[int]):
 
 
 def test_losses_of_rows_are_paired():
-    y, ours, theirs = np.array(["a", "b"] * 10), np.array(["a", "b"] * 10), np.array(["a"] * 20)
+    y, ours, theirs = (
+        np.array(["a", "b"] * 10),
+        np.array(["a", "b"] * 10),
+        np.array(["a"] * 20),
+    )
     found = compare_losses(y, ours, theirs, "classification")
     assert (found.n_rows, found.challenger, found.champion) == (20, 0.0, 0.5)
     assert found.p == pytest.approx(stats.ttest_1samp(ours != theirs, 0).pvalue)
@@ -234,50 +329,110 @@ LQ: dict[str, Any] = {"name": "lq", "tune": {"q": [1.5, 2, 4]}}
 
 
 def config(**keys: Any) -> schema.CompareConfig:
-    data = {"name": "small", "datasets": ["wine"], "learners": ["unif", LQ], "protocol": {"grid": [0.5, 1, 2]}}
+    data = {
+        "name": "small",
+        "datasets": ["wine"],
+        "learners": ["unif", LQ],
+        "protocol": {"grid": [0.5, 1, 2]},
+    }
     data |= {"kernels": [{"family": "gaussian", "gammas": [0.1, 1.0]}]}
     return schema.CompareConfig.model_validate(data | keys)
 
 
-def written(folder: Path, learner: str, tables: list[list[list[float]]], error: float = 0.5) -> FoldsRef:
-    same = {"dataset": "wine", "task": "classification", "learner": learner, "algorithm": learner, "predictor": "svm"}
-    same |= {"repeat": 0, "alignment": 0.5, "metric": "misclassification", "seconds_weights": 0.1, "seconds_fit": 0.1}
-    same |= {"n_train": 100, "n_kernels": 2, "weights": [0.6, 0.8], "kernels": ["a", "b"], "trivial_error": 0.6}
+def written(
+    folder: Path, learner: str, tables: list[list[list[float]]], error: float = 0.5
+) -> FoldsRef:
+    same = {
+        "dataset": "wine",
+        "task": "classification",
+        "learner": learner,
+        "algorithm": learner,
+        "predictor": "svm",
+    }
+    same |= {
+        "repeat": 0,
+        "alignment": 0.5,
+        "metric": "misclassification",
+        "seconds_weights": 0.1,
+        "seconds_fit": 0.1,
+    }
+    same |= {
+        "n_train": 100,
+        "n_kernels": 2,
+        "weights": [0.6, 0.8],
+        "kernels": ["a", "b"],
+        "trivial_error": 0.6,
+    }
     same |= {"regularization": 1.0, "grid_edge": False, "params": "{}"}
     rows = []
     for fold, table in enumerate(tables):
-        own = {"fold": fold, "error": error + fold / 100, "validation_error": float(np.nanmin(table))}
+        own = {
+            "fold": fold,
+            "error": error + fold / 100,
+            "validation_error": float(np.nanmin(table)),
+        }
         rows.append(same | own | {"candidate_errors": table})
     path = folder / learner
     write_fold_table(path, rows, [], n_parallel=1)
     return FoldsRef("wine", learner, learner, "svm", str(path))
 
 
-def test_the_lowest_mean_validation_error_decides_and_not_the_test_error(tmp_path: Path):
-    # unif has the lower test error; lq with its second q at C 2 the lower mean validation error.
-    of_lq = [[[0.00, 0.4, 0.4], [0.3, 0.3, 0.1], [0.3, 0.3, 0.3]], [[0.35, 0.4, 0.4], [0.3, 0.3, 0.2], [0.3, 0.3, 0.3]]]
+def test_the_lowest_mean_validation_error_decides_and_not_the_test_error(
+    tmp_path: Path,
+):
+    # unif has the lower test error; lq with its second q at C 2 the lower mean
+    # validation error.
+    of_lq = [
+        [[0.00, 0.4, 0.4], [0.3, 0.3, 0.1], [0.3, 0.3, 0.3]],
+        [[0.35, 0.4, 0.4], [0.3, 0.3, 0.2], [0.3, 0.3, 0.3]],
+    ]
     of_unif = [[[0.3, 0.2, 0.3]], [[0.3, 0.2, 0.4]]]
-    results = [written(tmp_path, "unif", of_unif, error=0.01), written(tmp_path, "lq", of_lq)]
+    results = [
+        written(tmp_path, "unif", of_unif, error=0.01),
+        written(tmp_path, "lq", of_lq),
+    ]
     choice = choose(config(), results)
-    assert (choice.learner.name, choice.learner.params, choice.learner.tune) == ("lq", {"q": 2}, {})
+    assert (choice.learner.name, choice.learner.params, choice.learner.tune) == (
+        "lq",
+        {"q": 2},
+        {},
+    )
     assert choice.C == 2.0
     assert choice.validation_error == pytest.approx(0.15)
     assert choice.about["test_error"] == pytest.approx(0.505)
     assert [row["learner"] for row in choice.candidates] == ["unif", "lq *"]
 
 
-def test_ties_go_to_the_first_learner_the_smallest_lambda_and_the_first_setting(tmp_path: Path):
+def test_ties_go_to_the_first_learner_the_smallest_lambda_and_the_first_setting(
+    tmp_path: Path,
+):
     same = [[[0.2, 0.2, 0.2]] * 3]
-    choice = choose(config(), [written(tmp_path, "unif", [[[0.2, 0.2, 0.2]]]), written(tmp_path, "lq", same)])
+    choice = choose(
+        config(),
+        [written(tmp_path, "unif", [[[0.2, 0.2, 0.2]]]), written(tmp_path, "lq", same)],
+    )
     assert (choice.learner.name, choice.C) == ("unif", 0.5)
     alone = config(learners=[LQ])
-    choice = choose(alone, [written(tmp_path / "alone", "lq", [[[0.3, 0.2, 0.2], [0.3, 0.2, 0.1], [0.3, 0.3, 0.1]]])])
+    choice = choose(
+        alone,
+        [
+            written(
+                tmp_path / "alone",
+                "lq",
+                [[[0.3, 0.2, 0.2], [0.3, 0.2, 0.1], [0.3, 0.3, 0.1]]],
+            )
+        ],
+    )
     assert (choice.learner.params, choice.C) == ({"q": 2}, 2.0)
 
 
 def test_a_choice_by_alignment_takes_the_setting_of_most_trials(tmp_path: Path):
     none = [np.nan] * 3
-    tables = [[none, [0.3, 0.2, 0.3], none], [none, [0.3, 0.4, 0.5], none], [[0.0, 0.0, 0.0], none, none]]
+    tables = [
+        [none, [0.3, 0.2, 0.3], none],
+        [none, [0.3, 0.4, 0.5], none],
+        [[0.0, 0.0, 0.0], none, none],
+    ]
     alone = config(learners=[LQ | {"tune_by": "alignment"}])
     choice = choose(alone, [written(tmp_path, "lq", tables)])
     assert (choice.learner.params, choice.C) == ({"q": 2}, 0.5)
@@ -291,20 +446,50 @@ def test_one_data_set_and_the_learners_asked_for_are_left():
     of = training_config(config(datasets=TWO), "iris", "lq")
     assert [data.label for data in of.datasets] == ["iris"]
     assert [learner.title for learner in of.learners] == ["lq"]
-    assert [learner.title for learner in training_config(config(), None, None).learners] == ["unif", "lq"]
+    assert [
+        learner.title for learner in training_config(config(), None, None).learners
+    ] == ["unif", "lq"]
 
 
 REFUSED: list[tuple[dict[str, Any], str | None, str | None, str]] = [
-    ({"datasets": TWO}, None, None, "a model learns from one data set, got wine, iris; name one with dataset=."),
-    ({"datasets": TWO}, "whine", None, "dataset='whine': did you mean 'wine'. the configuration has wine, iris"),
+    (
+        {"datasets": TWO},
+        None,
+        None,
+        "a model learns from one data set, got wine, iris; name one with dataset=.",
+    ),
+    (
+        {"datasets": TWO},
+        "whine",
+        None,
+        "dataset='whine': did you mean 'wine'. the configuration has wine, iris",
+    ),
     ({}, None, "alignf", "learner='alignf': the configuration has unif, lq"),
     ({"learners": ["unif", "ensemble"]}, None, None, "ensemble learns no kernel"),
-    ({"kernels": [{"family": "mine:Mine"}]}, None, None, "family mine:Mine, which is your own, can be kept; take"),
-    ({"learners": ["no_such:Mine"]}, None, None, "learner no_such:Mine cannot be imported"),
-    ({"kernels": [{"family": "precomputed", "path": "grams"}]}, None, None, "no values for new rows"),
+    (
+        {"kernels": [{"family": "mine:Mine"}]},
+        None,
+        None,
+        "family mine:Mine, which is your own, can be kept; take",
+    ),
+    (
+        {"learners": ["no_such:Mine"]},
+        None,
+        None,
+        "learner no_such:Mine cannot be imported",
+    ),
+    (
+        {"kernels": [{"family": "precomputed", "path": "grams"}]},
+        None,
+        None,
+        "no values for new rows",
+    ),
 ]
 
 
 def test_what_leads_to_no_model_is_refused():
-    acts = ((partial(training_config, config(**keys), *given), sentence) for keys, *given, sentence in REFUSED)
+    acts = (
+        (partial(training_config, config(**keys), *given), sentence)
+        for keys, *given, sentence in REFUSED
+    )
     require_refusals(acts, error=errors.InputError)

@@ -18,11 +18,20 @@ import pytest
 
 from learnkernels import GaussianFamily
 from learnkernels.conf.errors import InputError
-from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
+from learnkernels.kernels.estimators import (
+    KernelLearningClassifier,
+    KernelLearningRegressor,
+)
 from learnkernels.kernels.model import Model
 from learnkernels.tasks.data import locations, tables
 from learnkernels.tasks.data.tables import Table
-from learnkernels.tasks.models.scoring import Scores, ScoringOptions, distribution_of, score_with, shown_distribution
+from learnkernels.tasks.models.scoring import (
+    Scores,
+    ScoringOptions,
+    distribution_of,
+    score_with,
+    shown_distribution,
+)
 from tests.refusals import require_refusals
 from tests.sources import ENDINGS, write
 
@@ -43,11 +52,19 @@ def model_of(kind: str) -> Model:
     X = features_of(90, 0)
     low, spread = np.array([0.5, 0.0, -1.0]), np.array([2.0, 1.0, 3.0])
     value = X[:, 0] + X[:, 1] * X[:, 2]
-    labels = {"text": np.where(value > 0, "yes", "no"), "whole": np.digitize(value, [-1, 1]), "truth": value > 0}
+    labels = {
+        "text": np.where(value > 0, "yes", "no"),
+        "whole": np.digitize(value, [-1, 1]),
+        "truth": value > 0,
+    }
     classifier = partial(KernelLearningClassifier, predictor="krr", probability=False)
     of = KernelLearningRegressor if kind == "regression" else classifier
-    fitted = of(family=GaussianFamily([0.1, 1.0]), learner="align").fit((X - low) / spread, labels.get(kind, value))
-    return Model(fitted, FEATURES, low, spread, {"target": "y", "drop": ["comment", "key"]})
+    fitted = of(family=GaussianFamily([0.1, 1.0]), learner="align").fit(
+        (X - low) / spread, labels.get(kind, value)
+    )
+    return Model(
+        fitted, FEATURES, low, spread, {"target": "y", "drop": ["comment", "key"]}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +75,13 @@ def model() -> Model:
 def table_of(n: int) -> pa.Table:
     """Columns in another order than the model's, with the target and a dropped column."""
     X, keys = features_of(n, 1), [f"0{i:04d}" for i in range(n)]
-    columns = {"a": X[:, 1], "key": keys, "y": ["?"] * n, "c d": X[:, 2], "comment": ["text, with a comma"] * n}
+    columns = {
+        "a": X[:, 1],
+        "key": keys,
+        "y": ["?"] * n,
+        "c d": X[:, 2],
+        "comment": ["text, with a comma"] * n,
+    }
     return pa.table(columns | {"b": X[:, 0].astype(np.int64)})
 
 
@@ -71,30 +94,70 @@ def replaced(table: pa.Table, **columns: Any) -> pa.Table:
 
 def read(path: Path) -> pa.Table:
     if path.suffix == ".csv":
-        return pa.csv.read_csv(path, convert_options=pa.csv.ConvertOptions(column_types={"key": pa.string()}))
-    return pa.parquet.read_table(path) if path.suffix == ".parquet" else pa.feather.read_table(path, memory_map=False)
+        return pa.csv.read_csv(
+            path,
+            convert_options=pa.csv.ConvertOptions(column_types={"key": pa.string()}),
+        )
+    return (
+        pa.parquet.read_table(path)
+        if path.suffix == ".parquet"
+        else pa.feather.read_table(path, memory_map=False)
+    )
 
 
 def expected(model: Model, table: pa.Table) -> dict[str, np.ndarray]:
-    return model.columns(np.column_stack([table[name].to_numpy() for name in FEATURES]).astype(np.float64))
+    return model.columns(
+        np.column_stack([table[name].to_numpy() for name in FEATURES]).astype(
+            np.float64
+        )
+    )
 
 
 def summary(values: np.ndarray) -> dict[str, float]:
-    return {"mean": values.mean(), "sd": values.std(ddof=1), "min": values.min(), "max": values.max()}
+    return {
+        "mean": values.mean(),
+        "sd": values.std(ddof=1),
+        "min": values.min(),
+        "max": values.max(),
+    }
 
 
-def score(model: Model, source: Any, output: Any, tell: Any = lambda share, rows: None, **asked: Any) -> Scores:
-    return score_with(model, ABOUT, str(source), str(output), ScoringOptions(**asked), tell)
+def score(
+    model: Model,
+    source: Any,
+    output: Any,
+    tell: Any = lambda share, rows: None,
+    **asked: Any,
+) -> Scores:
+    return score_with(
+        model, ABOUT, str(source), str(output), ScoringOptions(**asked), tell
+    )
 
 
-def scored(model: Model, table: Any, folder: Path, source: str = ".parquet", output: str = ".parquet", **keys: Any):
+def scored(
+    model: Model,
+    table: Any,
+    folder: Path,
+    source: str = ".parquet",
+    output: str = ".parquet",
+    **keys: Any,
+):
     """Score a table, in files of these endings; return what is said and what is written."""
-    scores = score(model, write(table, folder / f"in{source}", keys.pop("rows", 1000)), folder / f"out{output}", **keys)
+    scores = score(
+        model,
+        write(table, folder / f"in{source}", keys.pop("rows", 1000)),
+        folder / f"out{output}",
+        **keys,
+    )
     return scores, read(folder / f"out{output}")
 
 
-@pytest.mark.parametrize(("source", "output"), [*pairwise(ENDINGS), (ENDINGS[-1], ENDINGS[0])])
-def test_every_format_gives_the_bits_of_all_rows_at_once(model: Model, tmp_path: Path, source: str, output: str):
+@pytest.mark.parametrize(
+    ("source", "output"), [*pairwise(ENDINGS), (ENDINGS[-1], ENDINGS[0])]
+)
+def test_every_format_gives_the_bits_of_all_rows_at_once(
+    model: Model, tmp_path: Path, source: str, output: str
+):
     n = 2 * model.batch_rows + 77  # batches of the model straddle pieces of the file
     table = table_of(n)
     scores, result = scored(model, table, tmp_path, source, output, ids=["key"])
@@ -107,23 +170,55 @@ def test_every_format_gives_the_bits_of_all_rows_at_once(model: Model, tmp_path:
     labels, counts = np.unique(whole["prediction"], return_counts=True)
     assert scores.distribution == {"prediction": dict(zip(labels, counts, strict=True))}
     if output in (".parquet", ".arrow"):
-        said = {f"learnkernels.{key}".encode(): value.encode() for key, value in ABOUT.items()}
+        said = {
+            f"learnkernels.{key}".encode(): value.encode()
+            for key, value in ABOUT.items()
+        }
         assert result.schema.metadata == said
 
 
 FORMULAS = {
-    **{text: f"'{text}" for text in ("=1+2", "=HYPERLINK(0)", "+cmd", "-cmd", "+1 555", "-", "--1", "@SUM(A1)")},
+    **{
+        text: f"'{text}"
+        for text in (
+            "=1+2",
+            "=HYPERLINK(0)",
+            "+cmd",
+            "-cmd",
+            "+1 555",
+            "-",
+            "--1",
+            "@SUM(A1)",
+        )
+    },
     **{text: f"'{text}" for text in ("\t=1", "\r=1", "-1\n=2")},
     **{
         text: text
-        for text in ("-1", "+1", "-1.5e-3", "-.5E2", "-inf", "+491701234", "", "1=2", "a@b", "'=1", " x", "x\n=1")
+        for text in (
+            "-1",
+            "+1",
+            "-1.5e-3",
+            "-.5E2",
+            "-inf",
+            "+491701234",
+            "",
+            "1=2",
+            "a@b",
+            "'=1",
+            " x",
+            "x\n=1",
+        )
     },
 }
 """Texts, and how a CSV file has them."""
 
 
 @by_ending
-@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())], ids=str)
+@pytest.mark.parametrize(
+    "kind",
+    [pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())],
+    ids=str,
+)
 def test_texts_of_a_csv_file_that_look_like_formulas_are_escaped_and_no_others(
     model: Model, tmp_path: Path, ending: str, kind: pa.DataType
 ):
@@ -134,16 +229,31 @@ def test_texts_of_a_csv_file_that_look_like_formulas_are_escaped_and_no_others(
     pa.parquet.write_table(table, tmp_path / "in.parquet")
     ids = ["=key", "minus"]
     score(model, tmp_path / "in.parquet", tmp_path / f"out{ending}", ids=ids)
-    score(model, tmp_path / "in.parquet", tmp_path / f"as-they-are{ending}", ids=ids, escape_formulas=False)
+    score(
+        model,
+        tmp_path / "in.parquet",
+        tmp_path / f"as-they-are{ending}",
+        ids=ids,
+        escape_formulas=False,
+    )
     if ending == ".csv":
-        escaped, plain = (_cells(tmp_path / f"{name}.csv") for name in ("out", "as-they-are"))
+        escaped, plain = (
+            _cells(tmp_path / f"{name}.csv") for name in ("out", "as-they-are")
+        )
         assert escaped["'=key"] == [FORMULAS[text] for text in texts]
         assert plain["=key"] == texts
-        assert escaped["minus"] == plain["minus"] == [str(-i) for i in range(len(texts))]
+        assert (
+            escaped["minus"] == plain["minus"] == [str(-i) for i in range(len(texts))]
+        )
         assert escaped["prediction"] == plain["prediction"]
     else:
-        assert read(tmp_path / f"out{ending}").equals(read(tmp_path / f"as-they-are{ending}"))
-        assert read(tmp_path / f"out{ending}")["=key"].cast(pa.string()).to_pylist() == texts
+        assert read(tmp_path / f"out{ending}").equals(
+            read(tmp_path / f"as-they-are{ending}")
+        )
+        assert (
+            read(tmp_path / f"out{ending}")["=key"].cast(pa.string()).to_pylist()
+            == texts
+        )
 
 
 def _cells(path: Path) -> dict[str, list[str]]:
@@ -159,8 +269,18 @@ def test_labels_of_a_csv_file_that_look_like_formulas_are_escaped(tmp_path: Path
     fitted = KernelLearningClassifier(
         family=GaussianFamily([0.1]), learner="unif", predictor="krr", probability=False
     ).fit(X, labels)
-    of_formulas = Model(fitted, FEATURES, np.zeros(3), np.ones(3), {"target": "y", "drop": ["comment", "key"]})
-    score(of_formulas, write(table_of(60), tmp_path / "in.parquet", 60), tmp_path / "out.csv")
+    of_formulas = Model(
+        fitted,
+        FEATURES,
+        np.zeros(3),
+        np.ones(3),
+        {"target": "y", "drop": ["comment", "key"]},
+    )
+    score(
+        of_formulas,
+        write(table_of(60), tmp_path / "in.parquet", 60),
+        tmp_path / "out.csv",
+    )
     cells = _cells(tmp_path / "out.csv")
     assert set(cells["prediction"]) == {"'=yes", "-1"}
 
@@ -170,19 +290,31 @@ def test_predictions_keep_their_type(tmp_path: Path, kind: str):
     model, table = model_of(kind), table_of(50)
     scores, result = scored(model, table, tmp_path)
     whole = expected(model, table)
-    types = {"text": pa.string(), "whole": pa.int64(), "truth": pa.bool_(), "regression": pa.float64()}
-    assert [result.schema.field(name).type for name in ("prediction", "row")] == [types[kind], pa.int64()]
+    types = {
+        "text": pa.string(),
+        "whole": pa.int64(),
+        "truth": pa.bool_(),
+        "regression": pa.float64(),
+    }
+    assert [result.schema.field(name).type for name in ("prediction", "row")] == [
+        types[kind],
+        pa.int64(),
+    ]
     assert result["row"].to_pylist() == list(range(50))
     for name, values in whole.items():
         assert result[name].to_pylist() == values.tolist()
     if kind == "regression":
-        assert scores.distribution["prediction"] == pytest.approx(summary(whole["prediction"]), rel=1e-12)
+        assert scores.distribution["prediction"] == pytest.approx(
+            summary(whole["prediction"]), rel=1e-12
+        )
 
 
 @by_ending
 def test_no_rows_give_an_output_without_rows(model: Model, tmp_path: Path, ending: str):
     keys = {"ids": ["key"], "tell": lambda *now: None}
-    (_, full), (scores, empty) = (scored(model, table_of(5).slice(0, n), tmp_path, ending, **keys) for n in (5, 0))
+    (_, full), (scores, empty) = (
+        scored(model, table_of(5).slice(0, n), tmp_path, ending, **keys) for n in (5, 0)
+    )
     assert (scores.rows, scores.distribution) == (0, {"prediction": {}})
     assert (empty.schema, empty.num_rows) == (full.schema, 0)
     score(model, tmp_path / f"in{ending}", tmp_path / "empty.csv", ids=["key"])
@@ -197,12 +329,16 @@ def test_numbers_of_every_type_are_features(model: Model, tmp_path: Path, ending
     b = np.arange(40) % 2
     whole = expected(model, replaced(table_of(40), b=b.astype(float)))
     for kind in (pa.bool_(), pa.uint8(), pa.int16(), pa.float16(), pa.float32()):
-        table = replaced(table_of(40), b=pa.array(b.astype(kind.to_pandas_dtype()), kind))
+        table = replaced(
+            table_of(40), b=pa.array(b.astype(kind.to_pandas_dtype()), kind)
+        )
         found = scored(model, table, tmp_path, ending)[1]["score"].to_numpy()
         np.testing.assert_array_equal(found, whole["score"], err_msg=str(kind))
 
 
-def test_types_of_a_csv_may_change(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_types_of_a_csv_may_change(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     """Types of a CSV come from its first block; here the later rows are of another one."""
     monkeypatch.setattr(tables, "BLOCK_BYTES", 2**12)
     lines = [f"{i % 2 == 0},0,1".lower() for i in range(1999)]
@@ -219,14 +355,19 @@ def test_ids_of_every_type_are_copied(model: Model, tmp_path: Path, output: str)
     n, table = 300, table_of(300)
     start = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
     more = {
-        "when": pa.array([start + datetime.timedelta(hours=i) for i in range(n)], pa.timestamp("ns", "UTC")),
+        "when": pa.array(
+            [start + datetime.timedelta(hours=i) for i in range(n)],
+            pa.timestamp("ns", "UTC"),
+        ),
         "day": pa.array([start.date()] * n),
         "whole": pa.array([None if i % 7 == 0 else i for i in range(n)], pa.uint32()),
         "truth": pa.array([i % 2 == 0 for i in range(n)]),
         "real": pa.array(np.arange(n) / 3, pa.float32()),
         "raw": pa.array([bytes([i % 256]) for i in range(n)]),
         "two": pa.array([[i, i + 1] for i in range(n)]),
-        "word": pa.array([None if i % 9 == 0 else f"w{i // 40}" for i in range(n)]).dictionary_encode(),
+        "word": pa.array(
+            [None if i % 9 == 0 else f"w{i // 40}" for i in range(n)]
+        ).dictionary_encode(),
     }
     for name, values in more.items():
         table = table.append_column(name, values)
@@ -238,7 +379,9 @@ def test_ids_of_every_type_are_copied(model: Model, tmp_path: Path, output: str)
         assert result[name].to_pylist() == table[name].to_pylist()
 
 
-def test_dictionaries_of_an_arrow_file_may_grow(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_dictionaries_of_an_arrow_file_may_grow(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(tables, "GROUP_ROWS", 1)  # every batch is written on its own
     n = 3 * model.batch_rows
     words = [None if i % 11 == 0 else f"w{i // 1000}" for i in range(n)]
@@ -259,16 +402,40 @@ def test_columns_that_do_not_fit_are_refused(model: Model, tmp_path: Path, endin
     refused = []
     for i, (table, ids, said) in enumerate(
         [
-            (renamed(a="x", b="z"), [], "reads: 'b', 'a'; the model does not read 'x', 'z'; rename a column"),
-            (renamed(key="who"), [], "does not read: 'who'; remove them, name those to copy as ids"),
+            (
+                renamed(a="x", b="z"),
+                [],
+                "reads: 'b', 'a'; the model does not read 'x', 'z'; rename a column",
+            ),
+            (
+                renamed(key="who"),
+                [],
+                "does not read: 'who'; remove them, name those to copy as ids",
+            ),
             (renamed(), ["key", "gone"], "id 'gone' is no column; correct the name"),
             (renamed(), ["key", "key"], "id 'key' is given more than once"),
             (renamed(key="b"), [], "column 'b' appears more than once"),
-            (renamed(key="score"), ["score"], "id 'score' has the name of a column of the output"),
+            (
+                renamed(key="score"),
+                ["score"],
+                "id 'score' has the name of a column of the output",
+            ),
         ]
     ):
         source = write(table, tmp_path / f"{i}{ending}")
-        refused.append((partial(score, model, source, tmp_path / "new" / "out.parquet", ids=ids, strict=True), said))
+        refused.append(
+            (
+                partial(
+                    score,
+                    model,
+                    source,
+                    tmp_path / "new" / "out.parquet",
+                    ids=ids,
+                    strict=True,
+                ),
+                said,
+            )
+        )
     require_refusals(refused, error=InputError)
     assert not (tmp_path / "new").exists()
 
@@ -277,7 +444,9 @@ def test_columns_that_do_not_fit_are_refused(model: Model, tmp_path: Path, endin
 
 
 @by_ending
-def test_missing_values_stop_a_model_without_a_table(model: Model, tmp_path: Path, ending: str):
+def test_missing_values_stop_a_model_without_a_table(
+    model: Model, tmp_path: Path, ending: str
+):
     n = model.batch_rows + 500
     table = table_of(n)
     for value, said in ((None, "a missing value"), (float("inf"), "'inf'")):
@@ -292,26 +461,46 @@ def test_missing_values_stop_a_model_without_a_table(model: Model, tmp_path: Pat
 # Places --------------------------------------------------------------------------------------------------------------
 
 
-def test_faulty_files_and_places_get_one_sentence(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_faulty_files_and_places_get_one_sentence(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(tables, "BLOCK_BYTES", 2**12)
     source = Path(write(table_of(9), tmp_path / "in.parquet"))
     write(replaced(table_of(10), a=[np.inf] * 10), tmp_path / "in-infinite.parquet")
     (tmp_path / "folder.parquet").mkdir()
     (tmp_path / "link.parquet").symlink_to(source)
-    contents = {"text.parquet": "hello", "text.arrow": "hello", "empty.csv": "", "file": ""}
-    contents |= {"ragged.csv": "a,b,c d\n1,2,3\n1,2\n", "late.csv": "a,b,c d\n" + "1,2,3\n" * 4000 + "1,red,3\n"}
+    contents = {
+        "text.parquet": "hello",
+        "text.arrow": "hello",
+        "empty.csv": "",
+        "file": "",
+    }
+    contents |= {
+        "ragged.csv": "a,b,c d\n1,2,3\n1,2\n",
+        "late.csv": "a,b,c d\n" + "1,2,3\n" * 4000 + "1,red,3\n",
+    }
     for name, text in contents.items():
         write(text, tmp_path / name)
-    (tmp_path / "cut.parquet").write_bytes(source.read_bytes()[: source.stat().st_size // 2])
+    (tmp_path / "cut.parquet").write_bytes(
+        source.read_bytes()[: source.stat().st_size // 2]
+    )
     before = sorted(tmp_path.iterdir())
     given = "in.parquet"
     refused = [
         (given, "out.txt", r"out\.txt: the ending says the format"),
-        (given, "out.csv.gz", r"out\.csv\.gz: is written without compression; leave out the ending \.gz"),
+        (
+            given,
+            "out.csv.gz",
+            r"out\.csv\.gz: is written without compression; leave out the ending \.gz",
+        ),
         (given, given, r"in\.parquet: the output would replace the input"),
         (given, "link.parquet", "the output would replace the input"),
         (given, "folder.parquet", r"folder\.parquet: is a folder"),
-        (given, "file/out.parquet", r"file/out\.parquet: File exists; give another name"),
+        (
+            given,
+            "file/out.parquet",
+            r"file/out\.parquet: File exists; give another name",
+        ),
     ]
     inputs = {
         "gone.parquet": r"gone\.parquet: there is no such file",
@@ -326,9 +515,14 @@ def test_faulty_files_and_places_get_one_sentence(model: Model, tmp_path: Path, 
         "late.csv": r"late\.csv: column 'b' must hold finite numbers, got 'red' in row 4,000 \(the first is row 0\)",
     }
     table = []
-    for name, output, said in [*refused, *((name, "out.parquet", said) for name, said in inputs.items())]:
+    for name, output, said in [
+        *refused,
+        *((name, "out.parquet", said) for name, said in inputs.items()),
+    ]:
         ids = ["key"] if name.startswith("in") else []
-        table.append((partial(score, model, tmp_path / name, tmp_path / output, ids=ids), said))
+        table.append(
+            (partial(score, model, tmp_path / name, tmp_path / output, ids=ids), said)
+        )
     require_refusals(table, error=InputError)
     assert sorted(tmp_path.iterdir()) == before
 
@@ -337,11 +531,18 @@ def test_faulty_files_and_places_get_one_sentence(model: Model, tmp_path: Path, 
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_pieces_have_the_rows_asked_for(tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch):
+def test_pieces_have_the_rows_asked_for(
+    tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
+):
     # pyarrow asks for some 32 blocks of a CSV ahead.
     monkeypatch.setattr(tables, "BLOCK_BYTES", 2**12)
-    with Table([locations.locate(write(table_of(50_000), tmp_path / f"in{ending}"))]) as source:
-        pieces = [(piece.num_rows, source.share_read) for piece in source.tables([*FEATURES, "key"], 7_000)]
+    with Table(
+        [locations.locate(write(table_of(50_000), tmp_path / f"in{ending}"))]
+    ) as source:
+        pieces = [
+            (piece.num_rows, source.share_read)
+            for piece in source.tables([*FEATURES, "key"], 7_000)
+        ]
     sizes, shares = zip(*pieces, strict=True)
     assert sizes == (*[7_000] * 7, 1_000)
     assert list(shares) == sorted(shares)
@@ -351,7 +552,10 @@ def test_pieces_have_the_rows_asked_for(tmp_path: Path, ending: str, monkeypatch
 
 def test_numbers_are_summarized_as_if_at_once():
     values = np.random.default_rng(0).normal(size=1000) + 1e6
-    one, parts = distribution_of(values, numbers=True), distribution_of(values[:0], numbers=True)
+    one, parts = (
+        distribution_of(values, numbers=True),
+        distribution_of(values[:0], numbers=True),
+    )
     assert shown_distribution(parts) == {}
     for part in np.split(values, [1, 1, 400, 999]):
         parts += distribution_of(part, numbers=True)

@@ -10,12 +10,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from learnkernels import GaussianFamily, KernelLearningClassifier, KernelLearningRegressor
+from learnkernels import (
+    GaussianFamily,
+    KernelLearningClassifier,
+    KernelLearningRegressor,
+)
 from learnkernels.kernels.model import Model
 from learnkernels.tasks.models.registry import signature_of
 from tests.refusals import require_refusals
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*type hint.*:UserWarning")  # MLflow's about its own, on import
+# MLflow's about its own, on import
+pytestmark = pytest.mark.filterwarnings("ignore:.*type hint.*:UserWarning")
 
 COLUMNS = ("height", "depth in m", "N \N{GREEK SMALL LETTER MU}")
 LOW, SPREAD = np.array([150.0, -2.0, 0.0]), np.array([40.0, 0.25, 1.0])
@@ -28,8 +33,12 @@ def raw_rows(n: int, seed: int = 0) -> pd.DataFrame:
 
 def trained(names: Any = ("stays", "leaves"), **params: Any) -> Model:
     features = ((raw_rows(60) - LOW) / SPREAD).to_numpy()
-    y = np.asarray(names)[(features[:, 0] * features[:, 1] > 0).astype(int) % len(names)]
-    estimator = KernelLearningClassifier(family=GaussianFamily([0.1, 0.7]), C=10, **params).fit(features, y)
+    y = np.asarray(names)[
+        (features[:, 0] * features[:, 1] > 0).astype(int) % len(names)
+    ]
+    estimator = KernelLearningClassifier(
+        family=GaussianFamily([0.1, 0.7]), C=10, **params
+    ).fit(features, y)
     return Model(estimator, COLUMNS, LOW, SPREAD, {"name": "churn"})
 
 
@@ -43,7 +52,10 @@ def predictions(model: Model, frame: pd.DataFrame) -> pd.DataFrame:
 
 def served(model: Model) -> Callable[[Any], pd.DataFrame]:
     """Return what MLflow calls with a frame."""
-    from learnkernels.tasks.models.served_model import ServedModel  # here: MLflow warns on import
+    # here: MLflow warns on import
+    from learnkernels.tasks.models.served_model import (
+        ServedModel,
+    )
 
     of = ServedModel()
     of.model = model
@@ -67,16 +79,34 @@ def test_frames_of_many_kinds_and_types_give_the_same_rows():
         )
     ):
         given = served(model)(one).reset_index(drop=True)
-        pd.testing.assert_frame_equal(given, predictions(model, frame), obj=str(number), check_exact=True)
-    for dtype in ("int64", "int8", "uint16", "float32", "Int64", "Float32", "bool", "boolean"):
-        rows = model.raw_rows(pd.DataFrame({name: pd.array([0, 1, 1], dtype=dtype) for name in COLUMNS}))
-        np.testing.assert_array_equal(rows, np.repeat([[0.0], [1.0], [1.0]], 3, axis=1), err_msg=dtype)
+        pd.testing.assert_frame_equal(
+            given, predictions(model, frame), obj=str(number), check_exact=True
+        )
+    for dtype in (
+        "int64",
+        "int8",
+        "uint16",
+        "float32",
+        "Int64",
+        "Float32",
+        "bool",
+        "boolean",
+    ):
+        rows = model.raw_rows(
+            pd.DataFrame({name: pd.array([0, 1, 1], dtype=dtype) for name in COLUMNS})
+        )
+        np.testing.assert_array_equal(
+            rows, np.repeat([[0.0], [1.0], [1.0]], 3, axis=1), err_msg=dtype
+        )
 
 
 def test_frames_that_do_not_suit_are_refused():
     from mlflow.exceptions import MlflowException
 
-    frame, ages = raw_rows(4), pd.DataFrame({"age": np.arange(40.0) % 7, "city": ["York", "Bath"] * 20})
+    frame, ages = (
+        raw_rows(4),
+        pd.DataFrame({"age": np.arange(40.0) % 7, "city": ["York", "Bath"] * 20}),
+    )
     ages["day"] = pd.date_range("2024-01-01", periods=40)
     ask, of_table = served(trained()), served(of_a_table(ages, ages["age"] > 3))
     heights = [
@@ -85,13 +115,27 @@ def test_frames_that_do_not_suit_are_refused():
         ([1, None, np.nan, 2], "got a missing value in row 1"),
         (np.inf, "got 'inf' in row 0"),
         (1j, "must hold finite numbers, got '1j'"),
-        (pd.Timestamp(0), "must hold finite numbers, got '1970-01-01T00:00:00.000000' in row 0"),
+        (
+            pd.Timestamp(0),
+            "must hold finite numbers, got '1970-01-01T00:00:00.000000' in row 0",
+        ),
         ([[1]] * 4, "must hold finite numbers, got other in row 0"),
     ]
-    frames = [(partial(ask, frame.assign(height=values)), said) for values, said in heights] + [
-        (partial(ask, frame.drop(columns="height")), "the input lacks columns that the model reads: 'height'; rename"),
-        (partial(ask, frame.rename(columns={"height": "H"})), "'height'; the model does not read 'H'; rename"),
-        (partial(ask, pd.concat([frame, frame[["height"]]], axis=1)), "'height' more than once"),
+    frames = [
+        (partial(ask, frame.assign(height=values)), said) for values, said in heights
+    ] + [
+        (
+            partial(ask, frame.drop(columns="height")),
+            "the input lacks columns that the model reads: 'height'; rename",
+        ),
+        (
+            partial(ask, frame.rename(columns={"height": "H"})),
+            "'height'; the model does not read 'H'; rename",
+        ),
+        (
+            partial(ask, pd.concat([frame, frame[["height"]]], axis=1)),
+            "'height' more than once",
+        ),
         (partial(ask, frame.to_numpy()), "a table of named columns, got ndarray"),
         (
             partial(of_table, ages[[]]),
@@ -110,7 +154,10 @@ def test_frames_that_do_not_suit_are_refused():
 
 TYPES = [
     ("numbers", {"whole": "int64", "real": "float64", "truth": "bool"}),
-    ("numbers of few values", {"whole": "category", "real": "category", "truth": "boolean"}),
+    (
+        "numbers of few values",
+        {"whole": "category", "real": "category", "truth": "boolean"},
+    ),
     ("categories", {"plan": "category", "code": "int64"}),
     ("texts", {"plan": "string", "code": "object"}),
     ("dates", {"day": "datetime64[ns]"}),
@@ -119,7 +166,9 @@ TYPES = [
 
 
 @pytest.mark.parametrize(("kind", "others"), TYPES)
-def test_every_type_of_pandas_json_and_csv_gives_the_same_predictions(kind: str, others: dict[str, str]):
+def test_every_type_of_pandas_json_and_csv_gives_the_same_predictions(
+    kind: str, others: dict[str, str]
+):
     """Training rows are texts of a CSV; new rows have the types that readers give them."""
     from mlflow.pyfunc import scoring_server
 
@@ -135,32 +184,61 @@ def test_every_type_of_pandas_json_and_csv_gives_the_same_predictions(kind: str,
     typed = read.astype(others) if kind != "texts" else texts.astype(others)
     if "day" in others:
         typed["day"] = pd.to_datetime(read["day"]).astype(others["day"])
-    split = json.dumps({"dataframe_split": json.loads(typed.to_json(orient="split", date_format="iso"))})
+    split = json.dumps(
+        {
+            "dataframe_split": json.loads(
+                typed.to_json(orient="split", date_format="iso")
+            )
+        }
+    )
     posted = scoring_server.infer_and_parse_data(json.loads(split), None)
-    by_csv = scoring_server.parse_csv_input(io.StringIO(typed.to_csv(index=False)), None)
+    by_csv = scoring_server.parse_csv_input(
+        io.StringIO(typed.to_csv(index=False)), None
+    )
     for frame in (typed, posted, by_csv):
         pd.testing.assert_frame_equal(ask(frame), expected, check_exact=True)
 
 
 def test_the_signature_names_columns_and_types():
-    kinds = [(("no", "yes"), "string"), ((False, True), "boolean"), ((3, 2**40), "long")]
+    kinds = [
+        (("no", "yes"), "string"),
+        ((False, True), "boolean"),
+        ((3, 2**40), "long"),
+    ]
     kinds += [(np.array(["no", "yes"], dtype=object), "string")]
     kinds += [(np.int32([1, 2]), "integer"), (np.uint32([1, 2]), "long")]
     for names, expected in kinds:
         signature = signature_of(trained(names, probability=True))
         assert signature.inputs is None  # which the model checks itself
-        numbers = ["score", *(f"probability {label}" for label in np.unique(np.asarray(names)).tolist())]
+        numbers = [
+            "score",
+            *(
+                f"probability {label}"
+                for label in np.unique(np.asarray(names)).tolist()
+            ),
+        ]
         outputs = [(column.name, column.type.name) for column in signature.outputs]
-        assert outputs == [("prediction", expected), *((name, "double") for name in numbers)]
+        assert outputs == [
+            ("prediction", expected),
+            *((name, "double") for name in numbers),
+        ]
 
 
 def test_several_outputs_are_served_as_several_columns():
     X = raw_rows(40)
     Y = np.column_stack([np.sin(X["height"]), X["depth in m"] ** 2])
-    estimator = KernelLearningRegressor(family=GaussianFamily([0.1])).fit((X - LOW).to_numpy() / SPREAD, Y)
+    estimator = KernelLearningRegressor(family=GaussianFamily([0.1])).fit(
+        (X - LOW).to_numpy() / SPREAD, Y
+    )
     model = Model(estimator, COLUMNS, LOW, SPREAD, {})
     frame = raw_rows(5, seed=3).set_index(pd.Index(list("vwxyz")))
     got = served(model)(frame)
-    assert (list(got.columns), list(got.index)) == (["prediction 0", "prediction 1"], list("vwxyz"))
+    assert (list(got.columns), list(got.index)) == (
+        ["prediction 0", "prediction 1"],
+        list("vwxyz"),
+    )
     np.testing.assert_array_equal(got.to_numpy(), predictions(model, frame).to_numpy())
-    assert [column.name for column in signature_of(model).outputs] == ["prediction 0", "prediction 1"]
+    assert [column.name for column in signature_of(model).outputs] == [
+        "prediction 0",
+        "prediction 1",
+    ]

@@ -25,10 +25,22 @@ from learnkernels.conf.errors import InputError
 from learnkernels.flows.cli import app
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks import store
-from learnkernels.tasks.data.dataset import Dataset, dataset_digest, load_dataset, store_dataset
+from learnkernels.tasks.data.dataset import (
+    Dataset,
+    dataset_digest,
+    load_dataset,
+    store_dataset,
+)
 from learnkernels.tasks.naming import file_name
 from learnkernels.tasks.operate import retention as retention_module
-from learnkernels.tasks.operate.retention import clean, cut_logs, old_files, remove, retention, tend
+from learnkernels.tasks.operate.retention import (
+    clean,
+    cut_logs,
+    old_files,
+    remove,
+    retention,
+    tend,
+)
 from learnkernels.tasks.store import (
     DAMAGED,
     TEMPORARY,
@@ -59,7 +71,10 @@ def test_files_and_folders_are_replaced_whole_or_not_at_all(tmp_path: Path):
         with atomic_path(tmp_path / "folder") as temporary:
             temporary.mkdir()
             (temporary / content).write_text(content)
-    with pytest.raises(RuntimeError, match="half way"), atomic_path(tmp_path / "file") as temporary:  # noqa: PT012
+    with (  # noqa: PT012
+        pytest.raises(RuntimeError, match="half way"),
+        atomic_path(tmp_path / "file") as temporary,
+    ):
         temporary.write_text("new")
         raise RuntimeError("half way")
     assert (tmp_path / "file").read_text() == "two"
@@ -89,7 +104,9 @@ def test_digests_depend_on_values_and_not_on_the_order_of_keys():
 # Entries -------------------------------------------------------------------------------------------------------------
 
 
-def entry(path: Path, content: dict[str, bytes] = CONTENT, made_from: tuple[Path, ...] = ()) -> Path:
+def entry(
+    path: Path, content: dict[str, bytes] = CONTENT, made_from: tuple[Path, ...] = ()
+) -> Path:
     with keep(path, made_from) as folder:
         for name, text in content.items():
             (folder / name).write_bytes(text)
@@ -107,12 +124,17 @@ def test_an_entry_is_kept_whole_and_never_replaced(tmp_path: Path):
         entry(path, {"a": b"a", "b": None})  # type: ignore[dict-item]
     assert names_in(path.parent) == []
     entry(path)
-    assert {file.name: file.read_bytes() for file in checked(path).iterdir() if file.name in CONTENT} == CONTENT
+    assert {
+        file.name: file.read_bytes()
+        for file in checked(path).iterdir()
+        if file.name in CONTENT
+    } == CONTENT
     before = (path.stat().st_ino, (path / "a.npy").stat().st_ino)
     entry(path, {"a.npy": b"of the second"})
     assert (path.stat().st_ino, (path / "a.npy").stat().st_ino) == before
     assert names_in(path.parent) == ["key"]
-    # Two processes find the same damage; one of them has healed it when the other sets it aside.
+    # Two processes find the same damage; one of them has healed it when the other sets
+    # it aside.
     assert store._set_aside(path, "a.npy was damaged a moment ago", refuse)
     assert names_in(path.parent) == ["key"]
     os.utime(path, (0, 0))
@@ -120,11 +142,18 @@ def test_an_entry_is_kept_whole_and_never_replaced(tmp_path: Path):
     assert path.stat().st_mtime > 0  # its use is noted, for who removes what is old
 
 
-def test_the_disk_holds_every_file_and_name_before_an_entry_appears(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_disk_holds_every_file_and_name_before_an_entry_appears(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     synced, fsync = [], os.fsync
 
     def noting(file: int) -> None:
-        synced.append((Path(os.readlink(f"/proc/self/fd/{file}")).name, (tmp_path / "key").exists()))
+        synced.append(
+            (
+                Path(os.readlink(f"/proc/self/fd/{file}")).name,
+                (tmp_path / "key").exists(),
+            )
+        )
         fsync(file)
 
     if not Path("/proc/self/fd").exists():
@@ -154,15 +183,24 @@ def replace_by_folder(file: Path) -> None:
     file.mkdir()
 
 
-DAMAGE: dict[str, Callable[[Path], object]] = {"flip": flip, "cut": cut, "missing": Path.unlink}
-DAMAGE |= {"longer": lambda file: file.write_bytes(file.read_bytes() + b" "), "folder": replace_by_folder}
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "flip": flip,
+    "cut": cut,
+    "missing": Path.unlink,
+}
+DAMAGE |= {
+    "longer": lambda file: file.write_bytes(file.read_bytes() + b" "),
+    "folder": replace_by_folder,
+}
 if os.geteuid():  # nothing is hidden from root
     DAMAGE["unreadable"] = lambda file: file.chmod(0)
 
 
 def require_set_aside(path: Path, name: str) -> None:
     """Fail unless an entry is found damaged in one file, set aside with a sentence, and can be made again."""
-    with pytest.raises(InputError, match=rf"{name} .*, since this run began; start again"):
+    with pytest.raises(
+        InputError, match=rf"{name} .*, since this run began; start again"
+    ):
         checked(path)
     told: list[str] = []
     assert not kept(path, told.append)
@@ -172,17 +210,29 @@ def require_set_aside(path: Path, name: str) -> None:
     assert kept(entry(path), refuse)
 
 
-def test_any_damage_is_noticed_told_in_a_sentence_and_set_aside(tmp_path: Path, subtests: pytest.Subtests):
-    path, often = entry(tmp_path / "key"), {"flip": 12, "cut": 4}  # where some of it is drawn
+def test_any_damage_is_noticed_told_in_a_sentence_and_set_aside(
+    tmp_path: Path, subtests: pytest.Subtests
+):
+    # Where some of it is drawn
+    path, often = (
+        entry(tmp_path / "key"),
+        {"flip": 12, "cut": 4},
+    )
     for name, (how, damage) in product([*CONTENT, "entry.json"], DAMAGE.items()):
         with subtests.test(name=name, how=how):
             for _ in range(often.get(how, 1)):
                 damage(path / name)
                 require_set_aside(path, name)
-    assert all(name == "key" or name.startswith("damaged~key~") for name in names_in(tmp_path))
+    assert all(
+        name == "key" or name.startswith("damaged~key~") for name in names_in(tmp_path)
+    )
     for name, make in {
-        "X.npz": lambda path: (entry(path) / "X.npz").write_bytes(b"x"),  # too many files
-        "entry.json": lambda path: entry(tmp_path / "other").rename(path),  # of another key
+        "X.npz": lambda path: (entry(path) / "X.npz").write_bytes(
+            b"x"
+        ),  # too many files
+        "entry.json": lambda path: entry(tmp_path / "other").rename(
+            path
+        ),  # of another key
         "entry.json cannot": Path.mkdir,
         "entry.json cannot be": lambda path: path.write_text("x"),  # no folder
     }.items():
@@ -192,9 +242,12 @@ def test_any_damage_is_noticed_told_in_a_sentence_and_set_aside(tmp_path: Path, 
             require_set_aside(path, name)
 
 
-def test_an_entry_is_hashed_once_and_again_after_each_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_an_entry_is_hashed_once_and_again_after_each_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     path, hashed = entry(tmp_path / "key"), list[str]()
-    monkeypatch.setattr(store, "SETTLED_SECONDS", -1.0)  # the first check may follow within the tick of a clock
+    # The first check may follow within the tick of a clock
+    monkeypatch.setattr(store, "SETTLED_SECONDS", -1.0)
 
     def counted(file: Path) -> str:
         hashed.append(file.name)
@@ -221,33 +274,51 @@ def test_a_damaged_entry_in_a_folder_that_is_read_only_is_one_sentence(tmp_path:
     try:
         if os.access(path.parent, os.W_OK):
             pytest.skip("no folder is read-only for this user")
-        with pytest.raises(InputError, match=r"a.npy is damaged, and it cannot be set aside \(Permission denied\)"):
+        with pytest.raises(
+            InputError,
+            match=r"a.npy is damaged, and it cannot be set aside \(Permission denied\)",
+        ):
             kept(path, refuse)
     finally:
         path.parent.chmod(0o700)
 
 
-def test_an_entry_says_what_it_was_computed_with_and_its_sources_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_an_entry_says_what_it_was_computed_with_and_its_sources_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     old = {**NOW, "numpy": "1.0"}
     monkeypatch.setattr(store, "versions", lambda: old)
     first = entry(tmp_path / "first")
     monkeypatch.setattr(store, "versions", lambda: NOW)
     second = entry(tmp_path / "second")
     both = entry(tmp_path / "both", made_from=(first, second, first))
-    assert (versions_of(first), versions_of(second), versions_of(both)) == ([old], [NOW], [NOW, old])
+    assert (versions_of(first), versions_of(second), versions_of(both)) == (
+        [old],
+        [NOW],
+        [NOW, old],
+    )
     assert set(NOW) == {"learnkernels", "numpy", "scipy", "scikit-learn", "numba"}
 
 
 def test_files_of_others_are_no_leftovers(tmp_path: Path):
-    for name in ("run~host~1~2", f"notes~{replace(Owner.this(), started=1)}", ".learnkernels~mine", ".learnkernels"):
+    for name in (
+        "run~host~1~2",
+        f"notes~{replace(Owner.this(), started=1)}",
+        ".learnkernels~mine",
+        ".learnkernels",
+    ):
         (tmp_path / name).mkdir()
     assert leftovers(tmp_path) == []
     assert leftovers(tmp_path / "not there") == []
 
 
-def test_a_key_depends_on_the_step_all_settings_their_values_and_the_inputs(monkeypatch: pytest.MonkeyPatch):
+def test_a_key_depends_on_the_step_all_settings_their_values_and_the_inputs(
+    monkeypatch: pytest.MonkeyPatch,
+):
     settings = {"grid": [1.0, 2.0], "refit": True}
-    assert result_key("fit", settings, ["ab"]) == result_key("fit", dict(reversed(settings.items())), iter(["ab"]))
+    assert result_key("fit", settings, ["ab"]) == result_key(
+        "fit", dict(reversed(settings.items())), iter(["ab"])
+    )
     keys = [
         result_key("fit", settings, ["ab"]),
         result_key("score", settings, ["ab"]),
@@ -268,21 +339,39 @@ def people() -> Dataset:
     rng = np.random.default_rng(7)
     X, y = rng.normal(size=(60, 3)), np.where(rng.random(60) < 0.5, "yes", "no")
     low, spread = X.min(axis=0), np.ptp(X, axis=0)
-    return Dataset((X - low) / spread, Target.of(y), ("a", "b", "c"), low, spread, rng.random(60) < 0.2)
+    return Dataset(
+        (X - low) / spread,
+        Target.of(y),
+        ("a", "b", "c"),
+        low,
+        spread,
+        rng.random(60) < 0.2,
+    )
 
 
-def test_every_file_of_a_data_set_is_checked_and_healed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_every_file_of_a_data_set_is_checked_and_healed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path))
     dataset, told = people(), []
     ref = store_dataset(dataset, "people", "here", refuse)
     whole = {file.name: file.read_bytes() for file in Path(ref.path).iterdir()}
-    assert set(whole) == {"X.npy", "y.npy", "scaling.npy", "held_out.npy", "about.json", "entry.json"}
+    assert set(whole) == {
+        "X.npy",
+        "y.npy",
+        "scaling.npy",
+        "held_out.npy",
+        "about.json",
+        "entry.json",
+    }
     for name, damage in product(whole, (flip, flip, cut, Path.unlink)):
         damage(Path(ref.path) / name)
         with pytest.raises(InputError, match=name):
             load_dataset(ref)
         assert store_dataset(dataset, "people", "here", told.append) == ref
-        assert {file.name: file.read_bytes() for file in Path(ref.path).iterdir()} == whole
+        assert {
+            file.name: file.read_bytes() for file in Path(ref.path).iterdir()
+        } == whole
         assert dataset_digest(load_dataset(ref)) == ref.digest
     assert len(told) == 6 * 4
 
@@ -329,16 +418,47 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_old_left_or_damaged_goes_and_nothing_else(state: Path):
-    new = [f"store/datasets/{TEMPORARY}{GONE}~x1", f"store/rows/run~{GONE}~x2", f"{TEMPORARY}{GONE}~x4"]
+    new = [
+        f"store/datasets/{TEMPORARY}{GONE}~x1",
+        f"store/rows/run~{GONE}~x2",
+        f"{TEMPORARY}{GONE}~x4",
+    ]
     new.append(f"store/statistics/{DAMAGED}0123~x5")
-    aged = ["store/datasets/0123", "store/folds/4567.parquet", "dask/spill/dask-scratch-space/worker-1", "tmp/left"]
-    aged += ["prefect/storage/result.json", "worker.log.1", f"store/rows/run~{ELSEWHERE}~x3"]
-    old = [*(put(state / name) for name in new), *(put(state / name, 40) for name in aged)]
-    young = ["store/datasets/89ab", "prefect/storage/newer.json", f"store/rows/run~{ELSEWHERE}~x7"]
-    lasting = ["prefect/prefect.db", "ui.json", "tmp/runner_storage", f"store/rows/run~{Owner.this()}~x6"]
+    aged = [
+        "store/datasets/0123",
+        "store/folds/4567.parquet",
+        "dask/spill/dask-scratch-space/worker-1",
+        "tmp/left",
+    ]
+    aged += [
+        "prefect/storage/result.json",
+        "worker.log.1",
+        f"store/rows/run~{ELSEWHERE}~x3",
+    ]
+    old = [
+        *(put(state / name) for name in new),
+        *(put(state / name, 40) for name in aged),
+    ]
+    young = [
+        "store/datasets/89ab",
+        "prefect/storage/newer.json",
+        f"store/rows/run~{ELSEWHERE}~x7",
+    ]
+    lasting = [
+        "prefect/prefect.db",
+        "ui.json",
+        "tmp/runner_storage",
+        f"store/rows/run~{Owner.this()}~x6",
+    ]
     lasting.append("mlflow.log")  # a server that says nothing still has it open
-    kept = [*(put(state / name, 20) for name in young), *(put(state / name, 400) for name in lasting)]
-    kept += [put(state.parent / name, 400) for name in ("results/demo/run/report.md", "mlartifacts/run")]
+    kept = [
+        *(put(state / name, 20) for name in young),
+        *(put(state / name, 400) for name in lasting),
+    ]
+    kept += [
+        put(state.parent / name, 400)
+        for name in ("results/demo/run/report.md", "mlartifacts/run")
+    ]
     assert {found.path for found in old_files(30)} == set(old)
     assert clean(30, 0, yes=False) == old_files(30)
     assert all(path.exists() for path in old)
@@ -389,7 +509,9 @@ def test_prefect_reads_how_long_it_keeps_what(monkeypatch: pytest.MonkeyPatch):
         assert kept == (timedelta(seconds=runs), timedelta(seconds=events))
 
 
-def test_a_long_log_is_begun_anew_while_it_is_written(state: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_long_log_is_begun_anew_while_it_is_written(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(retention_module, "LOG_BYTES", 1000)
     put(state / "short.log", content="short")
     with (state / "worker.log").open("ab", buffering=0) as log:
@@ -401,7 +523,9 @@ def test_a_long_log_is_begun_anew_while_it_is_written(state: Path, monkeypatch: 
     assert (state / "short.log").read_text() == "short"
 
 
-def test_what_fails_once_is_said_once_and_tried_again(state: Path, monkeypatch: pytest.MonkeyPatch):
+def test_what_fails_once_is_said_once_and_tried_again(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(retention_module, "PERIOD", 0.01)
     monkeypatch.setattr(retention_module, "FIRST_CLEANING", 0.0)
     old = put(state / "store/datasets/0123", 40)
@@ -425,19 +549,28 @@ def test_what_fails_once_is_said_once_and_tried_again(state: Path, monkeypatch: 
 def test_this_process_is_here_and_not_gone(monkeypatch: pytest.MonkeyPatch):
     owner, start = Owner.this(), psutil.boot_time()
     assert (owner.pid, owner.here, owner.gone) == (os.getpid(), True, False)
-    assert replace(owner, started=owner.started - 3600).gone  # another process has been given its number
+    assert replace(
+        owner, started=owner.started - 3600
+    ).gone  # another process has been given its number
     assert not ELSEWHERE.gone  # which is never known
     with monkeypatch.context() as patch:
-        patch.setattr(psutil._psplatform, "boot_time", lambda: start - 3600)  # the clock was set
+        # The clock was set
+        patch.setattr(psutil._psplatform, "boot_time", lambda: start - 3600)
         assert not owner.gone
 
     def hidden(pid: int) -> psutil.Process:
         raise psutil.NoSuchProcess(pid)
 
-    monkeypatch.setattr(psutil, "Process", hidden)  # a system that hides the processes of others
+    # a system that hides the processes of others
+    monkeypatch.setattr(psutil, "Process", hidden)
     assert not owner.gone
 
 
 def test_an_owner_is_read_back_from_a_name():
-    assert {Owner.read(text.format(Owner.this())) for text in ("{}", "run~{}~x8_3", ".name~{}.tmp")} == {Owner.this()}
-    assert {Owner.read(text) for text in ("", "run-123-abc", "host~x~y", "host~1~2x")} == {None}
+    assert {
+        Owner.read(text.format(Owner.this()))
+        for text in ("{}", "run~{}~x8_3", ".name~{}.tmp")
+    } == {Owner.this()}
+    assert {
+        Owner.read(text) for text in ("", "run-123-abc", "host~x~y", "host~1~2x")
+    } == {None}
