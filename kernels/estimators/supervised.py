@@ -96,13 +96,12 @@ from .sampling import FitSampling
 from .time_budget import FIRST_ROWS, MeasuredFits
 
 WORK_OF_HELD_OUT = 0.5
-"""Extra work of conjugate gradients for held-out scores, as a share of the work of the fit."""
+"""Work of held-out scores by conjugate gradients, as a share of that of the fit."""
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class SupervisedLearner(KernelLearner):
-    """Base of classifier and regressor: a predictor that is linear in the learned
-    kernel.
+    """Base of classifier and regressor: a predictor linear in the learned kernel.
 
     A subclass also has the parameters `predictor`, `boost`, `precision`, `time_limit`
     and `verbose`.
@@ -138,7 +137,7 @@ class SupervisedLearner(KernelLearner):
 
     @property
     def dual_coef_(self) -> np.ndarray:
-        """Dual coefficients of the training rows in ``kernel_.X``, shape (m, q)."""
+        """Dual coefficients of the rows in ``kernel_.X``, shape (m, q)."""
         return self._linear.dual
 
     @property
@@ -148,7 +147,7 @@ class SupervisedLearner(KernelLearner):
 
     @property
     def landmarks_(self) -> np.ndarray:
-        """Positions of the landmarks among the training rows with a weight, shape (M,); only for nystroem."""
+        """Positions of the landmarks among the training rows with a weight."""
         if not PREDICTORS[getattr(self, "predictor_", "auto")].on_landmarks:
             raise AttributeError(
                 "landmarks_ is only available after a fit with predictor='nystroem'."
@@ -171,23 +170,21 @@ class SupervisedLearner(KernelLearner):
         Parameters
         ----------
         path : path
-            File to write, with the ending ``.py``. An earlier export is replaced as a
-            whole; other files are kept.
+                File to write, ending in ``.py``; an earlier export is replaced.
 
         Raises
         ------
         ValueError
-            The path is not one of a module or holds another file, or the model cannot
-            be exported: it has precomputed or custom base kernels, sparse rows, or
-            `boost` other than scikit-learn's histogram-based trees.
+                The path is not one of a module or holds another file; or the model has
+                precomputed or custom base kernels, sparse rows, or `boost` other than
+                scikit-learn's histogram-based trees.
 
         Notes
         -----
         The module has the functions `predict`, `predict_proba`, `decision_function` or
-        `predict_interval` of the estimator. They take rows as in training: a DataFrame,
-        a dictionary of columns, or an array for numbers. Results are equal up to
-        rounding, in float64. The module holds training rows; treat it as you treat
-        these.
+        `predict_interval` of the estimator. They take a DataFrame, a dictionary of
+        columns, or an array of numbers. Results are equal up to rounding. The module
+        holds training rows: protect it as you protect these.
         """
         from ..exporting import write_module  # here: few models are exported
 
@@ -211,7 +208,7 @@ class SupervisedLearner(KernelLearner):
             self._require_sound_trees()
 
     def _require_sound_trees(self) -> None:
-        """Raise ValueError for an invalid share, or trees that cannot predict a row of the kernel."""
+        """Raise ValueError for an invalid share, or trees that cannot predict a row."""
         if not 0 < self.boost_share_ <= 1:
             raise ValueError(
                 f"boost_share_ must be between 0 and 1, got {self.boost_share_}."
@@ -232,11 +229,11 @@ class SupervisedLearner(KernelLearner):
     @property
     @abstractmethod
     def _uses_held_out_scores(self) -> bool:
-        """Whether scores of held-out training rows are needed, for probabilities or intervals."""
+        """Whether probabilities or intervals need scores of held-out training rows."""
 
     @abstractmethod
     def _requested_C(self) -> float | Literal["auto"]:
-        """Return C, or 1 / alpha, as requested."""
+        """Return the parameter C, or 1 / alpha."""
 
     @abstractmethod
     def _encode_target(self, y: np.ndarray) -> Target:
@@ -246,7 +243,7 @@ class SupervisedLearner(KernelLearner):
     def _fit_features(
         self, X: Rows, y: np.ndarray, sample_weight: Any, groups: Any, time: Any
     ) -> Self:
-        """Learn the kernel and fit the predictor on validated features; the other arguments are those of `fit`."""
+        """Learn the kernel and fit the predictor on validated features."""
 
     @abstractmethod
     def _held_out_predictions(
@@ -257,7 +254,7 @@ class SupervisedLearner(KernelLearner):
         rows: np.ndarray,
         scores: np.ndarray,
     ) -> np.ndarray:
-        """Return predictions of held-out training rows, given their scores: values, or calibrated probabilities."""
+        """Return values or probabilities of held-out rows, given their scores."""
 
     def _keep_residuals(
         self,
@@ -266,7 +263,7 @@ class SupervisedLearner(KernelLearner):
         rows: np.ndarray,
         predictions: np.ndarray,
     ) -> None:
-        """Keep residuals of held-out training rows, for intervals."""
+        """Keep residuals of held-out training rows."""
 
     def _fit(
         self,
@@ -276,7 +273,7 @@ class SupervisedLearner(KernelLearner):
         seed: int,
         row_groups: RowGroups | None = None,
     ) -> Self:
-        """Fit on all rows or, with a time limit, on growing samples while the next fit is expected to end in time."""
+        """Fit on all rows or, with a time limit, on growing samples in time."""
         if row_groups is None:
             row_groups = near_duplicates(X)
         self.n_groups_ = None if row_groups is None else row_groups.n_groups
@@ -323,7 +320,7 @@ class SupervisedLearner(KernelLearner):
         seed: int,
         row_groups: RowGroups | None = None,
     ) -> Self:
-        """Learn the kernel, then fit the predictor, on all or some of the rows."""
+        """Learn the kernel and fit the predictor on the given rows."""
         log = FitLog(type(self).__name__, self.verbose)
         log.write(f"{len(y):,} of {n_all:,} rows")
         if row_groups is not None:
@@ -352,7 +349,7 @@ class SupervisedLearner(KernelLearner):
     def _boosting_problem(
         self, X: Rows, target: Target, weights: np.ndarray | None, seed: int
     ) -> BoostingProblem | None:
-        """Return the problem of fitting trees in addition to the kernel; None for no trees."""
+        """Return the problem of fitting trees beyond the kernel; None for no trees."""
         if self.boost is False:
             return None
         obstacle = self._obstacle_to_boosting(X, target)
@@ -375,13 +372,13 @@ class SupervisedLearner(KernelLearner):
         )
 
     def _obstacle_to_boosting(self, X: Rows, target: Target) -> str | None:
-        """Return why trees cannot be combined with the kernel; None if they can."""
+        """Return the reason why trees cannot be combined with the kernel, or None."""
         if sparse.issparse(X):
             return "rows are sparse"
         return None
 
     def _best_C_of_equal_weights(self, X: Rows, target: Target, seed: int) -> float:
-        """Return the C that a one-stage learner uses: the best one for equal weights; 1 for other learners."""
+        """Return the best C for equal weights, if the learner needs it, or 1."""
         predictor = self._checked_learner(X, target.task).predictor
         if predictor is None:
             return 1.0
@@ -410,7 +407,7 @@ class SupervisedLearner(KernelLearner):
         seed: int,
         boosting: BoostingProblem | None = None,
     ) -> Self:
-        """Choose and fit the predictor on a learned kernel, with the requested or the best C, and the trees."""
+        """Choose and fit the predictor on a learned kernel, and fit the trees."""
         C = self._C_for_kernel(training.kernel, len(target))
         predictor = self._choose_predictor(training, target, seed)
         with blas_threads_for(len(target)):
@@ -446,11 +443,10 @@ class SupervisedLearner(KernelLearner):
     def _add_trees(
         self, boosting: BoostingProblem, rows: np.ndarray, by_kernel: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Fit trees with the best share on held-out rows; return rows and their
-        predictions by kernel and trees.
+        """Fit trees with the best share; return held-out rows and mixed predictions.
 
-        `by_kernel` are predictions for the given held-out rows. Trees with a negligible
-        share are dropped.
+        `by_kernel` are the kernel's predictions for the rows. A negligible share is
+        zero.
         """
         rows_of_trees, by_trees = boosting.held_out_predictions(rows)
         position = positions_of(rows_of_trees, rows)
@@ -464,7 +460,7 @@ class SupervisedLearner(KernelLearner):
     def _with_trees(
         self, by_kernel: np.ndarray, features: Rows, n_classes: int | None = None
     ) -> np.ndarray:
-        """Return the weighted mean of predictions by the kernel and by the trees, given the features of the rows."""
+        """Return the weighted mean of predictions by the kernel and by the trees."""
         X_trees, _ = tree_features(self.table_, features)
         by_trees = tree_predictions(self.boost_, X_trees, n_classes)
         return (1.0 - self.boost_share_) * by_kernel + self.boost_share_ * by_trees
@@ -476,23 +472,18 @@ class SupervisedLearner(KernelLearner):
         r"""Return the contribution of each column to the prediction for each new row.
 
         Contributions are interventional Shapley values: the mean change of the
-        prediction when a column changes from its value in a background row to its value
-        in the new row, over background rows and orders of the columns. The base value
-        is the mean prediction of the background rows. It and the contributions of a row
-        add up to:
-
-        - the prediction of a regressor,
-        - the probability of each class,
-        - the result of `decision_function`, with ``probability=False``.
+        prediction if a column changes from its value in a background row to that in the
+        new row, over background rows and orders of the columns. A row's contributions
+        and the base value, the mean prediction of the background rows, add up to the
+        prediction (regression), the probability of each class, or with
+        ``probability=False`` the `decision_function`.
 
         Parameters
         ----------
         X : array-like or table of shape (n, d)
-            New rows; not sparse. A category, a date and a column with missing values
-            are one column each.
+                New rows; not sparse.
         background : int or array-like or table, default 50
-            Background rows, or their number: they are drawn from the rows of `kernel_`
-            with the seed of the estimator.
+                Background rows, or how many rows of `kernel_` to draw.
         permutations : int, default 1
             Number of orders of the columns per background row.
 
@@ -508,24 +499,19 @@ class SupervisedLearner(KernelLearner):
 
         Notes
         -----
-        Contributions to the background rows are exact with up to three columns, and for
-        scores that are linear in products of one kernel per column, such as Gaussians
-        on arrays, if these are few: at most 1,024 base kernels times subsets of
-        columns. Otherwise random orders replace the subsets;
-        `Explanation.standard_errors` then has the standard errors. The draw of
-        background rows dominates them, so more background rows reduce them more than
-        more permutations. Boosted trees are explained together with the kernel.
+        Contributions are exact given the background rows, with up to three columns or
+        for sums of few products of one kernel per column. Otherwise random orders are
+        drawn. `Explanation.standard_errors` are dominated by the draw of background
+        rows. Boosted trees are included.
 
-        A new row takes ``B (d - 1)`` predictions for B background rows and d columns
-        that differ from them. They are computed in single precision if this changes
-        them by at most 0.1 % of their standard deviation. 1,000 rows of a default model
-        of 4,000 rows and ten columns take about 10 CPU seconds.
+        A new row takes ``B (d - 1)`` predictions for B background rows and d columns.
+        They are in single precision if this changes them by at most 0.1 % of their
+        standard deviation.
 
         References
         ----------
         Lundberg, Lee (2017), NIPS 30:4765-4774. Castro, Gomez, Tejada (2009), Computers
-        & Operations Research 36:1726-1730, for sampled orders. Janzing, Minorics,
-        Bloebaum (2020), AISTATS, for interventional values.
+        & Operations Research 36:1726-1730. Janzing, Minorics, Bloebaum (2020), AISTATS.
         """
         n_permutations = whole_number("permutations", permutations, 1)
         features = self._validate_dense(X)
@@ -550,7 +536,7 @@ class SupervisedLearner(KernelLearner):
         )
 
     def _validate_dense(self, X: Any) -> np.ndarray:
-        """Return the features of new rows, checked; ValueError if they are sparse."""
+        """Return the features of new rows, which must not be sparse."""
         if sparse.issparse(X):
             raise ValueError(
                 "explain needs dense rows, got sparse ones. Use X.toarray()."
@@ -564,13 +550,12 @@ class SupervisedLearner(KernelLearner):
 
     @property
     def _explanation_seed(self) -> int:
-        """Seed of background rows and of orders of columns, the same for a loaded estimator."""
         if isinstance(self.random_state, Integral):
             return int(self.random_state)
         return 0
 
     def _background_features(self, background: Any) -> np.ndarray:
-        """Return the features of given background rows, or of drawn rows of the kernel."""
+        """Return the features of the given background rows, or of drawn rows."""
         if not isinstance(background, Integral):
             return self._validate_dense(background)
         n_rows = whole_number("background", background, 1)
@@ -583,21 +568,21 @@ class SupervisedLearner(KernelLearner):
     @property
     @abstractmethod
     def _output_names(self) -> tuple[str, ...]:
-        """Names of the outputs that `explain` explains; empty for one number per row."""
+        """Names of the explained outputs; empty for one number per row."""
 
     @property
     @abstractmethod
     def _explains_scores(self) -> bool:
-        """Whether the predictions that `explain` explains are the linear scores of the kernel."""
+        """Whether the explained predictions are the linear scores of the kernel."""
 
     @abstractmethod
     def _explained_outputs(self, features: Rows) -> np.ndarray:
-        """Return the predictions that `explain` explains, shape (n, q), given the features of the rows."""
+        """Return the explained predictions, shape (n, q), given features of rows."""
 
     def _C_for_kernel(
         self, kernel: LearnedKernel, n_rows: int
     ) -> float | Literal["auto"]:
-        """Return the requested C, or for "auto" the C that the kernel was learned with, if any."""
+        """Return the requested C; for "auto", that of the kernel, if any."""
         C = self._requested_C()
         if C == "auto":
             self.sampling_ = replace(self.sampling_, C=min(n_rows, SELECTION_ROWS))
@@ -613,7 +598,7 @@ class SupervisedLearner(KernelLearner):
     def _choose_predictor(
         self, training: TrainingSet, target: Target, seed: int
     ) -> Predictor:
-        """Return the predictor to fit, and set the attributes about the choice."""
+        """Return the predictor to fit, and set `predictor_` and `predictor_reason_`."""
         predictor = as_predictor(self.predictor)
         if getattr(predictor, "random_state", 0) is None:
             predictor = as_predictor(predictor, random_state=seed)
@@ -630,7 +615,7 @@ class SupervisedLearner(KernelLearner):
 
 
 class FitLog:
-    """The lines that `verbose` prints during one fit."""
+    """Lines that `verbose` prints during one fit."""
 
     def __init__(self, estimator: str, is_printed: bool) -> None:
         self.estimator = estimator
@@ -639,7 +624,7 @@ class FitLog:
         self.last_line = self.started
 
     def write(self, text: str) -> None:
-        """Print a line with the seconds since the start, if lines are requested."""
+        """Print a line with the seconds since the start, if `is_printed`."""
         if not self.is_printed:
             return
         self.last_line = time.perf_counter()
@@ -649,7 +634,7 @@ class FitLog:
         )
 
     def write_step(self, step: int, residual: float) -> None:
-        """Print a line for every tenth step of an iteration, and after each step that ends seconds of silence."""
+        """Print every tenth step, and each step after two seconds of silence."""
         longest_silence = 2.0
         if step % 10 == 0 or time.perf_counter() - self.last_line >= longest_silence:
             self.write(f"step {step}, relative residual {residual:.1e}")
@@ -687,89 +672,73 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     Parameters
     ----------
     learner : str or Learner, default "auto"
-        Method that learns the kernel: a name, see ``learnkernels learners``, or an
-        object such as ``LpKRR(norm=1.5)`` of `learnkernels.kernels.learners`. Grid
-        searches set its parameters as ``learner__norm``. "auto": `rfm`, which needs no
-        scaled features, or `alignf` if `family` is given or X is sparse. `ensemble`
-        learns no kernel and is not accepted.
+            Method that learns the kernel, see ``learnkernels learners``; not
+            `ensemble`. "auto": `rfm`, or `alignf` if `family` is given or X is sparse.
     family : KernelFamily or None, default None
-        Base kernels. None for learners that find their own (`rfm`, `ca`, `cr`); other
-        learners then use Gaussian kernels with seven bandwidths around the inverse
-        median squared distance, see `default_family`.
+            Base kernels. None: found by the learner (`rfm`, `ca`, `cr`), or Gaussian
+            kernels with seven bandwidths, see `default_family`.
     C : float or "auto", default "auto"
-        Inverse regularization strength, as in `sklearn.svm.SVC`, for a kernel with unit
-        mean diagonal; positive. "auto" minimizes, on at most 1,500 rows, the five-fold
-        cross-validation error (smoothed along the grid) or, for ridge regression, the
-        log loss of calibrated leave-one-out scores. A one-stage learner also uses C to
-        learn the weights; "auto" is then the best value for equal weights.
+            Inverse regularization strength, as in `sklearn.svm.SVC`, for a kernel with
+            unit mean diagonal. "auto": least cross-validation error on at most 1,500
+            rows, or log loss of leave-one-out scores for ridge regression; for a
+            one-stage learner, with equal weights.
     columns : mapping of str to str or sequence of str, or None, default None
-        Column types that override the inferred ones, for tables only: "number",
-        "categorical", "date", "drop", "text" (the words of free text), "code" (a
-        category of which only a code becomes a feature), or the levels of an ordered
-        category, lowest first.
+            Column types of a table that override inferred ones: "number",
+            "categorical", "date", "drop", "text", "code" (a category as a code), or a
+            list of ordered levels, lowest first.
     normalize : {"trace", "frobenius", "none"}, default "trace"
-        Scaling of the centered base kernels before learning. Kernels that `ca` and `cr`
-        find are never scaled.
+            Scaling of the centered base kernels before learning; ignored by `ca` and
+            `cr`.
     centering : {"center", "target", "none"}, default "center"
-        Whether to center the base kernels in feature space. "none": no centering and no
-        intercept; a `ConstantFamily` can replace the intercept. "target": no centering,
-        and the intercept is the mean target. The last two are available for one-stage
-        learners (such as l2-krr, nkrr and l1-svm), unif and align.
+            Whether to center the base kernels in feature space. "target": no centering,
+            the intercept is the mean target. "none": neither centering nor intercept.
+            "target" and "none" are for one-stage learners, unif and align.
     sample : "auto", "all", int or None, default None
-        Number of randomly drawn training rows used to learn the kernel. "auto": 8,192,
-        or 5,000 for learners that find their own base kernels. None: all rows up to
-        20,000 (up to 5,000 for rfm); beyond, as "auto", with a warning except for rfm.
-        The predictor is always fitted on all training rows. See `sampling_`.
+            Number of training rows drawn to learn the kernel. "auto": 8,192, or 5,000
+            for learners that find base kernels. None: all up to 20,000 (5,000 for rfm),
+            otherwise as "auto". The predictor is always fitted on all rows.
     random_state : int, RandomState or None, default 0
-        Seed of samples and, unless `predictor` has its own seed, of landmarks.
+            Seed of samples and of landmarks.
     n_jobs : int or None, default None
-        Largest number of threads. None and -1: all available cores, or their share
-        within a joblib worker.
+            Largest number of threads. None and -1: all available cores.
     predictor : str or Predictor, default "auto"
-        Classifier on the learned kernel: "krr" (kernel ridge regression), "krr-cg" (the
-        same by conjugate gradients), "svm" (support vector machine), "nystroem" (linear
-        classifier on landmarks), or an object such as ``Nystroem(n_components=2000)``
-        of `learnkernels.kernels.predictors`. "auto" selects, in this order: the
-        predictor that the learner optimizes; krr after rfm, up to 5,000 rows; svm, up
-        to 20,000 rows; krr-cg; nystroem.
+            Classifier on the learned kernel: "krr" (kernel ridge regression), "krr-cg"
+            (the same by conjugate gradients), "svm", "nystroem" (linear classifier on
+            landmarks) or an object. "auto": the learner's own; otherwise krr after rfm
+            up to 5,000 rows, svm up to 20,000 rows, krr-cg or nystroem.
     boost : "auto", False or estimator, default "auto"
-        Boosted trees in addition to the kernel. Probabilities are then a weighted mean;
-        the weight minimizes the log loss on held-out rows, see `boost_share_`. "auto":
-        scikit-learn's histogram-based gradient boosting, with at least 1,000 rows and
-        at most 12 classes, if none of `learner`, `family` and `class_weight` is given.
-        Another estimator takes the place of the trees. False: only the kernel.
+            Boosted trees, whose probabilities are averaged with those of the kernel.
+            "auto": scikit-learn's histogram-based gradient boosting, with at least
+            1,000 rows and at most 12 classes, if `learner`, `family` and `class_weight`
+            are defaults.
     precision : {"float64", "float32"}, default "float64"
-        Precision of kernel values in predictions; fits always use float64. `set_params`
-        can change it after `fit`. "float32" takes about half the time and changes
-        scores by about 1e-6 of the largest, more with a large C.
+            Precision of kernel values in predictions; fits use float64. "float32" takes
+            half the time and changes scores by about 1e-6 of the largest, more with a
+            large C.
     time_limit : float or None, default None
-        Approximate time limit of `fit`, in seconds. Fits on growing samples of the
-        rows, starting with 250, and keeps the last fit. The next sample is the largest
-        that is expected to fit the time left, by the growth of the time so far. If not
-        all rows were used, a warning has the expected time of all rows. A fit in
-        progress is never stopped.
+            Approximate time limit of `fit`, in seconds: fits growing samples of the
+            rows and keeps the last, with a warning if it is not all rows. No fit is
+            interrupted.
     verbose : bool, default False
-        Whether to print the steps of `fit` with their times.
+            Whether to print the steps of `fit`.
     class_weight : dict, "balanced" or None, default None
-        Weights of the classes, multiplied by the sample weights. "balanced": inversely
-        proportional to class frequencies, as in `sklearn.svm.SVC`. Only ratios matter.
+            Weights of the classes, multiplied by the sample weights. "balanced":
+            inversely proportional to class frequencies.
     probability : bool, default True
-        Whether to calibrate `predict_proba`. Cost: none for krr, half a fit for krr-cg,
-        otherwise five fits, or one for more than 10,000 rows. With two classes and
-        ridge regression, calibration also moves the intercept to where both classes are
-        equally probable.
+            Whether to calibrate `predict_proba`. Cost: none for krr, half a fit for
+            krr-cg, otherwise five fits, or one beyond 10,000 rows.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-        Class labels, in ascending order; for several labels per row, the positions of
-        their columns.
+            Class labels, ascending; for several labels per row, positions of their
+            columns.
     multilabel_ : bool
         Whether rows have several labels.
     learner_ : str
         Name of the learner in use.
     learner_reason_ : str
-        Reason for the automatic choice of the learner; empty if you named it.
+            Reason for the automatic choice of the learner, or empty.
     kernel_ : LearnedKernel
         The learned kernel.
     weights_ : ndarray of shape (p,)
@@ -781,98 +750,71 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     predictor_ : {"svm", "krr", "krr-cg", "nystroem"}
         Name of the predictor in use.
     predictor_reason_ : str
-        Reason for the automatic choice of the predictor; empty if you named it.
+            Reason for the automatic choice of the predictor, or empty.
     C_ : float
         The requested or selected C.
     landmarks_ : ndarray of int of shape (M,)
-        Positions of the landmarks among the training rows with a weight; only for
-        nystroem. The rows of `kernel_` are then these M rows.
+            Positions of the landmarks among the training rows; only for nystroem.
     dual_coef_ : ndarray of shape (m, q)
-        Dual coefficients of the rows in ``kernel_.X``;
-        ``kernel_.cross_gram(X) @ dual_coef_ + intercept_`` are the scores. For two
-        classes, a single score, positive for the second class. For more, one score per
-        class, or for svm one per pair of classes i < j, positive for j. For several
-        labels per row, one score per label.
+            Dual coefficients: ``kernel_.cross_gram(X) @ dual_coef_ + intercept_`` are
+            the scores, one for two classes, otherwise one per class, label or (svm)
+            pair of classes.
     intercept_ : ndarray of shape (q,)
         Intercept of each score.
     calibration_ : ndarray of shape (2,) or (n_labels, 2)
-        Slope and offset of the sigmoid that all classes share, or of the sigmoid of
-        each label; only with ``probability=True``.
+            Slope and offset of the sigmoid, shared by all classes or per label.
     boost_ : estimator or None
         Fitted trees; None if only the kernel predicts.
     boost_share_ : float
         Weight of the trees in the mean with the kernel, between 0 and 1.
     table_ : TableEncoding or None
-        Inferred column types of a table, with the resulting features; None for arrays.
+            Column types of a table, with the resulting features; None for arrays.
     relevance_ : dict of str to float
-        Relevance of each column or feature, in descending order: the increase of the
-        squared error of probabilities on held-out rows if the column takes the values
-        of other rows, relative to the error of a constant. About zero for a column of
-        noise, and slightly negative by chance. Computed when it is first read.
+            Permutation importance of each column or feature, in descending order:
+            relative increase of the squared error of probabilities. Computed when first
+            read.
     feature_importances_ : ndarray of shape (n_features,)
-        Relevance of each column in the order of the columns, with zero for negative
-        ones; sums to 1 unless all are zero.
+            Relevance in the order of the columns, with zero for negative ones, divided
+            by the sum.
     interactions_ : dict of tuple of str to float
-        The ten largest interactions of two columns, in descending order: the part of
-        the predictions for held-out rows that is no sum of functions of single columns,
-        relative to the error of a constant. Among the pairs of the eight most relevant
-        columns.
+            The ten largest interactions of two of the eight most relevant columns, in
+            descending order.
     sampling_ : FitSampling
-        Number of training rows used in each step of `fit`; ``print(model.sampling_)``
-        shows one line.
+            Number of training rows used in each step of `fit`.
     n_samples_fit_ : int
-        Number of rows that the predictor was fitted on: those with a weight, or fewer
-        under a `time_limit`.
+            Number of rows that the predictor was fitted on.
     n_groups_ : int or None
-        Number of groups or times that choices respected, or of clusters of
-        near-duplicates, found if most of at most 5,000 rows are nearly equal to others.
-        None for single rows.
+            Number of groups, times or clusters of near-duplicates that choices
+            respected; None for single rows.
     n_features_in_ : int
-        Number of features seen during `fit`.
+            Number of features in `fit`.
     feature_names_in_ : ndarray of shape (d,)
-        Names of features seen during `fit`, if X has feature names.
+            Names of features in `fit`, if X has feature names.
 
     Notes
     -----
-    Fitting the weights of a two-stage learner takes O(m^2 (d + p^2)) time. The
-    predictors krr and svm then take O(m^2) memory and O(m^2) to O(m^3) time; krr-cg
-    takes some tens of passes over all pairs of rows and O(m) memory; nystroem takes O(m
-    M^2) time and O(M^2) memory, or O(m M) memory for losses other than the squared one.
-    Prediction takes O(s) time per new row, where s is the number of rows with a
-    coefficient: support vectors, landmarks or all rows.
+    A two-stage learner takes O(m^2 (d + p^2)) time. The predictors krr and svm take
+    O(m^2) memory and O(m^2) to O(m^3) time; krr-cg some tens of passes over all pairs
+    of rows; nystroem O(m M^2) time. Prediction takes O(s) time per row, for s support
+    vectors, landmarks or training rows.
 
-    Only ratios of sample weights matter. They are divided by their mean over the rows
-    with positive weight, after multiplication by the class weights. A row of weight w
-    then counts as w copies of it, for the kernel, its centering and the predictor.
-    Apart from probabilities, whose prior depends on the number of rows, the fit equals
-    that on w copies of each row with C divided by the mean of w. Rows with at most
-    2.2e-16 of the total weight are dropped, with a warning. Only two-stage learners and
-    rfm support weights.
+    Sample weights are multiplied by class weights and divided by their mean. A row of
+    weight w then counts as w copies, except for the prior of probabilities. Rows with
+    at most 2.2e-16 of the total weight are dropped, with a warning. Only two-stage
+    learners and rfm support weights.
 
-    Probabilities come from Platt's sigmoid, fitted on scores of training rows that the
-    predictor has not seen. Class weights do not influence them. All classes share one
-    sigmoid, so the most probable class is that of `predict`. The kernel has seen all
-    training rows: if it overfits the classes, the probabilities are overconfident.
-    `sklearn.calibration.CalibratedClassifierCV` learns the kernel per fold instead, at
-    five times the cost. A row that is the only one of its class is scored by a
-    predictor that has seen it.
+    Probabilities come from Platt's sigmoid, fitted on held-out scores; class weights do
+    not influence them. The kernel has seen all training rows, so probabilities may be
+    overconfident. `sklearn.calibration.CalibratedClassifierCV` learns the kernel per
+    fold instead.
 
     Several labels per row share one kernel, learned by regression on their indicators,
-    and the regularization with the least squared error over all labels. The predictor
-    is then a ridge regression, and boosted trees are not added. Labels of less
-    variance, such as rare ones, influence the kernel less;
+    and a ridge regression without boosted trees.
     `sklearn.multioutput.MultiOutputClassifier` learns a kernel per label instead.
 
-    Relevances and interactions come from models without the tested rows: kernel ridge
-    regressions, or support vector machines if these predict, with the same
-    regularization, and boosted trees if there are some. Learners that find base
-    kernels, such as `rfm`, find them again; others keep the kernel, which has seen all
-    rows. The models train on at most 1,500 or 2,500 training rows, or on landmarks, and
-    predict at most 500 others. With more than 60 columns, fewer rows are tested, but at
-    least 100. Groups and times are respected. All are computed at once, when the first
-    of them is read, so that `fit` takes no longer. With `rfm`, that takes twice the
-    time of a fit at 500 rows, and a third at 4,000 rows; with other learners much less.
-    A saved model gives the same numbers.
+    Relevances and interactions use models fitted without the tested rows, on at most
+    2,500 training rows; at most 500 rows are tested. `rfm` learns its kernel again for
+    these models; other learners keep a kernel that has seen all rows.
 
     References
     ----------
@@ -948,20 +890,19 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         Parameters
         ----------
         X : array-like, sparse matrix or table of shape (m, d)
-            Training rows; sparse if the base kernels support it. A table is a DataFrame
-            of pandas or polars, or an Arrow table, and may have categories, dates and
-            missing values, see `TableEncoding`.
+                Training rows; sparse if the base kernels support it. A table is a
+                DataFrame of pandas or polars, or an Arrow table, see `TableEncoding`.
         y : array-like of shape (m,), or array-like or sparse matrix of shape (m, n_labels)
-            Class labels: strings, integers or Booleans, with at least two classes. For
-            several labels per row, 0 and 1 in a column per label.
+                Class labels, at least two; for several labels per row, 0 and 1 per
+                label.
         sample_weight : array-like of shape (m,), optional
-            Non-negative weights. Only ratios matter; rows with weight zero are dropped.
+                Non-negative weights, of which only ratios matter.
         groups : array-like of shape (m,), optional
-            Group of each row, such as a patient. The kernel, the regularization and
-            probabilities are chosen on rows of groups that did not train.
+                Group of each row, such as a patient: all choices are validated on
+                unseen groups.
         time : array-like of shape (m,), optional
-            Time of each row, as numbers or datetimes. The same choices predict later
-            rows from earlier ones. Not with `groups`.
+                Time of each row: all choices are validated on later rows. Not with
+                `groups`.
 
         Returns
         -------
@@ -970,15 +911,13 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         Raises
         ------
         ValueError
-            A parameter is invalid or does not support several labels per row, y has a
-            single class, or the kernel cannot be learned from these rows. By time, a
-            class has only late rows.
+                A parameter is invalid or does not support several labels per row, y has
+                a single class, or a class has only late rows.
 
         Warns
         -----
         UserWarning
-            Some weights are too small to matter, or cells or columns of a table are not
-            used.
+            Some weights are too small to matter, or parts of a table are not used.
         """
         self._requested_C()
         if is_multilabel(y):
@@ -1044,10 +983,10 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         rows: np.ndarray,
         scores: np.ndarray,
     ) -> np.ndarray:
-        """Fit the sigmoid and return probabilities, which ignore class weights.
+        """Fit the sigmoid without class weights, and return probabilities.
 
-        For two classes and a squared loss, move the intercept, with class weights, to
-        equal probabilities.
+        For two classes and a squared loss, also move the intercept to equal
+        probabilities.
         """
         if self.multilabel_:
             return self._calibrate_labels(
@@ -1082,7 +1021,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     def _calibrate_labels(
         self, scores: np.ndarray, has_label: np.ndarray, weights: np.ndarray | None
     ) -> np.ndarray:
-        """Fit the sigmoid of each label, move intercepts to equal probabilities, and return the probabilities."""
+        """Fit a sigmoid and an intercept per label; return probabilities."""
         calibration = fit_label_calibration(scores, has_label, weights)
         shift = shift_to_even_odds(calibration)
         set_coefficients(self, self.kernel_, self.dual_coef_, self.intercept_ + shift)
@@ -1091,7 +1030,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         return label_probabilities(scores, calibration)
 
     def _weights_of_classes(self, target: Target) -> np.ndarray:
-        """Return the weight of the class of each training row; all are positive."""
+        """Return the positive weight of the class of each training row."""
         class_weight = self.class_weight
         if isinstance(class_weight, Mapping):
             classes = set(self.classes_.tolist())
@@ -1115,23 +1054,19 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         Returns
         -------
         scores : ndarray of shape (n,), (n, n_classes) or (n, n_labels)
-            For two classes, positive for the second class. For more, one score per
-            class, of which `predict` takes the largest: the predicted class indicator
-            (ridge regression), the number of pairwise decisions for the class plus less
-            than a third for their margins (svm), or the one-vs-rest score or log-odds
-            (other losses). With boosted trees, these are log-odds (two classes) or
-            logarithms of the mixed probabilities. For several labels per row, one score
-            per label, positive for rows with the label.
+                Positive for the second of two classes; otherwise one score per class,
+                of which `predict` takes the largest. For svm, these are numbers of
+                pairwise decisions plus their margins; with boosted trees, log-odds or
+                logarithms of the mixed probabilities. For several labels, one score per
+                label.
         """
         return self._decisions(self._validate_new(X))
 
     def _decisions(self, features: Rows) -> np.ndarray:
-        """Return the result of `decision_function`, given the features of the rows."""
         decisions, _ = self._decisions_and_probabilities(features)
         return decisions
 
     def _probabilities(self, features: Rows) -> np.ndarray:
-        """Return the probability of each class, given the features of the rows."""
         _, class_probabilities = self._decisions_and_probabilities(features)
         assert class_probabilities is not None
         return class_probabilities
@@ -1139,7 +1074,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     def _decisions_and_probabilities(
         self, features: Rows
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return decisions and, if there is a calibration, probabilities from one pass over the training rows."""
+        """Return decisions and, if calibrated, probabilities, in one pass."""
         if self._has_labels:
             scores = self._scores(features)
             if not hasattr(self, "calibration_"):
@@ -1171,12 +1106,11 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         Returns
         -------
         labels : ndarray of shape (n,) or (n, n_labels)
-            Classes or, for several labels per row, 0 and 1 in a column per label.
+                Classes or, for several labels per row, 0 and 1 per label.
         """
         return self._labels(self._validate_new(X))
 
     def _labels(self, features: Rows) -> np.ndarray:
-        """Return the class of each row, given the features of the rows."""
         scores = self._decisions(features)
         if self._has_labels:
             return (scores > 0).astype(np.int64)
@@ -1215,14 +1149,12 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         Returns
         -------
         P : ndarray of shape (n, n_classes) or (n, n_labels)
-            One column per class of `classes_`; each row sums to one. For several labels
-            per row, the probability of each label, as
-            `sklearn.multiclass.OneVsRestClassifier` returns it.
+                One column per class, with sum one in each row, or one column per label.
 
         Notes
         -----
-        The most probable class is that of `predict`. Two classes are an exception, with
-        class weights or with a predictor that does not use the squared loss.
+        The most probable class is that of `predict`, except for two classes with class
+        weights or without the squared loss.
         """
         check_is_fitted(self, "calibration_")
         return self._probabilities(self._validate_new(X))
@@ -1236,79 +1168,64 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
     Parameters
     ----------
     learner : str or Learner, default "auto"
-        Method that learns the kernel: a name, see ``learnkernels learners``, or an
-        object such as ``LpKRR(norm=1.5)`` of `learnkernels.kernels.learners`. Grid
-        searches set its parameters as ``learner__norm``. "auto": `rfm`, which needs no
-        scaled features, or `alignf` if `family` is given or X is sparse. `ensemble`
-        learns no kernel and is not accepted.
+            Method that learns the kernel, see ``learnkernels learners``; not
+            `ensemble`. "auto": `rfm`, or `alignf` if `family` is given or X is sparse.
     family : KernelFamily or None, default None
-        Base kernels. None for learners that find their own (`rfm`, `ca`, `cr`); other
-        learners then use Gaussian kernels with seven bandwidths around the inverse
-        median squared distance, see `default_family`.
+            Base kernels. None: found by the learner (`rfm`, `ca`, `cr`), or Gaussian
+            kernels with seven bandwidths, see `default_family`.
     alpha : float or "auto", default "auto"
-        Regularization strength (1 / C), as in `sklearn.kernel_ridge.KernelRidge`, for a
-        kernel with unit mean diagonal; positive. "auto" minimizes the squared
-        leave-one-out residuals on at most 1,500 rows, in closed form. A one-stage
-        learner also uses alpha to learn the weights; "auto" is then the best value for
-        equal weights.
+            Regularization strength (1 / C), as in `sklearn.kernel_ridge.KernelRidge`,
+            for a kernel with unit mean diagonal. "auto": least squared leave-one-out
+            residuals on at most 1,500 rows; for a one-stage learner, with equal
+            weights.
     columns : mapping of str to str or sequence of str, or None, default None
-        Column types that override the inferred ones, for tables only: "number",
-        "categorical", "date", "drop", "text" (the words of free text), "code" (a
-        category of which only a code becomes a feature), or the levels of an ordered
-        category, lowest first.
+            Column types of a table that override inferred ones: "number",
+            "categorical", "date", "drop", "text", "code" (a category as a code), or a
+            list of ordered levels, lowest first.
     normalize : {"trace", "frobenius", "none"}, default "trace"
-        Scaling of the centered base kernels before learning. Kernels that `ca` and `cr`
-        find are never scaled.
+            Scaling of the centered base kernels before learning; ignored by `ca` and
+            `cr`.
     centering : {"center", "target", "none"}, default "center"
-        Whether to center the base kernels in feature space. "none": no centering and no
-        intercept; a `ConstantFamily` can replace the intercept. "target": no centering,
-        and the intercept is the mean target. The last two are available for one-stage
-        learners (such as l2-krr, nkrr and l1-svm), unif and align.
+            Whether to center the base kernels in feature space. "target": no centering,
+            the intercept is the mean target. "none": neither centering nor intercept.
+            "target" and "none" are for one-stage learners, unif and align.
     sample : "auto", "all", int or None, default None
-        Number of randomly drawn training rows used to learn the kernel. "auto": 8,192,
-        or 5,000 for learners that find their own base kernels. None: all rows up to
-        20,000 (up to 5,000 for rfm); beyond, as "auto", with a warning except for rfm.
-        The predictor is always fitted on all training rows. See `sampling_`.
+            Number of training rows drawn to learn the kernel. "auto": 8,192, or 5,000
+            for learners that find base kernels. None: all up to 20,000 (5,000 for rfm),
+            otherwise as "auto". The predictor is always fitted on all rows.
     random_state : int, RandomState or None, default 0
-        Seed of samples and, unless `predictor` has its own seed, of landmarks.
+            Seed of samples and of landmarks.
     n_jobs : int or None, default None
-        Largest number of threads. None and -1: all available cores, or their share
-        within a joblib worker.
+            Largest number of threads. None and -1: all available cores.
     predictor : str or Predictor, default "auto"
-        Solver of the ridge regression: "krr" (one factorization), "krr-cg" (conjugate
-        gradients), "nystroem" (on landmarks, a subset of the training rows), or an
-        object such as ``Nystroem(n_components=2000)`` of
-        `learnkernels.kernels.predictors`. "auto": krr up to 5,000 rows; otherwise
-        krr-cg or nystroem, by size and memory.
+            Solver of the ridge regression: "krr" (one factorization), "krr-cg"
+            (conjugate gradients), "nystroem" (on landmarks) or an object. "auto": krr
+            up to 5,000 rows; otherwise krr-cg or nystroem, by size and memory.
     boost : "auto", False or estimator, default "auto"
-        Boosted trees in addition to the kernel. Predictions are then a weighted mean;
-        the weight minimizes the squared error on held-out rows, see `boost_share_`.
-        "auto": scikit-learn's histogram-based gradient boosting, with at least 1,000
-        rows and one output, if neither `learner` nor `family` is given. Another
-        estimator takes the place of the trees. False: only the kernel.
+            Boosted trees, whose predictions are averaged with those of the kernel.
+            "auto": scikit-learn's histogram-based gradient boosting, with at least
+            1,000 rows and one output, if `learner` and `family` are defaults.
     precision : {"float64", "float32"}, default "float64"
-        Precision of kernel values in predictions; fits always use float64. `set_params`
-        can change it after `fit`. "float32" takes about half the time and changes
-        scores by about 1e-6 of the largest, more with a large C.
+            Precision of kernel values in predictions; fits use float64. "float32" takes
+            half the time and changes scores by about 1e-6 of the largest, more with a
+            small alpha.
     time_limit : float or None, default None
-        Approximate time limit of `fit`, in seconds. Fits on growing samples of the
-        rows, starting with 250, and keeps the last fit. The next sample is the largest
-        that is expected to fit the time left, by the growth of the time so far. If not
-        all rows were used, a warning has the expected time of all rows. A fit in
-        progress is never stopped.
+            Approximate time limit of `fit`, in seconds: fits growing samples of the
+            rows and keeps the last, with a warning if it is not all rows. No fit is
+            interrupted.
     verbose : bool, default False
-        Whether to print the steps of `fit` with their times.
+            Whether to print the steps of `fit`.
     intervals : bool, default True
-        Whether to enable `predict_interval` and `predict_quantiles`. Cost: little for
-        krr, half a fit for krr-cg, five fits for nystroem, or one for more than 10,000
-        rows.
+            Whether to enable `predict_interval` and `predict_quantiles`. Cost: little
+            for krr, half a fit for krr-cg, five fits for nystroem, or one beyond 10,000
+            rows.
 
     Attributes
     ----------
     learner_ : str
         Name of the learner in use.
     learner_reason_ : str
-        Reason for the automatic choice of the learner; empty if you named it.
+            Reason for the automatic choice of the learner, or empty.
     kernel_ : LearnedKernel
         The learned kernel.
     weights_ : ndarray of shape (p,)
@@ -1320,90 +1237,67 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
     predictor_ : {"krr", "krr-cg", "nystroem"}
         Name of the predictor in use.
     predictor_reason_ : str
-        Reason for the automatic choice of the predictor; empty if you named it.
+            Reason for the automatic choice of the predictor, or empty.
     alpha_ : float
         Requested or selected alpha.
     C_ : float
         1 / `alpha_`.
     landmarks_ : ndarray of int of shape (M,)
-        Positions of the landmarks among the training rows with a weight; only for
-        nystroem. The rows of `kernel_` are then these M rows.
+            Positions of the landmarks among the training rows; only for nystroem.
     dual_coef_ : ndarray of shape (m, q)
-        Dual coefficients of the rows in ``kernel_.X``;
-        ``kernel_.cross_gram(X) @ dual_coef_ + intercept_`` are the predictions, one
-        column per output.
+            Dual coefficients: ``kernel_.cross_gram(X) @ dual_coef_ + intercept_`` are
+            the predictions, one column per output.
     intercept_ : ndarray of shape (q,)
-        Intercept of each output: the mean of the training targets, except for nystroem,
-        where the kernel is centered on the landmarks.
+            Intercept of each output.
     residuals_ : ndarray of shape (n, q)
-        Absolute residuals of held-out training rows, ascending in each column; at most
-        999, at even steps of rank. Only with ``intervals=True``.
+            Quantiles of the absolute residuals of held-out rows, ascending; at most
+            999.
     signed_residuals_ : ndarray of shape (n, q)
-        The same residuals with their signs, target minus prediction.
+            Quantiles of the signed residuals, target minus prediction.
     boost_ : estimator or None
         Fitted trees; None if only the kernel predicts.
     boost_share_ : float
         Weight of the trees in the mean with the kernel, between 0 and 1.
     residual_scale_ : ResidualScale or None
-        Expected size of the absolute residual of a row, by which intervals are wide or
-        narrow. None, for one width, if y is constant or fewer than 40 distinct rows are
-        held out. Only with ``intervals=True``.
+            Expected absolute residual of a row. None, for intervals of one width, if y
+            is constant or fewer than 40 distinct rows are held out.
     table_ : TableEncoding or None
-        Inferred column types of a table, with the resulting features; None for arrays.
+            Column types of a table, with the resulting features; None for arrays.
     relevance_ : dict of str to float
-        Relevance of each column or feature, in descending order: the increase of the
-        squared error on held-out rows if the column takes the values of other rows,
-        relative to the error of a constant. About zero for a column of noise, and
-        slightly negative by chance. Computed when it is first read.
+            Permutation importance of each column or feature, in descending order:
+            relative increase of the squared error. Computed when first read.
     feature_importances_ : ndarray of shape (n_features,)
-        Relevance of each column in the order of the columns, with zero for negative
-        ones; sums to 1 unless all are zero.
+            Relevance in the order of the columns, with zero for negative ones, divided
+            by the sum.
     interactions_ : dict of tuple of str to float
-        The ten largest interactions of two columns, in descending order: the part of
-        the predictions for held-out rows that is no sum of functions of single columns,
-        relative to the error of a constant. Among the pairs of the eight most relevant
-        columns.
+            The ten largest interactions of two of the eight most relevant columns, in
+            descending order.
     sampling_ : FitSampling
-        Number of training rows used in each step of `fit`; ``print(model.sampling_)``
-        shows one line.
+            Number of training rows used in each step of `fit`.
     n_samples_fit_ : int
-        Number of rows that the predictor was fitted on: those with a weight, or fewer
-        under a `time_limit`.
+            Number of rows that the predictor was fitted on.
     n_groups_ : int or None
-        Number of groups or times that choices respected, or of clusters of
-        near-duplicates, found if most of at most 5,000 rows are nearly equal to others.
-        None for single rows.
+            Number of groups, times or clusters of near-duplicates that choices
+            respected; None for single rows.
     n_features_in_ : int
-        Number of features seen during `fit`.
+            Number of features in `fit`.
     feature_names_in_ : ndarray of shape (d,)
-        Names of features seen during `fit`, if X has feature names.
+            Names of features in `fit`, if X has feature names.
 
     Notes
     -----
-    Fitting the weights of a two-stage learner takes O(m^2 (d + p^2)) time. The
-    predictor krr then takes O(m^2) memory and O(m^3) time; krr-cg takes some tens of
-    passes over all pairs of rows and O(m) memory; nystroem takes O(m M^2) time and
-    O(M^2) memory. Prediction takes O(m) time per new row, or O(M) for nystroem.
+    A two-stage learner takes O(m^2 (d + p^2)) time. The predictor krr takes O(m^2)
+    memory and O(m^3) time; krr-cg some tens of passes over all pairs of rows; nystroem
+    O(m M^2) time. Prediction takes O(m) time per row, or O(M) for nystroem.
 
-    Only ratios of sample weights matter. They are divided by their mean over the rows
-    with positive weight. A row of weight w then counts as w copies of it, for the
-    kernel, its centering and the predictor. The fit equals that on w copies of each row
-    with alpha multiplied by the mean of w. Rows with at most 2.2e-16 of the total
-    weight are dropped, with a warning. Only two-stage learners and rfm support weights.
+    Sample weights are divided by their mean; a row of weight w then counts as w copies.
+    Rows with at most 2.2e-16 of the total weight are dropped, with a warning. Only
+    two-stage learners and rfm support weights.
 
-    All outputs share one kernel. Outputs with larger variance dominate it, so
-    standardize them.
+    All outputs share one kernel, which outputs of larger variance dominate: standardize
+    them.
 
-    Relevances and interactions come from models without the tested rows: kernel ridge
-    regressions, or support vector machines if these predict, with the same
-    regularization, and boosted trees if there are some. Learners that find base
-    kernels, such as `rfm`, find them again; others keep the kernel, which has seen all
-    rows. The models train on at most 1,500 or 2,500 training rows, or on landmarks, and
-    predict at most 500 others. With more than 60 columns, fewer rows are tested, but at
-    least 100. Groups and times are respected. All are computed at once, when the first
-    of them is read, so that `fit` takes no longer. With `rfm`, that takes twice the
-    time of a fit at 500 rows, and a third at 4,000 rows; with other learners much less.
-    A saved model gives the same numbers.
+    Relevances and interactions are computed as in `KernelLearningClassifier`.
 
     References
     ----------
@@ -1473,19 +1367,18 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         Parameters
         ----------
         X : array-like, sparse matrix or table of shape (m, d)
-            Training rows; sparse if the base kernels support it. A table is a DataFrame
-            of pandas or polars, or an Arrow table, and may have categories, dates and
-            missing values, see `TableEncoding`.
+                Training rows; sparse if the base kernels support it. A table is a
+                DataFrame of pandas or polars, or an Arrow table, see `TableEncoding`.
         y : array-like of shape (m,) or (m, q)
             Target values.
         sample_weight : array-like of shape (m,), optional
-            Non-negative weights. Only ratios matter; rows with weight zero are dropped.
+                Non-negative weights, of which only ratios matter.
         groups : array-like of shape (m,), optional
-            Group of each row, such as a patient. The kernel, the regularization and
-            intervals are chosen on rows of groups that did not train.
+                Group of each row, such as a patient: all choices are validated on
+                unseen groups.
         time : array-like of shape (m,), optional
-            Time of each row, as numbers or datetimes. The same choices predict later
-            rows from earlier ones. Not with `groups`.
+                Time of each row: all choices are validated on later rows. Not with
+                `groups`.
 
         Returns
         -------
@@ -1499,8 +1392,8 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         Warns
         -----
         UserWarning
-            The target is constant, so no kernel is learned; some weights are too small
-            to matter; or cells or columns of a table are not used.
+                The target is constant, so no kernel is learned; some weights are too
+                small to matter; or parts of a table are not used.
         """
         self._requested_C()
         X, y = self._validate_training(X, y, multi_output=True, y_numeric=True)
@@ -1646,7 +1539,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         .. math:: f(x) \pm s(x) \, \rho_{(\lceil (n + 1)(1 - \alpha) \rceil)}, \qquad
                   \rho_i = \frac{|y_i - f^{(-i)}(x_i)|}{s^{(-i)}(x_i)}
 
-        where s is the expected size of an absolute residual, see `residual_scale_`, and
+        where s is the expected absolute residual, see `residual_scale_`, and
         :math:`\rho` are the sorted ratios of n held-out training rows.
 
         Parameters
@@ -1654,7 +1547,8 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         X : array-like, sparse matrix or table of shape (n_new, d)
             New rows.
         alpha : float, default 0.1
-            Expected share of new targets outside their interval; at least 1 / (n + 1).
+                Expected share of new targets outside their interval; at least 1 / (n +
+                1).
 
         Returns
         -------
@@ -1664,23 +1558,19 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         Raises
         ------
         ValueError
-            `alpha` is not between 0 and 1, or too small for the number of training
-            rows.
+                `alpha` is not between 0 and 1, or too small for n.
 
         Notes
         -----
-        The coverage holds on average over all rows. It holds only approximately for
-        subgroups and for single rows: as far as s distinguishes difficult rows from
-        easy ones. A learned kernel that ignores a feature cannot represent noise that
-        depends on it. All intervals have the same width if `residual_scale_` is None.
-        The kernel has seen all training rows. Sample weights are ignored.
+        The coverage holds on average over all rows, and for subgroups only
+        approximately. A kernel that ignores a feature cannot represent noise that
+        depends on it. Sample weights are ignored.
 
         References
         ----------
-        Barber, Candes, Ramdas, Tibshirani (2021), Annals of Statistics 49:486-507,
-        section 1.2, for the jackknife. Lei, G'Sell, Rinaldo, Tibshirani, Wasserman
-        (2018), Journal of the American Statistical Association 113:1094-1111, section
-        5.2, for the scale.
+        Barber, Candes, Ramdas, Tibshirani (2021), Annals of Statistics 49:486-507
+        (jackknife). Lei, G'Sell, Rinaldo, Tibshirani, Wasserman (2018), Journal of the
+        American Statistical Association 113:1094-1111, section 5.2 (scale).
         """
         check_is_fitted(self, "residuals_")
         if self._residual_quantile(alpha) is None:
@@ -1698,7 +1588,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
 
     @property
     def _relative_residuals(self) -> np.ndarray:
-        """Absolute residuals, relative to the scale if there is one, ascending in each column."""
+        """Ascending absolute residuals, divided by the scale if there is one."""
         # Absent from files of earlier versions
         scale = getattr(self, "residual_scale_", None)
         if scale is None:
@@ -1706,17 +1596,17 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         return scale.ratios
 
     def _residual_quantile(self, alpha: float) -> np.ndarray | None:
-        """Return half of the width of an interval, relative to the scale; None if there are too few residuals."""
+        """Return half of a width, relative to the scale; None for too few residuals."""
         return conformal_quantile(self._relative_residuals, alpha)
 
     def _half_widths(self, X: Rows, alpha: float) -> np.ndarray:
-        """Return half of the width of each interval, shape (n, q), for validated rows and a valid `alpha`."""
+        """Return half of the width of each interval, shape (n, q)."""
         quantile = self._residual_quantile(alpha)
         assert quantile is not None
         return self._residual_sizes(X) * quantile
 
     def _residual_sizes(self, X: Rows) -> np.ndarray:
-        """Return the expected size of the residual of each row, shape (n, q), for validated rows; 1 without a scale."""
+        """Return the expected absolute residual of each row, shape (n, q), or ones."""
         scale = getattr(self, "residual_scale_", None)
         if scale is None:
             return np.ones((X.shape[0], self._n_scores))
@@ -1731,48 +1621,39 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         .. math:: f(x) + s(x) \, \rho_{((n + 1) p)}, \qquad
                   \rho_i = \frac{y_i - f^{(-i)}(x_i)}{s^{(-i)}(x_i)}
 
-        where s is the expected size of an absolute residual, see `residual_scale_`, and
-        :math:`\rho` are the sorted ratios of n held-out training rows. Ranks that are
-        not whole are interpolated linearly.
+        where s is the expected absolute residual, see `residual_scale_`, and
+        :math:`\rho` are the sorted ratios of n held-out training rows, interpolated
+        linearly between ranks.
 
         Parameters
         ----------
         X : array-like, sparse matrix or table of shape (n_new, d)
             New rows.
         quantiles : sequence of float, default (0.1, 0.5, 0.9)
-            Expected shares p of new targets below their quantile, between 1 / (n + 1)
-            and n / (n + 1).
+                Expected shares p of new targets below their quantile, between 1 / (n +
+                1) and n / (n + 1).
 
         Returns
         -------
         values : ndarray of shape (n_new, n_quantiles) or (n_new, n_quantiles, q)
-            Quantiles in the given order; a larger p never has a smaller value.
+                Quantiles in the given order, nondecreasing in p.
 
         Raises
         ------
         ValueError
-            `quantiles` is not a sequence of numbers, or one of them is too close to 0
-            or 1 for the number of training rows.
+                `quantiles` is not a sequence of numbers, or one is too close to 0 or 1.
 
         Notes
         -----
-        The share of new targets below a quantile is p, up to 1 / (n + 1), on average
-        over all rows. For subgroups and single rows it holds only approximately, as for
-        `predict_interval`.
-
-        The residuals keep their signs, so quantiles follow skewed noise. The range from
-        quantile 0.05 to 0.95 leaves the same share of targets on both sides.
-        ``predict_interval(X, alpha=0.1)`` has the same coverage, and its center is the
-        prediction. Both are about equal for symmetric noise. The quantile 0.5 is a
-        median, so it differs from `predict`, a mean, for skewed noise.
-
-        All rows share the distribution of the ratios. The skewness of the noise may
-        therefore not depend on the row.
+        A share p of new targets is below the quantile on average over all rows, and for
+        subgroups only approximately. The quantiles follow skewed noise, in contrast to
+        `predict_interval`, whose center is the prediction. Its skewness must not depend
+        on the row.
 
         References
         ----------
         Lei, G'Sell, Rinaldo, Tibshirani, Wasserman (2018), Journal of the American
-        Statistical Association 113:1094-1111, section 5.2, for the scale.
+        Statistical Association 113:1094-1111, section 5.2.
 
         Examples
         --------
@@ -1796,7 +1677,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         return values
 
     def _residual_steps(self, quantiles: Any) -> np.ndarray:
-        """Return quantiles of the signed residuals, relative to the scale if there is one, shape (n_quantiles, q)."""
+        """Return quantiles of the signed residuals over the scale, (n_quantiles, q)."""
         scale = getattr(self, "residual_scale_", None)
         residuals = self.signed_residuals_ if scale is None else scale.signed_ratios
         n = len(residuals)
@@ -1813,7 +1694,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
 
 
 def nested_samples(target: Target, seed: int) -> np.ndarray:
-    """Return an order of the rows whose first n, for any n, are a random sample, stratified by class."""
+    """Return an order whose first n rows are a stratified sample, for every n."""
     m = len(target)
     codes = np.zeros(m, dtype=np.intp)
     if target.task == "classification":
@@ -1831,14 +1712,9 @@ def rows_with_weight(
     sample_weight: Any,
     class_weight: Mapping[Any, float] | str | None = None,
 ) -> tuple[np.ndarray | slice, np.ndarray | None]:
-    """Return the rows with a positive weight, as a slice if all, and their weights of
-    mean one, or None for equal ones.
+    """Return the rows with a positive weight, and their weights of mean one.
 
-    Raises
-    ------
-    ValueError
-        Weights are negative or not finite, their number is wrong, or fewer than two are
-        positive.
+    All rows are a slice, and equal weights None.
     """
     factors: dict[str, np.ndarray] = {}
     weights = as_sample_weight(sample_weight, len(y), zero=True)
@@ -1857,7 +1733,7 @@ def rows_with_weight(
 def take_rows(
     X: Rows, y: np.ndarray, rows: np.ndarray | slice
 ) -> tuple[Rows, np.ndarray]:
-    """Return the rows at some positions and their targets, without a copy for all rows."""
+    """Return some rows and their targets, without a copy if all are taken."""
     if isinstance(rows, slice):
         return X, y
     return X[rows], y[rows]
@@ -1866,14 +1742,7 @@ def take_rows(
 def groups_of_copies(
     X: Rows, row_groups: RowGroups | None, rows: np.ndarray | slice
 ) -> RowGroups | None:
-    """Return the groups of the rows X at some positions, joined with those of their
-    copies.
-
-    Raises
-    ------
-    ValueError
-        All of these rows are of one group or time.
-    """
+    """Return the groups of some rows of X, joined with those of equal rows."""
     if row_groups is None:
         return None
     row_groups = row_groups.take(rows)
@@ -1886,7 +1755,7 @@ def groups_of_copies(
 
 
 def require_divided_classes(target: Target, row_groups: RowGroups | None) -> None:
-    """Raise ValueError if each class is in one group, or a class in the last block of time only."""
+    """Raise ValueError if each class is in one group, or a class has only late rows."""
     if row_groups is None:
         return
     if not row_groups.ordered:
@@ -1911,7 +1780,7 @@ def weights_of_classes(
     class_weight: Mapping[Any, float] | str,
     sample_weight: np.ndarray | None,
 ) -> np.ndarray:
-    """Return the weight of the class of each row; "balanced" counts only rows with a positive weight."""
+    """Return the weight of the class of each row, "balanced" by weighted rows."""
     if class_weight != "balanced" or sample_weight is None or not sample_weight.any():
         class_weights = compute_sample_weight(class_weight, y)
     else:
@@ -1923,8 +1792,6 @@ def weights_of_classes(
         as_sample_weight(class_weights, len(y), zero=True, name="class_weight"),
     )
 
-
-# Functions on estimators ---------------------------------------------------------------------------------------------
 
 Estimator = TypeVar("Estimator", bound=SupervisedLearner)
 
@@ -1945,17 +1812,16 @@ def fit_on_kernel(
     estimator : KernelLearningClassifier or KernelLearningRegressor
         Fitted in place.
     kernel : LearnedKernel
-        Kernel learned by the estimator's `learner`. The predictor uses its sample
-        weights, divided by their mean.
+            Kernel learned by the estimator's `learner`.
     y : array-like of shape (m,) or (m, q)
-        Target of the training rows: the rows of `X`, by default those of ``kernel.X``.
+            Target of the rows of `X`, by default of ``kernel.X``.
     X : ndarray or CSR matrix of shape (m, d), optional
-        All training rows, if the kernel was learned on a sample: ``kernel.rows`` are
-        positions in X. Finite; may be a memory map. Not modified.
+            All training rows, if the kernel was learned on the sample
+            ``X[kernel.rows]``. Finite; may be a memory map.
     workers : Workers, optional
-        Backend that executes passes over the rows; by default, threads of this process.
+            Backend that executes passes over the rows; default threads.
     progress : callable, optional
-        Function of the step and the largest residual, called by iterative predictors.
+            Function of the step and the largest residual.
 
     Returns
     -------
@@ -1965,8 +1831,8 @@ def fit_on_kernel(
     Raises
     ------
     ValueError
-        The kernel was learned with a different C, `y` or `X` has the wrong shape, or
-        `fit` would raise.
+            The kernel was learned with a different C, a shape is wrong, or `fit` would
+            raise.
     """
     y = np.asarray(y)
     d = kernel.X.shape[1]
@@ -2018,24 +1884,23 @@ def fit_on_features(
     estimator : KernelLearningClassifier or KernelLearningRegressor
         Fitted in place.
     features : ndarray of shape (m, d)
-        Features of the training rows. Finite; not modified.
+            Finite features of the training rows.
     y : array-like of shape (m,)
         Class labels, or target values.
     table : TableEncoding, optional
-        Encoding of the table, through which boosted trees see categories and missing
-        values. None for features of an array.
+            Encoding of the table, for boosted trees.
     sample_weight, groups, time : array-like of shape (m,), optional
         As in `fit`.
 
     Returns
     -------
     estimator : KernelLearningClassifier or KernelLearningRegressor
-        The same object. `FeaturePredictor` predicts from features.
+            The same object.
 
     Raises
     ------
     ValueError
-        `fit` would raise, or the features are not those of the table.
+            `fit` would raise, or the features are not those of the table.
     """
     estimator._requested_C()
     features = np.asarray(features, dtype=np.float64)
@@ -2058,7 +1923,7 @@ class FeaturePredictor:
     Parameters
     ----------
     estimator : KernelLearningClassifier or KernelLearningRegressor
-        Fitted estimator with one output; not modified.
+            Fitted estimator with one output.
     """
 
     estimator: KernelLearningClassifier | KernelLearningRegressor
@@ -2083,7 +1948,7 @@ class FeaturePredictor:
         return self.estimator._predictions(features)[:, 0]
 
     def decision_function(self, features: np.ndarray) -> np.ndarray:
-        """Return the scores of the rows, as the method of the classifier does."""
+        """Return the scores of the rows, as the classifier does."""
         return self._classifier._decisions(features)
 
     def predict_proba(self, features: np.ndarray) -> np.ndarray:
@@ -2103,19 +1968,17 @@ def set_coefficients(
 
 
 def keep_support(estimator: Estimator) -> Estimator:
-    """Return an estimator that stores only the training rows with a coefficient, such
-    as support vectors.
+    """Return a copy that stores only the rows with a coefficient, or the estimator.
 
     Parameters
     ----------
     estimator : KernelLearningClassifier or KernelLearningRegressor
-        Fitted estimator; not modified.
+            Fitted estimator.
 
     Returns
     -------
     estimator : KernelLearningClassifier or KernelLearningRegressor
-        Estimator with the same predictions up to rounding; the same object if all rows
-        have a coefficient.
+            Estimator with the same predictions up to rounding.
     """
     scores = estimator._linear.on_support()
     if scores is estimator._linear:
