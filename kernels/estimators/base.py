@@ -52,17 +52,17 @@ Precision = Literal["float64", "float32"]
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 CHUNK_BYTES = 1 << 26
-"""Most bytes of the matrix between one chunk of new rows and the training rows."""
+"""Largest matrix between a chunk of new rows and the training rows."""
 
 MOST_CHUNK_ROWS = 1 << 13
 """Most new rows in a chunk."""
 
 MOST_SORTED = 1 << 14
-"""Most rows that are sorted to find distinct ones for the default bandwidths."""
+"""Most rows that are sorted for default bandwidths."""
 
 
 def within_n_jobs(method: Method) -> Method:
-    """Decorate a method of an estimator so that it uses at most `n_jobs` threads."""
+    """Decorate a method so that it uses at most `n_jobs` threads."""
 
     @wraps(method)
     def limited(self: KernelLearner, *args: Any, **kwargs: Any) -> Any:
@@ -107,7 +107,7 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         "_importance_rows",
         "_stored_importance",
     )
-    """Fitted attributes that are saved; the others are derived from them."""
+    """Saved attributes; the others are derived from them."""
 
     @property
     def learner_(self) -> str:
@@ -116,7 +116,7 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
 
     @property
     def relevance_(self) -> dict[str, float]:
-        """Increase of the error on held-out rows if a column takes the values of other rows, the largest first."""
+        """Permutation importance of each column, in descending order."""
         relevance = self._importance.relevance
         names = self._columns
         return {
@@ -125,13 +125,13 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
 
     @property
     def feature_importances_(self) -> np.ndarray:
-        """Relevance of each column in their order, with zero for negative ones, divided by the sum."""
+        """Relevance of each column, not below zero, divided by the sum."""
         importances = np.maximum(self._importance.relevance, 0.0)
         return importances / (importances.sum() or 1.0)
 
     @property
     def interactions_(self) -> dict[tuple[str, str], float]:
-        """The ten largest interactions of two columns in predictions for held-out rows, the largest first."""
+        """The ten largest interactions of two columns, in descending order."""
         names = self._columns
         importance = self._importance
         pairs = [
@@ -147,7 +147,7 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
 
     @cached_property
     def _importance(self) -> Importance:
-        """Importances and interactions of the columns, measured when they are first read."""
+        """Importances and interactions, measured when first read."""
         check_is_fitted(self)
         stored: Importance | None = getattr(self, "_stored_importance", None)
         if stored is not None:
@@ -160,7 +160,7 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
 
     @property
     def _importance_problem(self) -> ImportanceProblem:
-        """The fitted model with the rows from which importances are measured."""
+        """The fitted model with the rows that importances are measured on."""
         rows = getattr(self, "_importance_rows", None)
         if rows is None:
             raise AttributeError(
@@ -195,9 +195,8 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
     def set_params(self, **params: Any) -> Self:
         """Set the parameters of this estimator.
 
-        Nested parameters such as ``learner__norm`` or ``predictor__n_components`` also
-        work if the learner or predictor is a name. Objects passed to the constructor
-        are copied, not modified.
+        Nested parameters such as ``learner__norm`` also work if the learner or
+        predictor is a name. Objects are copied, not modified.
 
         Parameters
         ----------
@@ -224,7 +223,7 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
     def _resolve_nested(
         self, params: dict[str, Any], name: str, make: Callable[..., Any]
     ) -> None:
-        """Replace nested parameters, such as ``learner__norm``, by a new object in `params`."""
+        """Replace nested parameters, such as ``learner__norm``, by a new object."""
         prefix = f"{name}__"
         nested = {
             key.removeprefix(prefix): value
@@ -247,7 +246,7 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
     def _validate_training(
         self, X: Any, y: Any, **checks: Any
     ) -> tuple[Rows, np.ndarray]:
-        """Return training rows as float64 and their targets; set the attributes about features."""
+        """Return training rows and targets; set the attributes of features."""
         table = None
         if is_table(X):
             table, X = self._encode_training_table(X)
@@ -276,7 +275,7 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         return X, y
 
     def _encode_training_table(self, X: Any) -> tuple[TableEncoding, Rows]:
-        """Return the encoding of a table and its features, with warnings about dropped columns and cells."""
+        """Return the encoding of a table and its features, with warnings."""
         columns = read_columns(X)
         report = EncodingReport()
         is_numeric = self.columns is None and all(
@@ -285,8 +284,8 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         )
         column_types: ColumnTypes | None = self.columns
         if is_numeric and self.family is not None:
-            # The columns of given base kernels are those of the table: none is dropped,
-            # as in an array.
+            # Base kernels are given for all columns of the table, so none may be
+            # dropped
             column_types = cast(ColumnTypes, dict.fromkeys(columns, "number"))
         table = TableEncoding.of(
             columns, column_types, "none" if is_numeric else "standard"
@@ -296,7 +295,7 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         return table, features
 
     def _sparse_formats(self) -> str | Literal[False]:
-        """Return the sparse formats that the learner supports; learners chosen by "auto" depend on the family only."""
+        """Return the sparse formats that the learner supports, or False."""
         takes_sparse = getattr(self.family, "takes_sparse", True)
         if isinstance(self.learner, Learner) or (
             isinstance(self.learner, str) and self.learner in LEARNERS
@@ -311,7 +310,7 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         return f"learner={name!r} needs dense rows, got sparse ones. Use X.toarray(), or learner='alignf'."
 
     def _draw_seed(self) -> int:
-        """Return the random seed of one fit: `random_state`, or an integer drawn from it."""
+        """Return `random_state`, or an integer drawn from it."""
         state = check_random_state(self.random_state)
         if isinstance(self.random_state, Integral):
             return int(self.random_state)
@@ -325,7 +324,7 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         seed: int,
         sample_weight: np.ndarray | None = None,
     ) -> LearnedKernel:
-        """Return the kernel learned from all rows or a sample; set `sampling_` and `learner_reason_`."""
+        """Return the learned kernel; set `sampling_` and `learner_reason_`."""
         learner = self._checked_learner(X, target.task)
         centering = Centering.of(self.centering)
         self.learner_reason_ = learner_reason(
@@ -367,7 +366,7 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         )
 
     def _checked_learner(self, X: Rows, task: Task) -> Learner:
-        """Return the learner; ValueError if it is unknown, learns no kernel, or does not support the task."""
+        """Return the learner; ValueError if it does not suit the task."""
         learner = as_learner(
             self.learner
             if self.learner != "auto"
@@ -393,7 +392,7 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         return learner
 
     def _parameters(self) -> dict[str, Any]:
-        """Return the parameters to save; a learner of another package is saved by name."""
+        """Return the parameters to save, with learners of other packages by name."""
         parameters: dict[str, Any] = self.get_params(deep=False)
         learner = self.learner
         if isinstance(learner, Learner) and type(learner) not in LEARNERS.values():
@@ -401,13 +400,11 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         return parameters
 
     def _fitted(self) -> dict[str, Any]:
-        """Return the fitted attributes to save."""
         return {
             name: getattr(self, name) for name in self._saved if hasattr(self, name)
         }
 
     def _restore(self, fitted: Mapping[str, Any]) -> None:
-        """Set the fitted attributes from a file."""
         unknown = fitted.keys() - set(self._saved)
         if unknown:
             raise ValueError(
@@ -440,7 +437,7 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
             stored.require_sound(n_inputs)
 
     def _keep_importance_rows(self, rows: np.ndarray, target: Target) -> None:
-        """Keep targets of the rows of the kernel for importances, given the rows that the target belongs to."""
+        """Keep the targets of the kernel's rows; `target` belongs to `rows`."""
         self._importance_rows = ImportanceRows.of(self.kernel_, rows, target)
         self._stored_importance = None
 
@@ -453,19 +450,18 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         self.alignment_ = float(kernel.alignment)
 
     def _scores(self, features: Rows) -> np.ndarray:
-        """Return the linear scores of new rows, given their features, shape (n, q)."""
         return self._scores_of(self._linear, features)
 
     @within_n_jobs
     def _scores_of(self, linear: LinearScores, features: Rows) -> np.ndarray:
-        """Return linear scores of new rows, given their features, in the precision of the estimator."""
+        """Return linear scores of new rows, shape (n, q), given their features."""
         dtype = np.dtype(require_precision(getattr(self, "precision", "float64")))
         strip = chunk_rows_for(self.kernel_.X.shape[0])
         with at_most_threads(4):  # each thread has a tile of its own in memory
             return linear.of(features, dtype, strip)
 
     def _validate_new(self, X: Any) -> Rows:
-        """Return new rows, checked, or the features of the rows of a table."""
+        """Return the checked features of new rows."""
         check_is_fitted(self)
         if self.table_ is not None:
             report = EncodingReport()
@@ -496,7 +492,7 @@ def _copy_family(family: KernelFamily, **params: Any) -> KernelFamily:
 
 
 def error_of_rows(X: Any, error: ValueError, missing: str) -> ValueError:
-    """Return a clearer error about missing values, infinity or text in rows; other errors are returned unchanged."""
+    """Return a clearer error about missing values, infinity or text, or `error`."""
     if str(error).startswith("Input X contains"):
         return ValueError(sentence_on_values(X, missing))
     text = first_text(X)
@@ -509,7 +505,7 @@ def error_of_rows(X: Any, error: ValueError, missing: str) -> ValueError:
 
 
 def sentence_on_values(X: Any, missing: str) -> str:
-    """Return a sentence about NaN or infinity: the number of affected rows, and the columns."""
+    """Return a sentence on NaN or infinity, with the number of rows and columns."""
     values = check_array(
         X, accept_sparse="csr", dtype=np.float64, ensure_all_finite=False
     )
@@ -531,7 +527,6 @@ def sentence_on_values(X: Any, missing: str) -> str:
 
 
 def first_text(X: Any) -> str | None:
-    """Return the first string in rows that is not a number, or None."""
     if sparse.issparse(X) or np.asarray(X).dtype.kind not in "OUS":
         return None
     for value in np.asarray(X, dtype=object).flat:
@@ -545,7 +540,6 @@ def first_text(X: Any) -> str | None:
 
 
 def set_table(estimator: KernelLearner, table: TableEncoding | None) -> None:
-    """Set the table encoding used to read new rows; None for numeric arrays."""
     estimator.table_ = table
     if table is not None:
         estimator.feature_names_in_ = np.array(table.names, dtype=object)
@@ -553,19 +547,18 @@ def set_table(estimator: KernelLearner, table: TableEncoding | None) -> None:
 
 
 def require_precision(precision: Any) -> Precision:
-    """Return the precision of predictions; ValueError if it is invalid."""
+    """Return the precision; ValueError if it is invalid."""
     require_one_of("precision", precision, get_args(Precision))
     return cast(Precision, precision)
 
 
 def warn_of_cells(sentences: Sequence[str]) -> None:
-    """Warn about dropped columns, and cells that do not have the type of their column."""
     for sentence in sentences:
         warn_caller(f"{sentence}.")
 
 
 def chunk_rows_for(m: int) -> int:
-    """Return the number of new rows that are predicted at once, given m training rows.
+    """Return the number of new rows that are predicted at once.
 
     Parameters
     ----------
@@ -575,13 +568,11 @@ def chunk_rows_for(m: int) -> int:
     Returns
     -------
     n_rows : int
-        A power of two that depends only on m. The matrix between these rows and the
-        training rows takes at most 64 MB.
+        A power of two, for a matrix of at most 64 MB.
 
     Notes
     -----
-    Rounding depends on the shapes of matrix products. Batches whose size is a multiple
-    of this number are therefore predicted bit-for-bit as all rows at once.
+    Batches of a multiple of this size are predicted bit-for-bit as all rows at once.
     """
     return int(
         np.clip(
@@ -591,8 +582,7 @@ def chunk_rows_for(m: int) -> int:
 
 
 def default_family(X: Rows) -> GaussianFamily:
-    r"""Return Gaussian base kernels with seven bandwidths around the inverse median
-    squared distance.
+    r"""Return Gaussian base kernels with seven bandwidths around the median.
 
     .. math:: \gamma \in \{ 2^{e - 3}, \dots, 2^{e + 3} \}, \qquad
               e = \operatorname{round} \log_2 \bigl( 1 / \operatorname{median} \lVert x - x' \rVert^2 \bigr)
@@ -600,25 +590,22 @@ def default_family(X: Rows) -> GaussianFamily:
     Parameters
     ----------
     X : ndarray or CSR matrix of shape (m, d)
-        Rows. Standardize features with different units first. Not modified.
+            Rows, standardized if units differ.
 
     Returns
     -------
     family : GaussianFamily
-        Gaussian kernels on a grid of powers of two. They depend only on the set of
-        distinct rows, neither on their order nor on repetitions.
+            Gaussian kernels, which depend only on the set of distinct rows.
 
     Raises
     ------
     ValueError
-        All rows are equal, X is not finite, or the distances are too large or too small
-        for any bandwidth.
+            All rows are equal, X is not finite, or distances are out of range.
 
     Notes
     -----
     The median is over all pairs of at most 1,024 distinct rows, drawn with a fixed
-    seed. The time is O(m d + m log m), or linear in the number of values of a sparse
-    matrix.
+    seed.
 
     Examples
     --------
@@ -645,7 +632,7 @@ def default_family(X: Rows) -> GaussianFamily:
 
 
 def _median_squared_distance(X: Rows) -> float:
-    """Return the median positive squared distance between distinct rows; 0 if none is positive."""
+    """Return the median positive squared distance between distinct rows, or 0."""
     m = X.shape[0]
     if m > MOST_SORTED:
         X = X[_rows_with_distinct_sums(X)]
@@ -672,11 +659,9 @@ def _median_squared_distance(X: Rows) -> float:
 
 
 def _rows_with_distinct_sums(X: Rows) -> np.ndarray:
-    """Return positions of rows with distinct random sums of features, a sample of them
-    if there are too many.
+    """Return positions of rows with distinct random sums, at most `MOST_SORTED`.
 
-    Sorting one sum per row is cheaper than sorting rows, and depends neither on their
-    order nor on repetitions.
+    Sorting one sum per row is cheaper than sorting rows.
     """
     d = X.shape[1]
     _, first = np.unique(
@@ -707,7 +692,7 @@ def default_learner(family: KernelFamily | None, X: Rows) -> tuple[str, str]:
 def learner_reason(
     learner: str | Learner, family: KernelFamily | None, X: Rows, learned_by: str
 ) -> str:
-    """Return the reason for the automatic choice of the learner; empty if it was named."""
+    """Return the reason for the automatic choice of the learner, or an empty string."""
     default, reason = default_learner(family, X)
     if learner == "auto" and default == learned_by:
         return reason

@@ -1,4 +1,4 @@
-"""Contributions of columns to predictions: interventional Shapley values against background rows."""
+"""Contributions of columns to predictions: interventional Shapley values."""
 
 from __future__ import annotations
 
@@ -15,50 +15,48 @@ from ..column_encoding.reading import read_columns
 from .product_kernels import ProductScores
 
 BACKGROUND_ROWS = 50
-"""Default number of background rows."""
 
 MOST_SUBSETS = 8
 """Largest number of subsets of columns that are always evaluated."""
 
 SINGLE_PRECISION_ERROR = 1e-3
-"""Largest error of predictions in single precision, relative to their standard deviation, with which it is used."""
+"""Largest accepted error of single precision, in standard deviations of predictions."""
 
 Predict: TypeAlias = Callable[[np.ndarray], np.ndarray]
 """Function of the features of n rows that returns predictions of shape (n, q)."""
 
 CHUNK_VALUES = 1 << 22
-"""Largest number of features, or of predictions, of composite rows that are in memory at a time."""
+"""Largest number of values of composite rows that are in memory at a time."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Explanation:
     """Contributions of columns to predictions.
 
-    The base value plus the sum of the contributions of a row is its prediction.
+    A row's contributions and base value add up to its prediction.
 
     Attributes
     ----------
     contributions : ndarray of shape (n, d) or (n, d, q)
-        Contribution of each column to each prediction, in the unit of the prediction.
+            Contribution of each column to each prediction.
     base_values : ndarray of shape (n,) or (n, q)
-        Mean prediction of the background rows, repeated for each row.
+            Mean prediction of the background rows.
     predictions : ndarray of shape (n,) or (n, q)
-        Predictions that are explained.
+            Explained predictions.
     data : ndarray of shape (n, d)
-        Values of the columns in the explained rows.
+            Values of the columns.
     columns : tuple of str
-        Names of the d columns.
+            Names of the columns.
     outputs : tuple of str
-        Names of the q classes or outputs; empty for one number per row.
+            Names of the classes or outputs; empty for one number per row.
     n_background : int
         Number of background rows.
     standard_errors : ndarray of shape (n, d) or (n, d, q), or None
-        Standard errors of the contributions from the draws of background rows and
-        orders of columns. None if contributions to these background rows are exact.
+            Standard errors from the draws of background rows and orders; None if exact.
 
     Examples
     --------
-    The figures of the package shap accept these values::
+    For figures of the package shap::
 
         shap.Explanation(e.contributions, e.base_values, e.data, feature_names=list(e.columns))
     """
@@ -83,7 +81,7 @@ class Explanation:
         return f"Explanation({', '.join(parts)})"
 
     def of_first_output(self) -> Explanation:
-        """Return the explanation of the first output, without the axis of outputs."""
+        """Return the explanation of the first output, without its axis."""
         errors = self.standard_errors
         if errors is not None:
             errors = errors[..., 0]
@@ -97,7 +95,7 @@ class Explanation:
 
 
 class Contributions(NamedTuple):
-    """Contributions of shape (n, d, q), with the predictions of explained rows and background rows."""
+    """Contributions of shape (n, d, q), and predictions of both kinds of rows."""
 
     values: np.ndarray
     errors: np.ndarray | None
@@ -107,7 +105,7 @@ class Contributions(NamedTuple):
     def explanation(
         self, data: np.ndarray, columns: tuple[str, ...], outputs: tuple[str, ...]
     ) -> Explanation:
-        """Return the explanation; without names of outputs, arrays lose their last axis."""
+        """Return the explanation; without `outputs`, arrays lose their last axis."""
         base_values = np.broadcast_to(
             self.by_background.mean(axis=0), self.by_row.shape
         ).copy()
@@ -128,15 +126,10 @@ class Contributions(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class CompositeRows:
-    """Rows that take some columns from an explained row, and the others from a
-    background row.
+    """Rows that take some columns from an explained row, and others from a background
+    row.
 
-    Attributes
-    ----------
-    background : ndarray of shape (B, f)
-        Features of the background rows.
-    groups : sequence of slice
-        Positions of the features of each of the d columns.
+    `groups` are the positions of the features of each of the d columns.
     """
 
     background: np.ndarray
@@ -144,16 +137,15 @@ class CompositeRows:
 
     @property
     def n_columns(self) -> int:
-        """Number of columns, d."""
         return len(self.groups)
 
     def of_features(self, of_columns: np.ndarray) -> np.ndarray:
-        """Return values of columns, shape (..., d), repeated for each of their features, shape (..., f)."""
+        """Repeat values of columns, shape (..., d), for features, shape (..., f)."""
         widths = [group.stop - group.start for group in self.groups]
         return np.repeat(of_columns, widths, axis=-1)
 
     def differing(self, X: np.ndarray) -> np.ndarray:
-        """Return whether explained rows and background rows differ in each column, shape (n, B, d)."""
+        """Return whether pairs of rows differ in each column, shape (n, B, d)."""
         differs = np.empty((len(X), len(self.background), self.n_columns), dtype=bool)
         for column, group in enumerate(self.groups):
             differs[:, :, column] = (
@@ -162,7 +154,7 @@ class CompositeRows:
         return differs
 
     def chunks(self, n_rows: int, n_outputs: int, n_subsets: int) -> list[slice]:
-        """Return slices of the explained rows, given the number of subsets of columns per pair of rows."""
+        """Return slices of the explained rows for `n_subsets` composites per pair."""
         values_per_row = (
             len(self.background) * n_subsets * max(self.background.shape[1], n_outputs)
         )
@@ -173,14 +165,14 @@ class CompositeRows:
 
 
 def column_slices(table: TableEncoding | None, n_features: int) -> list[slice]:
-    """Return the positions of the features of each column; for an array, each feature is a column."""
+    """Return the positions of the features of each column of a table or array."""
     if table is not None:
         return [features for _, features in table.places]
     return [slice(feature, feature + 1) for feature in range(n_features)]
 
 
 def cells_of(X: Any, table: TableEncoding | None) -> np.ndarray:
-    """Return the values of the columns of rows, shape (n, d): numbers, or the cells of a table."""
+    """Return the values of the columns, shape (n, d): numbers, or cells of a table."""
     if table is None or not is_table(X):
         return np.asarray(X, dtype=np.float64)
     columns = read_columns(X, table.names)
@@ -200,30 +192,28 @@ def contributions_of(
     seed: int,
     products: ProductScores | None = None,
 ) -> Contributions:
-    """Return the contributions of columns, from all subsets of the columns if this is
-    fast, otherwise from orders.
+    """Return contributions, from all subsets of columns if fast, else from orders.
 
     Parameters
     ----------
     predict, predict_in_single : callable
         Functions that predict rows, the second in single precision.
     X : ndarray of shape (n, f)
-        Features of the explained rows.
+        Explained rows.
     rows : CompositeRows
-        Background rows and the features of each column.
+        Background rows.
     n_permutations : int
         Number of orders of the columns per background row.
     seed : int
-        Random seed of the orders.
+        Seed of the orders.
     products : ProductScores, optional
-        The predictions, if they are linear in kernels with a factor for each column.
+        The predictions, if they are linear in kernels with a factor per column.
     """
     by_row = predict(X)
     by_background = predict(rows.background)
     if products is not None and products.is_fast(rows.n_columns):
         values = products.values_of_subsets(X, rows.background, rows.groups)
-        # Both ends are the predictions themselves, so that contributions add up without
-        # errors of cancellation.
+        # Computed from predictions: contributions add up without cancellation errors
         values[:, -1] = values[:, 0] + by_row - by_background.mean(axis=0)
         values = np.einsum(
             "js,nsq->njq", _shapley_weights(_subsets(rows.n_columns)), values
@@ -244,7 +234,7 @@ def contributions_of(
 
 
 def is_enumerated(d: int, n_permutations: int) -> bool:
-    """Return whether all subsets of d columns are evaluated: at most about twice as many as along the orders."""
+    """Return whether all subsets cost at most about twice as much as orders."""
     return 2**d <= max(MOST_SUBSETS, 2 * n_permutations * (d - 1) + 2)
 
 
@@ -255,13 +245,12 @@ def exact_contributions(
     X: np.ndarray,
     rows: CompositeRows,
 ) -> np.ndarray:
-    r"""Return Shapley values from the predictions for all subsets of the columns, shape
-    (n, d, q).
+    r"""Return Shapley values from all subsets of the columns, shape (n, d, q).
 
-    .. math:: \phi_j = \sum_{S \not\ni j} \frac{|S|! \, (d - |S| - 1)!}{d!} \, (v(S \cup j) - v(S))
+    .. math:: \phi_j = \sum_{S \not\ni j} \frac{|S|! \, (d - |S| - 1)!}{d!} \, (v(S \cup
+    j) - v(S))
 
-    where v(S) is the mean prediction over the background if the columns S are those of
-    the explained row.
+    where v(S) is the mean prediction if the columns S are those of the explained row.
     """
     subsets = _subsets(rows.n_columns)
     weights = _shapley_weights(subsets)
@@ -287,12 +276,12 @@ def exact_contributions(
 
 
 def _subsets(d: int) -> np.ndarray:
-    """Return all subsets of d columns, shape (2^d, d), in the order of binary numbers."""
+    """Return all subsets of d columns, shape (2^d, d), as binary numbers."""
     return np.array(list(product([False, True], repeat=d)))
 
 
 def _shapley_weights(subsets: np.ndarray) -> np.ndarray:
-    """Return the weight of the value of each subset in the Shapley value of each column, shape (d, subsets)."""
+    """Return the Shapley weights of the subsets for each column, (d, subsets)."""
     d = subsets.shape[1]
     sizes = subsets.sum(axis=1)
     weights = np.empty((d, len(subsets)))
@@ -314,30 +303,11 @@ def sampled_contributions(
     n_permutations: int,
     seed: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return estimates of Shapley values and their standard errors, both of shape (n,
-    d, q).
+    """Estimate Shapley values, and return them with standard errors, (n, d, q).
 
-    Parameters
-    ----------
-    predict : callable
-        Function that predicts composite rows.
-    by_row, by_background : ndarray of shape (n, q) and (B, q)
-        Predictions of the explained rows and of the background rows.
-    X : ndarray of shape (n, f)
-        Features of the explained rows.
-    rows : CompositeRows
-        Background rows and the features of each column.
-    n_permutations : int
-        Number of orders of the columns per background row.
-    seed : int
-        Random seed of the orders, which are the same for all explained rows.
-
-    Notes
-    -----
-    A contribution is the mean change of the prediction when the column changes from the
-    background row to the explained row, after the columns before it in an order. Every
-    second order is the reverse of the one before. An order and its reverse give exact
-    Shapley values of a function without interactions of three columns.
+    Contributions are changes of the prediction as columns, in some order, take the
+    values of the explained row. Every second order reverses the one before: such a pair
+    is exact without interactions of three columns.
     """
     n_background = len(rows.background)
     orders = _orders(
@@ -367,7 +337,7 @@ def sampled_contributions(
 
 
 def _orders(d: int, n_orders: int, rng: np.random.Generator) -> np.ndarray:
-    """Return random orders of d columns, shape (n_orders, d), each followed by its reverse."""
+    """Return random orders of d columns, each followed by its reverse."""
     drawn = rng.permuted(np.tile(np.arange(d), (-(-n_orders // 2), 1)), axis=1)
     return np.stack([drawn, drawn[:, ::-1]], axis=1).reshape(-1, d)[:n_orders]
 
@@ -380,10 +350,9 @@ def _changes(
     rows: CompositeRows,
     orders: np.ndarray,
 ) -> np.ndarray:
-    """Return the change of the prediction by each column, shape (n, B, d, q), in one
-    order per background row.
+    """Return the change by each column, shape (n, B, d, q), in one order per row of B.
 
-    Only columns that differ between the two rows change a composite row.
+    Columns that are equal in both rows need no prediction.
     """
     d = rows.n_columns
     ranks = np.argsort(orders, axis=1)

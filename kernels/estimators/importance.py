@@ -1,4 +1,4 @@
-"""Importances and interactions of columns, measured on rows that the predicting model was not fitted on."""
+"""Importances and interactions of columns, measured on held-out rows."""
 
 from __future__ import annotations
 
@@ -32,52 +32,42 @@ from ..weights import weights_of_rows
 from .boosting import BoostingProblem, tree_features, tree_predictions
 
 MOST_ROWS = 2500
-"""Most training rows of the models that importances are measured with."""
+"""Most training rows of the models that measure importances."""
 
 MOST_SEARCHED = 1500
-"""Most of these rows, if base kernels are found again without the tested rows."""
+"""The same if base kernels are learned again, which takes longer."""
 
 SEARCH_FOLDS = 3
-"""Number of parts of the rows of which each is held out in turn, if base kernels are found again; otherwise five."""
+"""Number of folds if base kernels are learned again; otherwise five."""
 
 MOST_TESTED = 500
-"""Most rows whose columns are replaced."""
+"""Most tested rows."""
 
 LEAST_TESTED = 100
-"""Rows whose columns are replaced, if there are many columns."""
+"""Least number of tested rows, used for many columns."""
 
 MOST_PREDICTIONS = 30_000
-"""Number of predictions from which fewer donors and rows are tested, down to one donor for `LEAST_TESTED` rows."""
+"""Number of predictions above which fewer rows and donors are used."""
 
 MOST_DONORS = 5
-"""Most rows whose values replace those of a tested row, one after the other."""
+"""Most rows whose values replace those of a tested row, in turn."""
 
 BATCH_ROWS = 4096
-"""Number of rows that are predicted at once."""
 
 INTERACTING_COLUMNS = 8
-"""Number of columns, the most important ones, of which all pairs are measured."""
+"""Number of most important columns whose pairs are measured."""
 
 MOST_INTERACTIONS = 10
-"""Most interactions that are returned."""
+"""Number of interactions that are returned."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ImportanceRows(Value):
-    """Targets of the training rows that importances are computed from.
+    """Targets of the training rows that importances are measured with.
 
-    Attributes
-    ----------
-    positions : ndarray of int of shape (n,)
-        Positions of these rows among the rows of the learned kernel.
-    values : ndarray of shape (n,) or (n, q)
-        Their numbers or the positions of their classes.
-    groups : ndarray of int of shape (n,) or None
-        Group or time of each row, if choices of the fit respected any.
-    ordered : bool
-        Whether the groups are points in time.
-    n_classes : int
-        Number of classes; 0 for regression.
+    `positions` are positions among the rows of the learned kernel. `values` are numbers
+    or positions of classes, and `n_classes` is 0 for regression. `groups` are points in
+    time if `ordered`.
     """
 
     positions: np.ndarray
@@ -90,7 +80,7 @@ class ImportanceRows(Value):
     def of(
         cls, kernel: LearnedKernel, rows: np.ndarray, target: Target
     ) -> ImportanceRows:
-        """Return at most `MOST_ROWS` rows of a learned kernel, given the rows that `target` belongs to."""
+        """Return at most `MOST_ROWS` rows of a kernel; `target` belongs to `rows`."""
         places = positions_of(kernel.rows, rows)
         positions = target.take(places).sample(MOST_ROWS, seed=0)
         drawn = target.take(places[positions])
@@ -104,7 +94,6 @@ class ImportanceRows(Value):
 
     @property
     def target(self) -> Target:
-        """Target of these rows."""
         row_groups = None
         if self.groups is not None:
             row_groups = RowGroups(self.groups, self.ordered)
@@ -114,7 +103,7 @@ class ImportanceRows(Value):
         return Target("classification", self.values, classes, row_groups=row_groups)
 
     def require_sound(self, n_rows: int) -> None:
-        """Raise ValueError if the arrays do not fit each other or a kernel of `n_rows` rows."""
+        """Raise ValueError if the arrays do not fit each other or `n_rows`."""
         n = len(self.values)
         require_positions("positions for importances", self.positions, (n,), n_rows)
         if self.groups is not None:
@@ -131,14 +120,8 @@ class ImportanceRows(Value):
 class Importance(Value):
     """Importances and interactions of the columns of an estimator.
 
-    Attributes
-    ----------
-    relevance : ndarray of shape (d,)
-        Relevance of each column.
-    pairs : ndarray of int of shape (k, 2)
-        Positions of the interacting columns.
-    interactions : ndarray of shape (k,)
-        Interaction of each pair, in descending order.
+    Interactions are in descending order; `pairs` are positions of columns, shape (k,
+    2).
     """
 
     relevance: np.ndarray
@@ -146,7 +129,7 @@ class Importance(Value):
     interactions: np.ndarray
 
     def require_sound(self, n_columns: int) -> None:
-        """Raise ValueError if the arrays do not fit each other or the number of columns."""
+        """Raise ValueError if the arrays do not fit each other or `n_columns`."""
         k = len(self.interactions)
         require_numbers("relevance of columns", self.relevance, (n_columns,))
         require_numbers("interactions", self.interactions, (k,))
@@ -156,7 +139,7 @@ class Importance(Value):
 def require_positions(
     name: str, positions: np.ndarray, shape: tuple[int, ...], end: int | None = None
 ) -> None:
-    """Raise ValueError unless an array has this shape and whole numbers from 0 on, below `end` if it is given."""
+    """Raise ValueError unless an array holds whole numbers from 0 to `end`."""
     require_shape(name, positions, shape)
     is_valid = positions.dtype.kind == "i" and (positions >= 0).all()
     if not is_valid or (end is not None and (positions >= end).any()):
@@ -167,31 +150,23 @@ def require_positions(
 
 @dataclass(frozen=True, eq=False)
 class ImportanceProblem:
-    """A fitted model whose importances are measured: its kernel, training rows,
-    predictor, trees and columns.
+    """A fitted model whose importances are measured.
 
     Attributes
     ----------
-    kernel : LearnedKernel
-        The learned kernel with the training rows.
     target : Target
         Target of the rows at `positions` of the kernel.
-    positions : ndarray of int of shape (n,)
     predictor : str
         Name of the predictor.
     C : float or None
-        Inverse ridge; None to choose it on these rows.
+        Inverse ridge; None to select it.
     columns : sequence of ndarray of int
-        Positions of the features of each original column.
-    table : TableEncoding or None
-        Encoding of a table, for the trees.
-    trees : estimator or None
-        Boosted trees.
+        Positions of the features of each column.
     share : float
-        Weight of the trees.
+        Weight of the boosted trees.
     learner : KernelSearchLearner or None
-        Learner of the base kernels, which are then learned without the tested rows,
-        too. None to keep the kernel.
+        Learner that learns the base kernels again without the tested rows; None to keep
+        the kernel.
     """
 
     kernel: LearnedKernel
@@ -206,7 +181,7 @@ class ImportanceProblem:
     learner: KernelSearchLearner | None = None
 
     def measure(self) -> Importance:
-        """Return the importances and interactions, which are zero if no row can be held out."""
+        """Return importances and interactions, zero if no row can be held out."""
         tested = self._tested_rows()
         if tested is None or tested.constant_loss <= 0:
             n_columns = len(self.columns)
@@ -217,10 +192,10 @@ class ImportanceProblem:
         return Importance(relevance, *self._interactions(tested, relevance))
 
     def _relevance(self, tested: TestedRows) -> np.ndarray:
-        r"""Return the relevance of each column, shape (d,): the increase of the error
-        if its values are exchanged.
+        r"""Return the increase of the error if values of a column are exchanged.
 
-        .. math:: r_j = \frac{\sum_i \lVert y_i - f(x_i^{(j)}) \rVert^2 - \lVert y_i - f(x_i) \rVert^2}
+        .. math:: r_j = \frac{\sum_i \lVert y_i - f(x_i^{(j)}) \rVert^2 - \lVert y_i -
+        f(x_i) \rVert^2}
                   {\sum_i \lVert y_i - \bar y \rVert^2}
 
         The model f was fitted without row i, and :math:`x_i^{(j)}` is row i with column
@@ -241,14 +216,13 @@ class ImportanceProblem:
     def _interactions(
         self, tested: TestedRows, relevance: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        r"""Return the pairs of columns with the largest interactions, shape (k, 2), and
-        these, in descending order.
+        r"""Return the pairs of columns with the largest interactions, and these.
 
-        .. math:: s_{jk} = \frac{\sum_i \lVert f(x_i) - f(x_i^{(j)}) - f(x_i^{(k)}) + f(x_i^{(jk)}) \rVert^2}
+        .. math:: s_{jk} = \frac{\sum_i \lVert f(x_i) - f(x_i^{(j)}) - f(x_i^{(k)}) +
+        f(x_i^{(jk)}) \rVert^2}
                   {4 \sum_i \lVert y_i - \bar y \rVert^2}
 
-        Both columns take the values of the same other row. The sum is zero for a sum of
-        functions of single columns.
+        Both columns take the values of the same other row.
         """
         top = np.sort(np.argsort(-relevance, kind="stable")[:INTERACTING_COLUMNS])
         pairs = np.array(list(combinations(top.tolist(), 2)), dtype=np.intp).reshape(
@@ -277,7 +251,7 @@ class ImportanceProblem:
         return pairs[largest], strengths[largest]
 
     def _tested_rows(self) -> TestedRows | None:
-        """Return tested rows with the models that have not seen them; None if no row can be held out."""
+        """Return tested rows and models fitted without them; None without splits."""
         rows = self.target.sample(
             MOST_ROWS if self.learner is None else MOST_SEARCHED, seed=0
         )
@@ -317,7 +291,7 @@ class ImportanceProblem:
     def _searched_again(
         self, training: TrainingSet, X: Rows, target: Target
     ) -> TrainingSet:
-        """Return training rows with a kernel whose base kernels were found on these rows alone."""
+        """Return training rows with a kernel whose base kernels they determine."""
         assert self.learner is not None
         options: dict[str, Any] = {
             "normalize": self.kernel.normalize,
@@ -338,13 +312,13 @@ class ImportanceProblem:
         return TrainingSet.of(kernel, None, kernel.rows)
 
     def _exact_predictor(self) -> Predictor:
-        """Return the predictor if it is exact, otherwise kernel ridge regression, which iterations approximate."""
+        """Return the predictor if it is exact, otherwise kernel ridge regression."""
         if issubclass(PREDICTORS[self.predictor], ExactPredictor):
             return as_predictor(self.predictor)
         return as_predictor("krr")
 
     def _splits(self, X: Rows, target: Target) -> list[Split]:
-        """Return splits of the rows, the latest first, until enough rows are tested."""
+        """Return splits, the latest first, until enough rows are tested."""
         n_tested = int(
             np.clip(MOST_PREDICTIONS // len(self.columns), LEAST_TESTED, MOST_TESTED)
         )
@@ -365,7 +339,7 @@ class ImportanceProblem:
         weights: np.ndarray | None,
         splits: Sequence[Split],
     ) -> HeldOutTrees:
-        """Return trees for each split, fitted without the tested rows."""
+        """Return trees for each split, fitted without its tested rows."""
         X_trees, _ = tree_features(self.table, np.asarray(X))
         problem = BoostingProblem(self.trees, np.asarray(X), X_trees, target, weights)
         trees = [problem.fit(others) for others, _ in splits]
@@ -373,7 +347,7 @@ class ImportanceProblem:
 
 
 def with_groups(target: Target, X: Rows) -> Target:
-    """Return a target with groups, by default the copies of a row, in an order that no column affects."""
+    """Return the target with groups, by default of equal rows, numbered."""
     if target.task == "classification" and np.bincount(target.values).max() < N_FOLDS:
         # Too few rows to divide groups by class
         return replace(target, row_groups=None)
@@ -386,7 +360,7 @@ def with_groups(target: Target, X: Rows) -> Target:
 
 
 def restored_features(X: Rows, origin: np.ndarray) -> Rows:
-    """Return features of rows from which an origin was subtracted, with zeros in place of their rounding errors."""
+    """Return features plus an origin, with zeros in place of rounding errors."""
     if sparse.issparse(X) or not origin.any():
         return X
     features = np.asarray(X) + origin
@@ -396,21 +370,20 @@ def restored_features(X: Rows, origin: np.ndarray) -> Rows:
 
 @dataclass(frozen=True, eq=False)
 class HeldOutTrees:
-    """Trees for each split with their share in predictions, and how they see rows."""
+    """Trees of each split, and their weight in predictions."""
 
     trees: Sequence[Any]
     share: float
     table: TableEncoding | None
 
     def predict(self, split: int, X: Rows, n_classes: int | None) -> np.ndarray:
-        """Return predictions for rows by the trees of a split."""
         X_trees, _ = tree_features(self.table, np.asarray(X))
         return tree_predictions(self.trees[split], X_trees, n_classes)
 
 
 @dataclass(frozen=True, eq=False)
 class Exchange:
-    """Rows that changed by an exchange of values, and their predictions afterwards, shape (n, q)."""
+    """Rows that an exchange of values changes, and their predictions, shape (n, q)."""
 
     rows: np.ndarray
     predictions: np.ndarray
@@ -418,23 +391,16 @@ class Exchange:
 
 @dataclass(frozen=True, eq=False)
 class TestedRows:
-    """Rows that are predicted, also with values of other rows, by models that were
-    fitted without them.
+    """Rows that are predicted by models fitted without them.
 
     Attributes
     ----------
-    X : ndarray or CSR matrix of shape (n, features)
-        The tested rows.
-    target : Target
-        Their target.
     split_of_row : ndarray of int of shape (n,)
         Position of the model of each row.
-    weights : ndarray of shape (n,) or None
-        Weights of the rows.
     models : sequence of RegularizationPath
-        Predictors on the learned kernel, each for a single C.
+        Predictors on the learned kernel, each with a single C.
     trees : HeldOutTrees or None
-        Trees whose predictions are mixed with those of the models.
+        Trees whose predictions are averaged with those of the models.
     """
 
     X: Rows
@@ -449,19 +415,19 @@ class TestedRows:
 
     @cached_property
     def predictions(self) -> np.ndarray:
-        """Predictions for the rows as they are, shape (n, q)."""
+        """Predictions without exchanges, shape (n, q)."""
         return self._predict(np.arange(len(self)), self.X)
 
     @cached_property
     def measured(self) -> np.ndarray:
-        """Numbers, or one indicator column per class, shape (n, q)."""
+        """Target values, or one indicator column per class, shape (n, q)."""
         if self.target.task == "classification":
             return np.eye(len(self.target.classes))[self.target.values]
         return self.target.Y
 
     @cached_property
     def constant_loss(self) -> float:
-        """Sum of the losses of the mean of the measured values, or of the shares of the classes."""
+        """Sum of the losses of the mean of the target."""
         mean = np.average(self.measured, axis=0, weights=self.weights)
         everyone = np.arange(len(self))
         return float(
@@ -469,7 +435,7 @@ class TestedRows:
         )
 
     def losses(self, rows: np.ndarray, predictions: np.ndarray) -> np.ndarray:
-        """Return the weighted squared errors of predictions for tested rows, or Brier scores of probabilities."""
+        """Return the weighted squared errors, or Brier scores of probabilities."""
         losses = np.square(self.measured[rows] - predictions).sum(axis=1)
         if self.weights is not None:
             losses = losses * self.weights[rows]
@@ -482,7 +448,7 @@ class TestedRows:
         return changes
 
     def weighted_sum(self, changes: np.ndarray) -> float:
-        """Return the weighted sum of squares of values of all tested rows."""
+        """Return the weighted sum of squares of changes."""
         squares = np.square(changes).sum(axis=1)
         if self.weights is not None:
             squares = squares * self.weights
@@ -491,11 +457,10 @@ class TestedRows:
     def exchanges(
         self, columns: Sequence[Sequence[np.ndarray]], n_donors: int
     ) -> Iterator[Exchange]:
-        """Yield for each entry of `columns`, features to exchange together, the changed
-        rows and their predictions.
+        """Yield changed rows and predictions for each list of features in `columns`.
 
-        Each row takes the values of `n_donors` other rows in turn, the same ones for
-        each entry.
+        Features of a list are exchanged together. Each row takes the values of the same
+        `n_donors` other rows in turn.
         """
         donors = self._donors(n_donors)
         batch: list[tuple[np.ndarray, Rows]] = []
@@ -507,7 +472,7 @@ class TestedRows:
         yield from self._predicted(batch)
 
     def _donors(self, n_donors: int) -> np.ndarray:
-        """Return the positions of the rows whose values each row takes, shape (n_donors, n)."""
+        """Return the donors of values of each row, shape (n_donors, n)."""
         n = len(self)
         order = np.random.default_rng(0).permutation(n)
         donors = np.empty((n_donors, n), dtype=np.intp)
@@ -518,7 +483,7 @@ class TestedRows:
     def _exchanged(
         self, features: np.ndarray, donors: np.ndarray
     ) -> tuple[np.ndarray, Rows]:
-        """Return the rows that change with the given features of their donors, and the changed rows."""
+        """Return the rows that change with features of their donors, and new rows."""
         rows = np.tile(np.arange(len(self)), len(donors))
         values = self.X[:, features]
         new_values = values[donors.ravel()]
@@ -554,7 +519,7 @@ class TestedRows:
             start = stop
 
     def _predict(self, rows: np.ndarray, X: Rows) -> np.ndarray:
-        """Return predictions for changed rows by the models that have not seen the tested rows."""
+        """Return predictions for changed rows, by the models of `rows`."""
         by_kernel = self._scores(rows, X)
         n_classes = None
         if self.target.task == "classification":
@@ -589,7 +554,7 @@ class TestedRows:
         return scores
 
     def _by_split(self, rows: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield each split that has some of the rows, with the positions of these."""
+        """Yield each split that has some of the rows, with their positions."""
         splits = self.split_of_row[rows]
         for split in np.unique(splits).tolist():
             yield split, np.flatnonzero(splits == split)

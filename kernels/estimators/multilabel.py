@@ -1,4 +1,4 @@
-"""Several labels per row: targets, checks and probabilities of a classifier of indicator columns."""
+"""Several labels per row: checks, target and probabilities."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from ..targets import Target
 
 
 def has_labels(y: np.ndarray) -> bool:
-    """Return whether a validated target has several labels per row, in one column each."""
+    """Return whether a validated target has several labels per row."""
     return y.ndim == 2 and y.shape[1] > 1
 
 
 def dense_indicators(y: Any) -> np.ndarray:
-    """Return indicator columns as an array; a sparse matrix becomes dense."""
+    """Return indicator columns as a dense array."""
     if sparse.issparse(y):
         return np.asarray(y.toarray())
     return np.asarray(y)
 
 
 def require_no_columns_of_classes(y: Any) -> None:
-    """Raise ValueError for an array or table of several columns, which hold other values than those of labels."""
+    """Raise ValueError for several columns, which are not 0 and 1."""
     shape: tuple[int, ...] = getattr(y, "shape", ())
     if len(shape) == 2 and shape[1] > 1:
         raise ValueError(
@@ -37,13 +37,7 @@ def require_no_columns_of_classes(y: Any) -> None:
 
 
 def labels_target(y: np.ndarray) -> Target:
-    """Return the target of regressions, one per label, on minus and plus one.
-
-    Raises
-    ------
-    ValueError
-        An entry is neither 0 nor 1.
-    """
+    """Return one regression target per label, on -1 and 1; ValueError if not 0 or 1."""
     is_indicator = np.isin(y, (0, 1))
     if not is_indicator.all():
         wrong = np.unique(y[~is_indicator]).tolist()[0]
@@ -57,7 +51,7 @@ def labels_target(y: np.ndarray) -> Target:
 def require_label_options(
     learner: str | Learner, predictor: str | Predictor, class_weight: Any
 ) -> None:
-    """Raise ValueError for an option that does not support several labels per row."""
+    """Raise ValueError for an option that does not support several labels."""
     several = "for several labels per row"
     if class_weight is not None:
         raise ValueError(
@@ -78,7 +72,7 @@ def require_label_options(
 def fit_label_calibration(
     scores: np.ndarray, has_label: np.ndarray, weights: np.ndarray | None
 ) -> np.ndarray:
-    """Return slope and offset of the sigmoid of each label, shape (n_labels, 2), from scores of held-out rows."""
+    """Return slope and offset of each label's sigmoid, shape (n_labels, 2)."""
     columns = zip(scores.T, has_label.T, strict=True)
     return np.array(
         [
@@ -89,10 +83,9 @@ def fit_label_calibration(
 
 
 def shift_to_even_odds(calibration: np.ndarray) -> np.ndarray:
-    """Return what to add to the scores of each label so that a score of zero has
-    probability one half.
+    """Return shifts of scores after which a score of zero has probability one half.
 
-    Zero for a label whose probability does not increase with the score.
+    The shift is zero for a label whose probability does not increase with the score.
     """
     slope, offset = calibration.T
     increases = slope > 0
@@ -102,6 +95,6 @@ def shift_to_even_odds(calibration: np.ndarray) -> np.ndarray:
 
 
 def label_probabilities(scores: np.ndarray, calibration: np.ndarray) -> np.ndarray:
-    """Return the probability of each label, shape (n, n_labels), from scores and the sigmoids of the labels."""
+    """Return the probability of each label, shape (n, n_labels)."""
     slope, offset = calibration.T
     return np.asarray(expit(slope * scores + offset))

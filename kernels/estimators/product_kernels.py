@@ -1,4 +1,4 @@
-"""Exact contributions of columns for scores that are linear in kernels with one factor per column."""
+"""Exact contributions for scores linear in kernels with one factor per column."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from ..families.distances import CategoricalFamily, ExponentialFamily
 from ..learned_kernel import LinearScores
 
 MOST_PRODUCTS = 1 << 10
-"""Largest number of base kernels times subsets of columns for which contributions are computed exactly."""
+"""Largest number of kernels times subsets of columns to evaluate exactly."""
 
 BLOCK_VALUES = 1 << 14
-"""Largest number of products of factors that are in memory at a time: they stay in the cache of the processor."""
+"""Largest number of products of factors at a time, which stay in the cache."""
 
 METRICS = {"squared": "sqeuclidean", "cityblock": "cityblock"}
 """Names in scipy of distances that are sums over features."""
@@ -33,12 +33,7 @@ METRICS = {"squared": "sqeuclidean", "cityblock": "cityblock"}
 class MappedRows:
     """Map of rows to features that each depend on one feature of the rows.
 
-    Attributes
-    ----------
-    sources : ndarray of shape (r,)
-        Position of the feature of the rows from which each mapped feature is computed.
-    maps : tuple of callable
-        Maps that are applied one after the other.
+    `sources` are the positions of these, and `maps` are applied one after the other.
     """
 
     sources: np.ndarray
@@ -51,7 +46,6 @@ class MappedRows:
         return replace(self, sources=sources, maps=(*self.maps, map_rows))
 
     def of(self, X: np.ndarray) -> np.ndarray:
-        """Return the mapped rows."""
         for map_rows in self.maps:
             X = map_rows(X)
         return X
@@ -59,16 +53,7 @@ class MappedRows:
 
 @dataclass(frozen=True, eq=False)
 class ProductKernels:
-    r"""Kernels :math:`\exp(-\gamma \sum_j D_j(x_j, x'_j))`, with a factor for each
-    feature.
-
-    Attributes
-    ----------
-    family : ExponentialFamily
-        The kernels, on mapped rows.
-    mapped : MappedRows
-        Map of the rows.
-    """
+    r"""Kernels :math:`\exp(-\gamma \sum_j D_j(x_j, x'_j))` on mapped rows."""
 
     family: ExponentialFamily
     mapped: MappedRows
@@ -76,7 +61,7 @@ class ProductKernels:
     def distances(
         self, A: np.ndarray, B: np.ndarray, groups: Sequence[slice]
     ) -> np.ndarray:
-        """Return the distance between rows in each group of features, shape (groups, a, b)."""
+        """Return distances in each group of features, shape (groups, a, b)."""
         left = self.mapped.of(A)
         right = self.mapped.of(B)
         sources = self.mapped.sources
@@ -98,7 +83,7 @@ class ProductKernels:
 def product_kernels_of(
     family: KernelFamily, mapped: MappedRows
 ) -> Iterator[ProductKernels | None]:
-    """Yield the kernels of a family in order; None for kernels without a factor for each feature."""
+    """Yield the kernels of a family, or None for kernels without these factors."""
     if isinstance(family, ExponentialFamily) and family.distance != "euclidean":
         yield ProductKernels(family, mapped)
         return
@@ -116,7 +101,7 @@ def product_kernels_of(
 def _sources(
     family: ComposedFamily, position: int, sources: np.ndarray
 ) -> np.ndarray | None:
-    """Return the sources of the features of a part of a family; None if features are mixed."""
+    """Return the sources of the features of a part, or None if features are mixed."""
     if isinstance(family, FamilyUnion):
         columns = family.columns[position]
         if columns is None:
@@ -139,15 +124,11 @@ class ProductScores:
     Attributes
     ----------
     kernels : tuple of ProductKernels
-        Kernels, in the order of the coefficients.
-    coefficients : ndarray of shape (p,)
-        Coefficient of each kernel.
+        Kernels, in the order of `coefficients`.
     X : ndarray of shape (s, f)
         Training rows minus `origin`.
     V : ndarray of shape (s, q)
         Coefficients of the training rows.
-    origin : ndarray of shape (f,)
-        Row that is subtracted from all rows.
     """
 
     kernels: tuple[ProductKernels, ...]
@@ -158,7 +139,7 @@ class ProductScores:
 
     @classmethod
     def of(cls, scores: LinearScores) -> ProductScores | None:
-        """Return the scores in this form, or None for another kernel."""
+        """Return the scores in this form, or None for other kernels."""
         if scores.kernel.degree != 1 or not isinstance(scores.kernel.X, np.ndarray):
             return None
         expansion = scores.expansion
@@ -178,7 +159,7 @@ class ProductScores:
         )
 
     def is_fast(self, n_columns: int) -> bool:
-        """Return whether all subsets of the columns can be evaluated in about the time of sampled orders."""
+        """Return whether all subsets cost about as much as sampled orders."""
         return bool(
             np.count_nonzero(self.coefficients) * 2.0**n_columns <= MOST_PRODUCTS
         )
@@ -186,10 +167,10 @@ class ProductScores:
     def values_of_subsets(
         self, X: np.ndarray, background: np.ndarray, groups: Sequence[slice]
     ) -> np.ndarray:
-        r"""Return the mean score, without constants, for each subset of the columns,
-        shape (n, 2^d, q).
+        r"""Return the mean score, without constants, of each subset, shape (n, 2^d, q).
 
-        .. math:: v(S) = \sum_i V_i \prod_{j \in S} k_j(x, x_i) \, \frac1B \sum_z \prod_{j \notin S} k_j(z, x_i)
+        .. math:: v(S) = \sum_i V_i \prod_{j \in S} k_j(x, x_i) \, \frac1B \sum_z
+        \prod_{j \notin S} k_j(z, x_i)
 
         Subsets are in the order of binary numbers, the first column in front.
         """
@@ -223,7 +204,7 @@ class ProductScores:
 def _add_values(
     by_row: np.ndarray, by_background: np.ndarray, V: np.ndarray, values: np.ndarray
 ) -> None:
-    """Add the scores of one kernel to the values of the subsets, from factors of shape (d, rows, b)."""
+    """Add the scores of one kernel to the values of the subsets."""
     products = np.empty((values.shape[1], len(V)))
     without = np.zeros_like(products)
     for factors in by_background.transpose(1, 0, 2):
@@ -236,7 +217,7 @@ def _add_values(
 
 
 def _products_of_subsets(factors: np.ndarray, out: np.ndarray) -> np.ndarray:
-    """Return the product of the factors of each subset of columns, shape (2^d, b), written into `out`."""
+    """Write the product of factors of each subset, shape (2^d, b), into `out`."""
     out[0] = 1.0
     n_subsets = 1
     for factor in factors[::-1]:

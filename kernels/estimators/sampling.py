@@ -12,36 +12,31 @@ from ..learners import KernelSearchLearner, Learner
 from ..statistics.sampled import SAMPLE_ROWS, require_sample
 
 MOST_ROWS = 20_000
-"""Most rows whose pairs are all used without a warning: some ten seconds."""
+"""Most rows whose pairs are all used without a warning."""
 
 SEARCHED_ROWS = 5_000
-"""Default number of rows for finding base kernels: always for rfm, above `MOST_ROWS` for other learners."""
+"""Default number of rows for finding base kernels."""
 
 BANDWIDTH_ROWS = 1024
-"""Most distinct rows for the default bandwidths."""
+"""Most distinct rows for default bandwidths."""
 
 
 @dataclass(frozen=True)
 class FitSampling:
-    """Numbers of training rows that each step of a fit uses; None for steps that are
-    not needed.
+    """Numbers of training rows that each step of a fit uses; None for unused steps.
 
     Attributes
     ----------
     n_rows : int
-        Training rows with a weight; the predictor is fitted on all of them.
+        Training rows with a weight.
     kernel : int
-        Rows for learning the kernel, a random sample if fewer than `n_rows`.
+        Rows for learning the kernel.
     search : int or None
-        Most rows for finding base kernels, such as the metrics of `rfm`; a random
-        sample of the rows for the kernel.
-    medians : int or None
-        Most rows for bandwidths; evenly spaced among the rows of a search.
-    units : int or None
-        Most rows for the scales of base kernels; evenly spaced among the rows of a
-        search.
+        Most rows for finding base kernels.
+    medians, units : int or None
+        Most rows for bandwidths, and for the scales of base kernels.
     C : int or None
-        Most rows for selecting C or alpha; a random sample.
+        Most rows for selecting C or alpha.
     """
 
     n_rows: int
@@ -59,7 +54,7 @@ class FitSampling:
         n_rows: int,
         n_kernel_rows: int,
     ) -> FitSampling:
-        """Return the numbers of rows for a learner and the `family` parameter of an estimator."""
+        """Return the numbers of rows for a learner and the `family` of an estimator."""
         if isinstance(learner, KernelSearchLearner):
             n_searched = min(
                 n_kernel_rows, getattr(learner, "search_rows", n_kernel_rows)
@@ -90,13 +85,7 @@ def kernel_rows(
     n_rows: int,
     has_weights: bool,
 ) -> int:
-    """Return the number of rows for learning the kernel, from the parameters `sample`
-    and `family` of an estimator.
-
-    Raises
-    ------
-    ValueError
-        `sample` is invalid, or all rows are needed.
+    """Return the number of rows for learning the kernel, checked.
 
     Warns
     -----

@@ -1,4 +1,4 @@
-"""Choice of growing samples of the rows under a time limit, from the seconds of the fits so far."""
+"""Sizes of growing samples under a time limit."""
 
 from __future__ import annotations
 
@@ -6,42 +6,34 @@ from dataclasses import dataclass
 from math import log
 
 FIRST_ROWS = 250
-"""Rows of the first fit under a time limit."""
 
 LEAST_GROWTH = 1.25
-"""Least ratio of the numbers of rows of two fits; fewer rows more are not worth a further fit."""
+"""Least growth of the number of rows that is worth another fit."""
 
 FIRST_GROWTH = 2.0
-"""Most growth after the first fit, so that two cheap fits give the growth of the time."""
+"""Largest growth after the first fit."""
 
 MOST_GROWTH = 3.0
-"""Most growth after later fits, as the time of much larger fits may grow faster."""
+"""Largest growth after later fits."""
 
 EXPONENTS = (1.5, 3.0)
-"""Least and largest power of the number of rows with which the time is expected to
-grow.
-
-Small fits grow more slowly, as part of their time does not depend on the rows. The
-largest is that of a factorization.
-"""
+"""Range of the power of the number of rows with which time grows."""
 
 EXPONENT_OF_ONE_FIT = 2.0
-"""Expected power after a single fit."""
 
 
 @dataclass(frozen=True)
 class MeasuredFits:
-    """Fits on growing samples: numbers of rows, ascending, and seconds.
+    """Numbers of rows, ascending, and seconds of fits on growing samples.
 
-    The time of larger fits is extrapolated from the last fit, as a power of the number
-    of rows. The power is that between the last two fits, within `EXPONENTS`.
+    Larger fits are extrapolated by the power between the last two.
     """
 
     rows: tuple[int, ...] = ()
     seconds: tuple[float, ...] = ()
 
     def plus(self, n_rows: int, seconds: float) -> MeasuredFits:
-        """Return these fits and a further one."""
+        """Return these fits and another one."""
         return MeasuredFits((*self.rows, n_rows), (*self.seconds, seconds))
 
     @property
@@ -60,7 +52,7 @@ class MeasuredFits:
         return self.seconds[-1] * (n_rows / self.rows[-1]) ** self.exponent
 
     def next_rows(self, time_left: float, n_all: int) -> int | None:
-        """Return the size of the next sample: the largest that fits the time left, or None if it is not worth a fit."""
+        """Return the largest next sample in time, or None if not worth it."""
         growth = (max(time_left, 0.0) / self.seconds[-1]) ** (1.0 / self.exponent)
         most_growth = FIRST_GROWTH if len(self.rows) < 2 else MOST_GROWTH
         n_next = min(n_all, int(self.rows[-1] * min(growth, most_growth)))

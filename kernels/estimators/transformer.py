@@ -32,60 +32,50 @@ class LearnedKernelTransformer(
 ):
     r"""Feature map of a kernel that is learned from the training data.
 
-    The inner products of the features approximate the learned kernel,
-    :math:`Z Z^\top \approx K_\mu`, so that linear models can use it.
+    Inner products of the features approximate the learned kernel, :math:`Z Z^\top
+    \approx K_\mu`.
 
     Parameters
     ----------
     learner : str or Learner, default "alignf"
-        Method that learns the kernel: a name, see ``learnkernels learners``, or an
-        object such as ``LpKRR(norm=1.5)`` of `learnkernels.kernels.learners`. Grid
-        searches set its parameters as ``learner__norm``. Start with "alignf", "unif"
-        and "l2-krr". `ensemble` learns no kernel and is not accepted.
+            Method that learns the kernel, see ``learnkernels learners``; not
+            `ensemble`.
     family : KernelFamily or None, default None
-        Base kernels. None: Gaussian kernels with seven bandwidths around the inverse
-        median squared distance, see `default_family`; learners that find their own
-        (`rfm`, `ca`, `cr`) take no family.
+            Base kernels. None: found by the learner (`rfm`, `ca`, `cr`), or Gaussian
+            kernels with seven bandwidths, see `default_family`.
     n_components : int, default 100
         Largest number of features.
     columns : mapping of str to str or sequence of str, or None, default None
-        Column types that override the inferred ones, for tables only: "number",
-        "categorical", "date", "drop", "text" (the words of free text), "code" (a
-        category of which only a code becomes a feature), or the levels of an ordered
-        category, lowest first.
+            Column types of a table that override inferred ones: "number",
+            "categorical", "date", "drop", "text", "code" (a category as a code), or a
+            list of ordered levels, lowest first.
     normalize : {"trace", "frobenius", "none"}, default "trace"
-        Scaling of the centered base kernels before learning. Kernels that `ca` and `cr`
-        find are never scaled.
+            Scaling of the centered base kernels before learning; ignored by `ca` and
+            `cr`.
     centering : {"center", "target", "none"}, default "center"
-        Whether to center the base kernels in feature space. "target" and "none" leave
-        them uncentered, and are available for one-stage learners (such as l2-krr, nkrr
-        and l1-svm), unif and align.
+            Whether to center the base kernels in feature space. "target" and "none"
+            leave them uncentered, for one-stage learners, unif and align.
     sample : "auto", "all", int or None, default None
-        Number of randomly drawn training rows used to learn the kernel and as
-        landmarks. "auto": 8,192, or 5,000 for learners that find their own base
-        kernels. None: all rows up to 20,000; beyond, as "auto", with a warning.
+            Number of training rows drawn to learn the kernel and as landmarks. "auto":
+            8,192, or 5,000 for learners that find base kernels. None: all up to 20,000,
+            otherwise as "auto".
     random_state : int, RandomState or None, default 0
         Seed of samples and landmarks.
     n_jobs : int or None, default None
-        Largest number of threads. None and -1: all available cores, or their share
-        within a joblib worker.
+            Largest number of threads. None and -1: all available cores.
     method : {"nystroem", "eigen"}, default "nystroem"
-        "nystroem": features from landmarks, randomly drawn training rows. "eigen":
-        features along the leading eigenvectors of the kernel on all training rows, as
-        in kernel PCA.
+            "nystroem": features from landmarks, drawn training rows. "eigen": leading
+            eigenvectors of the kernel on all rows, as in kernel PCA.
     task : {"classification", "regression"} or None, default None
-        Type of the target. None: strings, Booleans and at most 20 distinct integers are
-        classes; other numbers, or several columns of numbers, are regression targets.
-        Set it if `y` has counts or grades.
+            Type of the target. None: strings, Booleans and at most 20 distinct integers
+            are classes.
     C : float, default 1.0
-        Inverse regularization strength (or 1 / alpha) with which one-stage learners
-        learn the weights; positive. Two-stage learners ignore it.
+            Inverse regularization strength (or 1 / alpha) of one-stage learners.
 
     Attributes
     ----------
     kernel_ : LearnedKernel
-        The learned kernel; for two-stage learners, scaled to unit mean diagonal, so
-        that features have unit mean squared length.
+            The learned kernel; for two-stage learners, with unit mean diagonal.
     weights_ : ndarray of shape (p,)
         Weights of the base kernels.
     alignment_ : float
@@ -93,44 +83,38 @@ class LearnedKernelTransformer(
     family_ : KernelFamily
         The base kernels.
     relevance_, feature_importances_, interactions_
-        Importances of columns for a kernel ridge regression with the learned kernel, as
-        in `KernelLearningRegressor`.
+            Importances of columns for kernel ridge regression, as in
+            `KernelLearningRegressor`.
     landmarks_ : ndarray of int of shape (l,)
-        Positions of the landmarks among the rows of ``kernel_.X``; all rows for
-        ``method="eigen"``.
+            Positions of the landmarks among the rows of ``kernel_.X``; all for "eigen".
     landmark_kernel_ : LearnedKernel
-        `kernel_` restricted to the landmarks and centered on them; `kernel_` itself for
-        a polynomial combination.
+            `kernel_` restricted to the landmarks and centered on them.
     components_ : ndarray of shape (l, q)
-        Coefficients of the landmarks:
-        ``landmark_kernel_.cross_gram(X) @ components_ - mean_`` are the features. For a
-        polynomial combination, they multiply the columns `landmarks_` of that matrix.
+            Coefficients of the landmarks: ``landmark_kernel_.cross_gram(X) @
+            components_ - mean_`` are the features (for a polynomial combination, with
+            the columns `landmarks_`).
     mean_ : ndarray of shape (q,)
-        Mean feature of all training rows before centering; zero without centering.
+            Mean feature of the training rows before centering.
     table_ : TableEncoding or None
-        Inferred column types of a table, with the resulting features; None for arrays.
+            Column types of a table, with the resulting features; None for arrays.
     n_features_in_ : int
-        Number of features seen during `fit`.
+            Number of features in `fit`.
     feature_names_in_ : ndarray of shape (d,)
-        Names of features seen during `fit`, if X has feature names.
+            Names of features in `fit`, if X has feature names.
 
     Notes
     -----
-    With landmarks L, the features are :math:`Z = K(X, L) \, K_{LL}^{-1/2}`, for the
-    kernel centered on the landmarks, minus their mean over the training rows. Only
-    eigenvalues above rounding errors are inverted. With all training rows as landmarks,
-    or all eigenvectors, :math:`Z Z^\top` equals the Gram matrix up to rounding. A
-    kernel with negative weights is replaced by its positive semi-definite part. The
-    number of features is at most the number of training rows and, for "eigen", the rank
-    of the kernel.
+    With landmarks L, the features are :math:`Z = K(X, L) \, K_{LL}^{-1/2}`, minus their
+    mean over the training rows. With all rows as landmarks, or all eigenvectors,
+    :math:`Z Z^\top` is the Gram matrix. Negative eigenvalues are dropped, so there are
+    at most as many features as the rank of the kernel.
 
-    Learning costs as much as in `KernelLearningClassifier`; the features take O(m l +
-    l^3) time, or O(m^3) for "eigen". New rows take O(l) time each, or O(m) for "eigen".
+    Features take O(m l + l^3) time, or O(m^3) for "eigen"; new rows O(l) or O(m) each.
 
     References
     ----------
-    Williams, Seeger (2001), NIPS 13, for landmarks; Schoelkopf, Smola, Mueller (1998),
-    Neural Computation 10:1299-1319.
+    Williams, Seeger (2001), NIPS 13. Schoelkopf, Smola, Mueller (1998), Neural
+    Computation 10:1299-1319.
 
     Examples
     --------
@@ -192,9 +176,8 @@ class LearnedKernelTransformer(
         Parameters
         ----------
         X : array-like, sparse matrix or table of shape (m, d)
-            Training rows; sparse if the base kernels support it. A table is a DataFrame
-            of pandas or polars, or an Arrow table, and may have categories, dates and
-            missing values, see `TableEncoding`.
+                Training rows; sparse if the base kernels support it. A table is a
+                DataFrame of pandas or polars, or an Arrow table, see `TableEncoding`.
         y : array-like of shape (m,) or (m, q)
             Class labels or target values.
 
@@ -205,8 +188,7 @@ class LearnedKernelTransformer(
         Raises
         ------
         ValueError
-            A parameter is invalid, `y` is constant or has the wrong type, or the kernel
-            cannot be learned from these rows.
+                A parameter is invalid, or `y` is constant or has the wrong type.
         """
         n_components = whole_number("n_components", self.n_components, 1)
         require_one_of("method", self.method, get_args(Method))
@@ -228,7 +210,7 @@ class LearnedKernelTransformer(
         return self
 
     def _fit_eigenvectors(self, n_components: int) -> None:
-        """Fit features along the leading eigenvectors, each with a positive largest entry."""
+        """Fit leading eigenvectors, each with a positive largest entry."""
         n_rows = self.kernel_.X.shape[0]
         eigenvalues, U = positive_part(self.kernel_.gram())
         eigenvalues = eigenvalues[::-1][:n_components]
@@ -258,7 +240,7 @@ class LearnedKernelTransformer(
         self._set_feature_map(kernel)
 
     def _set_feature_map(self, kernel: LearnedKernel) -> None:
-        """Set the attributes of the features, from a kernel over the landmarks or over all training rows."""
+        """Set the feature map from a kernel on the landmarks or on all rows."""
         dual = self._dual_coefficients(kernel)
         mean = np.zeros(self.components_.shape[1])
         if kernel is not self.kernel_:
@@ -272,7 +254,7 @@ class LearnedKernelTransformer(
         self._linear = LinearScores(kernel, dual, -mean)
 
     def _dual_coefficients(self, kernel: LearnedKernel) -> np.ndarray:
-        """Return the coefficients of the features on all rows of a kernel, zero except for the landmarks."""
+        """Return coefficients of all rows of a kernel, zero except for landmarks."""
         if len(kernel.rows) == len(self.landmarks_):
             return self.components_
         dual = np.zeros((len(kernel.rows), self.components_.shape[1]))
@@ -307,7 +289,7 @@ class LearnedKernelTransformer(
 
 
 def with_unit_diagonal(kernel: LearnedKernel) -> LearnedKernel:
-    """Return a kernel of degree one, scaled so that its positive semi-definite part has unit mean diagonal."""
+    """Return a kernel of degree one whose positive part has unit mean diagonal."""
     if kernel.indefinite:
         eigenvalues = np.linalg.eigvalsh(kernel.gram())
         mean_diagonal = float(eigenvalues[eigenvalues > 0].sum()) / len(eigenvalues)
@@ -327,7 +309,7 @@ def with_unit_diagonal(kernel: LearnedKernel) -> LearnedKernel:
 
 
 def positive_part(K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the eigenvalues of a symmetric matrix above rounding errors, ascending, and their eigenvectors."""
+    """Return the eigenvalues above rounding errors, ascending, and eigenvectors."""
     eigenvalues, U = np.linalg.eigh(K)
     rounding = (
         10 * len(eigenvalues) * np.finfo(np.float64).eps * np.abs(eigenvalues).max()
