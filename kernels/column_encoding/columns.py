@@ -1,4 +1,4 @@
-"""Encodings of one column of a table as features: numbers, categories and dates."""
+"""Encodings of one column of a table: numbers, categories and dates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .quantities import MOST_DIGITS, POINT, Written
 from .summary import ColumnSummary, NumberSummary, Scale
 
 MOST_LEVELS = 32
-"""Largest number of features of a category; with more levels, the most frequent have indicators and all have a code."""
+"""Most features of a category; rarer levels share a code."""
 
 
 class Cells(NamedTuple):
@@ -26,8 +26,7 @@ class Cells(NamedTuple):
     Attributes
     ----------
     kinds : str
-        Kind of the other values of the column, or the unit to which these are
-        converted.
+        Kind of the other values, or unit to which these are converted.
     rows : int
         Number of cells.
     row : int
@@ -49,13 +48,13 @@ class EncodingReport:
     Attributes
     ----------
     gaps, levels : Counter
-        Number of rows with a missing value, and with a new level, by column.
+        Number of missing values, and of new levels, by column.
     unread : dict of str to Cells
-        Values of the wrong kind, which are treated as missing.
+        Values of the wrong kind, treated as missing.
     limits : dict of str to Cells
-        Detection limits, which are treated as numbers.
+        Detection limits, treated as numbers.
     converted : dict of str to Cells
-        Numbers that are converted from another unit.
+        Numbers converted from another unit.
     first : int
         Number of the first row of the next block.
     """
@@ -77,20 +76,19 @@ class EncodingReport:
         )
 
     def add(self, name: str, gaps: int, levels: int) -> None:
-        """Count missing values and new levels of a column."""
         if gaps:
             self.gaps[name] += gaps
         if levels:
             self.levels[name] += levels
 
     def note_unread(self, column: reading.Column, kinds: str, rows: np.ndarray) -> None:
-        """Record values of the wrong kind, in the rows where `rows` is true, shape (n,)."""
+        """Record values of the wrong kind in the given rows, a Boolean array."""
         self._note(self.unread, column, kinds, rows)
 
     def note_numbers(
         self, column: reading.Column, written: Written, numbers: reading.Numbers
     ) -> None:
-        """Record values of a column that are not numbers, detection limits, and converted numbers."""
+        """Record cells without numbers, detection limits, and converted numbers."""
         self._note(
             self.unread, column, "numbers", np.isnan(numbers.values) & ~column.gaps
         )
@@ -114,7 +112,7 @@ class EncodingReport:
         notes.update(_joined(notes, {column.name: cells}))
 
     def sentences(self) -> list[str]:
-        """Return a sentence per column about its unreadable cells, detection limits and converted numbers."""
+        """Return a sentence per column and kind of unusual values."""
         sentences = []
         for name, cells in self.unread.items():
             sentences.append(
@@ -140,7 +138,7 @@ def _example(cells: Cells) -> str:
 def _joined(
     earlier_block: Mapping[str, Cells], later_block: Mapping[str, Cells]
 ) -> dict[str, Cells]:
-    """Return the cells of two blocks by column, with the first cell of the earlier block."""
+    """Return the cells of two blocks by column."""
     joined = dict(earlier_block)
     for name, cells in later_block.items():
         first = joined.get(name)
@@ -151,18 +149,12 @@ def _joined(
 
 
 View: TypeAlias = Literal["numbers", "categories", "dates", "texts", "gaps", "codes"]
-"""Kinds of features: numbers, indicators of levels, dates, texts, indicators of missing values, codes of levels."""
+"""Kinds of features; "gaps" are indicators of missing values."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ColumnEncoding(Value):
-    """Encoding of the values of a column as features, fitted to the training rows.
-
-    Attributes
-    ----------
-    name : str
-        Name of the column.
-    """
+    """Encoding of the values of a column as features, fitted to training rows."""
 
     name: str
 
@@ -181,7 +173,7 @@ class ColumnEncoding(Value):
 
     @property
     def gap_place(self) -> int | None:
-        """Position of the indicator of missing values; None if the training rows had none."""
+        """Position of the indicator of missing values, or None."""
         for position, (_, view) in enumerate(self.features):
             if view == "gaps":
                 return position
@@ -189,12 +181,11 @@ class ColumnEncoding(Value):
 
     @property
     def has_gaps(self) -> bool:
-        """Whether training rows had missing values."""
         return self.gap_place is not None
 
     @property
     def depends_on_rows(self) -> bool:
-        """Whether features depend on the training rows if they are not scaled."""
+        """Whether unscaled features depend on the training rows."""
         return self.has_gaps
 
     @property
@@ -204,25 +195,17 @@ class ColumnEncoding(Value):
 
     @property
     def is_coded(self) -> bool:
-        """Whether one of the features is a code of levels."""
         return any(view == "codes" for _, view in self.features)
 
     @abstractmethod
     def learned_on(self, column: reading.Column, scale: Scale) -> Self:
-        """Return an encoding with the same features, with imputed value and scales fitted to other rows."""
+        """Return an encoding with the same features, fitted to other rows."""
 
     @abstractmethod
     def encode(
         self, column: reading.Column, out: np.ndarray, report: EncodingReport
     ) -> None:
-        """Write the features of a column into `out`, shape (n, features), and record
-        unusual values.
-
-        Raises
-        ------
-        ValueError
-            No value is of the kind of the column, or a number is infinite.
-        """
+        """Write the features into `out`, shape (n, features); record unusual values."""
 
     def lacks(self, column: reading.Column) -> np.ndarray:
         """Return whether each value is missing or of the wrong kind, shape (n,)."""
@@ -230,10 +213,10 @@ class ColumnEncoding(Value):
 
     @abstractmethod
     def decode(self, Z: np.ndarray) -> list[Any]:
-        """Return values with the given features, shape (n, features); missing values are imputed."""
+        """Return values with the given features; missing values are imputed."""
 
     def for_trees(self, Z: np.ndarray) -> np.ndarray:
-        """Return features for decision trees, without indicators: NaN for missing values, a number for a level."""
+        """Return features for trees: NaN if missing, a number per level."""
         _, last_view = self.features[-1]
         if last_view != "gaps":
             return np.array(Z)
@@ -275,15 +258,15 @@ class NumberColumn(ColumnEncoding):
     Attributes
     ----------
     fill : float
-        Imputed value: the median of the training rows.
+        Median of the training rows, for missing values.
     gaps : bool
-        Whether training rows had missing values, so that there is an indicator.
+        Whether to add an indicator of missing values.
     low, spread : float
         Scaling of the feature, (number - low) / spread.
     levels : tuple of str
-        Levels of an ordered category, from the lowest to the highest.
+        Levels of an ordered category, lowest first.
     knots : tuple of float
-        Quantiles of the training rows at even steps, for the scale "quantile".
+        Quantiles at even steps, for normal scores.
     written : Written
         Decimal mark and unit of texts.
     """
@@ -344,7 +327,7 @@ class NumberColumn(ColumnEncoding):
         return f"{self.fill:.6g}, the median"
 
     def _magnitudes(self, column: reading.Column, report: EncodingReport) -> np.ndarray:
-        """Return the numbers of a column, or the positions of its levels, with NaN for gaps and new levels."""
+        """Return numbers or positions of levels, NaN for gaps and new levels."""
         if self.levels:
             return places_of(column.as_texts(), self.levels)
         numbers = column.read_numbers(self.written)
@@ -416,8 +399,7 @@ class NumberColumn(ColumnEncoding):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CategoryColumn(ColumnEncoding):
-    """Encoding of a category by indicators of frequent levels, and by a code of all
-    levels if there are many.
+    """Encoding of a category by indicators of levels and, for many levels, a code.
 
     A missing value is a level. A new level has no indicator.
 
@@ -428,12 +410,11 @@ class CategoryColumn(ColumnEncoding):
     many : bool
         Whether there are more levels, so that the last feature is a code.
     scales : tuple of float
-        Value of the indicator of each level; zero for a level without training rows.
+        Value of the indicator of each level; zero for a level without rows.
     numeric : bool
-        Whether levels are numbers, so that texts of new rows are converted.
+        Whether levels are numbers.
     width : int
-        Number of digits of codes with leading zeros, to which numbers of new rows are
-        padded; otherwise zero.
+        Number of digits of codes with leading zeros; otherwise zero.
     """
 
     levels: tuple[str | None, ...]
@@ -460,12 +441,7 @@ class CategoryColumn(ColumnEncoding):
     def of(
         cls, column: ColumnSummary, scale: Scale, max_levels: int = MOST_LEVELS
     ) -> Self:
-        """Return the encoding of a column.
-
-        With standard scale, the scale of an indicator is the geometric mean of two
-        scales. One gives all indicators a total variance of one; the other gives each a
-        variance of one.
-        """
+        """Return the encoding of a column, with the most frequent levels."""
         counts = column.counts()
         by_frequency = sorted(
             counts, key=lambda level: (-counts[level], level is None, level or "")
@@ -479,7 +455,6 @@ class CategoryColumn(ColumnEncoding):
         return cls(column.name, levels, many, scales, is_numeric, column.padded_width)
 
     def learned_on(self, column: reading.Column, scale: Scale) -> Self:
-        """Return an encoding with the same levels and scales fitted to other rows; zero for levels without rows."""
         texts = self._texts(column).tolist()
         return replace(
             self,
@@ -564,7 +539,7 @@ class CategoryColumn(ColumnEncoding):
         return texts
 
     def _with_leading_zeros(self, texts: np.ndarray) -> np.ndarray:
-        """Return numbers as codes, as other programs read codes such as 007 as numbers."""
+        """Return numbers as codes, since programs may read 007 as 7."""
         levels_by_number = {
             str(int(level)): level
             for level in self.levels
@@ -587,7 +562,7 @@ class CategoryColumn(ColumnEncoding):
 
 
 def require_scaling(column: NumberColumn | DateColumn) -> None:
-    """Raise ValueError unless a column fills gaps with a finite number, and has a positive unit."""
+    """Raise ValueError for fills or scales that are not finite."""
     if (
         not np.isfinite([column.fill, column.low, column.spread]).all()
         or not column.spread > 0
@@ -608,7 +583,11 @@ def gap_feature(name: str, gaps: bool) -> tuple[tuple[str, View], ...]:
 def indicator_scales(
     counts: Mapping[str | None, int], n: int, levels: Sequence[str | None], scale: Scale
 ) -> tuple[float, ...]:
-    """Return the value of the indicator of each level, from the number of rows of each level among n rows."""
+    """Return the value of the indicator of each level, from its number of rows.
+
+    The standard scale is the geometric mean of two scales: a total variance of one, and
+    a variance of one for each indicator.
+    """
     rows = np.array([counts.get(level, 0) for level in levels])
     variances = rows / n * (1.0 - rows / n)
     scales = np.ones(len(levels))
@@ -620,7 +599,7 @@ def indicator_scales(
 def places_of(
     texts: Sequence[str | None] | np.ndarray, levels: Sequence[str]
 ) -> np.ndarray:
-    """Return the position of each text among the levels, NaN for missing values and unknown levels."""
+    """Return the position of each text among the levels, NaN for unknown ones."""
     positions: dict[str | None, float] = {
         level: float(i) for i, level in enumerate(levels)
     }
@@ -630,7 +609,7 @@ def places_of(
 def require_no_infinity(
     name: str, infinite: int, n: int, first: int | None = None
 ) -> None:
-    """Raise ValueError if some of n numbers are infinite, the first of them in row `first`."""
+    """Raise ValueError if some of n numbers are infinite, with their first row."""
     if not infinite:
         return
     where = "" if first is None else f", at first in row {first} (the first is row 0)"
@@ -646,7 +625,7 @@ def _normal_scores(values: np.ndarray, knots: Sequence[float]) -> np.ndarray:
 
 
 def ranks_among(values: np.ndarray, knots: Sequence[float]) -> np.ndarray:
-    """Return the ranks of values among the knots, between zero and one, with the mean rank for ties."""
+    """Return the mean ranks of values among the knots, between zero and one."""
     ranks = np.linspace(0.0, 1.0, len(knots))
     quantiles = np.asarray(knots)
     share_up_to = np.interp(values, quantiles, ranks)
@@ -658,32 +637,26 @@ def ranks_among(values: np.ndarray, knots: Sequence[float]) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DateColumn(ColumnEncoding):
-    """Encoding of dates by the time, sine and cosine of year and day, and indicators of
-    month and weekday.
+    """Encoding of dates by time, cycles, and indicators of month and weekday.
 
-    The time is in UTC. Hour, weekday, month and day of the year are in the time zone of
-    the column, or with the offset of each text. Features that are constant on the
-    training rows are omitted.
+    Cycles are in the time zone of the column; constant ones are omitted.
 
     Attributes
     ----------
     fill : float
-        Imputed value: the median of the training rows, in days since 1970.
+        Median of the training rows in days since 1970, for missing values.
     gaps : bool
-        Whether training rows had missing values, so that there is an indicator.
+        Whether to add an indicator of missing values.
     low, spread : float
-        Scaling of the first feature, (days - low) / spread.
+        Scaling of the time in UTC, (days - low) / spread.
     cycles : tuple of {"year", "month", "weekday", "day"}
-        Encoded cycles: "month" and "weekday" by one indicator per level, the others by
-        sine and cosine.
+        Encoded cycles, by sine and cosine or by indicators.
     first : {"year", "day", "month", "time"}
-        First part of texts; those with the year first are always read. "time" for times
-        of day.
+        First part of texts; "time" for times of day.
     scaled : bool
-        Whether indicators have the scales of categories.
+        Whether indicators are scaled as those of categories.
     zone : str
-        Time zone of the training rows, to which new rows are converted; empty if the
-        column has none.
+        Time zone of the column, or empty.
     """
 
     fill: float
@@ -714,7 +687,7 @@ class DateColumn(ColumnEncoding):
         first: dates.First = "year",
         zone: str = "",
     ) -> Self:
-        """Return the encoding of days since 1970, in UTC and in the time zone of the column."""
+        """Return the encoding of days since 1970, in UTC and in local time."""
         varying = set()
         for cycle, phase_of in dates.CYCLES.items():
             smallest_span = 0.25 if cycle == "year" else 1e-6
@@ -806,7 +779,6 @@ class DateColumn(ColumnEncoding):
         return columns
 
     def for_trees(self, Z: np.ndarray) -> np.ndarray:
-        """Return features for decision trees, with month and weekday as one number each."""
         parts = [Z[:, :1]]
         for cycle, columns in self._columns.items():
             if cycle in dates.CALENDAR:
@@ -822,7 +794,7 @@ class DateColumn(ColumnEncoding):
     def _days(
         self, column: reading.Column, report: EncodingReport
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the dates as days since 1970, in UTC and in the time zone of the column, with NaN for gaps."""
+        """Return days since 1970, in UTC and in local time, with NaN for gaps."""
         moments = column.read_dates(self.first).in_zone(self.zone)
         expected = {"year": "dates", "time": "times of day"}.get(
             self.first, f"dates with the {self.first} first"

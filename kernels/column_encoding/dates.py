@@ -1,4 +1,4 @@
-"""Dates and times that texts hold, and the positions of moments in the cycles of the calendar."""
+"""Dates and times in texts, and the cycles of the calendar."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import numpy as np
 
 First: TypeAlias = Literal["year", "day", "month", "time"]
-"""First part of dates, the year in ISO 8601; or "time" for times of day without a date."""
+"""First part of dates, or "time" for times of day without a date."""
 
 FIRSTS: tuple[First, ...] = ("year", "day", "month", "time")
 
@@ -61,7 +61,7 @@ FORMS = [
         rf"(?P<year>\d{{4}})[ /-]{NAMED}[ /-](?P<day>\d{{1,2}})",
     )
 ]
-"""Dates with or without a time of day: the year first; two numbers first, whose order a column decides; month names."""
+"""Dates: the year first; two numbers first, in either order; names of months."""
 
 CIVIL = FORMS[1]
 
@@ -78,12 +78,11 @@ MONTH = re.compile(
     rf"(?P<year>1[6-9]\d\d|2[0-3]\d\d)(?:-(?P<month>\d{{2}}))?|{NAMED}[ -](?P<later>\d{{4}})",
     re.IGNORECASE | re.ASCII,
 )
-"""A month, or a year."""
 
 TIME = re.compile(CLOCK, re.ASCII)
 
 PIVOT = 69
-"""The least of two digits that is a year of the twentieth century, as POSIX has it."""
+"""Smallest two digits of a year in the twentieth century, as in POSIX."""
 
 NO_YEARS = (1, 9999)
 
@@ -91,17 +90,16 @@ NO_DATE = re.compile(
     r"(?:0000-00-00|0001-01-01|9999-12-31|(?:00/00/0000)|(?:31[./-]12|12[./-]31)[./-]9999)(?:[ T][0-9:.]+Z?)?",
     re.ASCII,
 )
-"""Dates that databases write in place of a missing one."""
+"""Dates that databases write instead of missing ones."""
 
 DAY = 86_400.0
-"""Seconds."""
 
 CYCLES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "year": lambda days: days / 365.2425 % 1.0,
     "week": lambda days: np.floor(days) % 7.0 / 7.0,
     "day": lambda days: days % 1.0,
 }
-"""Where in a cycle, from 0 to 1, some days since 1970 are."""
+"""Position in a cycle, from 0 to 1, of days since 1970."""
 
 CALENDAR: dict[str, tuple[str, tuple[str, ...], Callable[[np.ndarray], np.ndarray]]] = {
     "month": (
@@ -111,10 +109,10 @@ CALENDAR: dict[str, tuple[str, tuple[str, ...], Callable[[np.ndarray], np.ndarra
     ),
     "weekday": ("week", WEEKDAYS, lambda days: (_whole(days).astype(np.intp) + 3) % 7),
 }
-"""Names of months and weekdays, the cycle that they divide, and which of them some days since 1970 are in."""
+"""Cycle, names and positions of months and weekdays, for days since 1970."""
 
 ENCODED_CYCLES = ("year", "month", "weekday", "day")
-"""Cycles of which a column of dates may have features."""
+"""Cycles that features of dates may encode."""
 
 
 def _whole(days: np.ndarray) -> np.ndarray:
@@ -122,17 +120,7 @@ def _whole(days: np.ndarray) -> np.ndarray:
 
 
 class Moment(NamedTuple):
-    """A moment that a text names.
-
-    Attributes
-    ----------
-    instant : numpy.datetime64
-        In UTC if the text has an offset.
-    local : numpy.datetime64
-        Date and time of day as written.
-    has_offset : bool
-        Whether the text has an offset from UTC.
-    """
+    """A moment in UTC and as written; `has_offset` if the text has an offset."""
 
     instant: np.datetime64
     local: np.datetime64
@@ -140,19 +128,18 @@ class Moment(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Moments of the rows of a column, NaT for missing ones, each an array of shape
-    (n,).
+    """Moments of n rows, NaT for missing ones.
 
     Attributes
     ----------
     instants : ndarray of datetime64[us]
-        In UTC for rows with a time zone or an offset.
+        Moments in UTC, for rows with a time zone or an offset.
     local : ndarray of datetime64[us]
         Date and time of day in the time zone of each row.
     has_offset : ndarray of bool
         Whether a row has a time zone or an offset.
     zone : str
-        Time zone of the column; empty without one, also if single rows have offsets.
+        Time zone of the column, or empty.
     """
 
     instants: np.ndarray
@@ -161,7 +148,7 @@ class Moments(NamedTuple):
     zone: str = ""
 
     def in_zone(self, zone: str) -> Moments:
-        """Return the same moments in a time zone, in which rows without an offset are taken to be."""
+        """Return the moments in a time zone, also assumed for rows without one."""
         if not zone or zone == self.zone:
             return self
         instants = np.where(
@@ -180,18 +167,11 @@ FIXED_OFFSET = re.compile(
 )
 
 OFFSET_MINUTES = 15
-"""Transitions of time zones lie at multiples of this number of minutes in UTC."""
+"""Offsets from UTC change only at multiples of this number of minutes."""
 
 
 def tzinfo_of(zone: str) -> tzinfo:
-    """Return the time zone of a name such as Europe/Berlin, or of an offset such as
-    +02:00.
-
-    Raises
-    ------
-    ValueError
-        The time zone is not known on this computer.
-    """
+    """Return the time zone of a name or an offset; ValueError if it is unknown."""
     match = FIXED_OFFSET.fullmatch(zone)
     if match is not None:
         offset = timedelta(
@@ -208,7 +188,7 @@ def tzinfo_of(zone: str) -> tzinfo:
 
 
 def local_times(instants: np.ndarray, zone: str) -> np.ndarray:
-    """Return the date and time of day in a time zone of moments in UTC, shape (n,)."""
+    """Return the local date and time of moments in UTC, shape (n,)."""
     place = tzinfo_of(zone)
     return instants + _offsets(
         instants, lambda moment: moment.replace(tzinfo=UTC).astimezone(place)
@@ -216,7 +196,7 @@ def local_times(instants: np.ndarray, zone: str) -> np.ndarray:
 
 
 def instants_of(local: np.ndarray, zone: str) -> np.ndarray:
-    """Return the moments in UTC of dates and times of day in a time zone, shape (n,)."""
+    """Return the moments in UTC of local dates and times, shape (n,)."""
     place = tzinfo_of(zone)
     return local - _offsets(local, lambda moment: moment.replace(tzinfo=place))
 
@@ -224,7 +204,7 @@ def instants_of(local: np.ndarray, zone: str) -> np.ndarray:
 def _offsets(
     moments: np.ndarray, in_zone: Callable[[datetime], datetime]
 ) -> np.ndarray:
-    """Return the offset from UTC at each moment, shape (n,); it is looked up once for each quarter of an hour."""
+    """Return the offset from UTC at each moment, looked up per quarter of an hour."""
     minutes = np.where(
         np.isnat(moments), 0, moments.astype("datetime64[m]").astype(np.int64)
     )
@@ -244,13 +224,13 @@ def days_of(moments: np.ndarray) -> np.ndarray:
 
 
 def without_placeholders(dates: np.ndarray) -> np.ndarray:
-    """Return moments with NaT where the year represents a missing date, such as 9999."""
+    """Return moments with NaT for years such as 9999 that represent missing dates."""
     years = dates.astype("datetime64[Y]").astype(np.int64) + 1970
     return np.where(np.isin(years, NO_YEARS), np.datetime64("NaT", "us"), dates)
 
 
 def iso_dates(texts: Sequence[str]) -> np.ndarray | None:
-    """Return texts as dates if all have the form of ISO 8601 without an offset, otherwise None."""
+    """Return texts as dates if all have the form of ISO 8601, otherwise None."""
     if not texts or not all(map(ISO.fullmatch, texts)):
         return None
     try:
@@ -260,7 +240,7 @@ def iso_dates(texts: Sequence[str]) -> np.ndarray | None:
 
 
 def days_of_digits(numbers: np.ndarray) -> np.ndarray | None:
-    """Return numbers such as 20241231 as days since 1970, NaN for gaps, or None if a number is not a date."""
+    """Return numbers such as 20241231 as days since 1970; None if one is no date."""
     digits = numbers[~np.isnan(numbers)]
     if (
         not len(digits)
@@ -286,7 +266,7 @@ def days_of_digits(numbers: np.ndarray) -> np.ndarray | None:
 
 
 def day_places(texts: Iterable[str]) -> frozenset[str]:
-    """Return the evidence on the position of the day in texts of `CIVIL`: "first", "second", "dots" or "open"."""
+    """Return evidence on the position of the day in texts of `CIVIL`."""
     places: set[str] = set()
     for text in texts:
         match = CIVIL.fullmatch(text)
@@ -304,12 +284,7 @@ def day_places(texts: Iterable[str]) -> frozenset[str]:
 
 
 def first_of(places: frozenset[str]) -> First | None:
-    """Return the first part of the dates of a column, by `day_places`; None if it may
-    be the day or the month.
-
-    A number above 12 is a day. Between dots the day stands first, unless the second
-    number is a day. Other dates begin with the year.
-    """
+    """Return the first part of dates, by `day_places`; None if ambiguous."""
     if not places:
         return "year"
     if "first" in places:
@@ -322,10 +297,9 @@ def first_of(places: frozenset[str]) -> First | None:
 
 
 def moment_of(text: str, first: First) -> Moment | None:
-    """Return the date of a text, or None if there is none.
+    """Return the date of a text, or None.
 
-    Dates with the year first or the name of a month are read for any `first`. A month
-    or a year denotes its first day. Times of day are on the first day of 1970.
+    A month or a year denotes its first day; times of day are on January 1, 1970.
     """
     if not text[:1].isalnum() or not any(map(str.isdigit, text)):
         return None
@@ -347,7 +321,6 @@ def moment_of(text: str, first: First) -> Moment | None:
 
 
 def _date(parts: dict[str, str | None], first: First) -> tuple[int, int, int]:
-    """Return year, month and day of the parts of a date."""
     if first == "time":
         return 1970, 1, 1
     year = _year(str(parts["year"] or parts.get("later")))
@@ -365,7 +338,7 @@ def _date(parts: dict[str, str | None], first: First) -> tuple[int, int, int]:
 
 
 def _time_of_day(parts: dict[str, str | None]) -> tuple[int, int, int, int]:
-    """Return hour, minute, second and microsecond of the parts of a date; ValueError for an hour such as 13 PM."""
+    """Return hour, minute, second and microsecond; ValueError for 13 PM."""
     hour = int(parts.get("hour") or 0)
     half = parts.get("half")
     if half:
@@ -382,7 +355,7 @@ def _time_of_day(parts: dict[str, str | None]) -> tuple[int, int, int, int]:
 
 
 def _offset(parts: dict[str, str | None]) -> timedelta | None:
-    """Return the offset from UTC of the parts of a date, or None."""
+    """Return the offset from UTC, or None."""
     zone = parts.get("zone")
     if not zone:
         return None
@@ -394,7 +367,7 @@ def _offset(parts: dict[str, str | None]) -> timedelta | None:
 
 
 def _year(digits: str) -> int:
-    """Return the year of four digits, or of two digits with their century."""
+    """Return the year of four digits, or of two without their century."""
     year = int(digits)
     if len(digits) == 4:
         return year

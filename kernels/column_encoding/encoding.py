@@ -1,4 +1,4 @@
-"""Inference of the column types of a table, and the encoding of its columns as features."""
+"""Inference of the column types of a table, and its encoding as features."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from .text import TextColumn
 from .units import is_unit
 
 Kind: TypeAlias = Literal["number", "categorical", "code", "date", "text", "drop"]
-"""Column types that a user can set, in addition to a list of ordered levels."""
+"""Column types to set, in addition to a list of ordered levels."""
 
 KINDS: tuple[str, ...] = get_args(Kind)
 
@@ -44,19 +44,19 @@ EMPTY = "it is empty"
 FREE_TEXT = "it is free text"
 
 DROPPED_BY_USER = "as said"
-"""Reason of a column that the user drops."""
+"""Reason for a column that the user drops."""
 
 ColumnTypes: TypeAlias = Mapping[str, Kind | Sequence[str]]
-"""Column types by name: a kind, or the levels of an ordered category from the lowest to the highest."""
+"""Column types by name: a kind, or ordered levels, lowest first."""
 
 UNDECIDED = (
     "its dates may begin with the day or with the month; say that it is a date, which reads the day first, or write "
     "2024-12-31"
 )
-"""Reason for dropping a column of dates whose day and month are ambiguous."""
+"""Reason for dropping dates whose day and month are ambiguous."""
 
 FEW_ROWS = 20
-"""Smallest number of rows for which values that all differ are identifiers."""
+"""Fewest rows in which identifiers and free text are recognized."""
 
 DIFFERENT = 0.9
 """Smallest share of distinct values among identifiers and free text."""
@@ -68,16 +68,16 @@ SENTENCE_SPACES = 7
 """Smallest mean number of spaces in sentences."""
 
 REPEATED_SENTENCES = 0.2
-"""Smallest share of distinct sentences in free text; it distinguishes sentences from long levels."""
+"""Smallest share of distinct sentences in free text."""
 
 MOST_UNITS = 8
 """Largest number of units of a column of numbers."""
 
 SAID = 0.5
-"""Smallest share of values of the type that the user sets; other values are missing."""
+"""Smallest share of values of the type that the user sets."""
 
 LONGEST = 80
-"""Largest number of characters in the name of a feature."""
+"""Most characters in the name of a feature."""
 
 IDENTIFIER = re.compile(
     r"^\W*$|(^|[_\W])(id|uuid|guid|index|key|rowid|rownames?|row[_ ]?n(r|o|um|umber)|unnamed)([_\W]|$)"
@@ -88,7 +88,7 @@ IDENTIFIER = re.compile(
 
 
 class TableFeatures(tuple[str, ...]):
-    """Names of the features of a table, with the columns from which they are computed.
+    """Names of the features of a table.
 
     Attributes
     ----------
@@ -106,7 +106,6 @@ class TableFeatures(tuple[str, ...]):
 
     @classmethod
     def of(cls, columns: Sequence[ColumnEncoding], scaled: bool) -> Self:
-        """Return the names of the features of the columns."""
         names: list[str] = []
         owners: list[str] = []
         codes: list[int] = []
@@ -130,7 +129,7 @@ def _shortened(name: str) -> str:
 
 
 def shares_by_column(features: Sequence[str], shares: np.ndarray) -> dict[str, float]:
-    """Return the shares of features by name, summed by column for the features of a table."""
+    """Return the shares of features by name, summed by column for a table."""
     names = features.owners if isinstance(features, TableFeatures) else features
     summed = dict.fromkeys(names, 0.0)
     for name, share in zip(names, shares.tolist(), strict=True):
@@ -153,25 +152,20 @@ class TableEncoding(Value):
 
     Notes
     -----
-    The first matching rule applies; `column_types` take precedence. Texts such as
-    ``?``, ``NA`` and the empty one are missing values.
+    The first matching rule applies, unless a type is set. Texts such as ``?``, ``NA``
+    and the empty one are missing values.
 
-    - A column without values, or with a single one, is dropped.
-    - Strings of digits, many with leading zeros, are codes: a category.
-    - Numbers, Booleans and strings that nearly all are numbers in common notations are
-      numbers. Other strings among them are missing values, and units of one quantity
-      are converted.
-    - Whole numbers that nearly all differ are dropped if they count the rows or the
-      name is that of an identifier.
-    - Strings that nearly all are dates are dates, in their own time zone. If day and
-      month cannot be distinguished, the day stands first between dots, and other
-      columns are dropped.
-    - Free text, also with placeholders or repeated texts, is dropped unless its type is
-      set to "text".
-    - Many different numbers in several units, or several numbers in each cell, are
-      dropped.
-    - Other strings are a category, and are dropped if more than 90 % of them are
-      different.
+    - Columns with at most one value are dropped.
+    - Strings of digits, many with leading zeros, are a category.
+    - Numbers, Booleans and strings that nearly all are numbers are numbers; units of
+      one quantity are converted.
+    - Whole numbers that nearly all differ are dropped if they count the rows or have
+      the name of an identifier.
+    - Strings that nearly all are dates are dates, but are dropped if day and month are
+      ambiguous.
+    - Free text is dropped unless its type is "text".
+    - Many numbers in several units, or several numbers per cell, are dropped.
+    - Other strings are a category, or dropped if more than 90 % differ.
     """
 
     columns: tuple[ColumnEncoding, ...]
@@ -189,24 +183,21 @@ class TableEncoding(Value):
 
         Parameters
         ----------
-        table : DataFrame or Arrow table of m rows, or its columns, or their summaries
-            Table of pandas, polars, pyarrow or another library that narwhals supports,
-            the result of `read_columns`, or a mapping of names to `ColumnSummary` for a
-            table larger than memory. Not modified.
+        table : table or mapping
+            DataFrame or Arrow table of training rows, the result of `read_columns`, or
+            a `ColumnSummary` by name.
         column_types : mapping of str to str or sequence of str, optional
-            Types that override the inferred ones: "number", "categorical", "date",
-            "text", "drop"; "code" for a category of many levels that is only encoded by
-            a code; or the levels of an ordered category from the lowest to the highest.
+                Types that override the inferred ones, see `Kind`, or lists of ordered
+                levels, lowest first.
         scale : {"none", "unit", "max", "standard", "quantile"}, default "standard"
-            Scaling of numbers: none, to [0, 1], to a largest absolute value of 1, to
-            unit variance, or to normal scores. With the last two, all features have
-            comparable units.
+                Scaling of numbers: none, to [0, 1], to a largest absolute value of 1,
+                to unit variance, or to normal scores.
 
         Raises
         ------
         ValueError
-            A column of `column_types` does not exist or has another type, a number is
-            infinite, or all columns are dropped.
+                A column of `column_types` does not exist or has another type, a number
+                is infinite, or no column is left.
         """
         overrides = dict(column_types or {})
         encodings: list[ColumnEncoding] = []
@@ -230,20 +221,15 @@ class TableEncoding(Value):
         return cls(tuple(encodings), left_out, scale in ("standard", "quantile"))
 
     def learned_on(self, table: Any, scale: summary.Scale) -> Self:
-        """Return an encoding with the same features, with imputed values and scales
-        fitted to other rows.
+        """Return an encoding with the same features, with fills and scales of other
+        rows.
 
         Parameters
         ----------
         table : DataFrame or Arrow table of m rows, or its columns
-            Rows to fit to, as for `of`. Not modified.
+            Rows to fit to.
         scale : {"none", "unit", "max", "standard", "quantile"}
             Scale of this encoding.
-
-        Notes
-        -----
-        Column types, levels with an indicator, and indicators of missing values do not
-        change, so that the names of the features do not depend on the rows.
         """
         table_columns = read_columns(table, self.names)
         columns = tuple(
@@ -264,7 +250,6 @@ class TableEncoding(Value):
 
     @property
     def has_texts(self) -> bool:
-        """Whether a column is a text."""
         return any(isinstance(column, TextColumn) for column in self.columns)
 
     @cached_property
@@ -278,11 +263,9 @@ class TableEncoding(Value):
         Parameters
         ----------
         table : DataFrame or Arrow table of n rows, or its columns
-            Table with the columns of the training rows in any order; other columns are
-            ignored. If all columns are numbers, an array of shape (n, columns) in their
-            order is accepted, too. Not modified.
+            Rows, or an array of shape (n, columns) if all columns are numbers.
         report : EncodingReport, optional
-            Report to which unusual values are added.
+                Report of unusual values.
 
         Raises
         ------
@@ -320,7 +303,7 @@ class TableEncoding(Value):
         return places
 
     def for_trees(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return features for decision trees, with NaN for missing values, and which of them are levels as numbers."""
+        """Return features for trees, NaN if missing, and which of them are levels."""
         parts: list[np.ndarray] = []
         is_level: list[bool] = []
         for column, features in self.places:
@@ -332,14 +315,14 @@ class TableEncoding(Value):
         return np.hstack(parts), np.array(is_level)
 
     def decode(self, X: np.ndarray) -> dict[str, list[Any]]:
-        """Return columns of a table with the given features; missing values and rare levels are imputed."""
+        """Return columns with the given features; missing values are imputed."""
         return {
             column.name: column.decode(X[:, features])
             for column, features in self.places
         }
 
     def gaps(self, table: Any) -> np.ndarray:
-        """Return whether each row of a table lacks a value in one of the columns, shape (n,)."""
+        """Return whether each row of a table lacks a value, shape (n,)."""
         columns = read_columns(table, self.names)
         return np.asarray(
             np.any(
@@ -351,7 +334,7 @@ class TableEncoding(Value):
     def sentences(
         self, but: Collection[str] = (DROPPED_BY_USER, CONSTANT, EMPTY)
     ) -> list[str]:
-        """Return a sentence for each dropped column, except for the reasons in `but`."""
+        """Return a sentence for each dropped column, except for some reasons."""
         sentences = []
         for name, reason in self.left_out.items():
             if reason in but:
@@ -363,7 +346,7 @@ class TableEncoding(Value):
         return sentences
 
     def describe(self) -> list[str]:
-        """Return one line per column type with the names of the columns, and one line per dropped column."""
+        """Return one line per column type and one per dropped column."""
         names_by_type: dict[str, list[str]] = {}
         for column in self.columns:
             names_by_type.setdefault(column.describe(), []).append(column.name)
@@ -378,19 +361,14 @@ class TableEncoding(Value):
 
 
 def setting_of_text(name: str) -> str:
-    """Return the parameter that makes a column a text; its value is also valid in YAML."""
+    """Return the parameter that makes a column a text, also valid in YAML."""
     return f"columns={json.dumps({name: 'text'}, ensure_ascii=False)}"
 
 
 def _summaries(
     table: Any, overrides: Mapping[str, Any]
 ) -> Iterator[tuple[str, summary.ColumnSummary]]:
-    """Yield the summary of each column of a table; ValueError if a column of
-    `overrides` does not exist.
-
-    A summary of numbers may take as much memory as the column, so that summaries are
-    computed one by one.
-    """
+    """Yield the summary of each column, one at a time to save memory."""
     is_summarized = isinstance(table, Mapping) and all(
         isinstance(column, summary.ColumnSummary) for column in table.values()
     )
@@ -412,7 +390,7 @@ def _summaries(
 
 
 def as_levels(column_type: str | Sequence[str] | None) -> bool:
-    """Return whether a column type that the user sets treats numbers as levels."""
+    """Return whether a type set by the user treats numbers as levels."""
     return column_type not in (None, "number", "date", "drop")
 
 
@@ -421,7 +399,7 @@ def _of_type(
     column_type: str | Sequence[str],
     scale: summary.Scale,
 ) -> ColumnEncoding | str:
-    """Return the encoding of a column with the type that the user sets, or the reason for dropping it."""
+    """Return the encoding with the type set by the user, or a reason for dropping."""
     if column_type == "drop":
         return DROPPED_BY_USER
     if column.kind == "other" or not column.held:
@@ -455,7 +433,7 @@ def _of_type(
 
 
 def _checked_levels(name: str, levels: Sequence[str]) -> tuple[str, ...]:
-    """Return the levels as texts, or raise ValueError if one denotes a missing value."""
+    """Return the levels as texts; ValueError if one denotes a missing value."""
     texts = tuple(map(str, levels))
     for level in texts:
         if level.strip().lower() in MISSING:
@@ -508,7 +486,7 @@ def _as_date(
 def _inferred(
     column: summary.ColumnSummary, scale: summary.Scale
 ) -> ColumnEncoding | str:
-    """Return the encoding of a column with the inferred type, or the reason for dropping it."""
+    """Return the encoding with the inferred type, or a reason for dropping."""
     if column.kind == "other":
         return "it holds lists, records or bytes"
     if not column.held:
@@ -538,7 +516,7 @@ def _are_dates(
     numbers: tuple[Written, summary.NumberSummary],
     dates: tuple[First | None, summary.NumberSummary],
 ) -> bool:
-    """Return whether values that are both numbers and dates are dates: times of day, or digits that all are dates."""
+    """Return whether values that are numbers and dates are times or digits of dates."""
     first, days = dates
     if first == "time":  # if some exceed a day, they are durations
         return days.held == numbers[1].held
@@ -548,7 +526,7 @@ def _are_dates(
 def _category(
     column: summary.ColumnSummary, scale: summary.Scale
 ) -> ColumnEncoding | str:
-    """Return the encoding of the texts of a column as levels, or the reason for dropping it."""
+    """Return the encoding of texts as levels, or a reason for dropping."""
     if column.kind == "text" and column.different == 1 and not column.gaps:
         return CONSTANT
     if column.is_category or column.held < FEW_ROWS:
@@ -568,7 +546,7 @@ def _category(
 
 
 def _is_free_text(column: summary.ColumnSummary) -> bool:
-    """Return whether the texts of a column are prose, apart from repeated placeholders."""
+    """Return whether texts are prose, apart from repeated placeholders."""
     repeated = column.repeated_texts
     rows = column.held - sum(repeated.values())
     if rows < FEW_ROWS / 2:
@@ -585,7 +563,7 @@ def _is_free_text(column: summary.ColumnSummary) -> bool:
 
 
 def _are_units(units: Mapping[str, int], all_differ: bool) -> bool:
-    """Return whether the texts next to numbers are units: known ones, or few if nearly all texts differ."""
+    """Return whether the texts next to numbers are units: known, or few."""
     if len(units) < 2:
         return False
     if all_differ:
@@ -594,7 +572,7 @@ def _are_units(units: Mapping[str, int], all_differ: bool) -> bool:
 
 
 def _several_units(units: Mapping[str, int]) -> str:
-    """Return the reason for dropping a column of numbers in several units."""
+    """Return the reason for dropping numbers in several units."""
     counts = ", ".join(
         f"{unit or 'none'} in {rows:,} rows"
         for unit, rows in list(units.items())[:MOST_UNITS]
@@ -607,7 +585,7 @@ def _number(
     read: tuple[Written, summary.NumberSummary],
     scale: summary.Scale,
 ) -> ColumnEncoding | str:
-    """Return the encoding of a column of numbers, or the reason for dropping it."""
+    """Return the encoding of numbers, or a reason for dropping."""
     encoding = _as_number(column, read, scale)
     _, numbers = read
     if numbers.constant and not numbers.gaps and not column.has_codes:
@@ -638,20 +616,18 @@ def target_of(
     Parameters
     ----------
     column : Column
-        Column of the target. Not modified.
+            Column of the target.
     task : {"classification", "regression"} or None
         Task, if known.
     report : EncodingReport
-        Report to which values that are not numbers are added.
+            Report of values that are not numbers.
     is_typed : bool, default True
-        Whether the source has column types. Its texts are labels; those of a CSV file
-        may be numbers.
+            Whether the source has column types, so that texts are labels.
 
     Returns
     -------
     values : ndarray of shape (m,)
-        Numbers with NaN for missing values, or labels as texts with None for missing
-        values.
+            Numbers with NaN, or labels as texts with None, for missing values.
 
     Raises
     ------
@@ -679,12 +655,11 @@ def target_of(
 def _numbers_of_target(
     target: summary.ColumnSummary, task: str | None, is_typed: bool
 ) -> tuple[Written, summary.NumberSummary] | None:
-    """Return the notation and summary of a target of numbers, or None if its values are
-    labels.
+    """Return notation and summary of a target of numbers, or None for labels.
 
     Texts are labels if the source has column types, unless the task is a regression.
-    Texts of a CSV file are labels if there are few distinct ones that are not decimal
-    numbers, or many with leading zeros.
+    Texts of a CSV file are labels if few distinct ones are no decimal numbers, or many
+    have leading zeros.
     """
     if task == "regression":
         return target.as_numbers(SAID)

@@ -1,4 +1,4 @@
-"""Numbers that texts hold, in the notations that people use."""
+"""Numbers in texts, in common notations."""
 
 from __future__ import annotations
 
@@ -11,23 +11,22 @@ import numpy as np
 from .units import CURRENCIES, degrees_in, seconds_in, sum_of_parts
 
 Mark: TypeAlias = Literal[".", ","]
-"""Decimal mark."""
 
 PLAIN = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-"""A number as programs write it."""
+"""A number in the notation of programs."""
 
 CANONICAL_NUMBER = r"-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
-"""Pattern of a number that has no other meaning: no sign +, no leading zero, not more digits than float64 keeps."""
+"""A number without sign +, leading zeros, or digits beyond float64."""
 
 CANONICAL_INTEGER = r"-?(?:0|[1-9][0-9]{0,14})"
 
 BOOLEAN = r"[tT]rue|TRUE|[fF]alse|FALSE"
 
 ZERO_PADDED = re.compile(r"0[0-9]+")
-"""An integer with leading zeros. Codes are written so, and quantities are not."""
+"""An integer with leading zeros, as codes have them."""
 
 MOST_DIGITS = 15
-"""Digits that every float64 keeps."""
+"""Digits that float64 represents."""
 
 INFINITE = re.compile(r"[+-]?inf(?:inity)?", re.IGNORECASE)
 
@@ -43,7 +42,7 @@ MULTIPLIERS = {
     "million": 6,
     "billion": 9,
 }
-"""Words that may follow the digits, and the number of zeros that each adds. Without a currency, B is a unit."""
+"""Words after the digits, and the zeros that they add."""
 
 WRITTEN = re.compile(
     rf"(?P<open>\()?(?P<limit>[<>]=?|[≤≥])?[{SPACES}]?(?P<sign>[+\-−–])?(?P<before>{CURRENCIES})?[{SPACES}]?"
@@ -70,12 +69,11 @@ SEVERAL_NUMBERS = re.compile(
     rf"(?:[{SPACES}]*[,;/x×|][{SPACES}]*{NUMBER_OF_SEVERAL}{UNIT_OF_SEVERAL})+[)\]]?"
     rf"|(?:POINT ?)?[(\[]?[+-]?[0-9]+\.[0-9]+(?:[{SPACES}]+[+-]?[0-9]+\.[0-9]+)+[)\]]?"
 )
-"""Several numbers in one cell, such as a latitude and a longitude, or a blood pressure."""
+"""Several numbers in one cell, such as latitude and longitude."""
 
 SWAPPED_MARKS = str.maketrans(",.", ".,")
 
 BOOLEANS = {"false": 0.0, "true": 1.0}
-"""Texts of Booleans, in lower case."""
 
 NOT_PLAIN = re.compile("[^0-9.eE+-]")
 
@@ -84,15 +82,7 @@ MAY_BEGIN_A_QUANTITY = frozenset("+-0123456789PNSEWO")
 
 
 class Written(NamedTuple):
-    """Notation of the numbers of a column.
-
-    Attributes
-    ----------
-    mark : {".", ","}
-        Decimal mark.
-    unit : str
-        Currency or unit next to a number, or "".
-    """
+    """Notation of numbers: the decimal mark, and the currency or unit, or ""."""
 
     mark: Mark = "."
     unit: str = ""
@@ -103,17 +93,7 @@ COMMA = Written(",")
 
 
 class Quantity(NamedTuple):
-    """Number in a text.
-
-    Attributes
-    ----------
-    value : float
-        Number.
-    unit : str
-        Currency or unit.
-    is_limit : bool
-        Whether the number is a detection limit, as in <0.5.
-    """
+    """Number in a text; `is_limit` for a detection limit, as in <0.5."""
 
     value: float
     unit: str = ""
@@ -121,11 +101,7 @@ class Quantity(NamedTuple):
 
 
 def quantity_in(text: str, mark: Mark) -> Quantity | None:
-    """Return the number, duration or angle of a text, or None if there is none.
-
-    Durations are in seconds, angles in degrees, and sums such as 5 ft 7 in have the
-    unit of their first part.
-    """
+    """Return the number, duration (s) or angle (°) of a text, or None."""
     number = number_in(text, mark)
     if number is not None or text[:1] not in MAY_BEGIN_A_QUANTITY:
         return number
@@ -140,7 +116,6 @@ def quantity_in(text: str, mark: Mark) -> Quantity | None:
 
 
 def number_in(text: str, mark: Mark) -> Quantity | None:
-    """Return the number of a text, or None if there is none."""
     if PLAIN.fullmatch(text) and (mark == "." or "." not in text):
         return Quantity(float(text))
     boolean = BOOLEANS.get(text.lower())
@@ -173,7 +148,7 @@ def number_in(text: str, mark: Mark) -> Quantity | None:
 
 
 def _magnitude(digits: str, multiplier: str | None, mark: Mark) -> float | None:
-    """Return the number of digits with separators, or None if the separators are in the wrong places."""
+    """Return the number of digits with separators, or None if these are misplaced."""
     if mark == ",":
         digits = digits.translate(SWAPPED_MARKS)
     is_grouped = GROUPED.fullmatch(digits) or (mark == "." and INDIAN.fullmatch(digits))
@@ -187,7 +162,7 @@ def _magnitude(digits: str, multiplier: str | None, mark: Mark) -> float | None:
 
 
 def _unit(text: str) -> str:
-    """Return a unit without surrounding spaces, and without a space between a degree sign and a direction."""
+    """Return a unit without spaces around it, or after a degree sign."""
     unit = text.strip()
     if unit[:1] in ("°", "º"):
         return "°" + unit[1:].strip()
@@ -195,7 +170,7 @@ def _unit(text: str) -> str:
 
 
 def plain_numbers(texts: Sequence[str]) -> np.ndarray | None:
-    """Return texts as numbers if all are in the notation of programs, otherwise None."""
+    """Return texts as numbers if all are in the notation of programs, or None."""
     if not all(map(PLAIN.fullmatch, texts)):
         return None
     return np.array([float(text) for text in texts])

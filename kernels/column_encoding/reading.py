@@ -25,7 +25,7 @@ MISSING = frozenset(
         "#num!", "#name?",
     }
 )  # fmt: skip
-"""Texts in lower case that represent missing values in pandas, databases and Excel."""
+"""Lower-case texts of missing values in pandas, databases and Excel."""
 
 LARGEST = 2**53
 """Largest integer up to which float64 represents all integers."""
@@ -33,23 +33,15 @@ LARGEST = 2**53
 WHOLE = re.compile(r"(-?[0-9]+)\.0*")
 
 ENUM_OF_POLARS = b"_PL_ENUM_VALUES"
-"""Beginning of the key that polars writes into the metadata of an Arrow field of its type Enum."""
+"""Start of the key of a polars Enum in the metadata of an Arrow field."""
 
 ColumnKind: TypeAlias = Literal["number", "date", "text", "other"]
-"""Type in which the values of a column are stored."""
 
 
 class Numbers(NamedTuple):
-    """Numbers of the rows of a column in one unit, each an array of shape (n,).
+    """Numbers of n rows in one unit, NaN without a number in this quantity.
 
-    Attributes
-    ----------
-    values : ndarray of float64
-        NaN if a row has no number in a unit of the same quantity.
-    is_limit : ndarray of bool
-        Whether the number is a detection limit.
-    is_converted : ndarray of bool
-        Whether the number was converted from another unit.
+    `is_limit` marks detection limits and `is_converted` numbers from another unit.
     """
 
     values: np.ndarray
@@ -68,19 +60,17 @@ class Column:
     kind : {"number", "date", "text", "other"}
         Type in which the values are stored.
     values : ndarray of shape (n,)
-        Values as float64 with NaN for missing values, datetime64[us] with NaT, or texts
-        with None. Undefined for "other".
+        float64 with NaN, datetime64[us] with NaT, or texts with None.
     levels : tuple of str
-        Levels of an ordered category, from the lowest to the highest.
+        Levels of an ordered category, lowest first.
     exact : ndarray of shape (n,) or None
-        Texts of integers, None for missing values, if float64 does not represent all of
-        them.
+        Texts of integers, if float64 does not represent all.
     is_category : bool
-        Whether the column has a categorical type in the table.
+        Whether the column has a categorical type.
     local : ndarray of datetime64[us] of shape (n,) or None
-        Date and time of day in the time zone; None if the column has no time zone.
+        Date and time of day in the time zone.
     zone : str
-        Name of the time zone; empty if the column has none.
+        Name of the time zone, or empty.
     """
 
     name: str
@@ -94,7 +84,7 @@ class Column:
 
     @property
     def gaps(self) -> np.ndarray:
-        """Return whether each value is missing, shape (n,)."""
+        """Whether each value is missing, shape (n,)."""
         if self.kind == "text":
             return np.array([value is None for value in self.values], dtype=bool)
         if self.kind == "other":
@@ -104,7 +94,7 @@ class Column:
         return np.isnat(self.values)
 
     def texts(self) -> list[str]:
-        """Return the distinct texts of the column in order of appearance."""
+        """Return the distinct texts in order of appearance."""
         return [
             text for text in dict.fromkeys(self.as_texts().tolist()) if text is not None
         ]
@@ -177,14 +167,14 @@ class Column:
         return Moments(row_instants, row_local, has_offset)
 
     def as_texts(self) -> np.ndarray:
-        """Return the values as texts, with integers without a point and None for gaps; shape (n,) of objects."""
+        """Return the values as texts, with None for gaps."""
         if self.kind == "text":
             return self.values
         values = self.values if self.exact is None else self.exact
         return as_texts(values.tolist())
 
     def as_levels(self) -> np.ndarray:
-        """Return the values as levels of a category: texts, with integers without zero decimals."""
+        """Return the values as levels: texts, with integers without decimals."""
         texts = self.as_texts()
         without_decimals = {}
         for text in self.texts():
@@ -199,10 +189,9 @@ class Column:
 
 
 def _number_as(text: str, written: Written) -> tuple[float, bool, bool]:
-    """Return the number of a text in the unit of a column, whether it is a limit, and
-    whether it was converted.
+    """Return the number of a text in a unit, is_limit and is_converted.
 
-    The number is NaN if the text has no number in a unit of the same quantity.
+    The number is NaN if the text has none in a unit of the same quantity.
     """
     quantity = quantity_in(text, written.mark)
     if quantity is None:
@@ -216,7 +205,7 @@ def _number_as(text: str, written: Written) -> tuple[float, bool, bool]:
 
 
 def is_table(X: Any) -> bool:
-    """Return whether X is a table with named columns, of pandas, polars, Arrow or another supported library."""
+    """Return whether X is a table of pandas, polars, Arrow or a similar library."""
     if isinstance(X, np.ndarray | list | tuple) or sparse.issparse(X):
         return False
     import narwhals.stable.v2 as nw
@@ -227,8 +216,7 @@ def is_table(X: Any) -> bool:
 
 
 def read_columns(table: Any, names: Iterable[str] | None = None) -> dict[str, Column]:
-    """Return the columns of a table by name, by default all; columns that were read
-    before are returned unchanged.
+    """Return columns of a table by name, by default all, unless read before.
 
     Raises
     ------
@@ -267,7 +255,7 @@ def read_columns(table: Any, names: Iterable[str] | None = None) -> dict[str, Co
 
 
 def _series_by_name(table: Any) -> dict[str, Any]:
-    """Return the columns of a table as narwhals series; ValueError if a name is repeated."""
+    """Return the columns as narwhals series; ValueError if a name is repeated."""
     import narwhals.stable.v2 as nw
 
     named_series = [
@@ -285,7 +273,7 @@ def _series_by_name(table: Any) -> dict[str, Any]:
 
 
 def _enums_of_polars(table: Any) -> frozenset[str]:
-    """Return the names of the columns of an Arrow table that have the type Enum of polars."""
+    """Return the names of the columns of an Arrow table that are polars Enums."""
     schema = getattr(table, "schema", None)
     if schema is None or not hasattr(schema, "metadata"):  # not an Arrow table
         return frozenset()
@@ -297,17 +285,7 @@ def _enums_of_polars(table: Any) -> frozenset[str]:
 
 
 def column_of(name: str, series: Any, is_ordered: bool = True) -> Column:
-    """Return a series of narwhals, or of a library that it supports, as a column.
-
-    Parameters
-    ----------
-    name : str
-        Name of the column.
-    series : Series or Arrow array of shape (n,)
-        Values. Not modified.
-    is_ordered : bool, default True
-        Whether the order of an ordered categorical type is meaningful.
-    """
+    """Return a series as a column; `is_ordered` if the order of levels matters."""
     import narwhals.stable.v2 as nw
 
     series = nw.from_native(series, series_only=True, pass_through=False)
@@ -347,7 +325,6 @@ def column_of(name: str, series: Any, is_ordered: bool = True) -> Column:
 
 
 def _column_of_objects(name: str, values: Sequence[Any]) -> Column:
-    """Return a column of Python numbers."""
     numbers = np.array(
         [np.nan if _is_missing(value) else float(value) for value in values],
         dtype=np.float64,
@@ -357,7 +334,7 @@ def _column_of_objects(name: str, values: Sequence[Any]) -> Column:
 
 
 def _large_integers(series: Any) -> np.ndarray | None:
-    """Return integers as texts if float64 does not represent all of them, otherwise None."""
+    """Return integers as texts if float64 does not represent all of them, or None."""
     extremes = [
         abs(extreme)
         for extreme in (series.min(), series.max())
@@ -369,14 +346,14 @@ def _large_integers(series: Any) -> np.ndarray | None:
 
 
 def _zone_of(series: Any) -> str:
-    """Return the time zone of dates, or "", including zones of pandas that narwhals does not support."""
+    """Return the time zone of dates, also of types of pandas, or ""."""
     native_type = getattr(series.to_native(), "dtype", None)
     zone = getattr(series.dtype, "time_zone", None) or getattr(native_type, "tz", None)
     return "" if zone is None else str(zone)
 
 
 def _date_column(name: str, series: Any) -> Column:
-    """Return a column of dates in UTC, with local dates and times if there is a time zone."""
+    """Return a column of dates in UTC and, with a time zone, in local time."""
     import narwhals.stable.v2 as nw
 
     zone = _zone_of(series)
@@ -403,10 +380,9 @@ def _as_moments(values: np.ndarray) -> np.ndarray:
 
 
 def _ordered_levels(series: Any) -> tuple[str, ...]:
-    """Return the levels of an ordered category from the lowest to the highest, or ()
-    for other columns.
+    """Return the levels of an ordered category, lowest first, or ().
 
-    The order of the type Enum of polars has no meaning.
+    The order of a polars Enum has no meaning.
     """
     import narwhals.stable.v2 as nw
 
@@ -420,12 +396,12 @@ def _ordered_levels(series: Any) -> tuple[str, ...]:
 
 
 def _is_container(value: Any) -> bool:
-    """Return whether a cell holds several values: bytes, a list, a record or an array."""
+    """Return whether a cell holds bytes, a list, a record or an array."""
     return isinstance(value, Sized) and not isinstance(value, str)
 
 
 def as_texts(values: Sequence[Any]) -> np.ndarray:
-    """Return values as texts, with integers without a point and None for gaps, shape (n,) of objects."""
+    """Return values as texts, with integers without a point and None for gaps."""
     texts = np.empty(len(values), dtype=object)
     try:
         text_of_value = {value: _text(value) for value in dict.fromkeys(values)}
@@ -461,7 +437,7 @@ def _text(value: Any) -> str | None:
 
 
 def codes_of(texts: Sequence[str | None] | np.ndarray) -> np.ndarray:
-    """Return a hash code in [0, 1) for each text; two texts collide with probability 2^-53."""
+    """Return a hash code in [0, 1) for each text."""
     codes: dict[str | None, float] = {}
     for level in set(texts):
         message = (

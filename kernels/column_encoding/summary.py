@@ -1,9 +1,4 @@
-"""Summaries of the columns of a table, which can be added over blocks of rows.
-
-With few rows or few distinct values, a summary keeps all numbers with their counts. Its
-statistics then do not depend on the division into blocks. Otherwise, each block keeps
-quantiles.
-"""
+"""Summaries of columns that can be added over blocks of rows."""
 
 from __future__ import annotations
 
@@ -22,7 +17,7 @@ from .quantities import COMMA, POINT, Written
 from .units import Conversion, canonical_unit, conversion_between, is_unit
 
 Scale: TypeAlias = Literal["none", "unit", "max", "standard", "quantile"]
-"""Scaling of numbers: none, to [0, 1], to a largest absolute value of 1, to unit variance, or to normal scores."""
+"""Scaling of numbers: none, to [0, 1], by the maximum, variance or ranks."""
 
 KNOTS = 101
 """Number of quantiles for the scale "quantile"."""
@@ -31,37 +26,37 @@ POINTS = 128
 """Number of quantiles of a block that does not keep all numbers."""
 
 MOST_EXACT = 1 << 17
-"""Largest number of rows of a table in blocks for which all numbers and texts are kept."""
+"""Most rows of a table in blocks for which all values are kept."""
 
 MOST_COUNTED = 4096
-"""Largest number of distinct texts of a block that are all counted."""
+"""Most distinct texts of a block that are all counted."""
 
 KEPT = 1024
-"""Number of texts that a block with more distinct texts keeps, the most frequent ones."""
+"""Number of most frequent texts to keep from a block with more."""
 
 MOST_HELD = 65_536
-"""Largest number of texts or quantiles of several blocks; with more, half as many are kept."""
+"""Most texts or quantiles of several blocks; with more, half are kept."""
 
 SMALLEST = 4096
-"""Number of hash codes that are kept to estimate the number of distinct values."""
+"""Number of hash codes that estimate the number of distinct values."""
 
 NEARLY_ALL = 0.95
-"""Smallest share of numbers, or dates, in a column of numbers or dates; other values are then missing."""
+"""Smallest share of numbers in a column of numbers, or of dates."""
 
 FEW_VALUES = 10
 """Number of values up to which all must be numbers, or dates."""
 
 MOSTLY = 0.7
-"""Smallest share of numbers if there are many and the other values are one or two texts, such as "unknown"."""
+"""Smallest share of many numbers next to one or two texts such as "unknown"."""
 
 MANY_NUMBERS = 20
 """Number of distinct numbers for this smaller share."""
 
 REPEATED = 0.05
-"""Smallest share of the rows of a repeated text, such as a placeholder."""
+"""Smallest share of rows with a placeholder."""
 
 LEAST_REPEATED = 3
-"""Smallest number of rows of such a text."""
+"""Fewest rows with a placeholder."""
 
 
 def pooled(
@@ -72,7 +67,7 @@ def pooled(
     other_mean: float,
     other_squares: float,
 ) -> tuple[int, float, float]:
-    """Return number, mean and sum of squared deviations of the union of two sets of numbers."""
+    """Return number, mean and sum of squared deviations of a union of numbers."""
     total = n + other_n
     difference = other_mean - mean
     share = other_n / max(total, 1)
@@ -86,14 +81,14 @@ def smallest(codes: np.ndarray) -> np.ndarray:
 
 
 def different(codes: np.ndarray) -> int:
-    """Return the number of distinct values, estimated to about 2 % from the smallest of their codes in [0, 1)."""
+    """Return the number of distinct values, estimated by their smallest codes."""
     if len(codes) < SMALLEST:
         return len(codes)
     return round((SMALLEST - 1) / max(float(codes[-1]), 2.0**-53))
 
 
 def _codes_of_numbers(values: np.ndarray, texts: np.ndarray | None) -> np.ndarray:
-    """Return a hash code in [0, 1) of each number, from its bits (by the finalizer of SplitMix64) or its digits."""
+    """Return a hash code in [0, 1) of each number, by SplitMix64 or its digits."""
     bits = np.ascontiguousarray(values + 0.0).view(np.uint64)  # -0 is 0
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -113,22 +108,19 @@ class NumberSummary:
     Attributes
     ----------
     n : int
-        Number of rows, including those without a number.
-    finite : int
-        Number of finite numbers.
+        Number of rows.
+    finite, infinite : int
+        Number of finite numbers, and of infinite ones.
     low, high, mean, squares : float
-        Smallest and largest finite number, mean, and sum of squared deviations.
-    infinite : int
-        Number of infinite numbers.
+        Range and mean of finite numbers, and sum of squared deviations.
     points, weights : ndarray
-        Representative numbers, ascending, and the number of values that each
-        represents.
+        Representative numbers, ascending, and their counts.
     exact : bool
         Whether the points are all distinct numbers.
     whole : bool
         Whether all numbers are integers.
     codes : ndarray
-        The `smallest` hash codes, if all numbers are integers.
+        The `smallest` hash codes of integers.
     """
 
     n: int
@@ -157,13 +149,13 @@ class NumberSummary:
         Parameters
         ----------
         values : ndarray of shape (n,)
-            Numbers. Not modified.
+            Numbers.
         counts : ndarray of int of shape (n,), optional
-            Number of occurrences of each value; by default one.
+            Number of occurrences of each value; default one.
         all_kept : bool, default True
-            Whether to keep all distinct numbers, also if there are more than `POINTS`.
+            Whether to keep all distinct numbers rather than quantiles.
         texts : ndarray of shape (n,), optional
-            Texts with all digits of integers that float64 does not represent.
+            Texts with all digits of large integers.
         """
         if counts is None:
             counts = np.ones(len(values), dtype=np.intp)
@@ -273,7 +265,6 @@ class NumberSummary:
 
     @property
     def constant(self) -> bool:
-        """Whether all values are equal."""
         return self.low == self.high
 
     @property
@@ -289,14 +280,14 @@ class NumberSummary:
 
     @property
     def fill(self) -> float:
-        """Median, which replaces missing values; approximate if not all numbers are kept."""
+        """Median, which replaces missing values."""
         n = self.finite
         ends = np.cumsum(self.weights)
         middle = np.searchsorted(ends, [(n - 1) // 2, n // 2], side="right")
         return float(self.points[np.minimum(middle, len(ends) - 1)].mean())
 
     def scaling(self, scale: Scale) -> tuple[float, float]:
-        """Return the number to subtract and the divisor, with missing values filled; the divisor of constants is 1."""
+        """Return the number to subtract and the divisor, with missing values filled."""
         if scale == "none":
             return 0.0, 1.0
         largest = max(abs(self.low), abs(self.high))
@@ -326,14 +317,13 @@ class NumberSummary:
         return mean, float(np.sqrt(squares / n))
 
     def knots(self) -> tuple[float, ...]:
-        """Return `KNOTS` quantiles at even steps, interpolated between the points if not all numbers are kept."""
+        """Return `KNOTS` quantiles at even steps."""
         if self.exact:
             values = np.repeat(self.points, self.weights.astype(np.intp))
             return tuple(np.quantile(values, np.linspace(0.0, 1.0, KNOTS)).tolist())
         ends = np.cumsum(self.weights)
         half = 0.5 * self.weights.min()
-        # Each point has a first and a last rank, between which the quantile is
-        # constant.
+        # Between its first and last rank, a point is the quantile
         point_ranks = np.stack(
             [ends - self.weights + half, ends - half], axis=1
         ).ravel()
@@ -363,7 +353,6 @@ def _counted(values: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 def _first_of_equals(ascending: np.ndarray) -> np.ndarray:
-    """Return the first position of each distinct value."""
     return np.flatnonzero(
         np.append(True, ascending[1:] != ascending[:-1])[: len(ascending)]
     )
@@ -372,14 +361,14 @@ def _first_of_equals(ascending: np.ndarray) -> np.ndarray:
 def _quantiles(
     points: np.ndarray, weights: np.ndarray, n: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return n quantiles of ascending points at even steps, and their equal weights."""
+    """Return n quantiles of ascending points, and their equal weights."""
     ends = np.cumsum(weights)
     ranks = (np.arange(n) + 0.5) / n * ends[-1]
     return points[np.searchsorted(ends, ranks)], np.full(n, ends[-1] / n)
 
 
 def added(first: Mapping[Any, Any], second: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Return the union of two mappings of summaries, with the sum for keys of both."""
+    """Return the union of two mappings, with the sum for keys of both."""
     total = dict(first)
     for key, summary in second.items():
         total[key] = first[key] + summary if key in first else summary
@@ -389,7 +378,7 @@ def added(first: Mapping[Any, Any], second: Mapping[Any, Any]) -> dict[Any, Any]
 def _dates_of_digits(
     numbers: np.ndarray, counts: np.ndarray | None, all_kept: bool
 ) -> dict[First, NumberSummary]:
-    """Return the summary of numbers such as 20241231 as dates in any order, or {} if a number is no date."""
+    """Return the summary of numbers such as 20241231 as dates, or {}."""
     days = dates.days_of_digits(numbers)
     if days is None:
         return {}
@@ -405,34 +394,31 @@ class ColumnSummary:
     name, kind, levels, is_category, zone
         As in `Column`.
     n, gaps : int
-        Number of rows, and of rows without a value.
+        Number of rows, and of missing values.
     example : str or None
-        First characters of one of its values.
+        First characters of a value.
     texts : mapping of str to int
         Number of rows of each text, or of the most frequent texts.
     counted : bool
-        Whether `texts` holds all texts, with exact counts.
+        Whether `texts` holds all texts.
     codes : ndarray
         The `smallest` hash codes of the texts.
     words : int
         Number of spaces in all texts.
     day_places : frozenset of str
-        Position of the day in dates of two numbers and a year.
+        Evidence on the position of the day in dates.
     numbers : mapping of Written to NumberSummary
-        Summary of the values that are numbers, by decimal mark and unit.
+        Values that are numbers, by decimal mark and unit.
     limits : int
-        Number of detection limits among these.
+        Number of detection limits.
     padded : int
-        Number of rows with an integer that has leading zeros.
+        Number of integers with leading zeros.
     widths : frozenset of int
-        Numbers of digits of the texts that are integers.
+        Numbers of digits of the integers.
     several : int
-        Number of rows with several numbers in one cell.
-    dates : mapping of str to NumberSummary
-        Summary of the values that are dates in days since 1970, UTC, by the first part
-        of the dates.
-    local_dates : mapping of str to NumberSummary
-        The same in the time zone of each row.
+        Number of cells with several numbers.
+    dates, local_dates : mapping of str to NumberSummary
+        Dates in days since 1970, by their first part, in UTC and in local time.
     has_codes : bool
         Whether some integers have more digits than float64 represents.
     """
@@ -463,7 +449,7 @@ class ColumnSummary:
     def of(
         cls, column: reading.Column, as_levels: bool = False, all_kept: bool = True
     ) -> ColumnSummary:
-        """Return the summary of a block of rows; `as_levels` also counts numbers as levels of a category."""
+        """Return the summary of rows; `as_levels` also counts numbers as levels."""
         if column.kind == "other":
             return cls(column.name, "other", (), False, len(column.values), 0)
         gaps = column.gaps
@@ -499,7 +485,7 @@ class ColumnSummary:
         return summary._with_texts_read(Counter(present.tolist()), all_kept)
 
     def _with_moments(self, column: reading.Column, all_kept: bool) -> ColumnSummary:
-        """Return the summary with the dates of a block."""
+        """Add the dates of a block."""
         moments = column.read_dates("year")
         days = NumberSummary.of(dates.days_of(moments.instants), None, all_kept)
         if column.local is None:
@@ -509,7 +495,7 @@ class ColumnSummary:
         return replace(self, dates={"year": days}, local_dates={"year": local_days})
 
     def _with_numbers(self, column: reading.Column, all_kept: bool) -> ColumnSummary:
-        """Return the summary with the numbers of a block."""
+        """Add the numbers of a block."""
         numbers = NumberSummary.of(column.values, None, all_kept, column.exact)
         days = _dates_of_digits(column.values, None, all_kept)
         return replace(
@@ -523,7 +509,7 @@ class ColumnSummary:
     def _with_texts_read(
         self, counts: Mapping[str, int], all_kept: bool
     ) -> ColumnSummary:
-        """Return the summary with the texts of a block read as numbers and as dates."""
+        """Add the texts of a block that are numbers or dates."""
         texts = list(counts)
         times = np.array(list(counts.values()), dtype=np.intp)
         summary = replace(
@@ -561,7 +547,7 @@ class ColumnSummary:
     def _with_quantities(
         self, texts: Sequence[str], times: np.ndarray, all_kept: bool
     ) -> ColumnSummary:
-        """Return the summary with the texts that are numbers, by decimal mark and unit."""
+        """Add the texts that are numbers, by decimal mark and unit."""
         digits = np.array(texts, dtype=object)
         numbers: dict[Written, NumberSummary] = {}
         limits = 0
@@ -598,7 +584,7 @@ class ColumnSummary:
     def _with_dates(
         self, texts: Sequence[str], times: np.ndarray, all_kept: bool
     ) -> ColumnSummary:
-        """Return the summary with the texts that are dates or times, by the first part of dates."""
+        """Add the texts that are dates or times, by the first part of dates."""
         places = dates.day_places(texts)
         column = reading.Column(self.name, "text", np.array(texts, dtype=object))
         days: dict[First, NumberSummary] = {}
@@ -622,7 +608,7 @@ class ColumnSummary:
         return replace(self, day_places=places, dates=days, local_dates=local_days)
 
     def __add__(self, other: ColumnSummary) -> ColumnSummary:
-        # a block without values has no kind
+        # A block without values has no kind
         typed = self if self.example is not None else other
         if other.example is not None and (typed.kind, typed.levels) != (
             other.kind,
@@ -659,27 +645,26 @@ class ColumnSummary:
 
     @property
     def held(self) -> int:
-        """Number of rows with a value."""
+        """Number of values."""
         return self.n - self.gaps
 
     @property
     def different(self) -> int:
-        """Number of distinct texts; estimated to about 2 % if not all are counted."""
+        """Number of distinct texts, estimated to about 2 % if not all are counted."""
         return len(self.texts) if self.counted else different(self.codes)
 
     @property
     def spaces(self) -> float:
-        """Mean number of spaces per text."""
         return self.words / max(1, self.held)
 
     def counts(self) -> Mapping[str | None, int]:
-        """Return the number of rows of each level, or of the most frequent ones, and of missing values as None."""
+        """Return the number of rows of each level, and of missing values as None."""
         counts: dict[str | None, int] = {None: self.gaps} if self.gaps else {}
         counts.update(self.texts)
         return counts
 
     def _suffices(self, n_read: int, share: float) -> bool:
-        """Return whether the number of values of a kind is at least a share of all; short columns need all."""
+        """Return whether enough values are of a kind; short columns need all."""
         if n_read == 0:
             return False
         if n_read == self.held:
@@ -689,12 +674,12 @@ class ColumnSummary:
 
     @property
     def is_zero_padded(self) -> bool:
-        """Whether integers are codes: many have leading zeros, or some have and all have the same number of digits."""
+        """Whether integers are codes: many have leading zeros, or equal widths."""
         return self.padded > (1 - NEARLY_ALL) * self.held or self.padded_width > 0
 
     @property
     def padded_width(self) -> int:
-        """Number of digits of all integers if it is the same and some have leading zeros; otherwise zero."""
+        """Common number of digits of integers with leading zeros; otherwise zero."""
         if not self.padded or len(self.widths) != 1:
             return 0
         (width,) = self.widths
@@ -707,7 +692,7 @@ class ColumnSummary:
         return {text: rows for text, rows in self.texts.items() if rows >= threshold}
 
     def units(self) -> dict[str, int]:
-        """Return the number of rows of each unit, the most frequent first, if nearly all values are numbers."""
+        """Return the number of rows of each unit, if nearly all values are numbers."""
         by_mark = []
         for mark in get_args(quantities.Mark):
             rows = {
@@ -723,17 +708,14 @@ class ColumnSummary:
 
     @property
     def has_several_numbers(self) -> bool:
-        """Whether nearly all cells hold several numbers."""
         return self._suffices(self.several, NEARLY_ALL)
 
     def as_numbers(
         self, share: float = NEARLY_ALL
     ) -> tuple[Written, NumberSummary] | None:
-        """Return the notation and the summary of the numbers, or None if less than a
-        share of the values are numbers.
+        """Return notation and summary of the numbers; None if they are too few.
 
-        A smaller share suffices if the other values are one or two texts. At least half
-        must not be detection limits.
+        A smaller share suffices next to one or two texts.
         """
         readings = [self._read_with(mark) for mark in get_args(quantities.Mark)]
         written, numbers = max(readings, key=lambda reading: reading[1].held)
@@ -752,7 +734,7 @@ class ColumnSummary:
         return None
 
     def _read_with(self, mark: quantities.Mark) -> tuple[Written, NumberSummary]:
-        """Return the summary of the numbers with a decimal mark, in their most frequent unit."""
+        """Return the numbers with a decimal mark, in their most frequent unit."""
         by_unit = {
             written.unit: numbers
             for written, numbers in self.numbers.items()
@@ -776,10 +758,9 @@ class ColumnSummary:
     def as_dates(
         self, share: float = NEARLY_ALL
     ) -> tuple[First | None, NumberSummary] | None:
-        """Return the first part of the dates, None if day and month are ambiguous, and
-        a summary of their days.
+        """Return first part and days of the dates, or None if they are too few.
 
-        Return None if less than a share of the values are dates.
+        The first part is None if day and month are ambiguous.
         """
         first = dates.first_of(self.day_places)
         days = self.dates.get(first or "day")
@@ -792,7 +773,7 @@ class ColumnSummary:
 
 
 def _main_unit(rows_of_unit: Mapping[str, int]) -> str:
-    """Return the most frequent unit of the most frequent quantity, or "" if most numbers have no unit."""
+    """Return the most frequent unit of the most frequent quantity, or ""."""
     units = [unit for unit in rows_of_unit if unit]
     if not units:
         return ""
@@ -832,7 +813,7 @@ def _main_unit(rows_of_unit: Mapping[str, int]) -> str:
 def summarize_table(
     block: Any, as_levels: Collection[str] = (), all_kept: bool = True
 ) -> dict[str, ColumnSummary]:
-    """Return the summary of each column of a block of rows; numbers in the columns `as_levels` are levels."""
+    """Return the summary of each column of a block of rows."""
     columns = reading.read_columns(block)
     return {
         name: ColumnSummary.of(column, name in as_levels, all_kept)

@@ -1,11 +1,4 @@
-"""Encoding of a column of texts by the words that they share, reduced to a few
-features.
-
-Each text becomes the frequencies of its words, and of runs of characters in them,
-weighted by their rarity. A singular value decomposition reduces these to the directions
-in which the training texts differ most (latent semantic analysis). The target has no
-influence. N-grams are hashed, so that a file holds no words of the training texts.
-"""
+"""Encoding of texts by latent semantic analysis of their hashed n-grams."""
 
 from __future__ import annotations
 
@@ -25,19 +18,19 @@ from .columns import ColumnEncoding, EncodingReport, View, gap_feature
 from .summary import ColumnSummary, Scale
 
 MOST_TOPICS = 100
-"""Largest number of features of a text."""
+"""Most features of a text."""
 
 TEXTS_PER_TOPIC = 10
-"""Number of distinct training texts for each feature."""
+"""Number of distinct training texts per feature."""
 
 LEAST_TOPICS = 2
-"""Smallest number of features, if there are as many distinct texts."""
+"""Fewest features, if there are as many distinct texts."""
 
 WORD = re.compile(r"\w+|[^\w\s]+")
-"""Pattern of a word, or of a run of punctuation marks or other symbols. Each text that is not blank has one."""
+"""A word, or a run of punctuation marks or other symbols."""
 
 RUNS = (3, 4)
-"""Numbers of characters of the runs that are counted within each word."""
+"""Lengths of the runs of characters that are counted within words."""
 
 LONGEST_WORD = 32
 """Number of characters after which a word is divided."""
@@ -46,42 +39,40 @@ MOST_CHARACTERS = 5000
 """Number of characters of a text that are read."""
 
 HASH_VALUES = 1 << 20
-"""Number of hash values of n-grams; frequent ones rarely share a value."""
+"""Number of hash values of n-grams."""
 
 MOST_NGRAMS = 20_000
-"""Largest number of n-grams that count: those in the most texts."""
+"""Most n-grams that count: the most frequent ones."""
 
 LEAST_TEXTS = 2
-"""Smallest number of distinct training texts of an n-gram that counts."""
+"""Fewest distinct training texts of an n-gram that counts."""
 
 MOST_LEARNED = 10_000
-"""Largest number of distinct texts from which features are learned; of more, a sample by their digests."""
+"""Most distinct texts to learn features from."""
 
 BLOCK = 1024
 """Number of texts whose n-grams are in memory at once."""
 
 SMALLEST_DEVIATION = 1e-5
-"""Standard deviation up to which a feature is constant, as a share of the largest one; directions are float32."""
+"""Deviation up to which a feature is constant, relative to the largest."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TextColumn(ColumnEncoding):
-    """Encoding of texts by their position along the directions in which the training
-    texts differ most.
+    """Encoding of texts by the directions in which training texts differ most.
 
-    A missing text has the mean features, and a text without known n-grams is the
-    origin.
+    A missing text has the mean features.
 
     Attributes
     ----------
     gaps : bool
-        Whether training rows had missing values, so that there is an indicator.
+        Whether to add an indicator of missing values.
     ngrams : ndarray of int of shape (v,)
         Hash values of the n-grams that count, ascending.
     weights : ndarray of shape (v,)
-        Weight of each n-gram: the logarithm of its rarity.
+        Logarithm of the rarity of each n-gram.
     directions : ndarray of shape (v, topics)
-        Features of a text that consists of one n-gram, before centering.
+        Features of a text of one n-gram, before centering.
     center : ndarray of shape (topics,)
         Mean features of the training texts.
     """
@@ -139,7 +130,7 @@ class TextColumn(ColumnEncoding):
         n_topics: int,
         scale: Scale,
     ) -> Self:
-        """Return an encoding with a number of topics that is learned from the number of rows of each text."""
+        """Return the encoding learned from the number of rows of each text."""
         texts = _sampled(list(counts))
         rows = np.array([counts[text] for text in texts], dtype=np.float64)
         N = sparse.vstack(
@@ -198,7 +189,7 @@ class TextColumn(ColumnEncoding):
         report.add(self.name, int(gaps.sum()), 0)
 
     def decode(self, Z: np.ndarray) -> list[Any]:
-        """Return the same text for all rows, since features do not determine a text."""
+        """Return the same text for all rows, since features determine none."""
         return ["text"] * len(Z)
 
     def describe(self) -> str:
@@ -206,19 +197,18 @@ class TextColumn(ColumnEncoding):
 
 
 def _blocks(texts: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Yield the texts in blocks of `BLOCK`."""
     for first in range(0, len(texts), BLOCK):
         yield texts[first : first + BLOCK]
 
 
 def _sampled(texts: Sequence[str]) -> list[str]:
-    """Return at most `MOST_LEARNED` of distinct texts, in an order and by a choice that depends on none of the rows."""
+    """Return at most `MOST_LEARNED` distinct texts, whatever the order of rows."""
     by_digest = dict(zip(texts, reading.codes_of(texts).tolist(), strict=True))
     return sorted(texts, key=lambda text: (by_digest[text], text))[:MOST_LEARNED]
 
 
 def _count_ngrams(texts: Sequence[str]) -> sparse.csr_matrix:
-    """Return how often each text has the n-grams of each hash value, shape (n, HASH_VALUES)."""
+    """Return the counts of n-grams by hash value, shape (n, HASH_VALUES)."""
     # Imported late: scikit-learn takes long to import
     from sklearn.feature_extraction import (
         FeatureHasher,
@@ -242,7 +232,7 @@ def _ngrams_of(text: str) -> list[str]:
 
 @lru_cache(maxsize=1 << 14)
 def _ngrams_of_word(word: str) -> tuple[str, ...]:
-    """Return a word between spaces, and the runs of characters of that."""
+    """Return a word between spaces, and its runs of characters."""
     padded = f" {word} "
     ngrams = [padded]
     for length in RUNS:
@@ -254,7 +244,7 @@ def _ngrams_of_word(word: str) -> tuple[str, ...]:
 
 
 def _frequent_ngrams(N: sparse.csr_matrix) -> np.ndarray:
-    """Return the hash values that most texts have, ascending; all of them if no two texts share one."""
+    """Return the hash values in most texts, ascending; all if no text shares one."""
     texts_of_ngram = np.bincount(N.indices, minlength=N.shape[1])
     least = min(LEAST_TEXTS, int(texts_of_ngram.max()))
     ngrams = np.flatnonzero(texts_of_ngram >= least)
@@ -266,7 +256,7 @@ def _frequent_ngrams(N: sparse.csr_matrix) -> np.ndarray:
 def _weighted_frequencies(
     N: sparse.csr_matrix, weights: np.ndarray
 ) -> sparse.csr_matrix:
-    """Return rows of length one: one plus the logarithm of each count, times the weight of its n-gram."""
+    """Return rows of length one: logarithms of counts, times the weights."""
     from sklearn.preprocessing import normalize
 
     X = N.astype(np.float64)
@@ -278,7 +268,7 @@ def _weighted_frequencies(
 def _main_directions(
     X: sparse.csr_matrix, rows: np.ndarray, n_topics: int
 ) -> np.ndarray:
-    """Return the leading right singular vectors of the rows of X, each repeated as often as `rows` says."""
+    """Return the leading right singular vectors of X, with weights of the rows."""
     from sklearn.utils.extmath import randomized_svd
 
     repeated = sparse.diags_array(np.sqrt(rows)) @ X
@@ -290,12 +280,7 @@ def _main_directions(
 
 
 def _topic_scales(deviations: np.ndarray) -> np.ndarray:
-    """Return the scale of each topic with a standard deviation; zero for constant
-    topics.
-
-    As for the indicators of a category, these are geometric means of two scales: with
-    one, the variances sum to one, and with the other, each variance is one.
-    """
+    """Return the scale of each topic, as `indicator_scales`; zero if constant."""
     varies = deviations > SMALLEST_DEVIATION * max(1e-3, deviations.max())
     total = float((deviations[varies] ** 2).sum())
     scales = np.zeros(len(deviations))

@@ -12,14 +12,14 @@ CURRENCIES = (
     r"[$€£¥₹₩₽₺₴₫฿₪₱]|(?:US|AU|CA|NZ|HK)\$|USD|EUR|GBP|CHF|JPY|CNY|INR|CAD|AUD|SEK"
     r"|NOK|DKK|PLN|BRL|MXN|Rs\.?|R\$|kr"
 )
-"""Pattern of a currency. Rates change, so currencies are never converted."""
+"""Pattern of a currency; currencies are never converted."""
 
 COUNT = "count"
-"""The quantity of numbers without a unit, in billions if they end in B."""
+"""The quantity of numbers without a unit, or in billions (B)."""
 
 
 class Conversion(NamedTuple):
-    """``value * factor + offset`` is a value in the base unit of a quantity."""
+    """``value * factor + offset`` is a value in the base unit."""
 
     factor: float
     offset: float = 0.0
@@ -37,7 +37,7 @@ PREFIXED_UNITS = {
     "pressure": "Pa",
     "resistance": "Ω",
 }
-"""Units that are common with the prefixes of the SI, by their quantity."""
+"""Units that take SI prefixes, by quantity."""
 
 CONVERSIONS: dict[str, dict[str, float | Conversion]] = {
     COUNT: {"": 1.0, "B": 1e9},
@@ -84,10 +84,9 @@ CONVERSIONS: dict[str, dict[str, float | Conversion]] = {
         for quantity, unit in PREFIXED_UNITS.items()
     },
 }  # fmt: skip
-"""Units of each quantity, and the conversion of each to the base unit of the quantity.
+"""Conversion of units to the base unit, by quantity.
 
-A month and a year are those of the Gregorian calendar on average, and gallons are those
-of the United States.
+Months and years are means of the Gregorian calendar; gallons are US gallons.
 """
 
 SPELLINGS = {
@@ -111,7 +110,6 @@ SPELLINGS = {
     "µmol/L": "umol/L μmol/L µmol/l umol/l",
     "°C": "ºC degC", "°F": "ºF degF", "°": "deg degree º",
 }  # fmt: skip
-"""Other spellings of a unit."""
 
 CANONICAL = {
     spelling: unit
@@ -123,7 +121,7 @@ KNOWN_UNITS = frozenset(unit for units in CONVERSIONS.values() for unit in units
 
 
 def canonical_unit(unit: str) -> str:
-    """Return the spelling of a unit in `CONVERSIONS`; an unknown unit is returned unchanged."""
+    """Return the spelling of a unit in `CONVERSIONS`, or the unit."""
     for spelling in _spellings(unit):
         if spelling in KNOWN_UNITS:
             return spelling
@@ -148,14 +146,7 @@ def _spellings(unit: str) -> Iterator[str]:
 
 @lru_cache(maxsize=1024)
 def conversion_between(unit: str, target_unit: str) -> Conversion | None:
-    """Return the conversion from one unit into another; None if they do not measure one
-    known quantity.
-
-    Parameters
-    ----------
-    unit, target_unit : str
-        As written in a cell; empty for numbers without a unit.
-    """
+    """Return the conversion between units, "" for none; None for other quantities."""
     if unit == target_unit:
         return Conversion(1.0)
     source = canonical_unit(unit)
@@ -169,7 +160,7 @@ def conversion_between(unit: str, target_unit: str) -> Conversion | None:
 
 
 def _composed(source: float | Conversion, target: float | Conversion) -> Conversion:
-    """Return the conversion to the base unit and from there to the unit of `target`."""
+    """Return the conversion by way of the base unit."""
     to_base = source if isinstance(source, Conversion) else Conversion(source)
     to_target = target if isinstance(target, Conversion) else Conversion(target)
     return Conversion(
@@ -179,7 +170,7 @@ def _composed(source: float | Conversion, target: float | Conversion) -> Convers
 
 
 def convert(value: float, unit: str, target_unit: str) -> float | None:
-    """Return a value in another unit; None if the units do not measure one known quantity."""
+    """Return a value in another unit; None for other quantities."""
     conversion = conversion_between(unit, target_unit)
     if conversion is None:
         return None
@@ -191,17 +182,17 @@ CLOCK_DURATION = re.compile(
     r"(?P<hours>\d{1,6})[:h](?P<minutes>[0-5]\d)(?::(?P<seconds>[0-5]\d(?:[.,]\d+)?))?",
     re.ASCII | re.IGNORECASE,
 )
-"""A duration as a clock shows it, such as 35:23:06 or -1 days +23:00:00, in which the sign is that of the days."""
+"""A duration such as 35:23:06 or -1 days +23:00:00."""
 
 ISO_DURATION = re.compile(
     r"(?P<sign>[+-])?P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?",
     re.ASCII,
 )
-"""A duration as ISO 8601 writes it, such as P1DT3H4M5S."""
+"""A duration of ISO 8601, such as P1DT3H4M5S."""
 
 
 def seconds_in(text: str) -> float | None:
-    """Return the seconds of a duration such as 35:23:06, 1 days 03:04:05 or P1DT3H, or None if there is none."""
+    """Return the seconds of a duration, or None."""
     match = CLOCK_DURATION.fullmatch(text) or ISO_DURATION.fullmatch(text)
     if match is None:
         return None
@@ -226,11 +217,11 @@ DEGREES = re.compile(
 DIRECTION_FIRST = re.compile(
     r"(?P<direction>[NSEWO]) ?(?P<degrees>\d{1,3}(?:\.\d+)?) ?[°º]|(?P<letter>[NSEWO]) (?P<decimals>\d{1,3}\.\d{3,})"
 )
-"""An angle after its direction, such as N 48.9426. Shorter ones without a sign of degrees are codes, such as E11.9."""
+"""An angle after its direction, such as N 48.9426; E11.9 is a code."""
 
 
 def degrees_in(text: str) -> tuple[float, str] | None:
-    """Return the degrees and the unit of an angle such as 48°56'33" N, or None if there is none."""
+    """Return the degrees and the unit of an angle, or None."""
     match = DIRECTION_FIRST.fullmatch(text)
     if match:
         return float(
@@ -250,14 +241,13 @@ def degrees_in(text: str) -> tuple[float, str] | None:
 PART = re.compile(
     r"(\d+(?:\.\d+)?) ?([A-Za-zµμ]+|['′’\"″”]|'')\.?(?: and |,? ?)", re.ASCII
 )
-"""One number with a unit, and what separates it from the next."""
+"""A number with a unit, and the separator after it."""
 
 
 def sum_of_parts(text: str) -> tuple[float, str] | None:
-    """Return the sum of several numbers with units of one quantity, and the first unit,
-    or None if there is none.
+    """Return the sum of numbers in one quantity, and the first unit, or None.
 
-    Examples are 1h 30m, 5 ft 7 in and 3 lb 4 oz. Units must be in descending order.
+    Examples are 1h 30m and 5 ft 7 in, with units in descending order.
     """
     if PART.sub("", f"{text} ").strip():
         return None
