@@ -1,5 +1,4 @@
-"""Learned kernels behind scikit-learn's interface: a classifier, a regressor and a
-transformer.
+"""Estimators with scikit-learn's interface.
 
 Imports: base, centering, column_encoding, engine, exporting, families, files,
 learned_kernel, learners, predictors, row_groups, solvers, statistics, targets,

@@ -1,5 +1,4 @@
-"""Families of base kernels: exponentials of distances, profiles of products, and what
-is composed of others.
+"""Families of base kernels.
 
 Imports: base, centering, compiled, validation.
 """

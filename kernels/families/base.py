@@ -1,4 +1,4 @@
-"""Base class of families of base kernels, and the operands of their tiles."""
+"""Base class of families of base kernels, and operands of their tiles."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..base import Parameterized
 from ..compiled import Metric
 
 Rows: TypeAlias = Any
-"""Rows of a data set: an ndarray or a CSR matrix of float64."""
+"""Rows: an ndarray or a CSR matrix of float64."""
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,9 @@ class TilePlan:
     Attributes
     ----------
     order : ndarray of int of shape (p, 2)
-        Pairs (kernel, seed) in the order of computation; the seed is -1 for a kernel
-        computed from another by doubling.
+        Pairs (kernel, seed) in order of computation; seed -1 means doubling.
     half : ndarray of int of shape (p,)
-        For a kernel computed by doubling, the position of the kernel E in
-        ``E (E + 2)``; it is computed before.
+        Position of the kernel E in ``E (E + 2)`` for doubling.
     offset : ndarray of shape (p,)
         Constant to add to each kernel at the end.
     """
@@ -47,12 +45,11 @@ class TilePlan:
 
     @property
     def n_seeds(self) -> int:
-        """Number of seeds."""
         return int(self.order[:, 1].max()) + 1
 
     @classmethod
     def joined(cls, plans: Sequence[TilePlan]) -> TilePlan:
-        """Return the plan of several families whose kernels and seeds are concatenated."""
+        """Return the plan of concatenated kernels and seeds of several families."""
         orders = []
         halves = []
         n_kernels = 0
@@ -77,10 +74,10 @@ FINITE_BLOCK = 1 << 20
 """Number of values that are checked at once."""
 
 FAR = 2.0**22
-"""Largest squared norm of a row, times gamma, for distances by inner products; their error is then 1e-9."""
+"""Largest gamma times squared norm for distances by inner products (error 1e-9)."""
 
 ROUNDING = 8
-"""Error of a squared distance, in units of the machine epsilon times the squared norms of both rows."""
+"""Error of a squared distance in rounding units of both squared norms."""
 
 KINDS: dict[str, type[KernelFamily]] = {}
 """Families that can be saved, by kind."""
@@ -88,14 +85,7 @@ KINDS: dict[str, type[KernelFamily]] = {}
 
 @dataclass(frozen=True)
 class PlainRows:
-    """Rows of a family whose seeds are the values of its `tile`.
-
-    Attributes
-    ----------
-    rows : ndarray or CSR matrix of shape (a, d)
-    family : KernelFamily
-    shift : ndarray of shape (p,)
-    """
+    """Rows of a family whose seeds are the values of its `tile`."""
 
     rows: Rows
     family: KernelFamily
@@ -119,17 +109,15 @@ class ExpandedRows:
     Attributes
     ----------
     rows : ndarray or CSR matrix of shape (a, d)
-        Rows; dense rows are translated, which preserves distances and reduces their
-        norms.
+        Rows; dense rows are translated, which reduces their norms.
     norms : ndarray of shape (a,)
         Squared norms.
     augmented : ndarray of shape (a, d + 2) or None
-        Dense rows with a one and their norm, so that one matrix product gives
-        distances.
+        Dense rows with a one and their norm, for one matrix product.
     metric : {"squared", "euclidean", "cityblock"}
         Distance; "cityblock" only for sparse rows.
     gammas : tuple of float
-        Parameters of the exponentials of distances.
+        Parameters of the exponentials.
     """
 
     rows: Rows
@@ -147,7 +135,7 @@ class ExpandedRows:
         gammas: Sequence[float] = (),
         dtype: Any = None,
     ) -> Self:
-        """Return the rows with norms, in the precision `dtype`; dense rows are translated by `center`."""
+        """Return rows in the precision `dtype`, dense ones moved by `center`."""
         rows = A
         if center is not None and not sparse.issparse(A):
             rows = A - center
@@ -172,7 +160,7 @@ class ExpandedRows:
         )
 
     def fill(self, left: ExpandedRows, out: np.ndarray) -> None:
-        # here: a family is made without the compiler
+        # Families work without the compiler
         from ..compiled.distances import (
             exponentiate,
         )
@@ -180,7 +168,7 @@ class ExpandedRows:
         exponentiate(self.distances(left), self.gammas, out)
 
     def distances(self, left: ExpandedRows) -> np.ndarray:
-        """Return the distances of the rows of `left` from these rows, shape (a, b), with zeros if ``left is self``."""
+        """Return distances from `left`, shape (a, b); zeros for ``left is self``."""
         if self.metric == "cityblock" or self._is_far_from(left):
             return self._distances_by_differences(left)
         A = left.rows
@@ -194,9 +182,7 @@ class ExpandedRows:
                 np.column_stack([-2.0 * A, left.norms, np.ones_like(left.norms)])
                 @ self.augmented.T
             )
-        if (
-            D.min(initial=0.0) < 0
-        ):  # rare, and the test takes a sixth of the time for clipping
+        if D.min(initial=0.0) < 0:  # clipping takes six times as long as the test
             np.maximum(D, 0.0, out=D)
         if left is self:
             np.fill_diagonal(D, 0.0)
@@ -207,15 +193,15 @@ class ExpandedRows:
         return D
 
     def _is_far_from(self, left: ExpandedRows) -> bool:
-        """Return whether norms are too large for squared distances by inner products."""
+        """Return whether norms are too large for distances by inner products."""
         if self.metric != "squared":
             return False
         largest_norm = max(left.norms.max(initial=0.0), self.norms.max(initial=0.0))
         return bool(largest_norm * max(self.gammas, default=0.0) > FAR)
 
     def _distances_by_differences(self, left: ExpandedRows) -> np.ndarray:
-        """Return the distances from differences of features, which are exactly zero for equal rows."""
-        # here: a family is made without the compiler
+        """Return distances from differences, exactly zero for equal rows."""
+        # Families work without the compiler
         from ..compiled.distances import (
             distances,
         )
@@ -230,25 +216,17 @@ class ExpandedRows:
 
 
 class KernelFamily(Parameterized, ABC):
-    """Set of p base kernels that are computed together, one tile of pairs of rows at a
-    time.
+    """Set of p base kernels that are computed together, tile by tile.
 
     Notes
     -----
-    Families are immutable: a deep copy is the family itself, and two families of one
-    class with equal parameters are equal. Attributes have the names of the parameters
-    of `__init__`, so that `get_params`, `set_params` and a search over
-    ``family__gammas`` work. A class with its own `kind` can be saved and loaded; a
-    custom class must be imported before.
+    Subclasses implement `names`, `tile`, `diag` and `subset`, and may replace `tile` by
+    the faster `operands` and `plan`. Attributes have the names of the parameters of
+    `__init__`. Families are immutable and are equal if their parameters are. A class
+    with its own `kind` can be saved, and loaded once it is imported.
 
-    A tile holds the values of all p kernels for every pair of a row of `A` and a row of
-    `B`. Centered quantities do not change if a constant is added to a kernel. Callers
-    may therefore request ``K - shift``, which some families compute without
-    cancellation (Gaussians, by ``expm1``).
-
-    Subclasses implement `names`, `tile`, `diag` and `subset`. The engine computes tiles
-    by `operands` and `plan`, which call `tile` by default. If a class overrides `tile`
-    but not `operands`, these defaults replace inherited ones.
+    A tile holds the p kernels for all pairs of a row of `A` and a row of `B`. A request
+    for ``K - shift`` avoids cancellation, as by ``expm1`` for Gaussians.
     """
 
     kind: ClassVar[str]
@@ -266,7 +244,6 @@ class KernelFamily(Parameterized, ABC):
             cls.operands = KernelFamily.operands  # type: ignore[method-assign]
 
     def _with(self, **changes: Any) -> Self:
-        """Return the family with changed parameters."""
         return type(self)(**{**self._parameters(), **changes})
 
     def _brief(self, value: Any) -> str:
@@ -294,7 +271,7 @@ class KernelFamily(Parameterized, ABC):
 
     @property
     def kernel_views(self) -> tuple[str | None, ...]:
-        """Name of the view of each base kernel; None for a kernel on all columns."""
+        """Name of the view of each base kernel; None for all columns."""
         return (None,) * self.n_kernels
 
     @abstractmethod
@@ -304,9 +281,9 @@ class KernelFamily(Parameterized, ABC):
         Parameters
         ----------
         A, B : ndarray or CSR matrix of shape (a, d) and (b, d)
-            Rows; not modified. Passing the same object twice marks a diagonal tile.
+                Rows; the same object twice marks a diagonal tile.
         shift : ndarray of shape (p,), optional
-            Constant to subtract from each kernel; None subtracts nothing.
+                Constant to subtract from each kernel.
 
         Returns
         -------
@@ -315,7 +292,7 @@ class KernelFamily(Parameterized, ABC):
         """
 
     def plan(self, shift: np.ndarray) -> TilePlan:
-        """Return the plan to compute the p kernels minus `shift` from the seeds; by default they are equal."""
+        """Return the plan for the kernels minus `shift`, by default the identity."""
         return TilePlan.identity(self.n_kernels)
 
     def operands(
@@ -330,39 +307,34 @@ class KernelFamily(Parameterized, ABC):
         Parameters
         ----------
         A : ndarray or CSR matrix of shape (a, d)
-            Not modified.
+                Rows.
         shift : ndarray of shape (p,)
-            Constant that is subtracted from each kernel.
+                Constant to subtract from each kernel.
         center : ndarray of shape (d,), optional
-            Row to subtract from both sides if the kernels are invariant to translation.
+                Row to subtract if the kernels are invariant to translation.
         dtype : dtype, optional
-            Precision of the seeds; by default that of the rows.
+                Precision of the seeds.
 
         Returns
         -------
         operands : list
-            Operands in the order of the seeds in `plan`. Each has `n_seeds` and can be
-            sliced by rows. ``right.fill(left, out)`` writes the seeds between two of
-            them into `out`, shape (n_seeds, a, b).
+                Operands in the order of the seeds. They have `n_seeds`, can be sliced
+                by rows, and ``right.fill(left, out)`` writes seeds of shape (n_seeds,
+                a, b).
         """
         rows = A if dtype is None else A.astype(dtype, copy=False)
         return [PlainRows(rows, self, shift)]
 
     def completed_grid(self) -> tuple[KernelFamily, np.ndarray]:
-        """Return a family with additional bandwidths, and the positions of these base
-        kernels in it.
+        """Return a family with added bandwidths, and the positions of its kernels in
+        it.
 
-        Powers of one kernel replace exponentials. By default, there are no additional
-        kernels.
+        Powers of one kernel then replace exponentials.
         """
         return self, np.arange(self.n_kernels)
 
     def mapped_once(self, X: Rows) -> tuple[KernelFamily, Rows]:
-        """Return the base kernels without a map of rows, and the mapped rows, so that
-        tiles do not repeat the map.
-
-        By default, there is no map.
-        """
+        """Return base kernels without a map of rows, and the mapped rows."""
         return self, X
 
     @property
@@ -372,12 +344,11 @@ class KernelFamily(Parameterized, ABC):
 
     @property
     def translates(self) -> bool:
-        """Whether the centered kernels are invariant to translation of all rows."""
+        """Whether the centered kernels are invariant to translation."""
         return self.translation_invariant
 
     @property
     def takes_sparse(self) -> bool:
-        """Whether rows may be sparse."""
         return True
 
     @abstractmethod
@@ -390,11 +361,11 @@ class KernelFamily(Parameterized, ABC):
 
     @abstractmethod
     def subset(self, kernels: Sequence[int]) -> KernelFamily:
-        """Return the family of the base kernels at the given positions, in that order."""
+        """Return the family of the base kernels at some positions, in that order."""
 
 
 def _place_of_definition(cls: type, name: str) -> int:
-    """Return the position of the class that defines the attribute in the method resolution order."""
+    """Return the position of the defining class in the method resolution order."""
     return next(
         position for position, base in enumerate(cls.__mro__) if name in vars(base)
     )
@@ -403,7 +374,7 @@ def _place_of_definition(cls: type, name: str) -> int:
 def sides_of_tile(
     operands: Callable[..., list[Any]], A: Rows, B: Rows, shift: np.ndarray
 ) -> tuple[list[Any], list[Any]]:
-    """Return the operands of both sides, translated by the mean of `B`; the same list twice if ``A is B``."""
+    """Return the operands of both sides, translated by the mean of `B`."""
     center = mean_row(B)
     right = operands(B, shift, center)
     if A is B:
@@ -412,13 +383,13 @@ def sides_of_tile(
 
 
 def n_mapped(family: KernelFamily, d: int) -> int:
-    """Return the number of features after mapping, for rows of d features that are `mapped_once`."""
+    """Return the number of mapped features of rows that are `mapped_once`."""
     operands = family.operands(np.zeros((1, d)), np.zeros(family.n_kernels))
     return max(int(operand.rows.shape[1]) for operand in operands)
 
 
 def fill_seeds(left: Sequence[Any], right: Sequence[Any], out: np.ndarray) -> None:
-    """Write the seeds of a tile into `out`, shape (n_seeds, a, b), from the operands of its sides."""
+    """Write the seeds of a tile, from the operands of its sides, into `out`."""
     start = 0
     for A, B in zip(left, right, strict=True):
         stop = start + B.n_seeds
@@ -429,7 +400,7 @@ def fill_seeds(left: Sequence[Any], right: Sequence[Any], out: np.ndarray) -> No
 def seeded_tile(
     kind: Any, family: KernelFamily, A: Rows, B: Rows, shift: Any
 ) -> np.ndarray:
-    """Return a tile of a family, computed by the plan and the operands of `kind`, one of its base classes."""
+    """Return a tile by the plan and the operands of `kind`, a base class."""
     if shift is None:
         shift = np.zeros(family.n_kernels)
     plan = kind.plan(family, shift)
@@ -448,14 +419,12 @@ def seeded_tile(
 
 
 def subtract_shift(K: np.ndarray, shift: np.ndarray | None) -> np.ndarray:
-    """Subtract a constant from each kernel of a tile, in place."""
     if shift is not None:
         K -= shift[:, None, None]
     return K
 
 
 def require_base_kernels(name: str, family: object) -> None:
-    """Raise ValueError unless the parameter is a family of base kernels."""
     if not isinstance(family, KernelFamily):
         raise ValueError(
             f"{name} must be a family of base kernels, such as GaussianFamily([0.1, 1.0]), got {family!r:.60}."
@@ -463,7 +432,7 @@ def require_base_kernels(name: str, family: object) -> None:
 
 
 def readable(value: float) -> str:
-    """Return a number as text, with powers of two above 2 or below 1/2 in the form 2^k."""
+    """Return a number as text, with powers of two in the form 2^k."""
     mantissa, exponent = np.frexp(value)
     if mantissa == 0.5 and abs(exponent - 1) > 1:
         return f"2^{exponent - 1}"
@@ -489,13 +458,7 @@ def distinct(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def as_rows(X: Rows) -> Rows:
-    """Return rows as a float64 array or CSR matrix, without a copy if possible.
-
-    Raises
-    ------
-    ValueError
-        X is not two-dimensional, or an entry is NaN or infinite.
-    """
+    """Return rows as a float64 array or CSR matrix; ValueError if not finite."""
     if sparse.issparse(X):
         rows = X.tocsr().astype(np.float64, copy=False)
         values = rows.data
@@ -513,21 +476,9 @@ def as_rows(X: Rows) -> Rows:
 
 
 def distinct_rows(X: Rows) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first position of each distinct row, and the number of the distinct
-    row of each row.
+    """Return the first position of each distinct row, and its number for each row.
 
-    Parameters
-    ----------
-    X : ndarray or CSR matrix of shape (m, d)
-        Not modified.
-
-    Returns
-    -------
-    first : ndarray of int of shape (n,)
-        First positions, in an order that only depends on the values of the distinct
-        rows.
-    which : ndarray of int of shape (m,)
-        Positions in `first`.
+    The order depends only on the values of the distinct rows.
     """
     if not sparse.issparse(X):
         _, first, which = np.unique(X, axis=0, return_index=True, return_inverse=True)
@@ -545,31 +496,27 @@ def distinct_rows(X: Rows) -> tuple[np.ndarray, np.ndarray]:
 def distinct_examples(
     X: Rows, Y: np.ndarray, w: np.ndarray | None, groups: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
-    """Return the distinct rows, with the mean target and the total weight of their
-    copies.
+    """Return distinct rows, with the mean target and the total weight of copies.
 
     Parameters
     ----------
     X : ndarray or CSR matrix of shape (m, d)
-        Not modified.
+        Rows.
     Y : ndarray of shape (m, q)
-        Not modified.
+        Targets.
     w : ndarray of shape (m,) or None
-        Weights of the rows; None if all are one.
+        Weights of the rows.
     groups : ndarray of int of shape (m,), optional
-        Group of each row. Equal rows of different groups are different rows. Not
-        modified.
+        Group of each row; equal rows of different groups are distinct.
 
     Returns
     -------
     first : ndarray of int of shape (n,)
-        First position of each distinct row; all rows in order if there are neither
-        copies nor weights.
+        First position of each distinct row.
     which : ndarray of int of shape (m,)
         Position in `first` of each row.
     means : ndarray of shape (n, q)
-        Mean targets. The squared loss of copies equals the loss of their mean, up to a
-        constant.
+        Mean targets.
     weights : ndarray of shape (n,) or None
         Total weights; None if there are neither copies nor weights.
     """
@@ -584,20 +531,20 @@ def distinct_examples(
 
 
 def positions_of(selected_rows: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return the position of each selected row in an array of distinct rows, in any order, that has all of them."""
+    """Return the position of each selected row in an array of distinct rows."""
     ascending = np.argsort(rows)
     return np.asarray(ascending[np.searchsorted(rows, selected_rows, sorter=ascending)])
 
 
 def drawn_rows(m: int, n_drawn: int, seed: int) -> np.ndarray:
-    """Return the positions of all m rows, or of at most `n_drawn` rows drawn at random, ascending."""
+    """Return all m positions, or `n_drawn` random ones, ascending."""
     if m <= n_drawn:
         return np.arange(m)
     return np.sort(np.random.default_rng(seed).choice(m, n_drawn, replace=False))
 
 
 def all_finite(values: Any) -> bool:
-    """Return whether all values are finite, without an array of the size of `values`."""
+    """Return whether all values are finite, in blocks to save memory."""
     step = max(1, FINITE_BLOCK // max(1, values[:1].size))
     return all(
         np.isfinite(values[start : start + step]).all()
@@ -606,12 +553,12 @@ def all_finite(values: Any) -> bool:
 
 
 def move(X: Rows, origin: np.ndarray) -> Rows:
-    """Subtract `origin` from all rows; return the same object if it is zero, as for sparse rows."""
+    """Subtract `origin` from all rows, without a copy if it is zero."""
     return X - origin if origin.any() else X
 
 
 def mean_row(X: Rows) -> np.ndarray:
-    """Return the mean of the rows, shape (d,); zeros if there are none."""
+    """Return the mean of the rows, shape (d,), zeros for no rows."""
     if not X.shape[0]:
         return np.zeros(X.shape[1])
     return np.asarray(X.mean(axis=0)).ravel()
@@ -625,7 +572,7 @@ def squared_distances(A: Rows, B: Rows) -> np.ndarray:
     Parameters
     ----------
     A, B : ndarray or CSR matrix of shape (a, d) and (b, d)
-        Rows; not modified. ``A is B`` gives an exactly zero diagonal.
+            Rows; ``A is B`` gives an exactly zero diagonal.
 
     Returns
     -------
@@ -634,9 +581,8 @@ def squared_distances(A: Rows, B: Rows) -> np.ndarray:
 
     Notes
     -----
-    ``2 a b d`` flops in one matrix product, with the norms of dense rows as two more
-    columns. The error is about ``eps * ||x||^2``. Dense rows are therefore translated
-    by the mean of `B`, which reduces their norms.
+    One matrix product with an error of about ``eps * ||x||^2``. Dense rows are
+    translated by the mean of `B`, which reduces their norms.
     """
     center = mean_row(B)
     right = ExpandedRows.of(B, center, "squared")
@@ -645,7 +591,7 @@ def squared_distances(A: Rows, B: Rows) -> np.ndarray:
 
 
 def inner_products(A: Rows, B: Rows) -> np.ndarray:
-    """Return the inner products of the rows of `A` with those of `B`, a dense (a, b) array."""
+    """Return the inner products of rows, a dense (a, b) array."""
     if sparse.issparse(A):
         return np.asarray((A @ B.T).toarray(), dtype=np.float64)
     return np.asarray(A @ B.T)

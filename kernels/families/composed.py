@@ -1,4 +1,4 @@
-"""Families composed of others: unions, and base kernels of mapped or rescaled features."""
+"""Families composed of others: unions, and kernels of mapped features."""
 
 from __future__ import annotations
 
@@ -24,24 +24,20 @@ from .base import (
 )
 
 KNOTS = 129
-"""Largest number of values per feature with a stored normal score; others are interpolated."""
+"""Most stored normal scores per feature; others are interpolated."""
 
 ORDINARY = 200
-"""Largest exponent of two of kernel values that are multiplied without division by a power of two."""
+"""Largest exponent of two of values that are multiplied without scaling."""
 
 RowMap: TypeAlias = Callable[[Rows], Rows]
-"""Function that maps rows to new features of the same dtype, or raises ValueError for the wrong number of features."""
+"""Function that maps rows to features; ValueError for a wrong number."""
 
 
 class ComposedFamily(KernelFamily):
-    """Base of families that concatenate the base kernels of other families, each on
-    mapped rows.
-
-    Subclasses implement `parts`.
-    """
+    """Base of families that concatenate base kernels, each on mapped rows."""
 
     maps_once: ClassVar[bool] = True
-    """Whether to map all rows once and store them, if there is one part."""
+    """Whether to store mapped rows if there is one part."""
 
     @abstractmethod
     def parts(self) -> Sequence[tuple[KernelFamily, RowMap]]:
@@ -63,7 +59,7 @@ class ComposedFamily(KernelFamily):
     def _split(
         self, shift: np.ndarray
     ) -> list[tuple[KernelFamily, RowMap, np.ndarray]]:
-        """Return the parts with the entries of `shift` for their kernels."""
+        """Return the parts with their entries of `shift`."""
         split = []
         start = 0
         for (family, map_rows), end in zip(self.parts(), self._ends, strict=True):
@@ -143,18 +139,16 @@ class ComposedFamily(KernelFamily):
 
 
 class FamilyUnion(ComposedFamily):
-    """Union of several families, each on all features or on its own columns.
+    """Union of several families, each on all features or on its columns.
 
     Parameters
     ----------
     families : sequence of KernelFamily
-        Families of base kernels, at least one.
+            Families of base kernels.
     columns : sequence of (sequence of int or None), optional
-        Positions of the feature columns of each family (a view of the data); None for
-        all columns.
+            Positions of the features of each family; None for all.
     views : sequence of (str or None), optional
-        Names of the views, used in the names of the kernels; by default the positions
-        of the columns.
+            Names of the views in the names of the kernels.
 
     Raises
     ------
@@ -241,8 +235,7 @@ class FamilyUnion(ComposedFamily):
         return tuple(views)
 
     def subset(self, kernels: Sequence[int]) -> FamilyUnion:
-        # Position of the family, and position of the kernel in it, of each kernel of
-        # the union.
+        # Family, and position in it, of each kernel of the union
         places = [
             (f, k)
             for f, family in enumerate(self.families)
@@ -261,7 +254,7 @@ class FamilyUnion(ComposedFamily):
 
 
 def _checked_columns(positions: Any) -> np.ndarray | None:
-    """Return the positions of the feature columns as integers; None for all columns."""
+    """Return the positions of the features as integers; None for all."""
     if positions is None:
         return None
     columns = np.asarray(positions)
@@ -287,17 +280,13 @@ def _name_of_columns(columns: np.ndarray | None) -> str | None:
 
 
 class MappedFamily(ComposedFamily):
-    """Base of families that evaluate the base kernels of `base` on mapped rows.
-
-    Subclasses implement `mapped` and override `translation_invariant` and `translates`
-    if needed.
-    """
+    """Base of families that evaluate the base kernels of `base` on mapped rows."""
 
     base: KernelFamily
 
     @abstractmethod
     def mapped(self, A: Rows) -> Rows:
-        """Return the mapped rows, with the dtype of `A`, or raise ValueError for the wrong number of features."""
+        """Return the mapped rows with the dtype of `A`."""
 
     def parts(self) -> Sequence[tuple[KernelFamily, RowMap]]:
         return [(self.base, self.mapped)]
@@ -314,7 +303,7 @@ class MappedFamily(ComposedFamily):
 
 
 class MetricFamily(MappedFamily):
-    r"""Base kernels in a metric: on features that are weighted, or mapped by a matrix.
+    r"""Base kernels on features that are weighted, or mapped by a matrix.
 
     .. math:: K_k(x, x') = K^0_k(A^\top x, \, A^\top x'), \qquad
               \lVert A^\top (x - x') \rVert^2 = (x - x')^\top A A^\top (x - x')
@@ -324,20 +313,18 @@ class MetricFamily(MappedFamily):
     base : KernelFamily
         The p base kernels :math:`K^0_k`.
     map : ndarray of shape (d,) or (d, r)
-        Finite weights of the d features, or a finite matrix A that maps them to r new
-        features. Not modified.
+            Weights of the features, or a matrix A that maps them to r features.
     label : str, default "metric"
-        Name of the metric in the names of the kernels.
+            Name of the metric.
 
     Raises
     ------
     ValueError
-        `map` is not such an array, or zero; in use, rows do not have d features.
+            `map` is not finite or is zero, or rows do not have d features.
 
     Notes
     -----
-    A tile costs that of the base kernels, and ``(a + b) d r`` products. Sparse rows
-    stay sparse under weights, and become dense under a matrix.
+    Sparse rows stay sparse under weights, and become dense under a matrix.
     """
 
     kind = "metric"
@@ -368,7 +355,6 @@ class MetricFamily(MappedFamily):
         return tuple(f"{name} in {self.label}" for name in self.base.names)
 
     def mapped(self, A: Rows) -> Rows:
-        """Return the mapped rows, with the dtype of `A`."""
         if A.shape[1] != len(self.map):
             raise ValueError(
                 f"X must have the {len(self.map)} features that the metric is for, got {A.shape[1]}."
@@ -380,38 +366,32 @@ class MetricFamily(MappedFamily):
 
 
 class ScaledFamily(ComposedFamily):
-    r"""One base kernel on rescaled features: p kernels, each with its own scale per
-    feature.
+    r"""One base kernel on p rescalings of the features.
 
     .. math:: K_k(x, x') = K(s_k \circ x, \, s_k \circ x')
 
     Parameters
     ----------
     base : KernelFamily
-        A family of exactly one kernel K.
+            A family of one kernel K.
     scales : ndarray of shape (p, d)
-        Factors :math:`s_k` of the features for each kernel; positive and finite. Not
-        modified.
+            Positive factors :math:`s_k` of the features for each kernel.
     names : sequence of str, optional
-        One name per kernel; repeated names are numbered. By default the range of the
-        scales.
+            One name per kernel; by default the range of the scales.
 
     Raises
     ------
     ValueError
-        `base` holds another number of kernels, `scales` is not such a matrix, or
-        `names` has another length; in use, rows do not have d features.
+            `base` has several kernels, `scales` or `names` are invalid, or rows do not
+            have d features.
 
     Notes
     -----
-    A tile costs p times that of the base kernel, and ``p (a + b) d`` products. Sparse
-    rows stay sparse.
+    A tile costs p times that of the base kernel. Sparse rows stay sparse.
 
     References
     ----------
-    Afkanpour, Szepesvari, Bowling (2013), Alignment based kernel learning with a
-    continuous set of base kernels, Machine Learning 91:305-324, section 3.1: a Gaussian
-    with a bandwidth per feature is one on scaled features.
+    Afkanpour, Szepesvari, Bowling (2013), Machine Learning 91:305-324, section 3.1.
     """
 
     kind = "scaled"
@@ -491,7 +471,7 @@ class ScaledFamily(ComposedFamily):
 
 
 def scaled_columns(A: Rows, scale: np.ndarray) -> Rows:
-    """Return a copy of the rows with columns multiplied by `scale`; sparse rows keep their structure."""
+    """Return the rows with columns multiplied by `scale`."""
     if not sparse.issparse(A):
         return A * scale
     scaled = A.copy()
@@ -500,7 +480,7 @@ def scaled_columns(A: Rows, scale: np.ndarray) -> Rows:
 
 
 def readable_range(values: np.ndarray) -> str:
-    """Return the range of values with three digits, such as ``0.3..4.1``, or one number if both ends are equal."""
+    """Return the range of values as text, such as ``0.3..4.1``."""
     low = f"{values.min():.3g}"
     high = f"{values.max():.3g}"
     if low == high:
@@ -509,38 +489,34 @@ def readable_range(values: np.ndarray) -> str:
 
 
 class NormalScoresFamily(MappedFamily):
-    r"""Base kernels on the features and their normal scores, so that rows differ by
-    value and by rank.
+    r"""Base kernels on the features and their normal scores.
 
     .. math:: K_k(x, x') = K^0_k \bigl( (x, s(x)), \, (x', s(x')) \bigr), \qquad
               s_j(x) = \Phi^{-1} \bigl( \hat F_j(x_j) \bigr)
 
-    with the distribution function :math:`\hat F_j` of the feature, in which equal
-    values count half, and the normal distribution function :math:`\Phi`.
+    with the distribution function :math:`\hat F_j` of the feature and the normal one,
+    :math:`\Phi`.
 
     Parameters
     ----------
     base : KernelFamily
-        The p base kernels :math:`K^0_k` of the d features, followed by their scores.
+            The p base kernels :math:`K^0_k` of d features and their scores.
     knots : sequence of (ndarray of shape (n, 2) or None)
-        Ascending values of each feature and their scores, n of at least 2, as returned
-        by `normal_scores`; None for a feature without score.
+            Values of each feature, ascending, and their scores, see `normal_scores`;
+            None for a feature without score.
 
     Raises
     ------
     ValueError
-        Knots are not such arrays; in use, rows do not have d features.
+            Knots are invalid, or rows do not have d features.
 
     Notes
     -----
-    Scores are constant beyond the first and the last knot; values there are
-    distinguished by the feature itself. A tile takes an interpolation per score and
-    row. Rows must be dense.
+    Scores are constant beyond the first and the last knot. Rows must be dense.
 
     References
     ----------
-    van der Waerden (1952), Order tests for the two-sample problem and their power,
-    Indagationes Mathematicae 14.
+    van der Waerden (1952), Indagationes Mathematicae 14.
     """
 
     kind = "normal-scores"
@@ -565,7 +541,6 @@ class NormalScoresFamily(MappedFamily):
                 )
 
     def mapped(self, A: Rows) -> Rows:
-        """Return the features followed by the scores."""
         if A.shape[1] != len(self.knots):
             raise ValueError(
                 f"X must have the {len(self.knots)} features that there are knots for, got {A.shape[1]}."
@@ -574,7 +549,7 @@ class NormalScoresFamily(MappedFamily):
 
 
 def _are_knots(array: np.ndarray) -> bool:
-    """Return whether an array holds at least two ascending finite values and their finite scores."""
+    """Return whether an array holds ascending finite values and their scores."""
     if array.ndim != 2 or array.shape[1] != 2 or len(array) < 2:
         return False
     return bool(np.isfinite(array).all() and (np.diff(array[:, 0]) > 0).all())
@@ -583,28 +558,16 @@ def _are_knots(array: np.ndarray) -> bool:
 def normal_scores(
     X: np.ndarray, sample_weight: np.ndarray | None = None
 ) -> tuple[np.ndarray | None, ...]:
-    """Return values of each feature with their normal scores, at most `KNOTS` at equal
-    distances in rank.
+    """Return at most `KNOTS` values of each feature with their normal scores.
 
-    Parameters
-    ----------
-    X : ndarray of shape (m, d)
-        Rows. Not modified.
-    sample_weight : ndarray of shape (m,), optional
-        Weights of the rows; by default one. Not modified.
-
-    Returns
-    -------
-    knots : tuple of (ndarray of shape (n, 2) or None)
-        One entry per feature; None for a feature with at most two values, whose scores
-        would be redundant.
+    Features with at most two values have None, as scores would be redundant.
     """
     w = np.ones(len(X)) if sample_weight is None else sample_weight
     return tuple(_knots(column, w) for column in X.T)
 
 
 def scores_beside(A: np.ndarray, knots: Sequence[np.ndarray | None]) -> np.ndarray:
-    """Return the rows of features, followed by the scores of features with knots, with the dtype of `A`."""
+    """Return the features followed by their scores, with the dtype of `A`."""
     d = len(knots)
     scored = [j for j, feature_knots in enumerate(knots) if feature_knots is not None]
     mapped = np.empty((A.shape[0], d + len(scored)), dtype=A.dtype)
@@ -616,7 +579,7 @@ def scores_beside(A: np.ndarray, knots: Sequence[np.ndarray | None]) -> np.ndarr
 
 
 def _knots(column: np.ndarray, w: np.ndarray) -> np.ndarray | None:
-    """Return values of one feature and their scores, or None for at most two values."""
+    """Return values of one feature and their scores, or None for two values."""
     values, positions = np.unique(column, return_inverse=True)
     if len(values) <= 2:
         return None
@@ -636,16 +599,7 @@ def _knots(column: np.ndarray, w: np.ndarray) -> np.ndarray | None:
 
 
 class DividedFamily(KernelFamily):
-    """Base kernels divided by powers of two, so that squares of extreme values neither
-    overflow nor underflow.
-
-    Parameters
-    ----------
-    family : KernelFamily
-        The p base kernels.
-    divisors : ndarray of shape (p,)
-        Powers of two, as division by them is exact.
-    """
+    """Base kernels divided by powers of two, so that squares do not overflow."""
 
     def __init__(self, family: KernelFamily, divisors: np.ndarray) -> None:
         self.family = family
@@ -683,7 +637,7 @@ class DividedFamily(KernelFamily):
 
 
 def divisors_for(sizes: np.ndarray) -> np.ndarray | None:
-    """Return the nearest power of two of each extreme size, and one for others; None if no size is extreme."""
+    """Return powers of two near extreme sizes, 1 for others; None if all are 1."""
     _, exponents = np.frexp(sizes)
     exponents[np.abs(exponents) <= ORDINARY] = 0
     if not exponents.any():

@@ -1,4 +1,4 @@
-"""Exponentials of distances: Gaussian, Laplacian and categorical kernels with several bandwidths."""
+"""Exponentials of distances: Gaussian, Laplacian and categorical kernels."""
 
 from __future__ import annotations
 
@@ -14,26 +14,19 @@ from ..validation import positive_numbers
 from .base import ExpandedRows, KernelFamily, Rows, TilePlan, readable, seeded_tile
 
 DOUBLINGS = 4
-"""Largest number of doublings that is faster than an exponential."""
+"""Most doublings that are faster than an exponential."""
 
 FEW_FEATURES = 64
-"""Largest number of features for which sums of differences are faster than matrix products."""
+"""Most features for which sums of differences are faster than products."""
 
 
 class ExponentialFamily(KernelFamily):
-    r"""Base of kernels ``exp(-gamma D(x, x'))`` for a translation-invariant distance D
-    and several values of gamma.
+    r"""Base of kernels ``exp(-gamma D(x, x'))`` of a distance D.
 
-    Notes
-    -----
-    Subclasses name the distance. The seeds of a tile are
-    :math:`E_\gamma = e^{-\gamma D} - 1` for each gamma whose half is not in the family.
-    The other kernels follow by doubling, with two flops per value:
+    The seeds of a tile are :math:`E_\gamma = e^{-\gamma D} - 1` for each gamma whose
+    half is not in the family. The others follow by doubling, which is stable:
 
     .. math:: E(2 \gamma) = E(\gamma) \, (E(\gamma) + 2)
-
-    Doubling is stable: the error of a step is multiplied by ``2 K <= 2``, while E
-    doubles if K is near one.
     """
 
     distance: Metric
@@ -55,7 +48,7 @@ class ExponentialFamily(KernelFamily):
 
     @cached_property
     def _doubling(self) -> tuple[np.ndarray, np.ndarray, tuple[float, ...]]:
-        """Order and halves of a plan, and the ascending gammas that need an exponential."""
+        """Order and halves of a plan, and the ascending gammas of its seeds."""
         position_of_gamma = {gamma: k for k, gamma in enumerate(self.gammas)}
         half = np.array([position_of_gamma.get(gamma / 2, -1) for gamma in self.gammas])
         ascending = sorted(range(self.n_kernels), key=self.gammas.__getitem__)
@@ -80,7 +73,7 @@ class ExponentialFamily(KernelFamily):
         center: np.ndarray | None = None,
         dtype: Any = None,
     ) -> list[Any]:
-        # here: a family is made without the compiler
+        # Families work without the compiler
         from ..compiled.distances import (
             Differences,
         )
@@ -99,16 +92,10 @@ class ExponentialFamily(KernelFamily):
         return [Differences(np.asarray(A, dtype=dtype), self.distance, gammas, weights)]
 
     def _weights_of(self, A: Rows) -> np.ndarray | None:
-        """Return the weights of the columns, or None."""
         return None
 
     def completed_grid(self) -> tuple[Self, np.ndarray]:
-        """Return a family with the values between gammas that are a few doublings
-        apart.
-
-        A class that overrides `subset` may depend on more than gammas and is returned
-        unchanged.
-        """
+        """Return a family with the values between gammas that are doublings apart."""
         positions = np.arange(self.n_kernels)
         if type(self).subset is not ExponentialFamily.subset:
             return self, positions
@@ -138,7 +125,7 @@ class GaussianFamily(ExponentialFamily):
     Parameters
     ----------
     gammas : sequence of float
-        Values of gamma in units of one over the squared distance, positive and finite.
+            Values of gamma, positive, per squared distance.
 
     Raises
     ------
@@ -147,12 +134,8 @@ class GaussianFamily(ExponentialFamily):
 
     Notes
     -----
-    A whole power-of-two grid takes one product and one exponential per pair. With
-    ``E = K - 1``, doubling gamma squares the kernel,
-    ``E(2 gamma) = E(gamma) (E(gamma) + 2)``. A gamma whose half is not in the family
-    takes another exponential. The recurrence starts with ``expm1``. Each value has an
-    absolute error of a few units of rounding, and a relative one if the kernel is
-    nearly constant.
+    A grid of powers of two takes one exponential per pair, since doubling gamma squares
+    the kernel. Values near one keep their relative precision.
 
     References
     ----------
@@ -164,38 +147,31 @@ class GaussianFamily(ExponentialFamily):
 
 
 class LaplacianFamily(ExponentialFamily):
-    r"""Laplacian kernels with several bandwidths; less smooth than Gaussians and more
-    robust to outliers.
+    r"""Laplacian kernels with several bandwidths, less smooth than Gaussians.
 
     .. math:: K_\gamma(x, x') = \exp(-\gamma \lVert x - x' \rVert_p), \qquad p \in \{1, 2\}
 
     Parameters
     ----------
     gammas : sequence of float
-        Values of gamma in units of one over the distance, positive and finite.
+            Values of gamma, positive, per distance.
     norm : {1, 2}, default 1
-        Norm of the distance. With 1, the kernel is a product over features. With 2, it
-        is invariant to rotations (the Matern kernel with smoothness one half).
+            Norm of the distance. With 1, the kernel is a product over features; with 2,
+            it is invariant to rotations (Matern kernel of smoothness 1/2).
 
     Raises
     ------
     ValueError
-        `gammas` is empty, a value is not positive and finite, or the norm is not 1 or
-        2.
+            `gammas` is empty, a value is not positive, or the norm is not 1 or 2.
 
     Notes
     -----
-    A distance takes ``3 d`` flops with norm 1; with norm 2, distances are a matrix
-    product as for Gaussians. A whole power-of-two grid takes one exponential per pair.
-    Values are computed as ``K - 1``, which preserves the precision of nearly constant
-    kernels. Euclidean distances below about 1e-8 of the norms of the rows are set to
-    zero. With norm 1, the columns of sparse rows that a tile uses are converted to
-    dense.
+    Norm 1 takes ``3 d`` flops per pair and norm 2 a matrix product. A grid of powers of
+    two takes one exponential per pair.
 
     References
     ----------
-    Rahimi, Recht (2007), NIPS 20, Figure 1: positive definite, with a product of Cauchy
-    densities for its transform.
+    Rahimi, Recht (2007), NIPS 20, Figure 1.
     """
 
     kind = "laplacian"
@@ -216,31 +192,28 @@ class LaplacianFamily(ExponentialFamily):
 
 
 class CategoricalFamily(ExponentialFamily):
-    r"""Categorical kernels: similarity decreases with the number of columns whose
-    categories differ.
+    r"""Categorical kernels: exponentials of the number of columns that differ.
 
     .. math:: K_\gamma(x, x') = \exp \Bigl( -\gamma \sum_j w_j \, [x_j \neq x'_j] \Bigr)
 
     Parameters
     ----------
     gammas : sequence of float
-        Values of gamma, positive and finite. With a large value, such as 64, the kernel
-        is one if all categories are equal and numerically zero otherwise.
+            Values of gamma, positive; with 64, the kernel is one for equal rows and
+            zero otherwise.
     weights : sequence of float, optional
-        Positive finite weight w of each column; by default one.
+            Positive weight w of each column; by default one.
 
     Raises
     ------
     ValueError
-        `gammas` is empty, or a gamma or weight is not positive and finite; in use, the
-        number of columns is wrong.
+            `gammas` is empty, a value is not positive, or the number of columns is
+            wrong.
 
     Notes
     -----
-    Columns hold one number per category. A category that is not in the training rows
-    differs from all others. The kernel equals a Gaussian with half the gamma on one-hot
-    encoded columns, but a pair of rows takes one comparison per column. Positive
-    definite as a product of ``exp(-gamma w) + (1 - exp(-gamma w)) [x_j = x'_j]``.
+    Columns hold one number per category. The kernel equals a Gaussian with half the
+    gamma on one-hot encoded columns.
     """
 
     kind = "categorical"

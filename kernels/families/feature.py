@@ -17,12 +17,11 @@ CONSTANT = -1
 """Position of the constant feature in `columns`."""
 
 COMBINED_ROWS = 512
-"""Number of rows of the result that `combine` computes at once for sparse rows."""
+"""Number of rows that `combine` computes at once for sparse rows."""
 
 
 class FeatureFamily(KernelFamily):
-    r"""Rank-one kernels, one per feature, so that learning the kernel weights the
-    features.
+    r"""Rank-one kernels, one per feature, to learn weights of features.
 
     .. math:: K_k(x, x') = x_k \, x'_k, \qquad K_k = v_k v_k^\top
 
@@ -31,10 +30,10 @@ class FeatureFamily(KernelFamily):
     Parameters
     ----------
     features : int or sequence of str
-        Number of the features, or their distinct names.
+            Number of features, or their names.
     columns : sequence of int, optional
-        Column of the data for each feature; by default in order. -1 is a constant
-        feature of ones, for base kernels that are not centered.
+            Column of the data for each feature, by default in order; -1 is a feature of
+            ones.
 
     Raises
     ------
@@ -43,17 +42,13 @@ class FeatureFamily(KernelFamily):
 
     Notes
     -----
-    Statistics of this family are computed from the features without any tile, and a
-    learned kernel is one product of weighted features. In a union with other families,
-    it is evaluated by tiles, at a cost quadratic in the number of features; use at most
-    hundreds.
-
-    A feature that is constant on the training rows gets weight zero.
+    Statistics are computed from the features without tiles, and a learned kernel is one
+    product. In a union, the cost is quadratic in the number of features. A constant
+    feature gets weight zero.
 
     References
     ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 5.2: rank-one kernels
-    of the most frequent bigrams.
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 5.2.
     """
 
     kind = "feature"
@@ -95,7 +90,7 @@ class FeatureFamily(KernelFamily):
         features: int | Sequence[str],
         columns: Sequence[int] | np.ndarray | None = None,
     ) -> Self:
-        """Return the family of the features and a constant feature of ones at the end; see `ConstantFamily`."""
+        """Return the family with a feature of ones at the end, see `ConstantFamily`."""
         family = cls(features, columns)
         return cls(
             distinct([*family.names, "constant"]), [*family.columns.tolist(), CONSTANT]
@@ -106,17 +101,11 @@ class FeatureFamily(KernelFamily):
         return self._names
 
     def origins(self, origin: np.ndarray) -> np.ndarray:
-        """Return the translation of each feature if rows are translated by `origin`, shape (p,)."""
+        """Return the translation of each feature, shape (p,), for one of rows."""
         return np.where(self.columns == CONSTANT, 0.0, origin[self.columns])
 
     def take(self, A: Rows) -> Rows:
-        """Return the features of the rows, shape (a, p), dense or CSR as `A` is.
-
-        Raises
-        ------
-        ValueError
-            `A` has too few columns.
-        """
+        """Return the features of rows, shape (a, p); ValueError if too few."""
         last = int(self.columns.max())
         if last >= A.shape[1] or self.columns.min() < CONSTANT:
             raise ValueError(
@@ -161,20 +150,7 @@ class FeatureFamily(KernelFamily):
         )
 
     def combine(self, coefficients: np.ndarray, A: Rows, B: Rows) -> np.ndarray:
-        """Return ``sum_k coefficients_k K_k(A_i, B_j)``, shape (a, b), as one product
-        of weighted features.
-
-        Parameters
-        ----------
-        coefficients : ndarray of shape (p,)
-            Coefficients of the features.
-        A, B : ndarray or CSR matrix of shape (a, d) and (b, d)
-            Rows; not modified.
-
-        Notes
-        -----
-        ``2 a b p`` flops, or fewer for sparse rows. Memory is that of the result.
-        """
+        """Return ``sum_k coefficients_k K_k(A_i, B_j)`` as one product, (a, b)."""
         left = self.take(A)
         right = left if A is B else self.take(B)
         if not sparse.issparse(left):
@@ -189,7 +165,7 @@ class FeatureFamily(KernelFamily):
 
 
 def _names_of(features: Any) -> tuple[str, ...]:
-    """Return the names of the features, from their number, their names or a single name."""
+    """Return the names of the features, from their number or names."""
     if isinstance(features, int | np.integer):
         return _numbered(features)
     if isinstance(features, str):

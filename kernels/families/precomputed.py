@@ -1,4 +1,4 @@
-"""Base kernels that are given as matrices."""
+"""Base kernels given as matrices."""
 
 from __future__ import annotations
 
@@ -16,41 +16,33 @@ SAMPLE = 32
 """Number of rows for the test of symmetry."""
 
 Positions: TypeAlias = "slice | np.ndarray"
-"""Positions of rows or columns; contiguous ones as a slice, which reads a mapped file in order."""
+"""Positions; contiguous ones as a slice, to read a mapped file in order."""
 
 
 class PrecomputedFamily(KernelFamily):
-    """Precomputed kernels, given as matrices over the n rows of one data set.
+    """Precomputed kernels: matrices over the n rows of a data set.
 
-    A row of `X` is the position of a row of that data set: X has shape (m, 1) and holds
-    whole numbers from 0 to n - 1, as float64.
+    A row of `X`, of shape (m, 1), is the position of a row of that data set.
 
     Parameters
     ----------
     matrices : ndarray of shape (p, n, n), or sequence of p matrices of shape (n, n)
-        Arrays, sparse matrices, DataFrames or lists of lists. Not modified. Arrays of
-        float32 and float64 are not copied: a matrix may be a memory-mapped file, of
-        which a tile reads what it needs. Others become arrays of float64.
+            Matrices; arrays of float32 and float64, also memory-mapped, are not copied.
     names : sequence of str, optional
-        One name a matrix; by default their numbers.
+            One name per matrix; by default numbers.
     kernels : sequence of int, optional
-        Positions of the matrices that are base kernels, in order; by default all of
-        them.
+            Positions of the matrices that are base kernels; by default all.
 
     Raises
     ------
     ValueError
-        A matrix is not square, not symmetric or not finite on a sample of rows, or has
-        not the shape of the first; the rows and columns of a DataFrame, or the rows of
-        two, have labels in another order; `names` has another length, or `kernels`
-        names a matrix that is not there.
+            A matrix is not square, symmetric and finite on a sample of rows, shapes or
+            labels differ between matrices, or `names` or `kernels` are invalid.
 
     Notes
     -----
-    A tile of a by b pairs costs O(p a b) time and memory, whatever n is. Symmetry is
-    checked up to the square root of the rounding of the matrices' type, relative to the
-    largest value seen: far above what separately computed halves differ by, far below
-    the difference to another matrix.
+    Symmetry is checked up to the square root of the rounding, relative to the largest
+    value.
     """
 
     takes_sparse = False
@@ -124,25 +116,7 @@ class PrecomputedFamily(KernelFamily):
         return np.arange(self._n, dtype=np.float64)[:, None]
 
     def tile(self, A: Rows, B: Rows, shift: np.ndarray | None = None) -> np.ndarray:
-        """Return the matrices' entries between the rows at the positions `A` and `B`.
-
-        Parameters
-        ----------
-        A, B : ndarray of shape (a, 1) and (b, 1)
-            Positions; not modified.
-        shift : ndarray of shape (p,), optional
-            Constant to subtract from each kernel; None subtracts nothing.
-
-        Returns
-        -------
-        K : ndarray of float64 of shape (p, a, b)
-
-        Raises
-        ------
-        ValueError
-            A position is not a row of the matrices, or an entry that is read is NaN or
-            infinite.
-        """
+        """Return the entries between rows at the positions `A` and `B`, checked."""
         rows = _as_slice(self._positions(A))
         columns = rows if A is B else _as_slice(self._positions(B))
         K = np.empty((self.n_kernels, A.shape[0], B.shape[0]))
@@ -183,7 +157,7 @@ class PrecomputedFamily(KernelFamily):
                 f"X must be a column of row positions, shape (m, 1), as the kernels are matrices; got shape {A.shape}."
             )
         positions = np.asarray(A)[:, 0]
-        # NaN and infinity fail the comparisons.
+        # NaN and infinity fail the comparisons
         wrong = ~(
             (positions >= 0)
             & (positions < self._n)
@@ -207,7 +181,7 @@ class PrecomputedFamily(KernelFamily):
 
 
 def _as_arrays(matrices: Any) -> Any:
-    """Return the matrices as arrays of float32 or float64; the same object if they are."""
+    """Return the matrices as arrays of float32 or float64, if possible uncopied."""
     if hasattr(matrices, "shape"):
         if len(matrices.shape) != 3:
             raise ValueError(
@@ -225,7 +199,7 @@ def _as_arrays(matrices: Any) -> Any:
 
 
 def _common_size(shapes: Sequence[tuple[int, ...]]) -> int:
-    """Return n, or raise ValueError unless all matrices have the shape (n, n)."""
+    """Return n; ValueError unless all matrices have the shape (n, n)."""
     expected = (
         "matrices must be an array of shape (p, n, n) or p arrays of shape (n, n)"
     )
@@ -242,7 +216,7 @@ def _common_size(shapes: Sequence[tuple[int, ...]]) -> int:
 
 
 def _as_slice(positions: np.ndarray) -> Positions:
-    """Return ascending contiguous positions as a slice, other positions unchanged."""
+    """Return contiguous ascending positions as a slice, others unchanged."""
     if len(positions) and (np.diff(positions) == 1).all():
         return slice(int(positions[0]), int(positions[-1]) + 1)
     return positions

@@ -1,4 +1,4 @@
-"""Constant, linear, cosine, polynomial and Dirichlet kernels, and products of kernels."""
+"""Constant, linear, cosine, polynomial and Dirichlet kernels, and products."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .base import (
 from .composed import FamilyUnion
 
 LARGEST_EXPONENT = 700.0
-"""Natural logarithm of the largest kernel value; that of the largest double is 709."""
+"""Natural logarithm of the largest kernel value."""
 
 
 class SingleFamily(KernelFamily):
@@ -47,15 +47,13 @@ class ConstantFamily(SingleFamily):
 
     Notes
     -----
-    Among base kernels that are not centered, it acts as an intercept that is penalized
-    and weighted. Centered, it is zero and raises an error. For thousands of features,
-    use `FeatureFamily.with_constant` instead.
+    Among base kernels that are not centered, it acts as a penalized intercept.
+    Centered, it is zero and raises an error. For thousands of features, use
+    `FeatureFamily.with_constant`.
 
     References
     ----------
-    Cortes, Mohri, Rostamizadeh (2009), *L2 regularization for learning kernels*, UAI,
-    section 5.2; (2009), *Learning non-linear combinations of kernels*, NIPS 22, section
-    4.2: a constant feature as offset.
+    Cortes, Mohri, Rostamizadeh (2009), UAI, section 5.2; NIPS 22, section 4.2.
     """
 
     kind = "constant"
@@ -75,7 +73,7 @@ class LinearFamily(SingleFamily):
 
     Notes
     -----
-    Centering this kernel is the same as centering the features.
+    Centering it is the same as centering the features.
     """
 
     kind = "linear"
@@ -89,14 +87,14 @@ class LinearFamily(SingleFamily):
 
 
 class CosineFamily(SingleFamily):
-    r"""Cosine kernel: the cosine of the angle between two rows, for example of texts.
+    r"""Cosine kernel: the cosine of the angle between two rows, such as texts.
 
     .. math:: K(x, x') = \frac{x \cdot x'}{\lVert x \rVert \, \lVert x' \rVert}
 
     Notes
     -----
-    It equals the linear kernel on rows of length one. The kernel of a zero row with any
-    row is zero. Training rows must not be zero.
+    The linear kernel on rows of length one. Training rows must not be zero; new zero
+    rows have the kernel zero.
 
     References
     ----------
@@ -136,7 +134,7 @@ def _sizes(A: Rows) -> np.ndarray:
 
 def _unit_rows(A: Rows) -> Rows:
     """Return the rows scaled to length one; zero rows are unchanged."""
-    # Dividing by the largest value first avoids overflow and underflow of squares.
+    # Division by the largest value first avoids overflow
     A = _divided(A, _sizes(A))
     return _divided(A, np.sqrt(squared_norms(A)))
 
@@ -163,8 +161,7 @@ class PolynomialFamily(KernelFamily):
     gamma : float, default 1
         Scale of the inner product, positive.
     coef0 : float, default 1
-        Constant c, not negative; the kernel would otherwise not be positive
-        semi-definite.
+            Constant c, not negative.
 
     Raises
     ------
@@ -173,8 +170,7 @@ class PolynomialFamily(KernelFamily):
 
     Notes
     -----
-    All degrees share one product per pair. The kernels are not invariant to
-    translation.
+    All degrees share one inner product per pair.
     """
 
     kind = "polynomial"
@@ -227,17 +223,16 @@ def _is_degree(value: Any) -> bool:
 
 
 class DirichletFamily(KernelFamily):
-    r"""Dirichlet kernels with several frequencies, for targets that are periodic in a
-    feature.
+    r"""Dirichlet kernels, for targets that are periodic in features.
 
     .. math:: K_\sigma(x, x') = \prod_{c=1}^{d} \Bigl( 1 + 2 \sum_{j=1}^{n} \cos\bigl(j \sigma (x_c - x'_c)\bigr) \Bigr)
 
     Parameters
     ----------
     frequencies : sequence of float
-        Frequencies in radians per unit of the features, positive and finite.
+            Positive frequencies, in radians per unit of the features.
     degree : int, default 1
-        Number n of harmonics, at least 1.
+            Number n of harmonics.
 
     Raises
     ------
@@ -246,21 +241,14 @@ class DirichletFamily(KernelFamily):
 
     Notes
     -----
-    The paper writes :math:`1 + 2 \cos(\sigma \lVert x - x' \rVert)` and uses one
-    feature, for which both are equal. As a function of the distance, the kernel is
-    positive semi-definite only in one dimension. The factor of each feature, a sum of
-    cosines with positive coefficients, and the product of the factors are positive
-    semi-definite.
-
-    A factor is a product of sines and cosines of the rows, with ``4 n + 2`` flops per
-    pair, feature and frequency. Values are within ``(2 n + 1)^d``; `tile` raises an
-    error on overflow. Rows are translated by a mean; the error of the angle is
-    ``eps * sigma * |x_c|``.
+    For one feature, the kernel is that of the paper, which uses the distance in place
+    of differences; it would not be positive semi-definite otherwise. A pair of rows
+    takes ``4 n + 2`` flops per feature and frequency. Values reach ``(2 n + 1)^d``; too
+    many features raise an error.
 
     References
     ----------
-    Afkanpour, Szepesvari, Bowling (2013), Alignment based kernel learning with a
-    continuous set of base kernels, Machine Learning 91:305-324, section 3.1.
+    Afkanpour, Szepesvari, Bowling (2013), Machine Learning 91:305-324, section 3.1.
     """
 
     kind = "dirichlet"
@@ -301,7 +289,7 @@ class DirichletFamily(KernelFamily):
         return subtract_shift(K, shift)
 
     def _waves(self, angles: np.ndarray) -> np.ndarray:
-        """Return the sines and cosines whose inner products are the factors, shape (d, a, 2 n + 1)."""
+        """Return sines and cosines with the factors as products, (d, a, 2 n + 1)."""
         waves = [np.ones(angles.T.shape, dtype=angles.dtype)]
         for j in range(1, self.degree + 1):
             waves += [
@@ -330,8 +318,7 @@ class DirichletFamily(KernelFamily):
 
 
 class ProductFamily(KernelFamily):
-    r"""Products of powers of base kernels, for targets that depend on several views
-    jointly.
+    r"""Products of powers of base kernels, for interactions of views.
 
     .. math:: K_j(x, x') = \prod_{k=1}^{p} K^0_k(x, x')^{e_{jk}}
 
@@ -340,7 +327,7 @@ class ProductFamily(KernelFamily):
     base : KernelFamily
         The p base kernels :math:`K^0_k`.
     powers : sequence of sequence of int, of shape (n, p)
-        Exponents :math:`e_{jk}`, not negative, with a positive one in each row.
+            Exponents :math:`e_{jk}`, with a positive one in each row.
 
     Raises
     ------
@@ -349,15 +336,11 @@ class ProductFamily(KernelFamily):
 
     Notes
     -----
-    Products of positive semi-definite kernels are positive semi-definite. Base kernels
-    are multiplied without centering. A tile takes one multiplication per pair, factor
-    and product.
+    Base kernels are multiplied without centering.
 
     References
     ----------
-    Cortes, Mohri, Rostamizadeh (2009), *Learning non-linear combinations of kernels*,
-    NIPS 22, equations (1) and (2): with a weight for each monomial, which `monomials`
-    lists.
+    Cortes, Mohri, Rostamizadeh (2009), NIPS 22, equations (1) and (2).
     """
 
     kind = "product"
@@ -390,7 +373,7 @@ class ProductFamily(KernelFamily):
 
     @classmethod
     def monomials(cls, base: KernelFamily, degree: int, *, lower: bool = False) -> Self:
-        """Return all products of `degree` base kernels with repetition, or of at most `degree` if `lower` is true."""
+        """Return all products of `degree` base kernels, or of at most `degree`."""
         p = base.n_kernels
         lowest_degree = 1 if lower else degree
         powers = []
