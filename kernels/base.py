@@ -1,4 +1,4 @@
-"""Base classes of objects with parameters, and records that are equal if all their fields are equal."""
+"""Base classes of objects that are equal if their parameters are."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ import numpy as np
 from .validation import no_parameter
 
 MOST_VALUES_SHOWN = 24
-"""Longest sequence or array that `repr` writes out; of longer ones it shows the size."""
+"""Longest sequence or array that `repr` shows in full."""
 
 _write_progress: ContextVar[Callable[[str], None] | None] = ContextVar(
     "write_progress", default=None
 )
-"""Function that receives the steps of the fit in progress; None by default."""
+"""Function that receives the steps of the fit in progress, or None."""
 
 Class = TypeVar("Class", bound=type)
 
@@ -32,12 +32,10 @@ Object = TypeVar("Object", bound="Parameterized")
 
 
 class Value:
-    """Base class of objects that store each argument of `__init__` as the attribute of
-    the same name.
+    """Base of objects that store each argument of `__init__` by its name.
 
-    Objects of a class are equal if their parameters are equal, arrays included. `repr`
-    omits default values. Declare dataclasses with
-    ``@dataclass(frozen=True, eq=False, repr=False)``, so that they inherit both.
+    Objects of a class are equal if their parameters are. Dataclasses are declared with
+    ``eq=False, repr=False`` to inherit both methods.
     """
 
     def _parameters(self) -> dict[str, Any]:
@@ -94,10 +92,9 @@ class Value:
 
 
 class Parameterized(Value):
-    """Base class of objects whose parameters scikit-learn can read, set and search, as
-    those of its estimators.
+    """Base of objects whose parameters scikit-learn can read, set and search.
 
-    Only `set_params`, which scikit-learn calls on clones, changes an object.
+    Only `set_params` changes an object.
     """
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -106,8 +103,8 @@ class Parameterized(Value):
         Parameters
         ----------
         deep : bool, default True
-            Whether to include nested parameters: ``name__inner`` for a parameter with
-            parameters, and ``name__0__inner`` for the first entry of a list.
+                Whether to include nested parameters, as ``name__inner`` or
+                ``name__0__inner`` for entries of a list.
         """
         params = self._parameters()
         if deep:
@@ -117,10 +114,7 @@ class Parameterized(Value):
     def set_params(self, **params: Any) -> Self:
         """Set parameters, with the names of `get_params`, and return this object.
 
-        Raises
-        ------
-        ValueError
-            A parameter is unknown or a value is refused. The object is then unchanged.
+        It is unchanged if a name or a value raises ValueError.
         """
         changed = type(self)(
             **_with_changes(self._parameters(), params, type(self).__name__)
@@ -130,12 +124,12 @@ class Parameterized(Value):
         return self
 
     def __sklearn_clone__(self) -> Self:
-        """Return a shallow copy: `set_params` replaces inner objects and never changes them."""
+        """Return a shallow copy, as `set_params` replaces inner objects."""
         return copy(self)
 
 
 def explain_unknown_arguments(decorated: Decorated) -> Decorated:
-    """Decorate a function or class: the error of an unknown argument lists the parameters and suggests the nearest."""
+    """Decorate a function or class so that errors suggest parameter names."""
     function: Callable[..., Any] = decorated
     if isinstance(decorated, type):
         function = decorated.__init__  # type: ignore[misc]
@@ -155,7 +149,7 @@ def explain_unknown_arguments(decorated: Decorated) -> Decorated:
 
 
 def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn at the line of the user's code: the innermost frame outside of this package and its callers in libraries."""
+    """Warn at the line of the user's code, outside of this package and libraries."""
     frame = currentframe()
     while frame is not None and frame.f_back is not None:
         package = frame.f_globals.get("__name__", "").partition(".")[0]
@@ -173,7 +167,7 @@ def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
 
 
 def _comparable(value: Any) -> Hashable:
-    """Return a hashable object that is equal for equal values; arrays are compared by type, shape and bits."""
+    """Return a hashable object that is equal for equal values and arrays."""
     if isinstance(value, np.ndarray):
         entries = tuple(value.tolist()) if value.dtype == object else value.tobytes()
         return value.dtype.str, value.shape, entries
@@ -196,7 +190,7 @@ def _by_position(entries: Sequence[Any]) -> dict[str, Any]:
 
 
 def _nested_parameters(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of parameters and of entries of lists, as ``name__inner``."""
+    """Return parameters of parameters and of entries of lists."""
     nested: dict[str, Any] = {}
     for name, value in params.items():
         inner: Mapping[str, Any] = {}
@@ -212,7 +206,7 @@ def _nested_parameters(params: Mapping[str, Any]) -> dict[str, Any]:
 def _with_changes(
     params: Mapping[str, Any], changes: Mapping[str, Any], owner: str
 ) -> dict[str, Any]:
-    """Return parameters with changes: first of the parameters themselves, then of copies of nested objects."""
+    """Return changed parameters, then those of copies of nested objects."""
     changed = dict(params)
     nested_changes: dict[str, dict[str, Any]] = {}
     for key, value in changes.items():
@@ -236,13 +230,9 @@ def _with_changes(
 
 
 def import_class(name: str, base: Class, kind: str) -> Class:
-    """Import the subclass of `base` with the name ``module:Class``; `kind` begins the
-    message of an error.
+    """Import the subclass of `base` with the name ``module:Class``.
 
-    Raises
-    ------
-    ValueError
-        The import fails, or the result is no subclass of `base` or lacks a method.
+    `kind` begins messages. ValueError if the import fails or the class is unsuitable.
     """
     module, _, attribute = name.partition(":")
     try:
@@ -272,27 +262,20 @@ def as_object(
     class_of: Callable[[str], type[Object]],
     example: str,
 ) -> Object:
-    """Return an object of a class below `base`, by its name or from an object, with
-    changed parameters.
+    """Return an object below `base`, by name or from an object, with new parameters.
 
     Parameters
     ----------
     value : str or object
-        Name, or an object, which is returned unchanged if there are no parameters.
+        Name or object.
     params : mapping of str to object
         Parameters to change.
     base : type
         Base class of the object.
     class_of : callable
-        Returns the class with a name, or raises ValueError.
+        Function that returns the class of a name, or raises ValueError.
     example : str
-        A name and an object, for the message of an error.
-
-    Raises
-    ------
-    ValueError
-        The name or a parameter is unknown, or the object is not of the base class or
-        does not store its parameters.
+        A name and an object, for messages.
     """
     kind = base.__name__.lower()
     if isinstance(value, str):
@@ -315,7 +298,7 @@ def as_object(
 
 @contextmanager
 def progress_to(write: Callable[[str], None]) -> Iterator[None]:
-    """Enter a context in which `report_progress` passes its texts to a function."""
+    """Pass the texts of `report_progress` to a function within a context."""
     token = _write_progress.set(write)
     try:
         yield
@@ -324,7 +307,7 @@ def progress_to(write: Callable[[str], None]) -> Iterator[None]:
 
 
 def report_progress(step: str) -> None:
-    """Report a finished or starting step of a fit, if a caller follows the fit."""
+    """Report a step of a fit to the enclosing `progress_to`, if there is one."""
     write = _write_progress.get()
     if write is not None:
         write(step)

@@ -1,4 +1,4 @@
-"""Centering of Gram matrices in feature space, and the alignment of two matrices."""
+"""Centering of Gram matrices, and the alignment of two matrices."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from .weights import as_sample_weight, near_one
 
 
 class Centering(StrEnum):
-    """Whether kernels and targets are centered with the mean of the training rows.
+    """Whether kernels and targets are centered by the training rows.
 
-    "center" centers kernels and targets, "target" only targets. With "none" nothing is
-    centered and predictors have no intercept; a constant base kernel can replace it.
-    Means that are not subtracted are zeros here.
+    "target" centers only targets, and "none" nothing, so that predictors have no
+    intercept. Means that are not subtracted are zeros here.
     """
 
     CENTER = "center"
@@ -37,7 +36,7 @@ class Centering(StrEnum):
 
     @property
     def intercept(self) -> bool:
-        """Whether predictors have an intercept: the mean of the targets in a ridge regression."""
+        """Whether predictors have an intercept."""
         return self is not Centering.NONE
 
     def target_mean(self, Y: np.ndarray, w: np.ndarray | None = None) -> np.ndarray:
@@ -49,19 +48,19 @@ class Centering(StrEnum):
     def mean(
         self, values: np.ndarray, w: np.ndarray | None = None, axis: int = 0
     ) -> np.ndarray:
-        """Return the mean to subtract from values along an axis of samples with weights w."""
+        """Return the mean to subtract from values along an axis of samples."""
         if not self.subtracts:
             return np.zeros(np.delete(values.shape, axis))
         return mean_over(values, w, axis)
 
     def less_mean(self, values: np.ndarray) -> np.ndarray:
-        """Return values of shape (m, ...), centered over the samples if kernels are."""
+        """Return values of shape (m, ...), centered over samples if kernels are."""
         if not self.subtracts:
             return values
         return values - values.mean(axis=0)
 
     def shares(self, m: int, w: np.ndarray | None = None) -> np.ndarray:
-        """Return the share of each of m samples with weights w in the mean to subtract, shape (m,)."""
+        """Return the share of each sample in the mean to subtract, shape (m,)."""
         if not self.subtracts:
             return np.zeros(m)
         if w is None:
@@ -76,20 +75,10 @@ class Centering(StrEnum):
 
 
 def as_numbers(matrix: Any, name: str) -> np.ndarray:
-    """Convert a matrix to an array of floating-point numbers.
+    """Return a matrix of any container as floating-point numbers.
 
-    Parameters
-    ----------
-    matrix : array, sparse matrix, DataFrame of any library or list of lists
-        Arrays of float32 and float64, including memory-mapped files, are returned
-        unchanged.
-    name : str
-        Name of the matrix in error messages.
-
-    Raises
-    ------
-    ValueError
-        Rows have different lengths, or entries are not real numbers.
+    Arrays of float32 and float64, also memory-mapped, are returned unchanged. `name` is
+    for error messages.
     """
     if hasattr(matrix, "toarray"):  # a sparse matrix or array of SciPy
         matrix = matrix.toarray()
@@ -115,18 +104,12 @@ def as_numbers(matrix: Any, name: str) -> np.ndarray:
 
 
 def as_gram_matrices(matrices: Iterable[tuple[str, Any]]) -> list[np.ndarray]:
-    """Convert matrices over the same rows to arrays of floating-point numbers.
-
-    Parameters
-    ----------
-    matrices : iterable of (str, matrix)
-        Name in error messages, and matrix; see `as_numbers`.
+    """Return named matrices over the same rows as floating-point numbers.
 
     Raises
     ------
     ValueError
-        As `as_numbers`; also if the rows and columns of a DataFrame, or the rows of
-        two, have labels in another order.
+        Entries are not numbers, or the labels of DataFrames are in another order.
     """
     arrays: list[np.ndarray] = []
     first_name = ""
@@ -145,7 +128,7 @@ def as_gram_matrices(matrices: Iterable[tuple[str, Any]]) -> list[np.ndarray]:
 
 
 def _labels_of(matrix: Any, name: str) -> list[str] | None:
-    """Return the row labels of a pandas DataFrame; None for default labels and other containers."""
+    """Return the row labels of a DataFrame; None for default labels and arrays."""
     if not hasattr(matrix, "iloc"):
         return None
     rows = list(map(str, matrix.index))
@@ -177,24 +160,23 @@ def center_gram(K: np.ndarray, sample_weight: np.ndarray | None = None) -> np.nd
     Parameters
     ----------
     K : ndarray of shape (m, m)
-        Gram matrix over m samples. Not modified.
+            Gram matrix.
     sample_weight : ndarray of shape (m,), optional
-        w, positive weights of the samples. By default all weights are one.
+            w, positive weights of the samples.
 
     Returns
     -------
     K_c : ndarray of shape (m, m)
-        Centered matrix, whose (weighted) row and column sums are zero.
+            Centered matrix.
 
     Raises
     ------
     ValueError
-        K is not square, or a sample has no positive weight.
+            K is not square, or a weight is not positive.
 
     Notes
     -----
-    O(m^2), by row and column means; H is never formed. Adding a constant to K does not
-    change the result.
+    O(m^2), by row and column means.
 
     References
     ----------
@@ -209,22 +191,21 @@ def center_gram(K: np.ndarray, sample_weight: np.ndarray | None = None) -> np.nd
 def center_cross_gram(
     K_cross: np.ndarray, K: np.ndarray, sample_weight: np.ndarray | None = None
 ) -> np.ndarray:
-    r"""Return the cross-Gram matrix of new rows, centered with the mean feature of the
-    training rows.
+    r"""Return the cross-Gram matrix of new rows, centered by the training rows.
 
     .. math:: [K_c]_{ij} = K(x_i, x_j) - \tfrac1m \sum_l K(x_i, x_l)
               - \tfrac1m \sum_l K(x_l, x_j) + \tfrac1{m^2} \sum_{l, l'} K(x_l, x_{l'})
 
-    With weights each mean over training rows is the weighted one.
+    Means over training rows are weighted by `sample_weight`.
 
     Parameters
     ----------
     K_cross : ndarray of shape (n, m)
-        Kernel between n new rows and the m training rows, not centered. Not modified.
+            Kernel between new rows and training rows, not centered.
     K : ndarray of shape (m, m)
-        Gram matrix of the training rows, not centered. Not modified.
+            Gram matrix of the training rows, not centered.
     sample_weight : ndarray of shape (m,), optional
-        Positive weights of the training rows. By default all weights are one.
+            Positive weights of the training rows.
 
     Returns
     -------
@@ -233,18 +214,15 @@ def center_cross_gram(
     Raises
     ------
     ValueError
-        K is not square, K_cross does not have one column per training row, or a
-        training row has no positive weight.
+            A shape is wrong, or a weight is not positive.
 
     Notes
     -----
-    O(n m + m^2). The centered kernel of a new row does not depend on the other new
-    rows.
+    O(n m + m^2). New rows do not influence each other.
 
     References
     ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 2.1, with the empirical
-    mean of the sample.
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 2.1.
     """
     (K,) = as_gram_matrices([("K", K)])
     K_cross = as_numbers(K_cross, "K_cross")
@@ -261,18 +239,18 @@ def center_cross_gram(
 
 
 def center_in_place(K: np.ndarray) -> np.ndarray:
-    """Center a symmetric matrix of shape (m, m) in place; return the matrix."""
+    """Center a symmetric matrix in place; return the matrix."""
     means = K.mean(axis=1)
     return subtract_means(K, means, means, float(means.mean()), out=K)
 
 
 def centered_diagonals(diagonals: np.ndarray, row_means: np.ndarray) -> np.ndarray:
-    """Return the diagonals of centered kernels from the diagonals and row means of the kernels, shape (p, m)."""
+    """Return the diagonals of centered kernels, shape (p, m)."""
     return np.asarray(diagonals - 2 * row_means + row_means.mean(axis=1, keepdims=True))
 
 
 def mirror(K: np.ndarray) -> np.ndarray:
-    """Copy the upper triangle of a square matrix to the lower one, in place, and return the matrix."""
+    """Copy the upper triangle of a matrix to the lower one; return the matrix."""
     block = 64  # two such squares fit into the first cache of a core
     for i in range(0, len(K), block):
         j = min(i + block, len(K))
@@ -289,7 +267,7 @@ def subtract_means(
     grand: float,
     out: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Return ``K - rows[:, None] - columns + grand``, written to `out`, which may be `K`, if given."""
+    """Return ``K - rows[:, None] - columns + grand``, in `out` if given."""
     centered: np.ndarray = np.subtract(K, rows[:, None], out=out)
     centered -= columns - grand
     return centered
@@ -309,38 +287,33 @@ def centered_alignment(
     Parameters
     ----------
     K, L : ndarray of shape (m, m)
-        Gram matrices over the same samples in the same order, m >= 2. Need not be
-        centered. Not modified.
+            Gram matrices over the same samples, m >= 2.
     sample_weight : ndarray of shape (m,), optional
-        Positive weights of the samples; only their ratios matter. A weight has the
-        effect of that number of copies. By default all weights are one.
+            Positive weights of the samples, of which only ratios matter.
     debiased : bool, default False
-        Whether to use U-centered matrices, for m >= 4 and without weights. The products
-        are then unbiased, and the alignment of independent samples is zero on average
-        instead of about :math:`1 / \sqrt m`.
+            Whether to use U-centered matrices, so that the alignment of independent
+            samples is zero on average; m >= 4, without weights.
 
     Returns
     -------
     rho : float
-        Dimensionless, in [-1, 1]; in [0, 1] if both are positive semi-definite and not
-        debiased.
+            Alignment in [-1, 1]; not negative for positive semi-definite matrices,
+            unless debiased.
 
     Raises
     ------
     ValueError
-        Shapes differ or are not square, an entry is not finite, a matrix is zero after
-        centering, or a sample has no positive weight.
+            Shapes are wrong, an entry is not finite, a matrix is constant after
+            centering, or a weight is not positive.
 
     Notes
     -----
-    O(m^2) time, and memory for two matrices. The alignment does not change with
-    ``K -> s K + c 1 1'`` for s > 0.
+    O(m^2) time. The alignment does not change with ``K -> s K + c 1 1'`` for s > 0.
 
     References
     ----------
     Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, Definition 4. Debiased: Song,
-    Smola, Gretton, Bedo, Borgwardt (2012), JMLR 13:1393-1434, equation (5); Szekely,
-    Rizzo (2014), Annals of Statistics 42:2382-2412.
+    Smola, Gretton, Bedo, Borgwardt (2012), JMLR 13:1393-1434, equation (5).
     """
     K, L = as_gram_matrices([("K", K), ("L", L)])
     require_gram_matrices(K, L)
@@ -360,8 +333,7 @@ def centered_alignment(
         else:
             matrix_c = weighted_by_roots(center_gram(matrix, w), w)
         norm = np.linalg.norm(matrix_c)
-        # The rounding error of a centered constant matrix is about eps |K| per entry,
-        # and m times that in norm.
+        # The norm of a centered constant matrix is about eps m |K|, by rounding
         if norm <= 4 * np.finfo(np.float64).eps * total * np.abs(matrix).max():
             raise ValueError(
                 f"{name} is constant after centering, so its alignment is undefined; leave it out."
@@ -378,17 +350,17 @@ def alignment(K: np.ndarray, L: np.ndarray) -> float:
     Parameters
     ----------
     K, L : ndarray of shape (m, m)
-        Gram matrices over the same samples in the same order. Not modified.
+            Gram matrices over the same samples.
 
     Returns
     -------
     A : float
-        Dimensionless, in [-1, 1].
+            Alignment in [-1, 1].
 
     Raises
     ------
     ValueError
-        Shapes differ or are not square, an entry is not finite, or a matrix is zero.
+            Shapes are wrong, an entry is not finite, or a matrix is zero.
 
     Notes
     -----
@@ -396,8 +368,7 @@ def alignment(K: np.ndarray, L: np.ndarray) -> float:
 
     References
     ----------
-    Cristianini, Shawe-Taylor, Elisseeff, Kandola (2001), NIPS 14; A of Cortes, Mohri,
-    Rostamizadeh (2012), JMLR 13:795-828, section 2.3.
+    Cristianini, Shawe-Taylor, Elisseeff, Kandola (2001), NIPS 14.
     """
     K, L = as_gram_matrices([("K", K), ("L", L)])
     require_gram_matrices(K, L)
@@ -412,7 +383,7 @@ def alignment(K: np.ndarray, L: np.ndarray) -> float:
 
 
 def u_center_gram(K: np.ndarray) -> np.ndarray:
-    """Return the U-centered Gram matrix, whose rows sum to zero and whose diagonal is zero; m >= 3, O(m^2)."""
+    """Return the U-centered Gram matrix, with zero row sums and diagonal; m >= 3."""
     m = len(K)
     K = K - np.diag(np.diag(K))
     rows = K.sum(axis=1) / (m - 2)
@@ -437,7 +408,7 @@ def require_gram_matrices(K: np.ndarray, L: np.ndarray) -> None:
 
 
 def alignment_of_matrix(K: np.ndarray, Y: np.ndarray, w: np.ndarray | None) -> float:
-    """Return the centered alignment of a kernel with ``Y Y'`` for centered Y; zero for a constant kernel."""
+    """Return the centered alignment with ``Y Y'``; zero for a constant kernel."""
     rounding = 4 * np.finfo(np.float64).eps * len(K) * float(np.abs(K).max())
     K = weighted_by_roots(center_gram(K, w), w)
     norm = float(np.linalg.norm(K))
@@ -456,7 +427,7 @@ def mean_over(values: np.ndarray, w: np.ndarray | None, axis: int = 0) -> np.nda
 
 
 def weighted_by_roots(K: np.ndarray, w: np.ndarray | None) -> np.ndarray:
-    """Multiply rows and columns by the roots of their weights, in place: Frobenius products are then weighted."""
+    """Multiply rows and columns by roots of weights, for weighted products."""
     if w is not None:
         K *= np.sqrt(w)[:, None]
         K *= np.sqrt(w)
@@ -464,7 +435,6 @@ def weighted_by_roots(K: np.ndarray, w: np.ndarray | None) -> np.ndarray:
 
 
 def grand_mean(K: np.ndarray, w: np.ndarray | None) -> float:
-    """Return the (weighted) mean of all entries of a matrix."""
     if w is None:
         return float(K.mean())
     return float(mean_over(mean_over(K, w), w))

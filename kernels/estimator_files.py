@@ -1,4 +1,4 @@
-"""Estimators of scikit-learn in model files: boosted trees in the format of skops, without pickle."""
+"""Boosted trees of scikit-learn in model files, in the format of skops."""
 
 from __future__ import annotations
 
@@ -17,25 +17,17 @@ TRUSTED = (
     "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
     "sklearn.utils.validation.check_array",
 )
-"""Types and functions of histogram-based gradient boosting beyond those that skops
-trusts.
+"""Parts of histogram-based gradient boosting to trust in addition to skops.
 
-A `partial` calls no other function than a trusted one.
+A `partial` calls only trusted functions.
 """
 
 SCHEMA = "schema.json"
-"""Name of the description among the arrays of a skops archive."""
+"""Name of the description in a skops archive."""
 
 
 def estimator_to_array(estimator: BaseEstimator) -> np.ndarray:
-    """Return an estimator as bytes in the format of skops, the same bytes for the same
-    estimator.
-
-    Raises
-    ------
-    ValueError
-        The estimator has parts of types that are not trusted when it is read.
-    """
+    """Return an estimator as bytes in the format of skops; ValueError if untrusted."""
     import skops.io
 
     content = skops.io.dumps(estimator)
@@ -49,7 +41,7 @@ def estimator_to_array(estimator: BaseEstimator) -> np.ndarray:
 
 
 def estimator_from_array(content: np.ndarray) -> BaseEstimator:
-    """Return the estimator in the format of skops; raise an error for types that are not trusted."""
+    """Return the estimator; ValueError for types that are not trusted."""
     import skops.io
     from sklearn.base import BaseEstimator
 
@@ -60,7 +52,7 @@ def estimator_from_array(content: np.ndarray) -> BaseEstimator:
 
 
 def _with_fixed_names(content: bytes) -> bytes:
-    """Return a skops archive in which numbers replace memory addresses, and all files have one date."""
+    """Return a skops archive with numbers for addresses, and a fixed date."""
     with ZipFile(BytesIO(content)) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
     numbers: dict[str, str] = {}

@@ -1,8 +1,6 @@
-"""Models in files: arrays in the format safetensors, and all else as JSON in its
-header; no pickle.
+"""Models in files: arrays in the format safetensors, and other parts as JSON.
 
-A file names classes, which fixed tables know: reading one imports and runs nothing
-because of a name in it.
+Files name classes of fixed tables, so that reading one runs no code of the file.
 """
 
 from __future__ import annotations
@@ -29,19 +27,18 @@ from .centering import Centering
 from .estimator_files import estimator_from_array, estimator_to_array
 
 FORMAT = "learnkernels"
-"""Name of the format, and of the text in the header."""
+"""Name of the format, and key of the text in the header."""
 
 VERSION = 1
-"""Version of the format; raised with every change that earlier releases cannot read."""
+"""Version of the format, raised if earlier releases cannot read new files."""
 
 ENDING = ".safetensors"
-"""Ending of the files, by convention."""
 
 NO_SEAL = "0" * 64
-"""Text in place of the SHA-256 of a file while that is computed."""
+"""Placeholder of the SHA-256 checksum while it is computed."""
 
 MOST_CHARACTERS = 10_000_000
-"""Characters for which an array of texts of fixed width has room at most."""
+"""Largest array of texts of fixed width, in characters."""
 
 TABLES = {
     "family": ("families.base", "KINDS"),
@@ -73,36 +70,32 @@ RECORDS = {
 """Module of each other class that files name."""
 
 
-# Files ---------------------------------------------------------------------------------------------------------------
-
-
 class Savable:
-    """Base of the classes whose objects are written to files of their own."""
+    """Base of classes whose objects can be saved."""
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the object to a file, which `learnkernels.load` reads.
+        """Write the object to a file for `learnkernels.load`.
 
         Parameters
         ----------
         path : path
-            The file, by convention with the ending ``.safetensors``. It is replaced as
-            a whole, or stays as it is.
+                File to write or replace, by convention ending in ``.safetensors``.
 
         Raises
         ------
         ValueError
-            The object is not fitted, or holds something that no file can hold, such as
-            precomputed matrices or a custom family without a `kind`.
+                The object is not fitted or has a part that cannot be saved, such as
+                precomputed matrices or a custom family without a `kind`.
 
         Notes
         -----
-        The same object gives the same bytes. The content is built in memory.
+        The same object gives the same bytes.
         """
         self._require_sound()
         write_file(Path(path), to_bytes(self))
 
     def _require_sound(self) -> None:
-        """Raise ValueError if parts do not fit each other, or the object would give values that are not finite."""
+        """Raise ValueError if parts do not fit each other or values are not finite."""
         raise NotImplementedError
 
 
@@ -112,25 +105,24 @@ def load(path: str | os.PathLike[str]) -> Any:
     Parameters
     ----------
     path : path
-        The file.
+            File to read.
 
     Returns
     -------
     saved : estimator, Model or LearnedKernel
-        Predicts the same values as the saved object, bit by bit on the same machine.
+            Object with the same predictions, bit-for-bit on the same machine.
 
     Raises
     ------
     ValueError
-        The file is damaged, of a newer version, or was not written by `save`.
+            The file is damaged, of a newer version, or not written by `save`.
     OSError
         The file cannot be opened.
 
     Notes
     -----
-    Reading a file from others is safe: no code of it is run, and no object is
-    unpickled. Its checksum shows damage; it is no signature, since everyone who can
-    write the file can also compute its checksum.
+    Files from others are safe: no code of the file is run. The checksum detects damage
+    but is no signature.
     """
     content = Path(path).read_bytes()
     try:
@@ -140,7 +132,7 @@ def load(path: str | os.PathLike[str]) -> Any:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file as a whole: until that is done, the earlier one stays."""
+    """Write a file, which replaces an earlier one once it is complete."""
     temporary = path.with_name(f".{path.name}.{uuid4().hex}")
     try:
         with temporary.open("xb") as file:
@@ -153,7 +145,7 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def to_bytes(saved: Savable) -> bytes:
-    """Return an estimator, a model or a learned kernel as the content of a file."""
+    """Return an object as the content of a file."""
     arrays: dict[str, np.ndarray] = {}
     data = to_data(saved, arrays, "")
     text = json.dumps(
@@ -164,7 +156,7 @@ def to_bytes(saved: Savable) -> bytes:
 
 
 def from_bytes(content: bytes) -> Any:
-    """Return the object in the content of a file; raise ValueError if there is none, or a byte has changed."""
+    """Return the object in the content of a file; ValueError if it is damaged."""
     try:
         arrays = read_arrays(content)
         header_end = 8 + int.from_bytes(content[:8], "little")
@@ -198,17 +190,13 @@ def from_bytes(content: bytes) -> Any:
     )
 
 
-# Writing -------------------------------------------------------------------------------------------------------------
-
-
 def to_data(value: Any, arrays: dict[str, np.ndarray], where: str) -> Any:
-    """Return a value as JSON, and add its arrays to `arrays` under the names by which
-    the JSON calls them.
+    """Return a value as JSON, and add its arrays to `arrays` by name.
 
     Raises
     ------
     ValueError
-        The value at the place `where`, or a part of it, is of another kind.
+        The value at the place `where` cannot be saved.
     """
     if isinstance(value, np.generic):
         value = value.item()
@@ -265,10 +253,10 @@ def _array_to_data(
             "convert it."
         )
     name = where.strip(".")
-    while name in arrays:  # such as of the keys 1 and "1" of a dictionary
+    while name in arrays:  # such as for keys 1 and "1" of a dictionary
         name += "'"
     by_columns = array.flags.f_contiguous and not array.flags.c_contiguous
-    # The memory order is kept, on which the rounding of products depends.
+    # Rounding of products depends on the memory order
     rows = array.T if by_columns else array
     arrays[name] = np.asarray(rows, rows.dtype.newbyteorder("="), order="C")
     return {"transposed" if by_columns else "array": name}
@@ -277,7 +265,7 @@ def _array_to_data(
 def _object_to_data(
     value: Any, arrays: dict[str, np.ndarray], where: str
 ) -> list[dict[str, Any]]:
-    """Return the parameters of an object, and its fitted attributes if there are some."""
+    """Return the parameters of an object and, if it is fitted, its attributes."""
     if hasattr(value, "_parameters"):
         states = [value._parameters()]
     else:
@@ -308,7 +296,7 @@ def _classes() -> dict[str, Mapping[str, Any]]:
 
 
 def _kind_and_name(value_type: type) -> tuple[str, str] | None:
-    """Return kind and name of a class that files may name; None for others."""
+    """Return kind and name of a class that files may name, or None."""
     for kind, table in _classes().items():
         for name, known_class in table.items():
             if value_type is known_class:
@@ -316,11 +304,8 @@ def _kind_and_name(value_type: type) -> tuple[str, str] | None:
     return None
 
 
-# Reading -------------------------------------------------------------------------------------------------------------
-
-
 def from_data(data: Any, arrays: Mapping[str, np.ndarray]) -> Any:
-    """Return the value that `to_data` was called on; raise an error for other data."""
+    """Return the value that `to_data` converted; an error for other data."""
     if data is None or isinstance(data, bool | int | float | str):
         return data
     if isinstance(data, list):
@@ -375,7 +360,7 @@ def _sparse_rows(
 ) -> sparse.csr_matrix | sparse.csr_array:
     form = sparse.csr_matrix if kind == "csr_matrix" else sparse.csr_array
     rows = form((data, indices, indptr), shape=shape)
-    # An index outside would be read outside the memory of an array
+    # SciPy would read outside of its arrays for a wrong index
     rows.check_format(full_check=True)
     return rows
 
@@ -386,7 +371,7 @@ def _made(
     parameters: dict[str, Any],
     fitted: dict[str, Any] | None = None,
 ) -> Any:
-    """Return a new object of the class of a name, whose constructor checks its parameters."""
+    """Return an object of a named class, whose constructor checks its parameters."""
     known_class = _classes()[kind][name]
     expected = list(signature(known_class).parameters)
     if sorted(parameters) != sorted(expected):
@@ -405,7 +390,7 @@ def _made(
 
 
 def _require_types(known_class: type, values: Mapping[str, Any]) -> None:
-    """Raise ValueError if a value is not of the type that its class declares for it."""
+    """Raise ValueError if a value does not have the declared type."""
     types = get_type_hints(known_class)
     for name, value in values.items():
         if not _is_of_type(value, types.get(name, np.ndarray)):
@@ -415,7 +400,7 @@ def _require_types(known_class: type, values: Mapping[str, Any]) -> None:
 
 
 def _is_of_type(value: object, expected: Any) -> bool:
-    """Return whether a value has a type as annotations declare it."""
+    """Return whether a value has the type of an annotation."""
     origin, arguments = get_origin(expected), get_args(expected)
     if expected is Any:
         return True

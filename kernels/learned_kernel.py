@@ -1,4 +1,4 @@
-"""A learned kernel, its values on new rows, and scores that are linear in it."""
+"""A learned kernel, and scores that are linear in it."""
 
 from __future__ import annotations
 
@@ -25,87 +25,77 @@ from .validation import require_numbers, require_shape
 from .weights import as_sample_weight, near_one, weights_of_rows
 
 ALL_FEATURES = "all features"
-"""Name of the view of base kernels that see all features."""
+"""View of base kernels on all features."""
 
 POWER_ROWS = 512
-"""Largest number of rows of a tile, for kernels that are powers."""
+"""Most rows of a tile of powers of kernels."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LearnedKernel(Savable, Value):
-    r"""A weighted sum of normalized base kernels, centered or uncentered, or a power of
-    the sum.
+    r"""Weighted sum of normalized base kernels, or a power of the sum.
 
     .. math:: K_\mu(x, x') = \Big( c + \sum_k \frac{\mu_k}{t_k} K_{kc}(x, x') \Big)^d
 
-    Each base kernel is centered by the training rows and divided by its scale t_k. With
-    weights w of the training rows and their sum W:
+    Base kernels are centered by the training rows, of weights w and total weight W, and
+    divided by their scales t_k:
 
-    .. math:: K_{kc}(x, x') = K_k(x, x') - \tfrac1W \sum_i w_i K_k(x, x_i) - \tfrac1W \sum_i w_i K_k(x_i, x')
+    .. math:: K_{kc}(x, x') = K_k(x, x') - \tfrac1W \sum_i w_i K_k(x, x_i) - \tfrac1W
+    \sum_i w_i K_k(x_i, x')
               + \tfrac1{W^2} \sum_{ij} w_i w_j K_k(x_i, x_j)
 
-    With `centering` "none" and "target" base kernels are uncentered,
-    :math:`K_{kc} = K_k`. With "none" predictors have no intercept; with "target" it is
-    the mean of the targets.
+    With `centering` "none" and "target", base kernels are not centered.
 
     Attributes
     ----------
     family : KernelFamily
-        The p base kernels.
+            The p base kernels.
     learner : str
         Name of the learner.
     weights : ndarray of shape (p,)
-        Weights mu of the normalized base kernels. Two-stage learners scale them to
-        2-norm one; one-stage learners do not.
+            Weights mu; two-stage learners scale them to 2-norm one.
     normalize : {"trace", "frobenius", "none"}
         Normalization of the base kernels.
     scales : ndarray of shape (p,)
-        Scales t on the training rows. A constant feature has scale and weight zero.
-        One-stage learners multiply them by a constant, so that the mean of the
-        diagonals is one. Without normalization they are one, or a power of two for base
-        kernels with extreme values.
+            Scales t; zero for a constant feature. One-stage learners scale the mean
+            diagonal to one.
     alignment : float
-        Centered alignment of the kernel with the target kernel on the training rows,
-        for any `centering`.
+            Centered alignment with the target kernel on the training rows.
     alignments : ndarray of shape (p,)
         Centered alignment of each base kernel.
     certificate : Certificate or None
-        Optimality gap, if the learner solves an optimization problem.
+            Optimality gap of the learner.
     X : ndarray or CSR matrix of shape (m, d)
         Training rows minus `origin`.
     rows : ndarray of shape (m,)
-        Position of each training row in the data set.
+            Position of each training row in the data set.
     origin : ndarray of shape (d,)
-        Row that is subtracted from all rows: the mean row if this changes no centered
-        kernel, otherwise zero.
+            Row subtracted from all rows: the mean, or zero if centered kernels depend
+            on it.
     shift, row_means : ndarray of shape (p,) and (m,)
-        Constant that is subtracted from each base kernel, and the row means of the
-        weighted sum of the results. Zero without centering.
+            Constant subtracted from each base kernel, and row means of the weighted
+            sum.
     degree : int
-        d.
+            Power d.
     offset : float
-        c.
+            Constant c.
     C : float or None
-        Regularization C = 1 / lambda that one-stage learners learned the weights with.
+            C = 1 / lambda with which a one-stage learner learned the weights.
     parameters : ndarray of shape (p, r) or None
-        Bandwidth sigma per base kernel, from continuous learners.
+            Bandwidths sigma per base kernel, from continuous learners.
     sample_weight : ndarray of shape (m,) or None
-        Weights of the training rows; None for equal weights.
+            Weights of the training rows.
     history : tuple of float
-        Alignments during the search for base kernels: after each addition, or per round
-        of learned metrics on held-out rows.
+            Alignments after each added base kernel, or per round of metric learning on
+            held-out rows.
     sampling : Sampling or None
-        Numbers of rows, if the kernel was learned on a sample. Weights, alignments and
-        scales of two-stage learners are then estimates for all rows; the centering is
-        that of the sample.
+            Numbers of rows, if the kernel was learned on a sample.
     traces : ndarray of shape (p,) or None
-        Traces of the centered base kernels before normalization, if base kernels belong
-        to views.
+            Traces of the centered base kernels, for `view_shares`.
     spread : ndarray of shape (d,) or None
-        Standard deviation of each feature on the training rows, if `X` has only part of
-        them.
+            Standard deviation of each feature, if `X` lacks training rows.
     centering : Centering
-        "center", "target" or "none".
+            Centering of base kernels and target.
     """
 
     family: KernelFamily
@@ -149,7 +139,7 @@ class LearnedKernel(Savable, Value):
         )
 
     def _repr_html_(self) -> str:
-        """Return a table for notebooks, with the share and the alignment of each base kernel."""
+        """Return a table for notebooks."""
         most_shown = 12
         largest = np.argsort(-np.abs(self.weights), kind="stable")[:most_shown]
         shares = self.shares
@@ -175,8 +165,7 @@ class LearnedKernel(Savable, Value):
 
     @property
     def view_shares(self) -> dict[str, float]:
-        r"""Share of the trace of the learned kernel per view, and of base kernels that
-        see all features.
+        r"""Share of the trace of the learned kernel per view.
 
         .. math:: r_v \propto \sum_{k \in v} \frac{|\mu_k|}{t_k} \operatorname{tr} K_{kc}
         """
@@ -193,39 +182,32 @@ class LearnedKernel(Savable, Value):
 
     @property
     def indefinite(self) -> bool:
-        """Whether a weight is negative, so that the kernel may have negative eigenvalues."""
+        """Whether a weight is negative, so that eigenvalues may be, too."""
         return bool((self.weights < 0).any())
 
     @property
     def gram_centering(self) -> Centering:
-        """Centering of the Gram matrix.
-
-        A power and a sum with an offset are not centered; predictors subtract the mean
-        of the targets instead.
-        """
+        """Centering of the Gram matrix: none for a power, or a sum with an offset."""
         if self.centering.subtracts and (self.degree != 1 or self.offset != 0):
             return Centering.TARGET
         return self.centering
 
     @property
     def is_weighted_sum(self) -> bool:
-        """Whether predictors can use the weighted sum of base kernels for the kernel.
+        """Whether predictors can use the weighted sum in place of the kernel.
 
-        The coefficients of predictors with an intercept sum to zero, so that an offset
-        has no effect.
+        With an intercept, coefficients sum to zero, so that an offset has no effect.
         """
         return self.degree == 1 and (self.offset == 0 or self.centering.subtracts)
 
     @property
     def relevance(self) -> np.ndarray | None:
-        r"""Share of each feature in the metric, shape (d,); None if base kernels have
-        no bandwidth per feature.
+        r"""Share of each feature in the metric, shape (d,); None without bandwidths.
 
         .. math:: r_j \propto s_j \sum_k \frac{|\mu_k|}{\sigma_{kj}}
 
-        s is the standard deviation of the feature on the training rows. A kernel may
-        fall fast along a feature without any effect on predictions, which `relevance_`
-        of the estimators measures.
+        s is the standard deviation of the feature. The estimators' `relevance_`
+        measures the effect on predictions instead.
         """
         if (
             self.parameters is None
@@ -240,14 +222,14 @@ class LearnedKernel(Savable, Value):
 
     @property
     def feature_spread(self) -> np.ndarray | None:
-        """Standard deviation of each feature on the training rows, shape (d,); None for sparse rows."""
+        """Standard deviation of each feature, shape (d,); None for sparse rows."""
         if self.spread is not None or sparse.issparse(self.X):
             return self.spread
         return np.asarray(np.asarray(self.X).std(axis=0))
 
     @cached_property
     def combination(self) -> Combination:
-        """Weighted sum of the base kernels minus `shift`, for rows minus `origin`, before centering."""
+        """Weighted sum of the base kernels minus `shift`, before centering."""
         used = self.weights != 0  # constant features have weight and scale zero
         coefficients = np.divide(
             self.weights, self.scales, out=np.zeros(len(self.weights)), where=used
@@ -259,21 +241,14 @@ class LearnedKernel(Savable, Value):
         return float(mean_over(self.row_means, self.sample_weight))
 
     def gram(self) -> np.ndarray:
-        """Return the Gram matrix of the training rows, shape (m, m), centered before
-        offset and power.
-
-        Notes
-        -----
-        Memory of the result and of one tile. Base kernels of weight zero are not
-        evaluated.
-        """
+        """Return the Gram matrix of the training rows, shape (m, m)."""
         K = self.combination.matrix(self.X, self.X, symmetric=True)
         return self._power(
             subtract_means(K, self.row_means, self.row_means, self._grand_mean, out=K)
         )
 
     def over(self, positions: np.ndarray) -> LearnedKernel:
-        """Return the kernel with part of the training rows, centered on these rows."""
+        """Return the kernel on some of the training rows, centered on these."""
         X = self.X[positions]
         shares = self.centering.shares(len(positions))[:, None]
         means = Expansion(self.combination, X, shares, np.zeros(1), 0 * self.origin)
@@ -287,13 +262,12 @@ class LearnedKernel(Savable, Value):
         )
 
     def cross_gram(self, X_new: Rows) -> np.ndarray:
-        """Return the kernel between new rows and the training rows, centered by the
-        training rows.
+        """Return the kernel between new rows and the training rows, centered.
 
         Parameters
         ----------
         X_new : ndarray or CSR matrix of shape (n, d)
-            New rows. Not modified.
+                New rows.
 
         Returns
         -------
@@ -302,8 +276,7 @@ class LearnedKernel(Savable, Value):
         Raises
         ------
         ValueError
-            The number of features differs from that of the training rows, or a value is
-            not finite.
+                The number of features is wrong, or a value is not finite.
         """
         K = self.combination.matrix(
             move(checked_rows(self.X, X_new), self.origin), self.X
@@ -314,22 +287,20 @@ class LearnedKernel(Savable, Value):
     def alignment_with(
         self, X_new: Rows, target: Target, sample_weight: np.ndarray | None = None
     ) -> float:
-        """Return the centered alignment of the kernel among new rows with their target
-        kernel.
+        """Return the centered alignment among new rows with their target kernel.
 
         Parameters
         ----------
         X_new : ndarray or CSR matrix of shape (n, d)
-            New rows. Not modified.
+                New rows.
         target : Target
-            Targets of the new rows.
+                Target of the new rows.
         sample_weight : ndarray of shape (n,), optional
-            Positive weights of the new rows, of which only ratios matter. Equal weights
-            by default.
+                Positive weights of the new rows.
 
         Notes
         -----
-        Centered on the new rows; O(n^2) memory.
+        The kernel is centered on the new rows and takes O(n^2) memory.
         """
         w = as_sample_weight(sample_weight, X_new.shape[0])
         if w is not None:
@@ -341,7 +312,7 @@ class LearnedKernel(Savable, Value):
     def gram_among(
         self, X_new: Rows, sample_weight: np.ndarray | None = None
     ) -> np.ndarray:
-        """Return the Gram matrix of new rows, shape (n, n), centered on these rows."""
+        """Return the Gram matrix of new rows, shape (n, n), centered on these."""
         X_new = move(as_rows(X_new), self.origin)
         return self._power(
             self.centering.gram(
@@ -387,7 +358,7 @@ class LearnedKernel(Savable, Value):
             ) from None
 
     def _require_arrays(self) -> None:
-        """Raise ValueError if an array does not fit the base kernels, or the training rows."""
+        """Raise ValueError if an array does not fit the base kernels or rows."""
         by_kernel = (self.family.n_kernels,)
         by_row = (self.X.shape[0],)
         by_feature = (self.X.shape[1],)
@@ -424,14 +395,7 @@ class LearnedKernel(Savable, Value):
 
 
 def checked_rows(X: Rows, X_new: Rows) -> Rows:
-    """Return new rows of a kernel as float64, without a copy if possible.
-
-    Raises
-    ------
-    ValueError
-        The number of features differs from that of the training rows, or a value is not
-        finite.
-    """
+    """Return new rows as float64; ValueError for a wrong number of features."""
     X_new = as_rows(X_new)
     d = X.shape[1]
     if X_new.shape[1] != d:
@@ -449,21 +413,22 @@ class LinearScores:
     ----------
     kernel : LearnedKernel
     dual : ndarray of shape (m, q)
-        Not modified.
+        Dual coefficients.
     intercept : ndarray of shape (q,)
+        Intercepts.
 
     Notes
     -----
-    For a kernel of degree one the centering is moved to the coefficients. With weights
-    w of the training rows that sum to one, row means r and the uncentered kernel C,
+    For degree one, the centering is moved to the coefficients. With weights w of the
+    training rows that sum to one, row means r and the uncentered kernel C,
 
     .. math:: K_c(x, x_i) = C(x, x_i) - \sum_l w_l C(x, x_l) - r_i + \bar r, \qquad
-              \sum_i \alpha_i K_c(x, x_i) = \sum_i (\alpha_i - w_i \sigma) \, C(x, x_i) - \sum_i \alpha_i r_i
+              \sum_i \alpha_i K_c(x, x_i) = \sum_i (\alpha_i - w_i \sigma) \, C(x, x_i)
+              - \sum_i \alpha_i r_i
               + \sigma \bar r, \qquad \sigma = \sum_i \alpha_i
 
     Predictors with an intercept have :math:`\sigma = 0` up to rounding. Scores then
-    depend only on the s support vectors, the rows with nonzero coefficients, in O(s)
-    time per row. The same holds for uncentered kernels, whose w and r are zero.
+    depend only on the rows with nonzero coefficients.
     """
 
     def __init__(
@@ -519,12 +484,11 @@ class LinearScores:
         Parameters
         ----------
         X : ndarray or CSR matrix of shape (n, d)
-            Finite, with the features of the training rows. Not modified.
+                New rows, finite.
         dtype : dtype, default float64
-            Precision of the kernel; scores are float64. Powers of kernels are always
-            computed in float64.
+                Precision of the kernel; powers are computed in float64.
         strip : int, default 256
-            Largest number of rows of a tile, which affects the rounding of scores.
+                Most rows of a tile, which affects rounding.
 
         Returns
         -------
@@ -547,7 +511,7 @@ class LinearScores:
         return results.joined()
 
     def on_support(self) -> LinearScores:
-        """Return the same scores with only the support vectors as training rows, which changes the intercept."""
+        """Return the same scores with only the support vectors as training rows."""
         support = self.support
         if len(support) == len(self.dual) or not len(support):
             return self

@@ -1,9 +1,6 @@
-"""Learners, predictors and metrics by name, and what configurations need to know of
-each.
+"""Names of learners, predictors and metrics, and their options.
 
-Configurations read these tables too, so this module imports neither NumPy nor anything
-else of the package. A new learner is one entry of `LEARNERS`; its class declares the
-rest.
+This module imports neither NumPy nor other modules, as configurations read it.
 """
 
 from __future__ import annotations
@@ -36,15 +33,15 @@ LEARNERS = {
     "ensemble": "ensemble:Ensemble",
     "rfm": "rfm:RFM",
 }
-"""The learners by name, in the order of the documentation: ``module:Class`` within `kernels.learners`."""
+"""Learners as ``module:Class`` in `kernels.learners`, in documentation order."""
 
 SEARCHING = ("ca", "cr", "rfm")
-"""Learners that find their own base kernels, and take no family."""
+"""Learners that find their base kernels and take no family."""
 
 UNCENTERED = (
     "unif", "align", "align-uncentered", "alignf-uncentered", "l1-krr", "l2-krr", "lp-krr", "l1-svm", "lp-svm", "nkrr",
 )  # fmt: skip
-"""Learners that can do with base kernels that are not centered."""
+"""Learners that support base kernels without centering."""
 
 APPROXIMATION = ("n_components", "memory", "loss", "tol")
 
@@ -55,13 +52,13 @@ PREDICTORS: dict[str, tuple[str, ...]] = {
     "nystroem": APPROXIMATION,
     "svm": (),
 }
-"""The predictors by name, and the options of each that a configuration sets; auto hands them on to what it chooses."""
+"""Predictors and the options that a configuration sets."""
 
 CLASSIFIERS = ("svm",)
-"""Predictors of classes alone."""
+"""Predictors that support only classification."""
 
 Measured = Literal["predictions", "scores", "probabilities"]
-"""What an error is measured on: predictions, scores of two classes that rank the rows, or a probability per class."""
+"""Predicted labels, scores of two classes, or class probabilities."""
 
 METRICS: dict[str, Measured] = {
     "accuracy": "predictions",
@@ -95,7 +92,7 @@ METRICS: dict[str, Measured] = {
     "r2": "predictions",
     "explained_variance": "predictions",
 }
-"""Metrics by scikit-learn's names, and what each is measured on."""
+"""Metrics of scikit-learn, and the predictions that they evaluate."""
 
 
 OTHER_NAMES: dict[str, tuple[str, ...]] = {
@@ -148,15 +145,13 @@ OTHER_NAMES: dict[str, tuple[str, ...]] = {
     "gammas": ("gamma",),
     "degrees": ("degree",),
 }
-"""Names that a user may know from elsewhere, by the name here: in lower case, with dashes."""
+"""Synonyms of the names, in lower case with dashes."""
 
 
 def did_you_mean(value: object, known_names: Iterable[str]) -> str:
-    """Return a question that offers the known name meant by a given one, and a space;
-    nothing if none is near.
+    """Return a question that suggests a known name, and a space, or an empty text.
 
-    Another name of the same thing goes before a similar spelling, which may be the name
-    of another thing.
+    Synonyms take precedence over similar spellings.
     """
     if not isinstance(value, str):
         return ""

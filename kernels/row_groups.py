@@ -1,4 +1,4 @@
-"""Groups and times of rows, and the splits into training and test rows that respect them."""
+"""Groups and times of rows, and splits that respect them."""
 
 from __future__ import annotations
 
@@ -16,30 +16,28 @@ from scipy.spatial.distance import cdist, pdist
 from .base import Value
 
 FEWEST_CLUSTERED = 20
-"""Fewest distinct rows that are searched for near-duplicates."""
+"""Fewest distinct rows to search for near-duplicates."""
 
 MOST_CLUSTERED = 5000
-"""Most rows that are searched for near-duplicates, by the distances of all pairs."""
+"""Most rows to search for near-duplicates, by all pairs."""
 
 NEAR = 0.15
-"""Largest distance of near-duplicates, in units of the median distance of standardized rows."""
+"""Largest distance of near-duplicates, relative to the median distance."""
 
 CLUSTERED_SHARE = 0.8
-"""Smallest share of distinct rows in isolated clusters, with which clusters become groups."""
+"""Smallest share of rows in isolated clusters that become groups."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RowGroups(Value):
-    """Groups of rows that no split into training and test rows divides, optionally in
-    order of time.
+    """Groups of rows that no split into training and test rows divides.
 
     Attributes
     ----------
     numbers : ndarray of int of shape (m,)
         Group of each row.
     ordered : bool, default False
-        Whether the groups are points in time, so that only rows of earlier groups train
-        for the rows of a group.
+        Whether groups are points in time, so that training rows are earlier.
     """
 
     numbers: np.ndarray
@@ -51,11 +49,10 @@ class RowGroups(Value):
         return len(np.unique(self.numbers))
 
     def take(self, rows: np.ndarray | Sequence[int] | slice) -> RowGroups:
-        """Return the groups of some rows."""
         return RowGroups(self.numbers[rows], self.ordered)
 
     def sample(self, n_rows: int, seed: int) -> np.ndarray:
-        """Return about `n_rows` randomly drawn rows, ascending: whole groups, unless they are large or in order."""
+        """Return about `n_rows` drawn rows, as whole groups unless large or ordered."""
         m = len(self.numbers)
         if m <= n_rows:
             return np.arange(m)
@@ -75,10 +72,8 @@ class RowGroups(Value):
     ) -> list[Split]:
         """Return splits, each as the positions of training and test rows.
 
-        Each of `n_splits` folds of whole groups is tested once, stratified by classes
-        if there are any. Of groups in order, each of `n_splits` blocks is tested after
-        training on all earlier rows. There are fewer splits if there are too few
-        groups.
+        Folds of whole groups are stratified by `classes`. Blocks of groups in order are
+        tested after training on all earlier rows.
         """
         if self.ordered:
             blocks = self.blocks(n_splits + 1)
@@ -95,15 +90,13 @@ class RowGroups(Value):
         ]
 
     def blocks(self, n_blocks: int) -> np.ndarray:
-        """Return the block of each row: at most `n_blocks` consecutive blocks with nearly equal numbers of rows."""
+        """Return the block of each row: consecutive blocks of about equal size."""
         return consecutive_blocks(self.numbers, min(n_blocks, self.n_groups))
 
     def joined_by(self, which: np.ndarray) -> RowGroups:
-        """Return groups that also hold all rows with the same entry of `which`, such as
-        copies of a row.
+        """Return groups that also hold rows with equal `which`, such as copies.
 
-        Groups in order do not change, nor do groups of which more than half of the rows
-        would be in one.
+        Groups in order do not change, nor if most rows would be in one group.
         """
         if self.ordered:
             return self
@@ -125,14 +118,7 @@ Split = tuple[np.ndarray, np.ndarray]
 
 
 def as_row_groups(groups: Any, time: Any, n_rows: int) -> RowGroups | None:
-    """Return the row groups for the arguments of `fit`, or None if both are None.
-
-    Raises
-    ------
-    ValueError
-        Both are given, the length is wrong, an entry is missing, times are neither
-        numbers nor dates, or all entries are equal.
-    """
+    """Return the row groups for arguments of `fit`, checked, or None."""
     if groups is None and time is None:
         return None
     if groups is not None and time is not None:
@@ -176,23 +162,15 @@ def as_row_groups(groups: Any, time: Any, n_rows: int) -> RowGroups | None:
 
 
 def near_duplicates(X: Any) -> RowGroups | None:
-    """Return clusters of nearly equal rows as groups, or None unless most rows are in
-    such clusters.
-
-    Parameters
-    ----------
-    X : ndarray or CSR matrix of shape (m, d)
-        Finite rows. Sparse rows, and more than `MOST_CLUSTERED` rows, are not
-        clustered. Not modified.
+    """Return clusters of nearly equal rows, or None unless they hold most rows.
 
     Notes
     -----
-    Distances are those of standardized features. A cluster of a single-linkage tree is
-    isolated if the gaps inside are at most `NEAR` of the median distance, and at most
-    half of the gap around it. With d < 6 features the half becomes ``64 ** (-1 / d)``,
-    since gaps vary more in few dimensions. Four fifths of the rows must be in such
-    clusters; the groups are then those of gaps at most three quarters of the gap
-    around. The time is O(m d), or O(m^2 d) if half of some rows have a near neighbor.
+    Features are standardized. A cluster of a single-linkage tree is isolated if its
+    gaps are at most `NEAR` of the median distance and half of the gap around it, or a
+    smaller ratio in fewer than six dimensions. `CLUSTERED_SHARE` of the rows must be in
+    such clusters; a ratio of three quarters then defines the groups. The time is O(m
+    d), or O(m^2 d) if many rows have near neighbors.
     """
     m = X.shape[0]
     if sparse.issparse(X) or not FEWEST_CLUSTERED <= m <= MOST_CLUSTERED:
@@ -215,16 +193,16 @@ def near_duplicates(X: Any) -> RowGroups | None:
 
 
 def _has_near_neighbors(Z: np.ndarray) -> bool:
-    """Return whether at least half of 200 distinct rows have a neighbor nearer than `NEAR` of the median distance."""
+    """Return whether half of at most 200 distinct rows have near neighbors."""
     drawn = Z[np.linspace(0, len(Z) - 1, min(len(Z), 200)).astype(np.intp)]
     distances = cdist(drawn, Z)
-    # The first one is the row itself
+    # Each row is its own first neighbor
     nearest = np.partition(distances, 1, axis=1)[:, 1]
     return bool(np.mean(nearest < NEAR * np.median(distances)) >= 0.5)
 
 
 def _isolated_clusters(tree: np.ndarray, near: float, ratio: float) -> np.ndarray:
-    """Return the largest isolated cluster of each row, as the number of its node in a single-linkage tree, or -1."""
+    """Return the tree node of the largest isolated cluster of each row, or -1."""
     m = len(tree) + 1
     root = 2 * m - 2
     children = tree[:, :2].astype(np.intp)
@@ -247,7 +225,7 @@ def _isolated_clusters(tree: np.ndarray, near: float, ratio: float) -> np.ndarra
 
 
 def _is_missing(values: np.ndarray) -> np.ndarray:
-    """Return whether each value is None or differs from itself, as NaN and NaT do."""
+    """Return whether each value is None, NaN or NaT."""
     if values.dtype.kind == "O":
         return np.array(
             [value is None or value != value for value in values], dtype=bool
@@ -262,8 +240,8 @@ def draw_folds(
     groups: np.ndarray | None = None,
     classes: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Return a random fold for each of m rows by the splitters of scikit-learn: whole groups, stratified by class."""
-    from sklearn.model_selection import (  # here, because it brings pandas along
+    """Return a random fold for each row: whole groups, stratified by class."""
+    from sklearn.model_selection import (  # slow to import
         GroupKFold,
         KFold,
         StratifiedGroupKFold,
@@ -287,19 +265,17 @@ def draw_folds(
 
 
 def consecutive_blocks(times: np.ndarray, n_blocks: int) -> np.ndarray:
-    """Return the block of each row: consecutive blocks of time with nearly equal numbers of rows."""
+    """Return the block of time of each row, with nearly equal numbers of rows."""
     _, time_of_row, counts = np.unique(times, return_inverse=True, return_counts=True)
     ends = len(times) * np.arange(1, n_blocks + 1) / n_blocks
     return cut_in_parts(counts, ends)[time_of_row]
 
 
 def cut_in_parts(sizes: np.ndarray, ends: Sequence[float] | np.ndarray) -> np.ndarray:
-    """Return the part of each unit, such as a group, in a sequence that is cut without
-    dividing a unit.
+    """Return the part of each unit in a sequence that is cut between units.
 
-    `sizes` are the rows of each unit, `ends` the desired numbers of rows before the end
-    of each part. Each part ends as close as whole units allow, with at least one unit.
-    Units after the last part have -1.
+    `sizes` are the rows per unit, and `ends` the desired rows before the end of each
+    part. Parts have at least one unit; units after the last part have -1.
     """
     rows_before_end = np.cumsum(sizes)
     parts = np.full(len(sizes), -1, dtype=np.intp)

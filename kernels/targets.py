@@ -1,4 +1,4 @@
-"""Targets: encoding of labels and numbers as a matrix, and decoding of predictions."""
+"""Targets: labels and numbers as matrices, and decoding of predictions."""
 
 from __future__ import annotations
 
@@ -21,25 +21,16 @@ Task = Literal["classification", "regression"]
 Labels = Literal["text", "integer", "boolean"]
 
 FEW_VALUES = 20
-"""Largest number of distinct whole numbers that are treated as labels."""
+"""Largest number of distinct whole numbers that are labels."""
 
 _LABELS: dict[str, Labels] = {"i": "integer", "u": "integer", "b": "boolean"}
-"""Kind of labels by kind of dtype; all others are text."""
+"""Kind of labels by kind of dtype; others are text."""
 
 
 def task_of(y: np.ndarray) -> Task:
-    """Return the default task of a target: labels as classes, numbers as numbers.
+    """Return the default task of a target of shape (m,) or (m, q).
 
-    Parameters
-    ----------
-    y : ndarray of shape (m,) or (m, q)
-        Labels or numbers.
-
-    Returns
-    -------
-    task : {"classification", "regression"}
-        Classification for text, Booleans and one column of at most 20 distinct whole
-        numbers of any type; regression for other numbers.
+    Classification for text, Booleans and one column of few distinct whole numbers.
     """
     if y.dtype.kind not in "iuf":
         return "classification"
@@ -51,7 +42,7 @@ def task_of(y: np.ndarray) -> Task:
 
 
 def all_whole(y: np.ndarray) -> bool:
-    """Return whether all numbers of a column are whole, with temporary arrays of bounded size."""
+    """Return whether all numbers of a column are whole, in blocks to save memory."""
     size = 1 << 16
     for start in range(0, len(y), size):
         part = y[start : start + size]
@@ -66,16 +57,14 @@ class Target(Value):
 
     Attributes
     ----------
-    task : {"classification", "regression"}
     values : ndarray of shape (m,) or (m, q)
-        Numbers (regression), or the position of each label in `classes`
-        (classification).
+        Numbers, or the position of each label in `classes`.
     classes : tuple of str
         Names of the classes, empty for regression.
     labels : {"text", "integer", "boolean"}
         Type of the original labels.
     row_groups : RowGroups or None
-        Groups or times of the rows, which choices between models respect.
+        Groups or times of the rows, which choices respect.
     """
 
     task: Task
@@ -86,20 +75,13 @@ class Target(Value):
 
     @classmethod
     def of(cls, y: np.ndarray, task: Task | None = None) -> Target:
-        """Return the target of labels or numbers.
-
-        Parameters
-        ----------
-        y : ndarray of shape (m,) or (m, q)
-            Labels of any kind, or numbers.
-        task : {"classification", "regression"}, optional
-            By default inferred by `task_of`.
+        """Return the target of labels or numbers, for a given or inferred task.
 
         Raises
         ------
         ValueError
-            Classification with fewer than two classes or with more than one column, or
-            regression on labels.
+            Classification of fewer than two classes or several columns, or regression
+            on labels.
         """
         y = np.asarray(y)
         if task is not None:
@@ -140,14 +122,14 @@ class Target(Value):
         return self.row_groups.numbers
 
     def sample(self, n_rows: int, seed: int) -> np.ndarray:
-        """Return the positions of all rows, or of at most `n_rows` randomly drawn ones, ascending."""
+        """Return the positions of at most `n_rows` drawn rows, ascending."""
         if self.row_groups is not None:
             return self.row_groups.sample(n_rows, seed)
         return drawn_rows(len(self), n_rows, seed)
 
     @property
     def Y(self) -> np.ndarray:
-        """Numeric target matrix, shape (m, q): numbers, minus and plus one, or one indicator column per class."""
+        """Target matrix, shape (m, q): numbers, -1 and 1, or class indicators."""
         if self.task == "regression":
             if self.values.ndim == 2:
                 return self.values
@@ -157,7 +139,7 @@ class Target(Value):
         return np.eye(len(self.classes))[self.values]
 
     def decode(self, scores: np.ndarray) -> np.ndarray:
-        """Return predictions in the format of `values` from scores in the format of `Y`, shape (..., n, q)."""
+        """Return predictions in the format of `values` from scores (..., n, q)."""
         if self.task == "regression" and self.values.ndim == 2:
             return scores
         if self.task == "regression":
@@ -168,7 +150,7 @@ class Target(Value):
 
     @property
     def given(self) -> np.ndarray:
-        """Target in its original format: numbers, or labels of the original type."""
+        """Target in its original format."""
         if self.task == "regression":
             return self.values
         classes = np.asarray(self.classes)
@@ -181,7 +163,7 @@ class Target(Value):
     def error(
         self, predictions: np.ndarray, sample_weight: np.ndarray | None = None
     ) -> float:
-        """Return the (weighted) misclassification rate or root mean squared error of predictions for `values`."""
+        """Return the (weighted) misclassification rate, or root mean squared error."""
         if sample_weight is not None:
             sample_weight = near_one(sample_weight)
         if self.task == "classification":
@@ -193,7 +175,7 @@ class Target(Value):
 
 
 def class_pairs(codes: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return the rows of each pair of classes, one-vs-one, and their signs: 1 for the second class, else -1."""
+    """Return rows and signs of each pair of classes, 1 for the second class."""
     pairs = []
     for first, second in combinations(np.unique(codes).tolist(), 2):
         rows = np.flatnonzero((codes == first) | (codes == second))

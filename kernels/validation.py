@@ -9,11 +9,11 @@ import numpy as np
 from .registry import did_you_mean
 
 NAMED = 5
-"""Number of names that a sentence lists; further ones are counted."""
+"""Number of names that a sentence lists."""
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return names for a sentence: the first five, and the number of the others."""
+    """Return the first five names, quoted, and the number of the others."""
     quoted_names = ", ".join(repr(str(name)) for name in names[:NAMED])
     if len(names) > NAMED:
         return f"{quoted_names} and {len(names) - NAMED} more"
@@ -21,7 +21,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def no_parameter(owner: str, name: str, known: Iterable[str]) -> str:
-    """Return the message for a parameter that an object or function does not have."""
+    """Return the message for an unknown parameter."""
     names = list(known)
     if not names:
         return f"{owner} takes no parameters, got {name!r}."
@@ -34,7 +34,7 @@ def no_parameter(owner: str, name: str, known: Iterable[str]) -> str:
 
 
 def positive(name: str, value: Any) -> float:
-    """Return a parameter as a float; ValueError unless it is a positive, finite number."""
+    """Return a positive, finite number as a float, or raise ValueError."""
     if (
         isinstance(value, Real)
         and not isinstance(value, bool)
@@ -45,7 +45,7 @@ def positive(name: str, value: Any) -> float:
 
 
 def entries_of(name: str, values: Any, kind: str) -> list[Any]:
-    """Return the entries of a sequence of `kind`; ValueError for strings and for objects that are no sequence."""
+    """Return the entries of a sequence of `kind`; ValueError for other objects."""
     if (
         isinstance(values, str | bytes)
         or not isinstance(values, Iterable)
@@ -56,7 +56,7 @@ def entries_of(name: str, values: Any, kind: str) -> list[Any]:
 
 
 def numbers_of(name: str, values: Any, kind: str) -> list[Any]:
-    """Return the entries of a sequence of numbers, as `entries_of`; ValueError for a single number."""
+    """Return the entries of a sequence of numbers, or raise ValueError."""
     if isinstance(values, Real):
         raise ValueError(
             f"{name} must be a sequence of {kind}, got {values}; write [{values}]."
@@ -65,7 +65,7 @@ def numbers_of(name: str, values: Any, kind: str) -> list[Any]:
 
 
 def positive_numbers(name: str, values: Any) -> tuple[float, ...]:
-    """Return the entries as floats; ValueError for an empty sequence or an entry that is not positive and finite."""
+    """Return positive, finite numbers, at least one, or raise ValueError."""
     entries = numbers_of(name, values, "positive, finite numbers")
     if not entries:
         raise ValueError(f"{name} must hold at least one number, got an empty list.")
@@ -90,7 +90,7 @@ def as_numbers(name: str, values: Any) -> np.ndarray:
 
 
 def whole_number(name: str, value: Any, minimum: int) -> int:
-    """Return a parameter as an int; ValueError unless it is an integer of at least `minimum`."""
+    """Return an integer of at least `minimum`, or raise ValueError."""
     if (
         isinstance(value, Integral)
         and not isinstance(value, bool)
@@ -105,7 +105,7 @@ def whole_number(name: str, value: Any, minimum: int) -> int:
 def require_one_of(
     name: str, value: object, valid_names: Iterable[str], others: str = ""
 ) -> None:
-    """Raise ValueError, with the nearest name, unless a value is one of the known names."""
+    """Raise ValueError, with the nearest name, unless a value is a known name."""
     names = list(valid_names)
     if isinstance(value, str) and value in names:
         return
@@ -119,7 +119,7 @@ def require_one_of(
 
 
 def require_shape(name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
-    """Raise ValueError unless an array has the shape that fits the other parts of its object."""
+    """Raise ValueError unless an array has the expected shape."""
     if array.shape != shape:
         raise ValueError(
             f"{name} must have shape {shape} to fit the other parts, got {array.shape}; fit again."
@@ -127,7 +127,7 @@ def require_shape(name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
 
 
 def require_numbers(name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
-    """Raise ValueError unless an array has this shape and finite values of float64."""
+    """Raise ValueError unless an array has this shape and finite float64 values."""
     require_shape(name, array, shape)
     if array.dtype != np.float64 or not np.isfinite(array).all():
         raise ValueError(

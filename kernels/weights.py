@@ -7,7 +7,7 @@ import numpy as np
 from .base import warn_caller
 
 LEAST_SHARE = float(np.finfo(np.float64).eps)
-"""Share of the total weight up to which a row is left out, as it is below rounding."""
+"""Share of the total weight up to which rows are dropped, below rounding."""
 
 
 def as_sample_weight(
@@ -19,11 +19,7 @@ def as_sample_weight(
 ) -> np.ndarray | None:
     """Return checked weights as float64, shape (m,), or None for no weights.
 
-    Raises
-    ------
-    ValueError
-        There is not one weight per row, or a weight is not finite, negative, or (unless
-        `zero`) zero.
+    They must be finite and positive, or with `zero` not negative.
     """
     if sample_weight is None:
         return None
@@ -53,37 +49,27 @@ def as_sample_weight(
 def weights_of_rows(
     weights: np.ndarray | None, rows: np.ndarray | slice
 ) -> np.ndarray | None:
-    """Return the weights of some rows; None if rows have no weights."""
+    """Return the weights of some rows, or None."""
     if weights is None:
         return None
     return weights[rows]
 
 
 def near_one(values: np.ndarray) -> np.ndarray:
-    """Scale values by a power of two, so without rounding, such that the largest size is between a half and one."""
+    """Divide values by a power of two so that the largest is between 1/2 and 1."""
     _, exponent = np.frexp(np.abs(values).max())
     return np.asarray(np.ldexp(values, -exponent))
 
 
 def of_mean_one(w: np.ndarray) -> np.ndarray:
-    """Return positive weights divided by their mean."""
     w = near_one(w)
     return np.asarray(w / w.mean())
 
 
 def relative_weights(*factors: np.ndarray) -> np.ndarray:
-    """Return the products of weights, divided by their mean over the rows with weight,
-    shape (m,).
+    """Return products of weights, divided by their mean over rows with weight.
 
-    Parameters
-    ----------
-    *factors : ndarray of shape (m,)
-        Finite and not negative. Their products may overflow.
-
-    Returns
-    -------
-    weights : ndarray of shape (m,)
-        Zero for rows whose product is at most `LEAST_SHARE` of the sum of all products.
+    Products may overflow. At most `LEAST_SHARE` of the total becomes zero.
     """
     mantissas = np.ones(len(factors[0]))
     exponents = np.zeros(len(factors[0]), dtype=np.int64)
@@ -103,32 +89,26 @@ def relative_weights(*factors: np.ndarray) -> np.ndarray:
 def counting_rows(
     *factors: np.ndarray, name: str = "sample_weight"
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return the rows that have weight, and their weights: products of weights, divided
-    by their mean.
+    """Return the rows with weight and their products of weights, of mean one.
 
     Parameters
     ----------
     *factors : ndarray of shape (m,)
-        As in `relative_weights`.
+        Finite weights, not negative.
     name : str
         Name of the weights in errors and warnings.
 
     Returns
     -------
     rows : ndarray of int
-        Positions of the rows with weight, ascending.
+        Positions of the rows with weight, at least two.
     weights : ndarray or None
-        Weights of these rows, of mean one; None if all are equal.
-
-    Raises
-    ------
-    ValueError
-        Fewer than two rows have weight.
+        Weights of these rows; None if all are equal.
 
     Warns
     -----
     UserWarning
-        Rows have a positive weight that is too small to count.
+        A positive weight is too small to count.
     """
     weights = relative_weights(*factors)
     rows = np.flatnonzero(weights)
@@ -148,7 +128,7 @@ def counting_rows(
 
 
 def too_small_to_count(n_too_small: int, n_rows: int) -> str:
-    """Return the predicate of a warning about rows whose weights are too small to count."""
+    """Return the predicate of a warning about negligible weights."""
     return (
         f"is too small to count in {n_too_small:,} of {n_rows:,} rows, at most {LEAST_SHARE:.1e} of the total, and "
         "these rows are left out"

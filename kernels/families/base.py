@@ -349,6 +349,7 @@ class KernelFamily(Parameterized, ABC):
 
     @property
     def takes_sparse(self) -> bool:
+        """Whether rows may be sparse."""
         return True
 
     @abstractmethod
