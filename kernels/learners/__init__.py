@@ -1,5 +1,4 @@
-"""Learners of kernel weights, one file per algorithm, and functions that learn a kernel
-from data or statistics.
+"""Learners of kernel weights, and functions that learn a kernel from data.
 
 Imports: base, centering, engine, families, learned_kernel, registry, row_groups,
 solvers, statistics, targets, validation, weights.
@@ -49,11 +48,9 @@ LEARNERS: dict[str, type[Learner]] = {
 """Learners by name."""
 
 COLUMNS = ["name", "learns", "needs", "predictor", "tasks", "parameters", "source"]
-"""Column names of `table`."""
 
 
 def __getattr__(name: str) -> Any:
-    """Return the class of a learner by the name of the class."""
     for learner in LEARNERS.values():
         if learner.__name__ == name:
             return learner
@@ -70,11 +67,10 @@ def as_learner(learner: str | Learner, /, **params: Any) -> Learner:
     **params
         Parameters of the learner.
 
-    Raises
-    ------
-    ValueError
-        The name is unknown, no learner can be imported by this name, the learner does
-        not have such a parameter, or it does not store its parameters.
+    Returns
+    -------
+    learner : Learner
+        Learner with these parameters.
     """
     example = "a name such as 'alignf' or a Learner such as Alignf()"
     if isinstance(learner, KernelFamily):
@@ -85,14 +81,7 @@ def as_learner(learner: str | Learner, /, **params: Any) -> Learner:
 
 
 def learner_class(name: str) -> type[Learner]:
-    """Return the class of the learner with this name, or import it from
-    ``module:Class``.
-
-    Raises
-    ------
-    ValueError
-        The name is unknown, or no learner can be imported by this name.
-    """
+    """Return the class of a learner by its name in `LEARNERS` or ``module:Class``."""
     if name in LEARNERS:
         return LEARNERS[name]
     if ":" not in name:
@@ -141,49 +130,32 @@ def learn_kernel(
     y : ndarray of shape (m,) or (m, q)
         Labels or numbers. Not modified.
     learner : str or Learner
-        Kernel learner: a name in `LEARNERS`, or a learner with its parameters, such as
-        ``LpKRR(norm=1.5)``.
+        Name in `LEARNERS`, or a learner such as ``LpKRR(norm=1.5)``.
     family : KernelFamily, optional
         The p base kernels; None for learners that find their own (`ca`, `cr`, `rfm`).
     sample_weight : ndarray of shape (m,), optional
-        Weights of the rows, not negative, for two-stage learners and `rfm`. They are
-        divided by their mean. A weight has the effect of that number of copies of the
-        row, also in the centering. Rows of weight zero are omitted, see
-        ``kernel.rows``. By default all weights are one. Not modified.
+        Weights of the rows, not negative, for two-stage learners and `rfm`. A weight
+        has the effect of that number of copies of the row.
     task : {"classification", "regression"}, optional
-        Task; by default inferred by `Target.of`.
+        Task; inferred by default.
     C : float, default 1
-        Inverse regularization strength of the predictor in a one-stage learner. Not
-        used by two-stage learners.
+        Inverse regularization strength of one-stage learners.
     normalize : {"trace", "frobenius", "none"}, default "trace"
-        Scaling of the (centered) base kernels before learning.
+        Scaling of the base kernels before learning.
     centering : {"center", "target", "none"}, default "center"
-        Whether to center the base kernels in feature space. Predictors on an uncentered
-        kernel have no intercept with "none" (use a `ConstantFamily` as a base kernel
-        instead), and the mean of the targets with "target". Uncentered kernels are
-        supported by `l1-krr`, `l2-krr`, `lp-krr`, `nkrr`, `l1-svm`, `lp-svm`, `unif`,
-        `align` and the learners of uncentered alignments.
+        Whether to center the base kernels in feature space. With "none", predictors
+        have no intercept; with "target", the intercept is the mean target. Supported
+        without centering: `l1-krr`, `l2-krr`, `lp-krr`, `nkrr`, `l1-svm`, `lp-svm`,
+        `unif`, `align` and learners of uncentered alignments.
 
     Returns
     -------
     kernel : LearnedKernel
         Learned kernel, with `weights`, `alignment` and `certificate`.
 
-    Raises
-    ------
-    ValueError
-        As `gram_statistics`, `Target.of` and `learn_from_statistics`; also if the
-        learner does not use a family.
-
-    Warns
-    -----
-    UserWarning
-        Weights are at most 2.2e-16 of the sum of all; these rows are omitted.
-
     Notes
     -----
-    O(m^2 (d + p^2)) time in one pass over tiles, O(p m) memory. A `FeatureFamily` only
-    takes the time for its features.
+    O(m^2 (d + p^2)) time in one pass over tiles, O(p m) memory.
 
     Examples
     --------
@@ -227,7 +199,7 @@ def learn_from_rows(
     normalize: Normalization,
     centering: str,
 ) -> LearnedKernel:
-    """Learn a kernel from checked rows, whose weights are positive and have mean one."""
+    """Learn a kernel from checked rows with positive weights of mean one."""
     checked_centering = Centering.of(centering)
     learner.check(family, sample_weight, checked_centering)
     require_normalization(normalize)
@@ -273,17 +245,15 @@ def learn_from_statistics(
     family : KernelFamily
         Base kernels of the statistics.
     X : ndarray or CSR matrix of shape (n, d)
-        Data set with the training rows at ``statistics.rows``. Not modified.
+        Data set with the training rows at ``statistics.rows``.
     statistics : GramStatistics, FeatureStatistics or SampledStatistics
         Statistics of the training rows, for example
-        ``statistics.restrict(training_folds)``. Only two-stage learners support
-        weighted rows. Statistics of a sample are estimates for all rows; one-stage
-        learners only use the sampled rows.
+        ``statistics.restrict(training_folds)``. One-stage learners use only the rows of
+        a sample.
     target : Target, optional
         Target of all n rows, required by one-stage learners.
     C : float, default 1
-        Inverse regularization strength of the predictor in a one-stage learner, for a
-        kernel of mean diagonal one. Not used by two-stage learners.
+        Inverse regularization strength of one-stage learners.
     normalize : {"trace", "frobenius", "none"}, default "trace"
         As in `learn_kernel`.
     centering : {"center", "target", "none"}, default "center"
@@ -292,20 +262,12 @@ def learn_from_statistics(
     Returns
     -------
     kernel : LearnedKernel
-
-    Raises
-    ------
-    ValueError
-        The learner or the normalization is unknown, a base kernel or the target is
-        constant on these rows, no base kernel aligns with the target, a one-stage
-        learner gets no target, or a one-stage learner gets weighted rows.
+        Learned kernel.
 
     Notes
     -----
-    A two-stage learner takes O(p^3 + p m) and computes no kernel matrix. See each
-    one-stage learner for its cost; base kernels are stored if they fit into memory. A
-    rank-one feature that is constant on these rows gets weight zero without a warning,
-    such as an n-gram that no training text contains. Other constant base kernels raise
+    Two-stage learners take O(p^3 + p m) and compute no kernel matrix. Rank-one features
+    that are constant on these rows get weight zero; other constant base kernels raise
     an error.
     """
     grid = [C]
@@ -348,11 +310,6 @@ def learn_path(
     kernels : tuple of LearnedKernel
         One kernel per value of C from a one-stage learner; a single one from a
         two-stage learner.
-
-    Raises
-    ------
-    ValueError
-        As `learn_from_statistics`; also if the learner learns no kernel.
     """
     learner = as_learner(learner)
     checked_centering = Centering.of(centering)

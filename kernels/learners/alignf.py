@@ -1,4 +1,4 @@
-"""alignf: the combination of highest alignment, with non-negative or unconstrained weights."""
+"""alignf: highest alignment, with non-negative or unconstrained weights."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ..solvers.certificate import Certificate
 from .base import AlignmentLearner, Products, Solution
 
 TOLERANCE = 1e-8
-"""Residual of the optimality conditions at which a solution counts as optimal."""
+"""Residual at which a solution counts as optimal."""
 
 DEPENDENT = 1e-10
-"""Squared distance of a kernel of unit norm from the span of others, below which it counts as dependent."""
+"""Squared distance of a unit kernel from the span of others that counts as zero."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -31,10 +31,8 @@ class Alignf(AlignmentLearner):
 
     Notes
     -----
-    Solved by active sets on M scaled to unit diagonal, with a warm start for about 100
-    kernels or more. (Non-negative least squares on M and a minimizes another function,
-    ``||M v - a||``.) With dependent kernels, the weights are not unique, but the
-    combined kernel is.
+    Solved by active sets on M scaled to unit diagonal. With dependent kernels, the
+    weights are not unique, but the combined kernel is.
 
     References
     ----------
@@ -46,7 +44,6 @@ class Alignf(AlignmentLearner):
     source = "JMLR 2012, Proposition 9, equation (7)"
 
     def fit_weights(self, M: Products, a: np.ndarray) -> Solution:
-        """Return the weights; see `AlignmentLearner.fit_weights`."""
         M = np.asarray(M)
         scale = 1.0 / np.sqrt(np.diag(M))
         scaled = scale[:, None] * M
@@ -56,13 +53,11 @@ class Alignf(AlignmentLearner):
 
 
 def kkt_certificate(M: np.ndarray, a: np.ndarray, v: np.ndarray) -> Certificate:
-    r"""Return the optimality residual of `v` for
-    :math:`\min_{v \ge 0} v^\top M v - 2 v^\top a`.
+    r"""Return the residual of `v` for :math:`\min_{v \ge 0} v^\top M v - 2 v^\top a`.
 
-    Weights and gradients are those of base kernels with unit norm,
-    :math:`u_k = v_k \sqrt{M_{kk}}` and :math:`g_k = (M v - a)_k / \sqrt{M_{kk}}`. The
-    residual is the largest of the most negative weight relative to ``max |u|``, the
-    most negative gradient relative to ``max |a_k| / sqrt(M_kk)``, and ``max |u_k g_k|``
+    With :math:`u_k = v_k \sqrt{M_{kk}}` and :math:`g_k = (M v - a)_k / \sqrt{M_{kk}}`,
+    it is the largest of the most negative weight relative to ``max |u|``, the most
+    negative gradient relative to ``max |a_k| / sqrt(M_kk)``, and ``max |u_k g_k|``
     relative to both.
 
     Parameters
@@ -72,13 +67,12 @@ def kkt_certificate(M: np.ndarray, a: np.ndarray, v: np.ndarray) -> Certificate:
     a : ndarray of shape (p,)
         Products with the target kernel.
     v : ndarray of shape (p,)
-        Solution of the problem, not normalized.
+        Solution, not normalized.
 
     Returns
     -------
     certificate : Certificate
-        Zero at the optimum. It does not depend on the scaling of the base kernels or
-        the targets.
+        Zero at the optimum, independent of the scaling of kernels and targets.
     """
     norms = np.sqrt(np.diag(M))
     u = v * norms
@@ -120,27 +114,22 @@ class AlignfLinear(AlignmentLearner):
     Parameters
     ----------
     dependent : {"error", "subset"}, default "error"
-        Treatment of linearly dependent kernels: raise an error, or give them weight
-        zero. The subset begins with the first kernel. It is extended by the kernel
-        farthest from the span of the subset.
+        Whether linearly dependent kernels raise an error or get weight zero.
 
     Notes
     -----
     O(p^3), by a pivoted Cholesky factor of M scaled to unit diagonal. A kernel is
-    dependent if the square of its distance from the span of others is below 1e-10 of
-    its squared norm. With a smaller threshold, rounding errors of M would leave the
-    weights fewer than five digits. Statistics of float32 tiles have errors of about
-    1e-6 and require kernels that are farther apart.
+    dependent if its squared distance from the span of others is below 1e-10 of its
+    squared norm.
 
-    The alignment on the training rows is at least that of `alignf`. With negative
-    weights, the combined kernel need not be positive semi-definite; ``mu'a`` is never
-    negative. The certificate is the largest residual of ``M v = a`` over the kernels of
-    the subset, relative to the largest entry of a, for base kernels of unit norm.
+    With negative weights, the combined kernel need not be positive semi-definite. The
+    certificate is the largest residual of ``M v = a``, relative to the largest entry of
+    a, for base kernels of unit norm.
 
     References
     ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, Proposition 8; section 3.2.1
-    takes an independent subset of dependent kernels.
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, Proposition 8 and section
+    3.2.1.
     """
 
     name = "alignf-linear"
@@ -152,14 +141,12 @@ class AlignfLinear(AlignmentLearner):
     dependent: Literal["error", "subset"] = "error"
 
     def require(self) -> None:
-        """Raise ValueError if a parameter is out of its range."""
         if self.dependent not in ("error", "subset"):
             raise ValueError(
                 f"dependent must be error or subset, got {self.dependent!r}."
             )
 
     def fit_weights(self, M: Products, a: np.ndarray) -> Solution:
-        """Return the weights; see `AlignmentLearner.fit_weights`."""
         M = np.asarray(M)
         scale = 1.0 / np.sqrt(np.diag(M))
         scaled = scale[:, None] * M * scale

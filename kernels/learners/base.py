@@ -29,7 +29,6 @@ from ..targets import Target, Task
 
 
 def require_family(family: object) -> None:
-    """Raise ValueError unless `family` is a family of base kernels or None."""
     if family is None or isinstance(family, KernelFamily):
         return
     names_learner = isinstance(family, str) and (family in LEARNERS or ":" in family)
@@ -53,14 +52,13 @@ def require_family(family: object) -> None:
 
 
 class Products(Protocol):
-    """Matrix M of the products of base kernels: an array, or an object that forms its
-    entries on request.
+    """Products M of base kernels: an array, or an object that forms entries on request.
 
-    `diagonal` needs no p by p matrix; ``np.asarray(M)`` forms all entries.
+    ``M.diagonal()`` needs no p by p matrix; ``np.asarray(M)`` forms all entries.
     """
 
     def diagonal(self) -> np.ndarray:
-        """Return the squared norms of the centered base kernels, shape (p,)."""
+        """Return the squared norms of the base kernels, shape (p,)."""
 
     def __array__(self, dtype: Any = None, /) -> np.ndarray:
         """Return all entries, shape (p, p)."""
@@ -73,13 +71,12 @@ class Solution:
     Attributes
     ----------
     weights : ndarray of shape (p,)
-        Weights mu of the normalized base kernels. Two-stage learners return a direction
-        of unit 2-norm. One-stage learners determine the length too.
+        Weights mu of the normalized base kernels; of unit 2-norm for two-stage
+        learners.
     certificate : Certificate or None
         Certificate of optimality, if the learner solves an optimization problem.
     degree : int
-        Degree of the polynomial. The kernel is ``offset + sum_k mu_k K_k``, raised to
-        this power entry by entry.
+        Entrywise power of the kernel ``offset + sum_k mu_k K_k``.
     offset : float
         Constant added before the power.
     """
@@ -93,13 +90,7 @@ class Solution:
     def of_direction(
         cls, v: np.ndarray, certificate: Certificate | None = None
     ) -> Solution:
-        """Return the solution with weights `v` scaled to unit 2-norm.
-
-        Raises
-        ------
-        ValueError
-            All weights are zero: no base kernel has a positive product with the target.
-        """
+        """Return the solution with weights `v` scaled to unit 2-norm, not all zero."""
         norm = np.linalg.norm(v)
         if norm == 0:
             raise ValueError(
@@ -109,14 +100,7 @@ class Solution:
 
 
 def center_weights(center: float | Sequence[float], p: int, norm: float) -> np.ndarray:
-    """Return the weights mu_0 of p base kernels, where a number is a multiple of the
-    uniform weights of unit norm.
-
-    Raises
-    ------
-    ValueError
-        A weight is negative or not finite, or the number of weights is not p.
-    """
+    """Return p weights mu_0; a number is a multiple of uniform weights of unit norm."""
     mu_0 = np.asarray(center, dtype=np.float64)
     if not ((mu_0 >= 0) & (mu_0 < np.inf)).all():
         raise ValueError(f"center must be zero or positive, and finite, got {center}.")
@@ -130,7 +114,7 @@ def center_weights(center: float | Sequence[float], p: int, norm: float) -> np.n
 
 
 def require_solution(solution: Any, learner: str, n_kernels: int) -> Solution:
-    """Return the solution, or raise ValueError unless it is a Solution for this number of base kernels."""
+    """Return the solution if it is valid for this number of base kernels."""
     defect = _defect_of(solution, n_kernels)
     if not defect:
         return cast(Solution, solution)
@@ -141,7 +125,7 @@ def require_solution(solution: Any, learner: str, n_kernels: int) -> Solution:
 
 
 def _defect_of(solution: Any, n_kernels: int) -> str:
-    """Return a description of the returned value if it is not a valid Solution, otherwise ""."""
+    """Return why a value is not a valid Solution, or ""."""
     if not isinstance(solution, Solution):
         return type(solution).__name__
     weights: Any = solution.weights
@@ -158,24 +142,24 @@ def _defect_of(solution: Any, n_kernels: int) -> str:
 
 @dataclass(frozen=True, eq=False)
 class LearningProblem:
-    """Learning problem: training rows, their statistics, and the normalization of base
-    kernels.
+    """Training rows, their statistics, and the normalization of base kernels.
 
     Attributes
     ----------
     family : KernelFamily
         The p base kernels; ignored by learners that find their own.
     X : ndarray or CSR matrix of shape (n, d)
-        Data set with the training rows; may be mapped from a file.
+        Data set with the training rows.
     statistics : AlignmentStatistics
-        Statistics of the training rows. Learners that find their own base kernels only
-        use rows and weights.
+        Statistics of the training rows.
     target : Target or None
         Target of all n rows; not needed by two-stage learners.
     grid : sequence of float, default (1.0,)
         Values of C, ascending.
     normalize : {"trace", "frobenius", "none"}, default "trace"
+        Scaling of the base kernels.
     centering : Centering
+        Whether to center the base kernels.
     """
 
     family: KernelFamily
@@ -198,7 +182,7 @@ class LearningProblem:
 
     @property
     def origin(self) -> np.ndarray:
-        """Row to subtract from all rows, shape (d,); zeros if this would change the kernel."""
+        """Row to subtract from all rows, or zeros if this would change the kernel."""
         if self.centering.subtracts or self.family.translation_invariant:
             return self.statistics.origin
         return np.zeros_like(self.statistics.origin)
@@ -210,7 +194,7 @@ class LearningProblem:
 
     @property
     def shift(self) -> np.ndarray:
-        """Constant to subtract from each base kernel before centering, shape (p,); zeros without centering."""
+        """Constant to subtract from each base kernel, shape (p,)."""
         if self.centering.subtracts:
             return self.statistics.shift
         return np.zeros(self.statistics.n_kernels)
@@ -222,7 +206,7 @@ class LearningProblem:
         scales: np.ndarray | None = None,
         C: float | None = None,
     ) -> LearnedKernel:
-        """Return the kernel of a solution over the usable base kernels; ValueError for an invalid solution."""
+        """Return the kernel of a solution over the usable base kernels."""
         statistics = self.statistics
         solution = require_solution(solution, learner, len(self.usable))
         if scales is None:
@@ -266,40 +250,34 @@ class LearningProblem:
 
 
 class Learner(Parameterized, ABC):
-    """Algorithm that determines the weights of base kernels; its parameters are its
-    fields.
+    """Base of learners of kernel weights; parameters are the fields.
 
     A custom learner is a frozen data class derived from `AlignmentLearner`,
-    `JointLearner` or `KernelSearchLearner`, with one method. It can replace a built-in
-    learner anywhere; in configurations, its name is ``module:Class``.
+    `JointLearner` or `KernelSearchLearner`, with one method. In configurations, its
+    name is ``module:Class``.
 
     Attributes
     ----------
     name : str
         Name in tables, reports and configurations.
     summary : str
-        Description for help pages; by default the first line of the docstring, or the
-        name.
+        Description for help pages; by default the first line of the docstring.
     source : str
         Paper and equation.
     tasks : tuple of str
         Supported tasks.
     suited : str or None
-        Predictor of ``predictor="auto"`` with few rows, for a learner without
-        `predictor`; None for the predictor of the task.
+        Automatic predictor with few rows, if `predictor` is None.
     predictor : str or None
-        Predictor whose problem the learner solves, krr or svm; also that of
-        ``predictor="auto"``. None for learners of only weights.
+        Predictor that the learner optimizes, krr or svm; None for two-stage learners.
     needs : str
         Input of the learner, for help pages.
     centered : bool
-        Whether the alignments are those of centered base kernels.
+        Whether the learner uses centered alignments.
     takes_uncentered : bool
-        Whether the learner supports base kernels that are not centered, for a predictor
-        without intercept.
+        Whether the learner supports uncentered base kernels.
     two_stage : bool
-        Whether the weights only depend on alignments, which may be estimated from a
-        sample of the rows.
+        Whether the weights depend only on alignments.
     takes_weights : bool
         Whether rows may have weights.
     takes_family : bool
@@ -341,17 +319,17 @@ class Learner(Parameterized, ABC):
 
     @abstractmethod
     def learn(self, problem: LearningProblem) -> Any:
-        """Return one kernel for the whole grid of a problem, or one per value; see `learn_path`."""
+        """Return one kernel for the whole grid, or one per value of C."""
 
     def require(self) -> None:
-        """Raise ValueError if a parameter is out of its range; called without rows."""
+        """Raise ValueError if a parameter is out of its range."""
 
     def for_features(self, features: Any) -> Learner:
-        """Return the learner for the features of a table, `TableFeatures`."""
+        """Return the learner for the features of a table."""
         return self
 
     def searches_sample(self, statistics: AlignmentStatistics) -> bool:
-        """Return whether the kernel only depends on a random sample of these rows."""
+        """Return whether the kernel depends only on a random sample of these rows."""
         return False
 
     def takes_sparse(self, family: KernelFamily | None) -> bool:
@@ -364,12 +342,7 @@ class Learner(Parameterized, ABC):
         sample_weight: np.ndarray | None = None,
         centering: Centering = Centering.CENTER,
     ) -> None:
-        """Raise ValueError if a parameter is out of its range, or the learner does not
-        support the options.
-
-        Called before learning, with the base kernels, the weights of the rows and the
-        centering.
-        """
+        """Raise ValueError for invalid parameters or unsupported options."""
         self.require()
         if sample_weight is not None and not self.takes_weights:
             raise ValueError(
@@ -394,11 +367,9 @@ class Learner(Parameterized, ABC):
 
 
 class AlignmentLearner(Learner):
-    """Base of two-stage learners, which learn weights from alignments; any predictor
-    can follow.
+    """Base of two-stage learners, which learn weights from alignments.
 
-    Subclasses implement `fit_weights`. It needs only the statistics (M, a) and computes
-    no kernel matrix.
+    Subclasses implement `fit_weights`, which needs no kernel matrix.
     """
 
     needs = "alignments"
@@ -411,9 +382,7 @@ class AlignmentLearner(Learner):
         Parameters
         ----------
         M : ndarray or Products of shape (p, p)
-            Frobenius products of the base kernels, centered unless `centered` is false:
-            symmetric, positive semi-definite, with positive diagonal. ``M.diagonal()``
-            needs no p by p matrix.
+            Frobenius products of the base kernels, centered unless `centered` is false.
         a : ndarray of shape (p,)
             Products with the target kernel; not negative, up to rounding.
 
@@ -421,20 +390,13 @@ class AlignmentLearner(Learner):
         -------
         solution : Solution
             Weights of unit 2-norm.
-
-        Raises
-        ------
-        ValueError
-            No base kernel aligns with the target.
         """
 
     def learn(self, problem: LearningProblem) -> tuple[LearnedKernel, ...]:
-        """Return one kernel for the whole grid."""
         statistics = problem.statistics
         usable = problem.usable
         statistics.require_informative(problem.centering.subtracts)
-        # Without centering, a constant base kernel is usable, but has no centered
-        # alignment.
+        # Without centering, a constant base kernel is usable, but not aligned.
         aligned = ~statistics.vanishing(self.centered)[usable]
         M = NormalizedProducts(
             statistics, usable[aligned], problem.scales[usable[aligned]], self.centered
@@ -448,8 +410,7 @@ class AlignmentLearner(Learner):
 
 
 class JointLearner(Learner):
-    """Base of one-stage learners, which learn weights jointly with a predictor, for
-    each value of C.
+    """Base of one-stage learners, which learn weights and predictor jointly.
 
     Subclasses implement `solve` and name the predictor in `predictor`.
     """
@@ -469,8 +430,7 @@ class JointLearner(Learner):
         Parameters
         ----------
         grams : GramOperator
-            The p base kernels over m rows, scaled so that their mean diagonals have
-            mean one. They are centered by default; see their `centering`.
+            The p base kernels over m rows; their mean diagonals have mean one.
         target : Target
             Target of these rows.
         C : float, default 1
@@ -481,21 +441,11 @@ class JointLearner(Learner):
         Returns
         -------
         solution : Solution
-            Weights mu and their certificate. The length of mu matters.
-
-        Raises
-        ------
-        ValueError
-            A parameter is out of its range, or the learner does not support the task.
-
-        Warns
-        -----
-        ConvergenceWarning
-            The certificate exceeds the tolerance.
+            Weights mu, of any length, and their certificate.
         """
 
     def learn(self, problem: LearningProblem) -> tuple[LearnedKernel, ...]:
-        """Return one kernel per value of C; each problem starts from the previous solution."""
+        """Return one kernel per value of C; each starts from the previous solution."""
         statistics = problem.statistics
         usable = problem.usable
         statistics.require_informative(problem.centering.subtracts)
@@ -504,8 +454,7 @@ class JointLearner(Learner):
                 f"{self.name} learns weights and predictor together and needs the target; give target."
             )
         target = problem.target.take(statistics.rows)
-        # A common factor gives the mean diagonals of the normalized base kernels mean
-        # one.
+        # Scale the mean diagonals of the normalized base kernels to mean one.
         traces = statistics.traces(problem.centering.subtracts)[usable]
         diagonals = traces / problem.scales[usable] / statistics.total_weight
         scales = problem.scales * diagonals.mean()
@@ -528,7 +477,7 @@ class JointLearner(Learner):
     def _solve_naming_indefinite(
         self, grams: GramOperator, target: Target, C: float, start: np.ndarray | None
     ) -> Solution:
-        """Return the result of `solve`; ValueError with the name of an indefinite base kernel if it fails."""
+        """Call `solve`; name the indefinite base kernels if it fails."""
         try:
             return self.solve(grams, target, C, start)
         except ArithmeticError:
@@ -539,10 +488,10 @@ class JointLearner(Learner):
 
 
 class KernelSearchLearner(Learner):
-    """Base of learners that find their own base kernels in a continuous family.
+    """Base of learners that find base kernels in a continuous family.
 
-    Subclasses implement `find`. With a `predictor`, they learn again for each C. Their
-    `row_limits` are the most rows of a search that give medians of distances, and units
+    Subclasses implement `find`. If `predictor` is set, it is called for each C.
+    `row_limits` are the largest numbers of rows for medians of distances and for units
     of base kernels.
     """
 
@@ -561,23 +510,18 @@ class KernelSearchLearner(Learner):
         target : Target
             Target of these rows.
         C : float, default 1
-            Inverse regularization strength for centered, unscaled kernels. Only used if
-            the learner has a `predictor`.
+            Inverse regularization strength, only used if the learner has a `predictor`.
         sample_weight : ndarray of shape (m,), optional
-            Weights of the rows. Only passed to learners with `takes_weights`.
+            Weights of the rows, only passed if `takes_weights` is true.
 
         Returns
         -------
         found_kernels : FoundKernels
-
-        Raises
-        ------
-        ValueError
-            A parameter is out of its range.
+            Base kernels and weights.
         """
 
     def learn(self, problem: LearningProblem) -> tuple[LearnedKernel, ...]:
-        """Return one kernel, or one per value of C, for the rows and weights of the statistics."""
+        """Return one kernel for the whole grid, or one per value of C."""
         if problem.target is None:
             raise ValueError(
                 f"{self.name} searches base kernels for a target and needs the target; give target."
@@ -599,7 +543,7 @@ class KernelSearchLearner(Learner):
         rows: np.ndarray | None = None,
         weights: np.ndarray | None = None,
     ) -> tuple[LearnedKernel, ...]:
-        """Return one kernel, or one per value of C, from the given rows of a data set, by default all."""
+        """Return one kernel, or one per value of C, from rows of a data set."""
         if sparse.issparse(X) and not self.takes_sparse(None):
             raise ValueError(
                 f"{self.name} needs dense rows, got sparse ones. Use X.toarray(), or learner='alignf'."
@@ -647,7 +591,7 @@ class KernelSearchLearner(Learner):
     def _find(
         self, X: Rows, target: Target, C: float | None, weights: np.ndarray | None
     ) -> FoundKernels:
-        """Return the result of `find`, or raise ValueError unless it is FoundKernels."""
+        """Call `find` and require FoundKernels."""
         options = {} if weights is None else {"sample_weight": weights}
         found_kernels = self.find(X, target, 1.0 if C is None else C, **options)
         if isinstance(found_kernels, FoundKernels):
@@ -670,9 +614,7 @@ class FoundKernels(Value):
     parameters : ndarray of shape (t, r)
         Parameters sigma of each base kernel.
     alignments : tuple of float
-        Alignment after each addition, not decreasing. For learned metrics, the
-        alignment of each round from round 0, on rows that were not used to learn the
-        metric.
+        Alignment after each addition, or after each round on held-out rows.
     certificate : Certificate or None
         Certificate of optimality, if available.
     """

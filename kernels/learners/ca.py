@@ -1,4 +1,4 @@
-"""ca: continuous alignment, a greedy search for base kernels that increase the alignment."""
+"""ca: greedy search for base kernels that increase the alignment."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ from .continuous import (
 )
 
 NEGLIGIBLE = 1e-6
-"""Kernels with at most this share of the largest weight are not returned."""
+"""Share of the largest weight up to which kernels are not returned."""
 
 SEARCH_ROWS = 2000
-"""Default of `search_rows`."""
 
 SETTLED = 1e-3
 """Length of a step of log sigma at which Newton's method ends."""
@@ -44,40 +43,35 @@ class CA(KernelSearchLearner):
               \rVert^2, \qquad F'(K) = \frac{K^*_c - \lVert K \rVert^{-2} \langle K, K^*_c \rangle K}
               {\lVert K \rVert \lVert K^*_c \rVert}
 
-    with the weight in :math:`[0, \eta_{max}]` that aligns best, in closed form.
+    with the best weight in :math:`[0, \eta_{max}]`, in closed form.
 
     Parameters
     ----------
     kind : {"gaussian", "laplacian", "dirichlet"}, default "gaussian"
         Kind of the base kernels.
     per_feature : bool, default False
-        Whether each feature has its own bandwidth (CA-nD) instead of one for all
-        (CA-1D). Requires Gaussians. The search then starts from the weighted mean
-        bandwidth that CA-1D finds.
+        Whether each feature has its own bandwidth (CA-nD); only for Gaussians.
     shrinkage : float, default 0
         Factor lambda, which shrinks sigma towards its mean over the features. Only used
-        if `per_feature` is true; worth tuning over many decades.
+        if `per_feature` is true.
     max_kernels : int, default 50
-        Largest number of base kernels (T).
+        Largest number of base kernels.
     threshold : float, default 1e-3
-        Gain in alignment (theta) at or below which a step is the last, the first step
-        too; its kernel stays.
+        Gain in alignment at or below which the search ends.
     largest_step : float, default 1
         Largest weight (eta_max).
     eps : float, default 1e-10
         Factor epsilon of the initial kernel.
     search_rows : int, default 2000
-        Number of rows for the search of sigma; a random subset if there are more. The
-        weights use all rows.
+        Number of random rows for the search of sigma; the weights use all rows.
     random_state : int, default 0
-        Random seed of the subset.
+        Random seed of these rows.
 
     Notes
     -----
-    F' is centered because K and K^* are. With one sigma, candidates are compared on
-    binned distances, and a local optimizer with the exact derivative refines the best.
-    Each evaluation takes O(m^2) time on the search rows, with O(m^2) memory. With more
-    rows, each addition takes one pass over tiles.
+    With one sigma, candidates are compared on binned distances, and the best is refined
+    with the exact derivative. Each evaluation takes O(m^2) time and memory on the
+    search rows. With more rows, each addition takes one pass over tiles.
 
     References
     ----------
@@ -100,7 +94,6 @@ class CA(KernelSearchLearner):
     random_state: int = 0
 
     def find(self, X: Rows, target: Target, C: float = 1.0) -> FoundKernels:
-        """Return base kernels and weights; see `KernelSearchLearner.find`."""
         m = X.shape[0]
         rows = drawn_rows(m, self.search_rows, self.random_state)
         pairs = self._pairs(X[rows])
@@ -110,7 +103,7 @@ class CA(KernelSearchLearner):
         log_sigmas: list[np.ndarray] = []
         weights = np.empty(0)
         alignments: list[float] = []
-        # Of the identity
+        # Alignment of the identity
         previous_alignment = float(
             np.vdot(Y, Y) / (np.sqrt(m - 1) * np.linalg.norm(Y.T @ Y))
         )
@@ -148,13 +141,12 @@ class CA(KernelSearchLearner):
         )
 
     def _pairs(self, X: Rows) -> FeaturePairs | RadialPairs:
-        """Return the base kernels over all pairs of rows, as functions of log sigma."""
         if self.per_feature:
             return FeaturePairs(X)
         return RadialPairs(self.kind, X)
 
     def _base_kernels(self, log_sigmas: np.ndarray) -> KernelFamily:
-        """Return the base kernels with the given log sigma, one row per kernel, as a finite family."""
+        """Return the base kernels with given log sigma as a finite family."""
         if self.per_feature:
             return scaled_gaussians(log_sigmas)
         return radial_kernels(self.kind, log_sigmas)
@@ -162,7 +154,7 @@ class CA(KernelSearchLearner):
     def _steepest(
         self, pairs: FeaturePairs | RadialPairs, X: Rows, target: Target
     ) -> Callable[[np.ndarray], np.ndarray | float]:
-        """Return the function that maps the gradient F' to log sigma of the next base kernel."""
+        """Return the function from the gradient F' to log sigma of the next kernel."""
         if isinstance(pairs, RadialPairs):
             return partial(pairs.steepest, settled=SETTLED)
         isotropic = replace(self, per_feature=False, shrinkage=0.0).find(X, target)
@@ -175,10 +167,9 @@ class CA(KernelSearchLearner):
     def _weights_on_all_rows(
         self, statistics: AlignmentStatistics, Y: np.ndarray, weights: np.ndarray
     ) -> tuple[np.ndarray, float]:
-        """Return the weights after the addition of the last kernel, and the alignment, on all rows."""
+        """Return weights after the last addition, and the alignment, on all rows."""
         n = 1 + statistics.n_kernels
-        # The first kernel is epsilon I, whose products with centered kernels are eps
-        # times their traces.
+        # Products of epsilon I with centered kernels are eps times their traces.
         a = np.append(self.eps * np.vdot(Y, Y), statistics.target_products())
         M = np.empty((n, n))
         M[0, 0] = self.eps**2 * (len(Y) - 1)
@@ -199,11 +190,9 @@ class CA(KernelSearchLearner):
         return mu[1:], float(alignment)
 
     def takes_sparse(self, family: KernelFamily | None) -> bool:
-        """Return whether the rows may be sparse."""
         return self.kind == "gaussian" and not self.per_feature
 
     def require(self) -> None:
-        """Raise ValueError if a parameter is out of its range."""
         require_kind(self.kind)
         if self.per_feature and self.kind != "gaussian":
             raise ValueError(
@@ -226,16 +215,7 @@ class CA(KernelSearchLearner):
 
 
 class Ascent:
-    """Sum of epsilon I and weighted base kernels on the search rows; all matrices are
-    centered.
-
-    Parameters
-    ----------
-    pairs : RadialPairs or FeaturePairs
-    Y : ndarray of shape (m, q)
-        Centered targets.
-    eps : float
-    """
+    """Weighted sum of epsilon I and base kernels on the search rows, all centered."""
 
     def __init__(
         self, pairs: RadialPairs | FeaturePairs, Y: np.ndarray, eps: float
@@ -264,7 +244,7 @@ class Ascent:
         return gradient
 
     def add(self, u: np.ndarray, largest: float) -> float:
-        """Add the base kernel at u = log sigma with its best weight, and return the weight."""
+        """Add the base kernel at u = log sigma; return its best weight."""
         K_new = center_in_place(self.pairs.matrix(u))
         b = float(np.vdot(self.Y, K_new @ self.Y))
         d = float(np.vdot(K_new, self.K))
@@ -284,20 +264,8 @@ def best_step(
 
     .. math:: \max_\eta \; (a + b\eta) / \sqrt{c + 2d\eta + e\eta^2}
 
-    Parameters
-    ----------
-    a, b : float
-        Products of the target kernel with the current kernel and with the new one.
-    c, d, e : float
-        Squared norm of the current kernel, product of both kernels, and squared norm of
-        the new one.
-    largest : float
-        Largest step (eta_max).
-
-    Notes
-    -----
-    The only stationary point is ``(ad - bc) / (bd - ae)``. It is compared with both
-    ends, as it may be a minimum.
+    a and b are products of the target kernel with the current and the new kernel, c and
+    e squared norms of both, and d their product. The stationary point may be a minimum.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""Learners in closed form: equal weights, the best kernel, alignments, and a q-norm constraint."""
+"""Learners in closed form."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Unif(AlignmentLearner):
     source = "JMLR 2012, section 5"
 
     def learn(self, problem: LearningProblem) -> tuple[LearnedKernel, ...]:
-        """Return one kernel for the whole grid; without centering, constant base kernels have weight too."""
+        """Return one kernel for the grid; constant base kernels may have weight."""
         problem.statistics.require_informative(problem.centering.subtracts)
         return (
             problem.kernel(
@@ -33,17 +33,12 @@ class Unif(AlignmentLearner):
         )
 
     def fit_weights(self, M: Products, a: np.ndarray) -> Solution:
-        """Return the weights; see `AlignmentLearner.fit_weights`."""
         return Solution.of_direction(np.ones(len(a)))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Single(AlignmentLearner):
     """Base kernel with the highest centered alignment; the first of equals.
-
-    Notes
-    -----
-    The choice does not depend on the scaling of the base kernels.
 
     References
     ----------
@@ -56,7 +51,6 @@ class Single(AlignmentLearner):
     source = "JMLR 2012, after Proposition 7 (q = 1)"
 
     def fit_weights(self, M: Products, a: np.ndarray) -> Solution:
-        """Return the weights; see `AlignmentLearner.fit_weights`."""
         weights = np.zeros(len(a))
         weights[np.argmax(a / np.sqrt(M.diagonal()))] = 1.0
         return Solution(weights)
@@ -64,17 +58,15 @@ class Single(AlignmentLearner):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Align(AlignmentLearner):
-    r"""Weights proportional to each base kernel's own centered alignment with the
-    target kernel.
+    r"""Weights proportional to each base kernel's own alignment with the target.
 
     .. math:: \mu_k \propto \hat\rho(K_k, K_Y) \propto \frac{a_k}{\sqrt{M_{kk}}}
 
     Notes
     -----
-    O(p). The weights do not depend on the scaling of the base kernels, but the combined
-    kernel does: the papers scale each to trace one first. Equation (3) as printed sums
-    uncentered base kernels, with weights by centered alignments; this is
-    ``centering="target"``.
+    The weights do not depend on the scaling of the base kernels, but the combined
+    kernel does; the papers scale each to trace one. Equation (3) as printed sums
+    uncentered base kernels: ``centering="target"``.
 
     References
     ----------
@@ -86,8 +78,7 @@ class Align(AlignmentLearner):
     source = "JMLR 2012, equation (3)"
 
     def fit_weights(self, M: Products, a: np.ndarray) -> Solution:
-        """Return the weights; see `AlignmentLearner.fit_weights`."""
-        # For positive semi-definite kernels, only rounding makes a product negative.
+        # Only rounding makes a product of positive semi-definite kernels negative.
         return Solution.of_direction(np.maximum(a, 0.0) / np.sqrt(M.diagonal()))
 
 
@@ -117,16 +108,13 @@ class Lq(AlignmentLearner):
     Parameters
     ----------
     q : float, default 2
-        Order of the norm, from 1 to infinity. With 1, all weight is on the largest
-        product, the first of equals. With infinity, every kernel with a positive
-        product has the same weight.
+        Order of the norm, from 1 (the largest product) to infinity (equal weights).
 
     Notes
     -----
-    O(p). The alignment is not divided by the norm of the combined kernel, so the
-    weights depend on the scaling of the base kernels: multiplying one by c multiplies
-    its weight by c^(1 / (q - 1)). For base kernels of Frobenius norm one and q = 2,
-    this is `align`. Close to q = 1, the weight concentrates on the largest products.
+    The alignment is not divided by the norm of the combined kernel: multiplying a base
+    kernel by c multiplies its weight by c^(1 / (q - 1)). For q = 2 and base kernels of
+    Frobenius norm one, this is `align`.
 
     References
     ----------
@@ -140,13 +128,11 @@ class Lq(AlignmentLearner):
     q: float = 2.0
 
     def require(self) -> None:
-        """Raise ValueError if a parameter is out of its range."""
         if not self.q >= 1:
             raise ValueError(f"q must be a number from 1 to infinity, got {self.q}.")
 
     def fit_weights(self, M: Products, a: np.ndarray) -> Solution:
-        """Return the weights; see `AlignmentLearner.fit_weights`."""
-        # For positive semi-definite kernels, only rounding makes a product negative.
+        # Only rounding makes a product of positive semi-definite kernels negative.
         products = np.maximum(a, 0.0)
         largest = products.max()
         if not largest > 0:
@@ -155,6 +141,6 @@ class Lq(AlignmentLearner):
             v = np.zeros(len(a))
             v[products.argmax()] = 1.0
             return Solution.of_direction(v)
-        # Products relative to the largest, as a high power must not overflow.
+        # Relative to the largest, as a high power must not overflow.
         powers = (products / largest) ** (1.0 / (self.q - 1.0))
         return Solution.of_direction(np.where(products > 0, powers, 0.0))

@@ -1,7 +1,6 @@
-"""Kernels over all pairs of rows as functions of one bandwidth, or of one bandwidth per
-feature.
+"""Kernels over all pairs of rows as functions of one bandwidth, or one per feature.
 
-Pairs are ordered as above the diagonal, row by row: (0, 1), (0, 2), ..., (1, 2), ...
+Pairs are ordered as above the diagonal: (0, 1), (0, 2), ..., (1, 2), ...
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ from ..families.products import DirichletFamily
 from ..validation import require_one_of
 
 BINS = 1024
-"""Number of bins of distances; the error of a kernel value on bins is below 1e-4."""
+"""Number of bins of distances; errors of kernel values on bins are below 1e-4."""
 
 CURVATURE_WIDTH = 1e-3
-"""Step in log sigma of the difference quotient for a curvature."""
+"""Step in log sigma of the difference quotient of a curvature."""
 
 BLOCK_ROWS = 64
 """Number of rows per block of pairs."""
@@ -33,12 +32,11 @@ Kind = Literal["gaussian", "laplacian", "dirichlet"]
 
 
 def require_kind(kind: str) -> None:
-    """Raise ValueError for an unknown kind of base kernels."""
     require_one_of("kind", kind, get_args(Kind))
 
 
 def radial_kernels(kind: Kind, U: np.ndarray) -> KernelFamily:
-    """Return the base kernels with log bandwidths U, shape (p, 1), as a finite family."""
+    """Return base kernels with log bandwidths U, shape (p, 1), as a finite family."""
     sigma = np.exp(U[:, 0])
     if kind == "gaussian":
         return GaussianFamily((1 / sigma**2).tolist())
@@ -48,11 +46,9 @@ def radial_kernels(kind: Kind, U: np.ndarray) -> KernelFamily:
 
 
 class RadialPairs:
-    r"""Kernels over all pairs of m rows as functions of the distance and of
-    :math:`u = \log \sigma`.
+    r"""Kernels over all pairs of m rows as functions of :math:`u = \log \sigma`.
 
-    Gaussian or Laplacian kernels with one bandwidth, or Dirichlet kernels with one
-    frequency on one feature:
+    Gaussian, Laplacian, and Dirichlet kernels (one frequency, one feature):
 
     .. math:: e^{-\lVert x - z \rVert_2^2 / \sigma^2}, \qquad e^{-\lVert x - z \rVert_1 / \sigma}, \qquad
               1 + 2 \cos(\sigma |x - z|)
@@ -60,22 +56,18 @@ class RadialPairs:
     Parameters
     ----------
     kind : {"gaussian", "laplacian", "dirichlet"}
+        Kind of the base kernels.
     X : ndarray or CSR matrix of shape (m, d)
-        Rows; sparse rows only for Gaussians. Not modified.
+        Rows; sparse only for Gaussians.
 
     Attributes
     ----------
     D : ndarray of shape (m (m - 1) / 2,)
         Distances above the diagonal, squared for Gaussians.
     bins : ndarray of int of shape (m (m - 1) / 2,)
-        Bin of each distance. Bins are spaced logarithmically, or linearly for Dirichlet
-        kernels.
+        Bin of each distance, spaced logarithmically (Dirichlet: linearly).
     centers : ndarray of shape (BINS,)
         Mean distance in each bin.
-
-    Notes
-    -----
-    O(m^2 d) time for the distances, O(m^2) memory.
 
     References
     ----------
@@ -102,16 +94,10 @@ class RadialPairs:
 
     @cached_property
     def candidates(self) -> np.ndarray:
-        """Grid of u for the search: log-spaced bandwidths, or equally spaced
-        frequencies, shape (n,).
+        """Grid of u for the search, shape (n,).
 
-        Bandwidths are three decades around the median distance of about 4,000 pairs.
-        Frequencies are a quarter of a main lobe apart.
-
-        Raises
-        ------
-        ValueError
-            All distances are zero.
+        Log-spaced bandwidths, three decades around the median distance of about 4,000
+        pairs; or frequencies, a quarter of a main lobe apart.
         """
         distances = self.D[:: max(1, len(self.D) // 4096)]
         if not (distances > 0).any():
@@ -153,11 +139,9 @@ class RadialPairs:
 
     @property
     def diagonal(self) -> float:
-        """Value of the kernel of a row with itself."""
         return 3.0 if self.kind == "dirichlet" else 1.0
 
     def matrix(self, u: np.ndarray) -> np.ndarray:
-        """Return the kernel matrix."""
         K = np.asarray(
             squareform(self._of_scaled(self.D * self.rate(u[0])), checks=False)
         )
@@ -167,12 +151,12 @@ class RadialPairs:
     def value_and_gradient(
         self, u: np.ndarray, P: np.ndarray
     ) -> tuple[float, np.ndarray]:
-        """Return the product of the kernel with a symmetric matrix P, and its derivative by u."""
+        """Return the product of kernel and symmetric P, and its derivative by u."""
         value, slope = self._sums(float(u[0]), squareform(P, checks=False))
         return 2 * value + self.diagonal * float(np.trace(P)), np.array([2 * slope])
 
     def _sums(self, u: float, p: np.ndarray) -> tuple[float, float]:
-        """Return the sums over pairs of p times the kernel and times its derivative by u."""
+        """Return the sums over pairs of p times the kernel and its derivative by u."""
         scaled = self.D * self.rate(u)
         K = self._of_scaled(scaled.copy())
         if self.kind == "dirichlet":
@@ -182,7 +166,7 @@ class RadialPairs:
         return float(p @ K), degree * float(p @ scaled)
 
     def binned(self, P: np.ndarray) -> np.ndarray:
-        """Return the sum of a symmetric matrix P over the pairs of each bin, shape (BINS,)."""
+        """Return the sum of a symmetric P over the pairs of each bin, shape (BINS,)."""
         return 2 * np.bincount(self.bins, squareform(P, checks=False), BINS)
 
     def values_on_bins(self, u: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -192,11 +176,10 @@ class RadialPairs:
         )
 
     def steepest(self, P: np.ndarray, settled: float) -> float:
-        """Return the u with the largest product with P, symmetric and centered, to
-        about the square of `settled`.
+        """Return the u with the largest product with a symmetric, centered P.
 
-        Candidates are compared on bins. Newton's method with exact derivatives then
-        refines the best one.
+        Newton's method refines the best candidate on bins, until a step is at most
+        `settled`.
         """
         weights = self.binned(P)
         u = self._best_on_bins(weights)
@@ -219,7 +202,7 @@ class RadialPairs:
         return u
 
     def _best_on_bins(self, weights: np.ndarray) -> float:
-        """Return the u with the largest product on bins, by searches around the best candidates."""
+        """Return the u with the largest product on bins."""
         candidates = self.candidates
         best_u = 0.0
         best_value = -np.inf
@@ -238,7 +221,6 @@ class RadialPairs:
         return best_u
 
     def _curvature_on_bins(self, u: float, weights: np.ndarray) -> float:
-        """Return the second difference quotient of the product on bins."""
         below, at, above = self.values_on_bins(
             u + CURVATURE_WIDTH * np.array([-1.0, 0.0, 1.0]), weights
         )
@@ -246,7 +228,6 @@ class RadialPairs:
 
 
 def _distances(kind: Kind, X: Rows) -> np.ndarray:
-    """Return the distance of each pair above the diagonal, squared for Gaussians."""
     if kind == "gaussian":
         return np.asarray(squareform(squared_distances(X, X), checks=False))
     if sparse.issparse(X):
@@ -261,7 +242,7 @@ def _distances(kind: Kind, X: Rows) -> np.ndarray:
 
 
 def peaks(values: np.ndarray) -> np.ndarray:
-    """Return the positions of the three highest local maxima, the highest first."""
+    """Return the positions of the three highest local maxima, highest first."""
     padded = np.concatenate([[-np.inf], values, [-np.inf]])
     maxima = np.flatnonzero(
         (padded[1:-1] >= padded[:-2]) & (padded[1:-1] >= padded[2:])
@@ -271,30 +252,18 @@ def peaks(values: np.ndarray) -> np.ndarray:
 
 
 class FeaturePairs:
-    r"""Gaussian kernels over all pairs of m rows as functions of
-    :math:`u = \log \sigma`, one bandwidth per feature.
+    r"""Gaussians over all pairs of m rows, one bandwidth :math:`\sigma_k` per feature.
 
     .. math:: \kappa(x, z) = e^{-\sum_k (x_k - z_k)^2 / \sigma_k^2}
 
     Parameters
     ----------
     X : ndarray of shape (m, d)
-        Dense rows. Not modified; a centered copy is stored.
-
-    Raises
-    ------
-    ValueError
-        X is sparse; in `bounds`, all rows are equal.
-
-    Notes
-    -----
-    The kernels are invariant to translation, and the derivative for a constant feature
-    is zero.
+        Dense rows; a centered copy is stored.
 
     References
     ----------
-    Afkanpour, Szepesvari, Bowling (2013), Alignment based kernel learning with a
-    continuous set of base kernels, Machine Learning 91:305-324, section 3.1.
+    Afkanpour, Szepesvari, Bowling (2013), Machine Learning 91:305-324, section 3.1.
     """
 
     def __init__(self, X: Rows) -> None:
@@ -309,11 +278,10 @@ class FeaturePairs:
 
     @cached_property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """Lower and upper bound of u for each feature.
+        """Bounds of u for each feature.
 
         Bandwidths are between 1e-3 and 1e4 standard deviations of the feature. All
-        ranges contain 1/4 to 4 times the median distance. Constant features have the
-        widest range.
+        ranges contain 1/4 to 4 times the median distance.
         """
         extent = np.ptp(self.X, axis=0)
         varies = extent > 0
@@ -339,7 +307,6 @@ class FeaturePairs:
         )
 
     def matrix(self, u: np.ndarray) -> np.ndarray:
-        """Return the kernel matrix, newly allocated."""
         Z = self.X * np.exp(-u)
         K = np.asarray(Z @ Z.T)
         norms = np.diagonal(K).copy()
@@ -352,8 +319,7 @@ class FeaturePairs:
     def value_and_gradient(
         self, u: np.ndarray, P: np.ndarray
     ) -> tuple[float, np.ndarray]:
-        r"""Return ``<P, K(u)>_F`` and its derivative by u, shape (d,), for a symmetric
-        P of shape (m, m).
+        r"""Return ``<P, K(u)>_F`` for symmetric P, and its derivative by u, shape (d,).
 
         Notes
         -----
@@ -362,9 +328,8 @@ class FeaturePairs:
         .. math:: 2 \sum_{ij} W_{ij} (z_{ik} - z_{jk})^2
                   = 4 \Bigl( \sum_i z_{ik}^2 (W \mathbf{1})_i - z_{\cdot k}^\top W z_{\cdot k} \Bigr)
 
-        two matrix products for all features. W has a zero diagonal, as with small
-        bandwidths both terms would otherwise cancel. The upper triangle is formed in
-        blocks of rows, in O(`BLOCK_ROWS` m) memory.
+        W has a zero diagonal, as with small bandwidths both terms would otherwise
+        cancel.
         """
         Z = self.X * np.exp(-u)
         squares = Z * Z
@@ -393,11 +358,11 @@ class FeaturePairs:
     def shrunk(
         self, u: np.ndarray, P: np.ndarray, shrinkage: float
     ) -> tuple[float, np.ndarray]:
-        """Return `value_and_gradient` minus shrinkage times the squared deviations of sigma from its mean."""
+        """Return `value_and_gradient` minus shrinkage times the spread of sigma."""
         value, gradient = self.value_and_gradient(u, P)
         sigma = np.exp(u)
         deviations = sigma - sigma.mean()
-        # The derivative of the mean has no effect, as the deviations sum to zero.
+        # The derivative of the mean has no effect: the deviations sum to zero.
         return value - shrinkage * float(
             deviations @ deviations
         ), gradient - 2 * shrinkage * deviations * sigma
@@ -422,6 +387,6 @@ class FeaturePairs:
 
 
 def scaled_gaussians(U: np.ndarray) -> ScaledFamily:
-    """Return Gaussians with the log bandwidths U, shape (p, d), with names that show the range of bandwidths."""
+    """Return Gaussians with log bandwidths U, shape (p, d), named by their range."""
     names = [f"gaussian(sigma {readable_range(sigma)})" for sigma in np.exp(U)]
     return ScaledFamily(GaussianFamily([1.0]), np.exp(-U), names)

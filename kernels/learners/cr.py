@@ -1,4 +1,4 @@
-"""cr: continuous risk, a greedy search for base kernels that decrease the risk of kernel ridge regression."""
+"""cr: greedy search for base kernels that decrease the ridge regression risk."""
 
 from __future__ import annotations
 
@@ -22,16 +22,15 @@ from .continuous import Kind, RadialPairs, radial_kernels, require_kind
 from .norm_ball import L1KRR
 
 SETTLED = 1e-7
-"""Change of log sigma at which its search ends."""
+"""Length of a step of log sigma at which its search ends."""
 
 SEARCH_ROWS = 2000
-"""Number of rows for the search of bandwidths, if a matrix of all pairs of rows does not fit into memory."""
+"""Number of rows for the search of bandwidths if a Gram matrix does not fit."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CR(KernelSearchLearner):
-    r"""Greedy risk minimization over the convex combinations of a continuous family of
-    base kernels.
+    r"""Greedy minimization of the ridge regression risk over a continuous family.
 
     .. math:: \min_{K \in \operatorname{conv} \{ K_\sigma \}} \; \operatorname{tr} Y^\top (K + \lambda I)^{-1} Y
 
@@ -40,9 +39,8 @@ class CR(KernelSearchLearner):
     kind : {"gaussian", "laplacian", "dirichlet"}, default "gaussian"
         Kind of the base kernels, with one bandwidth for all features.
     corrective : bool, default True
-        Whether to update the weights of all kernels after each addition, by l1-krr; a
-        few additions are then enough. False takes the step of the papers towards the
-        new kernel, whose gap is proportional to one over the number of additions.
+        Whether l1-krr updates all weights after each addition, which then needs few.
+        False takes the step of the papers towards the new kernel.
     tol : float, default 1e-4
         Relative duality gap at which the search ends.
     max_iter : int, default 200
@@ -50,21 +48,13 @@ class CR(KernelSearchLearner):
 
     Notes
     -----
-    With :math:`\alpha = (K + \lambda I)^{-1} Y`, the objective decreases fastest
-    towards the kernel with the largest :math:`\alpha^\top K_\sigma \alpha`. Its excess
-    over :math:`\alpha^\top K \alpha` bounds the possible decrease. The step minimizes
-    the objective on the segment between both kernels. An addition takes about eight
-    Cholesky factors, O(m^3) each. Memory is one m by m matrix per base kernel (up to 1
-    GiB, only if `corrective`) and about eight others.
+    With :math:`\alpha = (K + \lambda I)^{-1} Y`, each addition is the kernel with the
+    largest :math:`\alpha^\top K_\sigma \alpha`. An addition takes about eight Cholesky
+    factors, O(m^3) each. Bandwidths are compared on binned distances and refined by
+    Newton's method, not by D.C. programming (Argyriou et al. 2006).
 
-    The version by D.C. programming (Argyriou et al. 2006), which Afkanpour et al. found
-    about three times faster than gradients, is not implemented: the next bandwidth is
-    searched on binned distances and refined by Newton's method.
-
-    With more than about 11,600 rows, a matrix of all pairs does not fit into 1 GiB.
-    Bandwidths are then searched on 2,000 rows drawn at random. The weights and the gap
-    still use all rows, by conjugate gradients over tiles; the certificate reports the
-    sample.
+    With more than about 11,600 rows, bandwidths are searched on 2,000 random rows. The
+    weights and the gap still use all rows.
 
     References
     ----------
@@ -85,17 +75,14 @@ class CR(KernelSearchLearner):
     max_iter: int = 200
 
     def takes_sparse(self, family: KernelFamily | None) -> bool:
-        """Return whether the rows may be sparse."""
         return self.kind == "gaussian"
 
     def require(self) -> None:
-        """Raise ValueError if a parameter is out of its range."""
         require_kind(self.kind)
         positive("tol", self.tol)
         whole_number("max_iter", self.max_iter, 1)
 
     def find(self, X: Rows, target: Target, C: float = 1.0) -> FoundKernels:
-        """Return base kernels and weights; see `KernelSearchLearner.find`."""
         C = positive("C", C)
         Y = target.Y - target.Y.mean(axis=0)
         m = X.shape[0]
@@ -111,8 +98,8 @@ class CR(KernelSearchLearner):
         inner_tolerance = max(self.tol / 10, 1e-8)
         log_sigmas = np.array([_steepest(pairs, Y, search_rows)])
         weights = np.ones(1)
-        # The current kernel is the sum of `grams` with the weights `mu`. A step of the
-        # papers replaces all base kernels by their sum, so that `mu` is [1].
+        # The current kernel is `grams` with weights `mu`. A step of the papers replaces
+        # the base kernels by their sum, so that `mu` is [1].
         grams = self._grams(log_sigmas, X)
         mu = weights
         objectives: list[float] = []
@@ -170,19 +157,19 @@ class CR(KernelSearchLearner):
         )
 
     def _grams(self, log_sigmas: np.ndarray, X: Rows) -> GramOperator:
-        """Return the base kernels with the given log sigma over the rows, neither shifted nor scaled."""
+        """Return the base kernels with given log sigma, neither shifted nor scaled."""
         zeros = np.zeros(len(log_sigmas))
         family = radial_kernels(self.kind, log_sigmas[:, None])
         return gram_operator(family, X, shift=zeros, scales=zeros + 1.0)
 
 
 def _steepest(pairs: RadialPairs, V: np.ndarray, search_rows: np.ndarray) -> float:
-    """Return log sigma of the kernel with the largest product with ``V V^T`` on the search rows."""
+    """Return log sigma of the kernel with the largest product with ``V V^T``."""
     return pairs.steepest(center_gram(V[search_rows] @ V[search_rows].T), SETTLED)
 
 
 def _step(K: np.ndarray, new: np.ndarray, ridge: float, Y: np.ndarray) -> float:
-    """Return the share of the new kernel that minimizes the objective on the segment, in [0, 1]."""
+    """Return the share of the new kernel that minimizes the objective, in [0, 1]."""
     # No closure: SciPy would keep its matrices until the next garbage collection.
     args = (K, new - K, ridge, Y)
     if _slope(1.0, *args) <= 0:

@@ -1,4 +1,4 @@
-"""EasyMKL: the combination with the maximum margin between distributions over the classes."""
+"""EasyMKL: maximum-margin combination of base kernels."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ..targets import Target, class_pairs
 from .base import JointLearner, Solution
 
 LEAST_RIDGE = 1e-8
-"""Smallest ridge, as a share of the mean diagonal of the kernel, so that a tradeoff of 0 has a unique solution."""
+"""Smallest ridge relative to the mean diagonal, for a unique solution."""
 
 FIRST_COST = 100.0
-"""First C of the hard-margin SVM, relative to its largest coefficient if gamma were uniform."""
+"""First C of the hard-margin SVM, relative to its bound for uniform gamma."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -33,29 +33,20 @@ class EasyMKL(JointLearner):
     Parameters
     ----------
     tradeoff : float, default 0.5
-        Regularization L, from 0 (gamma is the shortest line between the convex hulls of
-        the classes) to 1 (gamma is uniform, for the distance between the class means).
-        It is relative to the *sum* of the base kernels: the same value regularizes many
-        base kernels less than few.
+        Regularization L, from 0 (closest points of the convex hulls of the classes) to
+        1 (class means). Relative to the sum of the base kernels.
     tol : float
         Relative duality gap at which the weights count as converged.
 
     Notes
     -----
-    The minimum is the squared distance between the convex hulls of the classes in the
-    feature space of ``(1 - L) K + L I``, with K the sum of the base kernels. Its gamma
-    are the coefficients of the hard-margin SVM on that kernel, scaled to sum one per
-    class. The ridge is at least `LEAST_RIDGE`: with a tradeoff near zero and classes
-    that K does not separate, the result is about the solution of smallest norm. This
-    can take long and may not converge. Centering on all rows is equivalent to centering
-    on the rows of a pair of classes.
+    The gamma are scaled coefficients of the hard-margin SVM on ``(1 - L) K + L I``,
+    with K the sum of the base kernels. With a tradeoff near zero and classes that K
+    does not separate, the solution may not converge.
 
-    Several classes are handled one-vs-one, each pair on its own rows. The kernels are
-    combined once, in O(p m^2). Each pair of n rows takes one SVM, O(n^2 s) to O(n^3)
-    with s support vectors. Memory is a few m by m matrices.
-
-    The weights have sum one, and do not depend on C; `start` is not used. The
-    certificate holds the largest relative duality gap over the pairs of classes.
+    Several classes are handled one-vs-one. The kernels are combined once, in O(p m^2);
+    each pair of n rows takes one SVM, O(n^2) to O(n^3). The weights have sum one and do
+    not depend on C.
 
     References
     ----------
@@ -74,7 +65,6 @@ class EasyMKL(JointLearner):
     tol: float = TOLERANCE
 
     def require(self) -> None:
-        """Raise ValueError if a parameter is out of its range."""
         if not 0 <= self.tradeoff <= 1:
             raise ValueError(f"tradeoff must be between 0 and 1, got {self.tradeoff}.")
 
@@ -85,7 +75,6 @@ class EasyMKL(JointLearner):
         C: float = 1.0,
         start: np.ndarray | None = None,
     ) -> Solution:
-        """Return the weights; see `JointLearner.solve`."""
         if target.task != "classification":
             raise ValueError(
                 "easymkl learns from classes, got a regression target; use another learner."
@@ -125,7 +114,7 @@ class EasyMKL(JointLearner):
 def _duality_gap(
     Q: np.ndarray, y: np.ndarray, gamma: np.ndarray
 ) -> tuple[float, float]:
-    """Return the relative duality gap of ``gamma' Y Q Y gamma`` over both simplices, and its value."""
+    """Return the relative duality gap of ``gamma' Y Q Y gamma``, and its value."""
     gradient = y * (Q @ (y * gamma))
     value = float(gamma @ gradient)
     gap = 2 * (value - gradient[y > 0].min() - gradient[y < 0].min())
@@ -133,32 +122,11 @@ def _duality_gap(
 
 
 def _closest_points(Q: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return the minimizer of ``gamma' Y Q Y gamma`` over the simplices of two classes,
-    by a hard-margin SVM.
+    """Return the minimizer of ``gamma' Y Q Y gamma``, and the number of solved SVMs.
 
-    Parameters
-    ----------
-    Q : ndarray of shape (n, n)
-        Symmetric and positive definite.
-    y : ndarray of shape (n,)
-        Labels 1 and -1, both present.
-
-    Returns
-    -------
-    gamma : ndarray of shape (n,)
-    n_svms : int
-        Number of SVMs solved.
-
-    Raises
-    ------
-    ArithmeticError
-        Q is far from positive semi-definite.
-
-    Notes
-    -----
     The coefficients of a hard-margin SVM are gamma times two over the minimum, and
-    uniform gamma bounds the minimum. With C of `FIRST_COST` times that bound, an SVM is
-    mostly hard-margin. Otherwise C is multiplied by 100, up to four times.
+    uniform gamma bounds the minimum. If C reaches a coefficient, it is multiplied by
+    100, up to four times.
     """
     uniform = np.where(y > 0, 1 / np.count_nonzero(y > 0), 1 / np.count_nonzero(y < 0))
     _, squared_distance = _duality_gap(Q, y, uniform)

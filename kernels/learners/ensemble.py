@@ -1,4 +1,4 @@
-"""ensemble: one ridge regression per base kernel, combined linearly; a baseline for kernel learning."""
+"""ensemble: one ridge regression per base kernel, combined linearly; a baseline."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..targets import Target
 from .base import Learner, LearningProblem
 
 DEPENDENT = 1e-8
-"""Relative singular value below which a combination of hypotheses gets no weight."""
+"""Relative singular value at which a combination of hypotheses gets no weight."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -41,7 +41,7 @@ class Ensemble(Learner):
     learns_kernel = False
 
     def learn(self, problem: LearningProblem) -> KernelEnsemble:
-        """Return the hypotheses along the grid."""
+        """Return the hypotheses along the grid of C."""
         self.check(problem.family, centering=problem.centering)
         if problem.target is None:
             raise ValueError(
@@ -59,8 +59,7 @@ class Ensemble(Learner):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class KernelEnsemble(Value):
-    r"""Kernel ridge regressions, one per base kernel, combined by least squares on
-    leave-one-out predictions.
+    r"""Linear combination of kernel ridge regressions, one per base kernel.
 
     .. math:: h = \bar Y + \sum_k \mu_k f_k, \qquad \mu = \arg\min \sum_i
               \Big\lVert Y_i - \bar Y^{(-i)} - \sum_k \mu_k f_k^{(-i)}(x_i) \Big\rVert^2
@@ -73,14 +72,11 @@ class KernelEnsemble(Value):
     family : KernelFamily
         The p base kernels.
     grid : tuple of float
-        The L values of C. All base kernels of an ensemble have the same C.
+        The L values of C.
     weights : ndarray of shape (L, p)
-        Weights mu, possibly negative, one row per value of C, shared by all columns of
-        the target.
+        Weights mu, possibly negative.
     errors : ndarray of shape (L,)
-        Leave-one-out root mean squared error, over all columns of Y and in its units.
-        Optimistic, as the weights minimize it. Zero with more base kernels than rows;
-        the weights then have the smallest norm.
+        Leave-one-out root mean squared error; optimistic, as the weights minimize it.
     single_errors : ndarray of shape (L, p)
         Leave-one-out error of each regression.
     target : Target
@@ -90,25 +86,20 @@ class KernelEnsemble(Value):
     origin, shift : ndarray of shape (d,) and (p,)
         Constants subtracted from every row, and from each base kernel.
     coefficients : ndarray of shape (p, m, L, q), or (p, L, q) for a `FeatureFamily`
-        Coefficients of the base kernels between a row and the training rows, or of the
-        features of the row.
+        Coefficients of the training rows, or of the features.
     intercept : ndarray of shape (L, q)
+        Intercept per value of C.
 
     Notes
     -----
-    Regressions are combined without their means. The mean of the other rows decreases
-    as the left-out target increases. With strong regularization, least squares would
-    use this to predict every row by its own target, and reverse the signs of all
-    regressions.
-
-    An ensemble searches a larger space than a kernel that combines the base kernels:
-    the coefficients of a row differ between kernels, and weights may be negative.
+    Regressions are combined without their means: the mean of the other rows reveals the
+    left-out target, and least squares would use it.
 
     References
     ----------
     Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 3.3; (2011), Ensembles
     of kernel predictors, UAI. Breiman (1996), Stacked regressions, Machine Learning
-    24:49-64, for weights by least squares on left-out rows.
+    24:49-64.
     """
 
     family: KernelFamily
@@ -140,35 +131,26 @@ class KernelEnsemble(Value):
         family : KernelFamily
             The p base kernels of the statistics.
         X : ndarray or CSR matrix of shape (n, d)
-            Data set with the training rows at ``statistics.rows``. Not modified.
+            Data set with the training rows at ``statistics.rows``.
         statistics : GramStatistics or FeatureStatistics
-            Statistics of the m training rows.
+            Statistics of the m training rows, without weights.
         target : Target
             Targets of the data set.
         grid : sequence of float
             Values of C, the inverse of the ridge alpha.
         normalize : {"trace", "frobenius", "none"}, default "trace"
-            Scaling of the centered base kernels relative to each other. Their mean
-            diagonals then have mean one; with "trace" each is one.
+            Scaling of the centered base kernels; their mean diagonals then have mean
+            one.
 
         Returns
         -------
         ensemble : KernelEnsemble
-
-        Raises
-        ------
-        ValueError
-            The normalization is unknown, a value of C is not positive, X and the target
-            differ in length, a base kernel or the target is constant on the training
-            rows, or those rows have weights.
+            Fitted ensemble.
 
         Notes
         -----
-        Each kernel takes O(m^3) for its eigenvectors and O(L m^2 q) for its
-        regressions. The weights take O(L m q p^2); memory is O(m^2 + L m q p). Rank-one
-        features are their own eigenvectors and take O(L m p q); sparse ones are
-        converted to dense. A feature that is constant on the training rows gets weight
-        zero.
+        O(m^3 + L m^2 q) per kernel and O(L m q p^2) for the weights; O(m^2 + L m q p)
+        memory. Rank-one features take O(L m p q).
         """
         require_normalization(normalize)
         C = np.asarray(grid, dtype=np.float64)
@@ -186,7 +168,7 @@ class KernelEnsemble(Value):
         m = len(Y)
         rows = move(X[statistics.rows], statistics.origin)
         traces = statistics.traces()
-        varying = traces > 0  # all but constant features
+        varying = traces > 0
         scales = np.where(varying, statistics.scales(normalize), 1.0)
         scales *= np.mean(traces[varying] / scales[varying]) / m
         if isinstance(family, FeatureFamily):
@@ -218,34 +200,17 @@ class KernelEnsemble(Value):
         )
 
     def predict(self, X_new: Rows) -> np.ndarray:
-        """Return predicted labels or numbers, one row per value of C, shape (L, n) or
-        (L, n, q).
+        """Return predictions, one row per value of C, shape (L, n) or (L, n, q).
 
         Parameters
         ----------
         X_new : ndarray or CSR matrix of shape (n, d)
-            New rows. Not modified.
-
-        Raises
-        ------
-        ValueError
-            The number of features differs from that of the training rows, or a value is
-            not finite.
-
-        Notes
-        -----
-        O(p m n (d + L q)) by tiles; O(n p L q) for features, or the number of nonzeros
-        of sparse ones.
+            New rows.
         """
         return self.target.decode(self._scores(X_new))
 
     def scores(self, X_new: Rows) -> np.ndarray:
-        """Return scores of classes for new rows, one row per value of C, shape (L, n)
-        or (L, n, n_classes).
-
-        With two classes, positive scores predict the second. With more, the class with
-        the largest score is predicted.
-        """
+        """Return class scores per value of C, shape (L, n) or (L, n, n_classes)."""
         scores = self._scores(X_new)
         return scores[..., 0] if scores.shape[2] == 1 else scores
 
@@ -285,9 +250,9 @@ class _Regressions(NamedTuple):
     Attributes
     ----------
     left_out : ndarray of shape (L, m, q, p)
-        Leave-one-out predictions, less the mean of the other targets.
+        Leave-one-out predictions, minus the mean of the other targets.
     coefficients : ndarray of shape (p, m, L, q) or (p, L, q)
-        See `KernelEnsemble.coefficients`, before they are multiplied by the weights.
+        Coefficients before multiplication by the weights.
     means : ndarray of shape (L, q, p)
         Mean predictions for the training rows, without intercept.
     """
@@ -305,7 +270,6 @@ def _regressions_on_features(
     scales: np.ndarray,
     traces: np.ndarray,
 ) -> _Regressions:
-    """Return ridge regressions on rank-one features, which are their own eigenvectors."""
     p = family.n_kernels
     m, q = Y.shape
     left_out = np.empty((len(C), m, q, p))
@@ -332,7 +296,6 @@ def _regressions_on_kernels(
     C: np.ndarray,
     scales: np.ndarray,
 ) -> _Regressions:
-    """Return ridge regressions on base kernels by eigendecompositions of their Gram matrices."""
     p = grams.n_kernels
     m, q = Y.shape
     left_out = np.empty((len(C), m, q, p))
@@ -351,7 +314,7 @@ def _regressions_on_kernels(
 def _combine(
     left_out: np.ndarray, Y: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return weights of the regressions by least squares, and the errors of the combination and of each regression."""
+    """Return weights, errors of the combination, and errors of each regression."""
     L, _, _, p = left_out.shape
     t = Y.ravel()
     weights = np.empty((L, p))
@@ -368,41 +331,35 @@ def _combine(
 def leave_one_out(
     eigenvalues: np.ndarray, Q: np.ndarray, Y: np.ndarray, grid: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    r"""Return leave-one-out predictions of kernel ridge regressions, and their
-    coefficients with all rows.
+    r"""Return leave-one-out predictions of ridge regressions, and their coefficients.
 
-    With :math:`S = K (K + \lambda I)^{-1}`, :math:`a = 1 - 1/m`, the centered targets
-    :math:`\tilde y` and the differences :math:`t = \tilde y / a` between the targets
-    and the means of the other rows,
+    With :math:`S = K (K + \lambda I)^{-1}`, :math:`a = 1 - 1/m`, centered targets
+    :math:`\tilde y` and :math:`t = \tilde y / a`,
 
     .. math:: f^{(-i)}(x_i) = \frac{(S \tilde y)_i - S_{ii} \, t_i}{a - S_{ii}}
 
     Parameters
     ----------
     eigenvalues : ndarray of shape (r,)
-        Eigenvalues of the centered Gram matrix of m rows; not negative, up to rounding.
+        Eigenvalues of the centered Gram matrix of m rows.
     Q : ndarray of shape (m, r)
-        Eigenvectors. Those of the eigenvalue zero may be omitted.
+        Eigenvectors; those of the eigenvalue zero may be omitted.
     Y : ndarray of shape (m, q)
-        Targets. Not modified.
+        Targets.
     grid : ndarray of shape (L,)
         Values of C, the inverse of lambda.
 
     Returns
     -------
     left_out : ndarray of shape (L, m, q)
-        Prediction for each row by a regression on the others, less the mean of their
-        targets.
+        Leave-one-out predictions, minus the mean of the other targets.
     dual : ndarray of shape (L, m, q)
-        Coefficients of the regressions on all rows, in the span of Q.
+        Coefficients of the regressions on all rows.
 
     Notes
     -----
-    Exact: the residual of a left-out row is the residual of the fit divided by one
-    minus its leverage ``1 / m + S_ii``. The regression without a row uses the kernel
-    centered on the other rows and the mean of their targets; the scale of the kernel is
-    that of all rows. O(L m r q). Rounding errors relative to the targets are multiplied
-    by the largest eigenvalue times C.
+    Exact: the leave-one-out residual is the residual divided by one minus the leverage
+    ``1 / m + S_ii``. O(L m r q).
     """
     Y_c = Y - Y.mean(axis=0)
     a = 1 - 1 / len(Y)

@@ -1,4 +1,4 @@
-"""Kernel ridge regression and support vector machines with weights in a norm ball, or regularized by alignment."""
+"""One-stage learners with weights in a norm ball, or regularized by alignment."""
 
 from __future__ import annotations
 
@@ -30,27 +30,26 @@ from .alignf import Alignf
 from .base import JointLearner, Solution, center_weights
 
 MOST_ITERATIONS = 200
-"""Default number of solutions of the predictor's problem; Newton's method needs three to ten."""
+"""Default number of solved problems; Newton's method needs three to ten."""
 
 NEWTON_ITERATIONS = 15
-"""Largest number of Newton iterations for an SVM with norm 1; the median is five if it converges."""
+"""Largest number of Newton iterations for an SVM with norm 1; the median is five."""
 
 RIDGE_SAMPLE = 3000
-"""Number of rows for the initial weights of ridge regressions that are too large for a matrix of all pairs."""
+"""Number of rows for initial weights of large ridge regressions."""
 
 SVM_SAMPLE = 5000
-"""Number of rows for the weights of SVMs, if a matrix of all pairs does not fit into memory."""
+"""Number of rows for the weights of large SVMs."""
 
 InnerProblem = RidgeProblem | StreamedRidge | SupportVectorProblem | LogisticProblem
-"""Problem of the predictor with fixed weights of the base kernels."""
+"""Problem of the predictor with fixed weights."""
 
 ADVICE = "raise max_iter, or use a smaller C"
-"""Advice of the warning that a solution has not converged."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class BallLearner(JointLearner):
-    """Base of learners that minimize the objective of a predictor over weights in a norm ball."""
+    """Base of learners that minimize an objective over weights in a norm ball."""
 
     norm: float = 2.0
     tol: float = TOLERANCE
@@ -58,16 +57,16 @@ class BallLearner(JointLearner):
 
     @abstractmethod
     def problem(self, grams: GramOperator, target: Target, C: float) -> InnerProblem:
-        """Return the problem of the predictor on all rows or on a sample of them."""
+        """Return the problem of the predictor, on all rows or a sample."""
 
     def minimize(
         self, problem: InnerProblem, ball: Ball, start: np.ndarray | None
     ) -> tuple[np.ndarray, Certificate]:
-        """Return the weights in a norm ball that minimize the objective, and their certificate of optimality."""
+        """Return the optimal weights in the ball and their certificate."""
         return solve_on_ball(problem, ball, start, self.tol, self.max_iter)
 
     def ball(self, p: int) -> Ball:
-        """Return the ball of the weights of p base kernels, or raise ValueError for a wrong parameter."""
+        """Return the ball of p weights; ValueError for an invalid parameter."""
         if not self.norm >= 1:
             raise ValueError(
                 f"norm must be at least 1, got {self.norm}; 1 gives few kernels, inf equal weights."
@@ -75,7 +74,6 @@ class BallLearner(JointLearner):
         return Ball(np.zeros(p), 1.0, float(self.norm))
 
     def require(self) -> None:
-        """Raise ValueError if a parameter is out of its range."""
         self.ball(1)
 
     def solve(
@@ -85,7 +83,6 @@ class BallLearner(JointLearner):
         C: float = 1.0,
         start: np.ndarray | None = None,
     ) -> Solution:
-        """Return the weights; see `JointLearner.solve`."""
         ball = self.ball(grams.n_kernels)
         problem = self.problem(grams, target, C)
         if (
@@ -115,15 +112,11 @@ def solve_on_ball(
     tolerance: float,
     max_iter: int,
 ) -> tuple[np.ndarray, Certificate]:
-    """Return weights in a ball, and their certificate.
+    """Return the optimal weights in a ball, and their certificate.
 
     With norm 1 and rank-one base kernels, the weights can be eliminated
-    (`kernels.solvers.lasso`). A ridge regression with one target becomes a lasso. A
-    binary SVM with more than `WORKING_SET` base kernels becomes a linear SVM.
-
-    The objective of an SVM is not differentiable at weights that are zero, and Newton's
-    method may stall if the kernels have low rank. With norm 1, an interior-point method
-    therefore continues after `NEWTON_ITERATIONS`.
+    (`kernels.solvers.lasso`). With norm 1, Newton's method for SVMs may stall at zero
+    weights; an interior-point method then continues.
     """
     grams = problem.grams
     if ball.norm == 1 and not ball.center.any() and isinstance(grams, FeatureGrams):
@@ -163,7 +156,7 @@ def _continue_by_interior_point(
     tolerance: float,
     max_iter: int,
 ) -> tuple[np.ndarray, Certificate]:
-    """Return weights of SVMs in the simplex by an interior-point method on a growing working set of base kernels."""
+    """Minimize over the simplex by an interior-point method on a working set."""
     grams = problem.grams
     iterations = certificate.iterations
     objectives = list(certificate.objectives)
@@ -183,8 +176,8 @@ def _continue_by_interior_point(
             return mu, Certificate(
                 "duality gap", gap, tolerance, iterations, tuple(objectives)
             )
-        # No kernel leaves the set: if alpha is not unique, a kernel of weight zero may
-        # still bound a quadratic form.
+        # Keep all kernels: if alpha is not unique, one of weight zero may still bound a
+        # form.
         most_violating = violating[
             np.argsort(-forms[violating], kind="stable")[:WORKING_SET]
         ]
@@ -209,9 +202,9 @@ class LpKRR(BallLearner):
 
     Notes
     -----
-    Newton's method with an exact Hessian (`kernels.solvers.minimax`): three to seven
-    Cholesky factors, O(m^3 / 3) and O(p m^2) each. At the solution
-    :math:`\mu_k \propto v_k^{1/(s-1)}` with v the quadratic forms of alpha.
+    Newton's method (`kernels.solvers.minimax`): three to seven Cholesky factors, O(m^3
+    / 3) and O(p m^2) each. At the solution :math:`\mu_k \propto v_k^{1/(s-1)}` with
+    :math:`v_k = \alpha^\top K_k \alpha`.
 
     References
     ----------
@@ -224,7 +217,6 @@ class LpKRR(BallLearner):
     predictor = "krr"
 
     def problem(self, grams: GramOperator, target: Target, C: float) -> InnerProblem:
-        """Return the ridge regression."""
         return ridge_problem(grams, target, C, self.tol)
 
 
@@ -244,19 +236,14 @@ class L1KRR(LpKRR):
 
     Notes
     -----
-    Newton's method with an exact Hessian (`kernels.solvers.minimax`): three to seven
-    Cholesky factors, O(m^3 / 3) and O(p m^2) each. The weights are sparse. For kernels
-    of equal trace, the constraint bounds the trace of the learned kernel.
-
-    With rank-one kernels and one target, the problem is a lasso
-    (`kernels.solvers.lasso`). It takes about ten passes, O(a^3) each for a features
-    with weight. If a is close to m or C is large, it takes about twenty factors of size
-    m. The gap is then only rounding, and `iterations` counts passes and factors.
+    Newton's method (`kernels.solvers.minimax`): three to seven Cholesky factors, O(m^3
+    / 3) and O(p m^2) each. The weights are sparse. With rank-one kernels and one
+    target, the problem is a lasso (`kernels.solvers.lasso`).
 
     References
     ----------
-    Cortes, Mohri, Rostamizadeh (2009), UAI, section 5: the L1 counterpart of equation
-    (3). Lanckriet et al. (2004), JMLR 5:27-72, for the constraint.
+    Cortes, Mohri, Rostamizadeh (2009), UAI, section 5. Lanckriet et al. (2004), JMLR
+    5:27-72, for the constraint.
     """
 
     name = "l1-krr"
@@ -273,20 +260,18 @@ class L2KRR(LpKRR):
     .. math:: \min_{\mu \ge 0,\; \lVert \mu - \mu_0 \rVert_2 \le \Lambda} \; \max_\alpha \; 2 \alpha^\top y
               - \lambda \lVert \alpha \rVert^2 - \sum_k \mu_k\, \alpha^\top K_k \alpha
 
-    Its solution is :math:`\mu = \mu_0 + \Lambda\, v / \lVert v \rVert` with
-    :math:`v_k = \alpha^\top K_k \alpha` and
-    :math:`\alpha = (K_\mu + \lambda I)^{-1} y`.
+    The solution is :math:`\mu = \mu_0 + \Lambda\, v / \lVert v \rVert` with :math:`v_k
+    = \alpha^\top K_k \alpha`.
 
     Parameters
     ----------
     center : float or sequence of float of length p, default 0
-        Center mu_0 of the ball, such as prior weights. A number is a multiple of the
-        uniform weights of unit 2-norm.
+        Center mu_0 of the ball. A number is a multiple of the uniform weights of unit
+        2-norm.
     radius : float, default 1
         Radius Lambda of the ball.
     algorithm : {"newton", "as-printed"}, default "newton"
-        Newton's method, or Algorithm 1 of the paper with eta of one half, to compare
-        iterations.
+        Newton's method, or Algorithm 1 of the paper with eta of one half.
     tol : float, default 1e-6
         Relative duality gap at which the search ends.
     max_iter : int, default 200
@@ -294,10 +279,8 @@ class L2KRR(LpKRR):
 
     Notes
     -----
-    Newton's method with an exact Hessian (`kernels.solvers.minimax`): three to seven
-    Cholesky factors, O(m^3 / 3) and O(p m^2) each; O(p^3 / 3) with fewer rank-one
-    kernels than rows. Algorithm 1 takes four to eight. More than 256 base kernels take
-    fixed-point steps instead, and about fifteen factors.
+    Newton's method (`kernels.solvers.minimax`): three to seven Cholesky factors, O(m^3
+    / 3) and O(p m^2) each. Fixed-point steps with more than 256 base kernels.
 
     References
     ----------
@@ -314,7 +297,6 @@ class L2KRR(LpKRR):
     algorithm: Literal["newton", "as-printed"] = "newton"
 
     def require(self) -> None:
-        """Raise ValueError if a parameter is out of its range."""
         if self.algorithm not in ("newton", "as-printed"):
             raise ValueError(
                 f"algorithm must be newton or as-printed, got {self.algorithm!r}."
@@ -322,7 +304,6 @@ class L2KRR(LpKRR):
         self.ball(np.size(self.center))
 
     def ball(self, p: int) -> Ball:
-        """Return the ball; see `BallLearner.ball`."""
         return Ball(
             center_weights(self.center, p, 2.0), positive("radius", self.radius), 2.0
         )
@@ -330,7 +311,6 @@ class L2KRR(LpKRR):
     def minimize(
         self, problem: InnerProblem, ball: Ball, start: np.ndarray | None
     ) -> tuple[np.ndarray, Certificate]:
-        """Return the weights in a norm ball that minimize the objective, and their certificate of optimality."""
         if self.algorithm == "newton":
             return super().minimize(problem, ball, start)
         forms = problem.grams.quadratic_forms
@@ -355,18 +335,16 @@ class LpSVM(BallLearner):
 
     Notes
     -----
-    Newton's method over the weights (`kernels.solvers.minimax`), each SVM solved to
-    rounding by active sets from its neighbor (`kernels.solvers.svm`). Several classes
-    are handled one-vs-one; the objective sums over the pairs.
+    Newton's method over the weights (`kernels.solvers.minimax`), with active-set SVMs
+    (`kernels.solvers.svm`). Several classes are handled one-vs-one.
 
-    With more than about 11,600 rows, a matrix of all pairs does not fit into 1 GiB. The
-    weights are then learned on 5,000 rows drawn at random, with C multiplied by the
-    ratio of both numbers; the certificate reports the sample.
+    With more than about 11,600 rows, the weights are learned on 5,000 random rows, with
+    C increased in proportion.
 
     References
     ----------
-    Kloft, Brefeld, Sonnenburg, Zien (2011), JMLR 12:953-997; norms 1 and 2 are D1 and
-    D2 of Afkanpour, Szepesvari, Bowling (2013), Machine Learning.
+    Kloft, Brefeld, Sonnenburg, Zien (2011), JMLR 12:953-997; D1 and D2 of Afkanpour,
+    Szepesvari, Bowling (2013), Machine Learning.
     """
 
     name = "lp-svm"
@@ -376,7 +354,7 @@ class LpSVM(BallLearner):
     predictor = "svm"
 
     def problem(self, grams: GramOperator, target: Target, C: float) -> InnerProblem:
-        """Return the SVMs, on a sample and with a larger C if a matrix of all pairs of rows does not fit."""
+        """Return the SVMs; on a sample with larger C if a Gram matrix does not fit."""
         m = grams.n_rows
         if not has_room(m) and not isinstance(grams, StackedGrams):
             grams, target = on_drawn_rows(grams, target, SVM_SAMPLE)
@@ -400,16 +378,9 @@ class L1SVM(LpSVM):
 
     Notes
     -----
-    Newton's method over the weights (`kernels.solvers.minimax`), each SVM solved to
-    rounding by active sets from its neighbor (`kernels.solvers.svm`). Several classes
-    are handled one-vs-one; the objective sums over the pairs. The weights are sparse.
-    For kernels of equal trace, the constraint bounds the trace of the learned kernel.
-    With more than about 11,600 rows, the weights are learned on a sample, as in
-    `LpSVM`.
-
-    Two classes with many rank-one kernels are a linear SVM with the squared 1-norm as
-    penalty. It is solved by an interior-point method (`kernels.solvers.lasso`), with
-    twenty to forty factors of size m for any C.
+    As `LpSVM`; the weights are sparse. Two classes with many rank-one kernels are a
+    linear SVM with the squared 1-norm as penalty, solved by an interior-point method
+    (`kernels.solvers.lasso`).
 
     References
     ----------
@@ -426,46 +397,41 @@ class L1SVM(LpSVM):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SingleStage(JointLearner):
-    r"""Learn weights that balance the fit of kernel ridge regression and the alignment
-    of the kernel.
+    r"""Balance the fit of kernel ridge regression and the alignment of the kernel.
 
     .. math:: \min_{\mu \ge 0} \; \frac{\lambda}{\lVert Y \rVert^2} \operatorname{tr} Y^\top (K_\mu + \lambda I)^{-1} Y
               - \gamma\, \mu^\top \hat a + \mu^\top (\gamma'' \hat M + \gamma' I)\, \mu
 
-    The first term is one for the zero kernel and zero for a perfect fit.
-    :math:`\hat a_k = \langle K_k, Y Y^\top \rangle / (m \lVert Y \rVert^2)` and
-    :math:`\hat M_{kl} = \langle K_k, K_l \rangle / m^2` have no units and do not depend
-    on the scale of m; nor do the parameters.
+    where :math:`\hat a_k = \langle K_k, Y Y^\top \rangle / (m \lVert Y \rVert^2)` and
+    :math:`\hat M_{kl} = \langle K_k, K_l \rangle / m^2`.
 
     Parameters
     ----------
-    gamma, gamma1, gamma2 : float, default 1, 0, 1
-        Factors gamma, gamma' and gamma'', not negative, with gamma' or gamma''
-        positive. gamma rewards alignment; gamma' and gamma'' penalize the weights and
-        the norm of the kernel. With large gamma and gamma'', the direction is that of
-        alignf. All three are worth tuning.
-    least_alignment : float, optional
-        Smallest alignment (Omega) in the constrained form: the best fit among kernels
-        with at least this alignment and weights of 2-norm at most `radius`. It ignores
-        the gammas. By default the form above is used.
-    radius : float, default 1
-        Largest 2-norm of the weights (Lambda) in the constrained form.
+    gamma : float, default 1
+        Reward of alignment, not negative.
+    gamma1 : float, default 0
+        Penalty gamma' on the weights, not negative.
+    gamma2 : float, default 1
+        Penalty gamma'' on the norm of the kernel; gamma1 or gamma2 must be positive.
     tol : float, default 1e-6
         Relative duality gap at which the search ends.
     max_iter : int, default 200
         Largest number of ridge regressions.
+    least_alignment : float, optional
+        Smallest alignment in the constrained form, which ignores the gammas.
+    radius : float, default 1
+        Largest 2-norm of the weights in the constrained form.
 
     Notes
     -----
-    Newton's method with an exact Hessian. Each step and each lower bound is a
-    non-negative quadratic program of size p. O(p^2 m^2) for M, then O(m^3 / 3 + p m^2)
-    per iteration.
+    Newton's method; each step is a non-negative quadratic program of size p. O(p^2 m^2)
+    for M, then O(m^3 / 3 + p m^2) per iteration. With large gamma and gamma'', the
+    direction of the weights is that of `alignf`.
 
     References
     ----------
     Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 3.4, equation (9), and
-    the constrained form before it. The paper absorbs lambda into the other parameters.
-    It is explicit here, so that all learners have one grid of C.
+    the constrained form before it; lambda is explicit here.
     """
 
     name = "single-stage"
@@ -482,7 +448,6 @@ class SingleStage(JointLearner):
     radius: float = 1.0
 
     def require(self) -> None:
-        """Raise ValueError if a parameter is out of its range."""
         gammas = self.gamma, self.gamma1, self.gamma2
         if not all(0 <= gamma < np.inf for gamma in gammas):
             raise ValueError(
@@ -503,7 +468,7 @@ class SingleStage(JointLearner):
     def problem(
         self, grams: GramOperator, target: Target, C: float
     ) -> tuple[InnerProblem, float]:
-        """Return the problem of the predictor, and its value for the zero kernel, the unit of the other terms."""
+        """Return the problem of the predictor, and its value for the zero kernel."""
         problem = ridge_problem(grams, target, C, self.tol)
         return problem, float(np.vdot(problem.Y, problem.Y)) / problem.ridge
 

@@ -12,8 +12,7 @@ from .norm_ball import InnerProblem, SingleStage
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SingleStageLogistic(SingleStage):
-    r"""Learn weights that balance the fit of kernel logistic regression and the
-    alignment of the kernel.
+    r"""Balance the fit of kernel logistic regression and the alignment of the kernel.
 
     .. math:: \min_{\mu \ge 0} \; \frac{J(\mu)}{J(0)} - \gamma\, \mu^\top \hat a
               + \mu^\top (\gamma'' \hat M + \gamma' I)\, \mu, \qquad
@@ -26,15 +25,12 @@ class SingleStageLogistic(SingleStage):
 
     Notes
     -----
-    As `SingleStage`, with logistic regressions :math:`f = K_\mu \beta + b` in place of
-    ridge regression. Each takes five to ten Cholesky factors of the rows of a pair of
-    classes. Several classes are handled one-vs-one. Memory holds matrices of all pairs
-    of rows.
+    As `SingleStage`, with logistic regressions :math:`f = K_\mu \beta + b`. Each takes
+    five to ten Cholesky factors. Several classes are handled one-vs-one.
 
     References
     ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 3.4: the general form,
-    for any kernel algorithm.
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 3.4.
     """
 
     name = "single-stage-logistic"
