@@ -21,7 +21,6 @@ PREDICTORS: dict[str, type[Predictor]] = {
     predictor.name: predictor
     for predictor in (KRR, ConjugateGradients, Nystroem, SVM, Auto)
 }
-"""Predictors by name, in configurations and estimators."""
 
 
 def as_predictor(predictor: str | Predictor, /, **options: Any) -> Predictor:
@@ -30,18 +29,13 @@ def as_predictor(predictor: str | Predictor, /, **options: Any) -> Predictor:
     Parameters
     ----------
     predictor : str or Predictor
-        Name or object; an object without options is returned unchanged.
+        Name, or object to copy with changed options.
     **options : dict
         Parameters of the predictor.
 
     Returns
     -------
     predictor : Predictor
-
-    Raises
-    ------
-    ValueError
-        The name is unknown, or the predictor has no such option.
     """
     example = "a name such as 'auto' or a Predictor such as Nystroem(n_components=1000)"
     return as_object(predictor, options, Predictor, _predictor_class, example)

@@ -1,4 +1,4 @@
-"""Base class of the predictors, their training sets and fitted paths."""
+"""Base classes of predictors, their training sets and fitted paths."""
 
 from __future__ import annotations
 
@@ -24,37 +24,36 @@ from ..weights import weights_of_rows
 from .calibration import class_scores, held_out_splits, pair_votes, votes_with_sums
 
 MOST_FOLD_ROWS = 10_000
-"""Most rows of which each of five folds is held out; of more rows, only the first fold is."""
+"""Largest number of rows for which all folds are held out, not only the first."""
 
 DEFAULTS: dict[Task, str] = {"classification": "svm", "regression": "krr"}
-"""Predictors that ``auto`` selects on few rows, for a learner that names none."""
+"""Predictors that ``auto`` selects on few rows, for a learner without its own."""
 
 
 @dataclass(frozen=True)
 class TrainingSet:
-    """Training set of a predictor: a learned kernel, and training rows with their
-    weights.
+    """Learned kernel, and training rows with their weights.
 
     Attributes
     ----------
     kernel : LearnedKernel
-        Learned kernel, possibly learned on some of the rows.
+        Learned kernel, possibly learned on other rows.
     X : ndarray or CSR matrix of shape (n, d)
-        All rows; may be a memory map.
+        All rows.
     positions : ndarray of int of shape (m,)
         Positions of the training rows in `X`.
     origin : ndarray of shape (d,)
-        Origin that is subtracted from rows of `X`.
+        Row to subtract from rows of `X`.
     rows : ndarray of int of shape (m,)
         Positions of the training rows in the data set.
     sample_weight : ndarray of shape (m,) or None
         Weights of the training rows.
     own : bool
-        Whether these are the rows that the kernel was learned on, in the same order.
+        Whether the kernel was learned on exactly these rows.
     workers : Workers
         Backend that executes passes over the rows.
     progress : callable or None
-        Function of the step and the largest residual, called by iterative predictors.
+        Function of the step and the largest residual.
     """
 
     kernel: LearnedKernel
@@ -76,30 +75,7 @@ class TrainingSet:
         workers: Workers | None = None,
         progress: Progress | None = None,
     ) -> TrainingSet:
-        """Return the training set of a learned kernel and training rows.
-
-        Parameters
-        ----------
-        kernel : LearnedKernel
-            Learned kernel; with sample weights, it must have been learned on these
-            rows.
-        X : ndarray or CSR matrix of shape (n, d) or None
-            The data set; None if the kernel was learned on the training rows.
-        rows : ndarray of int of shape (m,)
-            Positions of the training rows in the data set.
-        workers : Workers, optional
-            Backend that executes passes over the rows; by default, threads of this
-            process.
-        progress : callable, optional
-            Function of the step and the largest residual, called by iterative
-            predictors.
-
-        Raises
-        ------
-        ValueError
-            The kernel was learned on other rows, and `X` is missing or rows have
-            weights.
-        """
+        """Return the training set; X is None if the kernel was learned on the rows."""
         if workers is None:
             workers = Threads()
         weights = kernel.sample_weight
@@ -125,23 +101,21 @@ class TrainingSet:
 
     @property
     def n_rows(self) -> int:
-        """Number of training rows, m."""
         return len(self.rows)
 
     @property
     def n_features(self) -> int:
-        """Number of features, d."""
         return int(self.X.shape[1])
 
     @cached_property
     def source(self) -> RowSource:
-        """The training rows minus the origin, as distributed to the workers."""
+        """Training rows minus the origin, as distributed to the workers."""
         return self.workers.scatter_rows(
             self.X, None if self.own else self.positions, self.origin
         )
 
     def take(self, selected: np.ndarray | None = None) -> tuple[Rows, np.ndarray]:
-        """Return training rows minus the origin, by default all, and their positions in the data set."""
+        """Return (selected) training rows minus the origin, and their positions."""
         if selected is None:
             selected = np.arange(self.n_rows)
         return move(self.X[self.positions[selected]], self.origin), self.rows[selected]
@@ -158,11 +132,11 @@ class TrainingSet:
 
     @property
     def shares(self) -> np.ndarray:
-        """Share of each training row in the mean that is subtracted, shape (m,)."""
+        """Share of each training row in the subtracted mean, shape (m,)."""
         return self.kernel.centering.shares(self.n_rows, self.sample_weight)
 
     def whole_kernel(self) -> LearnedKernel:
-        """Return the kernel over all training rows; takes a pass over their pairs if it was learned on other rows."""
+        """Return the kernel over all training rows."""
         if self.own:
             return self.kernel
         gram = CombinedGram(self.kernel.combination, self.source, self.workers)
@@ -185,25 +159,22 @@ class RegularizationPath:
     ----------
     target : Target
         Type and classes of the target, without rows.
-    dual : ndarray of shape (L, m, q)
         Dual coefficients, one column per output, class, or pair of classes; a single
-        column for two classes, with positive scores for the second.
+        column for two classes.
     intercept : ndarray of shape (L, q)
         Intercepts of the scores.
     kernel : LearnedKernel or None
-        Kernel over the training rows or landmarks;
-        ``kernel.cross_gram(X) @ dual + intercept`` are the scores. None if the
-        predictors were fitted on a matrix.
+        Kernel over the training rows or landmarks; ``kernel.cross_gram(X) @ dual +
+        intercept`` are the scores.
     pairs_of : ndarray of int or None
-        Classes whose pairs have a column each, as integers; None if columns are those
-        of the target.
+        Classes with one column per pair, as integers.
     notes : tuple of str
         Messages about the fit, for a log.
     solutions : ShiftedSolutions or None
         Solutions of conjugate gradients, with their residuals.
     held_out : callable or None
-        Function that returns positions of training rows and their scores, shape (n, q),
-        by predictors fitted without these rows and their copies. Only for a single C.
+        Function that returns positions of held-out training rows and their scores,
+        shape (n, q), for a single C.
     """
 
     target: Target
@@ -227,7 +198,7 @@ class RegularizationPath:
         return len(self.dual)
 
     def coefficients(self, position: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """Return dual coefficients, shape (m, q), and intercept, shape (q,), at a position of the grid."""
+        """Return coefficients, shape (m, q), and intercept, shape (q,), for one C."""
         return self.dual[position], self.intercept[position]
 
     def scores(self, X_new: Any) -> np.ndarray:
@@ -247,15 +218,15 @@ class RegularizationPath:
         )
 
     def predict(self, X_new: Any) -> np.ndarray:
-        """Return predictions for new rows, classes as integers, one row per value of C."""
+        """Return predictions, classes as integers, one row per value of C."""
         return self.decode(self.scores(X_new))
 
     def predict_from(self, K_cross: np.ndarray) -> np.ndarray:
-        """Return predictions from the cross-Gram matrix of new rows and training rows, one row per value of C."""
+        """Return predictions from a cross-Gram matrix, one row per value of C."""
         return self.decode(K_cross @ self.dual + self.intercept[:, None])
 
     def decode(self, scores: np.ndarray) -> np.ndarray:
-        """Return predictions from scores of shape (L, n, q); one-vs-one, the first class with the most votes."""
+        """Return predictions from scores of shape (L, n, q)."""
         classes = self.pairs_of
         if classes is None:
             return self.target.decode(scores)
@@ -265,12 +236,9 @@ class RegularizationPath:
         return classes[votes.argmax(axis=-1)]
 
     def class_scores(self, X_new: Any) -> list[np.ndarray]:
-        """Return the scores from which classes are predicted, shape (n,) or (n,
-        n_classes), for each value of C.
+        """Return class scores, shape (n,) or (n, n_classes), for each value of C.
 
-        For two classes, positive for the second. For more, one column per class, of
-        which the largest is predicted. Classes without a training row have the score
-        -1, the lowest of a support vector machine.
+        Classes without a training row have the score -1.
         """
         n_classes = len(self.target.classes)
         path_scores = self.scores(X_new)
@@ -286,7 +254,7 @@ class RegularizationPath:
     def _scores_of_all_classes(
         self, pair_scores: np.ndarray, n_classes: int
     ) -> np.ndarray:
-        """Return one column per class, from the scores of pairs of classes with training rows."""
+        """Return one column per class, from the scores of pairs of classes."""
         assert self.pairs_of is not None
         scores = np.full((len(pair_scores), n_classes), -1.0)
         scores[:, self.pairs_of] = votes_with_sums(pair_scores, len(self.pairs_of))
@@ -294,8 +262,7 @@ class RegularizationPath:
 
 
 class Predictor(Parameterized, ABC):
-    """Base class of predictors on a learned kernel; the fields of a subclass are its
-    parameters.
+    """Base of predictors on a learned kernel; parameters are the fields.
 
     Attributes
     ----------
@@ -308,9 +275,9 @@ class Predictor(Parameterized, ABC):
     by_rows : bool
         Whether the predictor never forms the Gram matrix of all training rows.
     one_vs_one : bool
-        Whether more than two classes have one score per pair.
+        Whether more than two classes are handled one-vs-one.
     on_landmarks : bool
-        Whether predictions depend on landmarks only, a subset of the training rows.
+        Whether predictions use landmarks, a subset of the training rows.
     loss : str
         Loss on the training rows, such as "squared".
     """
@@ -324,11 +291,11 @@ class Predictor(Parameterized, ABC):
     loss: str
 
     def candidates(self) -> dict[str, Predictor]:
-        """Return the predictors that it may select, with their options, by name."""
+        """Return the predictors that may be selected, with their options, by name."""
         return {self.name: self}
 
     def choose(self, problem: Any) -> PredictorChoice:
-        """Return the predictor to use for a `choice.PredictionProblem`, and the reason; by default, this predictor."""
+        """Return the predictor to use for a `PredictionProblem`, and the reason."""
         self.check(problem.task)
         return PredictorChoice(self, "")
 
@@ -353,7 +320,12 @@ class Predictor(Parameterized, ABC):
             Values of C (or 1 / alpha) for a kernel with unit mean diagonal, ascending.
         fine : bool, default False
             Whether to fit to high precision and, for a single C, provide held-out
-            scores. Comparisons, which need only errors, do not.
+            scores.
+
+        Returns
+        -------
+        path : RegularizationPath
+            Fitted predictors.
         """
 
     def check(self, task: Task) -> None:
@@ -395,7 +367,7 @@ class PredictorChoice:
 
 
 class ExactPredictor(Predictor):
-    """Base class of predictors that form the Gram matrix of all training rows, in O(m^2) memory."""
+    """Base of predictors that form the Gram matrix of all training rows."""
 
     @abstractmethod
     def fit_matrix(
@@ -407,7 +379,7 @@ class ExactPredictor(Predictor):
         centering: Centering = Centering.CENTER,
         fine: bool = False,
     ) -> RegularizationPath:
-        """Fit on a Gram matrix with unit mean diagonal, centered or without intercept."""
+        """Fit on a Gram matrix with unit mean diagonal, centered or uncentered."""
 
     def fit(
         self,
@@ -417,7 +389,7 @@ class ExactPredictor(Predictor):
         *,
         fine: bool = False,
     ) -> RegularizationPath:
-        """Fit on the Gram matrix; a kernel with negative weights is replaced by its positive semi-definite part."""
+        """Fit on the positive semi-definite part of the Gram matrix."""
         kernel = training.whole_kernel()
         K, new_rows = usable_gram(kernel)
         weights = kernel.sample_weight
@@ -445,19 +417,13 @@ class ExactPredictor(Predictor):
 
 
 def usable_gram(kernel: LearnedKernel) -> tuple[np.ndarray, np.ndarray | float]:
-    r"""Return a positive semi-definite Gram matrix with unit mean diagonal, and the
-    factor for cross-Gram matrices.
-
-    Parameters
-    ----------
-    kernel : LearnedKernel
-        Learned kernel. Not modified.
+    r"""Return a positive semi-definite Gram matrix, and the factor for new rows.
 
     Returns
     -------
     K : ndarray of shape (m, m)
-        Gram matrix of the positive semi-definite part; a kernel that was learned with a
-        C keeps its scale.
+        Positive semi-definite part, with unit mean diagonal unless the kernel was
+        learned with a C.
     new_rows : ndarray of shape (m, m) or float
         Factor such that ``np.dot(kernel.cross_gram(X), new_rows)`` is the same kernel
         between new and training rows.
@@ -466,8 +432,7 @@ def usable_gram(kernel: LearnedKernel) -> tuple[np.ndarray, np.ndarray | float]:
     -----
     With sample weights w, :math:`D = \operatorname{diag} \sqrt w` and eigenvectors U of
     :math:`D K D` with positive eigenvalues, K becomes :math:`D^{-1} (D K D)_+ D^{-1}`
-    and the factor :math:`D U U^\top D^{-1}`, as for w copies of each row. The mean
-    diagonal is weighted. O(m^3) for a kernel with negative weights, O(m^2) for others.
+    and the factor :math:`D U U^\top D^{-1}`, as for w copies of each row.
     """
     K = kernel.gram()
     weights = kernel.sample_weight
@@ -489,7 +454,7 @@ def usable_gram(kernel: LearnedKernel) -> tuple[np.ndarray, np.ndarray | float]:
 def _positive_part(
     K: np.ndarray, weights: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the positive semi-definite part of K and the projection of new rows, see `usable_gram`."""
+    """Return the positive semi-definite part of K, and the projection of new rows."""
     root = np.ones(len(K))
     if weights is not None:
         root = np.sqrt(weights)
@@ -507,24 +472,11 @@ def held_out_scores(
     target: Target,
     scores: Callable[[np.ndarray, np.ndarray], np.ndarray],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return training rows and their scores by predictors that are fitted without them
-    and their copies.
+    """Return positions and scores of rows by predictors fitted without them.
 
-    Parameters
-    ----------
-    training : TrainingSet
-        Learned kernel and m training rows.
-    target : Target
-        Target of these rows.
-    scores : callable
-        Function that fits on some rows and returns the scores of others:
-        ``scores(held_out, others)``.
-
-    Notes
-    -----
-    Each of five folds, or of five later blocks of time, is held out in turn, or only
-    one of more than 10,000 rows. The only row or group of a class is scored by a
-    predictor of all rows.
+    ``scores(held_out, others)`` fits on other rows and returns scores. Copies of a row
+    are held out together. The only row or group of a class is scored by a predictor of
+    all rows.
     """
     splits = held_out_splits(training.take()[0], target)
     if len(target) > MOST_FOLD_ROWS:

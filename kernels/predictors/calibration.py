@@ -1,4 +1,4 @@
-"""Probabilities from scores by Platt scaling, and intervals from residuals, both on held-out rows."""
+"""Probabilities by Platt scaling, and prediction intervals, from held-out rows."""
 
 from __future__ import annotations
 
@@ -12,30 +12,27 @@ from ..row_groups import Split
 from ..targets import Target
 
 N_FOLDS = 5
-"""Number of folds of held-out rows."""
 
 CONVERGED = 1e-13
 """Largest gradient of a fitted sigmoid, relative to the sum of the weights."""
 
 ROUGHLY_CONVERGED = 1e-5
-"""Largest relative gradient for comparing losses, which are flat at the solution."""
+"""Largest relative gradient for comparing losses."""
 
 MOST_RESIDUALS = 999
-"""Most residuals that are stored for intervals: at even steps of rank, they give levels to a thousandth."""
+"""Largest number of stored residuals; they give levels to a thousandth."""
 
 
 def assign_calibration_folds(
     X: Rows, codes: np.ndarray, n_folds: int = N_FOLDS
 ) -> np.ndarray:
-    """Return stratified folds of the training rows, by default five, shape (m,), with
-    all copies of a row in one fold.
+    """Return stratified folds of the training rows, with copies of a row in one fold.
 
-    A row that is the only one of its class, copies aside, has fold -1. Folds depend
-    only on the set of distinct rows and their classes, neither on their order nor on
-    repetitions.
+    The only row of a class, copies aside, has fold -1. Folds depend neither on the
+    order of rows nor on repetitions.
     """
     first, distinct_row = distinct_rows(X)
-    # Copies of a row in several classes are stratified by the first of their classes.
+    # Copies of a row in several classes count for the first of these.
     class_of_distinct = np.full(len(first), codes.max())
     np.minimum.at(class_of_distinct, distinct_row, codes)
     shuffled = np.random.default_rng(0).permutation(len(first))
@@ -50,11 +47,10 @@ def assign_calibration_folds(
 
 
 def held_out_splits(X: Rows, target: Target, n_folds: int = N_FOLDS) -> list[Split]:
-    """Return splits of the training rows that score each row, apart from the only one
-    of its class, at most once.
+    """Return splits that hold out each row at most once.
 
-    Copies of a row, and groups of the target, are not divided. A class that a split
-    would not train on is not held out.
+    Copies of a row, and groups, are not divided. A class is not held out if no training
+    row has it.
     """
     codes = np.zeros(len(target), dtype=np.intp)
     classes = None
@@ -83,41 +79,34 @@ def fit_sigmoid(
     weights: np.ndarray | None,
     tolerance: float = CONVERGED,
 ) -> tuple[float, float]:
-    r"""Return slope and offset of the sigmoid that maps scores to probabilities (Platt
-    scaling).
+    r"""Return slope and offset of the sigmoid from scores to probabilities.
 
     .. math:: p(f) = \frac{1}{1 + e^{-(a f + b)}}, \qquad
               \min_{a \ge 0, b} \; - \sum_i w_i \bigl( t_i \log p_i + (1 - t_i) \log (1 - p_i) \bigr)
 
-    with targets :math:`t = (N_+ + 1) / (N_+ + 2)` for positive rows and
-    :math:`1 / (N_- + 2)` for the others.
+    with targets :math:`t = (N_+ + 1) / (N_+ + 2)` for positive rows and :math:`1 / (N_-
+    + 2)` for the others.
 
     Parameters
     ----------
     scores : ndarray of shape (m,)
         Scores f of held-out rows.
     positive : ndarray of bool or float of shape (m,)
-        Whether the class of each row is the positive one, or the share of the positive
-        class among its copies.
+        Whether, or what share of the copies of, each row is in the positive class.
     weights : ndarray of shape (m,) or None
         Weights w, by default ones; N are sums of weights.
     tolerance : float
-        Largest gradient at convergence, relative to the sum of the weights.
+        Largest gradient relative to the sum of the weights.
 
     Returns
     -------
     slope, offset : float
-        a and b. If higher scores make the positive class less frequent, a is zero and p
-        is the share of the class.
-
-    Notes
-    -----
-    Newton's method with step halving on a convex problem; O(m) per step.
+        a and b; a is zero if higher scores make the positive class less frequent.
 
     References
     ----------
     Platt (1999), Advances in Large Margin Classifiers; Lin, Lin, Weng (2007), Machine
-    Learning 68:267-276, for the method and the numerically stable logarithms.
+    Learning 68:267-276.
     """
     if weights is None:
         weights = np.ones(len(scores))
@@ -143,7 +132,7 @@ def _minimize_log_loss(
     theta: np.ndarray,
     tolerance: float,
 ) -> np.ndarray:
-    """Return the theta of least weighted log loss of ``expit(F @ theta)``, by Newton's method from a start."""
+    """Minimize the weighted log loss of ``expit(F @ theta)`` by Newton's method."""
     max_steps = 100
     max_halvings = 40
     total = float(weights.sum())
@@ -178,10 +167,10 @@ def _log_loss(
 def fit_calibration(
     scores: np.ndarray, codes: np.ndarray, weights: np.ndarray | None
 ) -> np.ndarray:
-    """Return slope and offset of one sigmoid for the scores of all classes, shape (2,).
+    """Return slope and offset of one sigmoid for all classes, shape (2,).
 
-    Scores of shape (m,) or (m, 1) are those of the second of two classes, others of
-    shape (m, n_classes). They are from held-out rows. Weights are ones by default.
+    Scores of held-out rows have shape (m,) or (m, 1) for two classes, and otherwise (m,
+    n_classes).
     """
     scores = scores.reshape(len(codes), -1)
     n_scores = scores.shape[1]
@@ -197,10 +186,9 @@ def fit_calibration(
 def calibrated_log_loss(
     scores: np.ndarray, shares: np.ndarray, weights: np.ndarray | None
 ) -> float:
-    """Return the weighted sum of log losses of calibrated probabilities, on the rows
-    used for the calibration.
+    """Return the weighted log loss of calibrated probabilities on the same rows.
 
-    `shares` of shape (m, n_classes) are those of the classes among the copies of each
+    `shares`, shape (m, n_classes), are those of the classes among the copies of each
     row.
     """
     if weights is None:
@@ -219,11 +207,9 @@ def calibrated_log_loss(
 
 
 def probabilities(scores: np.ndarray, calibration: np.ndarray) -> np.ndarray:
-    """Return the probability of each class, shape (n, n_classes), from scores and the
-    slope and offset of a sigmoid.
+    """Return the probability of each class, shape (n, n_classes).
 
-    More than two classes are normalized by the logarithms of their sigmoids, which do
-    not underflow.
+    The logarithms of sigmoids do not underflow.
     """
     slope, offset = calibration
     if scores.ndim == 1:
@@ -234,12 +220,7 @@ def probabilities(scores: np.ndarray, calibration: np.ndarray) -> np.ndarray:
 
 
 def class_scores(linear: np.ndarray, n_classes: int, of_pairs: bool) -> np.ndarray:
-    """Return the scores from which classes are predicted, shape (n,) for two classes or
-    (n, n_classes).
-
-    The linear scores are one for two classes, and otherwise one per class, or per pair
-    of classes (one-vs-one).
-    """
+    """Return class scores, shape (n,) or (n, n_classes)."""
     if n_classes == 2:
         return linear[:, 0]
     if not of_pairs:
@@ -248,13 +229,13 @@ def class_scores(linear: np.ndarray, n_classes: int, of_pairs: bool) -> np.ndarr
 
 
 def votes_with_sums(pair_scores: np.ndarray, n_classes: int) -> np.ndarray:
-    """Return the number of pairs that each class wins, plus ``f / (3 (1 + |f|))`` for its sum f of pair scores."""
+    """Return the pairs won by each class, plus ``f / (3 (1 + |f|))`` for its sum f."""
     votes, sums = pair_votes(pair_scores, n_classes)
     return votes + sums / (3 * (1 + np.abs(sums)))
 
 
 def pair_votes(scores: np.ndarray, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the number of pairs that each class wins, and its sum of scores, from scores of shape (..., n_pairs)."""
+    """Return the pairs won by each class, and its sum of scores."""
     votes, sums = np.zeros((2, *scores.shape[:-1], n_classes))
     for j, (first, second) in enumerate(combinations(range(n_classes), 2)):
         f = scores[..., j]
@@ -266,7 +247,7 @@ def pair_votes(scores: np.ndarray, n_classes: int) -> tuple[np.ndarray, np.ndarr
 
 
 def order_statistics(values: np.ndarray) -> np.ndarray:
-    """Return each column in ascending order; of more than 999 values, 999 at even steps of rank."""
+    """Return each column in ascending order; at most 999 values, at even ranks."""
     ascending = np.sort(values, axis=0)
     n = len(ascending)
     if n <= MOST_RESIDUALS:
@@ -276,11 +257,9 @@ def order_statistics(values: np.ndarray) -> np.ndarray:
 
 
 def conformal_quantile(residuals: np.ndarray, alpha: float) -> np.ndarray | None:
-    """Return the bound that a new residual exceeds with probability `alpha` at most,
-    shape (q,).
+    """Return the bound that a new residual exceeds with probability at most alpha.
 
-    The absolute residuals, or their ratios to a scale, are those of held-out rows,
-    ascending in each column. None if there are too few for `alpha`.
+    Held-out absolute residuals are ascending in each column. None if there are too few.
     """
     if not 0 < alpha < 1:
         return None
@@ -292,12 +271,10 @@ def conformal_quantile(residuals: np.ndarray, alpha: float) -> np.ndarray | None
 
 
 def residual_quantiles(residuals: np.ndarray, levels: np.ndarray) -> np.ndarray | None:
-    """Return the bounds below which a new residual falls with the given probabilities,
-    shape (n_levels, q).
+    """Return the quantiles of signed residuals, shape (n_levels, q).
 
-    The signed residuals, or their ratios to a scale, are those of held-out rows,
-    ascending in each column. A level p is the rank (n + 1) p, between two ranks by
-    linear interpolation. None if a level is beyond the first or the last rank.
+    Level p is rank (n + 1) p, interpolated linearly. None if a level is beyond the
+    first or last rank.
     """
     n = len(residuals)
     rounding = 1e-9

@@ -1,4 +1,4 @@
-"""Automatic choice of the predictor, by size and memory, and of C, by errors on held-out rows."""
+"""Automatic choice of the predictor and of C."""
 
 from __future__ import annotations
 
@@ -33,52 +33,47 @@ EXACT_ROWS = 10_000
 """Most training rows of an SVM with a grid of C."""
 
 SINGLE_ROWS = 20_000
-"""Most training rows of an SVM with a single C: some minutes, and more accurate than landmarks in the same time."""
+"""Most training rows of an SVM with a single C."""
 
 RIDGE_ROWS = 5000
-"""Most training rows of a kernel ridge regression with a single C, by a Cholesky factor."""
+"""Most training rows of an exact ridge regression with a single C."""
 
 RIDGES_ROWS = 3000
-"""Most training rows of a kernel ridge regression with a grid of C, by eigenvectors."""
+"""Most training rows of an exact ridge regression with a grid of C."""
 
 CONJUGATE_FLOPS = 8e12
-"""Most floating-point operations of conjugate gradients: five to eight minutes on two cores."""
+"""Most operations of conjugate gradients: five to eight minutes on two cores."""
 
 ROUGH = 0.01
-"""Relative residual of conjugate gradients with which errors on new rows are about those of the exact solution."""
+"""Relative residual with errors on new rows close to those of the exact solution."""
 
 SELECTION_ROWS = 1500
-"""Most rows for selecting C."""
 
 RIDGES = tuple(2.0**exponent for exponent in range(-26, 11))
-"""Ridges among which leave-one-out errors select, for a kernel with unit mean diagonal."""
+"""Ridges for leave-one-out errors, for a kernel with unit mean diagonal."""
 
 GROWTH = 0.5
 """Exponent with which the best ridge falls with the number of rows."""
 
 LEAST_ITERATIVE = 2.0**-12
-"""Smallest ridge for iterative predictors, which take hundreds of steps for smaller ones."""
+"""Smallest ridge for iterative predictors; smaller ones take hundreds of steps."""
 
 LEAST_DECIDED = 2.0**-3
-"""Smallest ridge for classification with a residual of `ROUGH`: smaller ones cost steps and change few predictions."""
+"""Smallest ridge for classification with a residual of `ROUGH`."""
 
 GRID = tuple(4.0**exponent for exponent in range(-3, 8))
-"""Values of C among which cross-validation selects."""
 
 
 def best_on_grid(errors: np.ndarray, smooth: bool = False) -> tuple[int, int]:
-    """Return the setting with the lowest validation error, and its position on the grid
-    of C.
+    """Return the setting with the lowest error, and its position on the grid of C.
 
     Parameters
     ----------
     errors : ndarray of shape (n_settings, L)
         Error of each setting along an ascending grid; NaN if not compared.
     smooth : bool, default False
-        Whether to weight each error by a half and its neighbors on the grid by a
-        quarter, as few rows distinguish adjacent values, and to take the middle of
-        equal errors. By default, ties go to the strongest regularization, then to the
-        first setting.
+        Whether to average each error with its neighbors on the grid and to take the
+        middle of equal errors. By default, ties go to the smallest C.
 
     Returns
     -------
@@ -98,7 +93,7 @@ def best_on_grid(errors: np.ndarray, smooth: bool = False) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class PredictionProblem:
-    """Size and kind of a prediction problem, from which the predictor is chosen.
+    """Size and kind of a prediction problem.
 
     Attributes
     ----------
@@ -111,19 +106,17 @@ class PredictionProblem:
     n_columns : int
         Number of right-hand sides: outputs times values of C.
     n_seeds : int, default 1
-        Number of base kernels that need an exponential of their own.
+        Number of base kernels with their own exponential.
     single : bool, default False
-        Whether there is a single C, and not a grid.
+        Whether there is a single C.
     fits : float, default 1
-        Number of fits; held-out scores add a fraction of one.
+        Number of fits; held-out scores add a fraction.
     power : bool, default False
-        Whether the kernel is a polynomial combination, which only exact predictors
-        support.
+        Whether the kernel is a polynomial combination.
     indefinite : bool, default False
-        Whether the kernel has negative weights, which conjugate gradients do not
-        support.
+        Whether the kernel has negative weights.
     suited : str or None, default None
-        Best exact predictor for a learner without a `learner_predictor`.
+        Best exact predictor for a learner without its own.
     """
 
     task: Task
@@ -169,14 +162,14 @@ class PredictionProblem:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Auto(Predictor):
-    """Selects the predictor by the number of training rows and the memory.
+    """Select the predictor by the number of training rows and the memory.
 
     Parameters
     ----------
+    n_components, loss
+        Parameters of `Nystroem`.
     memory : int
         Memory limit of a fit, without the data set, in bytes.
-    landmarks, loss
-        Parameters of `Nystroem`.
     tol : float or None, default None
         Tolerance of the iterative predictors.
     random_state : int or None, default None
@@ -187,13 +180,12 @@ class Auto(Predictor):
     The first of these that fits in memory:
 
     1. The exact predictor: that of the learner, or else `SVM` for classification and
-       `KRR` for regression. The limits are 5,000 rows for ridge regression with a
-       single C, 3,000 with a grid of C, 20,000 for an SVM with a single C, and 10,000
-       with a grid.
-    2. `ConjugateGradients` to a relative residual of 0.01, if the passes take at most
-       8e12 floating-point operations; also for classification with more than 20,000
-       rows and a single C, as ridge regression on class indicators.
-    3. `Nystroem`, also if `landmarks` or another loss are requested for classification.
+    `KRR` for regression. Limits: 5,000 rows for ridge regression with a single C, 3,000
+    with a grid; 20,000 for an SVM with a single C, 10,000 with a grid.
+    2. `ConjugateGradients` to a relative residual of 0.01, for at most 8e12
+    floating-point operations; also for classification with more than 20,000 rows and a
+    single C.
+    3. `Nystroem`; also for classification with `n_components` or another loss.
     """
 
     name = "auto"
@@ -206,7 +198,6 @@ class Auto(Predictor):
     random_state: int | None = None
 
     def candidates(self) -> dict[str, Predictor]:
-        """Return the predictors that it may select, with their options, by name."""
         tolerance = ROUGH if self.tol is None else self.tol
         predictors = (
             KRR(),
@@ -217,7 +208,6 @@ class Auto(Predictor):
         return {predictor.name: predictor for predictor in predictors}
 
     def check(self, task: Task) -> None:
-        """Raise ValueError for an invalid option of any predictor."""
         Nystroem(**self.get_params()).check(task)
 
     def fit(
@@ -228,14 +218,12 @@ class Auto(Predictor):
         *,
         fine: bool = False,
     ) -> RegularizationPath:
-        """Fit the predictor that suits these rows and this kernel, whatever learner it came from."""
         predictor = self.choose(
             PredictionProblem.of(training, target, len(grid))
         ).predictor
         return predictor.fit(training, target, grid, fine=fine)
 
     def choose(self, problem: PredictionProblem) -> PredictorChoice:
-        """Return the predictor for a problem, with the reason; ValueError if the learner names no exact predictor."""
         self.check(problem.task)
         exact = self._exact_predictor(problem)
         m = problem.n_rows
@@ -297,7 +285,7 @@ class Auto(Predictor):
     def _supports_conjugate_gradients(
         self, problem: PredictionProblem, exact: Predictor, fits_indicators: bool
     ) -> bool:
-        """Return whether conjugate gradients solve about the same problem, and their preconditioner fits in memory."""
+        """Return whether conjugate gradients solve about the same problem in memory."""
         if problem.indefinite or problem.power:
             return False
         requests_landmarks = self.n_components is not None or self.loss != "squared"
@@ -316,8 +304,8 @@ class Auto(Predictor):
 def _conjugate_gradient_flops(problem: PredictionProblem) -> float:
     """Return the expected floating-point operations of conjugate gradients.
 
-    About 15 steps in float32 cost as much as 8 in float64. An exponential takes the
-    time of 30 operations.
+    About 15 steps in float32 cost as much as 8 in float64. An exponential costs 30
+    operations.
     """
     flops_of_pair = (
         2.0 * problem.n_features + 6.0 * problem.n_kernels + 2.0 * problem.n_columns
@@ -335,7 +323,7 @@ def _format_bytes(n_bytes: float) -> str:
 
 
 def as_regularization(name: str, value: Any) -> float | Literal["auto"]:
-    """Return C or alpha if it is a positive number or "auto"; ValueError otherwise."""
+    """Return C or alpha, a positive number or "auto"."""
     if isinstance(value, str):
         if value == "auto":
             return "auto"
@@ -348,16 +336,12 @@ def as_regularization(name: str, value: Any) -> float | Literal["auto"]:
 def best_C(
     training: TrainingSet, target: Target, predictor: Predictor, seed: int
 ) -> float:
-    r"""Return the C (SVM) or 1 / alpha (ridge regression) with the lowest error on
-    held-out rows.
+    """Return the C (SVM) or 1 / alpha (ridge) with the lowest held-out error.
 
-    Ridge regressions are compared on at most `SELECTION_ROWS` rows by leave-one-out
-    predictions in closed form: the squared error or, for classification, the log loss
-    of calibrated probabilities. The best ridge is then scaled to all rows, see
-    `GROWTH`. Other losses use the five-fold cross-validation error of support vector
-    machines, smoothed along the grid. Both evaluate a kernel that has seen all rows,
-    and leave out copies of a row, and groups of the target, together. By time, they
-    predict blocks of rows from all earlier rows.
+    Ridge regressions are compared by leave-one-out errors on at most `SELECTION_ROWS`
+    rows: the squared error, or the log loss of calibrated probabilities. The best ridge
+    is then scaled to all rows, see `GROWTH`. Other losses use the smoothed five-fold
+    cross-validation error of SVMs. Copies of a row, and groups, are left out together.
     """
     n_all = training.n_rows
     if training.n_rows > SELECTION_ROWS:
@@ -386,7 +370,6 @@ def best_C(
 
 
 def _least_ridge(predictor: Predictor, task: Task) -> float:
-    """Return the smallest ridge to try for a predictor."""
     if not predictor.by_rows:
         return 0.0
     tolerance = getattr(predictor, "tol", None)
@@ -404,8 +387,7 @@ def _best_ridge(
     ridges: Sequence[float],
     row_groups: RowGroups | None,
 ) -> float:
-    """Return the ridge with the lowest leave-one-out error or, for classification,
-    calibrated log loss.
+    """Return the ridge with the lowest leave-one-out error or calibrated log loss.
 
     With 1,000 rows or more, the search starts at the best ridge of about 500 of them.
     """
@@ -444,7 +426,7 @@ def _svm_errors(
     splits: Sequence[Split],
     centering: Centering,
 ) -> np.ndarray:
-    """Return the total weight of held-out rows that SVMs misclassify, for each C of the grid, shape (L,)."""
+    """Return the weight of held-out rows that SVMs misclassify, for each C."""
     row_weights = np.ones(len(K)) if weights is None else weights
     errors = np.zeros(len(GRID))
     for training, held_out in splits:

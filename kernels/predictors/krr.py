@@ -26,20 +26,18 @@ from .base import (
 )
 
 FACTORS = 8
-"""Most values of C with a Cholesky factor each; eigenvectors cost as much as 9 to 13 factors."""
+"""Most values of C with a Cholesky factor each; eigenvectors cost 9 to 13 factors."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class KRR(ExactPredictor):
-    """Kernel ridge regression by one factorization; classes are regressed as
-    indicators.
+    """Kernel ridge regression by one factorization; classes are indicators.
 
     Notes
     -----
-    O(m^3) time and O(m^2) memory for m training rows, see `ridge_path`. A polynomial
-    combination of rank-one kernels with D monomials, at most half as many as rows,
-    takes O(m D^2) time and O(m D) memory. Held-out scores are leave-one-out predictions
-    in closed form.
+    O(m^3) time and O(m^2) memory for m training rows. Polynomial combinations of
+    rank-one kernels with D monomials take O(m D^2) time and O(m D) memory. Held-out
+    scores are leave-one-out predictions.
     """
 
     name = "krr"
@@ -54,7 +52,6 @@ class KRR(ExactPredictor):
         *,
         fine: bool = False,
     ) -> RegularizationPath:
-        """Fit on the Gram matrix, or on the monomials of a polynomial combination."""
         F = few_monomials(training)
         if F is not None:
             return _fit_monomials(F, training, target, grid)
@@ -73,7 +70,6 @@ class KRR(ExactPredictor):
         centering: Centering = Centering.CENTER,
         fine: bool = False,
     ) -> RegularizationPath:
-        """Fit on a Gram matrix with unit mean diagonal, centered or without intercept."""
         return ridge_path(K, target, grid, sample_weight, centering)
 
 
@@ -103,28 +99,31 @@ def ridge_path(
     Parameters
     ----------
     A : ndarray of shape (m, m) or (m, D)
-        Gram matrix of the training rows, or F. Not modified.
+        Gram matrix of the training rows, or F.
     target : Target
         Target of the training rows.
     grid : sequence of float
         Values of C, the inverse of the ridge.
     sample_weight : ndarray of shape (m,), optional
-        Positive weights; a row of weight w counts as w copies of it. Not modified.
+        Positive weights; a row of weight w counts as w copies.
     centering : Centering, default "center"
         Whether the matrix is centered, and there is an intercept.
     factor : bool, default False
         Whether `A` is F.
 
+    Returns
+    -------
+    path : RegularizationPath
+        Ridge regressions.
+
     Notes
     -----
-    Up to `FACTORS` values of C take one Cholesky factorization each, m^3 / 3 flops.
-    More values, or a C for which the factorization fails, take an eigendecomposition,
-    O(m^3), and O(L m^2 q) for L values of C and q outputs.
+    Up to 8 values of C take one Cholesky factorization each, O(m^3 / 3). More values
+    take one eigendecomposition, O(m^3), and O(L m^2 q).
 
     References
     ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 5: scaling K by C
-    divides the ridge by C.
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 5.
     """
     intercept = centering.target_mean(target.Y, sample_weight)
     Y = target.Y - intercept
@@ -147,7 +146,6 @@ def ridge_path(
 def _fit_monomials(
     F: np.ndarray, training: TrainingSet, target: Target, grid: Sequence[float]
 ) -> RegularizationPath:
-    """Fit on the monomials F of a polynomial combination."""
     kernel = training.kernel
     weights = training.sample_weight
     centering = kernel.gram_centering
@@ -188,7 +186,7 @@ def _fit_monomials(
 def _fit_leaving_out(
     training: TrainingSet, target: Target, C: float
 ) -> RegularizationPath | None:
-    """Fit with leave-one-out scores from the same factorization; None if the ridge vanishes by rounding."""
+    """Fit with leave-one-out scores; None if the ridge vanishes by rounding."""
     kernel = training.whole_kernel()
     weights = training.sample_weight
     centering = training.kernel.gram_centering
@@ -205,8 +203,7 @@ def _fit_leaving_out(
         return None
     dual = left_out.alpha
     if w is not None:
-        # A dual coefficient is C times the residual: spread those of distinct rows over
-        # the copies.
+        # A dual coefficient is C times the residual; spread it over the copies.
         row_weights = np.ones(len(K)) if weights is None else weights
         dual_of_copies = (dual / left_out.sample_weight[:, None])[distinct_row] + C * (
             target.Y - Y[distinct_row]
@@ -227,7 +224,7 @@ def _fit_leaving_out(
 
 
 def few_monomials(training: TrainingSet) -> np.ndarray | None:
-    """Return F such that ``F F'`` is the polynomial combination of rank-one kernels; None for too many columns."""
+    """Return F if ``F F'`` is the kernel and F has few columns, otherwise None."""
     kernel = training.kernel
     if (
         not training.own
@@ -252,15 +249,14 @@ def left_out_scores(
     sample_weight: np.ndarray | None,
     centering: Centering,
 ) -> np.ndarray:
-    r"""Return leave-one-out scores of a ridge regression on features F of shape (m, D).
+    r"""Return leave-one-out scores of a ridge regression on features F.
 
     .. math:: y_i - f^{(-i)}(x_i) = \frac{y_i - f(x_i)}{1 - h_i}, \qquad
               h = \operatorname{diag} F (F^\top F + \lambda I)^{-1} F^\top + \tfrac 1 m
 
-    for centered features, with weights as in `ridge_path`. For uncentered features or
-    without an intercept, the last term is dropped; with an intercept, residuals are
-    then relative to the mean of the other targets, see `LeaveOneOut`. The time is O(m
-    D^2).
+    for centered features, with weights as in `ridge_path`. For uncentered features, the
+    last term is dropped; with an intercept, residuals are then relative to the mean of
+    the other targets, see `LeaveOneOut`.
     """
     w = np.ones(len(F)) if sample_weight is None else sample_weight
     root = np.sqrt(w)[:, None]
@@ -284,13 +280,12 @@ def left_out_scores(
 
 
 def _solutions(K: np.ndarray, Y: np.ndarray, grid: Sequence[float]) -> np.ndarray:
-    """Return ``(K + I / C)^-1 Y`` for each C, shape (L, m, q)."""
     if len(grid) <= FACTORS:
         solutions = _solutions_by_cholesky(K, Y, grid)
         if solutions is not None:
             return solutions
     eigenvalues, Q = np.linalg.eigh(K)
-    # Negative eigenvalues of a Gram matrix are rounding errors
+    # Negative eigenvalues of a Gram matrix are rounding errors.
     eigenvalues = np.maximum(eigenvalues, 0.0)
     projected = Q.T @ Y
     damped = np.stack([projected / (eigenvalues + 1.0 / C)[:, None] for C in grid])
@@ -302,7 +297,7 @@ def _solutions_by_cholesky(
 ) -> np.ndarray | None:
     """Return ``(K + I / C)^-1 Y`` for each C; None if a factorization fails."""
     solutions = np.empty((len(grid), *Y.shape))
-    # It fails first
+    # The largest C fails first.
     largest_C_first = np.argsort([1.0 / C for C in grid], kind="stable")
     for position in largest_C_first:
         factor = cholesky(K.copy(), 1.0 / grid[position])

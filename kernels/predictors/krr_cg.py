@@ -24,51 +24,46 @@ from .base import Predictor, RegularizationPath, TrainingSet
 MOST_ITERATIONS = 1000
 
 STORED_TOLERANCE = 1e-2
-"""Smallest tolerance for which the Gram matrix is stored, as far as memory allows."""
+"""Smallest tolerance for which the Gram matrix is stored."""
 
 CODED = 2.0**-16
-"""Relative error of kernel values that are stored in 16 bits."""
+"""Relative error of kernel values stored in 16 bits."""
 
 ROUNDED = 2.0**-23
-"""Relative error of kernel values that are computed in float64 and stored in float32."""
+"""Relative error of kernel values computed in float64 and stored in float32."""
 
 SINGLE = 2.0**-20
-"""Relative error of kernel values that are computed in float32."""
+"""Relative error of kernel values computed in float32."""
 
 SINGLE_TOLERANCE = 1e-4
-"""Smallest tolerance for which products with the Gram matrix are computed in float32."""
+"""Smallest tolerance for products with the Gram matrix in float32."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ConjugateGradients(Predictor):
-    r"""Kernel ridge regression by conjugate gradients: the solutions of `KRR` without
-    its matrix.
+    r"""Kernel ridge regression by conjugate gradients, without the Gram matrix.
 
     .. math:: \Bigl(D K_c D + \tfrac u C I\Bigr) \, D^{-1} \alpha_C = D (Y - \bar Y), \qquad
               h(x) = k_c(x)^\top \alpha_C + \bar Y
 
     where D are the roots of the sample weights and u is the mean diagonal of the
-    kernel, or one if the kernel was learned with a C. All values of C and all outputs
-    are solved at once. Without centering there is no intercept.
+    kernel, or one if the kernel was learned with a C. Without centering there is no
+    intercept.
 
     Parameters
     ----------
     tol : float or None, default None
-        Largest relative residual; None for 1e-8, with which predictions agree with
-        those of `KRR` to six digits.
+        Largest relative residual; None for 1e-8.
     random_state : int or None, default None
-        Random seed of the columns for the preconditioner; None uses the estimator's
-        `random_state`.
+        Random seed of the preconditioner; None uses the estimator's `random_state`.
 
     Notes
     -----
-    Each step is a pass over all pairs of m training rows, O(m^2 (d + p + L q)) time for
-    L values of C and q outputs. The preconditioner is a Nystroem approximation from r
-    columns of the matrix, at most 2,000: O(m r^2) time, and O(r^3) for each C. Memory
-    is O(m (r + L q)). With a tolerance of 0.01 or more, the first pass stores the
-    matrix, up to 3 GB, in 16 bits per value or, for small ridges, in float32. Held-out
-    scores come from a regression without these rows, whose solution is the start for
-    all rows.
+    Each step is a pass over all pairs of m training rows, O(m^2 (d + p + L q)) for L
+    values of C and q outputs. The preconditioner is a Nystroem approximation from at
+    most 2,000 columns. Memory is O(m (r + L q)). With a tolerance of 0.01 or more, the
+    matrix is stored, up to 3 GB. Held-out scores come from a regression without these
+    rows.
     """
 
     name = "krr-cg"
@@ -87,19 +82,6 @@ class ConjugateGradients(Predictor):
         *,
         fine: bool = False,
     ) -> RegularizationPath:
-        """Fit on rows.
-
-        Raises
-        ------
-        ValueError
-            The kernel is a polynomial combination or has negative weights, or the
-            tolerance is invalid.
-
-        Warns
-        -----
-        ConvergenceWarning
-            The tolerance was not reached.
-        """
         self.check(target.task)
         _require_positive_sum(training.kernel)
         tolerance = 1e-8 if self.tol is None else self.tol
@@ -148,7 +130,7 @@ class ConjugateGradients(Predictor):
 
 
 def _require_positive_sum(kernel: LearnedKernel) -> None:
-    """Raise ValueError for a kernel that is not a weighted sum with positive weights."""
+    """Raise ValueError unless the kernel is a sum with positive weights."""
     if kernel.indefinite:
         obstacle = "has negative weights"
     elif kernel.is_weighted_sum:
@@ -163,14 +145,14 @@ def _require_positive_sum(kernel: LearnedKernel) -> None:
 
 
 def _continued(progress: Progress | None, steps_before: int) -> Progress | None:
-    """Return a progress function that counts the steps of an earlier iteration, too."""
+    """Return a progress function that also counts earlier steps."""
     if progress is None:
         return None
     return lambda step, residual: progress(steps_before + step, residual)
 
 
 class _RidgeSystem:
-    """Linear systems ``(D K_c D + s I) x = D (Y - mean)``, with one column per value of C and output."""
+    """Systems ``(D K_c D + s I) x = D (Y - mean)``, one column per C and output."""
 
     def __init__(
         self,
@@ -202,7 +184,7 @@ class _RidgeSystem:
         self.shifts = np.repeat(mean_diagonal / np.asarray(grid), target.Y.shape[1])
 
     def _choose_precision(self, least_ridge: float) -> type:
-        """Return the type of products with the matrix, and let blocks be stored, as the tolerance and ridge allow."""
+        """Return the type of products; store blocks if tolerance and ridge allow it."""
         if self.tol < SINGLE_TOLERANCE:
             return np.float64
         stores = self.tol >= STORED_TOLERANCE
@@ -219,11 +201,10 @@ class _RidgeSystem:
         return np.float32 if self._tolerates(SINGLE, least_ridge) else np.float64
 
     def _tolerates(self, precision: float, ridge: float) -> bool:
-        """Return whether kernel values with errors of a relative size leave the system
-        positive definite.
+        """Return whether the system stays definite with these relative errors of K.
 
-        Errors up to h / 2 add a random symmetric matrix, whose spectral norm is about
-        ``h sqrt(m / 3)``.
+        Errors up to h / 2 add a random symmetric matrix of spectral norm ``h sqrt(m /
+        3)``.
         """
         step = precision * float(
             np.abs(self.training.kernel.combination.coefficients).sum()
@@ -237,7 +218,7 @@ class _RidgeSystem:
         return np.asarray(self.root * (KV - (self.shares * KV).sum(axis=0)))
 
     def preconditioner(self, seed: int) -> Preconditioner:
-        """Return a preconditioner from randomly drawn columns of the matrix."""
+        """Return a preconditioner from random columns of the matrix."""
         m = len(self.root)
         drawn = np.sort(
             np.random.default_rng(seed).choice(m, n_sketched(m), replace=False)
@@ -257,7 +238,7 @@ class _RidgeSystem:
     def solve_without(
         self, rows: np.ndarray, precondition: Preconditioner
     ) -> ShiftedSolutions:
-        """Return the solutions of the systems without some rows and columns, zero for these rows."""
+        """Return the solutions without some rows and columns, zero for these rows."""
         is_included = np.ones_like(self.root)
         is_included[rows] = 0.0
         precondition_others = precondition.without(rows)
@@ -273,13 +254,12 @@ class _RidgeSystem:
 
 
 def n_sketched(m: int) -> int:
-    """Return the number of columns of an m by m matrix for the preconditioner: at most 2,000, and 384 MB."""
+    """Return the number of preconditioner columns: at most 2,000, and 384 MB."""
     return max(1, min(2000, m // 4, 48_000_000 // m))
 
 
 def held_out_rows(training: TrainingSet, target: Target, seed: int) -> np.ndarray:
-    """Return positions of held-out training rows: a fifth of the rows, at most about
-    1,000, or the last ones by time.
+    """Return held-out training rows: a fifth, at most about 1,000, or the last by time.
 
     Copies of a row are held out together, and so is a group.
     """
@@ -303,7 +283,7 @@ def held_out_rows(training: TrainingSet, target: Target, seed: int) -> np.ndarra
 
 
 def convergence_note(solutions: ShiftedSolutions, values: np.ndarray) -> str:
-    """Return a sentence about the convergence, given the C of each column; warn if the tolerance was not reached."""
+    """Return a sentence about the convergence; warn above the tolerance."""
     worst = int(solutions.residuals.argmax())
     residual = float(solutions.residuals[worst])
     if solutions.converged:
@@ -311,7 +291,7 @@ def convergence_note(solutions: ShiftedSolutions, values: np.ndarray) -> str:
             "1 step" if solutions.iterations == 1 else f"{solutions.iterations} steps"
         )
         return f"conjugate gradients: {steps} to a relative residual of {residual:.1e}"
-    # Here, because it brings pandas along
+    # Imported here because it imports pandas.
     from sklearn.exceptions import (
         ConvergenceWarning,
     )

@@ -1,4 +1,4 @@
-"""Size of the absolute residual at each row, by a ridge regression on the learned kernel."""
+"""Expected absolute residual at each row, by a ridge regression on the kernel."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from ..validation import require_numbers, require_shape
 from .calibration import order_statistics
 
 FEWEST_ROWS = 40
-"""Fewest distinct rows with a residual from which sizes are estimated."""
+"""Fewest distinct rows for an estimate."""
 
 MOST_ROWS = 10_000
-"""Most rows with a residual from which sizes are estimated."""
+"""Largest number of rows with a residual."""
 
 LANDMARKS = 300
-"""Most training rows with a coefficient. On development tables 600 and 1,500 were no better."""
+"""Largest number of training rows with a coefficient."""
 
 N_SPLITS = 5
 """Number of splits of groups or times."""
 
 RIDGES = np.logspace(-3, 5, 17)
-"""Ridges to choose from, relative to the mean square of the features."""
+"""Ridges to compare, relative to the mean square of the features."""
 
 SMALLEST_SHARE = 0.3
-"""Smallest size, as a share of the median size."""
+"""Smallest size, relative to the median size."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -54,22 +54,20 @@ class ResidualScale(Value):
         Bounds of s: 0.3 times the median and the maximum over the training rows.
     ratios : ndarray of shape (n, q)
         Ratios of the absolute residuals of held-out training rows to their sizes,
-        ascending in each column; at most 999, at even steps of rank. The size of a row
-        is predicted without its residual and those of its copies.
+        Absolute residuals of held-out training rows divided by their sizes, ascending
+        in each column; at most 999.
     signed_ratios : ndarray of shape (n, q)
-        The same ratios of the signed residuals, target minus prediction.
+        Signed residuals, target minus prediction, divided by the sizes.
 
     Notes
     -----
-    The regression is one on the features of the landmarks, with the ridge of the
-    smallest leave-one-out error for each output. For n residuals it takes O(n M^2)
-    time.
+    The ridge has the smallest leave-one-out error for each output. O(n M^2) for n
+    residuals.
 
     References
     ----------
     Lei, G'Sell, Rinaldo, Tibshirani, Wasserman (2018), Journal of the American
-    Statistical Association 113:1094-1111, section 5.2, for intervals of locally varying
-    width.
+    Statistical Association 113:1094-1111, section 5.2.
     """
 
     kernel: LearnedKernel
@@ -93,14 +91,13 @@ class ResidualScale(Value):
         Parameters
         ----------
         kernel : LearnedKernel
-            Learned kernel, whose training rows provide the landmarks.
+            Learned kernel with its training rows.
         X : ndarray or CSR matrix of shape (n, d)
-            Held-out rows minus the origin of the kernel. Not modified.
+            Held-out rows minus the origin of the kernel.
         residuals : ndarray of shape (n, q)
-            Residuals of these rows, target minus prediction. Not modified.
+            Residuals of these rows, target minus prediction.
         row_groups : RowGroups, optional
-            Groups or times of these rows. Sizes are then predicted without the groups,
-            or from earlier rows.
+            Groups or times of these rows.
 
         Returns
         -------
@@ -134,7 +131,7 @@ class ResidualScale(Value):
                 F, targets, weights, splits
             )
         left_out = left_out[distinct_row]
-        # By time, the first rows are not
+        # By time, the first rows have no prediction.
         is_predicted = np.isfinite(left_out).all(axis=1)
         left_out = left_out[is_predicted]
         residuals = residuals[is_predicted]
@@ -142,7 +139,7 @@ class ResidualScale(Value):
         typical = np.median(np.maximum(left_out, 0.0), axis=0)
         smallest = SMALLEST_SHARE * typical
         largest = left_out.max(axis=0)
-        is_zero = typical == 0  # then all rows have the same size
+        is_zero = typical == 0  # then all sizes are equal
         smallest[is_zero] = 1.0
         largest[is_zero] = 1.0
         sizes = np.clip(left_out, smallest, largest) * unit
@@ -158,16 +155,15 @@ class ResidualScale(Value):
         )
 
     def sizes(self, scores: np.ndarray) -> np.ndarray:
-        """Return the sizes of rows, given their `scores`, shape (n, q)."""
+        """Return the sizes of rows, clipped `scores` of shape (n, q)."""
         return np.clip(scores, self.smallest, self.largest)
 
     @cached_property
     def scores(self) -> LinearScores:
-        """Scores of the regression, of which sizes are the values within the bounds."""
+        """Scores of the regression; sizes are the clipped scores."""
         return LinearScores(self.kernel, self.dual, self.intercept)
 
     def require_sound(self, n_features: int, n_outputs: int) -> None:
-        """Raise ValueError if parts do not fit each other, the features or the outputs."""
         self.kernel._require_sound()
         by_output = (n_outputs,)
         require_shape(
@@ -193,11 +189,10 @@ class ResidualScale(Value):
 
 
 def feature_basis(kernel: LearnedKernel) -> np.ndarray | None:
-    """Return B, shape (M, r), such that ``cross_gram(X) @ B`` are features of rows;
-    None for a constant kernel.
+    """Return B such that ``cross_gram(X) @ B`` are features; None if K is constant.
 
-    Among the training rows of the kernel, products of features are the kernel's
-    positive semi-definite part. Columns of B sum to zero if the kernel is centered.
+    Products of features of training rows are the kernel's positive semi-definite part.
+    Columns of B sum to zero if the kernel is centered.
     """
     smallest_share = 1e-10
     eigenvalues, U = eigenvectors(kernel.gram())
@@ -212,28 +207,23 @@ def feature_basis(kernel: LearnedKernel) -> np.ndarray | None:
 def ridge_leaving_out(
     F: np.ndarray, Y: np.ndarray, weights: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return ridge regressions with intercept, with the best of `RIDGES` for each
-    output by leave-one-out errors.
+    """Return ridge regressions with the ridge of lowest leave-one-out error per output.
 
     Parameters
     ----------
     F : ndarray of shape (n, r)
-        Features. Not modified.
+        Features.
     Y : ndarray of shape (n, q)
-        Targets. Not modified.
+        Targets.
     weights : ndarray of shape (n,)
         Positive weights.
 
     Returns
     -------
     left_out : ndarray of shape (n, q)
-        Predictions by regressions without the row.
+        Leave-one-out predictions.
     coefficients : ndarray of shape (r, q)
     intercept : ndarray of shape (q,)
-
-    Notes
-    -----
-    O(n r^2 + r^3), and O(n r q) for each ridge.
     """
     regression = CenteredRidge.of(F, Y, weights)
     squares = np.square(regression.Z)
@@ -261,27 +251,9 @@ def ridge_leaving_out(
 def ridge_over_splits(
     F: np.ndarray, Y: np.ndarray, weights: np.ndarray, splits: Sequence[Split]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return ridge regressions with intercept, with the best of `RIDGES` for each
-    output by errors on test rows.
+    """Return ridge regressions as `ridge_leaving_out`, by errors on test rows.
 
-    Parameters
-    ----------
-    F, Y, weights : ndarray
-        As in `ridge_leaving_out`.
-    splits : sequence of pairs of ndarray
-        Positions of training and test rows.
-
-    Returns
-    -------
-    left_out : ndarray of shape (n, q)
-        Predictions for test rows by regressions on the training rows; NaN for rows that
-        are in no test.
-    coefficients : ndarray of shape (r, q)
-    intercept : ndarray of shape (q,)
-
-    Notes
-    -----
-    O(n r^2 + r^3) for each split, and O(n r q) for each ridge.
+    Predictions are NaN for rows that are in no test set.
     """
     regression = CenteredRidge.of(F, Y, weights)
     ridges = RIDGES * regression.eigenvalues.sum() / weights.sum()
@@ -306,7 +278,7 @@ def ridge_over_splits(
 
 
 class CenteredRidge(NamedTuple):
-    """Ridge regressions with intercept; Z are centered features times the roots of the weights, in the basis V."""
+    """Ridge regressions with intercept; Z are weighted centered features in basis V."""
 
     mean_feature: np.ndarray
     mean_target: np.ndarray
@@ -330,11 +302,11 @@ class CenteredRidge(NamedTuple):
         return cls(mean_feature, mean_target, Z, projected, eigenvalues, V)
 
     def path(self, ridges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return coefficients of the features, (L, r, q), and intercepts, (L, q), for L ridges."""
+        """Return coefficients, (L, r, q), and intercepts, (L, q), for L ridges."""
         shrinkage = 1.0 / (self.eigenvalues + ridges[:, None])
         return self.of_features(shrinkage[:, :, None] * self.projected)
 
     def of_features(self, solutions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return coefficients of the features, and intercepts, given those in the basis."""
+        """Return coefficients of the features, and intercepts."""
         coefficients = self.V @ solutions
         return coefficients, self.mean_target - self.mean_feature @ coefficients

@@ -16,10 +16,10 @@ from ..weights import weights_of_rows
 from .base import ExactPredictor, RegularizationPath
 
 MAX_ITERATIONS = 200_000
-"""Most iterations of libsvm; then an active-set solver takes over, which suits kernels of low rank with a large C."""
+"""Most iterations of libsvm; then an active-set solver takes over."""
 
 MAX_WEIGHTED_ITERATIONS = 10 * MAX_ITERATIONS
-"""Most iterations of libsvm with sample weights, which the active-set solver does not support."""
+"""Most iterations of libsvm with sample weights."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -29,15 +29,13 @@ class SVM(ExactPredictor):
     Parameters
     ----------
     tol : float or None, default None
-        Tolerance of the optimality conditions, as `tol` of `sklearn.svm.SVC`; None for
-        1e-9, or 1e-3 in comparisons.
+        Tolerance of the optimality conditions; None for 1e-9, or 1e-3 in comparisons.
 
     Notes
     -----
     O(m^2) to O(m^3) time and O(m^2) memory for m training rows. If no coefficient is at
-    its bound, the solution is the same for every larger C and is reused. If libsvm does
-    not converge, and for SVMs without intercept, an active-set solver takes over; it
-    starts from the solution for the previous C.
+    its bound, the solution is reused for larger C. If libsvm does not converge, and
+    without intercept, an active-set solver takes over.
 
     References
     ----------
@@ -61,33 +59,7 @@ class SVM(ExactPredictor):
         centering: Centering = Centering.CENTER,
         fine: bool = False,
     ) -> RegularizationPath:
-        """Fit on a Gram matrix with unit mean diagonal, centered or without intercept.
-
-        Parameters
-        ----------
-        K : ndarray of shape (m, m)
-            Gram matrix. Not modified.
-        target : Target
-            Classes of the training rows, at least two.
-        grid : sequence of float
-            Values of C.
-        sample_weight : ndarray of shape (m,), optional
-            Positive weights, by which C is multiplied per row. Not modified.
-        centering : Centering, default "center"
-            Whether the matrix is centered, and SVMs have an intercept.
-        fine : bool, default False
-            Whether to fit to high precision.
-
-        Raises
-        ------
-        ValueError
-            There are sample weights but no intercept.
-
-        Warns
-        -----
-        ConvergenceWarning
-            With sample weights, the tolerance was not reached.
-        """
+        """Fit on a Gram matrix; C is multiplied by the weight of each row."""
         intercept = centering.intercept
         labels = target.values
         if not intercept and sample_weight is not None:
@@ -116,7 +88,7 @@ class SVM(ExactPredictor):
 
 @dataclass(frozen=True)
 class _PairwiseSVM:
-    """Binary SVMs of all pairs of classes, with the signed coefficients of one pair per column."""
+    """Binary SVMs of all pairs of classes, one column of coefficients per pair."""
 
     C: float
     dual: np.ndarray
@@ -145,14 +117,14 @@ def _fit_exactly(
     start: _PairwiseSVM | None = None,
     intercept: bool = True,
 ) -> _PairwiseSVM:
-    """Return SVMs by the active-set solver, which starts from those for another C, if any."""
+    """Return SVMs by the active-set solver, from those for another C, if any."""
     pairs = class_pairs(labels)
     dual = np.zeros((len(K), len(pairs)))
     intercepts = np.zeros(len(pairs))
     for j, (rows, y) in enumerate(pairs):
         guess = None
         if start is not None:
-            # The set of rows at the bound matters, not the values
+            # Only the set of rows at the bound matters.
             guess = np.abs(start.dual[rows, j]) * (C / start.C)
         coefficients, intercepts[j], _ = solve_svm(
             _submatrix(K, rows), y, C, guess, intercept
@@ -168,10 +140,10 @@ def _fit(
     sample_weight: np.ndarray | None,
     tolerance: float,
 ) -> _PairwiseSVM:
-    """Return SVMs by libsvm, or by the active-set solver if libsvm does not converge."""
+    """Return SVMs by libsvm, or by the active-set solver without convergence."""
     from sklearn.exceptions import ConvergenceWarning
 
-    # Here, because it brings pandas and pyarrow along where they are installed
+    # Imported here because it imports pandas and pyarrow.
     from sklearn.svm import (
         SVC,
     )
