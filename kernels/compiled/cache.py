@@ -14,21 +14,20 @@ from numba import njit
 from numba.core import event
 
 FAST = {"reassoc", "contract", "nsz"}
-"""Sums may be reordered and fused; infinities, NaN and everything else stay as written."""
+"""Sums may be reordered and fused; infinities and NaN are respected."""
 
 WITHOUT_SIMD = os.environ.get("LEARNKERNELS_SIMD") == "0"
-"""Whether the environment requests plain loops in place of vector code."""
 
 NOTICE = (
     "learnkernels: compiling inner loops, which takes some seconds and is done once.\n"
 )
-"""Written to standard error by a process that does not find its compiled code on disk."""
+"""Written to standard error before the first compilation."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def _version(path: str) -> str:
-    """Return a digest of a file and of all files of this package, whose functions and classes it uses."""
+    """Return a digest of a file and of all files of this package."""
     digest = sha256(str(WITHOUT_SIMD).encode())
     for source in [Path(path), *sorted(Path(__file__).parent.glob("*.py"))]:
         digest.update(source.read_bytes())
@@ -36,27 +35,24 @@ def _version(path: str) -> str:
 
 
 def compiled(**options: Any) -> Callable[[Function], Function]:
-    """Return a decorator for a function that Numba compiles with these options, without
-    Python's lock.
+    """Return a decorator that compiles a function without the global interpreter lock.
 
-    Numba names files of its cache after the function, and compares no other file than
-    that of the function: the name gets a digest of all files that the code depends on.
+    Numba checks only the file of the function. Its name therefore gets a digest of all
+    files that the code depends on.
     """
 
     def decorate(function: Function) -> Function:
         function.__qualname__ += f"-{_version(getfile(function))}"
         try:
             return njit(cache=True, nogil=True, **options)(function)
-        except (
-            RuntimeError
-        ):  # there is no folder to write to, and NUMBA_CACHE_DIR names none
+        except RuntimeError:  # no cache folder is writable
             return njit(nogil=True, **options)(function)
 
     return decorate
 
 
 class _CompilationNotice(event.Listener):  # type: ignore[misc]
-    """Writes `NOTICE` when the first function of this package is compiled, and not when one is read from disk."""
+    """Writes `NOTICE` at the first compilation, not at a read from disk."""
 
     is_written = False
 

@@ -1,9 +1,7 @@
-"""Distances of rows and their exponentials, from differences: exact zeros for equal
-rows, no digits lost.
+"""Distances of rows and their exponentials, from differences without cancellation.
 
-The rows of one side are laid out as *panels*, a few vectors of rows side by side. A few
-rows of the other side at a time go against a panel: each number that is read serves
-several pairs, whose sums stay in registers.
+The rows of the right side are stored in *panels* of a few vectors. Each number that is
+read serves several pairs of rows, whose sums stay in registers.
 """
 
 from __future__ import annotations
@@ -33,43 +31,40 @@ CODES = {
     "cityblock": CITYBLOCK,
     "differing": DIFFERING,
 }
-"""What is added for each feature, by the name of a metric."""
 
 LEAST_FEATURES = 16
 """Smallest number of features for which a reference saves time."""
 
 MOST_DIFFERING = 0.5
-"""Largest share of features that differ from a reference, as a step with a reference takes longer."""
+"""Largest share of features that differ from a reference."""
 
 FAR = 500.0
-"""Distance from a reference, times gamma, beyond which rounding of it shows in kernels of near rows."""
+"""Distance from a reference, times gamma, beyond which its rounding affects kernels."""
 
 SMALL = 1e-3
 """Share of such a distance below which distances are summed over all features."""
 
 LARGEST = 1e9
-"""Largest absolute value of rows with a reference, as products of larger ones may overflow."""
+"""Largest absolute value of rows with a reference; larger products may overflow."""
 
 SAMPLE_ROWS = 256
-"""Number of rows that a reference is found from."""
 
 
 @dataclass(frozen=True)
 class Differences:
-    """Rows of one side whose distances, feature by feature, some base kernels start
-    from.
+    """Rows of one side for distances feature by feature.
 
     Attributes
     ----------
     rows : ndarray of shape (a, d)
     metric : {"squared", "euclidean", "cityblock", "differing"}
     gammas : tuple of float
-        Factors of the exponentials of the distances.
+        Factors of the exponentials.
     weights : ndarray of shape (d,) or None
-        See `distances`.
+        Weights of differing features.
     reference : ndarray of shape (d,) or None
-        Row that most rows share most features with, subtracted from packed rows.
-        Distances then take a step for each feature that differs from it.
+        Row that shares most features with most rows; distances then only read the
+        others.
     """
 
     rows: np.ndarray
@@ -80,18 +75,15 @@ class Differences:
 
     @property
     def n_seeds(self) -> int:
-        """Number of exponentials."""
         return len(self.gammas)
 
     def __getitem__(self, rows: slice) -> Differences:
         return replace(self, rows=self.rows[rows])
 
     def fill(self, left: Differences, out: np.ndarray) -> None:
-        """Write ``exp(-gamma D) - 1`` of the `distances` D of other rows from these,
-        shape (n, a, b), in C order.
+        """Write ``exp(-gamma D) - 1`` of distances D of other rows, shape (n, a, b).
 
-        There is one matrix per gamma; without gammas the distances themselves are
-        written, shape (1, a, b).
+        Without gammas, write the distances, shape (1, a, b).
         """
         dtype = out.dtype
         parts = Parts.of([self], dtype)
@@ -101,13 +93,13 @@ class Differences:
         )
 
     def near_reference(self) -> Differences:
-        """Return the same rows with a reference, if a sample of them differs from it in few features."""
+        """Return the rows with a reference if a sample shares most features with it."""
         n, d = self.rows.shape
         if not n or d < LEAST_FEATURES or self.metric == "differing":
             return self
         sample = self.rows[:: -(-n // SAMPLE_ROWS)]
         middle = len(sample) // 2
-        # The value of more than half of the rows, if any
+        # The value of more than half of the rows, if any.
         reference = np.partition(sample, middle, axis=0)[middle]
         if (sample != reference).mean() > MOST_DIFFERING or np.abs(
             self.rows
@@ -116,13 +108,13 @@ class Differences:
         return replace(self, reference=reference)
 
     def relative_rows(self) -> np.ndarray:
-        """Return the rows minus the reference, if there is one."""
+        """Return the rows minus the reference, if any."""
         if self.reference is None:
             return self.rows
         return np.asarray(self.rows - self.reference)
 
     def distances_from_reference(self) -> np.ndarray:
-        """Return the distance of each row from the reference, without root; zeros if there is no reference."""
+        """Return the distance of each row from the reference, if any, without root."""
         if self.reference is None:
             return np.zeros(len(self.rows))
         difference = self.relative_rows().astype(np.float64)
@@ -132,42 +124,39 @@ class Differences:
 
 
 def as_differences(operands: Sequence[object]) -> list[Differences] | None:
-    """Return the operands of families that all start from differences; None if any does not."""
+    """Return the operands if all are differences, otherwise None."""
     differences = [operand for operand in operands if isinstance(operand, Differences)]
     return differences if len(differences) == len(operands) else None
 
 
 class Parts(NamedTuple):
-    """How seeds are made: the distances of a few parts of rows, which stand one after
-    the other in flat arrays.
+    """Distances of several parts of rows, flat one after the other.
 
-    Of n rows in all, panels included, the rows of part f begin at ``n before[f]``;
-    parts may share rows. Without parts, seeds are not made of distances.
+    Of n rows with panels, the rows of part f begin at ``n before[f]``; parts may share
+    rows.
 
     Attributes
     ----------
     d, code : ndarray of int of shape (n_parts,)
-        Number of features, and a code of `CODES`.
+        Number of features, and code of the metric.
     rooted : ndarray of bool of shape (n_parts,)
-        Whether seeds are made of the roots of the distances.
+        Whether seeds use the roots of the distances.
     repeated : ndarray of bool of shape (n_parts,)
-        Whether the distances, before roots, are those of the part before.
+        Whether the distances, before roots, equal those of the previous part.
     before : ndarray of int of shape (n_parts,)
-        Number of features of the rows before.
+        Number of features of the previous rows.
     seeds : ndarray of int of shape (n_parts + 1,)
-        Number of seeds of the parts before.
+        Number of seeds of the previous parts.
     gammas, weights : ndarray
-        Factors of all seeds, and weights of all features, of the dtype of the rows.
+        Factors of all seeds, and weights of all features.
     has_reference : ndarray of bool of shape (n_parts,)
-        Whether distances are made from those of a reference, which rows are relative
-        to.
+        Whether rows are relative to a reference.
     from_reference : ndarray of shape (n_parts, n_rows)
-        Distances of the rows of the right side, panels included, from the reference; no
-        rows if no part has one.
+        Distances of the right rows from the reference; no rows if no part has one.
     small : ndarray of shape (n_parts, n_rows)
-        Distances below which they are summed over all features, as digits cancel.
+        Distances below which digits cancel; these are summed over all features.
     width, across : int
-        Values of a vector, and rows of a panel, see `panel_rows`.
+        Values per vector, and rows per panel.
     """
 
     d: np.ndarray
@@ -186,7 +175,6 @@ class Parts(NamedTuple):
 
     @classmethod
     def of(cls, differences: Sequence[Differences], dtype: np.dtype) -> Parts:
-        """Return the parts of some operands, in a precision."""
         gammas = [gamma for part in differences for gamma in part.gammas]
         distinct, places = _distinct_rows(differences)
         weights = [
@@ -222,7 +210,7 @@ class Parts(NamedTuple):
 def _distances_from_references(
     differences: Sequence[Differences], dtype: np.dtype
 ) -> np.ndarray:
-    """Return the distances of the rows of each part from its reference, padded to whole panels."""
+    """Return distances of rows from references, padded to whole panels."""
     if all(part.reference is None for part in differences):
         return np.zeros((len(differences), 0), dtype=dtype)
     n = len(differences[0].rows)
@@ -235,9 +223,9 @@ def _distances_from_references(
 def _small_distances(
     differences: Sequence[Differences], from_reference: np.ndarray
 ) -> np.ndarray:
-    """Return distances below which digits cancel, for the distances of rows from their references."""
+    """Return distances below which digits cancel."""
     eps = np.finfo(from_reference.dtype).eps
-    # Then roots have three quarters of the digits
+    # Roots then have three quarters of the digits.
     small = np.sqrt(eps) * from_reference
     for f, part in enumerate(differences):
         is_far = max(part.gammas, default=0.0) * from_reference[f] > FAR
@@ -248,11 +236,9 @@ def _small_distances(
 def _distinct_rows(
     differences: Sequence[Differences],
 ) -> tuple[list[Differences], list[int]]:
-    """Return the parts whose rows no part before has, and for each part the position of
-    its rows among them.
+    """Return the parts with distinct rows, and for each part its position among them.
 
-    Families make the operands of both sides in one way, so that the parts that share
-    rows are the same on both.
+    Both sides have the same pattern of shared rows.
     """
     distinct: list[Differences] = []
     places = []
@@ -268,14 +254,13 @@ def _distinct_rows(
 
 
 def _in_same_memory(A: np.ndarray, B: np.ndarray) -> bool:
-    """Return whether two arrays are the same, or views of the same values."""
     return (
         A.ctypes.data == B.ctypes.data and A.shape == B.shape and A.strides == B.strides
     )
 
 
 def pack_rows(differences: Sequence[Differences], dtype: np.dtype) -> np.ndarray:
-    """Return the rows of all parts as the left side of tiles, flat; rows that parts share stand there once."""
+    """Return the distinct rows of all parts as the left side of tiles, flat."""
     distinct, _ = _distinct_rows(differences)
     return np.concatenate(
         [part.relative_rows().astype(dtype, copy=False).ravel() for part in distinct]
@@ -283,11 +268,9 @@ def pack_rows(differences: Sequence[Differences], dtype: np.dtype) -> np.ndarray
 
 
 def pack_columns(differences: Sequence[Differences], dtype: np.dtype) -> np.ndarray:
-    """Return the rows of all parts as the right side of tiles, flat; rows that parts
-    share stand there once.
+    """Return the distinct rows of all parts as the right side of tiles, in panels.
 
-    Panels of `panel_rows` rows follow each other, each feature by feature; zeros
-    replace missing rows.
+    Each panel is stored feature by feature; zeros replace missing rows.
     """
     across = panel_rows(dtype)
     packed = []
@@ -304,17 +287,17 @@ def pack_columns(differences: Sequence[Differences], dtype: np.dtype) -> np.ndar
 
 
 def _starts(sizes: Sequence[int]) -> np.ndarray:
-    """Return where parts of these sizes begin, one after the other, and where the last one ends."""
+    """Return the starts of consecutive parts, and the end of the last."""
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp)
 
 
 def panel_rows(dtype: np.dtype) -> int:
-    """Return the number of rows that are laid side by side: a few vectors."""
+    """Return the number of rows per panel."""
     return PANEL_VECTORS * lanes(dtype)
 
 
 def rounded_up(n: int, step: int) -> int:
-    """Return the smallest multiple of `step` that is not below n."""
+    """Return the smallest multiple of `step` that is at least n."""
     return -(-n // step) * step
 
 
@@ -326,16 +309,12 @@ def distances(
     Parameters
     ----------
     A, B : ndarray of shape (a, d) and (b, d)
-        Of float64 or float32. Not modified.
+        Rows, float64 or float32.
     metric : {"squared", "euclidean", "cityblock", "differing"}
-        Squared Euclidean distances, their roots, sums of absolute differences, or of
-        the weights of the features that differ.
+        Squared or plain Euclidean distance, sum of absolute differences, or weight of
+        differing features.
     weights : ndarray of shape (d,), optional
-        For "differing"; ones by default.
-
-    Notes
-    -----
-    O(a b d).
+        Weights of differing features; ones by default.
     """
     out = np.empty((A.shape[0], B.shape[0]), dtype=A.dtype)
     Differences(B, metric, (), weights).fill(
@@ -345,7 +324,7 @@ def distances(
 
 
 def exponentiate(D: np.ndarray, gammas: Sequence[float], out: np.ndarray) -> None:
-    """Write ``exp(-gamma D) - 1`` into `out`, shape (n, a, b), in C order; `D`, not negative, is not modified."""
+    """Write ``exp(-gamma D) - 1`` for D >= 0 into `out`, shape (n, a, b)."""
     values = np.ascontiguousarray(D, dtype=out.dtype).ravel()
     width = lanes(out.dtype)
     spare = empty_vectors(2 * width, out.dtype)
@@ -356,11 +335,9 @@ def exponentiate(D: np.ndarray, gammas: Sequence[float], out: np.ndarray) -> Non
 def write_seeds(
     A: np.ndarray, B: np.ndarray, parts: Parts, strip: np.ndarray, out: np.ndarray
 ) -> None:
-    """Write the seeds of all pairs of rows, or without seeds the distances, into `out`,
-    shape (n, a, b).
+    """Write the seeds of all pairs of rows, or the distances, into `out`, (n, a, b).
 
-    A, B and parts are as for `make_seeds`, of one part; `strip` is a place for `ROWS`
-    rows of distances.
+    Arguments are as for `make_seeds`, of one part; `strip` has space for `ROWS` rows.
     """
     _, a, b = out.shape
     flat = out.reshape(-1)
@@ -413,11 +390,7 @@ def fill_strip(
     parts: Parts,
     strip: np.ndarray,
 ) -> None:
-    """Write distances, without roots, of up to `ROWS` rows, which begin at a place,
-    from those of some panels.
-
-    The panels begin at `first`, and both are of part `f`; else as `make_seeds`.
-    """
+    """Write distances, without roots, of some rows from some panels of part f."""
     d = parts.d[f]
     code = parts.code[f]
     stride = panels * parts.across
@@ -456,7 +429,7 @@ def fill_from_reference(
     parts: Parts,
     strip: np.ndarray,
 ) -> None:
-    """Write distances as `fill_strip` does, from those of the reference, by the features in which a row differs."""
+    """Write distances as `fill_strip`, from those of the reference."""
     d = parts.d[f]
     code = parts.code[f]
     across = parts.across
@@ -496,7 +469,7 @@ def fill_from_reference(
 
 @compiled()
 def distance_of_pair(code: int, left: Place, right: Place, step: int, d: int) -> float:
-    """Return the distance of two rows; `step` is from a feature to the next on the right."""
+    """Return the distance of two rows; on the right, features are `step` apart."""
     A, a = left
     B, b = right
     total = 0.0
@@ -519,25 +492,22 @@ def make_seeds(
     parts: Parts,
     out: np.ndarray,
 ) -> None:
-    """Write the seeds of up to `ROWS` rows with some panels, behind the distances of
-    one part.
+    """Write the seeds of up to `ROWS` rows with some panels, after space for distances.
 
     Parameters
     ----------
     A, B : ndarray
-        Rows of all parts, of the left side `pack_rows`, of the right one
-        `pack_columns`.
+        Rows of all parts, by `pack_rows` and `pack_columns`.
     a, b : int
-        Number of rows of either side, on the right one with the rows that fill the last
-        panel.
+        Number of rows of either side; on the right with padding.
     i, rows : int
-        The first of the rows, and their number.
+        First row, and number of rows.
     panel, panels : int
-        The first of the panels, and their number.
+        First panel, and number of panels.
     parts : Parts
-        How seeds are made.
+        Distances and seeds.
     out : ndarray of shape (1 + n_seeds, rows, panels across), flat
-        Written to.
+        Result.
     """
     size = rows * panels * parts.across
     for f in range(len(parts.d)):
@@ -560,7 +530,7 @@ def make_seeds(
 def exponentiate_values(
     D: np.ndarray, gammas: np.ndarray, width: int, spare: np.ndarray, out: np.ndarray
 ) -> None:
-    """Write the exponentials of some values, shape (n,), into `out`, n values per gamma; `spare` is for two vectors."""
+    """Write exponentials, n per gamma, into `out`; `spare` holds two vectors."""
     flat = out.reshape(-1)
     size = len(D)
     vectorized = size // width * width

@@ -1,8 +1,6 @@
-"""The innermost loops: vector code for tested versions of Numba, and otherwise plain
-loops.
+"""The innermost loops: vector code for tested versions of Numba, otherwise plain loops.
 
-Both compute the same numbers up to rounding: exponentials to two units in the last
-place, and sums in another order.
+Results agree up to rounding.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ import numpy as np
 
 
 def _implementation() -> ModuleType:
-    """Return the module with vector code, or that with plain loops if vector code is not available."""
+    """Return the module with vector code, or with plain loops without it."""
     try:
         from . import simd
     except ImportError:
@@ -44,7 +42,7 @@ ALIGNMENT = 64
 
 
 def empty_vectors(n: int, dtype: Any) -> np.ndarray:
-    """Return an uninitialized array of n values, aligned for vectors, with room for one more vector."""
+    """Return an aligned array of n values, with space for one more vector."""
     itemsize = np.dtype(dtype).itemsize
     array = np.empty(n + 2 * ALIGNMENT // itemsize, dtype=dtype)
     bytes_to_boundary = -array.ctypes.data % ALIGNMENT

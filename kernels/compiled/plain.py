@@ -1,9 +1,7 @@
-"""The innermost loops for any CPU and any Numba: what the vector code of `simd`
-computes, value by value.
+"""The innermost loops for any CPU and any Numba: the loops of `simd`, value by value.
 
-Arrays are flat. An argument that is written ``(array, place)`` begins at that position
-of the array. Values of kernels and targets have the dtype of the rows, sums are
-float64.
+Arrays are flat; a place ``(array, position)`` begins at that position. Kernels and
+targets have the dtype of the rows, sums are float64.
 """
 
 from __future__ import annotations
@@ -16,29 +14,26 @@ import numpy as np
 from .cache import compiled
 
 PANEL_VECTORS = 8
-"""Vectors of a panel, see `distances.panel_rows`; here a vector has one value."""
+"""Number of vectors per panel; here a vector has one value."""
 
 CHAIN_LENGTHS = (10, 5, 2, 1)
-"""Lengths of the chains of kernels that are made at a time, descending."""
+"""Numbers of kernels in a chain, descending."""
 
 LONGEST_RUN = 5
-"""Most kernels whose products with each other are formed at a time."""
+"""Largest number of kernels whose products are formed at a time."""
 
 ROWS = 4
-"""Rows that go against a panel at a time."""
+"""Number of rows that are compared with a panel at a time."""
 
 SQUARED = 0
 CITYBLOCK = 1
 DIFFERING = 2
-"""Codes of what `write_differences` adds for each feature: a squared or absolute
-difference, or the weight of a feature that differs.
-"""
+"""Codes of `write_differences`: squared, absolute, or weight of a differing feature."""
 
 Place = tuple[np.ndarray, int]
 
 
 def lanes(dtype: np.dtype[Any]) -> int:
-    """Return the number of values of a vector."""
     return 1
 
 
@@ -53,26 +48,10 @@ def write_differences(
     out: Place,
     stride: int,
 ) -> None:
-    """Write the distances of some rows from those of a panel.
+    """Write the distances of `rows` rows from those of a panel, in `out`.
 
-    Parameters
-    ----------
-    rows : int
-        Number of rows: `ROWS` or one.
-    code : {SQUARED, CITYBLOCK, DIFFERING}
-        What is added for each feature.
-    left : place of shape (rows, d)
-        Rows of the left side.
-    right : place of shape (d, panel_rows)
-        A panel of the right side.
-    d : int
-        Number of features.
-    weights : ndarray of shape (d,)
-        Weights of differing features.
-    out : place of shape (rows, stride)
-        Written to: of each row as many values as a panel has.
-    stride : int
-        Values from a row of `out` to the next.
+    `rows` is `ROWS` or one. `left` has shape (rows, d), `right` (d, panel_rows),
+    `weights` (d,), for differing features, and `out` (rows, stride).
     """
     A, a = left
     B, b = right
@@ -103,31 +82,12 @@ def subtract_common(
     out: Place,
     panels: int,
 ) -> None:
-    """Subtract from the sums of the lengths of a row and of the rows of some panels
-    twice the length they share.
+    """Subtract twice the common length from sums of lengths of two rows, in `out`.
 
-    Lengths are squared norms or sums of absolute values; the length that two rows share
-    is their inner product, or the sum of the smaller absolute values of features of
-    equal sign.
-
-    Parameters
-    ----------
-    code : {SQUARED, CITYBLOCK}
-        Distance.
-    left : place of shape (d,)
-        The row.
-    right : place of shape (panels, d, panel_rows)
-        Panels of the right side.
-    d : int
-        Number of features.
-    differing : ndarray of int
-        Features in which the row is not zero.
-    n : int
-        Number of these features.
-    out : place of shape (panels, panel_rows)
-        Sums of lengths; changed to distances.
-    panels : int
-        Number of panels.
+    Lengths are squared norms or sums of absolute values. The common length is the inner
+    product, or the sum of the smaller absolute values of features of equal sign. `left`
+    is a row, which is not zero in the n features `differing`. `right` has shape
+    (panels, d, panel_rows), and `out` (panels, panel_rows).
     """
     A, a = left
     B, b = right
@@ -151,7 +111,7 @@ def subtract_common(
 def write_exponentials(
     distances: Place, factor: float, rooted: bool, out: Place, n: int
 ) -> None:
-    """Write ``exp(factor D) - 1`` of n vectors of values, or of their roots; ``factor D`` is not positive."""
+    """Write ``exp(factor D) - 1``, not positive, of n vectors D, or of their roots."""
     D, start = distances
     E, to = out
     for j in range(n):
@@ -170,22 +130,10 @@ def add_chain(
     total: Place,
     following: Place,
 ) -> None:
-    """Add a chain of kernels by their weights to n vectors of a total.
+    """Add a weighted chain of kernels to `total`, n vectors.
 
-    Parameters
-    ----------
-    length : int
-        Number of kernels: each is ``E (E + 2)`` of the one before.
-    seeds : place of n vectors
-        The first kernel.
-    n : int
-        Number of vectors.
-    coefficients : place of shape (length,)
-        Weights of the kernels.
-    total : place of n vectors
-        Added to.
-    following : place of n vectors
-        Gets the kernel that would follow the last.
+    The first kernel is `seeds`, each other is ``E (E + 2)`` of the previous one. The
+    kernel after the last is written to `following`.
     """
     S, s = seeds
     C, c = coefficients
@@ -213,37 +161,14 @@ def make_kernels(
     row_sums: Place,
     following: Place,
 ) -> None:
-    """Write a chain of kernels of some columns of one row into a strip, and add their
-    row sums.
+    """Write a chain of kernels of one row into a strip, and add their row sums.
 
-    The first is a seed plus its offset, each other ``E (E + 2)`` of the one before,
-    plus its own offset. With weights a kernel is multiplied by the roots of both
-    weights, and its row sums by that of the column once more.
+    The first is a seed plus its offset, each other ``E (E + 2)`` of the previous one,
+    plus its offset. With weights, kernels are multiplied by the roots of both weights,
+    and row sums by the root of the column's.
 
-    Parameters
-    ----------
-    length : int
-        Number of kernels, one of `CHAIN_LENGTHS`.
-    weighted : {0, 1}
-        Whether rows have weights.
-    seeds : place of shape (columns,)
-        The first kernel, without its offset.
-    strip : place of shape (columns, step)
-        Written to, a vector of columns at a time; zeros follow the last column.
-    step : int
-        Values from a vector of columns to the next in the strip.
-    columns : int
-        Number of columns.
-    offsets : place of shape (length,)
-        Constants that are added to the kernels.
-    roots : place of shape (columns,)
-        Roots of the weights of the columns.
-    root : float
-        Root of the weight of the row.
-    row_sums : place of shape (length,)
-        Added to.
-    following : place of shape (columns,)
-        Gets the kernel that would follow the last, without offset.
+    `strip` has shape (vectors of columns, step), with zeros after the last column. The
+    kernel after the last, without offset, is written to `following`.
     """
     S, s = seeds
     K, start = strip
@@ -278,25 +203,10 @@ def make_target(
     roots: Place,
     root: float,
 ) -> None:
-    """Write the target kernel of some columns of one row into a strip, and with weights
-    the row's root behind it.
+    """Write the target kernel of one row into a strip, and the row's root if weighted.
 
-    Parameters
-    ----------
-    weighted : {0, 1}
-        Whether rows have weights.
-    row_targets, column_targets : place of shape (n_outputs,) and (n_outputs, target_step)
-        Targets of the row and of the columns.
-    target_step, n_outputs : int
-        Values from an output of `column_targets` to the next, and the number of
-        outputs.
-    strip : place of shape (vectors, step)
-        Written to.
-    step, vectors : int
-        Values from a vector of columns to the next in the strip, and the number of
-        vectors.
-    roots, root
-        As for `make_kernels`.
+    `row_targets` has shape (n_outputs,), `column_targets` (n_outputs, target_step), and
+    `strip` (vectors, step).
     """
     U, u = row_targets
     V, v = column_targets
@@ -326,28 +236,11 @@ def add_triangle(
     target_products: Place,
     column_sums: Place,
 ) -> None:
-    """Add the products of a few kernels with each other and with the target kernel, and
-    their column sums.
+    """Add products of kernels with each other and the target, and their column sums.
 
-    Parameters
-    ----------
-    size : int
-        Number of kernels, at most `LONGEST_RUN`.
-    weighted : {0, 1}
-        Whether rows have weights.
-    strip, target : place of shape (vectors, rows, step)
-        The kernels, and the target kernel with the row's root.
-    step, rows, vectors : int
-        Values from a row to the next in the strip, and the numbers of rows and of
-        vectors of columns.
-    products : place of shape (size, p)
-        Added to, up to the diagonal.
-    p : int
-        Number of all kernels.
-    target_products : place of shape (size,)
-        Added to.
-    column_sums : place of shape (vectors, p)
-        Added to.
+    `strip` and `target` (with the row's root) have shape (vectors, rows, step),
+    `products` (size, p), up to the diagonal, and `column_sums` (vectors, p), for p
+    kernels in all.
     """
     K, K_place = strip
     W, W_place = target
@@ -380,20 +273,9 @@ def add_rectangle(
     products: Place,
     p: int,
 ) -> None:
-    """Add the products of a few kernels with a few others.
+    """Add the products of some kernels with others to `products`, shape (n_left, p).
 
-    Parameters
-    ----------
-    n_left, n_right : int
-        Numbers of kernels, at most `LONGEST_RUN`.
-    left, right : place of shape (count, step)
-        Vectors of the kernels.
-    step, count : int
-        Values from a vector to the next in the strip, and the number of vectors.
-    products : place of shape (n_left, p)
-        Added to.
-    p : int
-        Number of all kernels.
+    `left` and `right` have shape (count, step).
     """
     K, K_place = left
     L, L_place = right

@@ -1,13 +1,11 @@
-"""The innermost loops of `plain` as vector instructions, which this file alone writes,
-in LLVM's language.
+"""The innermost loops of `plain` as vector instructions of LLVM.
 
-Left to itself the compiler uses half the width of many CPUs' vectors, keeps too few
-sums in registers, and vectorizes no loop across kernels: a pass over tiles takes 11 to
-15 times as long. The code is the same for every CPU: vectors that a CPU lacks become
-several vectors that it has. `plain` documents each loop and its arguments.
+The compiler's own code takes 11 to 15 times as long: it uses half the vector width of
+many CPUs, keeps too few sums in registers, and vectorizes no loop across kernels.
+`plain` documents the loops.
 
-All uses of internals of Numba and llvmlite are in this file. Outside of `TESTED_NUMBA`
-its import fails, and `loops` takes the plain loops.
+All uses of internals of Numba and llvmlite are in this file. Its import fails outside
+of `TESTED_NUMBA`; `loops` then uses the plain loops.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ from .cache import WITHOUT_SIMD
 from .plain import CITYBLOCK, DIFFERING, ROWS, SQUARED
 
 TESTED_NUMBA = (0, 63), (0, 69)
-"""Releases of Numba from the first, and before the second, whose internals are as they are used here."""
+"""First and, exclusively, last release of Numba with these internals."""
 
 if (
     WITHOUT_SIMD
@@ -43,11 +41,11 @@ if (
     )
 
 Value = Any
-"""A value of the code that is written: the result of an instruction."""
+"""Result of an instruction."""
 
 
 def _vector_registers() -> tuple[int, int]:
-    """Return the bytes of a vector of the CPU that code is compiled for, and the number of its vector registers."""
+    """Return the bytes of a vector of the target CPU, and its number of registers."""
     features = numba.config.CPU_FEATURES
     if features is None:
         features = get_host_cpu_features()
@@ -72,37 +70,31 @@ else:
     LONGEST_RUN = 3
 
 EXPONENTIAL_VECTORS = 4
-"""Vectors whose exponentials are taken side by side."""
+"""Number of vectors whose exponentials are computed side by side."""
 
 CHAIN_VECTORS = 6
-"""Vectors whose chains of kernels are made side by side."""
+"""Number of vectors whose chains of kernels are computed side by side."""
 
 LEAST_EXPONENT = -40.0
-"""Where the exponential less one is minus one up to rounding."""
+"""Exponent at which exp(x) - 1 is -1 up to rounding."""
 
 LOG_2 = {
     52: (float.fromhex("0x1.62e42fefa3800p-1"), float.fromhex("0x1.ef35793c76730p-45")),
     23: (float.fromhex("0x1.62e4p-1"), float.fromhex("0x1.7f7d1cf79abcap-20")),
 }
-"""The logarithm of two in two parts, by the digits of a value: whole multiples of the first have no rounding."""
+"""Logarithm of 2 in two parts; whole multiples of the first are exact."""
 
 
 def lanes(dtype: np.dtype[Any]) -> int:
-    """Return the number of values of a vector."""
     return VECTOR_BYTES // dtype.itemsize
 
 
 def emitted(write: Callable[..., None]) -> Callable[..., None]:
-    """Return a function for compiled code whose instructions the given one writes.
+    """Return a function for compiled code, with instructions from `write`.
 
-    That is called with `Vectors` of the dtype of the first array, then with each
-    argument: the pointer to the first value of an array, or to the value at a place
-    ``(array, position)``, or a number.
-
-    Notes
-    -----
-    The loops become a function of their own in the compiled code: no other values take
-    their registers.
+    `write` is called with `Vectors` of the dtype of the first array, then with the
+    arguments: pointers for arrays and places, or numbers. The loops become a separate
+    function, so that no other values take their registers.
     """
 
     def define(_: Any, *kinds: Any) -> Any:
@@ -120,7 +112,7 @@ def _call_emitted(
     signature: Any,
     arguments: Sequence[Value],
 ) -> Value:
-    """Write a call of a function, and the function itself where the module does not have it."""
+    """Write a call of a function, and the function itself if the module lacks it."""
     pointers = [
         _as_pointer(context, builder, kind, value)
         for kind, value in zip(signature.args, arguments, strict=True)
@@ -145,12 +137,12 @@ def _call_emitted(
 
 
 def _array_type(kind: Any) -> Any:
-    """Return the type of the array of a place; another type as it is."""
+    """Return the type of the array of a place; other types are unchanged."""
     return kind[0] if isinstance(kind, types.containers.Tuple) else kind
 
 
 def _as_pointer(context: Any, builder: Any, kind: Any, value: Value) -> Value:
-    """Return the pointer to the values of an array or a place; a number as it is."""
+    """Return the pointer to an array or a place; numbers are unchanged."""
     if isinstance(kind, types.containers.Tuple):
         start = _as_pointer(context, builder, kind[0], builder.extract_value(value, 0))
         return builder.gep(start, [builder.extract_value(value, 1)])
@@ -165,7 +157,7 @@ class Vectors:
     Parameters
     ----------
     builder : IRBuilder
-        Of the function that is written.
+        Builder of the function.
     dtype : Float
         Numba's type of the values.
     """
@@ -181,25 +173,28 @@ class Vectors:
         self.bits = ir.VectorType(ir.IntType(dtype.bitwidth), self.lanes)
 
     def constant(self, value: float) -> Value:
-        """Return a vector of one number."""
+        """Return a vector of equal numbers."""
         return ir.Constant(
             self.vector, [ir.Constant(self.number, float(value))] * self.lanes
         )
 
     def integer(self, value: int) -> Value:
-        """Return a vector of one whole number, of the bits of a value."""
+        """Return a vector of equal integers with the bits of a value."""
         return ir.Constant(self.bits, [self.bits.element(value)] * self.lanes)
 
     @contextmanager
     def loop(self, n: Value) -> Iterator[Value]:
-        """Write a loop over n steps; gives the step."""
+        """Write a loop over n steps; yields the step."""
         with cgutils.for_range(self.builder, n) as loop:
             yield loop.index
 
     def in_groups(
         self, n: Value, size: int, write: Callable[[Value, int], None]
     ) -> None:
-        """Write loops over n vectors, `size` at a time, then the rest one by one; `write` takes place and number."""
+        """Write loops over n vectors, `size` at a time, then one by one.
+
+        `write` takes the place and the number of vectors.
+        """
         build = self.builder
         n_groups = build.sdiv(n, self.place(size))
         with self.loop(n_groups) as step:
@@ -209,7 +204,7 @@ class Vectors:
             write(build.mul(build.add(done, step), self.place(self.lanes)), 1)
 
     def cases(self, value: Value, writers: dict[int, Callable[[], None]]) -> None:
-        """Write code for some values of a number, and no code for other values."""
+        """Write code for some values of a number."""
         end = self.builder.append_basic_block("end")
         switch = self.builder.switch(value, end)
         for number, write in writers.items():
@@ -221,15 +216,15 @@ class Vectors:
         self.builder.position_at_end(end)
 
     def pair_of(self, first: Value, n_seconds: int, second: Value) -> Value:
-        """Return a number for `cases` by two numbers: ``first n_seconds + second``."""
+        """Return the number ``first n_seconds + second``, for `cases`."""
         return self.builder.add(self.builder.mul(first, self.place(n_seconds)), second)
 
     def place(self, n: int) -> Value:
-        """Return a number of values or vectors."""
+        """Return a constant number of values or vectors."""
         return ir.IntType(64)(n)
 
     def plus(self, place: Value, n: int) -> Value:
-        """Return the place n vectors on."""
+        """Return the place n vectors later."""
         if n == 0:
             return place
         return self.builder.add(place, self.place(n * self.lanes))
@@ -238,20 +233,20 @@ class Vectors:
         return self.builder.bitcast(self.builder.gep(base, [place]), kind.as_pointer())
 
     def load(self, base: Value, place: Value, n: int = 0) -> Value:
-        """Return the vector at a place, or n vectors on."""
+        """Return the vector n vectors after a place."""
         value = self.builder.load(self._at(base, self.plus(place, n), self.vector))
         value.align = 8 if self.is_double else 4
         return value
 
     def store(self, value: Value, base: Value, place: Value, n: int = 0) -> None:
-        """Write a vector to a place, or n vectors on."""
+        """Write a vector n vectors after a place."""
         pointer = self._at(base, self.plus(place, n), value.type)
         self.builder.store(
             value, pointer, align=8 if value.type.element == ir.DoubleType() else 4
         )
 
     def spread(self, base: Value, place: Value) -> Value:
-        """Return a vector of the one value at a place."""
+        """Return a vector of the value at a place."""
         return self.splat(self.builder.load(self.builder.gep(base, [place])))
 
     def splat(self, value: Value) -> Value:
@@ -262,33 +257,31 @@ class Vectors:
         return self.builder.shuffle_vector(first, undefined, zeros)
 
     def variable(self, value: Value) -> Value:
-        """Return a variable with a first value, in a register where there is one."""
+        """Return a variable with an initial value, in a register if possible."""
         variable = cgutils.alloca_once(self.builder, value.type)
         self.builder.store(value, variable)
         return variable
 
     def zeros(self) -> Value:
-        """Return a variable whose first value is a vector of zeros."""
+        """Return a variable with an initial vector of zeros."""
         return self.variable(self.constant(0))
 
     def add(self, variable: Value, value: Value) -> None:
-        """Add a vector to a variable."""
         self.builder.store(
             self.builder.fadd(self.builder.load(variable), value), variable
         )
 
     def add_product(self, variable: Value, x: Value, y: Value) -> None:
-        """Add the product of two vectors to a variable."""
         self.builder.store(self.fused(x, y, self.builder.load(variable)), variable)
 
     def fused(self, x: Value, y: Value, z: Value) -> Value:
-        """Return ``x y + z``, in one step where the CPU has it."""
+        """Return ``x y + z``, fused if the CPU supports it."""
         return self.builder.fadd(
             self.builder.fmul(x, y, flags=("contract",)), z, flags=("contract",)
         )
 
     def add_to_sums(self, variable: Value, sums: Value, place: Value, n: int) -> None:
-        """Add a variable to the float64 sums at a place, or n vectors on."""
+        """Add a variable to float64 sums, n vectors after a place."""
         value = self.builder.load(variable)
         if not self.is_double:
             value = self.builder.fpext(value, self.double)
@@ -297,7 +290,7 @@ class Vectors:
         self.store(self.builder.fadd(before, value), sums, place, n)
 
     def within(self, first: Value, n: Value) -> Value:
-        """Return which values of a vector are among the first n, where `first` values come before the vector."""
+        """Return a mask of the first n values; `first` come before the vector."""
         kind = ir.VectorType(ir.IntType(64), self.lanes)
         positions = ir.Constant(
             kind, [ir.IntType(64)(lane) for lane in range(self.lanes)]
@@ -307,7 +300,6 @@ class Vectors:
         )
 
     def absolute(self, x: Value) -> Value:
-        """Return absolute values."""
         bits_without_sign = self.digits + (11 if self.is_double else 8)
         bits = self.builder.and_(
             self.builder.bitcast(x, self.bits), self.integer(2**bits_without_sign - 1)
@@ -315,27 +307,26 @@ class Vectors:
         return self.builder.bitcast(bits, self.vector)
 
     def least(self, x: Value, y: Value) -> Value:
-        """Return the lesser of two vectors' values."""
+        """Return the elementwise minimum."""
         return self.builder.select(self.builder.fcmp_ordered("<", x, y), x, y)
 
     def greatest(self, x: Value, y: Value) -> Value:
-        """Return the greater of two vectors' values."""
+        """Return the elementwise maximum."""
         return self.builder.select(self.builder.fcmp_ordered(">", x, y), x, y)
 
     def between_zero_and(self, bound: Value, x: Value) -> Value:
-        """Return the values nearest to x between zero and a bound, positive or negative."""
+        """Clip x between zero and a bound, positive or negative."""
         zero = self.constant(0)
         return self.least(
             self.greatest(x, self.least(bound, zero)), self.greatest(bound, zero)
         )
 
     def sign(self, x: Value) -> Value:
-        """Return one or minus one."""
+        """Return 1 or -1."""
         is_negative = self.builder.fcmp_ordered("<", x, self.constant(0))
         return self.builder.select(is_negative, self.constant(-1), self.constant(1))
 
     def root(self, x: Value) -> Value:
-        """Return square roots."""
         bits = 64 if self.is_double else 32
         kind = ir.FunctionType(self.vector, [self.vector])
         name = f"llvm.sqrt.v{self.lanes}f{bits}"
@@ -343,21 +334,20 @@ class Vectors:
         return self.builder.call(square_root, [x])
 
     def exponentials_less_one(self, xs: Sequence[Value]) -> list[Value]:
-        r"""Return :math:`e^x - 1` of vectors of values that are not positive, to two
-        units in the last place.
+        r"""Return :math:`e^x - 1` for x <= 0, to two units in the last place.
 
-        With :math:`x = k \log 2 + r` it is :math:`2^k (e^r - 1) + (2^k - 1)`, and the
-        first bracket a polynomial. Each step is written for all vectors before the next
-        one, as each waits for the last.
+        With :math:`x = k \log 2 + r` it is :math:`2^k (e^r - 1) + (2^k - 1)`, with a
+        polynomial for the bracket. Each step is written for all vectors, as the next
+        one waits for it.
         """
         build = self.builder
         digits = self.digits
         smallest = self.constant(LEAST_EXPONENT)
-        # Which leaves NaN
+        # Keeps NaN.
         xs = [
             build.select(build.fcmp_ordered("<", x, smallest), smallest, x) for x in xs
         ]
-        # A number plus this one has the nearest whole number in its last bits.
+        # Adding this number moves the nearest integer into the last bits.
         rounder = self.constant(1.5 * 2.0**digits)
         high, low = LOG_2[digits]
         rounded = [self.fused(x, self.constant(1 / log(2)), rounder) for x in xs]
@@ -380,7 +370,7 @@ class Vectors:
         ]
 
     def _polynomials(self, rs: Sequence[Value]) -> list[Value]:
-        """Return ``e^r - 1`` for r within half of log 2 of zero, from sums of even and of odd powers side by side."""
+        """Return ``e^r - 1`` for ``|r| <= log(2) / 2``, from even and odd powers."""
         squares = [self.builder.fmul(r, r) for r in rs]
         degree = 13 if self.is_double else 7
         odd = [self.constant(1 / factorial(degree))] * len(rs)
@@ -411,7 +401,6 @@ def write_differences(
     out: Value,
     stride: Value,
 ) -> None:
-    """Write the distances of some rows from those of a panel."""
     build = v.builder
 
     def loops(n_rows: int, kind: int) -> None:
@@ -458,7 +447,6 @@ def subtract_common(
     out: Value,
     panels: Value,
 ) -> None:
-    """Subtract from sums of the lengths of two rows twice the length that they share."""
     build = v.builder
     across = v.place(PANEL_VECTORS * v.lanes)
 
@@ -487,7 +475,6 @@ def subtract_common(
 def write_exponentials(
     v: Vectors, distances: Value, factor: Value, rooted: Value, out: Value, n: Value
 ) -> None:
-    """Write ``exp(factor D) - 1`` of n vectors, or of their roots."""
     build = v.builder
     scale = v.splat(factor)
 
@@ -516,7 +503,6 @@ def add_chain(
     total: Value,
     following: Value,
 ) -> None:
-    """Add a chain of kernels by their weights to n vectors of a total."""
     build = v.builder
     two = v.constant(2)
 
@@ -551,7 +537,6 @@ def make_kernels(
     row_sums: Value,
     following: Value,
 ) -> None:
-    """Write a chain of kernels of some columns of one row into a strip, and add their row sums."""
     build = v.builder
     one_vector = v.place(v.lanes)
 
@@ -563,7 +548,7 @@ def make_kernels(
         row_root = v.splat(root)
 
         def make(i: Value, mask: Value | None) -> None:
-            """Write the kernels of one vector of columns; zeros where the mask is false."""
+            """Write the kernels of a vector of columns, zeros if masked."""
             place = build.mul(i, one_vector)
             kernel = v.load(seeds, place)
             to = build.mul(i, step)
@@ -590,7 +575,7 @@ def make_kernels(
             make(i, None)
         with v.loop(
             build.sdiv(build.add(rest, v.place(v.lanes - 1)), one_vector)
-        ):  # once, or not at all
+        ):  # at most once
             make(n_full, v.within(build.mul(n_full, one_vector), columns))
         for k in range(n):
             v.add_to_sums(totals[k], row_sums, v.place(0), k)
@@ -619,7 +604,6 @@ def make_target(
     roots: Value,
     root: Value,
 ) -> None:
-    """Write the target kernel of some columns of one row into a strip, and with weights the row's root behind it."""
     build = v.builder
     row_root = v.splat(root)
 
@@ -659,7 +643,6 @@ def add_triangle(
     target_products: Value,
     column_sums: Value,
 ) -> None:
-    """Add the products of a few kernels with each other and with the target kernel, and their column sums."""
     build = v.builder
 
     def triangle(n: int, has_weights: bool) -> None:
@@ -722,7 +705,6 @@ def add_rectangle(
     products: Value,
     p: Value,
 ) -> None:
-    """Add the products of a few kernels with a few others."""
     build = v.builder
 
     def rectangle(m: int, n: int) -> None:
@@ -744,7 +726,7 @@ def add_rectangle(
 
 
 def _sizes_of_runs() -> list[tuple[int, int]]:
-    """Return the possible sizes of a run of kernels and of a run before it: all runs have about equal sizes."""
+    """Return the possible sizes of two runs of kernels, which are about equal."""
     shortest = LONGEST_RUN // 2 + 1
     return [
         (m, n)
@@ -757,7 +739,7 @@ def _sizes_of_runs() -> list[tuple[int, int]]:
 def _add_products(
     v: Vectors, pairs: dict[tuple[int, int], Value], products: Value, p: Value
 ) -> None:
-    """Add variables, by row and column, to products of p kernels."""
+    """Add variables to products of p kernels, by row and column."""
     build = v.builder
     for (k, l), total in pairs.items():
         row = build.mul(build.mul(v.place(k), p), v.place(v.lanes))

@@ -1,4 +1,4 @@
-"""Hypothesis tests between the rows of two tables, and between features and targets.
+"""Tests between the rows of two tables, and between features and targets.
 
 Imports: base, centering, engine, families, learned_kernel, statistics, targets.
 """

@@ -1,4 +1,4 @@
-"""Bound on the distance of the alignment of a sample from that of its distribution."""
+"""Bound on the deviation of a sample's alignment from that of its distribution."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from ..centering import as_gram_matrices, center_gram, require_gram_matrices
 def alignment_deviation_bound(
     K: np.ndarray, L: np.ndarray, *, delta: float = 0.05
 ) -> float:
-    r"""Return the bound on the distance of the centered alignment of a sample from that
-    of its distribution.
+    r"""Return a bound on the deviation of a sample's alignment from its expectation.
 
     .. math:: 18 \beta \Big( \frac{3}{m} + 4 \sqrt{\frac{\log(6 / \delta)}{2 m}} \Big), \qquad
               \beta = \max \Big( \frac{R^4}{E[K_c^2]}, \frac{R'^4}{E[L_c^2]} \Big)
@@ -23,24 +22,22 @@ def alignment_deviation_bound(
     K, L : ndarray of shape (m, m)
         Gram matrices of two kernels that do not depend on the sample.
     delta : float, default 0.05
-        Probability that the bound may fail, between 0 and 1.
+        Probability that the bound fails.
 
     Returns
     -------
     bound : float
-        Alignments lie in [0, 1]; a bound above 1 says nothing.
+        Bound; trivial above 1, as alignments are in [0, 1].
 
     Notes
     -----
-    R^2 and the expectations are those of the rows: the largest diagonal entry and the
-    mean squared entry of the centered matrix. The theorem needs those of the
-    distribution. O(m^2).
+    R^2 and the expectations are estimated by the largest diagonal entry and the mean
+    squared entry of the centered matrix. O(m^2).
 
     References
     ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, Theorem 12. The factor of the
-    root is 4, as in its proof, and beta has R^4 of each kernel in place of the product
-    of both.
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, Theorem 12, with 4 as in its
+    proof, and R^4 of each kernel.
     """
     K, L = as_gram_matrices([("K", K), ("L", L)])
     require_gram_matrices(K, L)

@@ -1,4 +1,4 @@
-"""Measures and permutation tests of dependence, based on the alignment of kernels."""
+"""Measures and permutation tests of dependence, based on alignments of kernels."""
 
 from __future__ import annotations
 
@@ -25,37 +25,35 @@ from ..statistics.gram import AlignmentStatistics, gram_statistics
 from ..targets import Target, Task
 
 BLOCK_ROWS = 8192
-"""Number of rows of two representations that are multiplied at a time."""
+"""Number of rows of two representations per block."""
 
 PERMUTED_BYTES = 2**28
-"""Largest size in bytes of the permuted targets that one pass multiplies by the base kernels."""
+"""Memory limit of the permuted targets in one pass."""
 
 GROUP_ROWS = 4
-"""Smallest number of rows of a group of the jackknife."""
+"""Smallest group of the jackknife."""
 
 ROUNDING = 1e-12
-"""Largest difference of equal statistics, relative to their magnitude."""
+"""Relative difference below which statistics are equal."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AlignmentTest(Value):
-    """Alignment of base kernels with the target, with intervals and permutation
-    p-values, each of shape (p,).
+    """Alignment of base kernels with the target, intervals and p-values, shape (p,).
 
     Attributes
     ----------
     names : tuple of str
-        The base kernels.
+        Names of the base kernels.
     alignments : ndarray
         Centered alignments on these rows.
     debiased : ndarray
-        Centered alignments with unbiased estimates of all products: near zero where
-        there is no dependence.
+        Centered alignments from unbiased estimates of the products.
     low, high : ndarray
-        Ends of an interval around `debiased`, by the jackknife.
+        Jackknife interval around `debiased`.
     p_values : ndarray
-        Share of permutations of the target with at least the alignment seen, the
-        identity among them.
+        Share of permutations, including the identity, with at least the observed
+        alignment.
     """
 
     names: tuple[str, ...]
@@ -72,10 +70,9 @@ class IndependenceTest(NamedTuple):
     Attributes
     ----------
     hsic : float
-        Unbiased estimate of the Hilbert-Schmidt independence criterion, in the units of
-        both kernels.
+        Unbiased estimate of the Hilbert-Schmidt independence criterion.
     p_value : float
-        Share of permutations with at least the criterion seen, the identity among them.
+        Share of permutations, including the identity, with at least this criterion.
     """
 
     hsic: float
@@ -96,22 +93,22 @@ def permutation_test(
     Parameters
     ----------
     statistic : callable
-        Returns the statistic, shape (..., r), of r orders of the rows, shape (r, m).
+        Function that returns the statistic, shape (..., r), for r orders of the rows,
+        shape (r, m).
     n_rows, n_permutations : int
-        m, and the number of random orders in addition to the given one.
+        Numbers of rows and of random orders.
     rng : Generator
-        Draws the orders.
+        Random generator of the orders.
     magnitude : float or ndarray of shape (...)
-        Magnitude of the statistic. Differences of up to `ROUNDING` times the magnitude
-        are rounding errors.
+        Magnitude of the statistic, for comparisons up to rounding.
     at_once : int
-        Largest number of orders per call of `statistic`.
+        Largest number of orders per call.
 
     Returns
     -------
     seen, p_value : ndarray of shape (...)
-        Statistic of the rows in their order, and share of all orders whose statistic is
-        at least as large.
+        Statistic of the observed order, and share of orders with at least this
+        statistic.
     """
     orders = chain(
         [np.arange(n_rows)], (rng.permutation(n_rows) for _ in range(n_permutations))
@@ -127,8 +124,7 @@ def permutation_test(
 
 
 def unbiased_products(M: np.ndarray, diagonals: np.ndarray) -> np.ndarray:
-    r"""Return unbiased estimates of the Hilbert-Schmidt independence criterion for each
-    pair of kernels.
+    r"""Return unbiased estimates of the HSIC for each pair of kernels.
 
     .. math:: \frac{1}{m (m - 3)} \Bigl( \langle K_c, L_c \rangle_F - \tfrac{m}{m - 2} \sum_i K_c(i, i) L_c(i, i)
               + \tfrac{\operatorname{tr} K_c \, \operatorname{tr} L_c}{(m - 1)(m - 2)} \Bigr)
@@ -138,18 +134,17 @@ def unbiased_products(M: np.ndarray, diagonals: np.ndarray) -> np.ndarray:
     M : ndarray of shape (p, p)
         Frobenius products of the centered kernels.
     diagonals : ndarray of shape (p, m)
-        Their diagonals, m >= 4.
+        Diagonals of these kernels, m >= 4.
 
-    Notes
-    -----
-    Equal to the estimator of Song et al., which is written in kernels without their
-    diagonals.
+    Returns
+    -------
+    hsic : ndarray of shape (p, p)
+        Estimates, equal to those of Song et al.
 
     References
     ----------
     Song, Smola, Gretton, Bedo, Borgwardt (2012), JMLR 13:1393-1434, equation (5).
-    Szekely, Rizzo (2014), Annals of Statistics 42:2382-2412: the same as products of
-    U-centered matrices.
+    Szekely, Rizzo (2014), Annals of Statistics 42:2382-2412.
     """
     m = diagonals.shape[1]
     traces = diagonals.sum(axis=1)
@@ -164,33 +159,25 @@ def unbiased_products(M: np.ndarray, diagonals: np.ndarray) -> np.ndarray:
 
 
 def linear_cka(X: np.ndarray, Y: np.ndarray, *, debiased: bool = False) -> float:
-    r"""Return the centered alignment of the linear kernels of two representations of
-    the same rows.
+    r"""Return the centered alignment of linear kernels of two representations.
 
     .. math:: \frac{\lVert X_c^\top Y_c \rVert_F^2}{\lVert X_c^\top X_c \rVert_F \lVert Y_c^\top Y_c \rVert_F}
 
     Parameters
     ----------
     X, Y : ndarray of shape (m, d) and (m, e)
-        Activations of two models, or features, row by row. Not modified.
+        Activations of two models, or features, for the same rows.
     debiased : bool, default False
-        Estimate each product without bias, see `centered_alignment`: without it many
-        features of few rows look alike.
+        Whether to estimate the products without bias.
 
     Returns
     -------
     cka : float
-        Dimensionless, in [0, 1]; debiased in [-1, 1].
-
-    Raises
-    ------
-    ValueError
-        Numbers of rows differ, an entry is not finite, or a representation is constant.
+        Alignment in [0, 1]; debiased in [-1, 1].
 
     Notes
     -----
-    O(m (d + e)^2) time and O(m + (d + e)^2) memory: no matrix of all pairs of rows is
-    formed.
+    O(m (d + e)^2) time and O(m + (d + e)^2) memory.
 
     References
     ----------
@@ -261,52 +248,41 @@ def alignment_test(
     level: float = 0.95,
     random_state: int = 0,
 ) -> AlignmentTest:
-    """Test whether base kernels align with the target more than with permutations of
-    it.
+    """Test whether base kernels align with the target.
 
     Parameters
     ----------
     family : KernelFamily
-        p base kernels.
+        The p base kernels.
     X : ndarray or CSR matrix of shape (m, d)
-        Rows. Not modified.
+        Rows, at least eight.
     y : ndarray of shape (m,) or (m, q)
-        Targets or class labels. Not modified.
+        Targets or class labels.
     task : {"classification", "regression"}, optional
-        By default what the target looks like.
+        Task; by default inferred.
     n_permutations : int, default 999
-        Permutations of the target; the least p-value is one over one more than these.
+        Number of permutations of the target.
     n_groups : int, optional
-        Groups of rows that the jackknife leaves out in turn; by default 20, or a
-        quarter of fewer than 80 rows.
+        Number of groups of the jackknife, of four rows or more; by default at most 20.
     level : float, default 0.95
         Coverage of the intervals.
     random_state : int, default 0
-        Seed of permutations and groups.
+        Random seed of permutations and groups.
 
     Returns
     -------
     test : AlignmentTest
-
-    Raises
-    ------
-    ValueError
-        As `gram_statistics`; fewer than eight rows or than four a group, or a base
-        kernel that is constant.
+        Alignments, intervals and p-values.
 
     Notes
     -----
-    O(m^2 (d + p^2)) time for the statistics, and O(p m^2 q) per permutation. Where the
-    matrices do not fit into 1 GiB, some hundred permutations share a pass over tiles,
-    and memory is O(m) and about 1 GiB in addition. p-values are exact for independent
-    rows, whatever their distribution. With several base kernels each has a test of its
-    own: correct the p-values for their number.
+    O(m^2 (d + p^2)) for the statistics, and O(p m^2 q) per permutation. p-values are
+    exact for independent rows. Correct them for the number of base kernels.
 
     References
     ----------
-    Gretton, Fukumizu, Teo, Song, Scholkopf, Smola (2008), NIPS 20 (the test, here with
-    the linear kernel of the targets); Cortes, Mohri, Rostamizadeh (2012), JMLR
-    13:795-828, Definition 4.
+    Gretton, Fukumizu, Teo, Song, Scholkopf, Smola (2008), NIPS 20; Cortes, Mohri,
+    Rostamizadeh (2012), JMLR 13:795-828, Definition 4.
     """
     X = as_rows(X)
     Y = Target.of(y, task).Y
@@ -342,7 +318,7 @@ def alignment_test(
     deviations = without_group - without_group.mean(axis=0)
     error = np.sqrt((n_groups - 1) / n_groups * (deviations**2).sum(axis=0))
     margin = stdtrit(n_groups - 1, (1 + level) / 2) * error
-    # The scales of the target products
+    # Scales of the target products.
     scales = statistics.multiplied(np.ones(family.n_kernels))
     grams = gram_operator(family, moved, shift=statistics.shift, scales=scales)
     Y = Y - Y.mean(axis=0)
@@ -365,7 +341,7 @@ def alignment_test(
 
 
 def _debiased(statistics: AlignmentStatistics, diagonals: np.ndarray) -> np.ndarray:
-    """Return debiased alignments of base kernels, with shifted diagonals on all rows, with the target."""
+    """Return debiased alignments of base kernels with the target."""
     p = statistics.n_kernels
     means = statistics.combined_row_means(np.eye(p))
     Y = statistics.targets - statistics.targets.mean(axis=0)
@@ -389,26 +365,20 @@ def independence_test(
     Parameters
     ----------
     K, L : ndarray of shape (m, m)
-        Gram matrices over the same rows in the same order, m >= 4. Not modified.
+        Gram matrices over the same m >= 4 rows.
     n_permutations : int, default 999
-        Permutations of the rows of one; the least p-value is one over one more than
-        these.
+        Number of permutations of the rows of one matrix.
     random_state : int, default 0
-        Seed of the permutations.
+        Random seed of the permutations.
 
     Returns
     -------
     test : IndependenceTest
-
-    Raises
-    ------
-    ValueError
-        Shapes differ or are not square, or an entry is not finite.
+        Criterion and p-value.
 
     Notes
     -----
-    O(m^2) a permutation, and three matrices. `alignment_test` serves more rows, where
-    one kernel is linear.
+    O(m^2) per permutation. `alignment_test` supports more rows if one kernel is linear.
 
     References
     ----------
@@ -444,41 +414,32 @@ def alignment_hypothesis(
     *,
     normalized: bool = True,
 ) -> np.ndarray:
-    r"""Return the predictions whose mean product with the target is the alignment,
-    without any fit.
+    r"""Return predictions whose mean product with the target is the alignment.
 
     .. math:: h_S(x) = \frac{\tfrac1m \sum_i y_i K_c(x, x_i)}{\tfrac1m \lVert K_c \rVert_F}, \qquad
               g_S(x) = \tfrac1m \sum_i y_i K_c(x, x_i), \qquad \tfrac1m \sum_i y_i h_S(x_i) = \hat\rho(K, y y^\top)
 
-    of targets less their mean and divided by their standard deviation.
+    for standardized targets.
 
     Parameters
     ----------
     K : ndarray of shape (m, m)
-        Gram matrix of the training rows, not centered. Not modified.
+        Gram matrix of the training rows, not centered.
     y : ndarray of shape (m,)
-        Numbers, or labels of two classes: the second is positive. Not modified.
+        Numbers, or labels of two classes; the second is positive.
     K_new : ndarray of shape (n, m), optional
-        Kernel between new rows and the training rows, not centered; by default the
-        training rows themselves.
+        Kernel between new and training rows, not centered; by default K.
     normalized : bool, default True
-        h_S, of the alignment; else g_S, of the alignment without division by the norm
-        of the kernel.
+        Whether to return h_S, otherwise g_S.
 
     Returns
     -------
     scores : ndarray of shape (n,)
-        In the units of the standardized target; their signs are predictions of two
-        classes.
-
-    Raises
-    ------
-    ValueError
-        Shapes differ, an entry is not finite, or `y` has not one output or is constant.
+        Predictions of the standardized target.
 
     Notes
     -----
-    O(m^2 + n m). `alignment_error_bound` bounds the misclassification rate by the
+    O(m^2 + n m). `alignment_error_bound` bounds the misclassification rate of the
     signs.
 
     References
@@ -499,8 +460,7 @@ def alignment_hypothesis(
 def alignment_error_bound(
     K: np.ndarray, y: np.ndarray, *, normalized: bool = True
 ) -> float:
-    r"""Return the bound on the misclassification rate by the signs of
-    `alignment_hypothesis` on the same rows.
+    r"""Return a bound on the misclassification rate of `alignment_hypothesis`.
 
     .. math:: 1 - \frac{\hat\rho}{\Gamma \max_i |y_i|}, \qquad
               \Gamma^2 = \max_i \frac{\tfrac1m \sum_j K_c(x_i, x_j)^2}{\tfrac{1}{m^2} \lVert K_c \rVert_F^2}
@@ -508,19 +468,18 @@ def alignment_error_bound(
     Parameters
     ----------
     K, y, normalized
-        As in `alignment_hypothesis`. Without `normalized` the bound is that of g_S,
-        with the largest :math:`K_c(x_i, x_i)` in place of Gamma.
+        As in `alignment_hypothesis`. For g_S, the largest :math:`K_c(x_i, x_i)`
+        replaces Gamma.
 
     Returns
     -------
     bound : float
-        At most 1, where it says nothing.
+        Bound for the signs on the same rows; trivial at 1.
 
     Notes
     -----
-    O(m^2). The theorems are for a distribution; here it is that of the rows. They take
-    labels of absolute value one and mean zero, so classes of one size: for others the
-    largest standardized label takes part.
+    The theorems hold for the distribution, with classes of equal size; here it is that
+    of the rows. For other classes, the bound uses the largest standardized label.
 
     References
     ----------
@@ -539,7 +498,6 @@ def alignment_error_bound(
 
 
 def _standardized(y: np.ndarray, K: np.ndarray) -> np.ndarray:
-    """Return the target with mean zero and variance one, shape (m,)."""
     require_gram_matrices(K, K)
     Y = Target.of(y).Y
     if Y.shape != (len(K), 1):

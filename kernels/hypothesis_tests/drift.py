@@ -1,9 +1,7 @@
-r"""Tests whether new rows have the distribution of the training rows, by the learned
-kernel and by column.
+"""Tests whether new rows have the distribution of the training rows.
 
-The kernel test detects changed interactions, but may miss columns that are irrelevant
-to the target. The Kolmogorov-Smirnov tests of the columns detect these, but no
-interactions. Each of the two has half of the level.
+The kernel test detects changed interactions; Kolmogorov-Smirnov tests detect changes of
+single columns. Each of the two has half of the level.
 """
 
 from __future__ import annotations
@@ -21,10 +19,10 @@ from ..learned_kernel import LearnedKernel
 from .dependence import permutation_test
 
 REFERENCE_ROWS = 500
-"""Largest number of training rows in a model's reference, and of new rows that are compared with them."""
+"""Largest number of compared training rows, and of new rows."""
 
 FEWEST_ROWS = 20
-"""Smallest number of new rows that are tested."""
+"""Smallest number of new rows for a test."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -34,11 +32,11 @@ class Reference(Value):
     Attributes
     ----------
     rows : ndarray of shape (r, d)
-        Features of r random training rows.
+        Features of random training rows.
     scores : ndarray of shape (r, q)
-        Predicted numbers or decision values of these rows.
+        Predictions or decision values of these rows.
     low, high : ndarray of shape (d,)
-        Smallest and largest values of the features in all training rows.
+        Range of each feature in all training rows.
     shares : ndarray of shape (d,)
         Fraction of training rows in which a feature is not zero.
     """
@@ -58,23 +56,18 @@ class Reference(Value):
         scores_of: Callable[[np.ndarray], np.ndarray],
         seed: int,
     ) -> Self:
-        """Return the statistics of training rows that new rows are compared with.
+        """Return the statistics of training rows.
 
         Parameters
         ----------
         X : ndarray or CSR matrix of shape (m, d), or rows in files
-            Features. Not modified.
+            Features.
         low, high : ndarray of shape (d,)
-            Smallest and largest values of the features.
+            Range of each feature.
         scores_of : callable
-            Returns the scores of rows, shape (r, q).
+            Function that returns the scores of rows, shape (r, q).
         seed : int
-            Seed of the random rows.
-
-        Notes
-        -----
-        For many rows, `shares` is estimated from a random sample of about 4 million
-        values.
+            Random seed of the sample, also for `shares`.
         """
         m, d = X.shape
         sample_size = max(REFERENCE_ROWS, (1 << 22) // max(1, d))
@@ -92,19 +85,18 @@ class Reference(Value):
 
 @dataclass(frozen=True)
 class NewRows:
-    """Statistics of new rows, computed by blocks and added.
+    """Statistics of new rows; those of blocks can be added.
 
     Attributes
     ----------
     n : int
         Number of rows.
     outside : ndarray of int of shape (d,)
-        Number of rows in which a feature is outside of the range of the training rows.
+        Number of rows with a feature outside of the training range.
     keys : ndarray of shape (s,)
-        Random number per sampled row; the sample has the rows with the smallest
-        numbers.
+        Random number per sampled row; the sample has the smallest.
     rows, scores : ndarray of shape (s, d) and (s, q)
-        Features and scores of the sample, at most `REFERENCE_ROWS` rows.
+        Features and scores of the sample.
     """
 
     n: int
@@ -121,7 +113,7 @@ class NewRows:
         reference: Reference,
         seed: Sequence[int],
     ) -> Self:
-        """Return the statistics of a block of rows, shape (n, d); the seed must differ from those of other blocks."""
+        """Return the statistics of a block of rows; each block needs its own seed."""
         keys = np.random.default_rng(seed).random(len(X))
         sampled = np.argsort(keys)[:REFERENCE_ROWS]
         outside = ((reference.low > X) | (reference.high < X)).sum(axis=0)
@@ -144,8 +136,7 @@ class NewRows:
 def kernel_test(
     K: np.ndarray, n: int, permutations: int = 199, seed: int = 0
 ) -> tuple[float, float]:
-    r"""Test whether two samples have one distribution, by the squared maximum mean
-    discrepancy of a kernel.
+    r"""Test equality of two distributions by the squared MMD of a kernel.
 
     .. math:: \widehat{\mathrm{MMD}}^2 = \frac{1}{n(n-1)} \sum_{i \ne j} K(x_i, x_j)
               + \frac{1}{m(m-1)} \sum_{i \ne j} K(y_i, y_j) - \frac{2}{nm} \sum_{i, j} K(x_i, y_j)
@@ -153,33 +144,29 @@ def kernel_test(
     Parameters
     ----------
     K : ndarray of shape (n + m, n + m)
-        Symmetric Gram matrix of the rows x, followed by the rows y. An additive
-        constant has no effect. Not modified.
+        Gram matrix of the rows x, followed by the rows y.
     n : int
-        Number of rows x. Each sample needs two rows.
+        Number of rows x, at least two, as of rows y.
     permutations : int
-        Number of random divisions of the rows into two samples.
+        Number of random divisions of the rows.
     seed : int
-        Seed of the divisions.
+        Random seed of the divisions.
 
     Returns
     -------
     mmd2 : float
         Unbiased estimate, which may be negative.
     p : float
-        Fraction of divisions, including the observed one, whose estimate is at least as
-        large.
+        Fraction of divisions, including the observed one, with at least this estimate.
 
     Notes
     -----
-    O((n + m)^2 P) time and O((n + m) P) memory for P permutations. The p-value is exact
-    for exchangeable rows and any symmetric kernel.
+    O((n + m)^2 P) for P permutations. The p-value is exact for exchangeable rows.
 
     References
     ----------
-    Gretton, Borgwardt, Rasch, Schölkopf, Smola (2012), A kernel two-sample test, JMLR
-    13:723-773, equation (3); the permutations replace its bootstrap of the null
-    distribution, section 5.
+    Gretton, Borgwardt, Rasch, Schölkopf, Smola (2012), JMLR 13:723-773, equation (3),
+    with permutations in place of the bootstrap.
     """
     N = len(K)
     m = N - n
@@ -216,19 +203,19 @@ class Drift:
     Attributes
     ----------
     rows : int
-        Number of new rows that were compared.
+        Number of compared new rows.
     p : float
-        p-value of all tests together: twice the smallest of `p_kernel` and `p_columns`.
+        p-value of all tests: twice the smallest of `p_kernel` and `p_columns`.
     mmd2, p_kernel : float
         Result of `kernel_test`.
     p_columns : dict of str to float
-        p-value per tested column, adjusted for the number of columns (Holm 1979).
+        p-value per tested column, adjusted by Holm's method.
     outside : dict of str to float
-        Fraction of new rows with a value outside of the range of the training rows, per
-        column of numbers or dates.
+        Fraction of new rows outside of the training range, per column of numbers or
+        dates.
     scores : list of float
-        Kolmogorov-Smirnov distance between new and training rows, per score. It is not
-        tested, because the model was fitted to the training rows.
+        Kolmogorov-Smirnov distance per score; descriptive, as training scores are
+        in-sample.
     """
 
     rows: int
@@ -254,19 +241,17 @@ def drift_of(
     kernel : LearnedKernel
         Kernel of the model.
     columns : sequence of (str, str)
-        Column and view, such as "numbers" or "dates", of each of the d features.
+        Column name and view, such as "numbers" or "dates", of each feature.
     reference : Reference
         Statistics of the training rows.
     new : NewRows
         Statistics of at least two new rows.
     ignore : collection of str
-        Columns that are not tested. Dates are never tested, as new rows are later by
-        nature.
+        Columns that are not tested, in addition to dates.
 
-    Notes
-    -----
-    O((r + s)^2 (d + p + P) + d r log r) time for samples of r and s rows, p base
-    kernels and P permutations.
+    Returns
+    -------
+    drift : Drift
     """
     from scipy.stats import ks_2samp  # imported late: scipy.stats takes long to import
 
@@ -300,7 +285,7 @@ def drift_of(
 def _column_p_values(
     names: Sequence[str], p_features: np.ndarray, is_tested: np.ndarray
 ) -> dict[str, float]:
-    """Return a p-value per column from those of its features, adjusted by Bonferroni within and Holm across columns."""
+    """Return a p-value per column, by Bonferroni within and Holm across columns."""
     p_by_column: dict[str, list[float]] = {}
     for position in np.flatnonzero(is_tested).tolist():
         p_by_column.setdefault(names[position], []).append(float(p_features[position]))
@@ -312,17 +297,16 @@ def _column_p_values(
 def _shares_outside(
     columns: Sequence[tuple[str, str]], new: NewRows
 ) -> dict[str, float]:
-    """Return the fraction of rows outside of the training range, per column of numbers or dates."""
+    """Return the fraction of rows outside of the training range, per column."""
     shares: dict[str, float] = {}
     for (name, view), count in zip(columns, new.outside.tolist(), strict=True):
         if view in ("numbers", "dates"):
-            # The first feature of a date is the date itself
+            # The first feature of a date is the date itself.
             shares.setdefault(name, count / max(1, new.n))
     return shares
 
 
 def _holm(p: dict[str, float]) -> dict[str, float]:
-    """Return p-values adjusted for their number by Holm's step-down procedure."""
     adjusted = dict.fromkeys(p, 1.0)
     largest = 0.0
     for step, name in enumerate(sorted(p, key=lambda name: p[name])):
