@@ -1,4 +1,4 @@
-"""SQLite databases of MLflow and Prefect, created by one process at a time, and MLflow's store."""
+"""SQLite databases of MLflow and Prefect, created by one process at a time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .environment import running_server, sqlite_url, state_dir
 from .store import atomic_path
 
 if TYPE_CHECKING:
-    from mlflow import MlflowClient  # imported late in functions: MLflow takes a second
+    from mlflow import MlflowClient  # MLflow takes a second to import
 
 SILENT_SECONDS = 5.0
 """Seconds to wait for another process before a message."""
@@ -38,10 +38,10 @@ LOCKED_SECONDS = 20.0
 """Seconds to wait for a database that another process has locked."""
 
 DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-"""SQLite's codes for a file that is damaged or no database."""
+"""Codes for a file that is damaged or no database."""
 
 LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-"""SQLite's codes for a database that another process uses."""
+"""Codes for a database that another process uses."""
 
 SYSTEM_ERRORS = {
     sqlite3.SQLITE_FULL: errno.ENOSPC,
@@ -50,11 +50,11 @@ SYSTEM_ERRORS = {
     sqlite3.SQLITE_CANTOPEN: errno.EACCES,
     sqlite3.SQLITE_PERM: errno.EACCES,
 }
-"""Other codes of SQLite -> error of the operating system."""
+"""Errors of the operating system by other codes of SQLite."""
 
 
 def prepare_mlflow(url: str) -> None:
-    """Create MLflow's database if it is an SQLite file that is missing or incomplete.
+    """Create MLflow's SQLite database if it is missing or incomplete.
 
     Raises
     ------
@@ -90,11 +90,9 @@ def mlflow_is_prepared(url: str) -> bool:
 
 
 def copy_prefect_tables(path: Path) -> bool:
-    """Create a Prefect database from the cached empty tables, and return whether there
-    were any.
+    """Create a Prefect database from cached empty tables; return whether they exist.
 
-    Prefect itself creates the tables in a hundred steps, the slowest part of its first
-    start.
+    Prefect itself creates them in a hundred steps, the slowest part of its first start.
     """
 
     def copy(temporary: Path) -> None:
@@ -109,8 +107,7 @@ def copy_prefect_tables(path: Path) -> bool:
 
 
 def keep_prefect_tables(path: Path) -> None:
-    """Cache the tables of a new Prefect database next to Python's byte code, under the
-    same rules.
+    """Cache the tables of a new Prefect database next to Python's byte code.
 
     This is as safe as byte code: a user who can replace the tables can also replace the
     code.
@@ -131,14 +128,14 @@ def keep_prefect_tables(path: Path) -> None:
 
 
 def _kept_prefect_tables() -> Path:
-    """Return the path of the cached tables of the installed version of Prefect, a database without rows."""
+    """Return the path of the cached tables of the installed version of Prefect."""
     return Path(cache_from_source(__file__)).with_name(
         f"prefect-{version('prefect')}.db"
     )
 
 
 def _require_prefect_tables(path: Path) -> None:
-    """Raise InputError if a database is damaged, lacks Prefect's tables, or has rows of a user."""
+    """Raise InputError unless a database has Prefect's tables, without rows."""
     tables = _tables(path)
     if not {"flow_run", "alembic_version"} <= tables or _rows_of(
         path, "PRAGMA quick_check"
@@ -158,14 +155,14 @@ def is_missing(url: str) -> bool:
 
 
 def require_writable(path: Path) -> None:
-    """Raise InputError if an existing file is no SQLite database, is damaged, is locked, or cannot be written."""
+    """Raise InputError if a file exists that is no SQLite database one can write to."""
     if path.exists():
         _rows_of(path, "BEGIN IMMEDIATE")
         _tables(path)
 
 
 def seen_from(folder: Path, url: str) -> str:
-    """Return the address of a database for a process that runs in another folder."""
+    """Return the address of a database for a process in another folder."""
     path = file_of(url)
     if path is None:
         return url
@@ -188,7 +185,7 @@ def file_of(url: str) -> Path | None:
 
 
 def _is_complete(path: Path) -> bool:
-    """Return whether MLflow has completed its tables: its last step adds the default experiment."""
+    """Return whether the default experiment exists, which MLflow adds last."""
     tables = {
         name for name in _tables(path) if not name.startswith(("alembic_", "sqlite_"))
     }
@@ -201,7 +198,7 @@ def _is_complete(path: Path) -> bool:
 
 
 def _tables(path: Path) -> set[str]:
-    """Return the tables of a database; a missing file has none."""
+    """Return the names of the tables; a missing file has none."""
     if not path.exists():
         return set()
     rows = _rows_of(path, "SELECT name FROM sqlite_master WHERE type = 'table'")
@@ -209,14 +206,12 @@ def _tables(path: Path) -> set[str]:
 
 
 def _rows_of(path: Path, statement: str) -> list[tuple[Any, ...]]:
-    """Return the rows of a statement, after a wait if another process has locked the
-    database.
+    """Return the rows of a statement, and wait for a locked database.
 
     Raises
     ------
     InputError
-        The file is damaged, is locked for `LOCKED_SECONDS`, or cannot be opened or
-        written.
+        The file is damaged, locked for `LOCKED_SECONDS`, or cannot be used.
     """
     try:
         return _execute(path, statement, SILENT_SECONDS)
@@ -242,7 +237,7 @@ def _print(sentence: str) -> None:
 
 
 def _code_of(error: sqlite3.Error) -> int:
-    """Return SQLite's primary code of an error, or zero if it has none."""
+    """Return the primary code of an error, or zero."""
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
@@ -265,10 +260,9 @@ def _input_error(path: Path, error: sqlite3.Error) -> InputError:
 
 
 def _lock_holders(path: Path) -> str:
-    """Return the processes that may have locked a database, for a sentence.
+    """Describe the processes that may have locked a database.
 
-    These are processes that write, on Linux, or else all processes that have one of its
-    files open.
+    On Linux, these are processes that write; elsewhere, all that have its files open.
     """
     files = _files_of(path)
     processes: dict[int, psutil.Process] = {}
@@ -289,7 +283,7 @@ def _lock_holders(path: Path) -> str:
 
 
 def _command_line(process: psutil.Process) -> str:
-    """Return the command of a process, shortened and without the folder of the program."""
+    """Return the shortened command of a process."""
     command = [""]
     with suppress(psutil.Error):
         command = process.cmdline() or command
@@ -297,7 +291,6 @@ def _command_line(process: psutil.Process) -> str:
 
 
 def _files_of(path: Path) -> set[str]:
-    """Return the possible files of a database."""
     return {
         os.path.realpath(f"{path}{ending}")
         for ending in ("", "-wal", "-shm", "-journal")
@@ -305,7 +298,7 @@ def _files_of(path: Path) -> set[str]:
 
 
 def _writing_pids(files: Collection[str]) -> set[int]:
-    """Return the processes with a write lock on one of some files; empty if the system is not Linux."""
+    """Return the processes with a write lock on a file; empty except on Linux."""
     inodes = set()
     for file in files:
         with suppress(OSError):
@@ -313,9 +306,8 @@ def _writing_pids(files: Collection[str]) -> set[int]:
     pids = set()
     with suppress(OSError):
         for line in Path("/proc/locks").read_text(encoding="utf-8").splitlines():
-            fields = line.replace(
-                "->", ""
-            ).split()  # number, kind, mode, WRITE or READ, pid, device and inode, range
+            # Number, kind, mode, WRITE or READ, pid, device and inode, range
+            fields = line.replace("->", "").split()
             if (
                 len(fields) > 5
                 and fields[3] == "WRITE"
@@ -326,7 +318,7 @@ def _writing_pids(files: Collection[str]) -> set[int]:
 
 
 def _put(path: Path, create: Callable[[Path], None]) -> None:
-    """Create a database under a temporary name, and replace an incomplete one with it."""
+    """Create a database, and replace an incomplete one."""
     with atomic_path(path) as temporary:
         create(temporary)
         with closing(sqlite3.connect(temporary)) as database:
@@ -339,7 +331,7 @@ def _put(path: Path, create: Callable[[Path], None]) -> None:
 
 @contextmanager
 def one_at_a_time() -> Iterator[None]:
-    """Wait until no other process creates a database of this folder. The lock ends with its process."""
+    """Wait until no other process creates a database of this folder."""
     path = state_dir() / "databases.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as lock:
@@ -352,7 +344,7 @@ def one_at_a_time() -> Iterator[None]:
 
 
 def _lock_soon(lock: IO[str]) -> bool:
-    """Try to lock a file for `SILENT_SECONDS`, and return whether this succeeded."""
+    """Try to lock a file for `SILENT_SECONDS`; return whether this succeeded."""
     deadline = time.monotonic() + SILENT_SECONDS
     while time.monotonic() < deadline:
         try:
@@ -365,7 +357,7 @@ def _lock_soon(lock: IO[str]) -> bool:
 
 
 def mlflow_ui() -> str:
-    """Return the address of MLflow's pages; for a local store, on the server of `learnkernels ui`."""
+    """Return the address of MLflow's pages."""
     import mlflow
 
     if mlflow_is_served():
@@ -383,7 +375,7 @@ def mlflow_is_served() -> bool:
 
 @contextmanager
 def mlflow_store() -> Iterator[MlflowClient]:
-    """Give a client of MLflow's store, and turn errors of the store into `InputError`."""
+    """Yield a client of MLflow's store, and turn its errors into `InputError`."""
     import mlflow
 
     # It also prints the errors that it raises
@@ -426,12 +418,12 @@ def _error_of_sqlite(error: BaseException | None) -> sqlite3.Error | None:
 
 
 def mlflow_address() -> str:
-    """Return the address of MLflow's store without passwords, for messages."""
+    """Return the address of MLflow's store without passwords."""
     import mlflow
 
     return without_passwords(mlflow.get_registry_uri())
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an error without passwords, for messages."""
+    """Return the first line of an error without passwords."""
     return without_passwords(str(error).splitlines()[0])[:200]

@@ -1,4 +1,4 @@
-"""State folder of this installation, and environment variables of its libraries and servers."""
+"""State folder, and environment variables of libraries and servers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from learnkernels.conf.errors import (
 )
 
 STATE_DIR = ".learnkernels"
-"""Folder below the working directory for everything that can be computed again."""
+"""Folder below the working directory for everything that can be recomputed."""
 
 QUIET = {
     "DO_NOT_TRACK": "true",
@@ -54,7 +54,7 @@ QUIET = {
     "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
     "MLFLOW_UV_AUTO_DETECT": "false",
 }
-"""Defaults of environment variables: no telemetry, no pickle, no prompts, and half a minute for a lost server."""
+"""Default environment variables: no telemetry, no pickle, no prompts."""
 
 PIPELINE = (
     "boto3", "botocore", "charset_normalizer", "dask", "distributed", "httpx", "jinja2", "matplotlib", "mlflow",
@@ -63,7 +63,7 @@ PIPELINE = (
 """Packages of `learnkernels[pipeline]` that `conf`, `tasks` and `flows` import."""
 
 OF_PYTHON = {"PYTHONSAFEPATH": "1", "PYTHONUTF8": "1"}
-"""Variables for child processes: modules of the working directory shadow no others, and text is UTF-8."""
+"""Variables that keep the working directory off the path, and text in UTF-8."""
 
 PREFECT_DATABASE = "PREFECT_SERVER_DATABASE_CONNECTION_URL"
 
@@ -79,20 +79,20 @@ PLAIN = {
     "ß": "ss",
 }
 PLAIN |= {"‘": "'", "’": "'", "“": '"', "”": '"', "─": "-", "│": "|"}
-"""Replacements for characters that an encoding lacks; others lose their accents, or become a question mark."""
+"""Replacements for characters that an encoding lacks."""
 
 AS_SHOWN = "learnkernels.shown"
 """Name of the codec error handler that applies `PLAIN`."""
 
 LEAST_ROOM = 16 << 20
-"""Free bytes that the new databases of Prefect and MLflow need; with less, a Prefect server hangs."""
+"""Free bytes that new databases need; with less, a Prefect server hangs."""
 
 COLLECT_AFTER = (50_000, 20, 50)
 """Thresholds of Python's garbage collector; see `gc.set_threshold`."""
 
 
 def lacking_libraries(what: str) -> str:
-    """Return a sentence about the packages of `PIPELINE` that are not installed; empty if all are."""
+    """Return a sentence about missing packages of `PIPELINE`; empty if none are."""
     lacking = [name for name in PIPELINE if find_spec(name) is None]
     if not lacking:
         return ""
@@ -103,16 +103,15 @@ def lacking_libraries(what: str) -> str:
 
 
 def collect_seldom() -> None:
-    """Collect garbage less often than by default, which takes a fifth of the start of a command."""
+    """Collect garbage less often: it takes a fifth of the start of a command."""
     gc.set_threshold(*COLLECT_AFTER)
 
 
 def prepare_python() -> None:
-    """Make this process and its children independent of the locale and the folder; call
-    it first.
+    """Make this process and its children independent of locale and folder.
 
-    Output replaces characters that its encoding lacks instead of raising. Warnings of
-    libraries are not errors.
+    Output replaces characters that its encoding lacks. Warnings of libraries are not
+    errors.
     """
     os.environ |= OF_PYTHON
     # Without a compiler, a pass takes hundreds of times as long
@@ -130,7 +129,7 @@ def prepare_python() -> None:
 
 
 def _replace_characters(error: UnicodeError) -> tuple[str, int]:
-    """Return replacements of characters that cannot be encoded, and their end: a codec error handler."""
+    """Replace characters that cannot be encoded: a codec error handler."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     replacements = []
@@ -141,22 +140,20 @@ def _replace_characters(error: UnicodeError) -> tuple[str, int]:
 
 
 def state_dir() -> Path:
-    """Return the state folder: LEARNKERNELS_HOME, or `.learnkernels` below the working directory."""
+    """Return LEARNKERNELS_HOME, or `.learnkernels` below the working directory."""
     return Path(os.environ.get("LEARNKERNELS_HOME") or STATE_DIR).absolute()
 
 
 def prepare_environment() -> Path:
-    """Set the environment of this process and its children, and return the state
-    folder, created if missing.
+    """Set the environment of this process and its children; return the state folder.
 
-    Call it before Prefect, MLflow, Dask or matplotlib are imported, as they read the
-    environment then. Variables that the user has set stay.
+    Call it before Prefect, MLflow, Dask or matplotlib are imported. Variables that the
+    user has set stay.
 
     Raises
     ------
     InputError
-        The folder cannot be written to, its disk is full, or a file, folder or database
-        of the environment cannot be used.
+        The state folder, or a file or database of the environment, cannot be used.
     """
     _require_drivers()
     state = state_dir()
@@ -185,13 +182,11 @@ def prepare_environment() -> Path:
         os.environ["TMPDIR"] = str(homes["TMPDIR"])
     for key, value in (QUIET | homes).items():
         os.environ.setdefault(key, str(value))
-    os.environ["MPLBACKEND"] = (
-        "Agg"  # figures are files; a notebook sets its own backend
-    )
+    # Figures are files; a notebook sets its own backend
+    os.environ["MPLBACKEND"] = "Agg"
     os.environ.setdefault("MLFLOW_TRACKING_URI", sqlite_url(Path.cwd() / "mlflow.db"))
-    if set(str(state)) & set(
-        "?#%"
-    ):  # they would end the address that is Prefect's default
+    # These characters would end the address that is Prefect's default
+    if set(str(state)) & set("?#%"):
         database = sqlite_url(state / "prefect" / "prefect.db", "sqlite+aiosqlite")
         os.environ.setdefault(PREFECT_DATABASE, database)
     _bypass_proxies_on_loopback()
@@ -200,7 +195,7 @@ def prepare_environment() -> Path:
 
 
 def _bypass_proxies_on_loopback() -> None:
-    """Exempt this machine from proxies, and unset SOCKS proxies if no package for them is installed."""
+    """Exempt this machine from proxies; unset SOCKS proxies without their package."""
     schemes = {"http", "https"}
     if find_spec("socksio") is not None:
         schemes |= {"socks5", "socks5h"}
@@ -217,7 +212,7 @@ def _bypass_proxies_on_loopback() -> None:
     hosts = []
     for name in ("no_proxy", "NO_PROXY"):
         hosts += [host.strip() for host in os.environ.get(name, "").split(",")]
-    if "*" in hosts:  # exempts all hosts, but only if the list has no others
+    if "*" in hosts:  # exempts all hosts, but only without other entries
         return
     loopback = ("localhost", "127.0.0.1", "::1")
     exempt = ",".join(host for host in dict.fromkeys([*hosts, *loopback]) if host)
@@ -225,7 +220,7 @@ def _bypass_proxies_on_loopback() -> None:
 
 
 def _require_places() -> None:
-    """Raise InputError if a file or folder of the environment cannot be used; libraries would fail later."""
+    """Raise InputError if a file or folder of the environment cannot be used."""
     for name in (
         "SSL_CERT_FILE",
         "REQUESTS_CA_BUNDLE",
@@ -248,7 +243,7 @@ def _require_places() -> None:
 
 
 def _require_drivers() -> None:
-    """Raise InputError if a PostgreSQL database needs a driver that is missing, or that its address does not name."""
+    """Raise InputError if a PostgreSQL driver is missing or not named."""
     mlflow_store = os.environ.get("MLFLOW_TRACKING_URI", "")
     if (
         re.match(r"postgresql(\+psycopg2)?:", mlflow_store)
@@ -267,7 +262,7 @@ def _require_drivers() -> None:
 
 
 def sqlite_url(path: Path, driver: str = "sqlite", folder: Path | None = None) -> str:
-    """Return the address of a database file for processes that run in a folder, by default the working directory."""
+    """Return the address of a database file for processes that run in a folder."""
     name = str(path.absolute())
     reserved = set("?#%")
     if reserved & set(name):
@@ -290,8 +285,7 @@ def _homes(state: Path) -> dict[str, Path]:
 
 
 def scheduled_settings() -> dict[str, str]:
-    """Return the environment variables of a scheduled run; call it after
-    `prepare_environment`.
+    """Return the environment variables of a scheduled run.
 
     Addresses of servers and databases are left out: they may contain passwords, and the
     worker has its own.
@@ -307,11 +301,9 @@ def scheduled_settings() -> dict[str, str]:
 
 
 def explain(error: Exception) -> tuple[bool, str]:
-    """Return whether the environment caused an unexpected error, and a sentence for the
-    user.
+    """Return whether the environment caused an error, and a sentence for the user.
 
-    The traceback of any other error is appended to `errors.log` in the state folder,
-    which the sentence names.
+    The traceback of any other error is appended to `errors.log` in the state folder.
     """
     cause: BaseException | None = error
     while cause is not None:
@@ -320,9 +312,8 @@ def explain(error: Exception) -> tuple[bool, str]:
             return True, sentence
         cause = cause.__cause__ or cause.__context__
     with suppress(OSError):
-        if (
-            shutil.disk_usage(state_dir()).free < 1 << 20
-        ):  # a server may have failed, whose error is not known here
+        # A server may have failed, whose error is not known here
+        if shutil.disk_usage(state_dir()).free < 1 << 20:
             return True, f"{state_dir()}: its disk is full; {WAYS_OUT[errno.ENOSPC]}."
     summary = f"unexpected internal error: {_summarize(error)}"
     log = state_dir() / "errors.log"
@@ -338,7 +329,7 @@ def explain(error: Exception) -> tuple[bool, str]:
 
 
 def _append_traceback(log: Path, error: Exception) -> None:
-    """Append the time, the command and the traceback of an error to a file that only this user can read."""
+    """Append an error to a log that only this user can read."""
     log.parent.mkdir(parents=True, exist_ok=True)
     trace = without_passwords("".join(traceback.format_exception(error)))
     with open(
@@ -359,7 +350,7 @@ def _summarize(error: BaseException) -> str:
 
 
 def of_the_environment(error: BaseException) -> str | None:
-    """Return a sentence about the environment variable of a library that an error mentions, or None."""
+    """Describe the environment variable that an error mentions, or return None."""
     libraries = "(PREFECT|MLFLOW|DASK|NUMBA|OMP|OPENBLAS|MKL|ARROW|LOKY|AWS|SCIPY|SKLEARN|SSL|REQUESTS)_"
     for name, value in os.environ.items():
         if not re.match(libraries, name) or name in (
@@ -374,7 +365,7 @@ def of_the_environment(error: BaseException) -> str | None:
 
 
 def _mentions(error: BaseException, name: str, value: str) -> bool:
-    """Return whether an error has the name or the value of a variable, or is about a file that the value names."""
+    """Return whether an error mentions a variable, its value or its file."""
     text = str(error).lower()
     if name.lower() in text or (value and repr(value.lower()) in text):
         return True
@@ -383,7 +374,7 @@ def _mentions(error: BaseException, name: str, value: str) -> bool:
 
 
 def _of_the_machine(error: BaseException) -> str | None:
-    """Return a sentence about a disk, its permissions or memory, or None for another error."""
+    """Describe an error of disk, permissions or memory; None for another error."""
     if isinstance(error, MemoryError):
         return "there is not enough memory; give fewer rows or kernels, or close other programs."
     reason = str(error)
@@ -407,7 +398,7 @@ def _of_the_machine(error: BaseException) -> str | None:
 
 
 def _advice_for_sqlite(reason: str) -> str | None:
-    """Return advice for a message of SQLite, or None for a message that is not about a file."""
+    """Return advice for a message of SQLite about a file, or None."""
     if "locked" in reason:
         return "wait for the process that uses it, or end it; nothing is damaged"
     if re.search("is full|I/O error", reason):
@@ -423,8 +414,7 @@ def key_file() -> Path:
 
 
 def folder_key() -> str:
-    """Return the key that the servers of this folder require; create it if it is
-    missing.
+    """Return the key of this folder's servers; create it if it is missing.
 
     Raises
     ------
@@ -456,7 +446,7 @@ def folder_key() -> str:
 
 
 def _create_key(path: Path) -> None:
-    """Write a new key to a file that only this user can read, unless another process writes one first."""
+    """Write a new private key, unless another process writes one first."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".key-")
     with open(descriptor, "w", encoding="ascii") as file:
@@ -469,8 +459,7 @@ def _create_key(path: Path) -> None:
 
 
 def show_key() -> None:
-    """Let clients of this process and its children send the key to servers of this
-    folder, and to no others.
+    """Let clients send the key to servers of this folder, and to no others.
 
     Variables that the user has set stay. Call it again after PREFECT_API_URL or
     MLFLOW_TRACKING_URI has changed.
@@ -492,12 +481,12 @@ def show_key() -> None:
 
 
 def servers_note() -> Path:
-    """Return the file with the addresses of the servers that `learnkernels ui` and `up` have started."""
+    """Return the file with the server addresses of `learnkernels ui` and `up`."""
     return state_dir() / "ui.json"
 
 
 def running_server(name: str) -> str | None:
-    """Return the address of a server of this folder's `learnkernels ui` or `up`, if it answers."""
+    """Return the address of a server of this folder, if it answers."""
     address = _noted_servers().get(name)
     if address is None or not answers(f"{address}/health"):
         return None
@@ -505,7 +494,7 @@ def running_server(name: str) -> str | None:
 
 
 def _noted_servers() -> dict[str, str]:
-    """Return the addresses of servers by name; none if the file is missing or damaged."""
+    """Return the server addresses by name; empty if the file cannot be read."""
     try:
         servers = json.loads(servers_note().read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -518,7 +507,7 @@ def _noted_servers() -> dict[str, str]:
 
 
 def answers(url: str) -> bool:
-    """Return whether a server of this folder answers with a page."""
+    """Return whether a server of this folder answers."""
     try:
         with urllib.request.urlopen(url, timeout=2) as response:
             return bool(response.status == 200)

@@ -1,4 +1,4 @@
-"""Runs and steps in Prefect: names, states, and steps that run at the same time."""
+"""Names and states of Prefect runs, and steps that run at the same time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ R = TypeVar("R")
 K = TypeVar("K")
 
 THREADS: TaskRunner[Any] = ThreadPoolTaskRunner(max_workers=MOST_AT_ONCE)
-"""Task runner of flows; `side_by_side` limits the number of steps that run at the same time."""
+"""Task runner of flows; `side_by_side` limits the number of running steps."""
 
 
 def run_name(pattern: str) -> Callable[[], str]:
@@ -37,9 +37,8 @@ def run_name(pattern: str) -> Callable[[], str]:
     Parameters
     ----------
     pattern : str
-        Text with the flow's parameters in braces, such as ``train-{model}``; a
-        configuration is replaced by its `name`. The scheduled time of the run is
-        appended.
+        Text with the flow's parameters in braces, such as ``train-{model}``. The
+        scheduled time is appended.
     """
 
     def name() -> str:
@@ -52,7 +51,7 @@ def run_name(pattern: str) -> Callable[[], str]:
 
 
 def _name_or_value(value: object) -> object:
-    """Return the name of a configuration, which Prefect may hold as a dict, or another value unchanged."""
+    """Return the name of a configuration, or another value unchanged."""
     if isinstance(value, BaseModel):
         return getattr(value, "name", value)
     if isinstance(value, dict):
@@ -61,12 +60,12 @@ def _name_or_value(value: object) -> object:
 
 
 def by_deployment() -> bool:
-    """Return whether a deployment has started this run: then messages name no command-line options."""
+    """Return whether a deployment has started this run."""
     return runtime.deployment.id is not None
 
 
 def file_name(name: str) -> str:
-    """Return a name as a safe name of one file or folder: special characters are percent-encoded."""
+    """Percent-encode special characters, for the name of a file or folder."""
     return re.sub(r"[^\w .-]|^\.+$", _percent_encoded, name)[:100]
 
 
@@ -95,7 +94,7 @@ class Step(Task[P, R]):
         self._options = options
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the task in this thread and return its value, or its state if `return_state` requests it."""
+        """Run the task in this thread; return its value, or its state on request."""
         outcome: Any = super().__call__(*map(_opaque, args), **_options(args, kwargs))
         if isinstance(outcome, State) and not kwargs.get("return_state"):
             return outcome.result()
@@ -113,18 +112,14 @@ class Step(Task[P, R]):
 def _opaque(argument: Any) -> Any:
     """Hide an argument from Prefect, unless it is a future.
 
-    Otherwise Prefect takes each text that is also in the result of an earlier step,
-    such as the name of a data set, as a dependency on that step.
+    Otherwise a text that an earlier step returned, such as the name of a data set,
+    makes Prefect depend on that step.
     """
     return argument if isinstance(argument, PrefectFuture) else quote(argument)
 
 
 def _options(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the named arguments and options of a call that waits for steps whose
-    results are arguments.
-
-    `wait_for` may hold such results, too.
-    """
+    """Return named arguments and options; the call waits for steps of its arguments."""
     options = {}
     for name, value in kwargs.items():
         is_option = name in ("wait_for", "return_state")
@@ -151,14 +146,13 @@ def _states_of_results(values: Iterable[Any]) -> list[State]:
             continue
         linked = get_state_for_result(value)
         if linked is not None:
-            # Prefect keeps states without their data, and waits only for states with
-            # data.
+            # Prefect keeps states without data, and waits only for states with data
             states.append(linked[0].model_copy(update={"data": True}))
     return states
 
 
 def from_store(value: R) -> R:
-    """Return a stored value of a step so that Prefect shows the step as *Cached*; outside of Prefect, the value."""
+    """Return a stored value such that Prefect shows its step as *Cached*."""
     if runtime.task_run.id is None:
         return value
     return cast(
@@ -195,16 +189,14 @@ def step(name: str, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
 def side_by_side(
     submissions: Iterator[tuple[K, PrefectFuture[R]]], at_once: int
 ) -> Iterator[tuple[K, R]]:
-    """Give the values of submitted steps as they end, with at most `at_once` running.
+    """Yield the values of submitted steps as they end.
 
     Parameters
     ----------
     submissions : iterator of (object, PrefectFuture)
-        Iterator that submits the next step when its next item is requested. The object
-        identifies the step.
+        Iterator that submits a step, with any key, for each item.
     at_once : int
-        Maximal number of steps that run at the same time. With 1, they end in their
-        order.
+        Largest number of steps that run at the same time. With 1, they end in order.
     """
     running: dict[PrefectFuture[R], K] = {}
     for key, future in submissions:
@@ -216,6 +208,6 @@ def side_by_side(
 
 
 def _first_to_end(running: dict[PrefectFuture[R], K]) -> tuple[K, R]:
-    """Wait for a step, remove it from `running`, and return its key and value, or raise its error."""
+    """Wait for a step, and remove it from `running`; return its key and value."""
     future = next(as_completed(list(running)))
     return running.pop(future), future.result()

@@ -1,9 +1,6 @@
-"""Learners by name, their parameters, and custom learners and families, named
-``module:Class``.
+"""Built-in and custom learners and families; custom ones are named ``module:Class``.
 
-Modules of custom classes are searched for on Python's path and then in the working
-directory. The working directory is last, so that no file in it replaces an installed
-module.
+Custom modules are searched for on Python's path, then in the working directory.
 """
 
 from __future__ import annotations
@@ -30,11 +27,11 @@ from learnkernels.kernels.column_encoding import TableFeatures
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.learners import Learner
 
-from .store import digest, keep, kept, store_path
+from .store import digest, is_stored, keep, store_path
 
 
 def learner_class(name: str) -> type[Learner]:
-    """Return the class of a learner, or raise InputError; see `kernels.learners.learner_class`."""
+    """Return the class of a learner, or raise InputError."""
     _search_working_directory(name)
     try:
         return learners.learner_class(name)
@@ -45,7 +42,7 @@ def learner_class(name: str) -> type[Learner]:
 def as_learner(
     name: str, params: Mapping[str, Any] | None = None, features: Sequence[str] = ()
 ) -> Learner:
-    """Return a learner by its name and parameters, for the features of a data set; see `learners.as_learner`."""
+    """Return a learner with parameters, adapted to the features of a data set."""
     _search_working_directory(name)
     learner = learners.as_learner(name, **params or {})
     return (
@@ -56,7 +53,7 @@ def as_learner(
 
 
 def require_params(learner: LearnerConfig) -> None:
-    """Raise InputError if a learner lacks a parameter, a value has another type, or it cannot be tuned as requested."""
+    """Raise InputError if the parameters or the tuning of a learner are invalid."""
     try:
         default_learner = as_learner(learner.name)
         defaults = default_learner.get_params(deep=False)
@@ -84,7 +81,7 @@ def _require_values(
     values: Sequence[Any],
     defaults: Mapping[str, Any],
 ) -> None:
-    """Raise InputError if a learner has no such parameter, or a value has another type than the default."""
+    """Raise InputError for an unknown parameter, or a value of the wrong type."""
     if name not in defaults:
         valid = "it takes none"
         if defaults:
@@ -110,26 +107,23 @@ _TYPES: dict[type, tuple[tuple[type, ...], str]] = {
     bool: ((bool,), "true or false"),
     str: ((str,), "text"),
 }
-"""Type of a default -> types of its values, and their description in messages."""
+"""Accepted types by the type of the default value, with their name in messages."""
 
 
 def as_configuration(mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration of plain values: learners and families as names, and
-    arrays as files.
+    """Convert objects to plain values: learners and families to names, arrays to files.
 
     Parameters
     ----------
     mapping : mapping of str to object
-        The keys of a YAML file. A learner or a family may be a class or an object. A
-        data set may have ``X`` and ``y``, arrays or a DataFrame and a Series, instead
-        of ``source`` and ``path``. Its ``folds`` may be an array, and its ``kernels`` a
-        mapping of names to matrices.
+        The keys of a YAML file. Learners and families may be classes or objects. A data
+        set may have ``X`` and ``y`` instead of ``source`` and ``path``, an array as
+        ``folds``, and a mapping of names to matrices as ``kernels``.
 
     Raises
     ------
     InputError
-        A worker process cannot import a class, as a script, a notebook or a function
-        defines it.
+        A worker process cannot import a class.
     """
     data = {key: _plain(value) for key, value in mapping.items() if key != "datasets"}
     datasets = several(mapping.get("datasets", ()))
@@ -140,7 +134,7 @@ def as_configuration(mapping: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _require_arrays(dataset: Any, where: str) -> None:
-    """Raise InputError if a data set of arrays lacks X or y, or if they differ in length."""
+    """Raise InputError if a data set lacks X or y, or their lengths differ."""
     if not isinstance(dataset, Mapping) or not {"X", "y"} & dataset.keys():
         return
     if dataset.get("y") is None:
@@ -162,7 +156,7 @@ def _require_arrays(dataset: Any, where: str) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of a configuration with plain values for learners, families and arrays, at any depth."""
+    """Convert a value of a configuration, at any depth."""
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     if isinstance(value, Mapping):
@@ -176,7 +170,7 @@ def _plain(value: Any) -> Any:
 
 
 def _plain_mapping(mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a mapping with plain values; an object under ``name`` or ``family`` becomes a name and parameters."""
+    """Convert a mapping; an object under ``name`` or ``family`` becomes two keys."""
     plain = {key: _plain(value) for key, value in mapping.items()}
     for key in ("name", "family"):
         described = plain.get(key)
@@ -187,14 +181,7 @@ def _plain_mapping(mapping: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain_object(value: Any, cls: type) -> dict[str, Any]:
-    """Return name and parameters of a learner or a family, which is a class or an
-    object of the class.
-
-    Raises
-    ------
-    InputError
-        A worker process cannot import the class.
-    """
+    """Return the name and the parameters of a learner or a family."""
     if cls.__module__ == "__main__" or "." in cls.__qualname__:
         raise InputError(
             f"{cls.__qualname__} is defined in {cls.__module__}, from where no worker process imports it; put it "
@@ -217,7 +204,7 @@ def _plain_object(value: Any, cls: type) -> dict[str, Any]:
 
 
 def _with_files(dataset: Any) -> Any:
-    """Return a data set with its arrays as files in the store."""
+    """Write the arrays of a data set to files in the store."""
     if not isinstance(dataset, Mapping):
         return dataset
     data = {key: value for key, value in dataset.items() if key not in ("X", "y")}
@@ -241,7 +228,7 @@ def _with_files(dataset: Any) -> Any:
 
 
 def _rows_as_file(dataset: Mapping[str, Any]) -> dict[str, str]:
-    """Write features and target of a data set to a file, and return the keys that name it."""
+    """Write features and target to a file, and return the keys that name it."""
     features = dataset.get("X", np.empty((len(dataset["y"]), 0)))
     rows = pd.DataFrame(features)
     rows.columns = [
@@ -254,7 +241,7 @@ def _rows_as_file(dataset: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _kernels_as_file(kernels: Mapping[Any, Any]) -> dict[str, str]:
-    """Write kernel matrices to a file, and return the configuration of a precomputed family."""
+    """Write kernel matrices to a file, and return the family that reads it."""
     matrices = {name: np.asarray(matrix) for name, matrix in kernels.items()}
     content = [*map(str, matrices), *matrices.values()]
     path = _store_file("kernels.npz", content, lambda path: np.savez(path, **matrices))  # type: ignore[arg-type]
@@ -264,13 +251,13 @@ def _kernels_as_file(kernels: Mapping[Any, Any]) -> dict[str, str]:
 def _store_file(
     name: str, content: Sequence[Any], write: Callable[[Path], object]
 ) -> str:
-    """Return the path of a file in the store, named by its content; write it if it is missing."""
+    """Write a file to the store unless it is there; return its path."""
     key = [
         [np.shape(part), hashlib.sha256(np.asarray(part).tobytes()).hexdigest()]
         for part in content
     ]
     path = store_path("given", digest(key))
-    if not kept(path, warnings.warn):
+    if not is_stored(path, warnings.warn):
         with keep(path) as folder:
             write(folder / name)
     return str(path / name)
@@ -282,8 +269,7 @@ def own_family(config: OwnConfig, where: str = "kernels") -> KernelFamily:
     Raises
     ------
     InputError
-        It cannot be imported, is no subclass of `KernelFamily`, or refuses its
-        parameters.
+        The family cannot be imported, or its parameters are invalid.
     """
     try:
         family = _family_class(config.family)(**config.params)
@@ -297,7 +283,7 @@ def own_family(config: OwnConfig, where: str = "kernels") -> KernelFamily:
 
 
 def described(configs: Iterable[FamilyConfig]) -> list[dict[str, Any]]:
-    """Return families as plain data for keys of the store; custom families include a digest of their source."""
+    """Return families as data for store keys, custom ones with a source digest."""
     descriptions = []
     for config in configs:
         description = config.model_dump(mode="json")
@@ -308,7 +294,7 @@ def described(configs: Iterable[FamilyConfig]) -> list[dict[str, Any]]:
 
 
 def sources(configs: Iterable[LearnerConfig]) -> list[str]:
-    """Return a digest of the source of each custom learner, for keys of the store."""
+    """Return a digest of the source of each custom learner, for store keys."""
     return [
         _source(learner_class(config.name)) for config in configs if ":" in config.name
     ]
@@ -320,7 +306,7 @@ def _family_class(name: str) -> type[KernelFamily]:
 
 
 def _search_working_directory(name: str) -> None:
-    """Let Python find modules of the working directory, after all others, if a name is that of a custom class."""
+    """Add the working directory to Python's path for the name of a custom class."""
     folder = str(Path.cwd())
     if ":" in name and folder not in sys.path:
         sys.path.append(folder)  # worker processes inherit the path
@@ -329,7 +315,7 @@ def _search_working_directory(name: str) -> None:
 
 @cache
 def _source(cls: type) -> str:
-    """Return a digest of the modules of a class and of its bases, without those of Python and of this package."""
+    """Return a digest of the custom modules that define a class and its bases."""
     excluded = {"learnkernels", *sys.stdlib_module_names}
     modules = {base.__module__ for base in cls.__mro__}
     custom_modules = sorted(

@@ -1,4 +1,4 @@
-"""Orderly end of a command by Ctrl-C or a signal: the stack is unwound, and a message names the kept results."""
+"""Orderly end of a command by Ctrl-C or a signal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ IMPORT_SECONDS = 10.0
 """Longest wait for the imports of a step that is to be stopped."""
 
 PATIENCE = 30.0
-"""Seconds after which a process that has received a signal ends without waiting for its threads."""
+"""Seconds until a process with a signal ends without waiting for its threads."""
 
 
 class Stopped(KeyboardInterrupt):
@@ -33,7 +33,7 @@ class Stopped(KeyboardInterrupt):
 _state = SimpleNamespace(
     handles_signals=False, received=None, since=0.0, kept="nothing was begun"
 )
-"""Whether `orderly_end` is active, the signal that this process has received, its time, and what is kept."""
+"""State of `orderly_end`; `kept` is what the final message names."""
 
 
 def requested() -> bool:
@@ -47,7 +47,7 @@ def keep(what: str) -> None:
 
 
 class StepStopped(BaseException):
-    """A step ends early, as its run was stopped or another step of the run has failed."""
+    """A step ends early, as its run was stopped or another step has failed."""
 
     def __init__(self) -> None:
         super().__init__("the run was stopped, or another step has failed")
@@ -57,12 +57,12 @@ _steps: ContextVar[list[int] | None] = ContextVar("steps", default=None)
 """Threads that run steps of this run."""
 
 _entering = threading.Lock()
-"""Lock of stopping, beginning and ending steps: a thread whose step has ended is not stopped."""
+"""Held while steps begin, end or are stopped, so no ended step is stopped."""
 
 
 @contextmanager
 def stopping_steps() -> Iterator[None]:
-    """Within the context, steps in other threads end at their next instruction when an error ends this thread."""
+    """Stop the steps of other threads when an error ends this thread."""
     threads: list[int] = []
     token = _steps.set(threads)
     try:
@@ -81,14 +81,13 @@ def stopping_steps() -> Iterator[None]:
 
 
 def _wait_for_imports(thread: int) -> None:
-    """Wait until a thread imports no module: an error within an import may leave Python's import lock taken."""
+    """Wait for the imports of a thread: an error may leave Python's lock taken."""
     latest = time.monotonic() + IMPORT_SECONDS
     while _is_importing(thread) and time.monotonic() < latest:
         time.sleep(0.01)
 
 
 def _is_importing(thread: int) -> bool:
-    """Return whether a thread is importing a module."""
     frame = sys._current_frames().get(thread)
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
@@ -99,11 +98,10 @@ def _is_importing(thread: int) -> bool:
 
 @contextmanager
 def _own_handler_of_sigterm() -> Iterator[None]:
-    """Within the context, the handler of `orderly_end`, if it is active, takes the
-    place of Prefect's.
+    """Handle SIGTERM by `orderly_end`, if it is active, instead of by Prefect.
 
-    Prefect's handler raises once. If Python ignores that error, in a destructor for
-    example, the flow run goes on.
+    Prefect's handler raises once. If Python ignores that error, for instance in a
+    destructor, the flow run goes on.
     """
     if (
         not _state.handles_signals
@@ -120,7 +118,7 @@ def _own_handler_of_sigterm() -> Iterator[None]:
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """Within the context, `stopping_steps` of the run can stop this thread."""
+    """Let `stopping_steps` of the run stop this thread within the context."""
     threads = _steps.get()
     thread = threading.get_ident()
     if threads is None:
@@ -137,13 +135,11 @@ def stoppable() -> Iterator[None]:
 
 @contextmanager
 def orderly_end() -> Iterator[None]:
-    """Run a command so that SIGINT, SIGTERM and SIGHUP end it with a message and 128
-    plus the signal as exit code.
+    """End a command by SIGINT, SIGTERM or SIGHUP with a message and exit code.
 
     A signal raises `Stopped` in the main thread. As libraries catch interrupts, a timer
-    raises it again until the stack is unwound. A process that still runs `PATIENCE`
-    later, because a thread or a child never ends, is ended by the same signal. After
-    the context, a signal ends the process immediately.
+    raises it again until the stack is unwound. After `PATIENCE`, the same signal ends a
+    process that still runs.
     """
     handled = list(SIGNALS)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # as under nohup
@@ -171,19 +167,18 @@ def orderly_end() -> Iterator[None]:
 
 
 def _print_message() -> None:
-    """Print the sentence about what is kept."""
     sys.stderr.write(f"stopped; {_state.kept}.\n")
     sys.stderr.flush()
 
 
 def _end_by_signal(number: int, frame: FrameType | None) -> None:
-    """End this process by the signal that it has received, without waiting for threads."""
+    """End this process by its signal, without waiting for threads."""
     signal.signal(_state.received, signal.SIG_DFL)
     os.kill(os.getpid(), _state.received)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Raise `Stopped`, unless an interrupt already unwinds the stack, and end the process if that takes too long."""
+    """Raise `Stopped` unless an interrupt already unwinds the stack."""
     if not requested():
         _state.received = number
         _state.since = time.monotonic()

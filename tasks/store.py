@@ -1,12 +1,10 @@
-"""Store of results that can be recomputed. An entry is named by a digest of all values
-that it depends on.
+"""Store of results that can be recomputed, named by a digest of their inputs.
 
 An entry is a folder, ``store/KIND/KEY``. Its ``entry.json`` has the SHA-256 of each
-file, and the versions of the libraries that computed them. An entry is written to a
-temporary folder, synced, renamed, and never replaced: if two processes write it, the
-second discards its files. A process verifies the digests once, and after a change; a
-damaged entry is set aside and recomputed. Temporary folders are named by an `Owner`,
-the process that writes, so that others see whether it has ended.
+file, and library versions. An entry is written to a temporary folder, synced, renamed,
+and never replaced: if two processes write it, the second discards its files. A process
+verifies digests once, and after a change; a damaged entry is set aside and recomputed.
+Names of temporary folders contain their `Owner`, so others see whether it has ended.
 """
 
 from __future__ import annotations
@@ -45,15 +43,13 @@ class Owner:
     Attributes
     ----------
     host : str
-        Host name, six digits of a digest of the machine's identifier and, on Linux, the
-        number of the process namespace: containers may share a name and a folder, and
-        do not see each other's processes.
+        Host name, a digest of the machine's identifier and, on Linux, the process
+        namespace: containers may share a name and a folder.
     pid : int
         Number of the process.
     started : int
-        Start of the process, in hundredths of a second after the start of the machine.
-        It identifies the process, as numbers of processes are reused, and does not
-        change with the clock.
+        Start of the process, in hundredths of a second after the start of the machine:
+        process numbers are reused, and the clock may change.
     """
 
     host: str
@@ -78,7 +74,7 @@ class Owner:
 
     @classmethod
     def read(cls, text: str) -> Owner | None:
-        """Return the owner in a name such as ``run~OWNER~x7``, or None if the name has no owner."""
+        """Return the owner in a name such as ``run~OWNER~x7``, or None."""
         match = re.search(
             r"(?:^|~)(?P<host>[\w.-]+)~(?P<pid>\d+)~(?P<started>\d+)(?=$|[~.])", text
         )
@@ -87,7 +83,7 @@ class Owner:
         return cls(match["host"], int(match["pid"]), int(match["started"]))
 
     def __str__(self) -> str:
-        """Return ``host~pid~started``, which is valid in names of files."""
+        """Return ``host~pid~started``, which is valid in file names."""
         return f"{self.host}~{self.pid}~{self.started}"
 
     @property
@@ -130,10 +126,10 @@ LIBRARIES = ("learnkernels", "numpy", "scipy", "scikit-learn", "numba")
 """Libraries whose versions affect computed numbers."""
 
 TEMPORARY = ".learnkernels~"
-"""Prefix of the names of temporary folders; the owner follows."""
+"""Prefix of temporary folders; the owner follows."""
 
 DAMAGED = "damaged~"
-"""Prefix of the names of damaged entries that were set aside."""
+"""Prefix of damaged entries that were set aside."""
 
 CONTENTS = "entry.json"
 """File of an entry that lists its contents."""
@@ -149,8 +145,7 @@ def digest(*parts: Any) -> str:
 
 
 def result_key(step: str, settings: Mapping[str, Any], inputs: Iterable[str]) -> str:
-    """Return the key of a stored result: a digest of everything that its numbers depend
-    on.
+    """Return the key of a stored result.
 
     Parameters
     ----------
@@ -159,25 +154,22 @@ def result_key(step: str, settings: Mapping[str, Any], inputs: Iterable[str]) ->
     settings : mapping
         The whole configuration of the step, as JSON values.
     inputs : iterable of str
-        Digests of data sets and of the source of custom classes, and keys of earlier
-        results.
+        Digests of data sets and custom classes, and keys of earlier results.
     """
     return digest(step, NUMERICS_VERSION, settings, list(inputs))
 
 
 def file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file in hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @cache
 def versions() -> dict[str, str]:
-    """Return the installed versions of `LIBRARIES`."""
     return {name: version(name) for name in LIBRARIES}
 
 
-# Entries -------------------------------------------------------------------------------------------------------------
+# Entries
 
 
 def store_path(kind: str, key: str = "") -> Path:
@@ -185,9 +177,8 @@ def store_path(kind: str, key: str = "") -> Path:
     return state_dir() / "store" / kind / key
 
 
-def kept(path: Path, tell: Tell) -> bool:
-    """Return whether an entry exists and is undamaged; set a damaged one aside, and
-    call `tell` with a sentence.
+def is_stored(path: Path, tell: Tell) -> bool:
+    """Return whether an undamaged entry exists; set a damaged one aside.
 
     Raises
     ------
@@ -200,18 +191,18 @@ def kept(path: Path, tell: Tell) -> bool:
     if damage is not None and not _set_aside(path, damage, tell):
         return False
     with suppress(OSError):
-        os.utime(path)  # the time of the last use
+        os.utime(path)  # time of the last use
     return True
 
 
 def computed_at(path: Path) -> str:
-    """Return when an existing entry was computed, such as ``2026-05-01 17:30``, in local time."""
+    """Return the local time of an entry, such as ``2026-05-01 17:30``."""
     seconds = (path / CONTENTS).stat().st_mtime
     return datetime.fromtimestamp(seconds).isoformat(" ", "minutes")
 
 
 def checked(path: Path) -> Path:
-    """Return the folder of an entry that this run has written or found before.
+    """Return the folder of an entry that this run has used before.
 
     Raises
     ------
@@ -226,17 +217,16 @@ def checked(path: Path) -> Path:
 
 @contextmanager
 def keep(path: Path, made_from: Sequence[Path] = ()) -> Iterator[Path]:
-    """Give a temporary folder, which becomes the entry `path` if the block ends without
-    an error.
+    """Yield a temporary folder that becomes the entry if the block raises no error.
 
     If the entry exists by then, it stays, and the temporary folder is deleted.
 
     Parameters
     ----------
     path : Path
-        Folder of the entry, see `store_path`.
+        Folder of the entry; see `store_path`.
     made_from : sequence of Path
-        Entries that this one was computed from. It also records their versions.
+        Entries that this one was computed from, whose versions it records.
     """
     with atomic_path(path, replaces=False) as folder:
         folder.mkdir()
@@ -252,8 +242,7 @@ def keep(path: Path, made_from: Sequence[Path] = ()) -> Iterator[Path]:
 
 
 def versions_of(path: Path) -> list[dict[str, str]]:
-    """Return the versions of the libraries that computed an entry, and the entries that
-    it was computed from.
+    """Return the library versions of an entry and of the entries it was computed from.
 
     Raises
     ------
@@ -268,7 +257,7 @@ def versions_of(path: Path) -> list[dict[str, str]]:
 
 
 def earlier_versions(paths: Iterable[Path]) -> list[dict[str, str]]:
-    """Return the versions of libraries that entries were computed with, without those installed now."""
+    """Return library versions of entries, without the versions installed now."""
     earlier: list[dict[str, str]] = []
     for path in paths:
         for recorded in versions_of(path):
@@ -284,7 +273,7 @@ def _with_digest(contents: dict[str, Any]) -> bytes:
 
 
 def _contents(path: Path) -> dict[str, Any]:
-    """Return the contents that an entry lists; raise ValueError if the list is damaged."""
+    """Return the contents that an entry lists; raise ValueError if damaged."""
     text = (path / CONTENTS).read_bytes()
     try:
         contents: dict[str, Any] = json.loads(text)
@@ -304,17 +293,16 @@ def _changed(path: Path, damage: str) -> InputError:
 
 
 _WHOLE: dict[Path, tuple[tuple[str, int, int, int], ...]] = {}
-"""Entries that this process has found undamaged, and the state of their files at that time."""
+"""State of the files of entries that this process has verified."""
 
 SETTLED_SECONDS = 0.1
-"""Age of a change after which a later change certainly has another time stamp."""
+"""Age of a change after which a later change has another time stamp."""
 
 
 def harm_of(path: Path) -> str | None:
     """Return the damage of an entry as a phrase, or None if it is undamaged.
 
-    All files are hashed when a process first reads an entry, and again only after one
-    has changed.
+    All files are hashed when a process first reads an entry, and after a change.
     """
     state = _state_of(path)
     if state is not None and _WHOLE.get(path) == state:
@@ -331,7 +319,7 @@ def harm_of(path: Path) -> str | None:
 
 
 def _state_of(path: Path) -> tuple[tuple[str, int, int, int], ...] | None:
-    """Return name, size, time of the last change and inode of each file of an entry; None if one cannot be read."""
+    """Return name, size, time and inode of each file; None if one cannot be read."""
     try:
         files = [(file.name, file.stat()) for file in sorted(path.iterdir())]
     except OSError:
@@ -343,7 +331,7 @@ def _state_of(path: Path) -> tuple[tuple[str, int, int, int], ...] | None:
 
 
 def _harm_of_files(path: Path) -> str | None:
-    """Return the damage of the files of an entry as a phrase, or None if all are undamaged."""
+    """Hash all files, and return their damage as a phrase, or None."""
     try:
         try:
             expected = _contents(path)["files"]
@@ -375,7 +363,7 @@ def _harm_of_files(path: Path) -> str | None:
 
 
 def _set_aside(path: Path, damage: str, tell: Tell) -> bool:
-    """Move a damaged entry out of the way; return whether another process has replaced it with an undamaged one."""
+    """Move a damaged entry away; return whether an undamaged one has replaced it."""
     try:
         aside = (
             Path(tempfile.mkdtemp(dir=path.parent, prefix=f"{DAMAGED}{path.name}~"))
@@ -386,9 +374,8 @@ def _set_aside(path: Path, damage: str, tell: Tell) -> bool:
         except FileNotFoundError:  # another process has moved it
             aside.parent.rmdir()
             return False
-        if (
-            harm_of(aside) is None
-        ):  # another process has moved it, and written an undamaged one
+        # Another process has moved it, and written an undamaged one
+        if harm_of(aside) is None:
             with suppress(OSError):
                 aside.rename(path)
             shutil.rmtree(aside.parent)
@@ -404,15 +391,14 @@ def _set_aside(path: Path, damage: str, tell: Tell) -> bool:
     return False
 
 
-# Unfinished files ----------------------------------------------------------------------------------------------------
+# Temporary files
 
 
 @contextmanager
 def atomic_path(
     path: Path, lasting: bool = True, replaces: bool = True
 ) -> Iterator[Path]:
-    """Give a temporary path next to `path` for a file or a folder; rename it if the
-    block ends without an error.
+    """Yield a temporary path; rename it to `path` if the block raises no error.
 
     An error leaves no files behind. A kill leaves a temporary folder, which the next
     call for the same parent deletes.
@@ -424,8 +410,7 @@ def atomic_path(
     lasting : bool
         Whether to sync, so that the files survive a power cut.
     replaces : bool
-        Whether a folder replaces an existing one; otherwise the new one is discarded. A
-        file always replaces a file.
+        Whether a folder replaces an existing one, as a file always does.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with temporary_folder(path.parent) as folder:
@@ -442,7 +427,7 @@ def atomic_path(
 
 
 def temporary_folder(parent: Path) -> tempfile.TemporaryDirectory[str]:
-    """Return a temporary folder of this process, and delete those of killed processes next to it."""
+    """Return a temporary folder; delete those of killed processes next to it."""
     for folder in leftovers(parent):
         shutil.rmtree(folder, ignore_errors=True)
     return tempfile.TemporaryDirectory(
@@ -461,7 +446,7 @@ def leftovers(folder: Path) -> list[Path]:
 
 
 def _rename_folder(folder: Path, path: Path, replaces: bool) -> None:
-    """Rename a folder; an existing one is moved into the temporary folder around `folder`, which is deleted later."""
+    """Rename a folder; an existing one moves to the temporary parent of `folder`."""
     for number in itertools.count():
         try:
             folder.rename(path)
@@ -484,7 +469,7 @@ def _sync(path: Path) -> None:
 
 
 def _fsync(path: Path) -> None:
-    """Write a file to the disk, or the names in a folder if the system supports this."""
+    """Write a file to the disk, or the names in a folder if the system can."""
     file = os.open(path, os.O_RDONLY)
     try:
         os.fsync(file)

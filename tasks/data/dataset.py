@@ -1,4 +1,4 @@
-"""Data sets: rows, target, names and sample columns, stored under their digest; their scaling and folds."""
+"""Data sets, stored under their digest; their scaling and folds."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from learnkernels.kernels.model_selection.folds import (
 )
 from learnkernels.kernels.targets import Target, Task
 
-from ..store import Tell, checked, keep, kept, store_path
+from ..store import Tell, checked, is_stored, keep, store_path
 from .parts import parts_from_json, parts_to_json
 from .readers import names_from_data, names_to_data
 from .row_files import RowFiles
 
 TABLE_ARRAYS = "table.safetensors"
-"""File with the arrays of the encoding of a table, if it has some."""
+"""File with the arrays of a table's encoding."""
 
 RAW = "raw.arrow"
 """File with the columns of a table before encoding."""
@@ -46,13 +46,12 @@ PARTS = "parts.json"
 """File that lists the parts of a table, instead of its features."""
 
 SAMPLE_COLUMNS = ("held_out", "groups", "times", "weights", "folds")
-"""Attributes of a data set with one value or row per row of X."""
+"""Attributes of a data set with one entry per row of X."""
 
 
 @dataclass(frozen=True)
 class DatasetRef:
-    """Reference to a stored data set, which tasks exchange: its name, digest, path and
-    size.
+    """Reference to a stored data set, which tasks exchange.
 
     Attributes
     ----------
@@ -60,8 +59,6 @@ class DatasetRef:
         Numbers of folds and of repeats that the data set brings.
     n_outputs : int
         Number of target columns.
-    sparse : bool
-        Whether the rows are sparse.
     """
 
     name: str
@@ -83,7 +80,7 @@ class DatasetRef:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Rows, target and names of one data set.
+    """Rows, target and names of a data set.
 
     Attributes
     ----------
@@ -94,21 +91,19 @@ class Dataset:
     low, spread : ndarray of shape (d,) or None
         Scaling of the features; None for raw features.
     held_out : ndarray of bool of shape (n,) or None
-        Whether each row is only for testing; None if the data set does not state it.
+        Whether each row is a test row, if the data set states it.
     table : TableEncoding or None
-        Encoding of the columns of a table, with their scaling.
+        Encoding and scaling of the columns of a table.
     groups, times : ndarray of int of shape (n,) or None
-        Number of the group, and of the time, of each row; rows of one number are not
-        divided.
+        Group and time of each row; rows with equal numbers stay together.
     weights : ndarray of shape (n,) or None
         Positive weights of mean one; None for equal weights.
     folds : ndarray of int of shape (n, repeats) or None
         Fold of each row in each repeat; None if the protocol draws folds.
     raw : pyarrow.Table or None
-        Columns of a table before encoding, if each trial learns the encoding again.
+        Columns of a table before encoding, if each trial learns the encoding.
     by_training : str
-        Scale that each trial learns again on its training rows; empty if one scaling is
-        for all trials.
+        Scale that each trial learns on its training rows; empty for one scaling.
     """
 
     X: Rows
@@ -126,8 +121,7 @@ class Dataset:
     by_training: str = ""
 
     def learned_on(self, rows: np.ndarray) -> Dataset:
-        """Return the data set with scaling and imputation learned on the training rows
-        of a trial.
+        """Return the data set with scaling and imputation learned on training rows.
 
         Parameters
         ----------
@@ -156,13 +150,13 @@ class Dataset:
 
     @property
     def sample_columns(self) -> dict[str, Any]:
-        """Values of the `SAMPLE_COLUMNS` that the data set has, by name."""
+        """Values of the available `SAMPLE_COLUMNS`, by name."""
         columns = {name: getattr(self, name) for name in SAMPLE_COLUMNS}
         return {name: values for name, values in columns.items() if values is not None}
 
     @property
     def scaling(self) -> tuple[np.ndarray, np.ndarray]:
-        """Values to subtract from, and then to divide the raw features by, each of shape (d,)."""
+        """Values to subtract from the raw features, and to divide them by."""
         if self.low is None or self.spread is None:
             return np.zeros(len(self.features)), np.ones(len(self.features))
         return self.low, self.spread
@@ -171,7 +165,7 @@ class Dataset:
 def store_dataset(
     dataset: Dataset, name: str, source: str, tell: Tell = warnings.warn
 ) -> DatasetRef:
-    """Store a data set under its digest, unless the store has it, and return a reference; `tell` reports damage."""
+    """Store a data set unless it is stored; `tell` reports damage."""
     key = dataset_digest(dataset)
     path = store_path("datasets", key)
     folds = None
@@ -196,14 +190,13 @@ def store_dataset(
         else dataset.target.Y.shape[1],
         sparse=sparse.issparse(dataset.X),
     )
-    if not kept(path, tell):
+    if not is_stored(path, tell):
         with keep(path) as folder:
             _write_dataset(dataset, ref, folder)
     return ref
 
 
 def _write_dataset(dataset: Dataset, ref: DatasetRef, folder: Path) -> None:
-    """Write the files of a data set."""
     if isinstance(dataset.X, RowFiles):
         (folder / PARTS).write_text(parts_to_json(dataset.X), encoding="utf-8")
     elif sparse.issparse(dataset.X):
@@ -234,7 +227,7 @@ def _write_dataset(dataset: Dataset, ref: DatasetRef, folder: Path) -> None:
 
 
 def load_dataset(ref: DatasetRef) -> Dataset:
-    """Return the data set of a reference; dense rows are memory-mapped.
+    """Return a stored data set; dense rows are memory-mapped.
 
     Raises
     ------
@@ -267,7 +260,6 @@ def load_dataset(ref: DatasetRef) -> Dataset:
 
 
 def _load_features(folder: Path) -> Rows:
-    """Return the features of a stored data set."""
     if (folder / PARTS).exists():
         return parts_from_json((folder / PARTS).read_text(encoding="utf-8"))
     if (folder / "X.npz").exists():
@@ -276,22 +268,22 @@ def _load_features(folder: Path) -> Rows:
 
 
 def copied_share(ref: DatasetRef) -> float:
-    """Return the share of rows that equal an earlier row in every feature and the target, of a table in memory."""
+    """Return the share of rows that equal an earlier row in features and target."""
     dataset = load_dataset(ref)
-    # Differs unless rows are equal
+    # Random projections differ unless rows are equal
     projected = dataset.X @ np.random.default_rng(0).normal(size=ref.n_features)
     return 1 - len(np.unique(projected + 1j * dataset.target.values)) / ref.n_rows
 
 
 def stored_bytes(ref: DatasetRef) -> int:
-    """Return the size of the features of a stored data set in bytes."""
+    """Return the size of the stored features in bytes."""
     if ref.in_parts:
         return 8 * ref.n_rows * ref.n_features
     return sum(file.stat().st_size for file in Path(ref.path).glob("X.*"))
 
 
 def dataset_digest(dataset: Dataset) -> str:
-    """Return the digest of the content of a data set, whatever its source: rows, target, names and sample columns."""
+    """Return a digest of rows, target, names and sample columns."""
     X = dataset.X
     target = dataset.target
     about = [
@@ -331,18 +323,17 @@ def _arrays_of_features(X: Rows) -> list[np.ndarray]:
 
 
 def _update_digest(sha: Any, name: str, array: np.ndarray) -> None:
-    """Add name, type and values of an array to a digest."""
     sha.update(f"{name}{array.dtype}".encode())
     sha.update(np.ascontiguousarray(array).data)
 
 
-# Units ---------------------------------------------------------------------------------------------------------------
+# Scaling
 
 
 def scaling_of(
     X: Any, scale: str, where: str
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Return the values to subtract from, and to divide features by; (None, None) for raw features."""
+    """Return the values to subtract from features, and to divide them by."""
     if scale == "none":
         return None, None
     low = np.zeros(X.shape[1])
@@ -365,7 +356,7 @@ def scaling_of(
 
 
 def scaled(X: Any, low: np.ndarray | None, spread: np.ndarray | None) -> Any:
-    """Return scaled features; dense ones are scaled in place."""
+    """Scale features, dense ones in place."""
     if low is None or spread is None:
         return X
     if sparse.issparse(X):
@@ -377,20 +368,20 @@ def scaled(X: Any, low: np.ndarray | None, spread: np.ndarray | None) -> Any:
     return X
 
 
-# Folds ---------------------------------------------------------------------------------------------------------------
+# Folds
 
 
 def fold_seed(seed: int, repeat: int) -> int:
-    """Return the seed of the folds of one repeat, spawned from the seed of the run."""
+    """Return the seed of the folds of a repeat."""
     return int(np.random.SeedSequence([seed, repeat]).generate_state(1)[0])
 
 
 def draw_folds(dataset: Dataset, protocol: ProtocolConfig, repeat: int) -> np.ndarray:
     """Return the fold of each row, or its part of a split; -1 for unused rows.
 
-    Held-out rows of a data set are its test rows; the other parts are drawn from the
-    rest. Groups are not divided. Folds in time are blocks, and each repeat of a split
-    in time ends before the test rows of the repeat before it.
+    Rows that the data set holds out are the test rows. Groups are not divided. Folds
+    in time are blocks, and each repeat of a split in time ends before the test rows of
+    the previous repeat.
 
     Raises
     ------
@@ -402,7 +393,7 @@ def draw_folds(dataset: Dataset, protocol: ProtocolConfig, repeat: int) -> np.nd
         return given_folds(dataset.target, dataset.folds[:, repeat], protocol.folds)
     seed = fold_seed(protocol.seed, repeat)
     if protocol.split is None:
-        assert protocol.folds is not None  # the schema requires one of both
+        assert protocol.folds is not None  # the schema requires folds or a split
         return _draw_cross_validation(dataset, protocol.folds, seed)
     if dataset.times is not None and repeat > 0:
         return _earlier_split(dataset, protocol, repeat)
@@ -416,14 +407,16 @@ def draw_folds(dataset: Dataset, protocol: ProtocolConfig, repeat: int) -> np.nd
         return assign_split(
             dataset.target, split.train, split.validation, split.test, seed, **columns
         )
-    assert protocol.choose is not None  # the schema requires one of both
+    assert (
+        protocol.choose is not None
+    )  # the schema requires validation rows or inner folds
     return assign_nested_split(
         dataset.target, split.train, split.test, protocol.choose.folds, seed, **columns
     )
 
 
 def _draw_cross_validation(dataset: Dataset, n_folds: int, seed: int) -> np.ndarray:
-    """Return the fold of each row, or raise ValueError with the number of folds that the data set allows."""
+    """Draw folds, or raise ValueError with the number of folds that is possible."""
     try:
         return _folds_of(dataset, n_folds, seed)
     except ValueError as error:
@@ -442,7 +435,7 @@ def _draw_cross_validation(dataset: Dataset, n_folds: int, seed: int) -> np.ndar
 def _earlier_split(
     dataset: Dataset, protocol: ProtocolConfig, repeat: int
 ) -> np.ndarray:
-    """Return the split in time of the rows before the test rows of the previous repeat."""
+    """Split the rows before the test rows of the previous repeat."""
     assert dataset.times is not None
     later_folds = draw_folds(dataset, protocol, repeat - 1)
     is_test = later_folds == later_folds.max()
@@ -461,10 +454,10 @@ def _earlier_split(
     return folds
 
 
-def most_folds(dataset: Dataset, most: int, seed: int) -> tuple[int, str]:
-    """Return the largest number of folds, from `most` down to 3, that a data set allows, or 0; and why not one more."""
+def most_folds(dataset: Dataset, n_wanted: int, seed: int) -> tuple[int, str]:
+    """Return the largest possible number of folds, from 3 to `n_wanted`, and why."""
     reason = ""
-    for n_folds in range(most, 2, -1):
+    for n_folds in range(n_wanted, 2, -1):
         try:
             _folds_of(dataset, n_folds, seed)
         except ValueError as error:

@@ -1,4 +1,4 @@
-"""Checks of a user's files, column names and keys before a run starts."""
+"""Checks of files, column names and keys before a run starts."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ def source_files(config: DatasetConfig, data_dir: str) -> tuple[Location, ...]:
     Raises
     ------
     InputError
-        A file or object does not exist, has an unknown ending, or its server cannot be
-        used.
+        A file does not exist or has an unknown ending, or its server cannot be used.
     """
     addresses = existing_files(config, data_dir)
     try:
@@ -33,7 +32,7 @@ def source_files(config: DatasetConfig, data_dir: str) -> tuple[Location, ...]:
 
 
 def columns_of(paths: Sequence[str]) -> list[str]:
-    """Return the names of the columns of a table; raise InputError if the files are not tables."""
+    """Return the column names of a table; raise InputError for other files."""
     files = source_files(
         DatasetConfig.of({"source": "file", "path": tuple(paths)}), "."
     )
@@ -52,13 +51,13 @@ def require_names(
     without: Sequence[str],
     by_command: bool,
 ) -> list[str]:
-    """Return the columns of a table; raise InputError if an option names a missing column or baseline."""
+    """Return the column names; raise InputError for a missing column or baseline."""
     for name in without:
         if name not in BASELINE_TITLES:
             meant = did_you_mean(name, BASELINE_TITLES)
-            shown = option("without", by_command, name)
+            option_text = option("without", by_command, name)
             raise InputError(
-                f"{shown}: {meant}the baselines are {', '.join(BASELINE_TITLES)}."
+                f"{option_text}: {meant}the baselines are {', '.join(BASELINE_TITLES)}."
             )
     names = columns_of(paths)
     most_shown = 12
@@ -88,8 +87,7 @@ def require_keys(
     without: Sequence[str],
     changes: Sequence[str] = (),
 ) -> None:
-    """Refuse a metric or a change that fits no configuration of a table, before its
-    rows are read.
+    """Refuse a metric or a change that fits no configuration of a table.
 
     The rows decide between two protocols, so both are tried. Changes of single kernels
     are not checked.
@@ -138,5 +136,5 @@ def require_keys(
 
 
 def joint_title(paths: Sequence[str]) -> str:
-    """Return the names of some files in messages."""
+    """Return the names of files in messages."""
     return ", ".join(paths[:2]) + (", ..." if len(paths) > 2 else "")

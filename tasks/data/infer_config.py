@@ -1,4 +1,4 @@
-"""Inference of a configuration that compares learners from a table and the name of its target."""
+"""Infer the configuration of a comparison from a table and its target."""
 
 from __future__ import annotations
 
@@ -44,20 +44,18 @@ from .headers import joint_title, require_names
 from .ingest import load_source
 
 MOST_ROWS = 10_000
-"""Rows up to which cross-validation uses all of them; larger tables are sampled in a few repeats."""
+"""Largest number of rows for cross-validation; larger tables are sampled."""
 
 TRAINING_ROWS = 5000
-"""Training rows per repeat of a larger table; the grid search of the baseline then takes minutes."""
+"""Training rows per repeat of a larger table; tuning then takes minutes."""
 
 VALIDATION_SHARE = 0.4
 TEST_SHARE = 0.6
 """Validation and test rows of a repeat, per training row."""
 
 REPEATS = 3
-"""Repeats in which rows of a larger table are drawn."""
 
 FOLDS = 5
-"""Folds of a smaller table."""
 
 LEAST_TRAIN = 50
 """Fewest training rows of a repeat."""
@@ -72,7 +70,7 @@ CHECKED_ROWS = 10_000
 """Rows that are searched for leaking columns and duplicates."""
 
 LEAKING_SHARE = 0.9995
-"""Rank correlation with a target, or share of its variance, from which on a column counts as leaking it."""
+"""Rank correlation or share of variance above which a column leaks the target."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +82,7 @@ class InferredConfig:
     lines : tuple of str
         Remarks for users.
     text : str
-        Configuration of the comparison, as YAML with comments.
+        Configuration as YAML with comments.
     """
 
     lines: tuple[str, ...]
@@ -100,14 +98,12 @@ def infer_config(
     minutes: float | None = None,
     by_command: bool = True,
 ) -> InferredConfig:
-    """Infer the column types of a table, and a configuration that compares learners on
-    it.
+    """Infer column types, and a configuration that compares learners.
 
     Parameters
     ----------
     path : str or sequence of str
-        Parquet, CSV, Arrow or Feather file; or several files of the same columns, a
-        folder or a pattern.
+        Files with the same columns, a folder or a pattern.
     target : str, sequence of str or None
         Column to predict, or several columns that are compared separately.
     sample_columns : mapping of str to str, optional
@@ -117,17 +113,15 @@ def infer_config(
     without : sequence of str, optional
         Baselines to leave out.
     minutes : float, optional
-        Approximate duration of the comparison on this machine, which limits the number
-        of rows.
+        Approximate duration of the comparison on this machine, which limits the rows.
     by_command : bool
-        Whether messages name options of a command instead of arguments of a Python
-        function.
+        Whether messages name command options instead of function arguments.
 
     Raises
     ------
     InputError
-        The file cannot be read, the target is missing or not a column, no row or column
-        is left, or a baseline does not exist.
+        The file cannot be read, the target is not a column, no row or column is left,
+        or a baseline does not exist.
     """
     paths = several(path)
     targets = several(target or ())
@@ -176,12 +170,10 @@ class _TableRequest:
 
     @property
     def title(self) -> str:
-        """Name of the files in messages."""
         return joint_title(self.paths)
 
     @property
     def label(self) -> str:
-        """Name of the data set."""
         return (
             re.sub(r"[^A-Za-z0-9_.-]+", "-", name_of_files(self.paths)).strip("-.")
             or "table"
@@ -189,13 +181,12 @@ class _TableRequest:
 
     @property
     def in_time(self) -> bool:
-        """Whether rows are split by time."""
         return "time" in self.sample_columns
 
     def read(
         self, target: str, selection: Mapping[str, Sequence[str]], messages: list[str]
     ) -> Dataset:
-        """Return the data set of a target, of rows with the selected values in some columns; append messages."""
+        """Return the data set of a target and the selected rows; append messages."""
         config = {
             "source": "file",
             "path": _single(self.paths),
@@ -219,13 +210,13 @@ def _single(values: list[str]) -> str | list[str]:
     return values
 
 
-# Protocol ------------------------------------------------------------------------------------------------------------
+# Protocol
 
 
 def _fewest_training_rows(
     datasets: Sequence[Dataset], minutes: float | None, in_time: bool
 ) -> int | None:
-    """Return the fewest training rows that data sets draw; None if cross-validation takes all rows of each."""
+    """Return the fewest training rows; None for cross-validation of all rows."""
     counts = [_n_training_rows(dataset, minutes, in_time) for dataset in datasets]
     return min((count for count in counts if count is not None), default=None)
 
@@ -233,14 +224,14 @@ def _fewest_training_rows(
 def _n_training_rows(
     dataset: Dataset, minutes: float | None, in_time: bool
 ) -> int | None:
-    """Return the number of training rows per repeat; None if cross-validation takes all rows."""
+    """Return the training rows per repeat; None for cross-validation of all rows."""
     n_rows = len(dataset.target)
     test_sets = 1
     if in_time:  # each repeat tests other rows
         test_sets = REPEATS
-    most = int(n_rows / (1.0 + VALIDATION_SHARE + test_sets * TEST_SHARE))
+    largest = int(n_rows / (1.0 + VALIDATION_SHARE + test_sets * TEST_SHARE))
     if minutes is None:
-        return min(TRAINING_ROWS, most) if n_rows > MOST_ROWS else None
+        return min(TRAINING_ROWS, largest) if n_rows > MOST_ROWS else None
     pilot_rows = np.sort(nested_samples(dataset.target, seed=0)[:PILOT_ROWS])
     seconds = _seconds_to_fit(dataset, pilot_rows)
     if (
@@ -249,11 +240,11 @@ def _n_training_rows(
     ):
         return None
     affordable = _affordable_rows(minutes, REPEATS, len(pilot_rows), seconds)
-    return max(LEAST_TRAIN, min(affordable, most))
+    return max(LEAST_TRAIN, min(affordable, largest))
 
 
 def _seconds_to_fit(dataset: Dataset, rows: np.ndarray) -> float:
-    """Return the seconds of a fit of the default estimator on some rows."""
+    """Time a fit of the default estimator."""
     estimator_class = (
         KernelLearningRegressor
         if dataset.target.task == "regression"
@@ -270,14 +261,12 @@ def _seconds_to_fit(dataset: Dataset, rows: np.ndarray) -> float:
 def _affordable_rows(
     minutes: float, n_trials: int, n_pilot_rows: int, pilot_seconds: float
 ) -> int:
-    """Return the number of training rows of which a comparison takes some minutes."""
+    """Return the number of training rows for a comparison of some minutes."""
     startup_seconds = 10.0
-    fits_per_trial = (
-        5.0  # seconds of all learners and baselines on one core, in units of one fit
-    )
-    growth = (
-        1.5  # seconds grow at most with this power of the rows, up to ten thousand rows
-    )
+    # Time of all learners and baselines on one core, relative to one fit
+    fits_per_trial = 5.0
+    # Up to ten thousand rows, time grows at most with this power of the rows
+    growth = 1.5
     seconds = (
         max(0.0, 60.0 * minutes - startup_seconds)
         * cpu_count()
@@ -287,7 +276,7 @@ def _affordable_rows(
 
 
 def _rare_classes(dataset: Dataset, n_training: int | None) -> dict[str, int]:
-    """Return classes that are too rare for every part of the protocol, with their numbers of rows or groups."""
+    """Return the classes too rare for the protocol, with their rows or groups."""
     target = dataset.target
     if target.task == "regression":
         return {}
@@ -313,8 +302,7 @@ def _rare_classes(dataset: Dataset, n_training: int | None) -> dict[str, int]:
 def _cross_validation(
     datasets: Sequence[Dataset], request: _TableRequest
 ) -> tuple[list[str], str]:
-    """Return a protocol of the folds that all data sets allow, as lines of YAML, and
-    why they are fewer than `FOLDS`.
+    """Return the YAML lines of cross-validation, and why it has few folds.
 
     Raises
     ------
@@ -345,8 +333,7 @@ def _cross_validation(
 def _repeated_splits(
     n_training: int, datasets: Sequence[Dataset], request: _TableRequest
 ) -> tuple[list[str], str]:
-    """Return a protocol that draws rows in repeats, as lines of YAML, and a remark
-    about it.
+    """Return the YAML lines of a protocol of random splits, and a remark about it.
 
     Raises
     ------
@@ -375,7 +362,7 @@ def _repeated_splits(
 def _n_sample_values(
     datasets: Sequence[Dataset], sample_columns: Mapping[str, str]
 ) -> dict[str, int]:
-    """Return the number of different values of groups or time, by column, in the data set that has fewest."""
+    """Return the fewest different values of groups or time, by column."""
     counts = {}
     for key, column in sample_columns.items():
         attribute = "times" if key == "time" else key
@@ -386,7 +373,7 @@ def _n_sample_values(
 
 
 def _require_three_values(datasets: Sequence[Dataset], request: _TableRequest) -> None:
-    """Raise InputError if groups or time have too few values for training, validation and test."""
+    """Raise InputError if groups or time have fewer than three values."""
     for column, n_values in _n_sample_values(datasets, request.sample_columns).items():
         if n_values < 3:
             values = "value" if n_values == 1 else "different values"
@@ -396,7 +383,7 @@ def _require_three_values(datasets: Sequence[Dataset], request: _TableRequest) -
             )
 
 
-# Remarks -------------------------------------------------------------------------------------------------------------
+# Remarks
 
 
 def _remarks(
@@ -405,7 +392,7 @@ def _remarks(
     messages: Sequence[str],
     rare_classes: Mapping[str, int],
 ) -> Iterator[str]:
-    """Give remarks about columns, targets and rows."""
+    """Yield remarks about columns, targets and rows."""
     table = datasets[0].table
     assert table is not None
     n_rows, n_features = datasets[0].X.shape
@@ -440,7 +427,7 @@ def _remarks(
 
 
 def _column_remarks(table: TableEncoding, X: np.ndarray) -> Iterator[str]:
-    """Give one remark per kind of column, with an example of each, one about missing values, and one per drop."""
+    """Yield remarks about kinds of columns, missing values and dropped columns."""
     example = table.decode(_most_complete_row(table, X))
     names_by_kind: dict[str, list[str]] = {}
     for column in table.columns:
@@ -469,7 +456,6 @@ def _most_complete_row(table: TableEncoding, X: np.ndarray) -> np.ndarray:
 
 
 def _shown(value: object) -> str:
-    """Return a value of a column as a remark shows it."""
     if isinstance(value, float):
         return f"{value:.6g}"
     return short(str(value), str)
@@ -489,7 +475,7 @@ def _kind_of(column: ColumnEncoding) -> str:
 
 
 def _type_of(column: ColumnEncoding) -> str | tuple[str, ...]:
-    """Return the type of a column as `columns` of a configuration states it."""
+    """Return the type of a column, as `columns` of a configuration states it."""
     if isinstance(column, NumberColumn):
         return column.levels or "number"
     if isinstance(column, CategoryColumn):
@@ -500,7 +486,7 @@ def _type_of(column: ColumnEncoding) -> str | tuple[str, ...]:
 
 
 def _target_remark(target: Target, name: str, metric: str | None) -> str:
-    """Return a remark about the task, the values of the target and the metric."""
+    """Describe the task, the values of the target and the metric."""
     if target.task == "regression":
         metric = metric or "root mean squared error"
         return f"regression of {name}, from {target.values.min():g} to {target.values.max():g}, metric: {metric}"
@@ -513,7 +499,7 @@ def _target_remark(target: Target, name: str, metric: str | None) -> str:
 
 
 def _warnings(dataset: Dataset, target: str) -> Iterator[str]:
-    """Give warnings about columns that leak the target, and about duplicate rows."""
+    """Yield warnings about columns that leak the target, and duplicate rows."""
     leaks = leaking_columns(dataset)
     if leaks:
         verb = "determines" if len(leaks) == 1 else "each determine"
@@ -539,11 +525,11 @@ def _joined(names: Sequence[str]) -> str:
     return text
 
 
-# Leakage -------------------------------------------------------------------------------------------------------------
+# Leakage
 
 
 def leaking_columns(dataset: Dataset) -> list[str]:
-    """Return the columns that each determine the target of nearly all rows; nothing for a few rows."""
+    """Return the columns that determine the target of nearly all rows."""
     y = dataset.target.values[:CHECKED_ROWS]
     if dataset.table is None or len(y) < FEW_ROWS:
         return []
@@ -564,7 +550,7 @@ def leaking_columns(dataset: Dataset) -> list[str]:
 def _determines_target(
     values: np.ndarray, is_ordered: bool, y: np.ndarray, target: Target
 ) -> bool:
-    """Return whether numbers or numbered levels determine the target of nearly all rows."""
+    """Return whether a column determines the target of nearly all rows."""
     n_values = len(np.unique(values))
     if target.task == "regression" and is_ordered:
         return n_values > 10 and bool(
@@ -587,7 +573,7 @@ def _determines_target(
     return len(np.unique(np.column_stack([values, y]), axis=0)) == n_values
 
 
-# YAML ----------------------------------------------------------------------------------------------------------------
+# YAML
 
 
 def _config_text(
@@ -596,7 +582,6 @@ def _config_text(
     selection: Mapping[str, Sequence[str]],
     protocol: Sequence[str],
 ) -> str:
-    """Return the configuration as YAML with comments."""
     dataset = datasets[0]
     table = dataset.table
     assert table is not None
@@ -642,7 +627,7 @@ def _row_lines(
     datasets: Sequence[Dataset],
     selection: Mapping[str, Sequence[str]],
 ) -> Iterator[str]:
-    """Give the lines of a data set about its task and its rows."""
+    """Yield the YAML lines about task and rows."""
     tasks = {dataset.target.task for dataset in datasets}
     if len(tasks) == 1:
         yield f"    task: {datasets[0].target.task}"
@@ -653,7 +638,7 @@ def _row_lines(
 
 
 def _column_lines(table: TableEncoding) -> list[str]:
-    """Return the lines of a data set about the types of its columns."""
+    """Return the YAML lines about column types."""
     lines = []
     for column in table.columns:
         column_type = _type_of(column)
@@ -677,18 +662,18 @@ def _gamma_range(dataset: Dataset) -> str:
 
 
 def _yaml_value(value: str | Sequence[str]) -> str:
-    """Return a text or a list of texts as YAML in one line."""
+    """Return texts as YAML in one line."""
     texts = several(value)
     # Other styles would take several lines
     style = None if all(map(str.isprintable, texts)) else '"'
-    shown = yaml.safe_dump(
+    yaml_list = yaml.safe_dump(
         list(texts),
         default_flow_style=True,
         default_style=style,
         allow_unicode=True,
         width=math.inf,
     )
-    text = str(shown).strip()
+    text = str(yaml_list).strip()
     if isinstance(value, str):
         return text[1:-1]
     return text

@@ -1,4 +1,4 @@
-"""Ingestion of sources: they are read, checked, encoded and stored as data sets."""
+"""Read, check, encode and store data sets."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ from .tables import FORMATS, Table, joint_name
 def ingest(
     config: DatasetConfig, data_dir: str, seed: int, readers: Readers | None = None
 ) -> DatasetRef:
-    """Read, check and store one data set; return a reference to it.
+    """Read, check and store a data set; return a reference to it.
 
     `readers` read a large table part by part; by default this process does. The
     features of parts are not stored.
@@ -85,7 +85,7 @@ def ingest(
         not suit the task.
     """
     dataset = load_source(config, data_dir, seed, warn, readers)
-    pa.default_memory_pool().release_unused()  # Arrow would keep the memory of the columns
+    pa.default_memory_pool().release_unused()  # Arrow would keep memory
     return store_dataset(dataset, config.label, _origin(config), warn)
 
 
@@ -107,7 +107,7 @@ def load_source(
     tell: Callable[[str], None] = warnings.warn,
     readers: Readers | None = None,
 ) -> Dataset:
-    """Return the data set of a configuration, read, checked, subsampled and scaled.
+    """Return the data set of a configuration.
 
     Parameters
     ----------
@@ -118,15 +118,15 @@ def load_source(
     seed : int
         Seed of `subsample`.
     tell : callable
-        Function that is called with remarks and warnings.
+        Function that receives remarks and warnings.
     readers : Readers, optional
         Workers that read a table in parts; by default this process.
 
     Notes
     -----
-    Steps are in this order: rows of `where`, rows with a target and a weight, column
-    types, rows without missing values, distinct rows, the most frequent n-grams, rows
-    drawn by `subsample`, scaling, and weights divided by their mean.
+    Order of the steps: rows of `where`, rows with a target and a weight, column types,
+    rows without missing values, distinct rows, the most frequent n-grams, `subsample`,
+    scaling, and division of the weights by their mean.
     """
     request = _Request(
         config, data_dir, seed, tell, f"data set {config.label}", readers
@@ -153,7 +153,7 @@ class _Request:
     readers: Readers | None
 
     def tell_all(self, sentences: Sequence[str]) -> None:
-        """Report sentences about the data set, which lack the period."""
+        """Report sentences, which lack the period."""
         for sentence in sentences:
             self.tell(f"{self.where}: {sentence}.")
 
@@ -164,7 +164,6 @@ def _load_table(
     table: Table | pa.Table,
     files: Sequence[Location] | None,
 ) -> Dataset:
-    """Return the data set of a table."""
     config = request.config
     where = request.where
     columns: Sequence[str] = table.schema.names
@@ -220,7 +219,7 @@ def _labeled_rows(
     sample_columns: dict[str, np.ndarray],
     selected: np.ndarray | None,
 ) -> _LabeledRows:
-    """Return target, sample columns and usable rows of a source, or of its selected rows."""
+    """Return target, sample columns and usable rows of a source."""
     config = request.config
     if config.folds is not None:
         n_source_rows = len(y) if source.table is None else source.table.num_rows
@@ -237,7 +236,7 @@ def _labeled_rows(
 
 @dataclass(frozen=True)
 class _LabeledRows:
-    """Target and sample columns of m rows, and which of these rows are usable."""
+    """Target and sample columns of m rows, and a mask of usable rows."""
 
     request: _Request
     y: np.ndarray
@@ -285,7 +284,7 @@ def _dataset_of_table(
     column_types: ColumnTypes | None,
     labeled: _LabeledRows,
 ) -> Dataset:
-    """Return the data set of the usable rows of a table, in memory or in parts."""
+    """Return the data set of the usable rows of a table."""
     request = labeled.request
     config = request.config
     with input_errors(request.where):
@@ -297,9 +296,8 @@ def _dataset_of_table(
     usable[usable] = is_there
     labeled.require_some(usable)
     positions = np.flatnonzero(usable)
-    if isinstance(
-        rows, PartedTable
-    ):  # its configuration has neither `distinct` nor `subsample`
+    # Tables in parts have neither `distinct` nor `subsample`
+    if isinstance(rows, PartedTable):
         _, target, sample_columns = labeled.draw(positions)
         return Dataset(
             cast(Any, X), target, encoding.features, table=encoding, **sample_columns
@@ -330,8 +328,7 @@ def _complete_rows(
     column_types: ColumnTypes | None,
     labeled: _LabeledRows,
 ) -> tuple[TableInMemory | PartedTable, TableEncoding]:
-    """Return the rows to use by the rule for missing values, and the encoding of their
-    columns.
+    """Apply the rule for missing values, and return rows and encoding.
 
     Raises
     ------
@@ -350,7 +347,7 @@ def _complete_rows(
         )
     if config.missing != "drop":
         return rows, encoding
-    # Columns that vary in all rows stay, even if they are constant in complete ones
+    # Columns that vary in all rows stay, even if constant in complete rows
     rows = rows.complete(encoding)
     if n_missing:
         remaining_types = None
@@ -367,7 +364,7 @@ def _complete_rows(
 def _dataset_of_matrix(
     X: Any, features: Sequence[str], labeled: _LabeledRows
 ) -> Dataset:
-    """Return the data set of a LIBSVM file, of counts of n-grams, or of bytes."""
+    """Return the data set of a LIBSVM file, of n-gram counts or of bytes."""
     request = labeled.request
     config = request.config
     usable = labeled.usable
@@ -423,9 +420,8 @@ def _not_finite(X: Any) -> tuple[np.ndarray, np.ndarray]:
 class _Source(NamedTuple):
     """A table, or a matrix if `table` is None.
 
-    `target` is the column to predict, and `y` the target of a source without such a
-    column. In a source that is not typed, columns are text unless all their values are
-    plain numbers.
+    `y` is the target of a source without the column `target`. In a source that is not
+    typed, columns are text unless all values are plain numbers.
     """
 
     table: Table | pa.Table | None
@@ -438,7 +434,7 @@ class _Source(NamedTuple):
 
 @contextmanager
 def _opened(request: _Request, files: Sequence[Location] | None) -> Iterator[_Source]:
-    """Give the source of a configuration."""
+    """Open the source of a configuration."""
     config = request.config
     where = request.where
     if config.source == "openml":
@@ -471,14 +467,13 @@ def _opened(request: _Request, files: Sequence[Location] | None) -> Iterator[_So
 def _source_of_arrays(
     name: str, X: np.ndarray, y: np.ndarray, features: Sequence[str]
 ) -> _Source:
-    """Return the source of numbers and their target."""
     return _Source(pa.table(dict(zip(features, X.T, strict=True))), name, y=y)
 
 
 def _usable(
     y: np.ndarray, sample_columns: Mapping[str, np.ndarray], request: _Request
 ) -> np.ndarray:
-    """Return which rows have a target, known sample columns and a weight that counts, shape (m,)."""
+    """Return which rows have a target, sample columns and a positive weight."""
     config = request.config
     usable = _present(y) | (config.missing == "refuse")
     if config.missing == "impute" and not usable.all() and usable.any():
@@ -502,7 +497,7 @@ def _usable(
 
 
 def _target(values: np.ndarray, config: DatasetConfig, where: str) -> Target:
-    """Return the target of numbers or labels, or raise InputError if it does not suit the task."""
+    """Return the target, or raise InputError if it does not suit the task."""
     title = f"{where}: target {config.target!r}"
     n_missing = int((~_present(values)).sum())
     if n_missing:
@@ -557,7 +552,7 @@ def _positive_rows(
 
 
 def _target_values(y: Any, request: _Request, is_typed: bool) -> np.ndarray:
-    """Return a target as numbers, NaN for missing ones, or as labels, None for missing ones."""
+    """Return a target as numbers or labels; missing ones are NaN or None."""
     title = f"{request.where}: target {request.config.target!r}"
     is_arrow = isinstance(y, pa.ChunkedArray | pa.Array)
     if (
@@ -584,7 +579,7 @@ def _target_values(y: Any, request: _Request, is_typed: bool) -> np.ndarray:
 
 
 def _target_of_texts(y: Any, request: _Request, is_typed: bool) -> np.ndarray:
-    """Return a target of texts, decimals or dates as numbers or labels, and tell about unexpected cells."""
+    """Return a target of texts, decimals or dates as numbers or labels."""
     config = request.config
     report = EncodingReport()
     column = column_of(config.target, pa.chunked_array([y]))
@@ -615,7 +610,7 @@ def _target_of_texts(y: Any, request: _Request, is_typed: bool) -> np.ndarray:
 
 
 def _missing_markers(y: Any) -> list[str]:
-    """Return the words of a text column, such as NA, that denote a missing value."""
+    """Return the words, such as NA, that denote a missing value."""
     if not pa.types.is_string(y.type):
         return []
     markers = MISSING - {""}
@@ -624,7 +619,7 @@ def _missing_markers(y: Any) -> list[str]:
 
 
 def _labels_of_csv(labels: np.ndarray) -> np.ndarray:
-    """Return labels of a CSV file as numbers if all are whole numbers, as Booleans if all are such, else unchanged."""
+    """Return labels as whole numbers or Booleans if all are, else unchanged."""
     values = labels.tolist()
     texts = [label for label in values if label is not None]
     if all(re.fullmatch(rf"{CANONICAL_INTEGER}(?:\.0*)?", text) for text in texts):
@@ -648,7 +643,7 @@ def _present(values: np.ndarray) -> np.ndarray:
 
 
 def _first_of_equals(X: Any, y: np.ndarray) -> np.ndarray:
-    """Return the positions, ascending, of the first of the rows that are equal in every feature and in the target."""
+    """Return the positions of rows that equal no earlier row and target."""
     if sparse.issparse(X):
         X = sparse.csr_matrix(X, copy=True)
         X.sum_duplicates()

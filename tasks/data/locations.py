@@ -1,4 +1,4 @@
-"""Locations of data: files of this machine, and objects `s3://bucket/key`; their errors, and atomic output."""
+"""Local files and objects ``s3://bucket/key``; their errors, and atomic output."""
 
 from __future__ import annotations
 
@@ -26,24 +26,22 @@ from learnkernels.conf.files import compression_of, ending_of, is_remote, requir
 from ..store import atomic_path
 
 if TYPE_CHECKING:
-    # Workers of Dask read rows without Prefect
+    # Dask workers read rows without Prefect
     from prefect.client.schemas.objects import (
         State,
     )
 
 CONNECT_SECONDS = 3
 REQUEST_SECONDS = 10
-"""Time limits of a connection, and of an answer to a request."""
 
 ATTEMPTS = 2
-"""Attempts at a request; tasks repeat it after that."""
+"""Attempts at a request, before the task is retried."""
 
 PART_BYTES = 10 * 2**20
-"""Size of the parts of an upload."""
 
 
 FolderColumns = tuple[tuple[str, int | float | str | None, str], ...]
-"""Name, value and pyarrow's type of each column in the names of folders."""
+"""Name, value and pyarrow type of each column in folder names."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +54,9 @@ class Location:
         Path or address as the user wrote it.
     filesystem : pyarrow.fs.FileSystem
     path : str
-        Path within the file system: absolute, or ``bucket/key``.
+        Absolute path, or ``bucket/key``.
     folder_columns : tuple of (str, value, str)
-        Columns in the names of its folders, such as ``year=2024``, with one value and a
-        type each.
+        Name, value and type of the columns in folder names, such as ``year=2024``.
     """
 
     text: str
@@ -74,17 +71,15 @@ class Location:
 
     @property
     def name(self) -> str:
-        """Last part of the path."""
         return Path(self.path).name
 
     @property
     def suffix(self) -> str:
-        """Ending of the name in lower case, with the dot and without that of a compression."""
+        """Ending of the name, such as ``.csv``, without that of a compression."""
         return ending_of(self.name)
 
     @property
     def bucket(self) -> str:
-        """Name of the bucket of an object."""
         return self.path.partition("/")[0]
 
     def size(self) -> int:
@@ -93,8 +88,7 @@ class Location:
         Raises
         ------
         InputError
-            There is no such file, object or bucket, or the server cannot be reached or
-            refuses access.
+            The file, object or bucket does not exist, or the server cannot be used.
         """
         info = self.info()
         if info.type == pyarrow.fs.FileType.File:
@@ -111,12 +105,12 @@ class Location:
         )
 
     def open_input(self) -> Any:
-        """Return the content as a pyarrow file that can be read at any place.
+        """Return the content as a seekable pyarrow file.
 
         Raises
         ------
         InputError
-            As `size`.
+            See `size`.
         OSError
             The content cannot be read.
         """
@@ -124,14 +118,7 @@ class Location:
         return self.filesystem.open_input_file(self.path)
 
     def open_text(self) -> Any:
-        """Return the content as a pyarrow stream, decompressed according to the ending
-        of the name.
-
-        Raises
-        ------
-        InputError, OSError
-            As `open_input`.
-        """
+        """Return the content as a pyarrow stream, decompressed by the ending."""
         source = self.open_input()
         compression = compression_of(self.name)
         if compression is None:
@@ -139,7 +126,7 @@ class Location:
         return pa.CompressedInputStream(source, compression)
 
     def require_bucket(self) -> None:
-        """Raise InputError if the bucket does not exist, or the server cannot be reached or refuses access."""
+        """Raise InputError if the bucket does not exist or cannot be accessed."""
         with explained(self):
             if (
                 self.filesystem.get_file_info(self.bucket).type
@@ -150,7 +137,7 @@ class Location:
                 )
 
     def is_same(self, other: Location) -> bool:
-        """Return whether both are one file or object."""
+        """Return whether both are the same file or object."""
         if self.remote or other.remote:
             return self.remote and other.remote and self.path == other.path
         path = Path(self.path)
@@ -172,18 +159,13 @@ class Location:
 
 
 def locate(text: str) -> Location:
-    """Return the location that a user names, without opening it.
+    """Return the location of a path or address, without opening it.
 
     Parameters
     ----------
     text : str
-        A path of this machine, or ``s3://bucket/key``. The server is that of
-        AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL, or Amazon's; credentials are those of
-        the usual variables, files and roles.
-
-    Returns
-    -------
-    location : Location
+        A local path, or ``s3://bucket/key``. AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL
+        name the server; credentials come from the usual variables, files and roles.
 
     Raises
     ------
@@ -234,26 +216,26 @@ def _endpoint() -> str | None:
 
 
 def _server() -> str:
-    """Return a phrase for messages with the address of a server other than Amazon's."""
+    """Return a phrase with the address of a server other than Amazon's."""
     endpoint = _endpoint()
     if endpoint is None:
         return ""
     return f" at {without_passwords(endpoint)}"
 
 
-# Errors --------------------------------------------------------------------------------------------------------------
+# Errors
 
 
 class TransferError(InputError, OSError):
     """Data could not be read or written, perhaps temporarily.
 
-    As an `OSError` it makes a task retry; as an `InputError` it ends a command with a
-    message, without a traceback.
+    As an `OSError` it makes a task retry; as an `InputError` it ends a command
+    without a traceback.
     """
 
 
 def failed_in_transfer(task: object, task_run: object, state: State[Any]) -> bool:
-    """Return whether a task run failed while reading or writing, so that it is retried; for `retry_condition_fn`."""
+    """Return whether to retry a failed task, for `retry_condition_fn`."""
     error = state.result(raise_on_failure=False)
     return isinstance(error, TransferError) or (
         isinstance(error, OSError) and error.errno not in (None, *WAYS_OUT)
@@ -267,7 +249,6 @@ TRIED_AGAIN: dict[str, Any] = {
 
 
 LIBSVM = (".libsvm", ".svm", ".svmlight")
-"""Endings of LIBSVM files."""
 
 UNREADABLE = (
     pa.ArrowException,
@@ -278,7 +259,7 @@ UNREADABLE = (
     RecursionError,
     SystemError,
 )
-"""Errors that libraries raise, in addition to OSError, for content that is damaged or has another format."""
+"""Errors of libraries, besides OSError, for damaged content."""
 
 
 @contextmanager
@@ -292,23 +273,23 @@ def transferring(
     location : Location
         File or object that is read or written.
     what : {"read", "written"}
-        Direction; errors of content, see `UNREADABLE`, occur on reading.
+        Direction.
     called : str
         Name of the content in messages; by default the location.
 
     Raises
     ------
     InputError
-        The content cannot be read, or the format does not support the content to write.
+        The content cannot be read, or the format does not support it.
     TransferError
-        As `explanation`.
+        See `explanation`.
     """
     try:
         yield
     except InputError:
         raise
     except OSError as error:
-        # Pyarrow's own
+        # Raised by pyarrow for damaged content
         is_of_content = error.errno is None and "AWS Error" not in str(error)
         if what == "read" and is_of_content:
             raise _unfit(location, what, called, error) from error
@@ -320,7 +301,7 @@ def transferring(
 
 
 def _unfit(location: Location, what: str, called: str, error: Exception) -> InputError:
-    """Return the error of content that a format cannot be read from or written to."""
+    """Return the error of content that does not suit its format."""
     advice = (
         "correct the file, or its ending" if what == "read" else "take another format"
     )
@@ -346,7 +327,7 @@ def explained(location: Location) -> Iterator[None]:
 
 
 def explanation(location: Location, error: OSError) -> InputError:
-    """Return an error with reason and remedy; a `TransferError` if the cause may be temporary."""
+    """Explain an error; a `TransferError` if the cause may be temporary."""
     reason = _reason(error)
     if not location.remote:
         if error.errno in WAYS_OUT:
@@ -396,23 +377,21 @@ def _reason(error: Exception) -> str:
     return cut(one_line(str(text)).split(" (Request ID")[0].rstrip("."), 160)
 
 
-# Output --------------------------------------------------------------------------------------------------------------
+# Output
 
 
 @contextmanager
 def written(location: Location, lasting: bool = True) -> Iterator[Path]:
-    """Give a temporary file, which becomes the file or object if the block ends without
-    an error.
+    """Yield a temporary file that becomes the output if the block raises no error.
 
-    Folders of a local file are made, and a `lasting` file survives a power cut. An
-    object is written to the folder of temporary files first.
+    Folders of a local file are made, and a `lasting` file survives a power cut.
 
     Raises
     ------
     InputError
         The location is a folder, or its bucket does not exist.
     TransferError
-        It cannot be written for now; an incomplete file is not visible.
+        The file cannot be written at present; an incomplete file is not visible.
     """
     if not location.remote:
         path = Path(location.path)
@@ -441,10 +420,10 @@ def upload(path: Path, location: Location) -> None:
 
     Notes
     -----
-    boto3 deletes the parts that it has sent after a failure or Ctrl-C; pyarrow would
+    After a failure or Ctrl-C, boto3 deletes the parts it has sent; pyarrow would
     complete the upload with them.
     """
-    import boto3  # here: most runs write no object
+    import boto3  # most runs write no object
     from boto3.exceptions import Boto3Error
     from boto3.s3.transfer import TransferConfig
     from botocore.config import Config

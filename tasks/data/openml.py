@@ -26,13 +26,12 @@ DEFAULT_TARGET = DatasetConfig.model_fields["target"].default
 """A configuration with this target uses the target of the OpenML data set."""
 
 SILENT_SECONDS = 30
-"""Timeout of a request to OpenML."""
 
 RETRIES = 1
-"""Number of times that scikit-learn repeats a request; tasks retry after that."""
+"""Requests that scikit-learn repeats before the task is retried."""
 
 AS_TABLES_ARE_READ = {"dtype": None, "low_memory": False}
-"""Options of pandas that read numeric categories as numbers, at which scikit-learn 1.9 fails with pandas 3.1."""
+"""Read numeric categories as numbers: scikit-learn 1.9 fails with pandas 3.1."""
 
 _FETCHING = threading.Lock()
 
@@ -42,35 +41,28 @@ def read_openml(
 ) -> tuple[pa.Table, str, str]:
     """Return an OpenML data set, its name and its target.
 
+    A default target is renamed to ``target``, unless another column has that name.
+
     Parameters
     ----------
     config : DatasetConfig
-        With the name and the version of the data set.
+        Name and version of the data set.
     where : str
         Name of the data set in messages.
     tell : callable
-        Function that receives warnings of scikit-learn, for instance about a damaged
-        copy or an inactive version.
+        Function that receives warnings of scikit-learn, such as an inactive version.
 
     Raises
     ------
     TransferError
         There is no copy, and OpenML cannot be reached or sends invalid data.
     InputError
-        OpenML has no such data set, or the data set does not suit the configuration.
-
-    Notes
-    -----
-    If the target is left at its default, the target column of the data set is called
-    ``target``, also in `where`, unless another column has that name. Copies are in
-    ``openml`` of the state folder; scikit-learn verifies the checksum that OpenML
-    states whenever it reads one.
+        OpenML has no such data set, or it does not suit the configuration.
     """
     bunch = _fetch(config, where, tell)
     table = pa.Table.from_pandas(bunch.frame, preserve_index=False)
-    for position, field in enumerate(
-        table.schema
-    ):  # single quotes around texts are not part of a category
+    # Single quotes around texts are not part of a category
+    for position, field in enumerate(table.schema):
         if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
             texts = pc.replace_substring_regex(
                 table.column(position), "^'(.*)'$", "\\1"
@@ -93,7 +85,7 @@ def read_openml(
 
 
 def _fetch(config: DatasetConfig, where: str, tell: Callable[[str], None]) -> Bunch:
-    """Return a data set that scikit-learn downloads, or reads from its cache."""
+    """Download a data set, or read it from the cache of scikit-learn."""
     with _limited_silence(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
@@ -122,7 +114,7 @@ def _fetch(config: DatasetConfig, where: str, tell: Callable[[str], None]) -> Bu
 
 @contextmanager
 def _limited_silence() -> Iterator[None]:
-    """Set a timeout for requests of scikit-learn, which has none itself; one fetch runs at a time."""
+    """Set a timeout for requests of scikit-learn; one fetch runs at a time."""
     with _FETCHING:
         before = socket.getdefaulttimeout()
         if before is None:

@@ -1,4 +1,4 @@
-"""Tables larger than memory, in parts that this process or workers read one at a time."""
+"""Tables larger than memory, read in parts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from .row_files import (
 from .tables import Table, joint_name
 
 BYTES_AS_NUMBERS = 1 << 30
-"""Minimal size, as float64, of a table that is read in parts by default."""
+"""Smallest size, as float64, of a table that is read in parts by default."""
 
 SPLITTABLE = (".parquet", ".arrow", ".feather")
 """Endings of files whose columns and rows can be read separately."""
@@ -51,10 +51,9 @@ WHOLE_TABLE = ("ngrams", "bytes", "distinct", "subsample")
 """Keys of a data set that need all rows at once."""
 
 SUMMARY_BYTES = 8 << 20
-"""Size of the pieces that are summarized, as float64."""
 
 MOST_NUMBERS = 1 << 24
-"""Maximal number of values of a table for which summaries keep all numbers."""
+"""Largest number of values for which summaries keep all numbers."""
 
 HELD_RESULTS = 32
 """Number of parts whose summaries are in memory at a time."""
@@ -67,25 +66,22 @@ NONE_COMPLETE = (
 class TablePart(
     BaseModel, frozen=True, ser_json_bytes="base64", val_json_bytes="base64"
 ):
-    """Some rows of a table: a row group of a Parquet file, or a whole Arrow file.
+    """Rows of a row group of a Parquet file, or of a whole Arrow file.
 
     Attributes
     ----------
     address : str
         Address of the file.
     stamp : tuple of int
-        Size and time of the last change in nanoseconds, by which the file is
-        recognized.
+        Size, and time of the last change in nanoseconds.
     group : int or None
         Number of the row group; None for all rows.
-    n_file_rows : int
-        Rows in the file or row group.
-    n_rows : int
-        Number of them that are rows of the data set.
+    n_file_rows, n_rows : int
+        Rows in the file or row group, and those of the data set among them.
     mask : bytes or None
-        A bit for each row in the file, set for rows of the data set; None if all are.
+        A bit for each row in the file, set for rows of the data set; None for all.
     told : tuple of (str, value, str)
-        Columns in the names of folders: `folder_columns` of the location.
+        `folder_columns` of the location.
     """
 
     address: str
@@ -97,7 +93,7 @@ class TablePart(
     told: FolderColumns = ()
 
     def with_rows(self, is_used: np.ndarray) -> TablePart:
-        """Return the part with a mask of the rows of its file, shape (n_file_rows,)."""
+        """Return the part with a mask of its rows, shape (n_file_rows,)."""
         mask = None
         if not is_used.all():
             mask = np.packbits(is_used).tobytes()
@@ -105,7 +101,7 @@ class TablePart(
 
     @property
     def is_used(self) -> np.ndarray:
-        """Whether each row of the file is a row of the data set, shape (n_file_rows,)."""
+        """Whether each row of the file is in the data set, shape (n_file_rows,)."""
         if self.mask is None:
             return np.ones(self.n_file_rows, dtype=bool)
         return np.unpackbits(
@@ -118,16 +114,15 @@ class TablePart(
         complete: TableEncoding | None = None,
         n_bytes: int | None = None,
     ) -> Iterator[tuple[pa.Table, np.ndarray]]:
-        """Yield pieces of the rows of the data set, and a mask of these rows among the
-        rows of the file.
+        """Yield pieces of the rows to use, and their mask among the file's rows.
 
         Parameters
         ----------
         columns : sequence of str
             Columns to read.
         complete : TableEncoding, optional
-            Rows with missing values in its columns are left out; these columns are
-            read, too.
+            Leave out rows with missing values in the columns of this encoding, and read
+            these columns, too.
         n_bytes : int, optional
             Approximate size of a piece as float64, by default `READ_BYTES`.
 
@@ -174,7 +169,6 @@ class EncodedPart:
 
     @property
     def n_rows(self) -> int:
-        """Number of rows."""
         return self.part.n_rows
 
     def write_to(self, path: Path) -> None:
@@ -185,7 +179,7 @@ class EncodedPart:
 
 
 def stamp_of(location: Location) -> tuple[int, int]:
-    """Return the size and the time of the last change of a file or object.
+    """Return the size of a file or object, and the time of its last change.
 
     Raises
     ------
@@ -197,7 +191,7 @@ def stamp_of(location: Location) -> tuple[int, int]:
 
 
 def parts_of(table: Table, is_used: np.ndarray) -> tuple[TablePart, ...]:
-    """Return the parts of an open table in the order of its rows, with a mask of used rows, shape (m,)."""
+    """Return the parts of an open table in the order of its rows."""
     stamps = {location.text: stamp_of(location) for location, _, _ in table.pieces}
     parts = []
     first = 0
@@ -246,7 +240,7 @@ class TableInMemory:
     def learn_encoding(
         self, names: Sequence[str], column_types: ColumnTypes | None, scale: Scale
     ) -> tuple[TableEncoding, dict[str, int]]:
-        """Return the encoding of some columns, see `PartedTable.learn_encoding`."""
+        """Learn the encoding; see `PartedTable.learn_encoding`."""
         columns = read_columns(self.columns, names)
         encoding = TableEncoding.of(columns, column_types, scale)
         n_missing = {}
@@ -258,7 +252,7 @@ class TableInMemory:
     def encode(
         self, encoding: TableEncoding
     ) -> tuple[np.ndarray, np.ndarray, EncodingReport]:
-        """Return the features, see `PartedTable.encode`."""
+        """Return the features; see `PartedTable.encode`."""
         report = EncodingReport()
         return encoding.encode(self.columns, report), self.is_there, report
 
@@ -271,7 +265,7 @@ class PartedTable:
     ----------
     parts : sequence of TablePart
     readers : Readers or None
-        Workers that read them; None for this process.
+        Workers that read the parts; None for this process.
     completed : TableEncoding, optional
         Rows with missing values in its columns are left out.
     """
@@ -294,8 +288,7 @@ class PartedTable:
     def learn_encoding(
         self, names: Sequence[str], column_types: ColumnTypes | None, scale: Scale
     ) -> tuple[TableEncoding, dict[str, int]]:
-        """Return the encoding of some columns after one pass, and the number of missing
-        values of columns with any.
+        """Learn an encoding in one pass, and count missing values by column.
 
         Up to `MOST_EXACT` rows and `MOST_NUMBERS` values, the encoding is equal to that
         of the table in memory.
@@ -411,7 +404,7 @@ def _summarize(
     complete: TableEncoding | None,
     all_kept: bool,
 ) -> dict[str, ColumnSummary]:
-    """Return the summaries of the columns of a part; empty if no row is used."""
+    """Summarize the columns of a part; empty if no row is used."""
 
     def summarize() -> dict[str, ColumnSummary]:
         summary: dict[str, ColumnSummary] = {}
@@ -428,7 +421,7 @@ def _summarize(
 
 @dataclass
 class _Encoded:
-    """A part with its used rows, the extremes of its features, and cells that do not have the type of their column."""
+    """Used rows of a part, and the extremes of its features."""
 
     part: TablePart
     lowest: np.ndarray
@@ -442,7 +435,7 @@ def _encode(
     complete: TableEncoding | None,
     folder: Path,
 ) -> _Encoded:
-    """Write the features of a part; the job is its number, the part, and the number of its first row."""
+    """Write the features of a part; the job is (number, part, first row)."""
     number, part, first_row = job
 
     def encode() -> _Encoded:
@@ -476,11 +469,11 @@ def _encode(
     return patiently(encode)
 
 
-# In the store ---------------------------------------------------------------------------------------------------------
+# Storage
 
 
 class StoredParts(BaseModel):
-    """A table in parts as JSON: addresses of its rows, and their encoding."""
+    """A table in parts as JSON."""
 
     parts: list[TablePart]
     encoding: dict[str, Any]
@@ -489,7 +482,7 @@ class StoredParts(BaseModel):
 
 
 def parts_to_json(X: RowFiles) -> str:
-    """Return the features of a table in parts as JSON, without their values."""
+    """Describe the parts and their encoding as JSON, without values."""
     encoded = [block for block in X.blocks if isinstance(block, EncodedPart)]
     assert X.extremes is not None
     return StoredParts(
@@ -501,7 +494,7 @@ def parts_to_json(X: RowFiles) -> str:
 
 
 def parts_from_json(text: str) -> RowFiles:
-    """Return the rows of `parts_to_json`."""
+    """Return the rows that `parts_to_json` describes."""
     stored = StoredParts.model_validate_json(text)
     encoding = from_data(stored.encoding, {})
     blocks = tuple(EncodedPart(part, encoding) for part in stored.parts)
@@ -518,8 +511,7 @@ def parts_from_json(text: str) -> RowFiles:
 def wanted_in_parts(
     config: DatasetConfig, files: Sequence[Location], table: Any, where: str
 ) -> bool:
-    """Return whether a table is read in parts: as configured, or by default if it is
-    large and allows it.
+    """Return whether a table is read in parts; by default if it is large.
 
     Raises
     ------
@@ -540,7 +532,7 @@ def wanted_in_parts(
 
 
 def _hindrance_to_parts(config: DatasetConfig, files: Sequence[Location]) -> str:
-    """Return the reason that a table cannot be read in parts, as the end of a sentence; empty if it can."""
+    """Return why a table cannot be read in parts, as the end of a sentence."""
     if files[0].suffix not in SPLITTABLE:
         return f"needs files of {', '.join(SPLITTABLE)}, and {joint_name(files)} is none; write it as Parquet"
     keys = [key for key in WHOLE_TABLE if getattr(config, key)]

@@ -1,4 +1,4 @@
-"""Readers of data sources: rows, target, features and sample columns of tables, NumPy files, texts and LIBSVM files."""
+"""Read rows, targets and sample columns from tables, NumPy files and LIBSVM files."""
 
 from __future__ import annotations
 
@@ -34,17 +34,15 @@ from .locations import Location, transferring
 from .tables import Table, joint_name, locations_of, stripped_texts
 
 MOST_FEATURES = 1 << 24
-"""Largest index of a feature in a LIBSVM file; a larger one is probably a typing error."""
+"""Largest feature index of a LIBSVM file; a larger one is probably a typing error."""
 
 JOIN = "_"
-"""Character between the words of a token."""
 
 CONSTANT_NGRAM = "constant"
-"""Name of the constant feature of n-grams."""
 
 
 def read_bundled(name: str) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
-    """Return rows, target and names of the features of a data set that comes with scikit-learn."""
+    """Return rows, target and feature names of a data set of scikit-learn."""
     bunch = getattr(bundled, f"load_{name}")()
     y = bunch.target
     labels = getattr(bunch, "target_names", ())
@@ -68,15 +66,13 @@ def sample_columns_of(
     Returns
     -------
     sample_columns : dict of ndarray of shape (n,)
-        ``groups``, the number of each row's group; ``times``, the rank of its time;
-        ``weights``; and ``held_out``, whether it is a test row; as far as the
-        configuration names them. Missing values are -1, or NaN for weights.
+        ``groups`` and ``times`` hold ranks, ``weights`` numbers, and ``held_out``
+        whether a row is a test row. Missing values are -1, or NaN for weights.
 
     Raises
     ------
     InputError
-        A column has an unsuitable type or missing values that are not to be dropped, or
-        the values of 'test' select no row or every row.
+        A column has the wrong type or missing values, or 'test' selects no row or all.
     """
     sample_columns = {}
     for key, name in config.sample_columns.items():
@@ -103,7 +99,7 @@ def sample_columns_of(
 
 
 def arrays_of(path: str, title: str) -> dict[str, np.ndarray]:
-    """Return the arrays of a NumPy file by name; the array of an ``.npy`` file has the name of the file."""
+    """Return the arrays of a NumPy file by name; an ``.npy`` file has one, its stem."""
     try:
         with open(path, "rb") as file:
             content = np.load(file, allow_pickle=False)
@@ -117,14 +113,12 @@ def arrays_of(path: str, title: str) -> dict[str, np.ndarray]:
 
 
 def folds_of(path: str, n_rows: int, where: str) -> np.ndarray:
-    """Return the fold of each row of a source in each repeat, numbered from 0, from a
-    file; shape (n, repeats).
+    """Read the fold of each row from a file, numbered from 0; shape (n, repeats).
 
     Raises
     ------
     InputError
-        The file cannot be read, has another number of rows or missing values, or its
-        columns have different numbers of folds.
+        The file cannot be read, or does not fit the data set.
     """
     title = f"{where}: 'folds' {path}"
     try:
@@ -155,7 +149,6 @@ def folds_of(path: str, n_rows: int, where: str) -> np.ndarray:
 
 
 def _columns_of_file(path: str, title: str) -> list[pa.Array | pa.ChunkedArray]:
-    """Return the columns of a NumPy file or of a table."""
     if not path.lower().endswith(ARRAYS):
         with Table(locations_of(path), title) as table:
             return list(table.in_memory().select(table.schema.names).columns)
@@ -166,14 +159,14 @@ def _columns_of_file(path: str, title: str) -> list[pa.Array | pa.ChunkedArray]:
 
 
 def _groups(column: pa.Array, place: str) -> np.ndarray:
-    """Return the number of each value in the order in which they appear, -1 for missing values."""
+    """Number the different values by first appearance; -1 for missing values."""
     if pa.types.is_nested(column.type):
         raise InputError(f"{place} is {column.type}; name one of text or numbers.")
     return _numbered(column, lambda values: values.dictionary_encode().indices)
 
 
 def _times(column: pa.Array, place: str) -> np.ndarray:
-    """Return the rank of each time among the different ones, -1 for missing values."""
+    """Return the rank of each time among the different times; -1 for missing values."""
     if _is_text(column.type):
         column = _instants(column, place)
     is_number = is_numeric(column.type) and not pa.types.is_boolean(column.type)
@@ -185,7 +178,7 @@ def _times(column: pa.Array, place: str) -> np.ndarray:
 
 
 def _instants(column: pa.Array, place: str) -> pa.Array:
-    """Return dates and times of a text column as numbers."""
+    """Parse a text column of dates."""
     texts = Column("time", "text", as_texts(column.to_pylist()))
     dates = ColumnSummary.of(texts).as_dates()
     if dates is None:
@@ -204,7 +197,7 @@ def _instants(column: pa.Array, place: str) -> pa.Array:
 
 
 def _weights(column: pa.Array, place: str) -> np.ndarray:
-    """Return each weight, NaN for missing values."""
+    """Return the weights as numbers; NaN for missing values."""
     if _is_text(column.type):
         weights = _numbers_in_texts(column, place)
     elif is_numeric(column.type) and not pa.types.is_boolean(column.type):
@@ -225,7 +218,7 @@ def _weights(column: pa.Array, place: str) -> np.ndarray:
 
 
 def _numbers_in_texts(column: pa.Array, place: str) -> np.ndarray:
-    """Return the numbers of a text column, NaN for missing values."""
+    """Parse a text column of numbers; NaN for missing values."""
     texts = column_of("", pa.chunked_array([column]))
     numbers = texts.read_numbers(POINT).values
     wrong = np.flatnonzero(np.isnan(numbers) & ~texts.gaps)
@@ -245,7 +238,7 @@ _PARSERS: dict[str, Callable[[pa.Array, str], np.ndarray]] = {
 
 
 def _decoded(column: pa.ChunkedArray) -> pa.Array:
-    """Return a column in one piece, with values in place of a dictionary."""
+    """Return a column as one array without a dictionary."""
     array = column.combine_chunks()
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
@@ -255,7 +248,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _numbered(column: pa.Array, number: Callable[[pa.Array], pa.Array]) -> np.ndarray:
-    """Return the numbers that a function gives to values, and -1 for missing values."""
+    """Apply `number` to the values that are not missing; -1 for missing values."""
     is_there = ~column.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
     numbers = np.full(len(column), -1, dtype=np.int64)
     numbers[is_there] = number(column.filter(pa.array(is_there))).to_numpy(
@@ -271,8 +264,7 @@ def matrix_of(
     config: DatasetConfig,
     where: str,
 ) -> tuple[Any, Sequence[str]]:
-    """Return counts of n-grams, or bytes of a column and the numbers of others, of the
-    selected rows.
+    """Return the features of the selected rows: n-gram counts, bytes or numbers.
 
     Returns
     -------
@@ -304,7 +296,6 @@ def matrix_of(
 def _not_numeric(
     column: pa.ChunkedArray, name: str, config: DatasetConfig, where: str
 ) -> InputError:
-    """Return the error for a column next to that of 'bytes' that is not numeric."""
     example = ""
     for value in column.drop_null().slice(0, 1).to_pylist():
         example = f", such as {cut(one_line(str(value)), 40)!r}"
@@ -320,13 +311,12 @@ def _not_numeric(
 def features_among(
     table: Table | pa.Table, config: DatasetConfig, target: str, title: str, where: str
 ) -> list[str]:
-    """Return the columns of a table that are features.
+    """Return the names of the feature columns of a table.
 
     Raises
     ------
     InputError
-        A column that the configuration names is missing, or a column occurs more than
-        once.
+        A column that the configuration names is missing, or a column is repeated.
     """
     names = table.schema.names
     refuse_repeated(
@@ -335,10 +325,12 @@ def features_among(
     for key, columns in _named_columns(config, target).items():
         for column in columns:
             if column not in names:
-                shown = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
+                first_names = ", ".join(names[:12]) + (
+                    ", ..." if len(names) > 12 else ""
+                )
                 meant = did_you_mean(column, names)
                 raise InputError(
-                    f"{where}: {key} {column!r} is not a column of {title}; {meant}it has {shown}."
+                    f"{where}: {key} {column!r} is not a column of {title}; {meant}it has {first_names}."
                 )
     if config.ngrams is not None:
         return list(config.ngrams.columns)
@@ -379,7 +371,7 @@ def target_column(
     Raises
     ------
     InputError
-        The column has a type that no target can have.
+        The column is nested or binary.
     """
     y = _filtered(table.select([target]), selected)[target].combine_chunks()
     kind = y.type
@@ -397,7 +389,7 @@ def target_column(
 
 
 def require_room(rows: int, columns: int, title: str, where: str) -> None:
-    """Raise InputError, before memory is allocated, if the rows that a file states do not fit the free memory."""
+    """Raise InputError if a file states more rows than fit the free memory."""
     needed = 8 * rows * (columns + 1)
     free = psutil.virtual_memory().available
     if not 0 <= needed <= free:
@@ -408,21 +400,20 @@ def require_room(rows: int, columns: int, title: str, where: str) -> None:
 
 
 def refuse_repeated(names: Sequence[str], sentence: str) -> None:
-    """Raise InputError if names occur more than once; they replace the braces of the sentence."""
+    """Raise InputError for repeated names, inserted at the braces of the sentence."""
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
         raise InputError(sentence.replace("{}", listed(repeated)))
 
 
 def _filtered(rows: Any, selected: np.ndarray | None) -> Any:
-    """Return the selected rows of a table; None selects all."""
     if selected is None:
         return rows
     return rows.filter(pa.array(selected))
 
 
 def is_number(kind: pa.DataType) -> bool:
-    """Return whether a column of this type can be a feature."""
+    """Return whether the type is integer, floating or boolean."""
     return bool(
         pa.types.is_integer(kind)
         or pa.types.is_floating(kind)
@@ -431,12 +422,11 @@ def is_number(kind: pa.DataType) -> bool:
 
 
 def is_numeric(kind: pa.DataType) -> bool:
-    """Return whether a column of this type holds numbers or decimals."""
+    """Return whether the type is a number or a decimal."""
     return is_number(kind) or bool(pa.types.is_decimal(kind))
 
 
 def is_binary(kind: pa.DataType) -> bool:
-    """Return whether a column of this type holds bytes."""
     checks = (
         pa.types.is_fixed_size_binary,
         pa.types.is_binary,
@@ -447,7 +437,7 @@ def is_binary(kind: pa.DataType) -> bool:
 
 
 def to_numbers(column: pa.ChunkedArray | pa.Array) -> np.ndarray:
-    """Return a column of numbers as float64, shape (m,); missing values become NaN."""
+    """Return a column as float64, shape (m,); missing values become NaN."""
     return np.asarray(
         column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False),
         dtype=np.float64,
@@ -461,8 +451,7 @@ def rows_with(
     where: str,
     among: np.ndarray | None = None,
 ) -> np.ndarray | None:
-    """Return whether each row has one of the selected values in each column; None if
-    all rows have.
+    """Return whether each row has one of the selected values in each column.
 
     Parameters
     ----------
@@ -471,16 +460,21 @@ def rows_with(
     selection : mapping of str to sequence of str
         Values by column, compared as text.
     key : str
-        Key of the configuration that selects, for messages.
+        Key of the configuration, for messages.
     where : str
         Beginning of messages.
     among : ndarray of bool, optional
         Rows to consider; by default all.
 
+    Returns
+    -------
+    is_selected : ndarray of bool or None
+        None if all rows are selected.
+
     Raises
     ------
     InputError
-        No row has the values, or a value occurs in no row.
+        No row is selected, or a value occurs in no row.
     """
     if not selection:
         return None
@@ -502,7 +496,7 @@ def rows_with(
 def _has_value(
     column: pa.ChunkedArray, values: Sequence[str], title: str, where: str
 ) -> np.ndarray:
-    """Return whether each row of a column has one of some values; raise InputError for a value of no row."""
+    """Return whether each row of a column has one of some values."""
     if pa.types.is_nested(column.type):
         raise InputError(
             f"{where}: {title} is {column.type}; name one of text or numbers."
@@ -510,21 +504,21 @@ def _has_value(
     column = column.combine_chunks()
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
-    known = [_text(value) for value in column.dictionary.to_pylist()]
-    unknown = [value for value in values if value not in known]
+    texts_of_levels = [_text(value) for value in column.dictionary.to_pylist()]
+    unknown = [value for value in values if value not in texts_of_levels]
     if unknown:
-        texts = sorted({value for value in known if value is not None})
+        texts = sorted({value for value in texts_of_levels if value is not None})
         raise InputError(
             f"{where}: no row has {listed(unknown)} in {title}; it holds {listed(texts)}."
         )
-    is_wanted = [value in values for value in known]
+    is_wanted = [text in values for text in texts_of_levels]
     is_wanted.append(False)  # for missing values
-    positions = column.indices.cast(pa.int64()).fill_null(len(known))
+    positions = column.indices.cast(pa.int64()).fill_null(len(texts_of_levels))
     return np.asarray(np.array(is_wanted)[np.asarray(positions)])
 
 
 def _text(value: Any) -> str | None:
-    """Return a value as text; whole numbers without a point, like labels of a target."""
+    """Return a value as text; whole numbers without a decimal point."""
     if value is None:
         return None
     if isinstance(value, float) and value.is_integer():
@@ -533,7 +527,7 @@ def _text(value: Any) -> str | None:
 
 
 def _bytes(column: pa.ChunkedArray, name: str, where: str) -> np.ndarray:
-    """Return binary values of one length as a matrix of bytes, shape (m, length)."""
+    """Return binary values of equal length as a matrix of bytes, shape (m, length)."""
     kind = column.type
     if not is_binary(kind):
         raise InputError(
@@ -556,13 +550,13 @@ def _bytes(column: pa.ChunkedArray, name: str, where: str) -> np.ndarray:
     )
 
 
-# Texts ---------------------------------------------------------------------------------------------------------------
+# Texts
 
 
 def count_ngrams(
     table: pa.Table, config: NgramsConfig, where: str
 ) -> tuple[sparse.csr_matrix, tuple[str, ...]]:
-    """Return how often each n-gram occurs in each row, and the n-grams.
+    """Count the n-grams of each row.
 
     Parameters
     ----------
@@ -576,14 +570,13 @@ def count_ngrams(
     Returns
     -------
     counts : CSR matrix of float64 of shape (m, d)
-        Counts of all n-grams of the requested sizes, in the order of their text.
+        Counts of all n-grams of the requested sizes, in alphabetical order.
     ngrams : tuple of str
 
     Raises
     ------
     InputError
-        A column is neither text nor a list of tokens, `counts` does not fit it, or
-        there is no such n-gram.
+        A column has the wrong type, or holds no n-gram of these sizes.
     """
     columns = [_decoded(table[name]) for name in config.column]
     has_lists = False
@@ -620,14 +613,13 @@ def count_ngrams(
 def select_ngrams(
     counts: sparse.csr_matrix, ngrams: tuple[str, ...], config: NgramsConfig
 ) -> tuple[sparse.csr_matrix, tuple[str, ...]]:
-    """Return the n-grams with the largest sums over the rows, the largest first, and
-    the constant feature if requested.
+    """Select the most frequent n-grams, and add the constant feature if requested.
 
-    Ties are in the order of their text, so that a smaller `most_frequent` selects the
-    first columns of a larger one.
+    Ties are in alphabetical order, so a smaller `most_frequent` selects the first
+    columns of a larger one.
     """
     totals = np.asarray(counts.sum(axis=0)).ravel()
-    # The n-grams are in the order of their text
+    # Stable: ties stay in alphabetical order
     order = np.argsort(-totals, kind="stable")
     order = order[totals[order] > 0][: config.most_frequent]
     selected = sparse.csr_matrix(counts[:, order])
@@ -651,7 +643,7 @@ def _is_list(kind: pa.DataType) -> bool:
 def _count_tokens(
     tokens: pa.Array, table: pa.Table, config: NgramsConfig, where: str
 ) -> tuple[sparse.csr_matrix, tuple[str, ...]]:
-    """Count the tokens that consist of a requested number of words, joined by an underscore."""
+    """Count the tokens of a requested number of words, joined by `JOIN`."""
     name = config.column[0]
     kind = tokens.type.value_type
     if not (_is_text(kind) or pa.types.is_null(kind)):
@@ -674,7 +666,9 @@ def _count_tokens(
     )
     used = np.flatnonzero((sizes >= low) & (sizes <= high))
     used = used[np.asarray(pc.sort_indices(vocabulary.take(pa.array(used))))]
-    feature_of = np.full(len(vocabulary) + 1, -1)  # the last one is for missing tokens
+    feature_of = np.full(
+        len(vocabulary) + 1, -1
+    )  # the last entry is for missing tokens
     feature_of[used] = np.arange(len(used))
     features = feature_of[np.asarray(pc.fill_null(encoded.indices, len(vocabulary)))]
     rows = np.repeat(np.arange(len(tokens)), lengths)
@@ -689,19 +683,7 @@ def _count_tokens(
 def _counts_of_tokens(
     column: pa.Array, lengths: np.ndarray, tokens: str, name: str, where: str
 ) -> np.ndarray:
-    """Return the count of each token from a column of lists.
-
-    Parameters
-    ----------
-    column : pyarrow.Array
-        Lists of counts.
-    lengths : ndarray of int of shape (m,)
-        Number of tokens of each row.
-    tokens, name : str
-        Names of the columns of tokens and counts, for messages.
-    where : str
-        Beginning of messages.
-    """
+    """Return the count of each token from the column `name` of lists of counts."""
     is_numeric_list = _is_list(column.type) and (
         pa.types.is_integer(column.type.value_type)
         or pa.types.is_floating(column.type.value_type)
@@ -733,7 +715,7 @@ def _lengths(lists: pa.Array) -> np.ndarray:
 def _count_texts(
     columns: list[pa.Array], config: NgramsConfig
 ) -> tuple[sparse.csr_matrix, tuple[str, ...]]:
-    """Count n-grams of the words that scikit-learn finds; no n-gram spans two columns."""
+    """Count n-grams of words within each column."""
     ngrams_of = CountVectorizer(ngram_range=config.size).build_analyzer()
 
     def analyze(texts: tuple[Any, ...]) -> list[str]:
@@ -753,13 +735,13 @@ def _count_texts(
     return counts, tuple(vectorizer.get_feature_names_out())
 
 
-# LIBSVM --------------------------------------------------------------------------------------------------------------
+# LIBSVM
 
 
 def read_libsvm(
     files: Sequence[Location], config: DatasetConfig, where: str
 ) -> tuple[Any, np.ndarray, Sequence[str]]:
-    """Return the sparse rows, the target and the names of features of LIBSVM files."""
+    """Return the sparse rows, the target and the feature names of LIBSVM files."""
     for key in (
         "drop",
         "features",
@@ -798,12 +780,7 @@ def read_libsvm(
 
 @dataclass(frozen=True)
 class NumberedNames(Sequence[str]):
-    """Names f0, f1, ... of features without names, which are not kept in memory.
-
-    Attributes
-    ----------
-    size : int
-    """
+    """Names f0, f1, ... of unnamed features, generated on demand."""
 
     size: int
 
@@ -818,14 +795,12 @@ class NumberedNames(Sequence[str]):
 
 
 def names_to_data(names: Sequence[str]) -> Any:
-    """Return the names of features as JSON values."""
     if isinstance(names, NumberedNames):
         return {"numbered": len(names)}
     return list(names)
 
 
 def names_from_data(data: Any) -> Sequence[str]:
-    """Return the names from the result of `names_to_data`."""
     if isinstance(data, dict):
         return NumberedNames(data["numbered"])
     return tuple(data)

@@ -23,10 +23,8 @@ from ..store import atomic_path, store_path, temporary_folder
 from .locations import TransferError, explained, locate, transferring, written
 
 BLOCK_BYTES = 64 << 20
-"""Size of a block."""
 
 READ_BYTES = 1 << 20
-"""Size of a single read or write of rows."""
 
 PAUSES = (1, 2, 4, 8, 16, 32)
 """Seconds between repeated requests to an object server."""
@@ -36,24 +34,24 @@ Result = TypeVar("Result")
 
 
 class Readers(Protocol):
-    """Workers on this or other machines that read tables and rows."""
+    """Workers that read tables and rows."""
 
     @property
     def folder(self) -> str:
-        """Folder of the files that all workers share; relative if each worker has its own."""
+        """Folder that all workers share; relative if each worker has its own."""
 
     def map(
         self, run: Callable[..., Result], jobs: Sequence[Any], **shared: Any
     ) -> list[Result]:
-        """Return the result of a function for each job, in their order; `shared` arguments are sent once."""
+        """Return the result of a function for each job; `shared` is sent once."""
 
 
 class Block(Protocol):
-    """Consecutive rows that can be written to a file on this machine."""
+    """Consecutive rows that can be written to a local file."""
 
     @property
     def n_rows(self) -> int:
-        """Number of rows."""
+        pass
 
     def write_to(self, path: Path) -> None:
         """Write the rows atomically, in C order."""
@@ -67,11 +65,10 @@ class StoredBlock:
     n_rows: int
 
     def write_to(self, path: Path) -> None:
-        """Copy the file."""
         location = locate(self.address)
         with (
             transferring(location),
-            location.open_input() as source,  # first, so that a missing file creates no folder
+            location.open_input() as source,  # first: it may be missing
             atomic_path(path, lasting=False) as temporary,
             temporary.open("wb") as copy,
         ):
@@ -80,8 +77,7 @@ class StoredBlock:
 
 @dataclass(frozen=True)
 class RowFiles:
-    """Dense rows outside of memory, in blocks of consecutive rows; processes exchange
-    only addresses of blocks.
+    """Dense rows on disk, in blocks of consecutive rows.
 
     Attributes
     ----------
@@ -90,21 +86,18 @@ class RowFiles:
     dtype : numpy.dtype
         float64 or float32.
     name : str
-        Folder of the files on this machine; a relative one is below `folder`.
+        Folder of the local files; if relative, below `folder`.
     folder : str
-        Parent folder; a relative one is below the folder of copies of the process or
-        Dask worker that reads.
+        Parent folder; if relative, below the folder of copies of the reading process.
     extremes : ndarray of shape (2, d) or None
-        Lowest and highest value of each feature, if they are known.
+        Lowest and highest value of each feature, if known.
     readers : Readers or None
-        Workers on other machines that read rows for this process, which then has no
-        files.
+        Remote workers that read rows for this process, which then has no files.
 
     Notes
     -----
     A missing file is written when its rows are needed, so rows cross the network once.
-    Files are not memory-mapped, as mapped pages count towards the memory limit of a
-    Dask worker.
+    Files are not memory-mapped: a Dask worker's memory limit would count mapped pages.
     """
 
     blocks: tuple[Block, ...]
@@ -124,10 +117,9 @@ class RowFiles:
         Parameters
         ----------
         place : str
-            A folder, or ``s3://bucket/prefix``; its last two parts name the run and the
-            rows.
+            A folder or ``s3://bucket/prefix``; its last two parts name run and rows.
         rows : RowSource of shape (m, d)
-            Dense rows. Not modified.
+            Dense rows.
 
         Raises
         ------
@@ -155,7 +147,6 @@ class RowFiles:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(m, d)."""
         return int(self.ends[-1]), self.n_features
 
     def __len__(self) -> int:
@@ -172,8 +163,7 @@ class RowFiles:
         return np.array(self.extremes[1])
 
     def __getitem__(self, rows: slice | np.ndarray, /) -> np.ndarray:
-        """Return the rows of a slice or at some positions as a new array of shape (a,
-        d).
+        """Return the rows of a slice or at some positions as a new array.
 
         Raises
         ------
@@ -195,20 +185,20 @@ class RowFiles:
     def _read_blocks(
         self, jobs: Sequence[tuple[int, np.ndarray]]
     ) -> Iterable[np.ndarray]:
-        """Return the rows of each job: the number of a block, and positions within it."""
+        """Return the rows of each job: a block and positions within the block."""
         if self.readers is not None:
             return self.readers.map(_read_block, jobs, rows=replace(self, readers=None))
         return map(partial(_read_block, rows=self), jobs)
 
     def file_of(self, block: int) -> Path:
-        """Return the file of a block on this machine; write it if it is missing."""
+        """Return the local file of a block; write it if it is missing."""
         path = copies() / self.folder / self.name / f"{block:05d}.rows"
         if not path.exists():
             patiently(partial(self.blocks[block].write_to, path))
         return path
 
     def sentence_if_unseen(self) -> str:
-        """Return an error message if this process cannot read the file of the first block; empty if it can."""
+        """Return why this process cannot read the first block; empty if it can."""
         block = self.blocks[0]
         assert isinstance(block, StoredBlock)
         location = locate(block.address)
@@ -220,7 +210,6 @@ class RowFiles:
 
 
 def _read_block(job: tuple[int, np.ndarray], rows: RowFiles) -> np.ndarray:
-    """Return the rows at some positions of a block."""
     block, positions = job
     path = rows.file_of(block)
     values = np.empty((len(positions), rows.n_features), rows.dtype)
@@ -250,7 +239,6 @@ def runs_of(rows: RowSource, start: int, stop: int) -> Iterator[np.ndarray]:
 
 
 def write_rows(path: Path, runs: Iterable[np.ndarray]) -> None:
-    """Write rows to a file in C order."""
     with path.open("wb") as file:
         for run in runs:
             file.write(run.data)
@@ -259,7 +247,7 @@ def write_rows(path: Path, runs: Iterable[np.ndarray]) -> None:
 def grouped(
     positions: np.ndarray, starts: np.ndarray
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Group positions of rows by blocks, which begin at the rows `starts`.
+    """Group row positions by blocks, which begin at the rows `starts`.
 
     Yields
     ------
@@ -280,7 +268,7 @@ def grouped(
 
 
 def content_digest(rows: RowSource) -> str:
-    """Return a digest of dense rows; only a small part is in memory at a time."""
+    """Return a digest of dense rows, read in small runs."""
     sha = hashlib.sha256(f"{rows.shape} {rows.dtype}".encode())
     for run in runs_of(rows, 0, rows.shape[0]):
         sha.update(run.data)
@@ -288,8 +276,7 @@ def content_digest(rows: RowSource) -> str:
 
 
 def patiently(fetch: Callable[[], Result]) -> Result:
-    """Return the result of a function; repeat the call for a minute while a server is
-    unavailable.
+    """Call a function, and repeat the call for a minute while a server is unavailable.
 
     Raises
     ------
@@ -305,7 +292,7 @@ def patiently(fetch: Callable[[], Result]) -> Result:
 
 
 def copies() -> Path:
-    """Return the folder for copies of rows, of the Dask worker that runs this task or of this process."""
+    """Return the folder for copies of rows of this Dask worker or process."""
     try:
         return Path(get_worker().local_directory)
     except ValueError:
@@ -325,13 +312,7 @@ def forget_copies(run: str, dask_worker: Worker) -> None:
 
 
 def remove(place: str) -> None:
-    """Remove all blocks of a run.
-
-    Raises
-    ------
-    InputError, OSError
-        The folder cannot be removed.
-    """
+    """Remove all blocks of a run."""
     if not is_remote(place):
         shutil.rmtree(place)
         return

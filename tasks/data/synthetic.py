@@ -11,17 +11,17 @@ import numpy as np
 from learnkernels.conf.errors import InputError, did_you_mean
 
 DISTANCE = 1.75
-"""Distance of the mean of each class of `relevance` from zero."""
+"""Distance of each class mean of `relevance` from zero."""
 
 Drawn = tuple[np.ndarray, np.ndarray]
-"""X of shape (m, d), and labels of minus and plus one or numbers, shape (m,)."""
+"""X of shape (m, d) and y of shape (m,)."""
 
 
 def three_sines(rng: np.random.Generator, rows: int = 2000) -> Drawn:
-    r"""Return numbers of :math:`[-10, 10]` with the sign of a sum of three sines, a
-    task without noise.
+    r"""Draw numbers from :math:`[-10, 10]`, labeled by the sign of a sum of sines.
 
-    .. math:: y(x) = \mathrm{sign}\bigl(\sin(\sqrt{2} x) + \sin(\sqrt{12} x) + \sin(\sqrt{60} x)\bigr)
+    .. math:: y(x) = \mathrm{sign}\bigl(\sin(\sqrt{2} x) + \sin(\sqrt{12} x)
+        + \sin(\sqrt{60} x)\bigr)
 
     References
     ----------
@@ -35,13 +35,12 @@ def three_sines(rng: np.random.Generator, rows: int = 2000) -> Drawn:
 def relevance(
     rng: np.random.Generator, rows: int = 2050, gamma: float = 0.0, features: int = 50
 ) -> Drawn:
-    r"""Return two equally likely Gaussian classes whose means differ in proportion to
-    the relevance of each feature.
+    r"""Draw two Gaussian classes whose means differ by the relevance of each feature.
 
-    .. math:: x \mid y \sim N(y \rho \theta / \lVert \theta \rVert, I), \qquad \theta_i = (i / d)^\gamma
+    .. math:: x \mid y \sim N(y \rho \theta / \lVert \theta \rVert, I),
+        \qquad \theta_i = (i / d)^\gamma
 
-    With :math:`\rho = 1.75`, the Bayes error is :math:`\Phi(-\rho) = 0.040` for every
-    gamma.
+    With :math:`\rho = 1.75`, the Bayes error is :math:`\Phi(-\rho) = 0.040`.
 
     References
     ----------
@@ -55,13 +54,12 @@ def relevance(
 
 
 def relevances(gamma: float, features: int) -> np.ndarray:
-    """Return theta of `relevance`, shape (d,), in (0, 1] and 1 for the last feature."""
+    """Relevance theta of each feature, shape (d,)."""
     return (np.arange(1, features + 1) / features) ** gamma
 
 
 def friedman(rng: np.random.Generator, rows: int = 2000, irrelevant: int = 15) -> Drawn:
-    r"""Return rows of a unit cube, and numbers with unit noise that depend on the first
-    five features.
+    r"""Draw rows from a unit cube, and targets that depend on the first five features.
 
     .. math:: y(x) = 10 \sin(\pi x_1 x_2) + 20 (x_3 - 1/2)^2 + 10 x_4 + 5 x_5 + N(0, 1)
 
@@ -98,13 +96,12 @@ _PARAMS: dict[str, tuple[type, int]] = {
 def read_synthetic(
     name: str, params: Mapping[str, Any], seed: int, drop: tuple[str, ...], where: str
 ) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
-    """Return rows, target and names of the features, x1 to xd, of a synthetic data set.
+    """Draw a synthetic data set: rows, target and the feature names x1 to xd.
 
     Raises
     ------
     InputError
-        The name or a parameter is unknown, a parameter is out of its range, or `drop`
-        names no feature or all of them.
+        The name, a parameter or `drop` is invalid.
     """
     require_params(name, params, where)
     X, y = SYNTHETIC[name](np.random.default_rng(seed), **params)
@@ -121,7 +118,7 @@ def read_synthetic(
 
 
 def require_params(name: str, params: Mapping[str, Any], where: str) -> None:
-    """Raise InputError if a synthetic data set or a parameter is unknown, or a parameter is out of its range."""
+    """Raise InputError for an unknown synthetic data set or an invalid parameter."""
     if name not in SYNTHETIC:
         raise InputError(
             f"{where}: there is no synthetic data set {name!r}; choose one of {', '.join(SYNTHETIC)}."

@@ -1,4 +1,4 @@
-"""Tables of one or several files: they are read as a whole, in pieces or in parts, and written."""
+"""Read and write tables of one or several files."""
 
 from __future__ import annotations
 
@@ -45,21 +45,20 @@ from learnkernels.kernels.column_encoding.reading import MISSING
 from .locations import Location, explained, locate, transferring
 
 BLOCK_BYTES = 4 << 20
-"""Bytes of a CSV file that are read at a time."""
 
 SAMPLE_BYTES = 1 << 18
-"""Bytes at the beginning of a CSV file from which the delimiter and the encoding are inferred."""
+"""Size of the beginning of a CSV file that shows its delimiter and encoding."""
 
 
 NO_NAME = re.compile("|Unnamed: [0-9]+")
 """Names of columns without a name: empty, or as pandas writes them."""
 
 
-# Places --------------------------------------------------------------------------------------------------------------
+# Locations
 
 
 def joint_name(locations: Sequence[Location]) -> str:
-    """Return the name of one or several files in messages."""
+    """Return the name of files in messages."""
     first, *others = locations
     if not others:
         return first.name
@@ -67,16 +66,14 @@ def joint_name(locations: Sequence[Location]) -> str:
 
 
 def locations_of(*addresses: str) -> tuple[Location, ...]:
-    """Return the locations of the files of paths, addresses, folders or patterns,
-    sorted by name.
+    """Return the locations of paths, addresses, folders or patterns, sorted by name.
 
     Names of folders below a folder or pattern, such as ``year=2024``, are columns.
 
     Raises
     ------
     InputError
-        A folder or pattern has no table or tables of several formats, or a server
-        cannot be reached.
+        There is no table, tables have different formats, or a server cannot be reached.
     """
     locations = []
     values = []
@@ -88,7 +85,7 @@ def locations_of(*addresses: str) -> tuple[Location, ...]:
 
 
 def _files_at(address: str) -> list[str]:
-    """Return the paths or addresses of the files of a path, folder or pattern, sorted by name."""
+    """List the files of a path, folder or pattern, sorted by name."""
     if not is_remote(address):
         return files_of(address) or [address]
     if not is_pattern(address):
@@ -109,15 +106,14 @@ def _files_at(address: str) -> list[str]:
 def with_folder_columns(
     locations: Sequence[Location], values: Sequence[Mapping[str, str | None]]
 ) -> tuple[Location, ...]:
-    """Return locations with the columns in the names of their folders: integers, other
-    numbers, or else text.
+    """Return locations with the columns that their folder names state.
 
     Parameters
     ----------
     locations : sequence of Location
         Files.
     values : sequence of mapping of str to (str or None)
-        Value of each column of each file; None is a missing value.
+        Value of each column for each file; None is a missing value.
     """
     names = dict.fromkeys(name for values_of_file in values for name in values_of_file)
     columns = {
@@ -135,7 +131,7 @@ def with_folder_columns(
 
 
 def _typed_by_folders(texts: Sequence[str | None]) -> pa.Array:
-    """Return the values of a column in names of folders as integers, other numbers or else text."""
+    """Return texts as integers, else as other numbers, else unchanged."""
     column = pa.array(texts)
     if column.null_count == len(column):
         return column
@@ -145,11 +141,11 @@ def _typed_by_folders(texts: Sequence[str | None]) -> pa.Array:
     return column
 
 
-# Files ---------------------------------------------------------------------------------------------------------------
+# Files
 
 
 class TableFile:
-    """A table in one file, of which columns are read batch by batch.
+    """A table in one file, whose columns are read batch by batch.
 
     Parameters
     ----------
@@ -160,12 +156,11 @@ class TableFile:
     Attributes
     ----------
     schema : pyarrow.Schema
-        Columns of the file, with plain types, and columns in the names of its folders.
-        Columns of a CSV file are text.
+        Columns of the file, with plain types, and columns of its folder names. Columns
+        of a CSV file are text.
     share_read : float
         Share of the file that was read, from 0 to 1.
     encoding : str
-        Encoding of texts.
     """
 
     schema: Any
@@ -202,16 +197,16 @@ class TableFile:
         raise NotImplementedError
 
     def _read(self, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
-        """Give record batches of about `rows` rows with some columns of the file."""
+        """Yield record batches of about `rows` rows."""
         raise NotImplementedError
 
     @property
     def pieces(self) -> list[tuple[Location, int | None, int]]:
-        """Parts that can be read separately: the file, the row group or None for all, and the number of rows."""
+        """File, row group (None for all) and number of rows of each separable part."""
         return [(self.location, None, self.count_rows())]
 
     def batches(self, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
-        """Give record batches of about `rows` rows with some columns, in their order."""
+        """Yield record batches of about `rows` rows with the columns `names`."""
         names_in_file = [name for name in names if name not in self._folder_values]
         fields = {field.name: field for field in self.schema}
         schema = pa.schema([fields[name] for name in names])
@@ -232,17 +227,15 @@ class TableFile:
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type in which a column is read: one that all functions accept, with
-    the same values.
+    """Return a type that all functions accept for the same values.
 
     Views become text, bytes and lists; run-end encoded values become their values;
     extension types of Arrow become their storage types; UUIDs become text; and decimals
     become 128 bits wide. Other types stay.
     """
     if isinstance(kind, pa.BaseExtensionType):
-        if isinstance(
-            kind, pa.ExtensionType
-        ):  # of a library, such as periods of pandas, whose values read as texts
+        # Extension types of libraries, such as periods of pandas, are read as text
+        if isinstance(kind, pa.ExtensionType):
             return kind
         names = {"arrow.bool8": pa.bool_(), "arrow.uuid": pa.string()}
         return names.get(kind.extension_name) or plain_type(kind.storage_type)
@@ -268,7 +261,7 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _plain_item(kind: pa.DataType) -> pa.DataType:
-    """Return the type in which items of a list are read: views change, other types stay."""
+    """Return the type in which items of a list are read."""
     if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
         return plain_type(kind)
     return kind
@@ -301,7 +294,7 @@ def as_plain(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 class ParquetFile(TableFile):
-    """Parquet file, read without holding a row group in memory; a single row group on a server is read at once."""
+    """Parquet file, read in small pieces, or at once for one row group on a server."""
 
     def _open(self) -> None:
         self._source = self.location.open_input()
@@ -309,7 +302,7 @@ class ParquetFile(TableFile):
         reads_at_once = self.location.remote and self._group is not None
         metadata = pyarrow.parquet.read_metadata(self._source)
         buffer_bytes = 0
-        if not reads_at_once:  # of each column; 64 MiB in all
+        if not reads_at_once:  # 64 MiB for all columns
             buffer_bytes = int(
                 np.clip((64 << 20) // max(1, metadata.num_columns), 1 << 16, 1 << 20)
             )
@@ -382,12 +375,12 @@ class ArrowFile(TableFile):
 
 
 class CsvFile(TableFile):
-    """CSV, whose columns are text; progress is counted in bytes.
+    """CSV file, whose columns are text; progress is counted in bytes.
 
     Attributes
     ----------
     n_empty : int
-        Columns without a name and without a value, which are left out.
+        Number of columns without a name or a value, which are left out.
     """
 
     def _open(self) -> None:
@@ -397,7 +390,7 @@ class CsvFile(TableFile):
             sample = bytes(stream.read(SAMPLE_BYTES))
         self.encoding = _encoding_of(sample)
         text = sample.decode(self.encoding, "replace").removeprefix("\ufeff")
-        declaration = re.match(r"sep=(.)\r?\n", text)  # Excel's
+        declaration = re.match(r"sep=(.)\r?\n", text)  # written by Excel
         if declaration is None:
             self._delimiter = _delimiter_of(text)
             header = self._header(0)
@@ -422,11 +415,10 @@ class CsvFile(TableFile):
         )
 
     def _header(self, skipped: int) -> list[str]:
-        """Return the names of the columns below some skipped lines, one for each cell
-        of the rows.
+        """Return the column names below some skipped lines.
 
-        Trailing empty cells of the first row, as after a delimiter at the end of a
-        line, are columns without a name; those of the header alone are no columns.
+        Empty cells at the end of the first row are columns without a name; empty cells
+        at the end of the header only are no columns.
         """
         encoding = "utf-8-sig" if self.encoding == "utf8" else self.encoding
         with io.TextIOWrapper(
@@ -455,7 +447,7 @@ class CsvFile(TableFile):
         return header
 
     def _empty_columns(self, columns: Sequence[int]) -> set[int]:
-        """Return the columns, among some, without a value in any row."""
+        """Return those of some columns that have no value in any row."""
         empty = set(columns)
         if not columns:
             return empty
@@ -471,7 +463,7 @@ class CsvFile(TableFile):
         return self.location.open_text()
 
     def _batches(self, columns: Sequence[int]) -> Iterator[pa.RecordBatch]:
-        """Give the texts of some columns, named by their numbers."""
+        """Yield the texts of some columns, named by their positions."""
         if not self._has_rows:
             return
         n_rows = 0
@@ -488,7 +480,7 @@ class CsvFile(TableFile):
     def _batches_after(
         self, columns: Sequence[int], n_rows: int
     ) -> Iterator[pa.RecordBatch]:
-        """Give the texts of some columns, without the first rows."""
+        """Yield the texts of some columns, without the first rows."""
         self._source = self.location.open_input()
         source = self._source
         compression = compression_of(self.location.name)
@@ -504,7 +496,7 @@ class CsvFile(TableFile):
                 column_names=[str(i) for i in range(self._width)],
                 skip_rows=self._lines_above,
                 skip_rows_after_names=n_rows,
-                use_threads=False,  # messages then contain the number of the row
+                use_threads=False,  # messages then contain the row number
             ),
             parse_options=pyarrow.csv.ParseOptions(
                 delimiter=self._delimiter, newlines_in_values=True
@@ -531,12 +523,12 @@ class CsvFile(TableFile):
 
 
 def _next_row(rows: Iterator[list[str]]) -> list[str]:
-    """Return the next row of a CSV file that is not an empty line; nothing at the end."""
+    """Return the next row that is not an empty line; [] at the end."""
     return next((row for row in rows if row), [])
 
 
 def _encoding_of(sample: bytes) -> str:
-    """Return the encoding of a CSV file by its beginning: by a byte order mark, else UTF-8 if valid, else a guess."""
+    """Infer the encoding of a CSV file from its beginning."""
     if sample.startswith(codecs.BOM_UTF8):
         return "utf8"
     if sample.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -548,7 +540,7 @@ def _encoding_of(sample: bytes) -> str:
 
 
 def _encoding_of_all(stream: Any) -> str:
-    """Return the encoding of a CSV file: UTF-8 if all bytes are valid, else a guess from the first invalid block."""
+    """Return UTF-8 if all bytes are valid, else guess from the first invalid block."""
     decoder = codecs.getincrementaldecoder("utf8")()
     with stream as source:
         while block := bytes(source.read(BLOCK_BYTES)):
@@ -560,7 +552,7 @@ def _encoding_of_all(stream: Any) -> str:
 
 
 def _guessed(sample: bytes) -> str:
-    """Return the likely encoding of bytes that are not UTF-8: Windows-1252 or Latin-1 if most letters are Latin."""
+    """Guess the encoding of bytes that are not UTF-8."""
     letters = [byte for byte in sample if byte > 127 or chr(byte).isalpha()]
     if 3 * sum(byte > 127 for byte in letters) > len(letters):
         candidates = [
@@ -580,7 +572,7 @@ def _guessed(sample: bytes) -> str:
 
 
 def _delimiter_of(sample: str) -> str:
-    """Return the delimiter that splits most lines of a CSV file into equally many cells."""
+    """Return the delimiter that splits most lines into equally many cells."""
     whole_lines = sample[: sample.rfind("\n") + 1] or sample
     return max(",;\t|", key=lambda delimiter: _agreement(whole_lines, delimiter))
 
@@ -596,7 +588,7 @@ def _agreement(text: str, delimiter: str) -> tuple[int, float, int]:
     share : float
         Share of the lines with the most frequent number of cells.
     n_cells : int
-        This number.
+        Most frequent number of cells.
     """
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     try:
@@ -620,14 +612,13 @@ FORMATS: dict[str, type[TableFile]] = {
     ".arrow": ArrowFile,
     ".feather": ArrowFile,
 }
-"""Reader of tables, by the ending of a file."""
 
 
-# Tables --------------------------------------------------------------------------------------------------------------
+# Tables
 
 
 class Table(AbstractContextManager["Table"]):
-    """A table of which columns, or rows piece by piece, are read on request.
+    """A table whose columns, or pieces of rows, are read on request.
 
     Parameters
     ----------
@@ -664,15 +655,11 @@ class Table(AbstractContextManager["Table"]):
 
     @property
     def is_typed(self) -> bool:
-        """Whether the files state column types; columns of a CSV file are text."""
+        """Whether the files state column types; CSV files do not."""
         return self._files[0].location.suffix != ".csv"
 
     def in_memory(self, as_text: Collection[str] = ()) -> Table | pa.Table:
-        """Return a CSV file with all columns in memory, those of numbers as numbers;
-        other tables stay.
-
-        Columns of `as_text` stay text.
-        """
+        """Read a CSV file, with numbers except in `as_text`; other tables stay."""
         names = self.schema.names
         if self.is_typed or len(set(names)) < len(names):
             return self
@@ -688,7 +675,6 @@ class Table(AbstractContextManager["Table"]):
         )
 
     def close(self) -> None:
-        """Close the files."""
         for file in self._files:
             file.close()
 
@@ -697,7 +683,7 @@ class Table(AbstractContextManager["Table"]):
 
     @cached_property
     def num_rows(self) -> int:
-        """Number of rows; those of a CSV file are read to count them."""
+        """Number of rows; a CSV file is read to count them."""
         counts = []
         for file in self._files:
             with self._reading(file.location):
@@ -706,12 +692,12 @@ class Table(AbstractContextManager["Table"]):
 
     @property
     def pieces(self) -> list[tuple[Location, int | None, int]]:
-        """Parts that can be read separately, see `TableFile`."""
+        """Parts that can be read separately; see `TableFile`."""
         return [piece for file in self._files for piece in file.pieces]
 
     @property
     def notes(self) -> list[str]:
-        """Remarks about the files, for reports; complete once they are read."""
+        """Remarks about the files; complete after reading."""
         notes = []
         with_empty_columns = []
         for file in self._files:
@@ -733,7 +719,7 @@ class Table(AbstractContextManager["Table"]):
         return sum(file.share_read for file in self._files) / max(1, len(self._files))
 
     def _schema_of(self, names: Sequence[str]) -> pa.Schema:
-        """Return the schema of some columns; raise InputError unless each occurs once."""
+        """Return the schema of columns; raise InputError unless each occurs once."""
         counts = Counter(self.schema.names)
         for name in names:
             if counts[name] != 1:
@@ -744,7 +730,7 @@ class Table(AbstractContextManager["Table"]):
         return pa.schema([self.schema.field(name) for name in names])
 
     def select(self, names: Sequence[str]) -> pa.Table:
-        """Return some columns, checked; see `remember_columns`."""
+        """Return some columns, from memory if `remember_columns` is active."""
         schema = self._schema_of(names)
         remembered = _remembered(self._files)
         columns = dict(remembered.columns)  # a copy, as other threads may change it
@@ -761,7 +747,7 @@ class Table(AbstractContextManager["Table"]):
         return pa.table([columns[name] for name in names], schema=schema)
 
     def batches(self, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
-        """Give the record batches of some columns, of about `rows` rows or fewer, checked."""
+        """Yield record batches of about `rows` rows or fewer."""
         schema = self._schema_of(names)
         for file in self._files:
             with self._reading(file.location):
@@ -770,14 +756,14 @@ class Table(AbstractContextManager["Table"]):
             file.share_read = 1.0
 
     def tables(self, names: Sequence[str], rows: int) -> Iterator[pa.Table]:
-        """Give some columns in pieces of `rows` rows, except for the last one.
+        """Yield some columns in pieces of `rows` rows; the last piece may be shorter.
 
         Raises
         ------
         InputError
             The content is damaged.
         TransferError
-            The content cannot be read for now.
+            The content cannot be read at present.
         """
         waiting = self._schema_of(names).empty_table()
         for batch in self.batches(names, rows):
@@ -801,14 +787,13 @@ _REMEMBERED: dict[Any, _Remembered] = {}
 """Columns of the table that was read last, by the state of its files."""
 
 MOST_REMEMBERED = 1 << 30
-"""Largest size of columns that are remembered, in bytes."""
 
 _remembers = threading.Event()
 
 
 @contextmanager
 def remember_columns() -> Iterator[None]:
-    """Keep the columns of the last table in memory until `forget_columns`; an error in the context forgets them."""
+    """Keep the columns of the last table in memory until `forget_columns`."""
     _remembers.set()
     try:
         yield
@@ -825,14 +810,14 @@ def forget_columns() -> None:
 
 @contextmanager
 def columns_remembered() -> Iterator[None]:
-    """Within the context, keep the columns of the last table in memory, so that they are read once."""
+    """Keep the columns of the last table in memory within the context."""
     with remember_columns():
         yield
     forget_columns()
 
 
 def _remembered(files: Sequence[TableFile]) -> _Remembered:
-    """Return the remembered columns of files in their present state, to which columns can be added."""
+    """Return the remembered columns of files, to which columns can be added."""
     if not _remembers.is_set():
         return _Remembered({}, [])
     state = []
@@ -845,15 +830,14 @@ def _remembered(files: Sequence[TableFile]) -> _Remembered:
     if key not in _REMEMBERED:
         _REMEMBERED.clear()
     remembered = _REMEMBERED.setdefault(key, _Remembered({}, []))
-    for file, encoding in zip(
-        files, remembered.encodings, strict=False
-    ):  # a table not yet read has no encodings
+    # A table that is not yet read has no encodings
+    for file, encoding in zip(files, remembered.encodings, strict=False):
         file.encoding = encoding
     return remembered
 
 
 def stripped_texts(column: Any) -> Any:
-    """Return texts without surrounding spaces, None for texts that denote a missing value."""
+    """Strip texts; those that denote a missing value become None."""
     text = pc.utf8_trim_whitespace(column)
     return pc.if_else(
         pc.is_in(pc.utf8_lower(text), value_set=pa.array(sorted(MISSING), text.type)),
@@ -863,7 +847,7 @@ def stripped_texts(column: Any) -> Any:
 
 
 def _typed(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a text column as numbers or Booleans if it holds nothing else, otherwise without surrounding spaces."""
+    """Return texts as numbers or Booleans if all are, otherwise stripped."""
     values = stripped_texts(column)
     if values.null_count < len(values):
         for pattern, kind in (
@@ -877,21 +861,19 @@ def _typed(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def one_schema(named: Sequence[tuple[str, Any]], where: str) -> Any:
-    """Return the columns of several files, in the order of the first file, with types
-    that hold all their values.
+    """Return the columns of the first file, with types that suit all files.
 
     Parameters
     ----------
     named : sequence of (str, pyarrow.Schema)
-        Name of each file, and its columns.
+        Name and columns of each file.
     where : str
         Beginning of messages.
 
     Raises
     ------
     InputError
-        A file has other columns than the first, or the types of a column have no common
-        type.
+        Files have different columns, or the types of a column have no common type.
     """
     first_name, first_schema = named[0]
     for name, schema in named[1:]:
@@ -921,7 +903,7 @@ def _require_same_columns(
     columns: Sequence[str],
     where: str,
 ) -> None:
-    """Raise InputError if a file has other columns than the first, or one of them more often."""
+    """Raise InputError if a file has other columns than the first."""
     remedy = "give files of the same columns, or leave it out"
     missing = [column for column in first_columns if column not in columns]
     if missing:
@@ -938,7 +920,7 @@ def _require_same_columns(
 
 
 def _common(types: Sequence[Any]) -> Any:
-    """Return the type that holds the values of several types; None if there is none."""
+    """Return a type that holds the values of several types; None if there is none."""
     different = [kind for kind in dict.fromkeys(types) if not pa.types.is_null(kind)]
     if not different:
         return pa.null()
@@ -971,31 +953,31 @@ def _common(types: Sequence[Any]) -> Any:
 
 
 def _common_decimal(kinds: Sequence[Any]) -> Any:
-    """Return the decimal that holds the numbers of integers and decimals, or float64 if it needs too many digits."""
+    """Return the decimal type for integers and decimals; float64 if it is too wide."""
     decimals = [kind for kind in kinds if pa.types.is_decimal(kind)]
     if not decimals:
         return pa.float64()
     digits_before_point = [kind.precision - kind.scale for kind in decimals]
     if len(decimals) < len(kinds):
-        digits_before_point.append(20)  # of 64-bit integers
+        digits_before_point.append(20)  # digits of 64-bit integers
     scale = max(0, *(kind.scale for kind in decimals))
     digits = max(digits_before_point) + scale
-    if digits > 38:  # of 128-bit decimals
+    if digits > 38:  # more than 128-bit decimals have
         return pa.float64()
     return pa.decimal128(digits, scale)
 
 
-# Output --------------------------------------------------------------------------------------------------------------
+# Output
 
 
 def escape_formulas(table: Any) -> Any:
-    """Return a table with an apostrophe before each text and column name that a spreadsheet would run as a formula."""
+    """Put an apostrophe before texts that a spreadsheet would run as formulas."""
     names = _escaped(pa.array(table.column_names, pa.string())).to_pylist()
     return pa.table([_escaped(column) for column in table.columns], names=names)
 
 
 def _escaped(values: Any) -> Any:
-    """Return a column with an apostrophe before texts that begin like a formula and are not numbers."""
+    """Escape the texts of a column that begin like a formula and are not numbers."""
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
     if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
@@ -1012,7 +994,7 @@ def _escaped(values: Any) -> Any:
 
 
 GROUP_ROWS = 2**17
-"""Rows that are collected before they are written, as a row group of Parquet or a batch of Arrow."""
+"""Rows that are collected for a row group of Parquet or a batch of Arrow."""
 
 
 class TableOutput(AbstractContextManager["TableOutput"]):
@@ -1027,7 +1009,7 @@ class TableOutput(AbstractContextManager["TableOutput"]):
     schema : pyarrow.Schema
         Columns; Parquet and Arrow files also hold its metadata.
     escaped : bool
-        Whether to escape texts of a CSV file that a spreadsheet would run as formulas.
+        Whether to escape formulas in a CSV file.
     """
 
     def __init__(
@@ -1051,7 +1033,7 @@ class TableOutput(AbstractContextManager["TableOutput"]):
         InputError
             The format does not have the type of a column.
         TransferError
-            The rows cannot be written for now.
+            The rows cannot be written at present.
         """
         self._waiting.append(table)
         self._n_waiting += table.num_rows
@@ -1072,7 +1054,7 @@ class TableOutput(AbstractContextManager["TableOutput"]):
         self._n_waiting = 0
 
     def _with_growing_dictionaries(self, table: Any) -> Any:
-        """Return the table with dictionaries that begin with the values written before, as an Arrow file requires."""
+        """Extend the dictionaries written before, as an Arrow file requires."""
         for position, field in enumerate(table.schema):
             if pa.types.is_dictionary(field.type):
                 column = table.column(position).combine_chunks()
@@ -1084,7 +1066,7 @@ class TableOutput(AbstractContextManager["TableOutput"]):
         return table
 
     def _with_growing_dictionary(self, field: Any, column: Any) -> Any:
-        """Return a column whose dictionary is the one written before, followed by new values."""
+        """Encode a column by the dictionary written before, followed by new values."""
         written = self._dictionaries.get(field.name, column.dictionary.slice(0, 0))
         is_new = pc.invert(pc.is_in(column.dictionary, value_set=written))
         dictionary = pa.concat_arrays(

@@ -51,7 +51,7 @@ from ..data.dataset import (
 from ..data.parts import BYTES_AS_NUMBERS
 from ..naming import from_store, step
 from ..plugins import described, learner_class
-from ..store import kept, result_key, store_path
+from ..store import is_stored, result_key, store_path
 from ..workers.cluster import Advance, DaskPool
 from .families import build_family, require_varying
 from .trials import StatisticsRef, save_statistics
@@ -167,7 +167,7 @@ def compute_statistics(
     result = StatisticsRef(key, str(path), repeat)
     if trial is not None:
         result = replace(result, trial=trial.index, rows=ref)
-    if kept(path, log.warning):
+    if is_stored(path, log.warning):
         log.info("%s: statistics %s are in the store", ref.name, key)
         advance(1.0)
         return from_store(result)

@@ -23,7 +23,7 @@ from learnkernels.kernels.families.base import Rows
 from ..data.dataset import DatasetRef
 from ..data.readers import arrays_of
 from ..plugins import described
-from ..store import digest, file_digest, harm_of, keep, kept, store_path
+from ..store import digest, file_digest, harm_of, is_stored, keep, store_path
 from ..workers.cluster import Advance, DaskPool
 
 INDEX = "index.json"
@@ -217,7 +217,7 @@ def own_matrices(path: Path, ref: DatasetRef) -> Path:
     folder = store_path("matrices", digest(index.id, ref.name))
     from ..data.ingest import warn  # imported late, since it imports Prefect
 
-    if not kept(folder, warn):
+    if not is_stored(folder, warn):
         with keep(folder) as temporary:
             for file, K in zip(index.files(temporary), matrices.values(), strict=True):
                 np.save(file, np.ascontiguousarray(K, index.dtype))

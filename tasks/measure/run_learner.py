@@ -27,7 +27,7 @@ from learnkernels.kernels.predictors.choice import PredictionProblem
 from ..data.dataset import DatasetRef, stored_bytes
 from ..naming import from_store, step
 from ..plugins import as_learner, learner_class, sources
-from ..store import computed_at, keep, kept, result_key, store_path
+from ..store import computed_at, is_stored, keep, result_key, store_path
 from ..workers.cluster import Advance, DaskPool, map_here
 from .baseline import ESTIMATOR, kinds_of, predictor_of, run_baseline, settings_of
 from .families import build_family
@@ -519,7 +519,7 @@ def _from_store(result: FoldsRef, advance: Advance) -> FoldsRef | None:
     """Return the reference of stored fold results, or None."""
     log = get_run_logger()
     path = Path(result.path)
-    if not kept(path, log.warning):
+    if not is_stored(path, log.warning):
         return None
     log.info(
         "%s, %s: fold results %s are in the store",

@@ -9,21 +9,20 @@ import numpy as np
 from scipy import stats
 
 SIGNIFICANCE = 0.1
-"""Level of the one-sided t-tests, as in appendix C of JMLR 2012."""
+"""Level of the one-sided t-tests."""
 
 RANKS_LEVEL = 0.05
-"""Level of the Nemenyi test of mean ranks over data sets."""
+"""Level of the Nemenyi test."""
 
 ROUNDING = 1e-12
-"""Differences below this share of the largest error are rounding errors."""
+"""Differences below this share of the largest error count as rounding errors."""
 
 
 def paired_p(errors: np.ndarray, baseline: np.ndarray) -> float | None:
-    """Return the p-value of the paired one-sided t-test of the papers that errors are
-    lower than a baseline's.
+    """One-sided paired t-test that a method has lower errors than a baseline.
 
-    It assumes independent trials. Trials of a cross-validation share training rows, so
-    false positives are frequent.
+    The test assumes independent trials. Trials that share training rows violate this,
+    and false positives are then frequent.
 
     Parameters
     ----------
@@ -33,7 +32,7 @@ def paired_p(errors: np.ndarray, baseline: np.ndarray) -> float | None:
     Returns
     -------
     p : float or None
-        As in `corrected_p`.
+        See `corrected_p`.
 
     References
     ----------
@@ -45,11 +44,9 @@ def paired_p(errors: np.ndarray, baseline: np.ndarray) -> float | None:
 def corrected_p(
     errors: np.ndarray, baseline: np.ndarray, test_share: float
 ) -> float | None:
-    """Return the p-value of the one-sided corrected resampled t-test that errors are
-    lower than a baseline's.
+    """One-sided corrected resampled t-test that errors are lower than a baseline's.
 
-    The variance is corrected for training rows that trials share. All statements on
-    significance use this test.
+    The variance is corrected for training rows that trials share.
 
     Parameters
     ----------
@@ -61,8 +58,7 @@ def corrected_p(
     Returns
     -------
     p : float or None
-        None for fewer than two pairs. Differences that are equal within rounding give 0
-        or 1.
+        None for fewer than two pairs; 0 or 1 if all differences are equal.
 
     References
     ----------
@@ -84,7 +80,7 @@ def corrected_p(
 
 
 def two_sided_p(errors: np.ndarray, others: np.ndarray, test_share: float) -> float:
-    """Return the two-sided p-value of the corrected resampled t-test; NaN for fewer than two pairs."""
+    """Two-sided corrected resampled t-test; NaN for fewer than two pairs."""
     p_lower = corrected_p(errors, others, test_share)
     p_higher = corrected_p(others, errors, test_share)
     if p_lower is None or p_higher is None:
@@ -93,7 +89,7 @@ def two_sided_p(errors: np.ndarray, others: np.ndarray, test_share: float) -> fl
 
 
 def holm(p: Sequence[float]) -> np.ndarray:
-    """Return p-values adjusted for the number of tests by the step-down method of Holm (1979), shape (n,)."""
+    """Adjust p-values for the number of tests by Holm's step-down method (1979)."""
     n = len(p)
     order = np.argsort(p)
     factors = np.arange(n, 0, -1)
@@ -103,8 +99,7 @@ def holm(p: Sequence[float]) -> np.ndarray:
 
 
 def critical_difference(n_datasets: int, n_methods: int) -> float:
-    """Return the smallest significant difference of mean ranks by the Nemenyi test at
-    `RANKS_LEVEL`.
+    """Critical difference of mean ranks in the Nemenyi test at `RANKS_LEVEL`.
 
     References
     ----------
@@ -116,11 +111,9 @@ def critical_difference(n_datasets: int, n_methods: int) -> float:
 
 
 def higher_p(errors: np.ndarray, others: np.ndarray, test_share: float) -> float | None:
-    """Return the p-value of a one-sided test that errors are higher than those of
-    trials on other rows.
+    """One-sided Welch test that errors are higher than errors on other rows.
 
-    This is Welch's test for unpaired trials, with the corrected variances of
-    `corrected_p`.
+    The variances are corrected as in `corrected_p`.
 
     Parameters
     ----------
@@ -132,7 +125,7 @@ def higher_p(errors: np.ndarray, others: np.ndarray, test_share: float) -> float
     Returns
     -------
     p : float or None
-        None if one data set has fewer than two trials. If no error varies, 0 or 1.
+        None for fewer than two trials on a data set; 0 or 1 if no error varies.
     """
     n = len(errors)
     m = len(others)
@@ -156,22 +149,15 @@ def higher_p(errors: np.ndarray, others: np.ndarray, test_share: float) -> float
 
 
 def share_of_test(n_test: np.ndarray, n_rows: np.ndarray) -> float:
-    """Return the ratio of test rows to all other rows, averaged over trials, which
-    corrects the variance.
+    """Mean ratio of test rows to all other rows, which corrects the variance.
+
+    Nadeau and Bengio divide by the number of training rows. Here, validation rows and
+    unused rows count as training rows, too: small samples of many rows are nearly
+    independent.
 
     Parameters
     ----------
     n_test, n_rows : ndarray of shape (n,)
         Number of test rows of each trial, and of rows of the data set.
-
-    Returns
-    -------
-    test_share : float
-
-    Notes
-    -----
-    Nadeau and Bengio divide by the number of training rows, which are all other rows in
-    their trials. Here, validation rows and rows outside a random split count as
-    training rows: small samples of many rows are nearly independent.
     """
     return float(np.mean(n_test / (n_rows - n_test)))

@@ -53,7 +53,7 @@ from ..plugins import as_learner, learner_class, sources
 from ..reporting.markdown import render
 from ..reporting.report import as_sentence
 from ..reporting.tables import read_folds, summarize
-from ..store import earlier_versions, keep, kept, result_key, store_path, versions
+from ..store import earlier_versions, is_stored, keep, result_key, store_path, versions
 from ..workers.cluster import Advance, DaskPool
 from .registry import MODEL, PLACE, ModelVersion
 
@@ -316,7 +316,7 @@ def fit_on_all_rows(
         result_key("model", settings, [statistics.key, *sources([choice.learner])]),
     )
     path = entry / MODEL
-    if kept(entry, log.warning):
+    if is_stored(entry, log.warning):
         log.info("%s: the model is in the store", ref.name)
         advance(1.0)
         return from_store((path, dict(Model.load(path).about)))

@@ -1,4 +1,4 @@
-"""Dask workers of a run: a local cluster or a scheduler elsewhere."""
+"""Dask workers of a run: a local cluster or a remote scheduler."""
 
 from __future__ import annotations
 
@@ -56,29 +56,28 @@ from ..data.row_files import RowFiles
 from ..store import LIBRARIES, store_path, temporary_folder
 
 SETTINGS: dict[str, Any] = {
-    # A worker whose libraries use 80 % of its memory would pause forever.
+    # A worker whose libraries use 80 % of its memory would pause forever
     "distributed.worker.memory.pause": False,
-    # The cluster closes nannies without a worker after this time.
+    # The cluster closes nannies without a worker after this time
     "distributed.deploy.lost-worker-timeout": "1 day",
-    # The pages have no authentication.
+    # The pages have no authentication
     "distributed.scheduler.http.routes": [],
     "distributed.worker.http.routes": [],
-    # The profiler uses a twentieth of the cores of a small machine.
+    # The profiler uses a twentieth of the cores of a small machine
     "distributed.worker.profile.enabled": False,
 }
-"""Settings of Dask while a local cluster runs."""
 
 LOOPBACK = "127.0.0.1"
 
 SCHEDULER_ENDED = "the Dask scheduler ended; the results so far are kept: start the scheduler, and this run, again."
 
 VERSIONED = (*LIBRARIES, "dask", "distributed", "pyarrow")
-"""Packages with the same version in all processes, as numbers or transfers depend on them."""
+"""Packages whose versions must agree in all processes."""
 
 
 def start_workers(n_workers: int, memory: str) -> LocalCluster:
-    """Start local workers with one thread and a memory limit such as ``4GiB``; clients need the keys."""
-    # Dask's default costs page faults after each tile.
+    """Start local workers with one thread and a memory limit such as ``4GiB``."""
+    # Dask's default costs page faults after each tile
     freed_bytes_to_keep = min(256 * 2**20, parse_bytes(memory) // 16)
     environment = dask.config.get("distributed.nanny.pre-spawn-environ") | {
         "MALLOC_TRIM_THRESHOLD_": freed_bytes_to_keep,
@@ -102,7 +101,7 @@ def start_workers(n_workers: int, memory: str) -> LocalCluster:
 
 
 def running_scheduler() -> tuple[str | None, Security | None]:
-    """Return address and keys of a scheduler from Dask's client or `DASK_SCHEDULER_ADDRESS`."""
+    """Return address and keys from Dask's client or `DASK_SCHEDULER_ADDRESS`."""
     with suppress(ValueError):  # no client
         client = default_client()
         return client.scheduler.address, client.security
@@ -110,7 +109,7 @@ def running_scheduler() -> tuple[str | None, Security | None]:
 
 
 def connected(config: DaskConfig, security: Security | None = None) -> Client:
-    """Return a client of a scheduler elsewhere; raise an `InputError` without an answer or workers."""
+    """Connect to a remote scheduler; raise InputError without an answer or workers."""
     address = config.scheduler
     security = security or _security(config)
     try:
@@ -193,7 +192,7 @@ def _security(config: DaskConfig) -> Security | None:
 @contextmanager
 def _interrupts_blocked() -> Iterator[None]:
     """Block Ctrl-C in threads and processes that the block starts."""
-    resource_tracker.ensure_running()  # the start of a process would otherwise unblock Ctrl-C
+    resource_tracker.ensure_running()  # its start would unblock Ctrl-C
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -202,7 +201,7 @@ def _interrupts_blocked() -> Iterator[None]:
 
 
 def worker_memory(setting: str, workers: int) -> str:
-    """Return the memory limit of a worker: the setting, or a share of half of the free memory."""
+    """Return the memory limit of a worker, by default a share of half the free one."""
     if setting != "auto":
         return setting
     free = psutil.virtual_memory().available
@@ -210,10 +209,9 @@ def worker_memory(setting: str, workers: int) -> str:
 
 
 TASKS_PER_WORKER = 8
-"""Tasks per worker, at least, so that workers finish together."""
+"""Fewest tasks per worker, so that workers finish together."""
 
 SUMS_PER_WORKER = 4
-"""Partial sums per worker."""
 
 FAN_IN = 8
 """Sums that a task of the reduction adds."""
@@ -224,7 +222,7 @@ Advance: TypeAlias = Callable[[float], None]
 
 
 class DaskPool(AbstractContextManager["DaskPool"]):
-    """Workers for the tiles of one run.
+    """Workers for the tiles of a run.
 
     Parameters
     ----------
@@ -259,7 +257,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         return not self.config.elsewhere and self.config.workers != 0
 
     def spare(self) -> None:
-        """Use no local workers for a small run, unless they are configured or running."""
+        """Use no local workers for a small run, unless configured or running."""
         if self.local and self.config.workers is None and self._client is None:
             self.config = self.config.model_copy(update={"workers": 0})
 
@@ -270,7 +268,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
 
     @property
     def client(self) -> Client:
-        """Client, connected on first use; raises an `InputError` if the scheduler cannot be used."""
+        """Client, connected on first use."""
         if self._client is None:
             with self._starting:
                 if self._client is None:
@@ -284,7 +282,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         return self._client is not None and self._client.status == "running"
 
     def _connected(self) -> Client:
-        """Return a client of the configured scheduler, or start local workers."""
+        """Connect to the configured scheduler, or start local workers."""
         self._open.enter_context(
             dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TiB"})
         )
@@ -303,8 +301,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         advance: Advance = lambda share: None,
         **arguments: Any,
     ) -> list[Result]:
-        """Run independent jobs on the workers, or in this process without workers;
-        return results in order.
+        """Run independent jobs on the workers; return their results in order.
 
         Parameters
         ----------
@@ -313,7 +310,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         jobs : sequence
             First arguments of `run`.
         advance : callable, optional
-            Function that receives shares of one.
+            Function that receives the share of each finished job.
         **arguments
             Other arguments of `run`, sent to each worker once.
         """
@@ -334,7 +331,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         return [result for result, _ in results]
 
     def send(self, value: Any) -> Future:
-        """Return a future of a value, which Dask computes again if a worker ends."""
+        """Return a future of a value, which Dask recomputes if a worker ends."""
         return self.client.submit(_value, value, pure=False)
 
     def follow(self, futures: list[Future], advance: Advance) -> None:
@@ -346,7 +343,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
 
     @contextmanager
     def computing(self, task: str) -> Iterator[list[Future]]:
-        """Give a list for futures, cancel them at the end, and explain lost workers with the name of the task."""
+        """Yield a list for futures; cancel them at the end, and explain failures."""
         futures: list[Future] = []
         try:
             yield futures
@@ -367,14 +364,14 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         return self.workers_telling(None)
 
     def workers_telling(self, advance: Advance | None) -> Workers:
-        """Return workers that report shares of each total, if they are Dask workers."""
+        """Return workers; Dask workers report progress by `advance`."""
         if self.in_process:
             return Threads()
         return DaskWorkers(self, advance)
 
     @property
     def n_workers(self) -> int:
-        """Number of local workers, or of workers elsewhere."""
+        """Number of local or remote workers."""
         if self.config.elsewhere:
             return max(1, len(self._connected_workers()))
         if self.config.workers is None:
@@ -382,14 +379,14 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         return self.config.workers
 
     def _connected_workers(self) -> list[dict[str, Any]]:
-        """Return the scheduler's information on each worker elsewhere."""
+        """Return the scheduler's information on each remote worker."""
         information = self.client.scheduler_info(n_workers=-1)
         if not information:
             raise InputError(SCHEDULER_ENDED)
         return list(information["workers"].values())
 
     def has_room_for(self, n_bytes: int) -> bool:
-        """Whether the data of a trial need at most an eighth of each worker's memory, after 320 MiB for libraries."""
+        """Return whether the data of a trial fit an eighth of each worker's memory."""
         if self.config.elsewhere:
             limits = [
                 worker["memory_limit"] or math.inf
@@ -415,7 +412,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
             return self._folder
 
     def write_rows(self, rows: RowSource) -> RowFiles:
-        """Write dense rows to a folder of this run, removed with its last reference."""
+        """Write dense rows to a folder that is removed with the last reference."""
         blocks = RowFiles.write(
             str(Path(self.folder, f"rows-{next(self._numbers)}")), rows
         )
@@ -423,7 +420,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         return blocks
 
     def send_rows(self, X: RowSource) -> RowFiles:
-        """Return dense rows in `dask.rows`, written once per run, for workers on other machines."""
+        """Write dense rows to `dask.rows` for remote workers, once per run."""
         digest = row_files.content_digest(X)
         with self._starting:
             if digest in self._sent:
@@ -447,7 +444,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
 
     @property
     def _place(self) -> str:
-        """Location of the rows for workers on other machines."""
+        """Location of the rows for remote workers."""
         return f"{str(self.config.rows).rstrip('/')}/{self._run}"
 
     def __exit__(self, *_: object) -> None:
@@ -464,14 +461,14 @@ class DaskPool(AbstractContextManager["DaskPool"]):
 
 @dataclass
 class Shared:
-    """A value on the workers, which keeps its files."""
+    """A value on the workers; a reference to it keeps its files."""
 
     future: Future
     value: Any
 
 
 class DaskWorkers:
-    """Passes over rows by the workers of a pool; `advance` receives shares of each total."""
+    """Passes over rows by the workers of a pool."""
 
     def __init__(self, pool: DaskPool, advance: Advance | None = None) -> None:
         self._pool = pool
@@ -482,8 +479,8 @@ class DaskWorkers:
     ) -> RowSource:
         """Return rows as the workers read them.
 
-        Local workers read dense rows from a file, workers elsewhere from `dask.rows`.
-        Otherwise all rows are sent.
+        Local workers read dense rows from a file, remote workers from `dask.rows`;
+        other rows are sent.
         """
         selects_all = rows is None
         if rows is None:
@@ -516,7 +513,7 @@ class DaskWorkers:
         return Shared(self._pool.send(value), value)
 
     def super_tile(self, n_rows: int, row_bytes: int) -> int:
-        """Return a tile size for eight tasks per worker and a 16th of a worker's memory."""
+        """Return a tile size for eight tasks per worker and a 16th of its memory."""
         pool = self._pool
         n_spans = math.ceil(math.sqrt(2 * TASKS_PER_WORKER * pool.n_workers))
         size = min(pool.config.super_tile, math.ceil(n_rows / n_spans))
@@ -532,10 +529,9 @@ class DaskWorkers:
     def total(
         self, step: Step, shared: Shared, argument: Any, tasks: Sequence[Any]
     ) -> Any:
-        """Return the sum of tasks, by a tree that depends only on the numbers of tasks
-        and workers.
+        """Sum tasks by a tree that depends only on the numbers of tasks and workers.
 
-        Workers add up several tasks unless progress is reported for each task.
+        Workers add up several tasks, unless progress is reported per task.
         """
         pool = self._pool
         n_sums = len(tasks)
@@ -553,7 +549,7 @@ class DaskWorkers:
         return result
 
     def _sum(self, futures: list[Future]) -> Future:
-        """Return the sum of the results of futures."""
+        """Sum the results of futures."""
         while len(futures) > 1:
             groups = [
                 futures[start : start + FAN_IN]

@@ -48,8 +48,8 @@ from learnkernels.tasks.store import (
     atomic_path,
     checked,
     digest,
+    is_stored,
     keep,
-    kept,
     leftovers,
     result_key,
     versions,
@@ -119,7 +119,7 @@ def refuse(sentence: str) -> None:
 
 def test_an_entry_is_kept_whole_and_never_replaced(tmp_path: Path):
     path = tmp_path / "kind" / "key"
-    assert not kept(path, refuse)
+    assert not is_stored(path, refuse)
     with pytest.raises(TypeError):
         entry(path, {"a": b"a", "b": None})  # type: ignore[dict-item]
     assert names_in(path.parent) == []
@@ -138,7 +138,7 @@ def test_an_entry_is_kept_whole_and_never_replaced(tmp_path: Path):
     assert store._set_aside(path, "a.npy was damaged a moment ago", refuse)
     assert names_in(path.parent) == ["key"]
     os.utime(path, (0, 0))
-    assert kept(path, refuse)
+    assert is_stored(path, refuse)
     assert path.stat().st_mtime > 0  # its use is noted, for who removes what is old
 
 
@@ -203,11 +203,11 @@ def require_set_aside(path: Path, name: str) -> None:
     ):
         checked(path)
     told: list[str] = []
-    assert not kept(path, told.append)
+    assert not is_stored(path, told.append)
     (sentence,) = told
     assert re.fullmatch(rf"{path}: {name} .*", sentence)
     assert not path.exists()
-    assert kept(entry(path), refuse)
+    assert is_stored(entry(path), refuse)
 
 
 def test_any_damage_is_noticed_told_in_a_sentence_and_set_aside(
@@ -255,7 +255,7 @@ def test_an_entry_is_hashed_once_and_again_after_each_change(
 
     monkeypatch.setattr(store, "file_digest", counted)
     for _ in range(3):
-        assert kept(path, refuse)
+        assert is_stored(path, refuse)
         checked(path)
     assert sorted(hashed) == sorted(CONTENT)
     time.sleep(0.05)  # a change of the same size needs another time
@@ -278,7 +278,7 @@ def test_a_damaged_entry_in_a_folder_that_is_read_only_is_one_sentence(tmp_path:
             InputError,
             match=r"a.npy is damaged, and it cannot be set aside \(Permission denied\)",
         ):
-            kept(path, refuse)
+            is_stored(path, refuse)
     finally:
         path.parent.chmod(0o700)
 
