@@ -62,16 +62,16 @@ BOOSTING: Final = "boosting"
 ESTIMATOR: Final = "estimator"
 
 SLOW = (GRID_SEARCH, BOOSTING, ESTIMATOR)
-"""Baselines that take as long as a learner: searches over settings, and the default estimator."""
+"""Baselines that take as long as a learner."""
 
 ALPHAS = tuple(10.0**k for k in range(-3, 5))
 """Penalties of ridge regression, chosen by leave-one-out errors."""
 
 SEARCHED_ROWS = 2000
-"""Maximum number of rows of the search over one Gaussian kernel."""
+"""Largest number of rows for tuning one Gaussian kernel."""
 
 LEAVES = (8, 31)
-"""Maximum numbers of leaves; scikit-learn's default is 31."""
+"""Largest numbers of leaves; scikit-learn's default is 31."""
 
 RATES = (0.3, 0.1, 0.03)
 """Learning rates of boosting; scikit-learn's default is 0.1."""
@@ -105,7 +105,7 @@ def serves(kind: BaselineName, ref: DatasetRef) -> bool:
 
 
 def predictor_of(kind: BaselineName, task: str) -> str:
-    """Return the entry of a baseline in the column of predictors of the fold table."""
+    """Return the entry of a baseline in the column `predictor`."""
     predictors = {
         LINEAR: "ridge",
         GRID_SEARCH: "krr",
@@ -128,11 +128,11 @@ def settings_of(kind: BaselineName, baseline: BaselineConfig) -> str:
         return f"{ALPHAS}, alignment on {SEARCHED_ROWS} rows"
     if kind == BOOSTING:
         return repr((LEAVES, RATES))
-    return ""  # the key of a result has the version of the estimator's numbers
+    return ""  # the key of a result has the version of the numbers
 
 
 def run_baseline(job: TrialJob, kind: BaselineName) -> dict[str, Any]:
-    """Return the row of the fold table of a baseline, with settings chosen as for the learners."""
+    """Tune and evaluate a baseline; return its row of the fold table."""
     started = time.perf_counter()
     dataset = load_dataset(job.ref)
     target = dataset.target
@@ -234,7 +234,6 @@ def _best_constant(
     folds: np.ndarray,
     trivial_error: float,
 ) -> FittedBaseline:
-    """Return the best constant, which depends on the metric only."""
     rows = _choosing_rows(trial, folds)
     errors = [
         metric.trivial_error(target.take(rows[validation]), target.take(rows[training]))
@@ -277,7 +276,7 @@ def _predict_held_out(
 
 
 def _subsample(values: np.ndarray) -> np.ndarray:
-    """Return at most `SEARCHED_ROWS` rows, evenly spaced in the order of their targets."""
+    """Return at most `SEARCHED_ROWS` rows, evenly spaced in the order of targets."""
     by_target = np.argsort(values, kind="stable")
     step = -(-len(by_target) // SEARCHED_ROWS)
     return by_target[::step]
@@ -286,11 +285,9 @@ def _subsample(values: np.ndarray) -> np.ndarray:
 def _alignment(
     kind: BaselineName, dataset: Dataset, training: np.ndarray, fitted: FittedBaseline
 ) -> float | None:
-    """Return the alignment of the kernel of a baseline on at most `SEARCHED_ROWS`
-    training rows.
+    """Return the alignment of a baseline's kernel on training rows.
 
-    The kernel of the default estimator is measured on all of them, as that of a
-    learner, or not at all.
+    At most `SEARCHED_ROWS` rows are used, or all rows for the default estimator.
     """
     target = dataset.target
     if kind == ESTIMATOR:
@@ -320,7 +317,7 @@ def _alignment(
 def _fit_default_estimator(
     dataset: Dataset, metric: Metric, training: np.ndarray, test: np.ndarray
 ) -> FittedBaseline:
-    """Return the default estimator, fitted on the training rows as in Python, with its test error."""
+    """Fit the default estimator on the training rows, and measure its test error."""
     target = dataset.target
     estimator: KernelLearningClassifier | KernelLearningRegressor = (
         KernelLearningRegressor()
@@ -347,7 +344,8 @@ def _fit_default_estimator(
         except ValueError:
             if not row_divisions:
                 raise
-            fit()  # the training rows are of one group or time, or have a class of late rows only
+            # Training rows may be of one group or time, or have a class of late rows only
+            fit()
         predictor = FeaturePredictor(estimator)
         response = _response(predictor, dataset.X[test], metric, None)
     error = metric.measure(
@@ -371,7 +369,7 @@ def _fit_best_setting(
     training: np.ndarray,
     test: np.ndarray,
 ) -> FittedBaseline:
-    """Return the best setting, fitted on the training rows, with its test error and all validation errors."""
+    """Tune an estimator, fit it on the training rows, and measure its test error."""
     target = dataset.target
     space = _search_space(kind, job.config.baseline, dataset, training)
     rows = _choosing_rows(job.trial, folds)
@@ -382,7 +380,7 @@ def _fit_best_setting(
     y = target.values[rows]
     with blas_threads_for(len(rows)), tree_threads(len(rows)):
         errors = _validation_errors(space, X, y, parts, _scorer(metric, target))
-        # Learning rates are too few for smoothing.
+        # Learning rates are too few for smoothing
         candidate, position = best_on_grid(
             errors, smooth=job.trial.refit and kind == GRID_SEARCH
         )
@@ -411,7 +409,7 @@ def _fit_best_setting(
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """Estimator of a baseline with the parameter values to choose from.
+    """Estimator of a baseline, with the parameter values to choose from.
 
     `X` holds all rows, `values` a parameter and the parameter along the grid, and
     `grid` the grid of the fold table.
@@ -559,7 +557,7 @@ def _inner_trials(trial: Trial) -> list[Trial]:
 
 
 def _choosing_rows(trial: Trial, folds: np.ndarray) -> np.ndarray:
-    """Return the training or validation rows that choose a setting."""
+    """Return the training and validation rows that choose a setting."""
     validation_folds = [
         inner.validation
         for inner in _inner_trials(trial)
@@ -569,7 +567,7 @@ def _choosing_rows(trial: Trial, folds: np.ndarray) -> np.ndarray:
 
 
 def _inner_parts(trial: Trial, folds: np.ndarray, rows: np.ndarray) -> Parts:
-    """Return training and validation rows of each inner trial, as positions among `rows`."""
+    """Return training and validation rows of inner trials, as positions in `rows`."""
     folds_of_rows = folds[rows]
     return [
         (
@@ -594,7 +592,7 @@ def _response(
 
 
 def _scorer(metric: Metric, target: Target) -> Any:
-    """Return a scorer: the negative error, with a sigmoid if needed."""
+    """Return a scorer: the negative error."""
 
     def score(estimator: Any, X: Rows, y: np.ndarray) -> float:
         sigmoid = None

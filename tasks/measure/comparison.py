@@ -48,7 +48,7 @@ from .run_learner import (
 from .trials import StatisticsRef
 
 SEARCHES = 10.0
-"""Cost in paths of a predictor: one-stage learners, searches for base kernels, and slow baselines."""
+"""Cost of one-stage learners, searches and slow baselines, in paths of a predictor."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ class Prepared:
     Attributes
     ----------
     jobs : tuple of (DatasetRef, DatasetRef, CompareConfig)
-        For each data set: the user's data set, the rows of base kernels (positions for
-        matrices on disk), and its own configuration.
+        For each data set: the user's data set, the rows of its base kernels, and its
+        own configuration.
     skipped : tuple of str
         A sentence for each learner that does not support a data set.
     """
@@ -111,7 +111,7 @@ def _trials(config: CompareConfig, ref: DatasetRef) -> int:
 
 
 def prepare(config: CompareConfig, pool: DaskPool, progress: RunProgress) -> Prepared:
-    """Read every data set, and raise an `InputError` for an invalid configuration."""
+    """Read every data set; raise InputError for an invalid configuration."""
     pool.require_usable()
     for learner in config.learners:
         require_params(learner)
@@ -138,7 +138,7 @@ def prepare(config: CompareConfig, pool: DaskPool, progress: RunProgress) -> Pre
 def _submit_datasets(
     config: CompareConfig, pool: DaskPool, progress: RunProgress
 ) -> Iterator[tuple[tuple[int, StepProgress], PrefectFuture[DatasetRef]]]:
-    """Submit the ingestion of each data set on request, and give its position and future."""
+    """Submit the ingestion of each data set on request."""
     for position, dataset in enumerate(config.datasets):
         started = progress.start(f"reading {dataset.label}")
         yield (
@@ -150,7 +150,7 @@ def _submit_datasets(
 def _supported(
     config: CompareConfig, dataset: DatasetConfig, ref: DatasetRef
 ) -> tuple[CompareConfig, list[str]]:
-    """Return the configuration with supported learners, and a sentence for each other learner."""
+    """Return the configuration of supported learners, and why others are skipped."""
     learners = []
     sentences = []
     for learner in config.learners:
@@ -185,10 +185,9 @@ def measure(
     pool: DaskPool,
     progress: RunProgress,
 ) -> Sequence[FoldsRef]:
-    """Measure all learners and baselines on all data sets, and call `record` with each
-    result.
+    """Measure all learners and baselines on all data sets.
 
-    Baselines come last; results are returned in the order of the data sets.
+    `record` is called with each result. Results are in the order of the data sets.
     """
     results: dict[int, FoldsRef] = {}
     submissions = _submit_results(prepared, pool, progress)
@@ -209,7 +208,7 @@ Result = tuple[int, DatasetRef, CompareConfig]
 def _submit_results(
     prepared: Prepared, pool: DaskPool, progress: RunProgress
 ) -> Iterator[tuple[Result, PrefectFuture[FoldsRef]]]:
-    """Submit the measurement of each learner and baseline on request, and give its future."""
+    """Submit the measurement of each learner and baseline on request."""
     statistics: list[list[StatisticsRef]] = []
     positions = itertools.count()
     for ref, rows, local in prepared.jobs:
@@ -232,7 +231,7 @@ def _submit_results(
 
 
 def folds_of_rows(prepared: Prepared) -> dict[str, pd.DataFrame]:
-    """Return the test fold of each row and repeat, or -1, for data sets with at most 1,000,000 rows."""
+    """Return the test fold of each row and repeat, or -1; omit large data sets."""
     folds = {}
     for ref, _, local in prepared.jobs:
         if ref.n_rows > 1_000_000:
@@ -255,7 +254,7 @@ def folds_of_rows(prepared: Prepared) -> dict[str, pd.DataFrame]:
 def measure_kernels(
     rows: DatasetRef, config: CompareConfig, pool: DaskPool, progress: RunProgress
 ) -> list[StatisticsRef]:
-    """Return the statistics of each repeat, or of each trial if trials scale the features."""
+    """Return the statistics of each repeat, or trial if trials scale the features."""
     repeats = config.protocol.repeats
     trials: Sequence[Trial] = []
     if rows.by_training:
@@ -300,7 +299,7 @@ def _submit_learners(
     pool: DaskPool,
     progress: RunProgress,
 ) -> Iterator[PrefectFuture[FoldsRef]]:
-    """Submit the measurement of each learner on request, and give its future."""
+    """Submit the measurement of each learner on request."""
     for learner in config.learners:
         started = progress.start(f"{rows.name}: {learner.title}", _trials(config, rows))
         yield evaluate_learner.submit(
@@ -311,12 +310,11 @@ def _submit_learners(
 def rows_for(
     config: CompareConfig, ref: DatasetRef
 ) -> tuple[DatasetRef, CompareConfig]:
-    """Return the rows of the base kernels of a configuration, and the configuration for
-    them.
+    """Return the rows of the base kernels, and the configuration for them.
 
-    Stored matrices are functions of row positions. Their data set has the position as
-    its only feature, and a digest of the matrices; the configuration names their
-    folder. The matrices are read once for their checksums.
+    Stored matrices are functions of row positions: their data set has the position as
+    its only feature, and the configuration names their folder. The matrices are read
+    once for their checksums.
 
     Raises
     ------

@@ -19,13 +19,13 @@ from ..plugins import own_family
 from .matrices import StoredMatrices
 
 MOST_FEATURES_BY_TILES = 1000
-"""Maximum number of rank-one kernels next to other families, which need matrices for pairs of folds."""
+"""Most rank-one kernels next to other families, which need matrices for fold pairs."""
 
 
 def build_family(
     configs: Sequence[FamilyConfig], features: Sequence[str], where: str = "kernels"
 ) -> KernelFamily:
-    """Return the base kernels of a configuration; raise an `InputError` for unknown features or too many kernels."""
+    """Return the base kernels; raise InputError for unknown or too many features."""
     _require_known_columns(configs, features, where)
     if len(configs) == 1:
         config = configs[0]
@@ -133,7 +133,6 @@ _BUILDERS: dict[str, Callable[[Any], KernelFamily]] = {
     "constant": lambda config: kinds.ConstantFamily(),
     "precomputed": lambda config: StoredMatrices(config.path).family(),
 }
-"""Function that builds the family of a configuration, by family."""
 
 
 def _build(config: FamilyConfig, features: Sequence[str], where: str) -> KernelFamily:

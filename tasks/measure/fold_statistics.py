@@ -1,4 +1,4 @@
-"""Statistics of the base kernels for every union of folds, from one pass over the data."""
+"""Statistics of the base kernels for every union of folds, in one pass."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def require_feasible(
         metric = metric_for(
             protocol.metric, dataset.target, dataset.weights is not None
         )
-        # Groups and metrics may allow only some repeats.
+        # Groups and metrics may allow only some repeats
         n_repeats = 1
         if dataset.groups is not None or dataset.folds is not None or metric.needs:
             n_repeats = protocol.repeats
@@ -133,7 +133,7 @@ def _choosing_trials(trial: Trial) -> list[Trial]:
 def rows_of_trial(
     ref: DatasetRef, protocol: ProtocolConfig, repeat: int, trial: Trial
 ) -> DatasetRef:
-    """Scale and impute a data set by the training rows of one trial, and store the result."""
+    """Scale and impute a data set by the training rows of a trial, and store it."""
     dataset = load_dataset(ref)
     training = rows_of(draw_folds(dataset, protocol, repeat), trial.final)
     return store_dataset(
@@ -150,10 +150,9 @@ def compute_statistics(
     advance: Advance,
     trial: Trial | None = None,
 ) -> StatisticsRef:
-    """Compute and store the statistics of a data set, and return a reference.
+    """Compute and store the statistics of a data set; return a reference.
 
-    A sample gives estimates, except for rank-one kernels. With features scaled by a
-    trial, they serve that trial only.
+    Statistics of a sample are estimates, except for rank-one kernels.
 
     Raises
     ------
@@ -194,7 +193,7 @@ def compute_statistics(
     weights = dataset.weights
     training = None
     if protocol.split is not None or trial is not None:
-        # A single trial needs the statistics of its training rows only.
+        # A single trial needs the statistics of its training rows only
         training = rows_of(folds, served[0].final)
         if ref.in_parts and sampled(config):
             X = SelectedRows(X, training, np.zeros(ref.n_features))
@@ -237,7 +236,6 @@ def _training_folds(served: Sequence[Trial]) -> list[tuple[int, ...]]:
 def _key(
     ref: DatasetRef, config: CompareConfig, repeat: int, trial: Trial | None
 ) -> str:
-    """Return the key of statistics in the store."""
     protocol: dict[str, Any] = {
         "folds": True,
         "split": True,
@@ -273,7 +271,7 @@ def _readable(
 
 
 def sampled(config: CompareConfig) -> bool:
-    """Whether statistics are estimated from a sample."""
+    """Return whether statistics are estimated from a sample."""
     only_rank_one = len(config.kernels) == 1 and isinstance(
         config.kernels[0], FeatureConfig
     )

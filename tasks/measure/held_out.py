@@ -28,10 +28,10 @@ PREDICTIONS = "predictions.parquet"
 """File of the predictions; earlier versions lack it."""
 
 MOST_PREDICTIONS = 5000
-"""Maximum number of stored predictions of a method on a data set."""
+"""Most stored predictions of a method on a data set."""
 
 FEWEST_PREDICTIONS = 20
-"""Minimum number of stored predictions per trial."""
+"""Fewest stored predictions per trial."""
 
 COLUMNS = pa.schema(
     [
@@ -44,7 +44,6 @@ COLUMNS = pa.schema(
         pa.field("probabilities", pa.list_(pa.float64())),
     ]
 )
-"""Columns of the file; its metadata lists the classes."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +108,7 @@ def predict_held_out(
     rows: np.ndarray,
     sigmoid: np.ndarray,
 ) -> HeldOutPredictions:
-    """Return predictions for `rows` at a position of the grid, with probabilities by `sigmoid` unless it is NaN."""
+    """Predict `rows` at a position of the grid, with probabilities if possible."""
     if isinstance(fitted, KernelPredictors) and len(fitted.kernels) > 1:
         fitted = fitted.only(position)
         position = 0
@@ -134,7 +133,7 @@ def predict_held_out(
 
 
 def has_every_class(target: Target, training: np.ndarray) -> bool:
-    """Whether the training rows contain every class."""
+    """Return whether the training rows contain every class."""
     if target.task == "regression":
         return False
     return len(np.unique(target.values[training])) == len(target.classes)
@@ -174,7 +173,7 @@ def _as_lists(values: np.ndarray | None, n_rows: int) -> list[Any]:
 
 
 def read_predictions(folder: Path) -> list[HeldOutPredictions]:
-    """Return the stored predictions of each trial, empty if there are none."""
+    """Return the stored predictions of each trial; [] without a file."""
     path = folder / PREDICTIONS
     if not path.is_file():
         return []

@@ -1,4 +1,4 @@
-"""Base kernels as matrices on disk: a folder of NumPy files in the store, see docs/tile-store.md."""
+"""Base kernels as matrices on disk; see docs/tile-store.md."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from ..workers.cluster import Advance, DaskPool
 INDEX = "index.json"
 
 TILE_BYTES = 4 << 20
-"""Target size of a tile of all kernels, about the cache of a core."""
+"""Size of a tile of all kernels, about the cache of a core."""
 
 STRIP_BYTES = 64 << 20
-"""Target size of a strip of rows in a worker's memory."""
+"""Size of a strip of rows in a worker's memory."""
 
 Dtype = Literal["float64", "float32"]
 
@@ -45,8 +45,7 @@ class MatrixIndex(BaseModel, frozen=True):
     dataset, data_digest : str
         Name and digest of the data set.
     n_rows : int
-        n; each matrix has shape (n, n), with rows and columns in the order of the data
-        set.
+        Number of rows and columns of each matrix, in the order of the data set.
     dtype : {"float64", "float32"}
     kernels : tuple of str
         Names of the base kernels, in the order of the files.
@@ -78,11 +77,9 @@ class MatrixIndex(BaseModel, frozen=True):
 
     @property
     def n_bytes(self) -> int:
-        """Size of all values."""
         return len(self.kernels) * self.n_rows**2 * np.dtype(self.dtype).itemsize
 
     def files(self, folder: Path) -> list[Path]:
-        """Return the files of the matrices in a folder."""
         return [folder / f"{k:03d}.npy" for k in range(len(self.kernels))]
 
 
@@ -139,13 +136,13 @@ class StoredMatrices(Sequence[np.ndarray]):
         return _reopen, (self.folder, self.about.id)
 
     def require_whole(self) -> None:
-        """Read all files, and raise InputError if one has changed since it was written."""
+        """Raise InputError if a file has changed since it was written."""
         harm = harm_of(self.folder)
         if harm is not None:
             raise _damaged(self.folder, harm)
 
     def family(self) -> PrecomputedFamily:
-        """Return the base kernels over row positions; raise an `InputError` for invalid entries in a sample."""
+        """Return the base kernels over row positions; check a sample of entries."""
         with input_errors(self.folder):
             return PrecomputedFamily(self, self.about.kernels)
 
@@ -176,11 +173,11 @@ def _open_matrix(path: Path, index: MatrixIndex) -> np.ndarray:
     return matrix
 
 
-# Writing -------------------------------------------------------------------------------------------------------------
+# Output
 
 
 def matrix_folder(output: str, name: str) -> Path:
-    """Return the folder of the matrices of a data set, whose name must be valid for a folder."""
+    """Return the folder of the matrices of a data set."""
     if not name or name.startswith(".") or set(name) & set("/\\:\0"):
         raise InputError(
             f"data set {name!r}: its matrices get a folder of this name; give it a plain 'name'."
@@ -189,7 +186,7 @@ def matrix_folder(output: str, name: str) -> Path:
 
 
 def own_matrices(path: Path, ref: DatasetRef) -> Path:
-    """Import the matrices of a user's file into the store, and return their folder.
+    """Import the matrices of a user's file into the store; return their folder.
 
     Raises
     ------
@@ -215,7 +212,7 @@ def own_matrices(path: Path, ref: DatasetRef) -> Path:
         dtype="float32" if all_single else "float64",
     )
     folder = store_path("matrices", digest(index.id, ref.name))
-    from ..data.ingest import warn  # imported late, since it imports Prefect
+    from ..data.ingest import warn  # imports Prefect
 
     if not is_stored(folder, warn):
         with keep(folder) as temporary:
@@ -226,7 +223,7 @@ def own_matrices(path: Path, ref: DatasetRef) -> Path:
 
 
 def _named_matrices(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the matrices of a file by name; an array of three dimensions is a stack of matrices."""
+    """Return the matrices of a file by name; 3-dimensional arrays are stacks."""
     matrices = {}
     for name, array in arrays.items():
         if array.ndim == 3:
@@ -333,8 +330,7 @@ def write_matrices(
     pool: DaskPool,
     advance: Advance,
 ) -> str:
-    """Compute and write the matrices of a folder unless it is complete, and return a
-    line for the report.
+    """Write the matrices of a folder unless it is complete; return a report line.
 
     Workers write strips of rows, and need the folder under the same path.
 
@@ -380,7 +376,7 @@ def write_matrices(
 
 
 def _strips(index: MatrixIndex) -> list[tuple[int, int]]:
-    """Return the first row of each strip, and the number of rows."""
+    """Return the first row of each strip, and its end."""
     size = max(1, STRIP_BYTES * index.n_rows // index.n_bytes)
     return [
         (start, min(start + size, index.n_rows))
@@ -398,7 +394,7 @@ def _write_strip(
     """Compute and write a strip of rows of the kernels."""
     start, stop = rows
     tile_rows = max(32, math.isqrt(TILE_BYTES // (8 * family.n_kernels)))
-    # Columns are split like rows, so that a diagonal tile compares a block with itself.
+    # Columns are split like rows, so a diagonal tile compares a block with itself
     row_blocks = _blocks(start, stop, tile_rows)
     column_blocks = [
         *_blocks(0, start, tile_rows),
@@ -418,9 +414,8 @@ def _write_strip(
                 f"data set {index.dataset}: base kernel {name} has values that {index.dtype} cannot hold in rows "
                 f"{start} to {stop - 1}; scale the features, or change its parameters."
             )
-        with path.open(
-            "r+b"
-        ) as file:  # with a memory map, a full disk would kill the process
+        # With a memory map, a full disk would kill the process
+        with path.open("r+b") as file:
             file.seek(path.stat().st_size - (index.n_rows - start) * K[0].nbytes)
             file.write(K.data)
 

@@ -31,11 +31,10 @@ class StepProgress:
 
     @property
     def remaining_trials(self) -> int:
-        """Number of trials that are not finished."""
         return max(0, self.trials - round(self.share * self.trials))
 
     def remaining_seconds(self, mean: float) -> float:
-        """Return the seconds of the remaining trials, before the first one from the mean of a step."""
+        """Return the remaining seconds; `mean` serves before the first trial."""
         if not self.share:
             return mean
         if not self.trials:
@@ -99,7 +98,7 @@ class RunProgress(AbstractContextManager["RunProgress"]):
         return self
 
     def start(self, description: str, trials: int = 0) -> StepProgress:
-        """Show that a step with a number of trials begins, and return its progress."""
+        """Show that a step begins, and return its progress."""
         self._step = StepProgress(self, description, trials)
         with self._lock:
             if trials:
@@ -121,9 +120,8 @@ class RunProgress(AbstractContextManager["RunProgress"]):
         """Add steps, or a share of a step."""
         now = time.monotonic()
         with self._lock:
-            if (
-                step.trials == 1 or steps < 1 <= step.trials
-            ):  # stored results come all together, in no time
+            # Stored results come all together, in no time
+            if step.trials == 1 or steps < 1 <= step.trials:
                 self._timed_steps += steps
                 self._timed_seconds += now - step.last_advance
             self._done += steps
@@ -134,9 +132,8 @@ class RunProgress(AbstractContextManager["RunProgress"]):
             self._bar.update(
                 self._row, completed=self._done, description=self._text(step)
             )
-            if (
-                now - self._updated > 2.0
-            ):  # an update of the artifact is a call to the server
+            # An update of the artifact is a call to the server
+            if now - self._updated > 2.0:
                 if step.remaining_trials:
                     self._show(step)
                 self._publish()

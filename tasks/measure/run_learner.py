@@ -1,4 +1,4 @@
-"""Evaluation of a learner or baseline on a data set, in every trial."""
+"""Evaluate a learner or baseline on a data set, in every trial."""
 
 from __future__ import annotations
 
@@ -36,13 +36,12 @@ from .held_out import write_predictions
 from .trials import HELD_OUT, StatisticsRef, TrialData, TrialJob, run_trial
 
 PARALLEL_ROWS = 4096
-"""Maximum number of training rows for parallel trials."""
+"""Most training rows for parallel trials."""
 
 PARALLEL_ITERATIONS = 10_000
-"""Maximum for predictors without a factorization of all rows, and for baselines."""
+"""The same for baselines and predictors without a factorization of all rows."""
 
 TABLE = "folds.parquet"
-"""File of the fold results in their entry of the store."""
 
 
 def _columns(dtype: pa.DataType, names: str) -> list[pa.Field]:
@@ -83,30 +82,7 @@ _FIELDS = [
 ]
 
 COLUMNS = pa.schema(_FIELDS)
-"""Columns of the fold table, one row per trial: a fold, or a repeat of a split, whose
-`fold` is 0.
-
-dataset, task : name and task of the data set.
-learner, algorithm : name of the learner in reports and in the table of learners; `params` are its parameters as JSON.
-predictor, predictor_reason : name of the predictor, and the reason of ``auto``.
-metric, error : metric and test error. `trivial_error` is the error of the best constant.
-validation_error, candidate_errors : lowest validation error, and errors by combination of `tune` along the grid; null
-    and NaN for the default estimator.
-regularization, grid_edge : chosen C, and whether the error still falls there, at the boundary of the grid.
-n_train, n_test, n_rows : training rows, test rows, and rows of the data set; in time, up to the last test row.
-kernels, n_kernels, weights : base kernels, and mu for the normalized base kernels.
-alignment, test_alignment : alignment of the learned kernel on the training rows and on at most 1,000 test rows.
-n_sampled : training rows in the sample for base kernels.
-certificate, certificate_measure, certificate_tolerance, iterations, objectives : relative residual for the chosen C,
-    its measure and tolerance, and the iterations; null for learners without iterations.
-parameters : sigma of each base kernel of a continuous learner.
-history : alignments after each added base kernel, or on held-out rows after each round of a learned metric.
-relevance, features : relevance of each feature, or null.
-notes : remarks of the predictor.
-seconds_weights, seconds_fit : seconds for the weights and for everything else.
-seconds_pass : share of this trial in the pass over the base kernels.
-n_parallel : number of simultaneous steps.
-"""
+"""Columns of the fold table, one row per trial; see docs/reference/results.md."""
 
 
 @dataclass(frozen=True)
@@ -127,10 +103,18 @@ def predictor_for(
     ref: DatasetRef,
     n_rows: int | None = None,
 ) -> PredictorChoice:
-    """Return the predictor of a learner on a data set, with the reason of an automatic
-    choice.
+    """Return the predictor of a learner on a data set.
 
-    `n_rows` is the number of training rows, by default in a trial.
+    Parameters
+    ----------
+    config : CompareConfig
+        Configuration of the comparison.
+    learner : LearnerConfig
+        Learner and its parameters.
+    ref : DatasetRef
+        Data set.
+    n_rows : int, optional
+        Number of training rows, by default in a trial.
 
     Raises
     ------
@@ -143,7 +127,7 @@ def predictor_for(
         raise InputError(reason)
     _require_usable(config, learner, ref)
     if not learner_type.learns_kernel:
-        # An ensemble has its own predictor.
+        # An ensemble has its own predictor
         return PredictorChoice(
             as_predictor(learner_type.predictor or DEFAULTS[ref.task]), ""
         )
@@ -178,7 +162,7 @@ def _prediction_problem(
     n_values = 1
     if n_rows is None:
         n_values = len(schema.grid_values(config.protocol.grid))
-    # Learned base kernels are at most 27: `rfm` in three metrics.
+    # Learned base kernels are at most 27: `rfm` in three metrics
     n_kernels = 27
     n_seeds = 27
     if learner_type.takes_family:
@@ -202,7 +186,7 @@ def _prediction_problem(
 
 
 def unserved(learner: schema.LearnerConfig, ref: DatasetRef) -> str:
-    """Return the reason why a learner does not support a data set, or an empty string."""
+    """Return why a learner does not support a data set, or an empty string."""
     learner_type = learner_class(learner.name)
     title = learner.title
     if ref.task not in learner_type.tasks:
@@ -303,8 +287,7 @@ def _n_kernels(configs: Sequence[schema.FamilyConfig], n_features: int) -> int:
 
 
 def predictor_memory(setting: str | None) -> int:
-    """Return the memory of a predictor in bytes: the setting, or half of the memory of
-    the computer or container.
+    """Return the memory of a predictor in bytes, by default half of the machine's.
 
     The default is a power of two and ignores other processes, so that results and their
     keys are reproducible.
@@ -335,8 +318,7 @@ def evaluate_learner(
     pool: DaskPool,
     advance: Advance,
 ) -> FoldsRef:
-    """Learn weights and compute the test error in every trial, unless the store has the
-    result.
+    """Learn weights and compute the test error in every trial, unless it is stored.
 
     Small trials run in parallel on local workers. Larger trials run in this process,
     with workers for passes over rows.
@@ -463,7 +445,7 @@ def _run_trials(
 def _needs_local_files(
     learner: schema.LearnerConfig, config: schema.CompareConfig
 ) -> bool:
-    """Whether learner or base kernels are in files of this computer."""
+    """Return whether learner or base kernels are in local files."""
     local_families = (schema.OwnConfig, schema.PrecomputedConfig)
     return bool(sources([learner])) or any(
         isinstance(family, local_families) for family in config.kernels
@@ -479,7 +461,7 @@ def evaluate_baseline(
     advance: Advance,
     kind: schema.BaselineName,
 ) -> FoldsRef:
-    """Compute the test error of a baseline in every trial, unless the store has the result."""
+    """Compute the test error of a baseline in every trial, unless it is stored."""
     assert config.baseline is not None
     settings = {
         "columns": COLUMNS.names,
@@ -573,11 +555,10 @@ def run_jobs(
     advance: Advance,
     load_data: Callable[[], TrialData] | None = None,
 ) -> list[dict[str, Any]]:
-    """Return the rows of trials of a data set in order; shares for `advance` sum to
-    one.
+    """Return the rows of trials in order; shares for `advance` sum to one.
 
     `parallel` trials need enough memory for the data set in each worker, and
-    `load_data` on other computers.
+    `load_data` on other machines.
     """
     if not parallel:
         gc.collect()  # frees rows in reference cycles of earlier steps
@@ -596,7 +577,7 @@ def write_fold_table(
     statistics: Sequence[StatisticsRef],
     n_parallel: int,
 ) -> None:
-    """Store rows of the fold table and predictions; `n_parallel` is the number of simultaneous steps."""
+    """Store predictions, and rows of the fold table."""
     held_out = [
         (row["repeat"], row["fold"], row[HELD_OUT])
         for row in rows

@@ -1,4 +1,4 @@
-"""Steps that register a model version, find the challenger and the champion, and record the decision."""
+"""Register model versions, and record decisions on challengers and champions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from .registry import ModelVersion
 
 
 def require_model_name(name: str) -> None:
-    """Raise InputError if a name is not valid for a registered model and for its folder of results."""
+    """Raise InputError if a name is not valid for a model and its folder."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name):
         raise InputError(
             f"model {name!r}: a registered model's name has up to 64 letters, digits, '.', '_' and '-', and starts "
@@ -54,7 +54,7 @@ def track_model(
     path: Path,
     about: Mapping[str, Any],
 ) -> ModelVersion:
-    """Log a trained model to its run, and register it as a version unless the newest version is equal."""
+    """Log a trained model, and register a version unless the newest one is equal."""
     kernel = Model.load(path).estimator.kernel_
     measures = (
         "test_error",
@@ -123,7 +123,7 @@ def _params_of_training(
     choice: training.ModelChoice,
     about: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return the parameters of a training for MLflow, without the number of base kernels."""
+    """Return the parameters of a training for MLflow."""
     params = {
         "dataset": ref.name,
         "task": ref.task,
@@ -175,7 +175,7 @@ def write_training(
     run: TrackedRun,
     run_id: str,
 ) -> str:
-    """Write report, model and fold tables to `results/` atomically, and show the report in Prefect and MLflow."""
+    """Write the results of a training, and show the report in Prefect and MLflow."""
     target = Path("results") / version.name / run_id
     title = f"{version.name} version {version.version}"
     links = {"results": str(target), "MLflow run": run.url}
@@ -219,10 +219,10 @@ def write_training(
 def rivals(
     model: str, challenger: int | None
 ) -> tuple[ModelVersion, ModelVersion | None, ModelVersion | None]:
-    """Return the challenger, the champion, and the version that a refresh must not be
-    worse than.
+    """Return the challenger, the champion, and the reference of a refresh.
 
-    Without a champion, the last two are None.
+    A refresh must not be worse than the reference. Without a champion, the last two are
+    None.
 
     Raises
     ------
@@ -240,7 +240,7 @@ def rivals(
 
 
 def _find_challenger(model: str, number: int | None) -> ModelVersion:
-    """Return the version of a number, or by default the version with the alias `challenger`, or the newest."""
+    """Return the version with a number, the alias `challenger`, or the newest one."""
     if number is not None:
         return registry.find_version(f"{model}/{number}")
     version = registry.alias_of(model, registry.CHALLENGER) or registry.newest_version(
@@ -294,7 +294,7 @@ def contender(version: ModelVersion) -> tuple[promotion.Contender, CompareConfig
 def _columns_to_score(
     version: ModelVersion, columns: Mapping[str, str]
 ) -> tuple[str, ...] | None:
-    """Return the current columns of the input that a version scored last; None if it has scored no input."""
+    """Return the columns of the input that a version scored last, or None."""
     last_input = registry.last_scored(version)
     if last_input is None:
         return None
@@ -312,7 +312,7 @@ def record_decision(
     run_id: str,
     results: tuple[FoldsRef, FoldsRef] | None,
 ) -> str:
-    """Move the alias if the challenger wins, record the decision in MLflow and Prefect, and return its folder."""
+    """Move the alias if the challenger wins; record the decision, return its folder."""
     target = Path("results") / decision.model / run_id
     links = {"MLflow run": run.url}
     with atomic_path(target) as folder:
@@ -337,7 +337,7 @@ def record_decision(
 
 
 def _tag_challenger(decision: promotion.Challenge, run: TrackedRun) -> None:
-    """Move the alias of the champion if the challenger wins, and tag the challenger with the decision."""
+    """Move the alias if the challenger wins, and tag the challenger."""
     if decision.moved:
         registry.set_alias(decision.model, registry.CHAMPION, decision.champion)
     if decision.same_version:
@@ -355,7 +355,7 @@ def _tag_challenger(decision: promotion.Challenge, run: TrackedRun) -> None:
 
 
 def _log_decision(decision: promotion.Challenge, run: TrackedRun, target: Path) -> None:
-    """Log the errors, the test and the report of a decision to MLflow, and show them in Prefect."""
+    """Log a decision to MLflow, and show it in Prefect."""
     measures = {
         "challenger/test_error": decision.challenger.mean,
         "p": decision.p,
@@ -409,5 +409,4 @@ def _row(decision: promotion.Challenge) -> dict[str, str]:
 
 
 def _describe(competitor: promotion.Contender) -> str:
-    """Return the number of a version and its errors."""
     return f"version {competitor.version}: {competitor.shown}"

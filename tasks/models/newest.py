@@ -1,4 +1,4 @@
-"""Errors of the champion and its challenger on rows that the champion has not seen."""
+"""Errors of champion and challenger on rows that the champion has not seen."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..store import store_path
 from .registry import ModelVersion, load_version
 
 LEAST_ROWS = 10
-"""Minimal number of new rows for which errors are measured."""
+"""Fewest new rows for which errors are measured."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,10 @@ class NewestRows:
 def score_newest_rows(
     ours: ModelVersion, theirs: ModelVersion, ref: DatasetRef
 ) -> NewestRows | None:
-    """Return the errors of challenger and champion on the rows that were appended since
-    the champion was trained.
+    """Return the errors on rows appended since the champion was trained.
 
-    None if fewer than `LEAST_ROWS` rows were appended, the store has lost the
-    champion's rows, or the rows have groups or times, are in parts, or have an encoding
-    per trial or a column of texts, whose features do not determine them.
+    None if fewer than `LEAST_ROWS` rows were appended, the champion's rows are not
+    stored, or the data set has groups, times, parts, texts or an encoding per trial.
     """
     if ref.in_parts or ref.by_training:
         return None
@@ -85,11 +83,10 @@ def score_newest_rows(
 
 
 def appended_rows(earlier: np.ndarray, champion: Model, target: Target) -> np.ndarray:
-    """Return the positions of the rows after the champion's training rows; none if the
-    tables differ.
+    """Return the positions of rows after the champion's training rows.
 
     The current table may lack the champion's first rows, and must begin with at least
-    20 of its last rows.
+    20 of its last rows; otherwise the result is empty.
     """
     current = target.values
     if target.task == "classification":
@@ -104,7 +101,7 @@ def appended_rows(earlier: np.ndarray, champion: Model, target: Target) -> np.nd
 
 
 def predict_without(model: Model, dataset: Dataset, rows: np.ndarray) -> np.ndarray:
-    """Return cross-validated predictions of some rows: five folds of them, and all other rows for training."""
+    """Predict some rows in five folds, with all other rows for training."""
     y = dataset.target.given
     all_rows = np.arange(len(y))
     predictions: np.ndarray = np.empty_like(y[rows])
@@ -123,7 +120,7 @@ def predict_without(model: Model, dataset: Dataset, rows: np.ndarray) -> np.ndar
 def compare_losses(
     y: np.ndarray, challenger: np.ndarray, champion: np.ndarray, task: str
 ) -> NewestRows:
-    """Return the errors of two predictions of the same rows, and the paired t-test of their losses."""
+    """Return the errors of two predictions, and the paired t-test of their losses."""
     losses = np.array([_losses(y, challenger, task), _losses(y, champion, task)])
     errors = losses.mean(axis=1)
     measure = "misclassification rate"
@@ -137,7 +134,7 @@ def compare_losses(
 
 
 def _losses(y: np.ndarray, predictions: np.ndarray, task: str) -> np.ndarray:
-    """Return the mean squared error or the misclassification of each row."""
+    """Return the squared error or the misclassification of each row."""
     if task == "regression":
         n = len(y)
         return np.asarray(
@@ -147,7 +144,7 @@ def _losses(y: np.ndarray, predictions: np.ndarray, task: str) -> np.ndarray:
 
 
 def _raw_rows(dataset: Dataset, rows: np.ndarray, champion: Model) -> Any:
-    """Return rows with the champion's columns, not scaled; missing values are imputed by the current data set."""
+    """Return unscaled rows with the champion's columns; missing values are imputed."""
     columns = list(champion.features)
     X = dataset.X[rows]
     if dataset.table is not None:

@@ -1,4 +1,4 @@
-"""Registry of models in MLflow: models are logged, registered as versions, found by name, fetched and checked."""
+"""Registry of models in MLflow."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
     from mlflow.pyfunc import PyFuncModel as PyFuncModel
 
 CHAMPION, CHALLENGER = "champion", "challenger"
-"""Alias of the version in use, and of the version that may replace it."""
+"""Aliases of the version in use, and of the version that may replace it."""
 
 DIGEST = "learnkernels.digest"
-"""Tag of a logged model and of a version: the SHA-256 of the model's file."""
+"""Tag of a model and of a version: the SHA-256 of the model's file."""
 
 PLACE = "learnkernels.place"
-"""Tag of a version: its data folder, workers and tracking when it was last trained, as JSON."""
+"""Tag of a version: its data folder, workers and tracking, as JSON."""
 
 RECIPE, COPIED = "learnkernels.recipe", "learnkernels.copied"
 """Tags of a version: digest of its recipe, and share of duplicate rows."""
@@ -55,13 +55,12 @@ LEAKS = "learnkernels.leaks"
 """Tag of a version: the columns that each determine the target, as JSON."""
 
 SCORED = "scored.json"
-"""Artifact of the run that trained a version: the input that it scored last, and its columns."""
+"""Artifact of a training run: the input that its version scored last."""
 
 REFERENCE, REJECTED = "learnkernels.reference", "learnkernels.rejected"
-"""Tags of a version: the version whose error limits that of refreshes, and the champion that was preferred to it."""
+"""Tags of a version: its reference for refreshes, and the champion it lost to."""
 
 MODEL = f"model{ENDING}"
-"""Name of the file of every trained model."""
 
 ARTIFACT = f"artifacts/{MODEL}"
 """Path of the model's file in MLflow's folder of a model."""
@@ -100,8 +99,7 @@ class ModelVersion:
     run_id : str
         MLflow run that trained it.
     tags : mapping of str to str
-        `DIGEST` and the other tags; without them if another program registered the
-        version.
+        `DIGEST` and other tags; empty if another program registered the version.
     """
 
     name: str
@@ -112,11 +110,11 @@ class ModelVersion:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the model's file in hexadecimal digits; empty for a version of another program."""
+        """SHA-256 of the model's file; empty for a version of another program."""
         return self.tags.get(DIGEST, "")
 
 
-# Writing -------------------------------------------------------------------------------------------------------------
+# Output
 
 
 def log_model(run_id: str, path: Path, *, example: pd.DataFrame) -> str:
@@ -142,12 +140,6 @@ def log_model(run_id: str, path: Path, *, example: pd.DataFrame) -> str:
         The store cannot be used, or the run does not exist.
     ValueError
         The file holds no model.
-
-    Notes
-    -----
-    The model consists of the file, the script `tasks/models/served_model.py`,
-    `kernels`, the signature, the example, and versions of installed packages. It has no
-    pickle, and MLflow's global state is not used.
     """
     model = Model.load(path)
     with mlflow_store() as client:
@@ -230,7 +222,6 @@ def signature_of(model: Model) -> ModelSignature:
 
 
 def _type_of(dtype: np.dtype) -> DataType:
-    """Return MLflow's type for a NumPy type."""
     if dtype.kind in "iu":
         fits_32_bits = dtype.itemsize + (dtype.kind == "u") <= 4
         return DataType.integer if fits_32_bits else DataType.long
@@ -242,7 +233,7 @@ def _type_of(dtype: np.dtype) -> DataType:
 def _copy_metrics(
     client: MlflowClient, run_id: str, names: Sequence[str], model_id: str
 ) -> None:
-    """Show the metrics of a run with its model, without those of folds and weights, whose names have a slash."""
+    """Copy the metrics of a run to its model, except those with a slash."""
     dataset = _dataset_of(client, run_id)
     copies = []
     for name in names:
@@ -276,25 +267,20 @@ def _dataset_of(client: MlflowClient, run_id: str) -> dict[str, str]:
 def register(
     model_uri: str, name: str, run_id: str, *, tags: Mapping[str, str], description: str
 ) -> ModelVersion:
-    """Register a new version of a model, which becomes the challenger; create the
-    registered model if it is missing.
+    """Register a new version of a model, which becomes the challenger.
 
     Parameters
     ----------
     model_uri : str
         Result of `log_model`.
     name : str
-        Name of the registered model.
+        Name of the registered model, which is created if it is missing.
     run_id : str
         Run that the model was logged to.
     tags : mapping of str to str
         Tags of the version.
     description : str
         Description of the version, in Markdown.
-
-    Returns
-    -------
-    version : ModelVersion
 
     Raises
     ------
@@ -331,7 +317,6 @@ def set_alias(name: str, alias: str, version: int) -> None:
 
 
 def tag_version(name: str, version: int, tags: Mapping[str, str]) -> None:
-    """Set tags of a version."""
     with mlflow_store() as client:
         for key, value in tags.items():
             client.set_model_version_tag(name, str(version), key, value)
@@ -351,7 +336,7 @@ def log_series(version: ModelVersion, metrics: Mapping[str, float]) -> None:
 def log_scored(
     version: ModelVersion, source: str, columns: Sequence[str], n_rows: int
 ) -> None:
-    """Log the input that a version scored last, and its columns, to the run that trained the version."""
+    """Log the input that a version scored last to its training run."""
     with mlflow_store() as client:
         client.log_inputs(version.run_id, [scored_input(source, columns, n_rows)])
         client.log_dict(
@@ -359,7 +344,7 @@ def log_scored(
         )
 
 
-# Finding -------------------------------------------------------------------------------------------------------------
+# Search
 
 
 def find_version(model: str) -> ModelVersion:
@@ -369,11 +354,7 @@ def find_version(model: str) -> ModelVersion:
     ----------
     model : str
         ``name``, which is the champion or, if there is none, the newest version;
-        ``name@alias``; or ``name/3``; each with or without ``models:/`` in front.
-
-    Returns
-    -------
-    version : ModelVersion
+        ``name@alias``; or ``name/3``; optionally after ``models:/``.
 
     Raises
     ------
@@ -408,7 +389,7 @@ def find_version(model: str) -> ModelVersion:
 
 
 def _no_such_model(name: str) -> str:
-    """Return the message about a model without a version; a missing store is not created."""
+    """Return the message about a missing model; do not create a missing store."""
     names: list[str] = []
     if not is_missing(mlflow.get_tracking_uri()):
         with mlflow_store() as client:
@@ -423,7 +404,7 @@ def _no_such_model(name: str) -> str:
 
 
 def as_served(version: ModelVersion) -> PyFuncModel:
-    """Return a version as MLflow serves it: it predicts the rows of a DataFrame."""
+    """Return a version as MLflow serves it."""
     from mlflow.pyfunc import load_model as load_pyfunc  # imports many modules
 
     with mlflow_store():
@@ -432,14 +413,14 @@ def as_served(version: ModelVersion) -> PyFuncModel:
 
 
 def newest_version(name: str) -> ModelVersion | None:
-    """Return the newest version of a model, or None if it has none."""
+    """Return the newest version of a model, or None."""
     versions = _versions(name)
     return versions[-1] if versions else None
 
 
 def alias_of(name: str, alias: str) -> ModelVersion | None:
-    """Return the version with an alias, or None if the model or the alias does not exist."""
-    # Model or version, and alias
+    """Return the version with an alias, or None."""
+    # Missing model or version, and missing alias
     missing_codes = (
         "RESOURCE_DOES_NOT_EXIST",
         "INVALID_PARAMETER_VALUE",
@@ -450,7 +431,7 @@ def alias_of(name: str, alias: str) -> ModelVersion | None:
 
 
 def _versions(name: str) -> list[ModelVersion]:
-    """Return the versions of a model, oldest first; nothing if there is no such model."""
+    """Return the versions of a model, oldest first."""
     quote = '"' if "'" in name else "'"
     with mlflow_store() as client:
         versions = client.search_model_versions(f"name = {quote}{name}{quote}")
@@ -467,12 +448,11 @@ def _version_of(registered: RegisteredVersion) -> ModelVersion:
     )
 
 
-# Fetching ------------------------------------------------------------------------------------------------------------
+# Download
 
 
 def load_version(version: ModelVersion) -> Model:
-    """Return the model of a version, whose file is checked against its registered
-    digest.
+    """Download and verify the model of a version.
 
     Raises
     ------
@@ -509,7 +489,7 @@ def load_version(version: ModelVersion) -> Model:
 
 
 def stored_folds(version: ModelVersion, learner: str) -> pd.DataFrame | None:
-    """Return the results of a learner's trials at the training of a version; None if MLflow no longer has them."""
+    """Return the fold results of a learner at training, or None if they are deleted."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             path = mlflow.artifacts.download_artifacts(
@@ -521,13 +501,12 @@ def stored_folds(version: ModelVersion, learner: str) -> pd.DataFrame | None:
 
 
 def last_scored(version: ModelVersion) -> tuple[str, list[str]] | None:
-    """Return the input that a version scored last, and its columns; None if it scored none or its run was deleted."""
+    """Return the input that a version scored last, and its columns, or None."""
     try:
         with mlflow_store() as client:
             files = [file.path for file in client.list_artifacts(version.run_id)]
-            if (
-                SCORED not in files
-            ):  # loading a missing file would repeat requests to a server
+            # Loading a missing file would repeat requests to a server
+            if SCORED not in files:
                 return None
             text = mlflow.artifacts.load_text(f"runs:/{version.run_id}/{SCORED}")
     except InputError:

@@ -1,4 +1,4 @@
-"""Script that MLflow runs to serve a model. It imports only `kernels` of this project, which is logged with it."""
+"""Script with which MLflow serves a model; it imports only `kernels`."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ class ServedModel(PythonModel):
         model_input: pd.DataFrame,
         params: dict[str, Any] | None = None,
     ) -> pd.DataFrame:
-        """Return predictions as a frame with the index of the input; see
-        `Model.columns` of `kernels.model`.
+        """Return predictions with the index of the input; see `Model.columns`.
 
         Columns may have any order and any type that can hold their values; unknown
         columns are ignored.
@@ -35,8 +34,8 @@ class ServedModel(PythonModel):
         Raises
         ------
         MlflowException
-            A column is missing or has an invalid value. A server answers with this
-            sentence and HTTP status 400.
+            A column is missing or has an invalid value; a server answers with HTTP
+            status 400.
         """
         frame = model_input
         if isinstance(model_input, dict | list):

@@ -1,4 +1,4 @@
-"""Training: the validation folds choose learner, parameters and C, and a model is fitted on all rows."""
+"""Choose learner, parameters and C, and fit a model on all rows."""
 
 from __future__ import annotations
 
@@ -94,26 +94,23 @@ def training_config(
     learner: str | None,
     by_command: bool = False,
 ) -> CompareConfig:
-    """Return a configuration with one data set, and the learners among which the
-    protocol chooses.
+    """Return the configuration of a training: one data set, and learners to compare.
 
     Parameters
     ----------
     config : CompareConfig
         Configuration of a comparison.
     dataset : str, optional
-        Label of the data set to learn from; required if there are several.
+        Label of the data set; required if there are several.
     learner : str, optional
         Title of the only learner to consider.
     by_command : bool
-        Whether messages name options of a command instead of arguments of a function.
+        Whether messages name command options instead of function arguments.
 
     Raises
     ------
     InputError
-        There is no such data set or learner, the data set is not named, or no model can
-        predict new rows: base kernels are stored matrices or custom, or a learner
-        learns no kernel.
+        The data set or learner does not exist, or cannot predict new rows.
     """
     labels = [data.label for data in config.datasets]
     if dataset is None and len(labels) > 1:
@@ -154,7 +151,7 @@ def training_config(
 
 
 def require_columns(ref: DatasetRef, ignore: Sequence[str]) -> None:
-    """Raise InputError if `drift.ignore` names a column that a data set does not have."""
+    """Raise InputError if `drift.ignore` names a missing column."""
     dataset = load_dataset(ref)
     columns = list(dataset.features)
     if dataset.table is not None:
@@ -170,8 +167,10 @@ def require_columns(ref: DatasetRef, ignore: Sequence[str]) -> None:
 def choose(
     config: CompareConfig, results: Sequence[run_learner.FoldsRef]
 ) -> ModelChoice:
-    """Return the learner, parameters and C with the lowest validation error, the mean
-    over all trials.
+    """Return the learner, parameters and C with the lowest mean validation error.
+
+    Ties go to the first learner, then to the smallest C, then to the first combination
+    of `tune`. With ``tune_by: alignment``, most trials decide.
 
     Parameters
     ----------
@@ -179,13 +178,6 @@ def choose(
         Configuration with one data set.
     results : sequence of FoldsRef
         Results of each learner, in the order of the configuration.
-
-    Returns
-    -------
-    choice : ModelChoice
-        Ties go to the first learner, then to the smallest C, then to the first
-        combination of `tune`. A learner with ``tune_by: alignment`` has the combination
-        that most trials chose by alignment.
     """
     choices = []
     rows = []
@@ -246,8 +238,7 @@ def _best_setting(
 
 
 def _mean_errors(folds: pd.DataFrame) -> np.ndarray:
-    """Return the mean validation error of each candidate along the grid, shape
-    (candidates, L).
+    """Return the mean validation error of each candidate, shape (candidates, L).
 
     Errors are infinite for candidates that fewer trials considered than others.
     """
@@ -272,11 +263,10 @@ def fit_on_all_rows(
     pool: DaskPool,
     advance: Advance,
 ) -> tuple[Path, dict[str, Any]]:
-    """Fit the selected kernel and its predictor on all rows, unless the store has the
-    model; return file and facts.
+    """Fit the selected kernel and predictor on all rows, unless the model is stored.
 
-    Cross-validation has computed the statistics of all rows: the sum over its folds.
-    The predictor ``auto`` may differ between all rows and a trial.
+    The statistics of all rows are the sum over the folds. The predictor ``auto`` may
+    differ between all rows and a trial.
     """
     log = get_run_logger()
     dataset = load_dataset(ref)
@@ -432,7 +422,7 @@ def place_of(config: CompareConfig) -> str:
 
 
 def recipe_of(model: Model, version: ModelVersion) -> CompareConfig:
-    """Return the configuration of a model: its recipe, with the data folder, workers and tracking of its version."""
+    """Return the recipe of a model, with data folder, workers and tracking."""
     try:
         return CompareConfig.model_validate(
             {**model.about["config"], **json.loads(version.tags.get(PLACE, "{}"))}
@@ -445,7 +435,7 @@ def recipe_of(model: Model, version: ModelVersion) -> CompareConfig:
 
 
 def raw_example(ref: DatasetRef, rows: int = 5) -> pd.DataFrame:
-    """Return the first rows of a data set with named columns before scaling."""
+    """Return the first rows of a data set, unscaled."""
     dataset = load_dataset(ref)
     if dataset.table is not None:
         return pd.DataFrame(dataset.table.decode(np.asarray(dataset.X[:rows])))
@@ -456,7 +446,6 @@ def raw_example(ref: DatasetRef, rows: int = 5) -> pd.DataFrame:
 
 
 def _dense(X: Any) -> np.ndarray:
-    """Return a sparse or dense matrix as an array."""
     if sparse.issparse(X):
         return np.asarray(X.toarray())
     return np.asarray(X)
@@ -469,7 +458,6 @@ def describe_training(
     version: int,
     links: Mapping[str, str],
 ) -> str:
-    """Return the report of a training."""
     return render(
         "training.md",
         name=name,

@@ -1,4 +1,4 @@
-"""Function calls in a child process, which frees the memory of imported libraries at its end."""
+"""Function calls in a child process, which frees the memory of libraries."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def call_in_child_process(module: str, function: str, *arguments: str | float) -
         input=call,
         stdout=subprocess.PIPE,
         encoding="utf-8",
-        start_new_session=True,  # Ctrl-C reaches only the parent, which ends the child
+        start_new_session=True,  # Ctrl-C reaches only the parent
     )
     if done.returncode == REFUSED:
         raise InputError(done.stdout.splitlines()[-1])

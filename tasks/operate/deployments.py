@@ -41,7 +41,7 @@ from .servers import POOL, answering
 Step = Literal["compare", "train", "promote", "predict"]
 
 STEPS: tuple[Step, ...] = get_args(Step)
-"""Names of the flows, of the modules in `flows` that hold them, and of the commands, in the order of the chain."""
+"""Names of flows, modules and commands, in the order of the chain."""
 
 FOLLOWS: dict[Step, Literal["train", "promote"]] = {
     "promote": "train",
@@ -70,7 +70,7 @@ class Plan:
     dataset : str, optional
         Data set of `train`.
     refresh : bool
-        Whether `promote` also accepts the same recipe on other rows unless it is worse.
+        Whether `promote` accepts the same recipe on other rows unless it is worse.
     input, output : str, optional
         Files of `predict`, which needs both.
     id : sequence of str
@@ -95,15 +95,8 @@ class Plan:
 
 
 def check_plan(plan: Plan) -> None:
-    """Refuse an invalid plan.
-
-    Raises
-    ------
-    InputError
-        The name, cron expression, time zone or data set is not valid, or an input or
-        output is missing.
-    """
-    from ..models.lifecycle import require_model_name  # brings MLflow along
+    """Raise InputError for an invalid plan."""
+    from ..models.lifecycle import require_model_name  # imports MLflow
 
     require_model_name(plan.model)
     if plan.timezone not in available_timezones():
@@ -135,7 +128,6 @@ def check_plan(plan: Plan) -> None:
 
 
 def _is_cron(text: str) -> bool:
-    """Whether a text is a cron expression of five fields."""
     try:
         CronSchedule(cron=text)
     except ValidationError:
@@ -149,7 +141,7 @@ def printed(plan: Plan) -> str:
     Raises
     ------
     InputError
-        As `deploy`.
+        See `deploy`.
     """
     check_plan(plan)
     if plan.pool == POOL:
@@ -159,7 +151,7 @@ def printed(plan: Plan) -> str:
 
 
 def deploy(plan: Plan) -> list[dict[str, str]]:
-    """Create or update the deployments of a plan, and return them as rows of a table.
+    """Create or update the deployments of a plan; return rows of a table.
 
     Paused schedules, deployments and automations stay paused. A plan without input
     deletes the deployment of `predict`.
@@ -223,7 +215,6 @@ def _start(deployment: DeploymentResponse, step: Step) -> str:
 
 
 def _times(schedule: Any) -> str:
-    """Return a schedule as text."""
     if isinstance(schedule, CronSchedule):
         return f"{schedule.cron} {schedule.timezone or 'UTC'}"
     return str(schedule)
@@ -232,12 +223,10 @@ def _times(schedule: Any) -> str:
 def prefect_yaml(plan: Plan, pool_type: str) -> dict[str, Any]:
     """Return the content of a `prefect.yaml` with the deployments of a plan.
 
-    Runs in a pool of type process use this folder; other pools use an image.
-
     Raises
     ------
     InputError
-        The image of the pool is missing.
+        The pool needs an image, which is missing.
     """
     runs_in_processes = pool_type == "process"
     if not runs_in_processes and "image" not in plan.job_variables:
@@ -347,7 +336,7 @@ def _run_prefect_deploy(text: str) -> None:
 
 @contextmanager
 def connected() -> Iterator[SyncPrefectClient]:
-    """Give a client of Prefect's server; raise an `InputError` if there is none."""
+    """Yield a client of Prefect's server; raise InputError if there is none."""
     if not PREFECT_API_URL.value():
         raise InputError(
             "there is no Prefect server to deploy to: start 'learnkernels up' in this folder in another terminal, or "
@@ -405,7 +394,7 @@ def _one_run_at_a_time(client: SyncPrefectClient, plan: Plan) -> None:
 def deployment_of(
     client: SyncPrefectClient, step: Step, model: str
 ) -> DeploymentResponse | None:
-    """Return the deployment of a step for a model, if there is one."""
+    """Return the deployment of a step for a model, or None."""
     with suppress(ObjectNotFound):
         return client.read_deployment_by_name(f"{step}/{model}")
     return None

@@ -20,5 +20,4 @@ def announce(event: Event, model: str, text: str) -> None:
 
 
 def resource(model: str) -> str:
-    """Return the resource id of a registered model."""
     return f"learnkernels.model.{model}"

@@ -22,7 +22,7 @@ from .deployments import connected
 from .servers import POOL
 
 CRASHED_RUNS = Path(conf.__file__).parent / "operations" / "crashed_runs.yaml"
-"""Prefect automation that marks runs without heartbeats as crashed, which frees their queue."""
+"""Prefect automation that marks runs without heartbeats as crashed."""
 
 MISSED = "Nothing ran at that time; the latest missed run of this deployment is made up for, earlier ones are not."
 
@@ -31,16 +31,14 @@ PAGE = 200
 
 
 def set_up(api: str, started_here: bool) -> None:
-    """Create the automation for crashed runs; after a start of the server, handle
-    missed and unfinished runs.
+    """Create the automation for crashed runs, and handle missed and unfinished runs.
 
     Parameters
     ----------
     api : str
         Address of Prefect's API.
     started_here : bool
-        Whether this process has just started the server, so that no worker has run late
-        runs.
+        Whether this process has just started the server: then runs may be missed.
 
     Raises
     ------
@@ -49,9 +47,8 @@ def set_up(api: str, started_here: bool) -> None:
     """
     automation = yaml.safe_load(CRASHED_RUNS.read_text(encoding="utf-8"))
     with temporary_settings({PREFECT_API_URL: api}), connected() as client:
-        if not client.read_automations_by_name(
-            automation["name"]
-        ):  # changes by the user stay
+        # Changes by the user stay
+        if not client.read_automations_by_name(automation["name"]):
             client.create_automation(AutomationCore.model_validate(automation))
         if started_here:
             cancel_missed(client)
@@ -59,10 +56,9 @@ def set_up(api: str, started_here: bool) -> None:
 
 
 def watch_unfinished(client: SyncPrefectClient) -> list[UUID]:
-    """Send a heartbeat for each unfinished run, so that the automation awaits its next
-    one; return their ids.
+    """Send a heartbeat for each unfinished run, and return their ids.
 
-    A power cut may have lost the earlier heartbeats.
+    A power cut may have lost earlier heartbeats, without which no automation starts.
     """
     pool = WorkPoolFilter(name={"any_": [POOL]})  # type: ignore[arg-type]
     unfinished = FlowRunFilter(state={"type": {"any_": ["PENDING", "RUNNING"]}})  # type: ignore[arg-type]
@@ -95,7 +91,7 @@ def watch_unfinished(client: SyncPrefectClient) -> list[UUID]:
 
 
 def cancel_missed(client: SyncPrefectClient) -> list[UUID]:
-    """Cancel overdue runs except the latest of each deployment, and return their ids."""
+    """Cancel overdue runs except the latest of each deployment; return their ids."""
     late = {"before_": datetime.now().astimezone() - timedelta(seconds=1)}
     due = FlowRunFilter(
         state={"type": {"any_": ["SCHEDULED"]}},  # type: ignore[arg-type]

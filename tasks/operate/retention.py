@@ -23,7 +23,7 @@ LOG_BYTES = 8 << 20
 LASTING_LEASES = {
     "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem"
 }
-"""Setting that keeps concurrency leases when the Prefect server restarts; without it, runs in progress fail."""
+"""Setting without which runs in progress fail when the Prefect server restarts."""
 
 EVENT_DAYS = 1
 """Days for which Prefect keeps its events, most of its rows."""
@@ -51,20 +51,21 @@ class Old:
 
 
 def retention(keep_days: float) -> dict[str, str]:
-    """Return the settings with which a Prefect server deletes runs after `keep_days`; 0 keeps them."""
+    """Return settings by which Prefect deletes runs after `keep_days`; 0 keeps them."""
     if not keep_days:
         return {}
+    # Prefect requires more than an hour
     return {
         "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED": "events,flow_runs",
         "PREFECT_SERVER_SERVICES_DB_VACUUM_RETENTION_PERIOD": str(
             max(int(keep_days * DAY), 3601)
-        ),  # more than an hour
+        ),
         "PREFECT_SERVER_EVENTS_RETENTION_PERIOD": f"PT{int(min(keep_days, EVENT_DAYS) * DAY)}S",
     }
 
 
 def old_files(keep_days: float) -> list[Old]:
-    """Return entries of the state folder that are unused, damaged, or left by ended processes."""
+    """Return entries of the state folder that are unused, damaged or abandoned."""
     state = state_dir()
     temporary_folders = [
         state / "dask" / "spill" / "dask-scratch-space",
@@ -111,7 +112,7 @@ def _children(folder: Path) -> list[Path]:
 
 
 def _last_use_and_size(path: Path) -> tuple[float, int]:
-    """Return the time of the last change in a file or folder, and its size; follows no link."""
+    """Return the last change in a file or folder, and its size; follow no link."""
     paths = [str(path)]
     for folder, folders, files in os.walk(path):
         paths += [os.path.join(folder, name) for name in (*folders, *files)]
@@ -155,11 +156,9 @@ def clean(keep_days: float, keep_runs: float, yes: bool) -> list[Old]:
     Parameters
     ----------
     keep_days : float
-        Days for which cached files are kept after their last use; 0 keeps them
-        indefinitely.
+        Days for which cached files are kept after their last use; 0 keeps them.
     keep_runs : float
-        Days for which results and MLflow runs of deployments are kept; 0 keeps them
-        indefinitely.
+        Days for which results and MLflow runs of deployments are kept; 0 keeps them.
     yes : bool
         Whether to delete.
 
@@ -173,7 +172,7 @@ def clean(keep_days: float, keep_runs: float, yes: bool) -> list[Old]:
         old_entries = old_files(keep_days)
     runs: dict[str, str] = {}
     if keep_runs:
-        # Brings MLflow along
+        # Imports MLflow
         from ..reporting.tracking import (
             forget_runs,
             forgettable_runs,
@@ -202,10 +201,9 @@ def cut_logs() -> None:
 def tend(
     keep_days: float, keep_runs: float, say: Callable[[str], None]
 ) -> threading.Event:
-    """Start a thread that rotates logs, and cleans once a day; setting the returned
-    event stops it.
+    """Start a thread that rotates logs, and cleans once a day.
 
-    `say` receives each new failure.
+    `say` receives each new failure. Setting the returned event stops the thread.
     """
     stop = threading.Event()
 

@@ -1,8 +1,8 @@
-"""Process of a scheduled run:
-`python -P -m learnkernels.tasks.operate.scheduled MODULE_OF_THE_FLOW`.
+"""Process of a scheduled run.
 
-It imports the flow before Prefect does, so that no file of the working directory, such
-as logging.py, shadows a module.
+Run it by ``python -P -m learnkernels.tasks.operate.scheduled MODULE_OF_THE_FLOW``. It
+imports the flow before Prefect does, so that no file of the working directory, such as
+logging.py, shadows a module.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main(module: str) -> None:
     """Run the flow that Prefect's worker names in the environment."""
     prepare_python()
     import_module(module)
-    sys.modules.pop(ENGINE, None)  # so that it runs again if it was imported
+    sys.modules.pop(ENGINE, None)  # so that it runs again
     sys.argv = [ENGINE]
     runpy.run_module(ENGINE, run_name="__main__", alter_sys=True)
 

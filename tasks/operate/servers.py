@@ -1,4 +1,4 @@
-"""Servers of Prefect and MLflow on loopback, and Prefect's worker, as child processes."""
+"""Servers of Prefect and MLflow on loopback, and Prefect's worker."""
 
 from __future__ import annotations
 
@@ -41,22 +41,21 @@ from .child_process import call_in_child_process
 LOOPBACK = "127.0.0.1"
 
 POOL = "learnkernels"
-"""The work pool of all schedules."""
+"""Work pool of all schedules."""
 
 START_SECONDS = 300.0
 """Longest wait for a server; creating Prefect's database is slow."""
 
 RUN_SECONDS = 5.0
-"""Time for stopped runs to report to Prefect."""
+"""Seconds for stopped runs to report to Prefect."""
 
 STOP_SECONDS = 6.5
-"""Time until children are killed."""
+"""Seconds until children are killed."""
 
 PORTS_FROM = 20_000
-"""The lowest port of a temporary server."""
+"""Lowest port of a temporary server."""
 
 TRIES = 100
-"""Ports to try."""
 
 END_WITH_PARENT = 1
 """Linux's PR_SET_PDEATHSIG: send a signal to a process when its parent ends."""
@@ -65,32 +64,28 @@ MLFLOW_USERS = (
     "[mlflow]\ndefault_permission = READ\ndatabase_uri = sqlite:///mlflow-users.db\n"
 )
 MLFLOW_USERS += "auth_cache_ttl_seconds = 600\n"
-"""Settings of MLflow's authentication, which checks a password once in ten minutes."""
 
 
 @dataclass
 class Service:
-    """A child process, with the port of its page if it has one."""
+    """A child process, with the port and health check of its page if it has one."""
 
     name: str
     command: Sequence[str]
     port: int | None = None
     health: str = ""
-    """Path of its health check."""
     env: dict[str, str] = field(default_factory=dict)
     folder: Path | None = None
-    """Working directory; servers import modules from it, so it must not be the user's."""
+    """Working directory, and source of modules: not the user's."""
     log_name: str = ""
     process: subprocess.Popen[bytes] = field(init=False, repr=False, compare=False)
 
     @property
     def url(self) -> str:
-        """Address of its page."""
         return f"http://{LOOPBACK}:{self.port}"
 
     @property
     def log(self) -> Path:
-        """File of its output."""
         return environment.state_dir() / (self.log_name or f"{self.name.lower()}.log")
 
     def start(self) -> None:
@@ -114,7 +109,7 @@ class Service:
             )
 
     def wait_until_up(self) -> None:
-        """Wait until it answers; a process without a page is up at once.
+        """Wait until the process answers; without a page it is up at once.
 
         Raises
         ------
@@ -149,14 +144,14 @@ class Service:
 
 
 def _end_with_parent() -> Callable[[], object] | None:
-    """Return a function for a child process on Linux that ends it with this process."""
+    """Return a function that ends a child process with this one, on Linux."""
     if sys.platform != "linux":
         return None
     return partial(ctypes.CDLL(None).prctl, END_WITH_PARENT, signal.SIGTERM)
 
 
 def prefect_server(port: int) -> Service:
-    """Return the Prefect server on the database of the working directory, or PREFECT_SERVER_DATABASE_CONNECTION_URL."""
+    """Return the Prefect server on the database of this folder or the environment."""
     url = f"http://{LOOPBACK}:{port}"
     defaults = {
         "PREFECT_UI_API_URL": f"{url}/api",
@@ -185,7 +180,7 @@ def prefect_server(port: int) -> Service:
 
 
 def mlflow_server(port: int) -> Service:
-    """Return the MLflow server over the store of the working directory, or MLFLOW_TRACKING_URI."""
+    """Return the MLflow server on the store of this folder or MLFLOW_TRACKING_URI."""
     hosts = [f"{LOOPBACK}:{port}", f"localhost:{port}"]
     user, _, password = environment.folder_key().partition(":")
     settings = environment.state_dir() / "mlflow-auth.ini"
@@ -193,8 +188,7 @@ def mlflow_server(port: int) -> Service:
         aside.write_text(MLFLOW_USERS, encoding="ascii")
     defaults = {
         "MLFLOW_SERVER_ALLOWED_HOSTS": ",".join(hosts),
-        # Browsers send no credentials to a wildcard origin; the default trusts all
-        # local ports.
+        # Browsers send no credentials to a wildcard origin; the default trusts all ports
         "MLFLOW_SERVER_CORS_ALLOWED_ORIGINS": "*",
         "MLFLOW_AUTH_CONFIG_PATH": str(settings),
         "MLFLOW_AUTH_ADMIN_USERNAME": user,
@@ -239,14 +233,15 @@ def worker(api: str) -> Service:
 
 
 def stop(children: Sequence[Service]) -> None:
-    """End runs in progress, then children and all processes that they have started; kill the rest."""
+    """End runs in progress, then children with their descendants; kill the rest."""
     began = time.monotonic()
     runs = [run for child in children if child.port is None for run in _runs(child)]
     family = [process for child in reversed(children) for process in _family(child)]
+    # Sent twice: a signal during garbage collection is lost
     for share in (
         0.6,
         0.4,
-    ):  # sent twice: a signal during a callback of the garbage collector is lost
+    ):
         runs = _send(runs, psutil.Process.terminate, share * RUN_SECONDS)
     remaining = _send(
         family,
@@ -298,7 +293,7 @@ def _send(
     signal_: Callable[[psutil.Process], None],
     seconds: float,
 ) -> list[psutil.Process]:
-    """Send a signal to processes, and return those that run on after the time limit."""
+    """Send a signal; return the processes that still run after the time limit."""
     for process in processes:
         with suppress(psutil.NoSuchProcess):
             signal_(process)
@@ -359,8 +354,7 @@ _temporary: dict[Path, Service] = {}
 
 
 def temporary_prefect() -> Service:
-    """Start a Prefect server without pages and schedules for this process, and set
-    PREFECT_API_URL.
+    """Start a Prefect server without pages for this process, and set PREFECT_API_URL.
 
     Call before Prefect is imported, so that it ends after Prefect's exit handlers; wait
     for it before the first flow.
@@ -394,7 +388,7 @@ def _start_temporary(child: Service) -> None:
 
 
 def _prefect_database() -> Path | None:
-    """Return the file of Prefect's database, or None if it is not SQLite; check that it is writable."""
+    """Return the writable file of Prefect's database, or None if it is not SQLite."""
     address = os.environ.get(environment.PREFECT_DATABASE)
     database: Path | None = Path(os.environ["PREFECT_HOME"], "prefect.db")
     if address:
@@ -416,14 +410,14 @@ def serve(
     say: Callable[[str], None],
     schedules: bool = False,
 ) -> None:
-    """Run both servers, and print their addresses, until the user interrupts.
+    """Run both servers until the user interrupts.
 
     Parameters
     ----------
     prefect_port, mlflow_port : int
         Ports on loopback.
     say : callable
-        Prints a line.
+        Function that prints a line.
     schedules : bool
         Whether to run schedules, too; then servers in PREFECT_API_URL and
         MLFLOW_TRACKING_URI are used.
@@ -546,7 +540,7 @@ def free_port() -> int:
 
 
 def require_free(service: Service) -> None:
-    """Refuse a port in use."""
+    """Raise InputError if the port is in use."""
     if service.port is None:
         return
     try:
@@ -560,7 +554,7 @@ def require_free(service: Service) -> None:
 
 @contextmanager
 def answering() -> Iterator[None]:
-    """Raise an `InputError` if Prefect's server is missing or refuses a request."""
+    """Raise InputError if Prefect's server is missing or refuses a request."""
     import httpx
     from prefect.settings import PREFECT_API_URL
 

@@ -52,7 +52,7 @@ def colors_of(table: pd.DataFrame) -> dict[str, str]:
 
 def panels(datasets: Sequence[str], height: float = 4.2) -> tuple[Figure, list[Axes]]:
     """Return a figure with a panel for each title, at most three side by side."""
-    from matplotlib.figure import Figure  # imported late: most commands draw nothing
+    from matplotlib.figure import Figure  # most commands draw nothing
 
     n_columns = min(len(datasets), 3)
     n_rows = math.ceil(len(datasets) / n_columns)
@@ -95,7 +95,7 @@ def run_figures(run: tables.RunTables) -> dict[str, Figure]:
 
 def save_figure(figure: Figure, path: Path, config: FiguresConfig | None) -> None:
     """Write a figure as PNG and, if configured, for a paper; `path` has no suffix."""
-    from matplotlib import rc_context  # imported late, as in `panels`
+    from matplotlib import rc_context
 
     # Two panels fit on a page of MLflow
     figure.savefig(path.with_suffix(".png"), dpi=100)
@@ -108,11 +108,10 @@ def save_figure(figure: Figure, path: Path, config: FiguresConfig | None) -> Non
 
 
 def errors_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure:
-    """Return the figure *errors of all methods*: a panel per data set, a row per
-    method, the lowest mean error on top.
+    """Return the errors of all methods: a panel per data set, a row per method.
 
-    Small marks are trials, large marks are means; a dashed line is the error of the
-    best constant.
+    Small marks are trials, large marks are means; a dashed line is the error of the best
+    constant.
     """
     methods = summary[summary["algorithm"] != CONSTANT]
     datasets = list(methods["dataset"].unique())
@@ -164,7 +163,7 @@ def _draw_errors(
 
 
 def _draw_constant(axis: Axes, trials: pd.DataFrame) -> None:
-    """Draw the error of the best constant as a line, or write it below the axis if it is far away."""
+    """Draw the error of the best constant, or write it below the axis if far away."""
     constant = mean_constant_error(trials)
     low, high = limits_within_reach(trials["error"], [constant])
     axis.axvline(constant, color="black", linestyle="--", linewidth=1)
@@ -179,14 +178,12 @@ def _draw_constant(axis: Axes, trials: pd.DataFrame) -> None:
 
 
 def _legend_line(label: str, **style: Any) -> Any:
-    """Return a gray dashed line for a legend."""
-    from matplotlib.lines import Line2D  # imported late, as in `panels`
+    from matplotlib.lines import Line2D
 
     return Line2D([], [], **{"color": "gray", "linestyle": "--", **style}, label=label)
 
 
 def _legend_mark(label: str, marker: str = "o", **style: Any) -> Any:
-    """Return a gray mark for a legend."""
     return _legend_line(label, linestyle="none", marker=marker, **style)
 
 
@@ -203,7 +200,6 @@ def _errors_legend() -> list[Any]:
 
 
 def mean_constant_error(trials: pd.DataFrame) -> float:
-    """Return the mean error of the best constant on a data set."""
     distinct_trials = trials.drop_duplicates(["repeat", "fold"])
     return float(distinct_trials["trivial_error"].mean())
 
@@ -230,12 +226,10 @@ def limits_within_reach(errors: Any, lines: Sequence[float]) -> tuple[float, flo
 
 
 def alignment_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure:
-    """Return the figure *alignment against error*: a panel per data set, a color per
-    learner, means over trials.
+    """Return alignment against error: a panel per data set, a color per learner.
 
-    Bars are standard errors without the difference between folds, see
-    `errors_without_trial_effect`. Horizontal lines are methods without alignment. A
-    ring marks the best method.
+    Bars are standard errors of `errors_without_trial_effect`. Horizontal lines are
+    methods without alignment. A ring marks the best method.
     """
     datasets = list(summary["dataset"].unique())
     figure, axes = panels(datasets, height=4.6)
@@ -326,7 +320,7 @@ def _label_alignments(axis: Axes, dataset: str, methods: pd.DataFrame) -> None:
 
 
 def errors_without_trial_effect(trials: pd.DataFrame) -> pd.Series:
-    """Return errors without the differences between trials; means of learners do not change."""
+    """Subtract the differences between trials; means of learners do not change."""
     trial_means = trials.groupby(["repeat", "fold"])["error"].transform("mean")
     return trials["error"] - trial_means + trials["error"].mean()
 
@@ -337,7 +331,7 @@ def _draw_unaligned(
     methods: pd.DataFrame,
     colors: Mapping[str, str],
 ) -> None:
-    """Draw methods without alignment as horizontal lines, or as arrows if their errors are far off."""
+    """Draw methods without alignment as lines, or as arrows if they are far off."""
     low, high = limits_within_reach(errors, list(methods["error_mean"]))
     axis.set_ylim(low, high)
     ranked = methods[np.isfinite(methods["error_mean"])].sort_values(
@@ -421,8 +415,7 @@ def by_learner(
     draw: Callable[[Axes, pd.DataFrame, dict[str, Any]], None],
     **axis_properties: Any,
 ) -> Figure | None:
-    """Return a figure with a panel per data set and a color per learner, or None
-    without trials.
+    """Return a figure with a panel per data set and a color per learner, or None.
 
     `draw` receives the axes, the trials of a learner, and its color and label.
     """
@@ -547,8 +540,7 @@ def relevance_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure |
 
 
 def ranks_figure(ranks: pd.DataFrame) -> Figure | None:
-    """Return the critical-difference diagram, or None for fewer than two data sets or
-    three methods.
+    """Return the critical-difference diagram, or None for few data sets or methods.
 
     References
     ----------
@@ -557,12 +549,12 @@ def ranks_figure(ranks: pd.DataFrame) -> Figure | None:
     n, k = ranks.shape
     if n < 2 or k < 3:
         return None
-    from matplotlib.figure import Figure  # imported late, as in `panels`
+    from matplotlib.figure import Figure
 
     mean_ranks = ranks.mean().sort_values()
     difference = critical_difference(n, k)
     figure = Figure(figsize=(6.4, 1.2 + 0.3 * ((k + 1) // 2)))
-    # No layout finds the room for names on both sides
+    # No layout leaves space for names on both sides
     axis = figure.add_axes((0.28, 0.04, 0.44, 0.84))
     axis.set_axis_off()
     axis.set_xlim(0.8, max(k, 1 + difference) + 0.2)
@@ -640,12 +632,12 @@ def inline(figure: Figure) -> str | None:
 
 
 def learner_colors(learners: Mapping[str, str]) -> dict[str, str]:
-    """Return the color of each learner in MLflow's charts and in figures.
+    """Return the color of each learner in charts and figures.
 
-    `learners` maps names in reports to algorithms. The first learner of an algorithm
-    has the algorithm's color.
+    `learners` maps names in reports to algorithms. The first learner of an algorithm has
+    the algorithm's color.
     """
-    from matplotlib import colormaps  # imported late, as in `panels`
+    from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
     palette: list[str] = []

@@ -10,7 +10,6 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 TEMPLATES = Path(__file__).parent / "templates"
-"""Folder of the templates of reports and notes."""
 
 INLINE = re.compile(
     r"[\\`\[\]|~$]|^\*|\*(?!$)|(?<![^\W_])_|_(?![^\W_])|<(?=[\w/!?])|&(?=#?\w+;)|@|:(?=//)|(?<=www)\.",
@@ -61,7 +60,6 @@ def markdown_table(rows: Sequence[Mapping[str, object]]) -> list[str]:
 
 
 def _cell(value: object) -> str:
-    """Return a value as a cell."""
     lines = str(value).splitlines()
     if not isinstance(value, Markdown):
         lines = [plain(line) for line in lines]
@@ -98,10 +96,7 @@ def inline_links(links: Mapping[str, str]) -> Markdown:
 
 
 def render(template: str, folder: Path = TEMPLATES, /, **values: object) -> str:
-    """Return a document from a template, with one blank line between paragraphs.
-
-    Values are escaped by `plain`, except Markdown.
-    """
+    """Render a template; values are escaped by `plain`, except Markdown."""
     text = _templates(folder).get_template(template).render(values)
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 

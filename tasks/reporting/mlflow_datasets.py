@@ -21,7 +21,6 @@ from ..data.dataset import DatasetRef, load_dataset
 from ..store import digest
 
 Context = Literal["training", "validation"]
-"""Use of a data set by a run."""
 
 CONTEXT = "mlflow.data.context"
 """Tag of an input: its use by the run."""
@@ -67,7 +66,6 @@ def _input(
     sizes: dict[str, int],
     context: str,
 ) -> DatasetInput:
-    """Return an input of a run."""
     kind, place = source
     tracked = TrackedDataset(
         name, digest, kind, place, schema=schema, profile=json.dumps(sizes)
@@ -110,7 +108,7 @@ def _common_folder(paths: Sequence[Path]) -> Path:
 
 @cache
 def _schema_of(ref: DatasetRef, target: str) -> str | None:
-    """Return columns as JSON, the target last, or None for too many; cached, as reading verifies files."""
+    """Return columns as JSON, the target last, or None for too many."""
     dataset = load_dataset(ref)
     if dataset.table is not None:
         kinds = {column.name: column.kind for column in dataset.table.columns}

@@ -22,7 +22,7 @@ RUN = "learnkernels.run"
 """Tag of a run: its flow's result. Tag of an experiment: the newest comparison."""
 
 NOTE_CHARACTERS = 8_000
-"""Length at which MLflow cuts a tag, and so a note."""
+"""Length at which MLflow cuts a note."""
 
 TAG_CHARACTERS = 5_000
 """Longest tag of an experiment that MLflow accepts."""
@@ -103,7 +103,7 @@ def _view_key(run: str) -> str:
 
 
 def comparison_view(run: str, datasets: Sequence[str]) -> SavedView:
-    """Return the view of a comparison: a table, and charts of as many data sets as fit into a tag."""
+    """Return the view of a comparison, with as many charts as fit into a tag."""
     view = _view_of_comparison(run, datasets)
     while len(view.value) > TAG_CHARACTERS:
         datasets = datasets[:-1]
@@ -318,7 +318,7 @@ def comparison_note(
     files: Sequence[str],
     flow_run: str,
 ) -> str:
-    """Return the note of a comparison: verdicts, figures and links to files and to the flow run."""
+    """Return the note of a comparison: verdicts, figures and links."""
     links = {
         "chart": runs_path(experiment_id, run=comparison),
         "table": runs_path(experiment_id, run=comparison, charts=False),
@@ -347,7 +347,7 @@ def result_note(sentence: str, links: Mapping[str, str], train: str) -> str:
 
 
 def cut(note: str) -> str:
-    """Return a note, cut to `NOTE_CHARACTERS` at the end of a line."""
+    """Cut a note to `NOTE_CHARACTERS` at the end of a line."""
     if len(note) <= NOTE_CHARACTERS:
         return note
     hint = "\n\n... the whole report is among the artifacts."

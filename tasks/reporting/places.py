@@ -17,8 +17,7 @@ from .markdown import Markdown, link
 def links_of_report(
     written: Path, target: Path, pages: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the links of a report: files, and pages with lasting addresses or the
-    command that opens them.
+    """Return the links of a report: its files, and the pages or how to open them.
 
     Parameters
     ----------
@@ -54,7 +53,7 @@ def pages_of_run(place: str) -> dict[str, str]:
     InputError
         MLflow's store has no such run, or no server is running.
     """
-    from .tracking import find_run  # imported late: MLflow and Prefect take a second
+    from .tracking import find_run  # MLflow and Prefect take a second to import
 
     path = Path(place)
     name = path.name

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FOLDER = "predictions"
-"""Folder of these figures."""
 
 MOST_CLASSES = 8
 """Largest number of classes with curves, the most frequent ones."""
@@ -36,7 +35,7 @@ MOST_OUTPUTS = 4
 
 
 class Predicted(NamedTuple):
-    """Held-out predictions of a method on a data set, by trial, and the title of figures."""
+    """Held-out predictions of a method by trial, and the title of figures."""
 
     title: str
     trials: list[HeldOutPredictions]
@@ -54,7 +53,7 @@ class CurveKind(NamedTuple):
 
 
 def prediction_figures(ref: FoldsRef) -> dict[str, Figure]:
-    """Return the figures of a method's held-out predictions by file name, empty without predictions."""
+    """Return the figures of a method by file name; empty without predictions."""
     trials = read_predictions(checked(Path(ref.path)))
     if not trials:
         return {}
@@ -78,7 +77,7 @@ def prediction_figures(ref: FoldsRef) -> dict[str, Figure]:
 def write_prediction_figures(
     folder: Path, ref: FoldsRef, config: FiguresConfig | None
 ) -> list[str]:
-    """Write the figures of a method's held-out predictions, and return the names of PNG files."""
+    """Write the figures of a method, and return the names of PNG files."""
     names = []
     for name, figure in prediction_figures(ref).items():
         folder.mkdir(parents=True, exist_ok=True)
@@ -116,14 +115,14 @@ def _new_figure(
     title: str, width: float, height: float, n_panels: int = 1
 ) -> tuple[Figure, list[Axes]]:
     """Return a figure with panels side by side."""
-    from matplotlib.figure import Figure  # imported late: most commands draw nothing
+    from matplotlib.figure import Figure  # most commands draw nothing
 
     figure = Figure(figsize=(width, height), layout="constrained")
     figure.suptitle(title, fontsize="medium", parse_math=False)
     return figure, list(figure.subplots(1, n_panels, squeeze=False)[0])
 
 
-# Classification ------------------------------------------------------------------------------------------------------
+# Classification
 
 
 def confusion_figure(predicted: Predicted) -> Figure:
@@ -159,14 +158,12 @@ def confusion_figure(predicted: Predicted) -> Figure:
 
 
 def _shortened(name: str) -> str:
-    """Return a name with at most 20 characters."""
     if len(name) <= 20:
         return name
     return f"{name[:19]}…"
 
 
 def _roc() -> CurveKind:
-    """Return the ROC curve, with the area under the curve."""
     from sklearn.metrics import RocCurveDisplay, roc_auc_score
 
     return CurveKind(
@@ -180,7 +177,6 @@ def _roc() -> CurveKind:
 
 
 def _precision_recall() -> CurveKind:
-    """Return the precision-recall curve, with the average precision."""
     from sklearn.metrics import PrecisionRecallDisplay, average_precision_score
 
     return CurveKind(
@@ -207,7 +203,7 @@ def shown_classes(trials: Sequence[HeldOutPredictions]) -> list[int]:
 def _scored_trials(
     trials: Sequence[HeldOutPredictions], k: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Give membership in a class and scores of test rows, for each trial with both."""
+    """Yield membership in a class and scores, for each trial with both."""
     for trial in trials:
         scores = trial.class_scores(k)
         if scores is None or not np.isfinite(scores).all():
@@ -218,7 +214,7 @@ def _scored_trials(
 
 
 def curves_figure(predicted: Predicted, kind: CurveKind) -> Figure | None:
-    """Return curves of each class, a line per trial as scales of scores differ, or None."""
+    """Return curves of each class, a line per trial, or None."""
     from matplotlib import colormaps
     from matplotlib.lines import Line2D
 
@@ -282,7 +278,7 @@ def calibration_figure(predicted: Predicted) -> Figure | None:
         return None
     measured = np.concatenate([trial.measured for trial in trials])
     probabilities = np.concatenate(probabilities_of_trials)
-    n_bins = int(np.clip(len(measured) // 30, 2, 10))  # 30 rows per bin, or more
+    n_bins = int(np.clip(len(measured) // 30, 2, 10))  # at least 30 rows per bin
     figure, (axis,) = _new_figure(predicted.title, 6.4, 5.6)
     for k in shown_classes(trials):
         positive = measured == k
@@ -312,11 +308,11 @@ def calibration_figure(predicted: Predicted) -> Figure | None:
     return figure
 
 
-# Regression ----------------------------------------------------------------------------------------------------------
+# Regression
 
 
 def error_figure(predicted: Predicted, kind: str) -> Figure | None:
-    """Return measured values or residuals (`kind` of `PredictionErrorDisplay`) against predictions, or None."""
+    """Return measured values or residuals against predictions, or None."""
     from matplotlib.ticker import AutoLocator
     from sklearn.metrics import PredictionErrorDisplay
 

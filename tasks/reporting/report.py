@@ -68,7 +68,7 @@ WITHOUT_LEARNED_KERNEL = {
 """Methods that learn no kernel, the simplest first."""
 
 DEFAULT_LEARNER = "rfm"
-"""Default learner of the estimators, to judge if the default estimator took no part."""
+"""Learner to judge if the default estimator took no part."""
 
 
 def verdicts(summary: pd.DataFrame) -> list[str]:
@@ -118,7 +118,6 @@ def _winner(ranked: Sequence[pd.Series]) -> str:
 
 
 def _relation(best: pd.Series, second: pd.Series) -> str:
-    """Return the relation of the lowest error to the second."""
     if best.error_mean == second.error_mean:
         return "equal to"
     p = _p(best, second)
@@ -130,7 +129,7 @@ def _relation(best: pd.Series, second: pd.Series) -> str:
 
 
 def _complexity(row: pd.Series) -> int:
-    """Return the position of a method, the simplest first."""
+    """Return the position of a method in an order from simple to complex."""
     simplest_first = list(WITHOUT_LEARNED_KERNEL)
     if row.algorithm in simplest_first:
         return simplest_first.index(row.algorithm)
@@ -138,7 +137,7 @@ def _complexity(row: pd.Series) -> int:
 
 
 def _advice(learners: Sequence[pd.Series], other: pd.Series) -> str:
-    """Return the recommendation between the default estimator and the best method without a learned kernel."""
+    """Return whether to use the learned kernel, and why."""
     best = learners[0]
     learned = _representative(learners)
     name = _name(learned)
@@ -165,7 +164,7 @@ def _advice(learners: Sequence[pd.Series], other: pd.Series) -> str:
 
 
 def _representative(learners: Sequence[pd.Series]) -> pd.Series:
-    """Return the default estimator if it took part, else its learner, else the best learner."""
+    """Return the default estimator if it took part, else its learner, else the best."""
     for algorithm in (ESTIMATOR, DEFAULT_LEARNER):
         matching = [row for row in learners if row.algorithm == algorithm]
         if matching:
@@ -174,7 +173,7 @@ def _representative(learners: Sequence[pd.Series]) -> pd.Series:
 
 
 def _estimator(row: pd.Series, is_default: bool = False) -> str:
-    """Return the Python call of the default estimator, or of the estimator with a learner."""
+    """Return the Python call of an estimator."""
     kind = "Classifier"
     if row.task == "regression":
         kind = "Regressor"
@@ -185,7 +184,7 @@ def _estimator(row: pd.Series, is_default: bool = False) -> str:
 
 
 def _sample(row: pd.Series) -> str:
-    """Return the number of training rows if it is below half of the rows, for a sentence."""
+    """Return the number of training rows if it is small, for a sentence."""
     if row.n_train + 2 * row.n_test >= 0.5 * row.n_rows:
         return ""
     return f", on {row.n_train:,.0f} of {row.n_rows:,.0f} rows"
@@ -226,7 +225,7 @@ def as_sentence(text: str) -> str:
 
 
 def measures(summary: pd.DataFrame) -> str:
-    """Return error and data set for a sentence."""
+    """Return errors with their data sets, for a sentence."""
     groups = summary.groupby("metric", sort=False)["dataset"].unique()
     return "; ".join(
         f"{in_words(str(metric))} ({', '.join(datasets)})"
@@ -243,8 +242,8 @@ def report_values(
 ) -> dict[str, Any]:
     """Return the values of the template `comparison.md`, except the figures.
 
-    `earlier` has other versions of libraries behind stored results, `skipped` a
-    sentence for each skipped learner.
+    `earlier` has other library versions of stored results; `skipped` has a sentence for
+    each skipped learner.
     """
     folds = run.folds
     summary = run.summary
@@ -288,7 +287,7 @@ def _pairwise_rows(
 
 
 def _rank_values(ranks: pd.DataFrame) -> dict[str, Any]:
-    """Return mean ranks and their tests, empty unless two data sets have three methods."""
+    """Return mean ranks and their tests; empty for few data sets or methods."""
     n_datasets, n_methods = ranks.shape
     if n_datasets < 2 or n_methods < 3:
         return {"ranks": [], "friedman": "", "critical_difference": ""}
@@ -306,7 +305,7 @@ def _rank_values(ranks: pd.DataFrame) -> dict[str, Any]:
 
 
 def _version_values(earlier: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
-    """Return the versions of libraries behind stored results if they differ, and today's."""
+    """Return library versions of stored results if they differ, and today's."""
     current = versions()
     others = []
     changed: set[str] = set()
@@ -339,7 +338,7 @@ def _predictor_lines(summary: pd.DataFrame, folds: pd.DataFrame) -> list[str]:
         notes = trials["notes"].iloc[0]
         if notes is None or not len(notes):
             continue
-        # a predictor has notes for each value of C
+        # A predictor has notes for each value of C
         sentences = [as_sentence(note) for note in notes[:2]]
         remark = f"{row.predictor_reason or row.predictor}. {' '.join(sentences)}"
         lines.append(f"{row.dataset}, {row.learner}: {remark}")
@@ -347,7 +346,7 @@ def _predictor_lines(summary: pd.DataFrame, folds: pd.DataFrame) -> list[str]:
 
 
 def environment(refs: Sequence[FoldsRef] = ()) -> dict[str, Any]:
-    """Return the versions of Python and of libraries in a run; key `earlier` lists those of stored results."""
+    """Return the versions of Python and libraries; `earlier` has those of stored results."""
     values: dict[str, Any] = {
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
@@ -371,8 +370,7 @@ def write_results(
     rows: Mapping[str, pd.DataFrame],
     skipped: Sequence[str] = (),
 ) -> str:
-    """Write the results folder, put table and report into Prefect, and return the
-    folder.
+    """Write the results folder, put table and report into Prefect; return the folder.
 
     `rows` is the result of `folds_of_rows`; `skipped` has a sentence for each skipped
     learner.
@@ -451,7 +449,7 @@ def _write_figures_of_best(
     refs: Sequence[FoldsRef],
     config: FiguresConfig | None,
 ) -> dict[str, dict[str, str]]:
-    """Write figures of the best method's predictions on each data set, and return links by title."""
+    """Write figures of each data set's best method; return links by title."""
     links: dict[str, dict[str, str]] = {}
     for ref in best_results(summary, refs):
         target = figures_folder(folder, ref.dataset, ref.learner)

@@ -69,14 +69,14 @@ AGGREGATES = {
     "n_sampled": ("n_sampled", "mean"),
     "n_parallel": ("n_parallel", "max"),
 }
-"""Column of a summary -> column of the fold table, and its aggregate over trials."""
+"""Fold-table column and aggregate of each summary column."""
 
 SHOWN_FEATURES = 12
 """Number of features in the report and in figures."""
 
 
 def read_folds(refs: Sequence[FoldsRef]) -> pd.DataFrame:
-    """Return stored fold results; the column `stored` is the time of an earlier run, or null."""
+    """Return stored fold results; `stored` is the time of an earlier run, or null."""
     tables = []
     for ref in refs:
         table = pq.read_table(checked(Path(ref.path)) / TABLE, schema=COLUMNS)
@@ -96,24 +96,17 @@ class RunTables(NamedTuple):
 
     @classmethod
     def of(cls, folds: pd.DataFrame) -> RunTables:
-        """Return the tables of the trials of a run."""
         pairs = pairwise(folds)
         return cls(folds, summarize(folds), pairs, pairwise_tables(pairs), ranks(folds))
 
 
 def summarize(folds: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per (data set, learner), in the order of the run.
-
-    Columns: `error_mean`, `error_sd` and others of `AGGREGATES` over folds (n - 1 in
-    the deviation), or over repeats of a split; `relative_error` to the best constant;
-    `percent_above_best` and `alignment_over_best`; `best`. `p_each` holds the p-values
-    of `pairwise` in the order of the rows. `p_better_than_unif` and others are p-values
-    against `unif` and baselines; `plain_` marks uncorrected tests. `n_train` and
-    `n_sampled` are mean numbers of rows.
+    """Return one row per data set and learner; see docs/reference/results.md.
 
     References
     ----------
     Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, appendix C.
+
     Nadeau, Bengio (2003), Machine Learning 52:239-281, section 3.
     """
     p_of_pair = {}
@@ -174,8 +167,7 @@ def _test_share(trials: pd.DataFrame) -> float:
 
 
 def pairwise(folds: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per pair of methods on a data set: `difference` of mean errors and
-    p-values.
+    """Return the difference of mean errors and p-values of each pair of methods.
 
     `p` is two-sided and corrected for shared rows; `p_holm` is adjusted for all pairs.
     """
@@ -214,11 +206,10 @@ def pairwise_tables(pairs: pd.DataFrame, p: str = "p") -> dict[str, pd.DataFrame
 
 
 def ranks(folds: pd.DataFrame, learners: Sequence[str] | None = None) -> pd.DataFrame:
-    """Return ranks by mean error, one row per data set, one column per learner; ties
-    share their mean.
+    """Return ranks by mean error, one row per data set, one column per learner.
 
-    Methods without results on some data sets and the best constant are left out by
-    default.
+    By default, the best constant and methods without results on some data sets are left
+    out.
     """
     if learners is None:
         ranked = folds[folds["algorithm"] != CONSTANT]
@@ -233,7 +224,7 @@ def ranks(folds: pd.DataFrame, learners: Sequence[str] | None = None) -> pd.Data
 
 
 def _without_rounding(error: float) -> float:
-    """Return an error with 12 digits, so that equal errors tie."""
+    """Round an error to 12 digits, so that equal errors tie."""
     return float(f"{error:.12g}")
 
 
@@ -283,7 +274,7 @@ def mean_shares(group: pd.DataFrame) -> np.ndarray:
 
 
 def sampled(table: pd.DataFrame) -> bool:
-    """Whether base kernels were measured on a sample."""
+    """Return whether base kernels were measured on a sample."""
     return bool(table["n_sampled"].notna().any())
 
 
@@ -293,7 +284,7 @@ def kernels_found(folds: pd.DataFrame) -> bool:
 
 
 def mean_and_sd(mean: float, sd: float) -> str:
-    """Return mean ± deviation to the second digit of the deviation, or the mean of one trial."""
+    """Return mean ± deviation with two digits of the deviation, if there is one."""
     if np.isnan(sd):
         return f"{mean:.4f}"
     digits = 4
@@ -328,7 +319,7 @@ def p_against_best(summary: pd.DataFrame) -> pd.Series:
 
 
 def display_table(summary: pd.DataFrame) -> list[dict[str, str]]:
-    """Return the table of the terminal, Prefect and report, without empty columns."""
+    """Return the table of terminal, Prefect and report, without empty columns."""
     rows = []
     with_p = summary.assign(p=p_against_best(summary))
     for _, group in with_p.groupby("dataset", sort=False):
@@ -371,7 +362,7 @@ def _seconds(row: Any) -> str:
 
 
 def seconds_line(summary: pd.DataFrame) -> str:
-    """Return the explanation of marks next to seconds."""
+    """Explain the marks next to seconds."""
     explanations = []
     stored = stored_line(summary)
     if stored:
@@ -386,7 +377,7 @@ def seconds_line(summary: pd.DataFrame) -> str:
 
 
 def stored_line(summary: pd.DataFrame) -> str:
-    """Return the explanation of † next to seconds; empty if no results are from the store."""
+    """Explain † next to seconds; empty without stored results."""
     times = sorted(map(str, summary[STORED].dropna()))
     if not times:
         return ""
@@ -450,11 +441,7 @@ def _largest_kernels(trial: pd.Series) -> str:
 
 
 def mean_history(folds: pd.DataFrame) -> list[float]:
-    """Return the mean alignment after each step of a learner that selects base kernels.
-
-    A step adds a base kernel, or is a round of a learned metric, measured on held-out
-    rows.
-    """
+    """Return the mean alignment after each added base kernel or round."""
     histories = [
         history for history in folds["history"] if _is_list(history) and len(history)
     ]
@@ -490,8 +477,7 @@ def history_table(folds: pd.DataFrame) -> list[dict[str, str]]:
 
 
 def mean_relevance(folds: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Give the relevance of features on each data set, over the trials of learners that
-    have relevances.
+    """Yield the mean relevance of features on each data set.
 
     Yields
     ------
@@ -523,7 +509,7 @@ def mean_relevance(folds: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
 
 
 def relevance_table(folds: pd.DataFrame) -> list[dict[str, str]]:
-    """Return a row for each feature, a column for each learner with relevances."""
+    """Return a row per feature, and a column per learner with relevances."""
     rows = []
     for dataset, shares in mean_relevance(folds):
         for feature, group in shares.groupby("feature", sort=False):
@@ -537,7 +523,7 @@ def relevance_table(folds: pd.DataFrame) -> list[dict[str, str]]:
 def share_tables(
     summary: pd.DataFrame, folds: pd.DataFrame
 ) -> list[tuple[str, list[dict[str, str]]]]:
-    """Return a table per data set, with its 24 largest base kernels and a column per learner."""
+    """Return a table per data set with its 24 largest base kernels."""
     tables = []
     with_weights = summary[summary["weights"].map(len) > 0]
     for dataset, group in with_weights.groupby("dataset", sort=False):

@@ -94,7 +94,7 @@ MEANS = {
     "certificate": "certificate",
     "iterations": "iterations",
 }
-"""Column of a summary -> metric of its run."""
+"""Metric of a run for each column of a summary."""
 
 EACH_TRIAL = {
     "error": "fold/test_error",
@@ -103,7 +103,7 @@ EACH_TRIAL = {
     "certificate": "fold/certificate",
     "iterations": "fold/iterations",
 }
-"""Column of the fold table -> metric with trials as steps."""
+"""Metric by trial for each column of the fold table."""
 
 OWNER = "learnkernels.owner"
 """Tag of a run: the process that owns it."""
@@ -115,7 +115,6 @@ DEPLOYMENT = "learnkernels.deployment"
 """Tag of a run: the deployment that started it."""
 
 Level = Literal["comparison", "result", "model", "decision"]
-"""Levels of runs."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +129,6 @@ class TrackedRun:
 
     @property
     def url(self) -> str:
-        """Address of the run's page."""
         return f"{mlflow_ui()}/{run_path(self.experiment_id, self.run_id)}"
 
     @property
@@ -161,11 +159,10 @@ def tracked_run(
     run_id: str,
     datasets: Sequence[str] = (),
 ) -> Iterator[TrackedRun]:
-    """Start the MLflow run of a flow; it ends as FINISHED, as FAILED after an error, or
-    as KILLED.
+    """Start the MLflow run of a flow; it ends as FINISHED, FAILED or KILLED.
 
-    `name` is the experiment, if `tracking` has none; `datasets` have charts in the
-    saved view. Open runs of killed processes are closed first.
+    `name` is the experiment, if `tracking` has none; `datasets` have charts in the saved
+    view. Open runs of killed processes are closed first.
 
     Raises
     ------
@@ -188,9 +185,8 @@ def tracked_run(
     except BaseException as error:
         status = "KILLED"
         reason = "Stopped by the user."
-        if (
-            isinstance(error, Exception) and not requested()
-        ):  # libraries turn a signal into errors of their own
+        # Libraries turn a signal into errors of their own
+        if isinstance(error, Exception) and not requested():
             status = "FAILED"
             reason = f"Failed: {error}"
         with mlflow_store():
@@ -282,7 +278,7 @@ def _user() -> str:
 
 
 def _experiment(client: MlflowClient, name: str) -> str:
-    """Return the identifier of a named experiment, created if it is missing."""
+    """Return the identifier of an experiment; create it if it is missing."""
     experiment = client.get_experiment_by_name(name)
     if experiment is not None:
         if experiment.lifecycle_stage == "deleted":
@@ -332,7 +328,7 @@ def _close_abandoned(client: MlflowClient, experiment_id: str) -> None:
             continue
         client.set_tag(run.info.run_id, NOTE, reason)
         client.set_terminated(run.info.run_id, "KILLED")
-        # The flow run may be on another Prefect server.
+        # The flow run may be on another Prefect server
         with (
             get_client(sync_client=True) as prefect,
             suppress(ObjectNotFound, ValueError),
@@ -393,7 +389,6 @@ def _result_note(
     folds: FoldsRef,
     summary: pd.DataFrame,
 ) -> str:
-    """Return the note of a result."""
     cells = tables.display_table(summary)[0]
     metric = summary["metric"].iloc[0]
     sentence = f"{folds.learner} with {folds.predictor} on {ref.name}: {metric} {cells['test error']}"
@@ -476,7 +471,7 @@ def _protocol_params(protocol: ProtocolConfig) -> dict[str, object]:
 
 
 def _baseline_settings(config: CompareConfig, row: pd.Series) -> dict[str, object]:
-    """Return the grids that a baseline searches, or that it has its defaults."""
+    """Return the grids that a baseline searches."""
     if row.algorithm == ESTIMATOR:
         return {"settings": "default"}
     if row.algorithm == BOOSTING:
@@ -555,7 +550,7 @@ def _milliseconds() -> int:
 
 
 def _retry(add: Callable[[], None]) -> None:
-    """Add data sets or tags, and retry if another run adds them at the same time."""
+    """Call a function, and retry if another run adds the same at the same time."""
     for _ in range(4):
         try:
             return add()
@@ -572,7 +567,7 @@ def _log_inputs(
 
 
 def rounded(metrics: Mapping[str, float]) -> Iterator[tuple[str, float]]:
-    """Give metrics with seven digits."""
+    """Yield metrics with seven digits."""
     return ((name, float(f"{value:.7g}")) for name, value in metrics.items())
 
 
@@ -608,9 +603,8 @@ def log_run(
         _log_inputs(client, run.run_id, inputs)
     if artifacts is not None:
         for path in sorted(artifacts.iterdir()):
-            if (
-                path.suffix != ENDING
-            ):  # MLflow has the file of a model already, with the logged model
+            # MLflow has the file of a model already, with the logged model
+            if path.suffix != ENDING:
                 client.log_artifact(run.run_id, str(path))
 
 
@@ -678,7 +672,7 @@ def _complete_results(
 
 
 def forgettable_runs(days: float) -> dict[str, str]:
-    """Return results folders of old runs of deployments that no registered version refers to, by run."""
+    """Return old runs of deployments without a registered version, and their results."""
     oldest = _milliseconds() - int(days * 86_400_000)
     with mlflow_store():
         referred = set()
@@ -699,7 +693,7 @@ def forgettable_runs(days: float) -> dict[str, str]:
 
 
 def forget_runs(run_ids: Sequence[str]) -> None:
-    """Delete runs and saved views; ``mlflow gc`` is left to the user, as it erases all deleted experiments."""
+    """Delete runs and saved views; `mlflow gc` would erase all deleted experiments."""
     with mlflow_store() as client:
         for run_id in run_ids:
             run = client.get_run(run_id)
