@@ -1,4 +1,4 @@
-"""A trained model: a fitted estimator, the columns it reads, and how it was made."""
+"""A trained model: a fitted estimator with the columns that it reads."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import ceil
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
@@ -15,7 +16,7 @@ from scipy import sparse
 from .base import Value
 from .column_encoding import EncodingReport, TableEncoding
 from .column_encoding.quantities import POINT
-from .column_encoding.reading import read_columns
+from .column_encoding.reading import Column, read_columns
 from .families.base import Rows
 from .files import Savable, load
 from .hypothesis_tests.drift import Reference
@@ -26,42 +27,39 @@ if TYPE_CHECKING:
 
     Estimator: TypeAlias = KernelLearningClassifier | KernelLearningRegressor
 else:
-    Estimator = Any  # the estimators bring scikit-learn along
+    Estimator = Any  # estimators import scikit-learn, which is slow
 
-BOUNDS, OUTSIDE = ("lower", "upper"), 0.1
-"""Columns of the interval around a predicted number, and the probability that it does not hold the number."""
+INTERVAL_BOUNDS = ("lower", "upper")
+"""Columns with the bounds of prediction intervals."""
 
-SHOWN = 3
-"""Missing columns that a sentence names with what would be assumed."""
+INTERVAL_ALPHA = 0.1
+"""Expected share of numbers outside of their prediction interval."""
 
-BATCH = 4096
-"""Rows that a batch holds at least."""
+LEAST_BATCH_ROWS = 4096
+"""Fewest rows of a batch."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Model(Savable, Value):
-    """What is trained, kept, registered and served.
+    """A fitted estimator with its columns, metadata and reference rows.
 
     Attributes
     ----------
     estimator : KernelLearningClassifier or KernelLearningRegressor
-        Fitted on the features; `keep_support` makes a smaller file of a support vector
-        machine.
+        Fitted estimator; `keep_support` makes the file of an SVM smaller.
     features : tuple of str
-        Names of the d columns it reads, in order.
+        Names of the d columns, in order.
     low, spread : ndarray of shape (d,)
-        A feature is (raw - low) / spread of its column; zero and one where nothing is
-        scaled. In units of the column.
+        Scaling of the columns: a feature is (raw - low) / spread.
     about : mapping of str to plain data
-        How the model was made: texts, numbers, Booleans, None, and lists and
-        dictionaries of these.
+        Metadata: texts, numbers, Booleans, None, and lists and dictionaries of these.
     reference : Reference, optional
-        What is kept of the training rows to compare new rows with.
+        Training rows to compare new rows with.
 
     Raises
     ------
     ValueError
-        The estimator is not fitted, parts do not fit each other, a name comes twice, or
+        The estimator is not fitted, parts do not fit each other, a name is repeated, or
         a spread is not positive.
     """
 
@@ -77,17 +75,17 @@ class Model(Savable, Value):
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
-        """Return the model in a file that `save` wrote.
+        """Return the model in a file.
 
         Parameters
         ----------
         path : path
-            The file.
+            File that `save` wrote.
 
         Raises
         ------
         ValueError
-            The file is damaged, or holds something other than a model.
+            The file is damaged or holds another object.
         OSError
             The file cannot be opened.
         """
@@ -100,7 +98,7 @@ class Model(Savable, Value):
 
     @classmethod
     def of_table(cls, estimator: Estimator, about: Mapping[str, Any]) -> Self:
-        """Return the model of an estimator that was fitted on a table, which it reads as the table is."""
+        """Return the model of an estimator that was fitted on a table."""
         assert estimator.table_ is not None
         names = estimator.table_.names
         return cls(estimator, names, np.zeros(len(names)), np.ones(len(names)), about)
@@ -108,70 +106,81 @@ class Model(Savable, Value):
     def with_reference(
         self, X: Rows, low: np.ndarray, high: np.ndarray, seed: int
     ) -> Self:
-        """Return the model with what it keeps of its training rows.
+        """Return the model with a reference drawn from its training rows.
 
         Parameters
         ----------
         X : ndarray or CSR matrix of shape (m, d), or rows in files
-            Features of the training rows. Not modified.
+            Features of the training rows.
         low, high : ndarray of shape (d,)
-            Their extremes.
+            Smallest and largest value of each feature.
         seed : int
-            Of the rows that are drawn.
+            Seed of the drawn rows.
         """
+        reference = Reference.of(X, low, high, self._scores_of_features, seed)
+        return replace(self, reference=reference)
 
-        def scores_of(rows: np.ndarray) -> np.ndarray:
-            return self.scores_in(self.columns_of(rows))
-
-        return replace(self, reference=Reference.of(X, low, high, scores_of, seed))
+    def _scores_of_features(self, X: Rows) -> np.ndarray:
+        return self.scores_in(self.columns_of(X))
 
     @property
     def task(self) -> str:
         """Return "classification" or "regression"."""
-        return "classification" if hasattr(self.estimator, "classes_") else "regression"
+        if hasattr(self.estimator, "classes_"):
+            return "classification"
+        return "regression"
 
     @property
     def batch_rows(self) -> int:
-        """Return how many rows a batch should hold: batches of that many rows give the bits of all rows at once."""
+        """Number of rows per batch for which batches do not change any bit."""
         from .estimators import chunk_rows_for
 
-        chunk = chunk_rows_for(self.estimator.kernel_.X.shape[0])
-        return chunk * -(-BATCH // chunk)
+        chunk_rows = chunk_rows_for(self.estimator.kernel_.X.shape[0])
+        n_chunks = ceil(LEAST_BATCH_ROWS / chunk_rows)
+        return n_chunks * chunk_rows
 
     @cached_property
     def column_types(self) -> dict[str, np.dtype[Any]]:
-        """Return the columns of a prediction, in order, and the dtype of each."""
-        number = np.dtype(np.float64)
+        """Columns of a prediction, in order, and their dtypes."""
         if self.task == "regression":
-            q = self.estimator.dual_coef_.shape[1]
-            names = ["prediction"] if q == 1 else [f"prediction {i}" for i in range(q)]
-            return dict.fromkeys(
-                [*names, *(BOUNDS if self._has_bounds else ())], number
-            )
+            return dict.fromkeys(self._regression_columns(), np.dtype(np.float64))
+        score_names = self._score_columns_of_classes()
+        types = dict.fromkeys(score_names, np.dtype(np.float64))
+        return {"prediction": self.estimator.classes_.dtype, **types}
+
+    def _regression_columns(self) -> list[str]:
+        n_outputs = self.estimator.dual_coef_.shape[1]
+        if n_outputs > 1:
+            return [f"prediction {output}" for output in range(n_outputs)]
+        if self._has_intervals:
+            return ["prediction", *INTERVAL_BOUNDS]
+        return ["prediction"]
+
+    def _score_columns_of_classes(self) -> list[str]:
+        """Return the columns of decision values and of probabilities."""
         classes = self.estimator.classes_
-        scores = (
-            ["score"] if len(classes) == 2 else [f"score {label}" for label in classes]
-        )
-        likely = (
-            []
-            if self._calibration is None
-            else [f"probability {label}" for label in classes]
-        )
-        return {"prediction": classes.dtype} | dict.fromkeys([*scores, *likely], number)
+        names = ["score"]
+        if len(classes) > 2:
+            names = [f"score {label}" for label in classes]
+        if hasattr(self.estimator, "calibration_"):
+            names += [f"probability {label}" for label in classes]
+        return names
 
     @property
     def score_names(self) -> list[str]:
-        """Return the columns of a prediction that hold predicted numbers or decision values."""
-        begins = "prediction" if self.task == "regression" else "score"
-        return [name for name in self.column_types if name.split(" ")[0] == begins]
+        """Columns of a prediction with predicted numbers or decision values."""
+        prefix = "score"
+        if self.task == "regression":
+            prefix = "prediction"
+        return [name for name in self.column_types if name.split(" ")[0] == prefix]
 
     def scores_in(self, columns: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return the scores in what `columns` gave, shape (n, q)."""
+        """Return the scores among the columns of a prediction, shape (n, q)."""
         return np.column_stack([columns[name] for name in self.score_names])
 
     @cached_property
     def feature_columns(self) -> list[tuple[str, str]]:
-        """Return the column that each feature comes from, and its view, such as "numbers"."""
+        """Column of each feature, and its view, such as "numbers"."""
         if self.table is None:
             return [(name, "numbers") for name in self.features]
         return [
@@ -182,97 +191,89 @@ class Model(Savable, Value):
 
     @property
     def missing_at_training(self) -> dict[str, float]:
-        """Return the share of the training rows that lack a value, of each column of which some do."""
+        """Share of training rows without a value, for columns with missing values."""
         if self.table is None or self.reference is None:
             return {}
         shares = {}
         for column, features in self.table.places:
             if column.gap_place is not None:
-                shares[column.name] = float(
-                    self.reference.shares[features.start + column.gap_place]
-                )
+                indicator = features.start + column.gap_place
+                shares[column.name] = float(self.reference.shares[indicator])
         return shares
 
     @property
-    def _has_bounds(self) -> bool:
-        """Return whether there is an interval around each number."""
-        if self.estimator.dual_coef_.shape[1] != 1 or not hasattr(
-            self.estimator, "residuals_"
-        ):
+    def _has_intervals(self) -> bool:
+        """Whether predictions have an interval."""
+        if self.estimator.dual_coef_.shape[1] != 1:
             return False
-        return self.estimator._residual_quantile(OUTSIDE) is not None
-
-    @property
-    def _calibration(self) -> np.ndarray | None:
-        """Return slopes and offsets of the sigmoids, where there are probabilities."""
-        return getattr(self.estimator, "calibration_", None)
+        if not hasattr(self.estimator, "residuals_"):
+            return False
+        return self.estimator._residual_quantile(INTERVAL_ALPHA) is not None
 
     @property
     def table(self) -> TableEncoding | None:
-        """Column types of a table; None for a model of rows of numbers."""
+        """Column types of a table, or None."""
         return getattr(self.estimator, "table_", None)
 
     def lacking(self, names: Sequence[str], others: Sequence[str] = ()) -> str:
-        """Return words on columns that the model reads and that a table of some names
-        lacks; empty if it lacks none.
+        """Return a sentence on columns that a table lacks, or an empty text.
 
-        `others` are its unknown names, of which one may be the column in question.
+        `names` are the columns of the table, and `others` those that the model ignores:
+        one of them may be the lacking column under another name.
         """
-        columns = () if self.table is None else self.table.columns
-        assumed = {
-            column.name: f" (without values: {column.assumed})" for column in columns
-        }
-        absent = [
-            f"{name!r}{assumed.get(name, '')}"
-            for name in self.features
-            if name not in names
-        ]
+        absent = [name for name in self.features if name not in names]
         if not absent:
             return ""
-        # Not filled in: a lost column changes all predictions, and whoever wants that
-        # can add it without values.
-        lost_columns = ", ".join(absent[:SHOWN])
-        if len(absent) > SHOWN:
-            lost_columns += f" and {len(absent) - SHOWN} more"
-        unknown = f"; the model does not read {listed(others)}" if others else ""
-        add = (
-            ", or add the column without values to have that assumed" if assumed else ""
-        )
-        return f"lacks columns that the model reads: {lost_columns}{unknown}; rename a column{add}."
+        most_named = 3
+        absent_texts = [self._with_imputed_value(name) for name in absent[:most_named]]
+        absent_columns = ", ".join(absent_texts)
+        if len(absent) > most_named:
+            absent_columns += f" and {len(absent) - most_named} more"
+        unknown = ""
+        if others:
+            unknown = f"; the model does not read {listed(others)}"
+        advice = ""
+        if self.table is not None:
+            advice = ", or add the column without values to have that assumed"
+        return f"lacks columns that the model reads: {absent_columns}{unknown}; rename a column{advice}."
+
+    def _with_imputed_value(self, name: str) -> str:
+        """Return the quoted name of a column with the value that gaps would have."""
+        if self.table is None:
+            return repr(name)
+        (column,) = [column for column in self.table.columns if column.name == name]
+        return f"{name!r} (without values: {column.assumed})"
 
     def raw_rows(self, table: Any, first: int = 0) -> Any:
-        """Return the rows of a table as `columns` takes them: numbers, or columns.
+        """Return the rows of a table as an array, or as columns for `self.table`.
 
         Parameters
         ----------
         table : DataFrame or Arrow table of n rows
-            With the columns of the model in any order; others are not looked at. Not
-            modified.
+            Rows with the columns of the model, in any order.
         first : int
-            Number of the first row, for sentences.
+            Number of the first row, for messages.
 
         Raises
         ------
         ValueError
-            A column is missing, comes twice, or holds something that is no finite
-            number where all must be.
+            A column is missing or repeated, or a number is not finite.
         """
         columns = read_columns(table, self.features)
         if self.table is not None:
             return columns
-        numbers = [columns[name].read_numbers(POINT).values for name in self.features]
-        for name, values in zip(self.features, numbers, strict=True):
-            if (wrong := ~np.isfinite(values)).any():
-                row, column = int(wrong.argmax()), columns[name]
-                value = (
-                    "a missing value"
-                    if column.gaps[row]
-                    else f"{str(column.values[row])!r:.40}"
-                )
+        numbers = []
+        for name in self.features:
+            column = columns[name]
+            values = column.read_numbers(POINT).values
+            is_invalid = ~np.isfinite(values)
+            if is_invalid.any():
+                row = int(is_invalid.argmax())
                 raise ValueError(
-                    f"column {name!r} must hold finite numbers, got {column.kind if column.kind == 'other' else value} "
+                    f"column {name!r} must hold finite numbers, got {_cell_text(column, row)} "
                     f"in row {first + row:,} (the first is row 0); correct it, impute it, or leave the row out."
                 )
+            numbers.append(values)
         return np.column_stack(numbers)
 
     def scaled(self, X_raw: Rows) -> Rows:
@@ -281,7 +282,7 @@ class Model(Savable, Value):
         Parameters
         ----------
         X_raw : ndarray or CSR matrix of shape (n, d)
-            In the order of `features`; sparse only where `low` is zero. Not modified.
+            Columns in the order of `features`; sparse only if `low` is zero.
 
         Returns
         -------
@@ -290,7 +291,7 @@ class Model(Savable, Value):
         Raises
         ------
         ValueError
-            The number of columns is another one, or sparse rows would lose their zeros.
+            The number of columns is wrong, or sparse rows would lose their zeros.
         """
         d = len(self.features)
         if len(X_raw.shape) != 2 or X_raw.shape[1] != d:
@@ -317,94 +318,93 @@ class Model(Savable, Value):
     def columns(
         self, X_raw: Any, report: EncodingReport | None = None
     ) -> dict[str, np.ndarray]:
-        """Return what the model says about raw rows.
+        """Return the columns of predictions for raw rows.
 
         Parameters
         ----------
         X_raw : ndarray or CSR matrix of shape (n, d), or table of n rows
-            In the order of `features`; a table, with columns of these names in any
-            order, where the model has a `table`. Not modified.
+            Columns in the order of `features`, or a table if the model has a `table`.
         report : EncodingReport, optional
-            Counts the gaps and new levels of a table.
+            Report of missing values and new levels.
 
         Returns
         -------
         columns : dict of str to ndarray of shape (n,)
-            In order: ``prediction``; of a classifier then ``score`` (binary; positive
-            for the second class) or ``score <class>`` each, and where it is calibrated
-            ``probability <class>`` each. Of a number ``lower`` and ``upper``, outside
-            of which it is with probability `OUTSIDE`; of several outputs
-            ``prediction <position>`` each. `column_types` gives the dtypes.
+            ``prediction``, then for regression ``lower`` and ``upper`` (coverage 0.9);
+            for two classes ``score``, positive for the second, otherwise ``score
+            <class>``; and ``probability <class>`` if calibrated. Several outputs have
+            only ``prediction <position>``. See `column_types`.
 
         Raises
         ------
         ValueError
-            As `scaled`, or a value is not finite.
-
-        Notes
-        -----
-        O(n m d) for m training rows, or landmarks; memory does not grow with n beyond
-        the rows and the columns.
+            The number of columns is wrong, or a value is not finite.
         """
         return self.columns_of(self.encoded(X_raw, report))
 
     def encoded(self, X_raw: Any, report: EncodingReport | None = None) -> Rows:
-        """Return the features that the kernel sees, shape (n, d), of rows as `columns` takes them."""
+        """Return the features of raw rows or of a table, shape (n, features)."""
         if self.table is not None:
             return self.table.encode(X_raw, report)
-        X: Rows = self.scaled(X_raw)
-        values, columns = (
-            (X.data, X.indices) if sparse.issparse(X) else (X, np.arange(X.shape[1]))
-        )
-        bad = np.bincount(
-            np.broadcast_to(columns, values.shape)[~np.isfinite(values)],
-            minlength=X.shape[1],
-        )
-        if bad.any():
-            bad_columns = [
-                f"{self.features[int(j)]!r} ({bad[j]})" for j in np.flatnonzero(bad)
-            ]
-            more = (
-                f" and {len(bad_columns) - NAMED} more"
-                if len(bad_columns) > NAMED
-                else ""
-            )
-            raise ValueError(
-                f"X_raw must be finite, got NaN or infinity in column {', '.join(bad_columns[:NAMED])}{more} of "
-                f"{X.shape[0]} rows; impute or drop them."
-            )
+        X = self.scaled(X_raw)
+        self._require_finite(X)
         return X
 
+    def _require_finite(self, X: Rows) -> None:
+        """Raise ValueError for infinite or missing values, with their columns."""
+        if sparse.issparse(X):
+            invalid_columns = X.indices[~np.isfinite(X.data)]
+        else:
+            _, invalid_columns = np.nonzero(~np.isfinite(X))
+        if not len(invalid_columns):
+            return
+        counts = np.bincount(invalid_columns)
+        columns = [
+            f"{self.features[j]!r} ({counts[j]})" for j in np.flatnonzero(counts)
+        ]
+        names = ", ".join(columns[:NAMED])
+        if len(columns) > NAMED:
+            names += f" and {len(columns) - NAMED} more"
+        raise ValueError(
+            f"X_raw must be finite, got NaN or infinity in column {names} of {X.shape[0]} rows; impute or drop them."
+        )
+
     def columns_of(self, X: Rows) -> dict[str, np.ndarray]:
-        """Return what `columns` does, of rows of features."""
+        """Return the columns of predictions, given the features of the rows."""
         types = self.column_types
         if not X.shape[0]:
             return {name: np.empty(0, dtype) for name, dtype in types.items()}
         if self.task == "regression":
-            values = [self.estimator._predictions(X)]
-            if self._has_bounds:
-                half_widths = self.estimator._half_widths(X, OUTSIDE)
-                values += [values[0] - half_widths, values[0] + half_widths]
+            values = self._predicted_numbers(X)
         else:
-            decisions, class_probabilities = (
-                self.estimator._decisions_and_probabilities(X)
-            )
-            binary = decisions.ndim == 1
-            winners = (
-                (decisions > 0).astype(np.intp) if binary else decisions.argmax(axis=1)
-            )
-            values = [self.estimator.classes_[winners], decisions]
-            if class_probabilities is not None:
-                values.append(class_probabilities)
-        split = [
-            column
-            for value in values
-            for column in ([value] if value.ndim == 1 else value.T)
-        ]
+            values = self._predicted_classes(X)
+        named_values = zip(types.items(), values, strict=True)
         return {
             name: np.ascontiguousarray(column, dtype=dtype)
-            for (name, dtype), column in zip(types.items(), split, strict=True)
+            for (name, dtype), column in named_values
         }
+
+    def _predicted_numbers(self, X: Rows) -> list[np.ndarray]:
+        """Return the predicted outputs and, if there are intervals, their bounds."""
+        predictions = self.estimator._predictions(X)
+        columns = list(predictions.T)
+        if self._has_intervals:
+            half_widths = self.estimator._half_widths(X, INTERVAL_ALPHA)
+            columns += [*(predictions - half_widths).T, *(predictions + half_widths).T]
+        return columns
+
+    def _predicted_classes(self, X: Rows) -> list[np.ndarray]:
+        """Return the predicted classes, the scores and the probabilities."""
+        scores, probabilities = self.estimator._decisions_and_probabilities(X)
+        if scores.ndim == 1:
+            codes = (scores > 0).astype(np.intp)
+            columns = [self.estimator.classes_[codes], scores]
+        else:
+            codes = scores.argmax(axis=1)
+            columns = [self.estimator.classes_[codes], *scores.T]
+        if probabilities is not None:
+            columns += [*probabilities.T]
+        return columns
 
     def _require_sound(self) -> None:
         self.estimator._require_sound()
@@ -421,7 +421,8 @@ class Model(Savable, Value):
                 "estimator must predict one class or numbers, got a classifier of several labels per row; save it by "
                 "its own method save."
             )
-        names, d = self.features, self.estimator.n_features_in_
+        names = self.features
+        d = self.estimator.n_features_in_
         if not isinstance(names, tuple) or not all(
             isinstance(name, str) for name in names
         ):
@@ -452,7 +453,8 @@ class Model(Savable, Value):
             self._require_reference(self.reference)
 
     def _require_reference(self, reference: Reference) -> None:
-        n_rows, n_features = len(reference.rows), self.estimator.kernel_.X.shape[1]
+        n_rows = len(reference.rows)
+        n_features = self.estimator.kernel_.X.shape[1]
         require_numbers("reference_rows", reference.rows, (n_rows, n_features))
         require_numbers(
             "reference_scores", reference.scores, (n_rows, len(self.score_names))
@@ -461,3 +463,12 @@ class Model(Savable, Value):
             require_numbers(
                 f"reference_{name}", getattr(reference, name), (n_features,)
             )
+
+
+def _cell_text(column: Column, row: int) -> str:
+    """Return a cell for a message, or the kind of a column without values."""
+    if column.kind == "other":
+        return "other"
+    if column.gaps[row]:
+        return "a missing value"
+    return f"{str(column.values[row])!r:.40}"

@@ -27,7 +27,12 @@ from learnkernels.kernels.estimators import (
 )
 from learnkernels.kernels.files import from_bytes, to_bytes
 from learnkernels.kernels.learners import CA, NKRR
-from learnkernels.kernels.model import BATCH, BOUNDS, OUTSIDE, Model
+from learnkernels.kernels.model import (
+    INTERVAL_ALPHA,
+    INTERVAL_BOUNDS,
+    LEAST_BATCH_ROWS,
+    Model,
+)
 from learnkernels.kernels.predictors import KRR, Auto, Nystroem
 from tests.refusals import refusal, require_refusals
 from tests.unit.kernels.conftest import sparse_rows
@@ -207,8 +212,10 @@ def test_columns_say_what_the_estimator_says_and_a_loaded_model_is_the_one_saved
         if (
             len(names) == 1 and len(getattr(model.estimator, "residuals_", ())) >= 9
         ):  # which tell nine of ten numbers
-            bounds = model.estimator.predict_interval(given, OUTSIDE).reshape(9, 2)
-            expected |= dict(zip(BOUNDS, bounds.T, strict=True))
+            bounds = model.estimator.predict_interval(given, INTERVAL_ALPHA).reshape(
+                9, 2
+            )
+            expected |= dict(zip(INTERVAL_BOUNDS, bounds.T, strict=True))
     else:
         classes = model.estimator.classes_.tolist()
         expected["prediction"] = model.estimator.predict(given)
@@ -370,7 +377,7 @@ def test_batches_of_whole_chunks_give_the_bits_of_all_rows_at_once(name):
     model = made(name)[0]
     step, chunk = model.batch_rows, chunk_rows_for(len(model.estimator.dual_coef_))
     assert step % chunk == 0
-    assert BATCH <= step < BATCH + chunk
+    assert LEAST_BATCH_ROWS <= step < LEAST_BATCH_ROWS + chunk
     X = rows(2 * step + 77, seed=8)
     parts = [model.columns(X[start : start + step]) for start in range(0, len(X), step)]
     whole = model.columns(X)
