@@ -161,7 +161,8 @@ def from_bytes(content: bytes) -> Any:
         arrays = read_arrays(content)
         header_end = 8 + int.from_bytes(content[:8], "little")
         header = json.loads(content[8:header_end])["__metadata__"][FORMAT]
-        seal, text = header[: len(NO_SEAL)], header[len(NO_SEAL) :]
+        seal = header[: len(NO_SEAL)]
+        text = header[len(NO_SEAL) :]
         unsealed = content.replace(seal.encode(), NO_SEAL.encode(), 1)
     except (SafetensorError, ValueError, LookupError, TypeError, RecursionError):
         raise ValueError(
@@ -205,31 +206,22 @@ def to_data(value: Any, arrays: dict[str, np.ndarray], where: str) -> Any:
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
-        return value if np.isfinite(value) else {"number": str(value)}
+        if np.isfinite(value):
+            return value
+        return {"number": str(value)}
     if isinstance(value, np.ndarray):
         return _array_to_data(value, arrays, where)
     if isinstance(value, sparse.csr_matrix | sparse.csr_array):
-        parts = (value.data, value.indices, value.indptr, value.shape)
-        return {type(value).__name__: to_data(list(parts), arrays, where)}
+        parts = [value.data, value.indices, value.indptr, value.shape]
+        return {type(value).__name__: to_data(parts, arrays, where)}
     kind_and_name = _kind_and_name(type(value))
     if kind_and_name is not None:
         kind, name = kind_and_name
         return {kind: [name, *_object_to_data(value, arrays, where)]}
     if hasattr(value, "__sklearn_tags__"):
         return {"estimator": _array_to_data(estimator_to_array(value), arrays, where)}
-    if isinstance(value, list | tuple):
-        entries = [
-            to_data(entry, arrays, f"{where}.{position}")
-            for position, entry in enumerate(value)
-        ]
-        return entries if isinstance(value, list) else {"tuple": entries}
-    if isinstance(value, Mapping):
-        return {
-            "dict": [
-                [to_data(part, arrays, f"{where}.{key}") for part in (key, value[key])]
-                for key in value
-            ]
-        }
+    if isinstance(value, list | tuple | Mapping):
+        return _container_to_data(value, arrays, where)
     raise ValueError(
         f"{where.strip('.') or 'the object'} must be numbers, texts, arrays, lists, dictionaries or objects of "
         f"learnkernels to be saved, got {type(value).__name__}, which no file can hold; a custom family needs a "
@@ -237,15 +229,33 @@ def to_data(value: Any, arrays: dict[str, np.ndarray], where: str) -> Any:
     )
 
 
+def _container_to_data(
+    container: Sequence[Any] | Mapping[Any, Any],
+    arrays: dict[str, np.ndarray],
+    where: str,
+) -> list[Any] | dict[str, Any]:
+    if isinstance(container, Mapping):
+        pairs = []
+        for key, entry in container.items():
+            place = f"{where}.{key}"
+            pairs.append([to_data(key, arrays, place), to_data(entry, arrays, place)])
+        return {"dict": pairs}
+    entries = [
+        to_data(entry, arrays, f"{where}.{position}")
+        for position, entry in enumerate(container)
+    ]
+    if isinstance(container, tuple):
+        return {"tuple": entries}
+    return entries
+
+
 def _array_to_data(
     array: np.ndarray, arrays: dict[str, np.ndarray], where: str
 ) -> dict[str, Any]:
-    if (
-        array.dtype.kind in "UO"
-        and array.ndim == 1
-        and all(type(text) is str for text in array.tolist())
-    ):
-        width = array.dtype.itemsize // 4 if array.dtype.kind == "U" else None
+    if _holds_texts(array):
+        width = None
+        if array.dtype.kind == "U":
+            width = array.dtype.itemsize // 4
         return {"texts": [width, array.tolist()]}
     if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
         raise ValueError(
@@ -255,11 +265,23 @@ def _array_to_data(
     name = where.strip(".")
     while name in arrays:  # such as for keys 1 and "1" of a dictionary
         name += "'"
-    by_columns = array.flags.f_contiguous and not array.flags.c_contiguous
     # Rounding of products depends on the memory order
-    rows = array.T if by_columns else array
-    arrays[name] = np.asarray(rows, rows.dtype.newbyteorder("="), order="C")
-    return {"transposed" if by_columns else "array": name}
+    if array.flags.f_contiguous and not array.flags.c_contiguous:
+        arrays[name] = _in_native_order(array.T)
+        return {"transposed": name}
+    arrays[name] = _in_native_order(array)
+    return {"array": name}
+
+
+def _holds_texts(array: np.ndarray) -> bool:
+    """Return whether an array is a vector of texts."""
+    if array.dtype.kind not in "UO" or array.ndim != 1:
+        return False
+    return all(type(text) is str for text in array.tolist())
+
+
+def _in_native_order(array: np.ndarray) -> np.ndarray:
+    return np.asarray(array, array.dtype.newbyteorder("="), order="C")
 
 
 def _object_to_data(
@@ -317,8 +339,7 @@ def from_data(data: Any, arrays: Mapping[str, np.ndarray]) -> Any:
         case "centering", str():
             return Centering(content)
         case "array" | "transposed", str():
-            array = arrays[content]
-            return array.T if kind == "transposed" else array
+            return _array_from_data(kind, arrays[content])
         case "estimator", {"array": str(name)}:
             return estimator_from_array(arrays[name])
         case "texts", [width, list(texts)]:
@@ -336,6 +357,12 @@ def from_data(data: Any, arrays: Mapping[str, np.ndarray]) -> Any:
             ]
             return _made(kind, name, *values)
     raise ValueError(f"a value must be of a known kind, got {kind!r:.40}")
+
+
+def _array_from_data(kind: str, array: np.ndarray) -> np.ndarray:
+    if kind == "transposed":
+        return array.T
+    return array
 
 
 def _texts(width: int | None, texts: list[str]) -> np.ndarray:
@@ -357,9 +384,9 @@ def _sparse_rows(
     indices: np.ndarray,
     indptr: np.ndarray,
     shape: tuple[int, int],
-) -> sparse.csr_matrix | sparse.csr_array:
-    form = sparse.csr_matrix if kind == "csr_matrix" else sparse.csr_array
-    rows = form((data, indices, indptr), shape=shape)
+) -> Any:
+    rows_class = getattr(sparse, kind)
+    rows = rows_class((data, indices, indptr), shape=shape)
     # SciPy would read outside of its arrays for a wrong index
     rows.check_format(full_check=True)
     return rows
@@ -401,7 +428,8 @@ def _require_types(known_class: type, values: Mapping[str, Any]) -> None:
 
 def _is_of_type(value: object, expected: Any) -> bool:
     """Return whether a value has the type of an annotation."""
-    origin, arguments = get_origin(expected), get_args(expected)
+    origin = get_origin(expected)
+    arguments = get_args(expected)
     if expected is Any:
         return True
     if origin in (Union, UnionType):
@@ -416,7 +444,8 @@ def _is_of_type(value: object, expected: Any) -> bool:
         return isinstance(value, dict) and all(isinstance(key, str) for key in value)
     if origin is Sequence:
         return isinstance(value, list | tuple)
-    if expected in (int, float):
-        numbers = int if expected is int else (int, float)
-        return isinstance(value, numbers) and not isinstance(value, bool)
+    if isinstance(value, bool) and expected in (int, float):
+        return False
+    if expected is float:
+        return isinstance(value, int | float)
     return isinstance(value, origin or expected)
