@@ -30,18 +30,10 @@ CLUSTERED_SHARE = 0.8
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RowGroups(Value):
-    """Groups of rows that no split into training and test rows divides.
+    """Groups of rows that no split into training and test rows divides."""
 
-    Attributes
-    ----------
-    numbers : ndarray of int of shape (m,)
-        Group of each row.
-    ordered : bool, default False
-        Whether groups are points in time, so that training rows are earlier.
-    """
-
-    numbers: np.ndarray
-    ordered: bool = False
+    numbers: np.ndarray  # group of each row
+    ordered: bool = False  # whether groups are points in time
 
     @property
     def n_groups(self) -> int:

@@ -53,25 +53,13 @@ def all_whole(y: np.ndarray) -> bool:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Target(Value):
-    """Target of a classification or regression.
-
-    Attributes
-    ----------
-    values : ndarray of shape (m,) or (m, q)
-        Numbers, or the position of each label in `classes`.
-    classes : tuple of str
-        Names of the classes, empty for regression.
-    labels : {"text", "integer", "boolean"}
-        Type of the original labels.
-    row_groups : RowGroups or None
-        Groups or times of the rows, which choices respect.
-    """
+    """Target of a classification or regression."""
 
     task: Task
-    values: np.ndarray
-    classes: tuple[str, ...] = ()
-    labels: Labels = "text"
-    row_groups: RowGroups | None = None
+    values: np.ndarray  # numbers, or positions in `classes`
+    classes: tuple[str, ...] = ()  # names; empty for regression
+    labels: Labels = "text"  # type of the original labels
+    row_groups: RowGroups | None = None  # respected by choices
 
     @classmethod
     def of(cls, y: np.ndarray, task: Task | None = None) -> Target:

@@ -21,50 +21,24 @@ MOST_LEVELS = 32
 
 
 class Cells(NamedTuple):
-    """Unusual cells of a column.
+    """Unusual cells of a column: their number, and the first one."""
 
-    Attributes
-    ----------
-    kinds : str
-        Kind of the other values, or unit to which these are converted.
-    rows : int
-        Number of cells.
-    row : int
-        Row of the first cell, from 0.
-    value : str
-        Text of the first cell.
-    """
-
-    kinds: str
-    rows: int
-    row: int
-    value: str
+    kinds: str  # kind of the other values, or their unit
+    rows: int  # number of cells
+    row: int  # of the first cell, from 0
+    value: str  # text of the first cell
 
 
 @dataclass
 class EncodingReport:
-    """Unusual values found while encoding rows.
+    """Unusual values of each column, found while encoding rows."""
 
-    Attributes
-    ----------
-    gaps, levels : Counter
-        Number of missing values, and of new levels, by column.
-    unread : dict of str to Cells
-        Values of the wrong kind, treated as missing.
-    limits : dict of str to Cells
-        Detection limits, treated as numbers.
-    converted : dict of str to Cells
-        Numbers converted from another unit.
-    first : int
-        Number of the first row of the next block.
-    """
-
-    gaps: Counter[str] = field(default_factory=Counter)
-    levels: Counter[str] = field(default_factory=Counter)
-    unread: dict[str, Cells] = field(default_factory=dict)
-    limits: dict[str, Cells] = field(default_factory=dict)
-    converted: dict[str, Cells] = field(default_factory=dict)
-    first: int = 0
+    gaps: Counter[str] = field(default_factory=Counter)  # missing values
+    levels: Counter[str] = field(default_factory=Counter)  # new levels
+    unread: dict[str, Cells] = field(default_factory=dict)  # values of the wrong kind
+    limits: dict[str, Cells] = field(default_factory=dict)  # detection limits
+    converted: dict[str, Cells] = field(default_factory=dict)  # numbers
+    first: int = 0  # number of the next row
 
     def __add__(self, other: EncodingReport) -> EncodingReport:
         return EncodingReport(
@@ -253,30 +227,14 @@ class ColumnEncoding(Value):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NumberColumn(ColumnEncoding):
-    """Encoding of numbers, or of ordered levels by their position.
+    """Encoding of numbers, or of ordered levels by their position."""
 
-    Attributes
-    ----------
-    fill : float
-        Median of the training rows, for missing values.
-    gaps : bool
-        Whether to add an indicator of missing values.
-    low, spread : float
-        Scaling of the feature, (number - low) / spread.
-    levels : tuple of str
-        Levels of an ordered category, lowest first.
-    knots : tuple of float
-        Quantiles at even steps, for normal scores.
-    written : Written
-        Decimal mark and unit of texts.
-    """
-
-    fill: float
-    gaps: bool
-    low: float = 0.0
+    fill: float  # median, for missing values
+    gaps: bool  # whether there is an indicator of them
+    low: float = 0.0  # the feature is (number - low) / spread
     spread: float = 1.0
-    levels: tuple[str, ...] = ()
-    knots: tuple[float, ...] = ()
+    levels: tuple[str, ...] = ()  # of an ordered category, lowest first
+    knots: tuple[float, ...] = ()  # quantiles at even steps, for ranks
     written: Written = POINT
 
     kind = "number"
@@ -402,26 +360,13 @@ class CategoryColumn(ColumnEncoding):
     """Encoding of a category by indicators of levels and, for many levels, a code.
 
     A missing value is a level. A new level has no indicator.
-
-    Attributes
-    ----------
-    levels : tuple of (str or None)
-        Levels with an indicator, the most frequent first; None for missing values.
-    many : bool
-        Whether there are more levels, so that the last feature is a code.
-    scales : tuple of float
-        Value of the indicator of each level; zero for a level without rows.
-    numeric : bool
-        Whether levels are numbers.
-    width : int
-        Number of digits of codes with leading zeros; otherwise zero.
     """
 
-    levels: tuple[str | None, ...]
-    many: bool
-    scales: tuple[float, ...]
-    numeric: bool = False
-    width: int = 0
+    levels: tuple[str | None, ...]  # the most frequent first
+    many: bool  # whether to add a code
+    scales: tuple[float, ...]  # values of the indicators
+    numeric: bool = False  # whether levels are numbers
+    width: int = 0  # digits of zero-padded codes, or 0
 
     kind = "category"
 
@@ -640,33 +585,16 @@ class DateColumn(ColumnEncoding):
     """Encoding of dates by time, cycles, and indicators of month and weekday.
 
     Cycles are in the time zone of the column; constant ones are omitted.
-
-    Attributes
-    ----------
-    fill : float
-        Median of the training rows in days since 1970, for missing values.
-    gaps : bool
-        Whether to add an indicator of missing values.
-    low, spread : float
-        Scaling of the time in UTC, (days - low) / spread.
-    cycles : tuple of {"year", "month", "weekday", "day"}
-        Encoded cycles, by sine and cosine or by indicators.
-    first : {"year", "day", "month", "time"}
-        First part of texts; "time" for times of day.
-    scaled : bool
-        Whether indicators are scaled as those of categories.
-    zone : str
-        Time zone of the column, or empty.
     """
 
-    fill: float
-    gaps: bool
-    low: float
+    fill: float  # median in days since 1970, for missing values
+    gaps: bool  # whether there is an indicator of them
+    low: float  # the time is (days - low) / spread
     spread: float
-    cycles: tuple[str, ...]
-    first: dates.First = "year"
-    scaled: bool = False
-    zone: str = ""
+    cycles: tuple[str, ...]  # in the order of `ENCODED_CYCLES`
+    first: dates.First = "year"  # first part of texts
+    scaled: bool = False  # whether indicators are scaled
+    zone: str = ""  # of the column, or empty
 
     kind = "date"
 

@@ -128,24 +128,12 @@ class Moment(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Moments of n rows, NaT for missing ones.
+    """Moments of n rows, NaT for missing ones."""
 
-    Attributes
-    ----------
-    instants : ndarray of datetime64[us]
-        Moments in UTC, for rows with a time zone or an offset.
-    local : ndarray of datetime64[us]
-        Date and time of day in the time zone of each row.
-    has_offset : ndarray of bool
-        Whether a row has a time zone or an offset.
-    zone : str
-        Time zone of the column, or empty.
-    """
-
-    instants: np.ndarray
-    local: np.ndarray
-    has_offset: np.ndarray
-    zone: str = ""
+    instants: np.ndarray  # in UTC, if rows have an offset or zone
+    local: np.ndarray  # date and time of day of each row
+    has_offset: np.ndarray  # whether a row has an offset or zone
+    zone: str = ""  # of the column, or empty
 
     def in_zone(self, zone: str) -> Moments:
         """Return the moments in a time zone, also assumed for rows without one."""

@@ -88,21 +88,11 @@ IDENTIFIER = re.compile(
 
 
 class TableFeatures(tuple[str, ...]):
-    """Names of the features of a table.
+    """Names of the features of a table."""
 
-    Attributes
-    ----------
-    owners : tuple of str
-        Name of the column of each feature.
-    codes : tuple of int
-        Positions of the features that are codes of levels.
-    scaled : bool
-        Whether the features are in comparable units.
-    """
-
-    owners: tuple[str, ...]
-    codes: tuple[int, ...]
-    scaled: bool
+    owners: tuple[str, ...]  # column of each feature
+    codes: tuple[int, ...]  # positions of codes of levels
+    scaled: bool  # whether units are comparable
 
     @classmethod
     def of(cls, columns: Sequence[ColumnEncoding], scaled: bool) -> Self:

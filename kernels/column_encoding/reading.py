@@ -51,36 +51,16 @@ class Numbers(NamedTuple):
 
 @dataclass(frozen=True)
 class Column:
-    """Values of one column.
-
-    Attributes
-    ----------
-    name : str
-        Name of the column.
-    kind : {"number", "date", "text", "other"}
-        Type in which the values are stored.
-    values : ndarray of shape (n,)
-        float64 with NaN, datetime64[us] with NaT, or texts with None.
-    levels : tuple of str
-        Levels of an ordered category, lowest first.
-    exact : ndarray of shape (n,) or None
-        Texts of integers, if float64 does not represent all.
-    is_category : bool
-        Whether the column has a categorical type.
-    local : ndarray of datetime64[us] of shape (n,) or None
-        Date and time of day in the time zone.
-    zone : str
-        Name of the time zone, or empty.
-    """
+    """Values of one column."""
 
     name: str
     kind: ColumnKind
-    values: np.ndarray
-    levels: tuple[str, ...] = ()
-    exact: np.ndarray | None = None
-    is_category: bool = False
-    local: np.ndarray | None = None
-    zone: str = ""
+    values: np.ndarray  # floats, datetime64[us], or texts and None
+    levels: tuple[str, ...] = ()  # of an ordered category, lowest first
+    exact: np.ndarray | None = None  # texts of integers beyond 2^53
+    is_category: bool = False  # whether the type is categorical
+    local: np.ndarray | None = None  # dates and times in the time zone
+    zone: str = ""  # name of the time zone, or empty
 
     @property
     def gaps(self) -> np.ndarray:

@@ -103,38 +103,20 @@ def _codes_of_numbers(values: np.ndarray, texts: np.ndarray | None) -> np.ndarra
 
 @dataclass(frozen=True)
 class NumberSummary:
-    """Summary of numbers; summaries of blocks can be added.
+    """Summary of numbers; summaries of blocks can be added."""
 
-    Attributes
-    ----------
-    n : int
-        Number of rows.
-    finite, infinite : int
-        Number of finite numbers, and of infinite ones.
-    low, high, mean, squares : float
-        Range and mean of finite numbers, and sum of squared deviations.
-    points, weights : ndarray
-        Representative numbers, ascending, and their counts.
-    exact : bool
-        Whether the points are all distinct numbers.
-    whole : bool
-        Whether all numbers are integers.
-    codes : ndarray
-        The `smallest` hash codes of integers.
-    """
-
-    n: int
-    finite: int
+    n: int  # rows
+    finite: int  # finite numbers
     low: float
     high: float
     mean: float
-    squares: float
-    infinite: int
-    points: np.ndarray
-    weights: np.ndarray
-    exact: bool
-    whole: bool
-    codes: np.ndarray
+    squares: float  # sum of squared deviations
+    infinite: int  # infinite numbers
+    points: np.ndarray  # representative numbers, ascending
+    weights: np.ndarray  # counts of the points
+    exact: bool  # whether points are all distinct numbers
+    whole: bool  # whether all are integers
+    codes: np.ndarray  # `smallest` hash codes of integers
 
     @classmethod
     def of(
@@ -387,62 +369,34 @@ def _dates_of_digits(
 
 @dataclass(frozen=True)
 class ColumnSummary:
-    """Summary of a column; summaries of blocks can be added.
-
-    Attributes
-    ----------
-    name, kind, levels, is_category, zone
-        As in `Column`.
-    n, gaps : int
-        Number of rows, and of missing values.
-    example : str or None
-        First characters of a value.
-    texts : mapping of str to int
-        Number of rows of each text, or of the most frequent texts.
-    counted : bool
-        Whether `texts` holds all texts.
-    codes : ndarray
-        The `smallest` hash codes of the texts.
-    words : int
-        Number of spaces in all texts.
-    day_places : frozenset of str
-        Evidence on the position of the day in dates.
-    numbers : mapping of Written to NumberSummary
-        Values that are numbers, by decimal mark and unit.
-    limits : int
-        Number of detection limits.
-    padded : int
-        Number of integers with leading zeros.
-    widths : frozenset of int
-        Numbers of digits of the integers.
-    several : int
-        Number of cells with several numbers.
-    dates, local_dates : mapping of str to NumberSummary
-        Dates in days since 1970, by their first part, in UTC and in local time.
-    has_codes : bool
-        Whether some integers have more digits than float64 represents.
-    """
+    """Summary of a column; summaries of blocks can be added."""
 
     name: str
     kind: reading.ColumnKind
     levels: tuple[str, ...]
     is_category: bool
-    n: int
-    gaps: int
-    example: str | None = None
-    texts: Mapping[str, int] = field(default_factory=dict)
-    counted: bool = True
-    codes: np.ndarray = field(default_factory=lambda: np.empty(0))
-    words: int = 0
-    day_places: frozenset[str] = frozenset()
+    n: int  # rows
+    gaps: int  # missing values
+    example: str | None = None  # start of a value
+    texts: Mapping[str, int] = field(default_factory=dict)  # rows per text
+    counted: bool = True  # whether `texts` are all
+    codes: np.ndarray = field(
+        default_factory=lambda: np.empty(0)
+    )  # `smallest` hash codes of texts
+    words: int = 0  # spaces in all texts
+    day_places: frozenset[str] = frozenset()  # see `dates.day_places`
     numbers: Mapping[Written, NumberSummary] = field(default_factory=dict)
-    limits: int = 0
-    padded: int = 0
-    widths: frozenset[int] = frozenset()
-    several: int = 0
-    dates: Mapping[First, NumberSummary] = field(default_factory=dict)
-    local_dates: Mapping[First, NumberSummary] = field(default_factory=dict)
-    has_codes: bool = False
+    limits: int = 0  # detection limits
+    padded: int = 0  # integers with leading zeros
+    widths: frozenset[int] = frozenset()  # digits of the integers
+    several: int = 0  # cells with several numbers
+    dates: Mapping[First, NumberSummary] = field(
+        default_factory=dict
+    )  # by first part, in UTC
+    local_dates: Mapping[First, NumberSummary] = field(
+        default_factory=dict
+    )  # in local time
+    has_codes: bool = False  # whether integers exceed float64
     zone: str = ""
 
     @classmethod

@@ -62,26 +62,13 @@ class TextColumn(ColumnEncoding):
     """Encoding of texts by the directions in which training texts differ most.
 
     A missing text has the mean features.
-
-    Attributes
-    ----------
-    gaps : bool
-        Whether to add an indicator of missing values.
-    ngrams : ndarray of int of shape (v,)
-        Hash values of the n-grams that count, ascending.
-    weights : ndarray of shape (v,)
-        Logarithm of the rarity of each n-gram.
-    directions : ndarray of shape (v, topics)
-        Features of a text of one n-gram, before centering.
-    center : ndarray of shape (topics,)
-        Mean features of the training texts.
     """
 
-    gaps: bool
-    ngrams: np.ndarray
-    weights: np.ndarray
-    directions: np.ndarray
-    center: np.ndarray
+    gaps: bool  # whether to add an indicator of missing values
+    ngrams: np.ndarray  # hash values, ascending, shape (v,)
+    weights: np.ndarray  # logarithms of rarity
+    directions: np.ndarray  # features of each n-gram, (v, topics)
+    center: np.ndarray  # mean features
 
     kind = "text"
 

@@ -63,18 +63,13 @@ MOST_INTERACTIONS = 10
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ImportanceRows(Value):
-    """Targets of the training rows that importances are measured with.
+    """Targets of the training rows that importances are measured with."""
 
-    `positions` are positions among the rows of the learned kernel. `values` are numbers
-    or positions of classes, and `n_classes` is 0 for regression. `groups` are points in
-    time if `ordered`.
-    """
-
-    positions: np.ndarray
-    values: np.ndarray
+    positions: np.ndarray  # among the rows of the learned kernel
+    values: np.ndarray  # numbers, or positions of classes
     groups: np.ndarray | None = None
-    ordered: bool = False
-    n_classes: int = 0
+    ordered: bool = False  # whether groups are points in time
+    n_classes: int = 0  # 0 for regression
 
     @classmethod
     def of(
@@ -150,35 +145,18 @@ def require_positions(
 
 @dataclass(frozen=True, eq=False)
 class ImportanceProblem:
-    """A fitted model whose importances are measured.
-
-    Attributes
-    ----------
-    target : Target
-        Target of the rows at `positions` of the kernel.
-    predictor : str
-        Name of the predictor.
-    C : float or None
-        Inverse ridge; None to select it.
-    columns : sequence of ndarray of int
-        Positions of the features of each column.
-    share : float
-        Weight of the boosted trees.
-    learner : KernelSearchLearner or None
-        Learner that learns the base kernels again without the tested rows; None to keep
-        the kernel.
-    """
+    """A fitted model whose importances are measured."""
 
     kernel: LearnedKernel
-    target: Target
+    target: Target  # of the rows at `positions` of the kernel
     positions: np.ndarray
     predictor: str
-    C: float | None
-    columns: Sequence[np.ndarray]
+    C: float | None  # None to select it
+    columns: Sequence[np.ndarray]  # features of each column
     table: TableEncoding | None = None
     trees: Any = None
-    share: float = 0.0
-    learner: KernelSearchLearner | None = None
+    share: float = 0.0  # weight of the trees
+    learner: KernelSearchLearner | None = None  # None to keep the kernel
 
     def measure(self) -> Importance:
         """Return importances and interactions, zero if no row can be held out."""
@@ -391,24 +369,14 @@ class Exchange:
 
 @dataclass(frozen=True, eq=False)
 class TestedRows:
-    """Rows that are predicted by models fitted without them.
-
-    Attributes
-    ----------
-    split_of_row : ndarray of int of shape (n,)
-        Position of the model of each row.
-    models : sequence of RegularizationPath
-        Predictors on the learned kernel, each with a single C.
-    trees : HeldOutTrees or None
-        Trees whose predictions are averaged with those of the models.
-    """
+    """Rows that are predicted by models fitted without them."""
 
     X: Rows
     target: Target
-    split_of_row: np.ndarray
+    split_of_row: np.ndarray  # position of the model of each row
     weights: np.ndarray | None
-    models: Sequence[RegularizationPath]
-    trees: HeldOutTrees | None
+    models: Sequence[RegularizationPath]  # each with a single C
+    trees: HeldOutTrees | None  # averaged with the models
 
     def __len__(self) -> int:
         return len(self.target)

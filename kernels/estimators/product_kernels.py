@@ -119,22 +119,12 @@ def _sources(
 
 @dataclass(frozen=True, eq=False)
 class ProductScores:
-    """Scores that are linear in kernels with a factor for each column.
+    """Scores that are linear in kernels with a factor for each column."""
 
-    Attributes
-    ----------
-    kernels : tuple of ProductKernels
-        Kernels, in the order of `coefficients`.
-    X : ndarray of shape (s, f)
-        Training rows minus `origin`.
-    V : ndarray of shape (s, q)
-        Coefficients of the training rows.
-    """
-
-    kernels: tuple[ProductKernels, ...]
+    kernels: tuple[ProductKernels, ...]  # in the order of `coefficients`
     coefficients: np.ndarray
-    X: np.ndarray
-    V: np.ndarray
+    X: np.ndarray  # training rows minus `origin`
+    V: np.ndarray  # coefficients of the training rows
     origin: np.ndarray
 
     @classmethod

@@ -20,21 +20,11 @@ Rows: TypeAlias = Any
 
 @dataclass(frozen=True)
 class TilePlan:
-    """Plan to compute the kernels of a tile from its seeds.
+    """Plan to compute the kernels of a tile from its seeds."""
 
-    Attributes
-    ----------
-    order : ndarray of int of shape (p, 2)
-        Pairs (kernel, seed) in order of computation; seed -1 means doubling.
-    half : ndarray of int of shape (p,)
-        Position of the kernel E in ``E (E + 2)`` for doubling.
-    offset : ndarray of shape (p,)
-        Constant to add to each kernel at the end.
-    """
-
-    order: np.ndarray
-    half: np.ndarray
-    offset: np.ndarray
+    order: np.ndarray  # pairs (kernel, seed), (p, 2); seed -1 for doubling
+    half: np.ndarray  # kernel E in E (E + 2), for doubling
+    offset: np.ndarray  # constant to add at the end
 
     @classmethod
     def identity(cls, p: int) -> TilePlan:
@@ -104,27 +94,13 @@ class PlainRows:
 
 @dataclass(frozen=True)
 class ExpandedRows:
-    """Rows whose distances are computed from inner products.
+    """Rows whose distances are computed from inner products."""
 
-    Attributes
-    ----------
-    rows : ndarray or CSR matrix of shape (a, d)
-        Rows; dense rows are translated, which reduces their norms.
-    norms : ndarray of shape (a,)
-        Squared norms.
-    augmented : ndarray of shape (a, d + 2) or None
-        Dense rows with a one and their norm, for one matrix product.
-    metric : {"squared", "euclidean", "cityblock"}
-        Distance; "cityblock" only for sparse rows.
-    gammas : tuple of float
-        Parameters of the exponentials.
-    """
-
-    rows: Rows
-    norms: np.ndarray
-    augmented: np.ndarray | None
+    rows: Rows  # dense rows are translated, for small norms
+    norms: np.ndarray  # squared
+    augmented: np.ndarray | None  # dense rows with a one and their norm
     metric: Metric
-    gammas: tuple[float, ...] = ()
+    gammas: tuple[float, ...] = ()  # of the exponentials
 
     @classmethod
     def of(
