@@ -45,7 +45,7 @@ def compiled(**options: Any) -> Callable[[Function], Function]:
         function.__qualname__ += f"-{_version(getfile(function))}"
         try:
             return njit(cache=True, nogil=True, **options)(function)
-        except RuntimeError:  # no cache folder is writable
+        except RuntimeError:  # no writable folder; see NUMBA_CACHE_DIR
             return njit(nogil=True, **options)(function)
 
     return decorate
