@@ -1,5 +1,4 @@
-"""Optimizers that several algorithms share, each with its certificate; free of learners
-and data sets.
+"""Optimizers that several algorithms share, each with its certificate.
 
 Imports: base, centering, engine, families, row_groups, targets, validation.
 """

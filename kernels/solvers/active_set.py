@@ -1,4 +1,4 @@
-"""Active-set methods for quadratic programs over the nonnegative orthant and over a simplex."""
+"""Active-set methods for quadratic programs over the orthant and a simplex."""
 
 from __future__ import annotations
 
@@ -29,24 +29,13 @@ def minimize_nonnegative(M: np.ndarray, a: np.ndarray) -> np.ndarray:
     Returns
     -------
     v : ndarray of shape (p,)
-
-    Raises
-    ------
-    ArithmeticError
-        The method does not end: M is not finite, or far from positive semi-definite.
+        Minimizer.
 
     Notes
     -----
-    The active-set method of Lawson and Hanson on the normal equations. In each pass the
-    variable of steepest descent joins the free set, and variables that become zero on
-    the way to the minimizer over the free set leave it. Each pass lowers the objective,
-    so the method ends. A pass costs O(f^3) for f free variables and O(p f) for the
-    gradient. As M has no negative entry, ``||v|| <= ||a||``, so the gradient is
-    accurate even if M is nearly singular.
-
-    With `WARM_START` variables or more, the first free set is the support of a
-    coordinate descent (O(p f) per sweep) without linearly dependent variables. It is
-    nearly the final one unless kernels are similar.
+    Each pass frees the variable of steepest descent, moves towards the minimizer over
+    the free set, and removes variables that become zero. A pass costs O(f^3 + p f) for
+    f free variables. Large problems start from the support of a coordinate descent.
 
     References
     ----------
@@ -93,10 +82,9 @@ def _settle(
     target: np.ndarray,
     tolerance: float,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Move from v towards the unconstrained minimizer, `target`; return the minimizer
-    over the variables left free.
+    """Move from v towards `target`; return the minimizer over the remaining free set.
 
-    Variables that become zero on the way leave the free set, which is returned as well.
+    Variables that become zero on the way leave the free set, which is also returned.
     """
     v = v.copy()
     free = free.copy()
@@ -111,24 +99,9 @@ def _settle(
 
 
 def coordinate_descent(M: np.ndarray, a: np.ndarray) -> np.ndarray:
-    r"""Return an approximate minimizer of :math:`v^\top M v - 2 v^\top a` over
-    :math:`v \ge 0`, by cyclic descent.
+    """Return an approximate minimizer of `minimize_nonnegative` by cyclic descent.
 
-    Parameters
-    ----------
-    M : ndarray of shape (p, p)
-        Symmetric, positive semi-definite, unit diagonal.
-    a : ndarray of shape (p,)
-        Linear part.
-
-    Returns
-    -------
-    v : ndarray of shape (p,)
-        Not negative; exactly zero where the constraint holds.
-
-    Notes
-    -----
-    A sweep costs O(p) for each variable that moves, at most O(p^2).
+    A sweep costs O(p) for each variable that moves.
     """
     v = np.zeros(len(a))
     descent = a.astype(np.float64)
@@ -159,8 +132,7 @@ def _solve_free(M: np.ndarray, a: np.ndarray, free: np.ndarray) -> np.ndarray:
 def minimize_on_simplex(
     H: np.ndarray, c: np.ndarray, total: float, x: np.ndarray
 ) -> np.ndarray:
-    r"""Return the minimizer of :math:`\tfrac12 x^\top H x + c^\top x` over
-    :math:`x \ge 0`, :math:`\sum x = ` `total`.
+    r"""Return the minimizer of :math:`\tfrac12 x^\top H x + c^\top x` on a simplex.
 
     Parameters
     ----------
@@ -169,23 +141,14 @@ def minimize_on_simplex(
     c : ndarray of shape (p,)
         Linear part.
     total : float
-        Positive.
+        Positive sum of x.
     x : ndarray of shape (p,)
-        Feasible point to start from; its support is the first free set.
+        Feasible starting point.
 
     Returns
     -------
     x : ndarray of shape (p,)
-
-    Raises
-    ------
-    ArithmeticError
-        The method does not end: H is not finite, or not positive definite.
-
-    Notes
-    -----
-    A primal active-set method. Each pass solves a bordered system, O(f^3) for f free
-    variables.
+        Minimizer.
     """
     p = len(c)
     x = x.copy()
@@ -215,7 +178,7 @@ def minimize_on_simplex(
 def _solve_on_plane(
     H: np.ndarray, c: np.ndarray, total: float, free: np.ndarray
 ) -> tuple[np.ndarray, float]:
-    """Return the minimizer over free variables of a fixed sum, zero elsewhere, and the multiplier of the sum."""
+    """Return the minimizer over free variables of fixed sum, and its multiplier."""
     f = np.flatnonzero(free)
     H_free = H[np.ix_(f, f)]
     unit = H_free.diagonal().max()

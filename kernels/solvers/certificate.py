@@ -10,10 +10,10 @@ from ..base import Value, warn_caller
 from ..engine.operators import GramOperator, has_room
 
 TOLERANCE = 1e-6
-"""Relative residual that iterative learners reach by default."""
+"""Default tolerance of iterative learners."""
 
 CHECKED_ROWS = 1000
-"""Number of rows on which the eigenvalues of base kernels are checked."""
+"""Number of rows whose eigenvalues are checked."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -23,11 +23,10 @@ class Certificate(Value):
     Attributes
     ----------
     measure : str
-        Kind of `residual`: ``duality gap`` (an upper bound on the possible decrease of
-        the objective), ``KKT residual`` (the largest violation of the optimality
-        conditions) or ``stationarity gap`` (of a nonconvex problem: the possible
-        decrease of the linearized objective). With ``on a sample`` if only a sample of
-        rows was used.
+        Kind of `residual`: ``duality gap`` (bound on the possible decrease of the
+        objective), ``KKT residual`` (largest violation of the optimality conditions) or
+        ``stationarity gap`` (decrease of the linearized objective); possibly ``on a
+        sample``.
     residual : float
         Relative residual, zero at the optimum.
     tolerance : float
@@ -52,7 +51,7 @@ class Certificate(Value):
     def warn_unless_converged(
         self, learner: str, advice: str, grams: GramOperator | None = None
     ) -> Certificate:
-        """Return the certificate; warn if it did not converge, and name indefinite base kernels as the cause."""
+        """Return the certificate; warn unless it converged."""
         if self.converged:
             return self
         from sklearn.exceptions import ConvergenceWarning  # imports pandas
@@ -68,11 +67,7 @@ class Certificate(Value):
 
 
 def indefinite_kernels(grams: GramOperator) -> str:
-    """Return a phrase that names the indefinite base kernels, judged by the first 1,000
-    rows; empty if there are none.
-
-    Kernels whose full matrix does not fit into memory are not checked.
-    """
+    """Return a phrase that names base kernels indefinite on 1,000 rows, or ""."""
     if not has_room(grams.n_rows):
         return ""
     indefinite = []

@@ -1,4 +1,4 @@
-"""Conjugate gradients for many right-hand sides and shifts at once, each stopped by its own residual."""
+"""Conjugate gradients for many right-hand sides and shifts at once."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ from scipy.linalg import blas, cho_solve
 from .factor import Factor, factored
 
 MAX_RESTARTS = 4
-"""Maximum number of searches, each from a newly computed residual."""
+"""Maximum number of searches, each from a recomputed residual."""
 
 STALLED_STEPS = 40
-"""Number of steps after which a search ends if no residual has decreased by a tenth."""
+"""Number of steps without progress after which a search ends."""
 
 Progress = Callable[[int, float], None]
-"""Callback with the number of steps and the largest relative residual so far."""
+"""Function of the number of steps and the largest relative residual."""
 
 
 class Preconditioner:
-    r"""Approximation of :math:`(A + s I)^{-1}` for every shift s, from r columns C of A
-    and their rows W of C.
+    r"""Approximation of :math:`(A + s I)^{-1}` for every s, from r columns C of A.
 
     .. math:: (F F^\top + s I)^{-1} = \frac 1 s \left( I - F (F^\top F + s I)^{-1} F^\top \right), \qquad
               F = C L^{-\top}, \qquad L L^\top = W
@@ -31,19 +30,18 @@ class Preconditioner:
     Parameters
     ----------
     C : ndarray of shape (n, r)
-        In C order. Overwritten.
+        Columns in C order; overwritten.
     W : ndarray of shape (r, r)
-        Positive semi-definite. Not modified.
+        Rows of C, positive semi-definite.
 
     Notes
     -----
-    2 n r^2 flops, and r^3 / 3 at the first use of each shift.
+    O(2 n r^2), and O(r^3 / 3) per shift.
 
     References
     ----------
-    Frangella, Tropp, Udell (2023), Randomized Nystroem Preconditioning, SIAM Journal on
-    Matrix Analysis and Applications 44:718-752, with columns in place of random
-    projections.
+    Frangella, Tropp, Udell (2023), SIAM Journal on Matrix Analysis and Applications
+    44:718-752, with columns in place of random projections.
     """
 
     def __init__(self, C: np.ndarray, W: np.ndarray) -> None:
@@ -53,7 +51,7 @@ class Preconditioner:
         self._factors: dict[float, Factor] = {}
 
     def without(self, rows: np.ndarray) -> Preconditioner:
-        """Return the preconditioner of A without some rows and columns, for vectors that are zero there."""
+        """Return the preconditioner for vectors that are zero in some rows."""
         other = copy(self)
         omitted = self._F[rows]
         other._products = self._products - omitted.T @ omitted
@@ -61,7 +59,7 @@ class Preconditioner:
         return other
 
     def __call__(self, R: np.ndarray, shifts: np.ndarray) -> np.ndarray:
-        """Apply the preconditioner to the columns of R, shape (n, c), each with its shift."""
+        """Apply the preconditioner to the columns of R, each with its shift."""
         projections = self._F.T @ R
         for shift in np.unique(shifts):
             if shift not in self._factors:
@@ -82,13 +80,13 @@ class ShiftedSolutions:
     Attributes
     ----------
     solutions : ndarray of shape (n, c)
+        Solutions x.
     remainders : ndarray of shape (n, c)
-        ``b - (A + shift I) x``, computed from the solution.
+        ``b - (A + shift I) x``.
     residuals : ndarray of shape (c,)
-        2-norms of the remainders, relative to the right-hand sides; zero for a zero
-        right-hand side.
+        Relative 2-norms of the remainders.
     iterations : int
-        Number of products with A, except those for residuals.
+        Number of products with A, without those for residuals.
     tolerance : float
         Requested residual.
     """
@@ -101,7 +99,6 @@ class ShiftedSolutions:
 
     @property
     def converged(self) -> bool:
-        """Whether every residual is within the tolerance."""
         return bool((self.residuals <= self.tolerance).all())
 
 
@@ -116,30 +113,26 @@ def solve_shifted(
     progress: Progress | None = None,
     start: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> ShiftedSolutions:
-    r"""Solve :math:`(A + s_j I) x_j = b_j` for all columns j, with one product with A
-    per step.
+    r"""Solve :math:`(A + s_j I) x_j = b_j` for all columns j.
 
     Parameters
     ----------
     apply : callable
-        ``apply(V)`` is ``A @ V`` for V of shape (n, k); A symmetric and positive
-        semi-definite.
+        Function that returns ``A @ V``; A is symmetric positive semi-definite.
     B : ndarray of shape (n, c)
-        Right-hand sides. Not modified.
+        Right-hand sides.
     shifts : ndarray of shape (c,)
         s, positive.
     precondition : callable
-        ``precondition(R, shifts)`` is an approximation of ``(A + shift_j I)^-1 r_j``
-        for each column of R, shape (n, k), by a symmetric and positive definite matrix.
+        Function that returns about ``(A + shift_j I)^-1 r_j`` for each column of R.
     tolerance : float
-        Largest relative residual; the 2-norm of ``b - (A + s I) x`` over that of b.
+        Largest relative residual.
     max_iter : int
         Maximum number of steps.
     progress : callable, optional
-        Called after each step with the number of steps and the largest relative
-        residual.
+        Function of the number of steps and the largest relative residual.
     start : pair of ndarray of shape (n, c), optional
-        Initial solutions and their residuals; by default zero. Not modified.
+        Initial solutions and their residuals.
 
     Returns
     -------
@@ -148,10 +141,8 @@ def solve_shifted(
 
     Notes
     -----
-    The columns are independent, and a step only multiplies those that have not
-    converged. The residual of the recurrence drifts from the true one by rounding: it
-    is computed again at the end of a search, and the search restarts from it while that
-    helps.
+    The residual of the recurrence drifts by rounding. It is recomputed at the end of a
+    search, which then restarts while that helps.
 
     References
     ----------
@@ -206,7 +197,7 @@ def _search(
     max_steps: int,
     progress: Progress | None,
 ) -> tuple[int, np.ndarray]:
-    """Continue from solutions X with residuals R; return the number of steps and the best solution of each column."""
+    """Return the number of steps and the best solution of each column."""
     best = X.copy()
     best_residuals = np.linalg.norm(R, axis=0) / norms
     columns = np.arange(X.shape[1])  # positions of the columns of X, R and P

@@ -1,4 +1,4 @@
-"""Cholesky factors and eigenvectors computed in place, and leave-one-out residuals of ridge regressions."""
+"""Factors computed in place, and leave-one-out residuals of ridge regressions."""
 
 from __future__ import annotations
 
@@ -24,23 +24,14 @@ Factor = tuple[np.ndarray, bool]
 """Cholesky factor in the format of `scipy.linalg.cho_solve`."""
 
 LATER_BLOCKS = 5
-"""Number of blocks of time that are predicted from earlier rows, after the first block."""
+"""Number of later blocks of time, predicted from earlier rows."""
 
 
 def cholesky(A: np.ndarray, ridge: float = 0.0) -> Factor | None:
-    """Return the Cholesky factor of ``A + ridge I``, or None if a pivot is not
-    positive.
-
-    Parameters
-    ----------
-    A : ndarray of shape (n, n)
-        Symmetric, in C order. Overwritten.
-    ridge : float, default 0
-        Added to the diagonal.
-    """
+    """Return the Cholesky factor of ``A + ridge I``, or None; overwrites A."""
     A.flat[:: len(A) + 1] += ridge
     try:
-        # LAPACK factors in place in Fortran order, which is the transpose of C order.
+        # LAPACK factors in place in Fortran order, the transpose of C order.
         factor: Factor = cho_factor(
             A.T, lower=True, overwrite_a=True, check_finite=False
         )
@@ -50,40 +41,26 @@ def cholesky(A: np.ndarray, ridge: float = 0.0) -> Factor | None:
 
 
 def submatrix(K: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return the rows and columns of a matrix at ascending positions, without a copy if these are all."""
+    """Return rows and columns of K, without a copy if these are all."""
     if len(rows) == len(K):
         return K
     return K[np.ix_(rows, rows)]
 
 
 def eigenvectors(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return ascending eigenvalues, and eigenvectors, of a symmetric matrix in C order,
-    which is overwritten.
+    """Return ascending eigenvalues, and eigenvectors, of symmetric A, overwriting it.
 
-    Needs two more such matrices of memory; `numpy.linalg.eigh` needs four.
+    Uses half the memory of `numpy.linalg.eigh`.
     """
     values, vectors = eigh(A.T, overwrite_a=True, check_finite=False, driver="evd")
     return values, vectors
 
 
 def factored(A: np.ndarray, ridge: float = 0.0, size: float | None = None) -> Factor:
-    """Return the Cholesky factor of a symmetric matrix plus the smallest ridge that
-    rounding allows.
+    """Return the Cholesky factor of A plus the smallest ridge that rounding allows.
 
-    Parameters
-    ----------
-    A : ndarray of shape (n, n)
-        Positive semi-definite up to rounding, in C order. Not modified.
-    ridge : float, default 0
-        First ridge to add to the diagonal, relative to `size`; multiplied by ten after
-        each failure.
-    size : float, optional
-        By default the largest diagonal entry.
-
-    Raises
-    ------
-    ArithmeticError
-        The matrix is far from positive semi-definite.
+    The first ridge, relative to `size` (by default the largest diagonal entry), is
+    multiplied by ten after each failure.
     """
     if size is None:
         size = float(A.diagonal().max())
@@ -99,15 +76,9 @@ def factored(A: np.ndarray, ridge: float = 0.0, size: float | None = None) -> Fa
 
 
 def factored_with_ridge(A: np.ndarray, ridge: float) -> Factor | None:
-    """Return the Cholesky factor of ``A + ridge I``, or None if that is not positive
-    definite up to rounding.
+    """Return the Cholesky factor of ``A + ridge I``, or None if rounding exceeds ridge.
 
-    Parameters
-    ----------
-    A : ndarray of shape (n, n)
-        Positive semi-definite, in C order. Overwritten.
-    ridge : float
-        Positive lower bound of the pivots of the exact factor.
+    A is positive semi-definite, in C order, and overwritten.
     """
     rounding = len(A) * np.finfo(np.float64).eps * (float(A.diagonal().max()) + ridge)
     factor = cholesky(A, ridge)
@@ -117,7 +88,7 @@ def factored_with_ridge(A: np.ndarray, ridge: float) -> Factor | None:
 
 
 def ridge_factor(K: np.ndarray, ridge: float) -> Factor:
-    """Return the Cholesky factor of ``K + ridge I``, or raise ValueError; K, in C order, is overwritten."""
+    """Return the Cholesky factor of ``K + ridge I``, or raise; overwrites K."""
     factor = cholesky(K, ridge)
     if factor is None:
         raise ValueError(
@@ -128,19 +99,18 @@ def ridge_factor(K: np.ndarray, ridge: float) -> Factor:
 
 @dataclass(frozen=True)
 class LeftOut:
-    r"""Ridge regression with its leave-one-out residuals, or those without the group of
-    a row or all later rows.
+    """Ridge regression with residuals without each row, its group, or all later rows.
 
     Attributes
     ----------
     ridge : float
-        lambda.
+        Ridge lambda.
     alpha : ndarray of shape (m, q)
-        Dual coefficients; with a centered kernel they sum to zero.
+        Dual coefficients.
     sample_weight : ndarray of shape (m,)
-        w.
+        Weights w.
     row_groups : RowGroups or None
-        Groups that are left out together; None to leave out single rows.
+        Groups that are left out together; None for single rows.
     """
 
     ridge: float
@@ -160,11 +130,9 @@ class LeftOut:
 
     @cached_property
     def residuals(self) -> np.ndarray:
-        """``y_i - f^(-i)(x_i)``, shape (m, q); f^(-i) is fitted, with its intercept, on
-        all rows except row i.
+        """``y_i - f^(-i)(x_i)``, fitted without row i or its group, shape (m, q).
 
-        With row groups, f^(-i) is fitted without the group of row i or, if they are in
-        order, on the rows of earlier blocks; NaN for rows of the first block.
+        For ordered groups, f^(-i) is fitted on earlier blocks; NaN for the first block.
         """
         if self.row_groups is None:
             inverse = self._inverse
@@ -181,7 +149,7 @@ class LeftOut:
 
     @cached_property
     def residuals_of_groups(self) -> np.ndarray:
-        """``y_i - f^(-g)(x_i)``, shape (m, q); f^(-g) is fitted on all rows except those of the group of row i."""
+        """``y_i - f^(-g)(x_i)``, fitted without the group of row i, shape (m, q)."""
         if self.row_groups is None:
             return self.residuals
         L = np.tril(self._inverse)
@@ -205,7 +173,7 @@ class LeftOut:
 
     @property
     def loss(self) -> float:
-        """Sum of the squared leave-one-out residuals, weighted by the rows."""
+        """Weighted sum of the squared residuals."""
         squares = np.square(self.residuals).sum(axis=1)
         if self.row_groups is None or not self.row_groups.ordered:
             return float(self.sample_weight @ squares)
@@ -213,7 +181,7 @@ class LeftOut:
 
     @cached_property
     def inverse(self) -> np.ndarray:
-        r"""G, shape (m, m): :math:`\alpha = G Y`, and without row i :math:`\alpha_j - G_{ji} \alpha_i / G_{ii}`."""
+        """G with ``alpha = G Y``, or ``alpha_j - G_ji alpha_i / G_ii`` without row i."""
         lower, _ = lapack.dlauum(self._inverse, lower=1)
         roots = np.sqrt(np.outer(self.sample_weight, self.sample_weight))
         G = np.tril(lower)
@@ -224,7 +192,6 @@ class LeftOut:
 
 
 def rows_by_group(numbers: np.ndarray) -> list[np.ndarray]:
-    """Return the positions of the rows of each group."""
     order = np.argsort(numbers, kind="stable")
     starts = np.flatnonzero(np.diff(numbers[order])) + 1
     return np.split(order, starts)
@@ -237,9 +204,9 @@ class LeaveOneOut:
               G = (K_c + \lambda W^{-1})^{-1} - \frac{w w^\top}{\lambda \, \mathbf 1^\top w}, \qquad
               y_i - f^{(-i)}(x_i) = \frac{\alpha_i}{G_{ii}}
 
-    where W is the diagonal matrix of the rows' weights w. The second term of G is only
-    present if K is centered. If K is not centered and the intercept is the mean
-    :math:`\bar y` of the targets,
+    where W is the diagonal matrix of the weights w; the second term is absent if K is
+    not centered. If K is not centered and the intercept is the mean :math:`\bar y` of
+    the targets,
 
     .. math:: \alpha = G (Y - \bar y), \qquad
               y_i - f^{(-i)}(x_i) = \frac{1}{G_{ii}} \Bigl( \alpha_i
@@ -248,40 +215,27 @@ class LeaveOneOut:
     Parameters
     ----------
     K : ndarray of shape (m, m)
-        Gram matrix of the training rows, centered (with their weights) or not. Not
-        modified.
+        Gram matrix of the training rows.
     Y : ndarray of shape (m, q)
-        Targets. Not modified.
+        Targets.
     sample_weight : ndarray of shape (m,), optional
-        Weights of the squared residuals; a row is left out with all its weight. By
-        default all weights are one. Not modified.
+        Weights of the squared residuals.
     centering : Centering, default "center"
-        Centering of K, see `LearnedKernel.gram_centering`. With "none", K is not
-        centered and there is no intercept. With "target", K is not centered, and the
-        intercept is the mean of the targets, without the one left out.
+        Centering of K and kind of intercept, see `LearnedKernel.gram_centering`.
     row_groups : RowGroups, optional
-        Groups that are left out together. If they are in order, five later blocks are
-        predicted from all rows before the block. By default, single rows are left out.
+        Groups that are left out together; ordered ones are predicted from earlier
+        blocks.
 
     Notes
     -----
-    G is a block of the inverse of the matrix bordered with ones for the intercept. To
-    leave out row i is to remove row and column i of the bordered matrix, whose inverse
-    follows by one elimination. K is centered with all rows, which changes no prediction
-    of a regression with an intercept. If the intercept is the mean target, the
-    coefficients with the mean of the other targets are in the large brackets, as
-    coefficients are linear in the targets.
+    G is a block of the inverse of the matrix bordered with ones for the intercept;
+    removing row and column i leaves out row i. ``sqrt(w)`` is an eigenvector of
+    ``sqrt(W) K_c sqrt(W)``; its eigenvalue is made large to avoid cancellation. Each
+    ridge takes a Cholesky factor and its inverse, O(m^3 / 3) each.
 
-    ``sqrt(w)`` is an eigenvector of ``sqrt(W) K_c sqrt(W)``. Its eigenvalue is made
-    large before the factorization, which avoids cancellation in G. Each ridge takes a
-    Cholesky factor and, for the residuals, its inverse: m^3 / 3 flops each, and O(m^2
-    q).
-
-    Without a group of s rows, the residuals are :math:`G_{gg}^{-1} \alpha_g`, which
-    takes O(m s^2) more time. For rows in order and the factor :math:`L L^\top` of the
-    matrix, the residuals of a block b, predicted from the rows before it, are
-    :math:`L_{bb} (L^{-1} y)_b`, as the factor of the first rows is part of the factor
-    of all.
+    Without a group, the residuals are :math:`G_{gg}^{-1} \alpha_g`. For ordered rows
+    and the factor :math:`L L^\top`, block b has the residuals :math:`L_{bb} (L^{-1}
+    y)_b`.
 
     References
     ----------
@@ -317,7 +271,7 @@ class LeaveOneOut:
         self._mean_of_others = centering.intercept and not centering.subtracts
 
     def at(self, ridge: float) -> LeftOut:
-        """Return the regression for a positive ridge; raise ValueError if the ridge is lost to rounding."""
+        """Return the regression for a ridge; ValueError if rounding exceeds it."""
         if not 0 < ridge < np.inf:
             raise ValueError(f"ridge must be positive and finite, got {ridge}.")
         factor = cholesky(self._matrix.copy(), ridge)
@@ -355,7 +309,7 @@ class LeaveOneOut:
         )
 
     def _sum_by_group(self, values: np.ndarray) -> np.ndarray:
-        """Return for each row the sum of values over its group, shape (m, q); the values if no rows are grouped."""
+        """Return for each row the sum of values over its group, shape (m, q)."""
         if self._row_groups is None:
             return values
         numbers = self._row_groups.numbers
@@ -363,7 +317,7 @@ class LeaveOneOut:
         return np.asarray(sums[numbers])
 
     def residuals_of_later(self, ridge: float) -> np.ndarray:
-        """Return the residuals of each block of rows, predicted from earlier blocks; NaN for the first block."""
+        """Return residuals of blocks predicted from earlier ones; NaN for the first."""
         assert self._row_groups is not None
         blocks = self._row_groups.blocks(1 + LATER_BLOCKS)
         order = np.argsort(blocks, kind="stable")
@@ -400,18 +354,9 @@ class LeaveOneOut:
         near: float | None = None,
         loss: Callable[[LeftOut], float] = attrgetter("loss"),
     ) -> LeftOut:
-        """Return the regression with the smallest leave-one-out loss along the path;
-        see `least_along`.
+        """Return the regression with the smallest loss along the path.
 
-        Parameters
-        ----------
-        ridges : sequence of float
-            Ascending or descending.
-        near : float, optional
-            Ridge close to the best one, at which the search starts.
-        loss : callable
-            Loss of a regression; by default the sum of its squared leave-one-out
-            residuals.
+        The search starts at the ridge `near`; the default loss is `LeftOut.loss`.
         """
         start = None
         if near is not None:
@@ -424,7 +369,7 @@ class LeaveOneOut:
 
 
 class _LossAlongPath:
-    """Leave-one-out loss at each ridge of a path, with the best regression so far; each regression holds a matrix."""
+    """Leave-one-out loss along a path, and the best regression so far."""
 
     def __init__(
         self,
@@ -453,16 +398,8 @@ class _LossAlongPath:
 def least_along(value: Callable[[int], float], n: int, start: int | None = None) -> int:
     """Return the position on a grid where a unimodal function is smallest.
 
-    Parameters
-    ----------
-    value : callable
-        Function of the position, called at most once for each.
-    n : int
-        Number of positions.
-    start : int, optional
-        Position close to the minimum, from which neighbors are compared; the distance
-        to them doubles after every second move. By default the best of every fourth
-        position, with neighbors at distance two, then one.
+    The search compares neighbors of `start`; their distance doubles after every second
+    move. By default, it starts at the best of every fourth position.
     """
     cached_value = cache(value)
     step = 1

@@ -1,8 +1,6 @@
-r"""Primal-dual interior-point methods for SVMs with weights on a simplex, and for
-problems on rank-one kernels.
+r"""Primal-dual interior-point methods for SVMs and problems on rank-one kernels.
 
-Unlike active sets, they do not depend on the rank of the kernels or on C: 20 to 40
-Cholesky factors suffice.
+For any rank of the kernels and any C, 20 to 40 Cholesky factors suffice.
 """
 
 from __future__ import annotations
@@ -16,7 +14,6 @@ from ..engine.operators import FeatureGrams, GramOperator
 from .factor import factored, submatrix
 
 MAX_STEPS = 120
-"""Maximum number of Newton steps."""
 
 SHORTEST_STEP = 1e-8
 """Length at which a step is dominated by rounding."""
@@ -28,19 +25,16 @@ SMALLEST_START = 1e-3
 """Smallest initial bound s, relative to the longest feature."""
 
 NEGLIGIBLE = 1e-3
-"""Share of the smallest diagonal entry of a system below which the sum of some features is omitted."""
+"""Share of a system's smallest diagonal entry below which features are omitted."""
 
 
 class InteriorPoint(ABC):
-    """Iterate of a primal-dual method: positive slacks and multipliers, whose products
-    decrease to zero.
-
-    A subclass implements the Newton step on its optimality conditions.
+    """Iterate of a primal-dual method; a subclass implements its Newton step.
 
     Attributes
     ----------
     slacks, multipliers : ndarray of shape (n,)
-        Positive.
+        Positive; their products decrease to zero.
     free : ndarray
         Variables without a bound.
 
@@ -59,15 +53,18 @@ class InteriorPoint(ABC):
 
     @abstractmethod
     def direction(self, right: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the changes of slacks s, of multipliers z and of free variables, with ``s dz + z ds = right``."""
+        """Return changes of slacks s, multipliers z and free variables.
+
+        They satisfy ``s dz + z ds = right``.
+        """
 
     def step(self) -> bool:
         """Take one predictor-corrector step; return False if rounding prevents it."""
         s = self.slacks
         z = self.multipliers
         self.factorize()
-        # The predictor aims at products of zero; the products it reaches determine the
-        # aim of the corrector.
+        # The predictor aims at zero; the products it reaches set the aim of the
+        # corrector.
         ds, dz, _ = self.direction(-s * z)
         length = self._longest(ds, dz)
         total = float(s @ z)
@@ -83,7 +80,7 @@ class InteriorPoint(ABC):
         return True
 
     def _longest(self, ds: np.ndarray, dz: np.ndarray) -> float:
-        """Return the longest step inside the bounds, the same for slacks and multipliers."""
+        """Return the longest step inside the bounds."""
         fall_of_slacks = float(np.max(-ds / self.slacks))
         fall_of_multipliers = float(np.max(-dz / self.multipliers))
         fall = max(fall_of_slacks, fall_of_multipliers)
@@ -93,7 +90,7 @@ class InteriorPoint(ABC):
 
 
 def balanced(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return x, not negative, with the larger of its sums over both signs y reduced to the smaller."""
+    """Return x >= 0 with equal sums over both signs y, by reduction of the larger."""
     positive = x[y > 0].sum()
     negative = x[y < 0].sum()
     total = min(positive, negative)
@@ -106,9 +103,8 @@ class SimplexPath(InteriorPoint):
     .. math:: \min_{0 \le x \le 1,\; y^\top x = 0,\; t} \; t\, \Lambda - 2\, \mathbf 1^\top x
               \quad \text{with } C\, (y \circ x)^\top K_k (y \circ x) \le t \text{ for each } k
 
-    The coefficients of all SVMs, as shares x of C, are concatenated, and the objective
-    is the sum over the SVMs. The multipliers of the base kernels' bounds are the
-    weights; the intercepts b and t are free variables.
+    The shares x of C of all SVMs are concatenated. The multipliers of the base kernels'
+    bounds are the weights; the intercepts b and t are free variables.
     """
 
     def __init__(
@@ -139,14 +135,14 @@ class SimplexPath(InteriorPoint):
             [np.full(2 * n, 2.0), np.full(n_working, total / n_working)]
         )
         self.free = np.zeros(len(pairs) + 1)
-        self.measure()  # with t and the slacks of the base kernels at zero, the residuals are the forms
+        self.measure()  # for t and slacks of zero, the residuals are the forms
         forms = self._residual_forms
         largest = float(forms.max())
         self.free[-1] = 1.1 * largest
         self.slacks[2 * n :] = 1.2 * largest - forms
 
     def _parts(self, v: np.ndarray) -> list[np.ndarray]:
-        """Return the entries of the lower bounds of x, of the upper bounds and of the base kernels."""
+        """Return the entries of lower bounds of x, upper bounds, and base kernels."""
         n = len(self.signs)
         return [v[:n], v[n : 2 * n], v[2 * n :]]
 
@@ -157,7 +153,7 @@ class SimplexPath(InteriorPoint):
         return mu
 
     def dual(self) -> np.ndarray:
-        """Return feasible coefficients with their signs, shape (m, n_pairs)."""
+        """Return feasible signed coefficients, shape (m, n_pairs)."""
         x, _, _ = self._parts(self.slacks)
         beta = np.zeros((self.grams.n_rows, len(self.pairs)))
         for j, ((rows, y), svm) in enumerate(zip(self.pairs, self._svms, strict=True)):
@@ -168,7 +164,7 @@ class SimplexPath(InteriorPoint):
         return beta
 
     def measure(self) -> float:
-        """Compute the residuals of the optimality conditions; return the largest, relative to the problem's size."""
+        """Compute residuals of optimality; return the largest relative one."""
         x, _, slack = self._parts(self.slacks)
         lower, upper, mu = self._parts(self.multipliers)
         t = self.free[-1]
@@ -179,7 +175,7 @@ class SimplexPath(InteriorPoint):
         gradients = np.concatenate(
             [products[:, rows, j].T for j, (rows, _) in enumerate(self.pairs)]
         )
-        # The gradients of the forms, one column per base kernel.
+        # Gradients of the forms, one column per base kernel.
         self._gradients = 2 * self.C * self.signs[:, None] * gradients
         slope = self._gradients @ mu - 2 + 2 * self.free[self._svm_of_row] * self.signs
         self._residual = lower - upper - slope
@@ -196,7 +192,7 @@ class SimplexPath(InteriorPoint):
         )
 
     def factorize(self) -> None:
-        """Factorize each SVM's system, and form the remaining system of the weights, the intercepts and t."""
+        """Factorize each SVM's system; form the system of weights, intercepts and t."""
         x, rest, slack = self._parts(self.slacks)
         lower, upper, mu = self._parts(self.multipliers)
         barrier = lower / x + upper / rest
@@ -234,7 +230,6 @@ class SimplexPath(InteriorPoint):
             self._system[b, b] = 2 * (y @ solved[:, -1])
 
     def direction(self, right: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the changes; see `InteriorPoint.direction`."""
         x, rest, slack = self._parts(self.slacks)
         lower, upper, mu = self._parts(self.multipliers)
         right_lower, right_upper, right_mu = self._parts(right)
@@ -283,26 +278,20 @@ def weights_by_interior_point(
     working : ndarray of int of shape (w,)
         Base kernels whose weights may be positive.
     tolerance : float
-        Largest residual of the optimality conditions, relative to the objective.
+        Largest relative residual of the optimality conditions.
 
     Returns
     -------
     mu : ndarray of shape (p,)
-        Nonnegative weights of sum `total`.
+        Weights of sum `total`.
     dual : ndarray of shape (m, n_pairs)
         ``y * a`` of each pair.
     steps : int
         Number of Newton steps.
 
-    Notes
-    -----
-    A step costs one `combine`, one `products`, a Cholesky factor per pair, and a system
-    of size w + n_pairs + 1.
-
     References
     ----------
-    Lanckriet et al. (2004), JMLR 5:27-72, pose the dual as a quadratically constrained
-    program.
+    Lanckriet et al. (2004), JMLR 5:27-72.
     """
     path = SimplexPath(grams, pairs, C, total, working)
     steps = 0
@@ -324,16 +313,14 @@ def weights_by_interior_point(
 
 
 class FeaturePath(InteriorPoint):
-    r"""Iterate for the dual of a predictor on rank-one kernels, with one bound on the
-    products with all features.
+    r"""Dual of a predictor on rank-one kernels, with one bound on all products.
 
     .. math:: \min_{x,\, s} \; \delta \lVert x \rVert^2 - 2 c^\top x + \kappa s^2
               \quad \text{with } |z_k^\top (y \circ x)| \le s \text{ for each } k
 
     and, for an SVM, :math:`0 \le x \le 1` and, with an intercept, :math:`y^\top x = 0`.
-    The multipliers :math:`\pi_k, \nu_k \ge 0` of the two sides of each bound give the
-    primal solution, :math:`w = (\pi - \nu) / 2`; stationarity in s is
-    :math:`\sum_k \pi_k + \nu_k = 2 \kappa s`.
+    The multipliers :math:`\pi_k, \nu_k \ge 0` of the two sides give :math:`w = (\pi -
+    \nu) / 2`; stationarity in s is :math:`\sum_k \pi_k + \nu_k = 2 \kappa s`.
 
     Notes
     -----
@@ -343,14 +330,12 @@ class FeaturePath(InteriorPoint):
               \operatorname{diag} y, \quad E = \operatorname{diag}(\pi/\sigma^+ + \nu/\sigma^-), \quad
               f = \pi/\sigma^+ - \nu/\sigma^-
 
-    with D the diagonal of the box. A step costs one Cholesky factor of size m and one
-    `combine` for any number of active features, and 20 to 40 steps suffice. With little
-    regularization, rounding limits the gap, so the caller keeps the best iterate.
+    with D the diagonal of the box. With little regularization, rounding limits the gap.
 
     References
     ----------
     Kim, Koh, Lustig, Boyd, Gorinevsky (2007), IEEE Journal of Selected Topics in Signal
-    Processing 1:606-617, for an interior-point method for problems with a 1-norm.
+    Processing 1:606-617.
     """
 
     def __init__(
@@ -361,7 +346,7 @@ class FeaturePath(InteriorPoint):
         weight: float,
         signs: np.ndarray | None = None,
     ) -> None:
-        """Take rank-one kernels, c of shape (m,), delta, kappa and, for an SVM, its signs y."""
+        """Store rank-one kernels, c, delta, kappa and, for an SVM, its signs y."""
         self._grams = grams
         self._linear = linear
         self._quadratic = quadratic
@@ -387,13 +372,13 @@ class FeaturePath(InteriorPoint):
         self.multipliers = np.concatenate(
             [np.full(2 * self._boxed, 2.0), multipliers_of_features]
         )
-        # s and b, then the coefficients of rows without bounds
+        # s and b, then the coefficients of rows without bounds.
         self.free = np.array([s, 0.0])
         if not self._boxed:
             self.free = np.concatenate([self.free, x])
 
     def _parts(self, v: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the entries of the lower bounds of x, of the upper bounds, and of the two bounds of each feature."""
+        """Return entries of lower bounds of x, upper bounds, and bounds of features."""
         return (
             v[: self._boxed],
             v[self._boxed : 2 * self._boxed],
@@ -402,7 +387,7 @@ class FeaturePath(InteriorPoint):
 
     @property
     def x(self) -> np.ndarray:
-        """Coefficients of the rows; for an SVM inside the box, and with an intercept balanced over the signs."""
+        """Coefficients of the rows; for an SVM feasible."""
         if not self._boxed:
             return self.free[2:]
         x, _, _ = self._parts(self.slacks)
@@ -417,11 +402,7 @@ class FeaturePath(InteriorPoint):
         return np.asarray(multipliers[0] - multipliers[1]) / 2
 
     def sparse_w(self) -> np.ndarray:
-        """Return w without inactive features, whose share of w is smaller than their
-        share of slack.
-
-        At the solution one of the two shares is zero.
-        """
+        """Return w without features whose share of w is below their share of slack."""
         w = self.w
         s = self.free[0]
         _, _, slack = self._parts(self.slacks)
@@ -437,7 +418,7 @@ class FeaturePath(InteriorPoint):
         return self._y * self._grams.scores(v)
 
     def factorize(self) -> None:
-        """Compute the residuals of the optimality conditions, and factor the system of x, s and b."""
+        """Compute residuals of optimality; factor the system of x, s and b."""
         x, rest, slack = self._parts(self.slacks)
         lower, upper, multipliers = self._parts(self.multipliers)
         s, b = self.free[:2]
@@ -481,7 +462,6 @@ class FeaturePath(InteriorPoint):
         return E
 
     def direction(self, right: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the changes; see `InteriorPoint.direction`."""
         x, rest, slack = self._parts(self.slacks)
         lower, upper, multipliers = self._parts(self.multipliers)
         right_lower, right_upper, right_features = self._parts(right)

@@ -1,25 +1,19 @@
 r"""Weights of rank-one base kernels with an l1-norm constraint, solved as a lasso.
 
-For :math:`K_k = z_k z_k^\top` the learned function :math:`f = Z w` is linear in the
-centered features, with the penalty :math:`\sum_k w_k^2 / \mu_k`. The inequality of
-Cauchy and Schwarz eliminates the weights,
+For :math:`K_k = z_k z_k^\top` the learned function :math:`f = Z w` is linear, with the
+penalty :math:`\sum_k w_k^2 / \mu_k`. The inequality of Cauchy and Schwarz eliminates
+the weights,
 
 .. math:: \min_{\mu \ge 0,\; \sum \mu_k \le \Lambda} \sum_k \frac{w_k^2}{\mu_k} = \frac{\lVert w \rVert_1^2}{\Lambda}
           \quad \text{at} \quad \mu_k = \Lambda \frac{|w_k|}{\lVert w \rVert_1}.
 
-A convex problem in p numbers remains, a loss plus the squared 1-norm:
-
-.. math:: \min_\mu J(\mu) = \min_w P(w), \qquad J(\mu) \le P(w) \text{ for these } \mu.
-
-The dual is the learner's own, so any w and any dual point give the learner's duality
-gap in O(nnz). The general method (`kernels.solvers.minimax`) needs a matrix per
-solution, and converges slowly with hundreds of active features.
+A loss plus the squared 1-norm of p coefficients remains, with the learner's own dual
+and duality gap.
 
 References
 ----------
-Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 5.2, for rank-one kernels;
-Lanckriet, Cristianini, Bartlett, El Ghaoui, Jordan (2004), JMLR 5:27-72, for the
-problem; Micchelli, Pontil (2005), JMLR 6:1099-1125, for the elimination of the weights.
+Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 5.2; Lanckriet et al.
+(2004), JMLR 5:27-72; Micchelli, Pontil (2005), JMLR 6:1099-1125, for the elimination.
 """
 
 from __future__ import annotations
@@ -36,13 +30,13 @@ from .interior_point import FeaturePath
 from .svm import best_intercept
 
 FEW_PASSES = 20
-"""Number of active-set passes before the central path takes over; a nearby start needs about ten."""
+"""Number of active-set passes before the central path takes over."""
 
 FEW_ACTIVE = 0.75
-"""Largest number of active features per row; with more, their products are nearly singular."""
+"""Largest number of active features per row; more have nearly singular products."""
 
 MIN_ENTERING = 16
-"""Number of features that may enter in each pass, or the number of active ones if that is larger."""
+"""Smallest limit of entering features per pass."""
 
 EXACT_GAP = 1e-13
 """Relative duality gap of the order of rounding."""
@@ -51,7 +45,7 @@ NEARBY_GAP = 1e-10
 """Relative duality gap at which the central path ends, at the default tolerance."""
 
 PATIENCE = 8
-"""Number of path steps without a smaller gap after which the path ends, once the gap is below `PATIENT_GAP`."""
+"""Number of path steps without a smaller gap at which the path ends."""
 
 PATIENT_GAP = 1e-3
 
@@ -61,17 +55,17 @@ ROUNDING = 1e-13
 
 @dataclass(frozen=True)
 class LassoFit:
-    r"""Coefficients of the features, with a certificate of their quality.
+    r"""Coefficients of the features, with their duality gap.
 
     Attributes
     ----------
     w : ndarray of shape (p,)
+        Coefficients.
     descent : ndarray of shape (p,)
         :math:`Z^\top (y - Z w) / \lambda`: half the negative gradient of the loss.
     threshold : float
         :math:`\lVert w \rVert_1 / \Lambda`, half the slope of the penalty. At the
-        solution no `descent` exceeds it in size, and the `descent` of an active feature
-        equals it times the sign of the coefficient.
+        solution, it bounds ``|descent|``, with equality for active features.
     value, bound : float
         P(w), and a lower bound of the minimum.
     """
@@ -84,7 +78,6 @@ class LassoFit:
 
     @property
     def gap(self) -> float:
-        """Relative duality gap."""
         if self.value <= 0:
             return 0.0
         return max(self.value - self.bound, 0.0) / self.value
@@ -102,30 +95,16 @@ class SquaredLasso:
     grams : FeatureGrams
     y : ndarray of shape (m,)
         Centered target.
-    ridge : float
-        lambda.
-    radius : float
-        Lambda, the sum of the weights.
-
-    Notes
-    -----
-    P follows from the primal of kernel ridge regression at given weights by elimination
-    of the weights:
-
-    .. math:: J(\mu) = y^\top \Big(\sum_k \mu_k z_k z_k^\top + \lambda I\Big)^{-1} y
-              = \min_w \frac1\lambda \lVert y - Z w \rVert^2 + \sum_k \frac{w_k^2}{\mu_k}.
-
-    The dual solution is :math:`\alpha = (y - Z w) / \lambda`. The problem is a lasso
-    whose threshold :math:`\max_k |z_k^\top \alpha| = \lVert w \rVert_1 / \Lambda` is
-    part of the solution.
+    ridge, radius : float
+        lambda, and the sum Lambda of the weights.
 
     References
     ----------
     Efron, Hastie, Johnstone, Tibshirani (2004), Annals of Statistics 32:407-499, and
-    Friedman, Hastie, Tibshirani (2010), Journal of Statistical Software 33(1), for the
-    conditions and the active features; Bertsekas (1982), SIAM Journal on Control and
-    Optimization 20:221-246, for projected Newton steps; Lawson, Hanson (1974), Solving
-    Least Squares Problems, chapter 23, for steps that stay inside the constraints.
+    Friedman, Hastie, Tibshirani (2010), Journal of Statistical Software 33(1): active
+    features; Bertsekas (1982), SIAM Journal on Control and Optimization 20:221-246:
+    projected Newton steps; Lawson, Hanson (1974), Solving Least Squares Problems,
+    chapter 23.
     """
 
     grams: FeatureGrams
@@ -134,13 +113,12 @@ class SquaredLasso:
     radius: float
 
     def at(self, w: np.ndarray) -> LassoFit:
-        """Return value, gradient and bound at coefficients w, shape (p,); O(nnz)."""
+        """Return value, gradient and bound at coefficients w; O(nnz)."""
         residual = self.y - self.grams.scores(w)
         descent = self.grams.projections(residual) / self.ridge
         norm = float(np.abs(w).sum())
         loss = float(residual @ residual) / self.ridge
-        # At alpha = s (y - Z w) / lambda the dual objective is 2 s b - s^2 c, with
-        # maximum b^2 / c.
+        # For alpha = s (y - Z w) / lambda, the dual 2 s b - s^2 c has maximum b^2 / c.
         b = float(residual @ self.y) / self.ridge
         c = loss + self.radius * float(np.abs(descent).max()) ** 2
         bound = 0.0
@@ -151,13 +129,10 @@ class SquaredLasso:
         )
 
     def from_weights(self, mu: np.ndarray) -> np.ndarray:
-        r"""Return the coefficients of the ridge regression at weights mu, of which a
-        are not zero, shape (p,); O(a^3).
+        r"""Return the ridge regression at weights mu, a of them nonzero; O(a^3).
 
-        With :math:`w = \mu^{1/2} \circ u` and G the products of the active features, u
-        solves
-        :math:`(\mu^{1/2} G \mu^{1/2} / \lambda + I) u = \mu^{1/2} \circ Z^\top y / \lambda`.
-        P(w) is at most J(mu).
+        With :math:`w = \mu^{1/2} \circ u`, u solves :math:`(\mu^{1/2} G \mu^{1/2} /
+        \lambda + I) u = \mu^{1/2} \circ Z^\top y / \lambda`.
         """
         active = np.flatnonzero(mu)
         roots = np.sqrt(mu[active])
@@ -169,13 +144,11 @@ class SquaredLasso:
         return w
 
     def step(self, fit: LassoFit) -> LassoFit | None:
-        """Return a fit of smaller value, or None if rounding leaves no descent; O(a^3 +
-        nnz).
+        """Return a fit of smaller value, or None if rounding leaves no descent.
 
-        A Newton step over the active and the entering features, projected on the signs
-        of the coefficients. If no projected step descends, features that would enter
-        with the wrong sign are removed, and the step ends where the first coefficient
-        becomes zero. Such a step always descends.
+        A Newton step over active and entering features, projected on the signs of the
+        coefficients. If no projected step descends, entering features with the wrong
+        sign are removed, and the step ends at the first zero.
         """
         active = self._candidates(fit)
         while len(active):
@@ -207,11 +180,10 @@ class SquaredLasso:
         return None
 
     def _candidates(self, fit: LassoFit) -> np.ndarray:
-        """Return the active features and those that enter, the largest violations of the optimality conditions."""
+        """Return active features, and entering ones, which violate optimality most."""
         active = np.flatnonzero(fit.w)
         violation = np.where(fit.w == 0, np.abs(fit.descent) - fit.threshold, -np.inf)
-        # More than m features are linearly dependent: fewer enter the closer their
-        # number is to m.
+        # More than m features are dependent, so fewer enter near that number.
         n_entering = min(
             max(MIN_ENTERING, len(active)), (len(self.y) - len(active)) // 2
         )
@@ -221,7 +193,7 @@ class SquaredLasso:
     def _moved(
         self, fit: LassoFit, active: np.ndarray, coefficients: np.ndarray
     ) -> LassoFit | None:
-        """Return the fit with other coefficients of the active features, or None if it does not descend."""
+        """Return the fit with other active coefficients if it descends."""
         w = fit.w.copy()
         w[active] = coefficients
         slope = fit.descent[active] - fit.threshold * np.sign(
@@ -234,8 +206,7 @@ class SquaredLasso:
             and moved.value <= fit.value - 1e-4 * expected_decrease
         ):
             return moved
-        # If the value is constant up to rounding, a step counts that halves its own
-        # gap.
+        # At equal values up to rounding, a step counts that halves its own gap.
         is_level = moved.value <= fit.value * (1 + ROUNDING)
         if is_level and moved.value - moved.bound < (fit.value - fit.bound) / 2:
             return moved
@@ -243,12 +214,11 @@ class SquaredLasso:
 
 
 def _projected(coefficients: np.ndarray, signs: np.ndarray) -> np.ndarray:
-    """Return coefficients with those of the wrong sign set to zero."""
     return signs * np.maximum(signs * coefficients, 0.0)
 
 
 class _BestFit:
-    """The best fit and the best bound so far, and the nonincreasing values of all iterations."""
+    """Best fit and bound so far, and nonincreasing values of all iterations."""
 
     def __init__(self, fit: LassoFit) -> None:
         self.fit = fit
@@ -257,16 +227,14 @@ class _BestFit:
 
     @property
     def iterations(self) -> int:
-        """Number of fits."""
         return len(self.objectives)
 
     @property
     def gap(self) -> float:
-        """Relative gap between the best value and the best bound."""
         return replace(self.fit, bound=self.bound).gap
 
     def add(self, fit: LassoFit) -> None:
-        """Count an iteration, and keep its fit if it is better, or level up to rounding with a smaller gap."""
+        """Count an iteration; keep a better fit, or an equal one with a smaller gap."""
         self.bound = max(self.bound, fit.bound)
         is_level = fit.value <= self.fit.value * (1 + ROUNDING)
         if fit.value < self.fit.value or (is_level and fit.gap < self.fit.gap):
@@ -276,7 +244,7 @@ class _BestFit:
     def solution(
         self, radius: float, default: np.ndarray | None, tolerance: float
     ) -> tuple[np.ndarray, Certificate]:
-        """Return ``Lambda |w| / |w|_1`` and its certificate; if w is zero, default or equal weights."""
+        """Return the weights of the best fit, or default weights if w is zero."""
         w = self.fit.w
         total = float(np.abs(w).sum())
         if total > 0:
@@ -299,8 +267,7 @@ def ridge_weights(
     tolerance: float,
     max_iter: int,
 ) -> tuple[np.ndarray, Certificate]:
-    """Return the optimal weights of rank-one kernels for kernel ridge regression, and
-    their certificate.
+    """Return optimal weights of rank-one kernels for ridge regression.
 
     Parameters
     ----------
@@ -311,26 +278,23 @@ def ridge_weights(
     ridge, radius : float
         lambda, and the sum of the weights.
     start : ndarray of shape (p,), optional
-        Initial weights, used if at most m of them are not zero.
+        Initial weights, used if at most m are nonzero.
     tolerance : float
-        Relative duality gap to reach; the gap returned is usually far smaller.
+        Relative duality gap to reach.
     max_iter : int
-        Maximum number of active-set passes and path steps together.
+        Maximum number of active-set passes and path steps.
 
     Returns
     -------
     mu : ndarray of shape (p,)
-        Exactly zero for inactive features. If no feature is correlated with the target,
-        `start` or equal weights.
+        Weights, exactly zero for inactive features.
     certificate : Certificate
 
     Notes
     -----
-    Active sets, O(a^3) per pass for a active features, find few features in a few
-    passes. With about as many features as rows, or many passes, the central path
-    (`FeaturePath`), O(m^3 / 3) per step, comes close to the solution for any lambda,
-    and active sets finish from there. Memory is O(nnz + m^2 + a^2), without the path
-    O(nnz + a^2).
+    Active sets take O(a^3) per pass for a features. With many features or passes, the
+    central path (`FeaturePath`), O(m^3 / 3) per step, approaches the solution, and
+    active sets finish.
     """
     problem = SquaredLasso(grams, y, ridge, radius)
     w = np.zeros(grams.n_kernels)
@@ -363,7 +327,7 @@ def _active_sets(
     max_passes: int,
     max_active: float,
 ) -> None:
-    """Add steps from a fit to the best fit until the gap is reached, too many features are active, or none descends."""
+    """Step until the gap is reached, too many are active, or none descends."""
     for _ in range(max_passes):
         if best.gap <= target_gap or np.count_nonzero(fit.w) > max_active:
             return
@@ -377,11 +341,10 @@ def _active_sets(
 def _along_path(
     problem: SquaredLasso, best: _BestFit, target_gap: float, max_iter: int
 ) -> LassoFit:
-    r"""Follow the central path of the dual, and return the nearest sparse fit.
+    r"""Follow the central path of the dual; return the nearest sparse fit.
 
     With r the root mean square of y and :math:`\alpha = r x / \lambda`, the dual
-    minimizes :math:`\lVert x \rVert^2 - 2 x^\top y / r + (\Lambda / \lambda) s^2`; its
-    w times r is the w of the lasso.
+    minimizes :math:`\lVert x \rVert^2 - 2 x^\top y / r + (\Lambda / \lambda) s^2`.
     """
     size = float(np.sqrt(np.mean(problem.y**2)))
     path = FeaturePath(
@@ -406,15 +369,13 @@ def _along_path(
 
 
 def _failures(n_failures: int, gap: float, smallest_gap: float) -> int:
-    """Return the number of successive path steps that did not reduce a small gap."""
+    """Return the number of successive path steps without a smaller gap."""
     if gap < smallest_gap or smallest_gap > PATIENT_GAP:
         return 0
     return n_failures + 1
 
 
 class _SVMLasso:
-    """Primal and dual objectives of `svm_weights`."""
-
     def __init__(
         self, grams: FeatureGrams, signs: np.ndarray, C: float, radius: float
     ) -> None:
@@ -425,7 +386,7 @@ class _SVMLasso:
         self._intercept = grams.centering.intercept
 
     def bound(self, x: np.ndarray) -> float:
-        """Return the best dual objective at a multiple of x, shape (m,)."""
+        """Return the best dual objective at a multiple of x."""
         total = float(x.sum())
         largest_product = float(np.abs(self._grams.projections(self._signs * x)).max())
         quadratic = self._radius * self._C * largest_product**2
@@ -435,7 +396,7 @@ class _SVMLasso:
         return self._C * scale * (2 * total - scale * quadratic)
 
     def at(self, w: np.ndarray, bound: float) -> LassoFit:
-        """Return the fit with the best intercept; if w separates the classes, scaled to margin one if better."""
+        """Return the fit with the best intercept, scaled to margin one if better."""
         scores = self._grams.scores(w)
         norm = float(np.abs(w).sum())
         b = 0.0
@@ -463,8 +424,7 @@ def svm_weights(
     tolerance: float,
     max_iter: int,
 ) -> tuple[np.ndarray, Certificate]:
-    r"""Return the optimal weights of rank-one kernels for a binary SVM, and their
-    certificate.
+    r"""Return optimal weights of rank-one kernels for a binary SVM.
 
     .. math:: \min_{w, b} P(w, b) = 2 C \sum_i \max(0, 1 - y_i (z_i^\top w + b)) + \frac1\Lambda \lVert w \rVert_1^2
               = \max_{0 \le a \le C,\; y^\top a = 0} 2\, \mathbf 1^\top a - \Lambda \max_k \big(z_k^\top (y \circ
@@ -479,24 +439,21 @@ def svm_weights(
     C, radius : float
         Bound of the coefficients a, and the sum of the weights.
     tolerance : float
-        Relative duality gap to reach; the gap returned is usually far smaller.
+        Relative duality gap to reach.
     max_iter : int
         Maximum number of steps.
 
     Returns
     -------
     mu : ndarray of shape (p,)
-        Exactly zero for inactive features.
+        Weights, exactly zero for inactive features.
     certificate : Certificate
 
     Notes
     -----
-    P follows from the primal of the SVM at given weights,
-    :math:`J(\mu) = \min_{w, b} 2 C \sum_i \max(0, 1 - y_i (z_i^\top w + b)) + \sum_k w_k^2 / \mu_k`,
-    by elimination of the weights. With :math:`a = C x`, the central path
-    (`FeaturePath`) of the dual minimizes :math:`C \Lambda s^2 - 2\, \mathbf 1^\top x`
-    subject to :math:`|z_k^\top (y \circ x)| \le s`. Each step gives a w with its best
-    b, and a feasible x, scaled to the best bound. Memory is O(nnz + m^2).
+    With :math:`a = C x`, the central path (`FeaturePath`) of the dual minimizes
+    :math:`C \Lambda s^2 - 2\, \mathbf 1^\top x` subject to :math:`|z_k^\top (y \circ
+    x)| \le s`.
     """
     problem = _SVMLasso(grams, signs, C, radius)
     path = FeaturePath(grams, np.ones(len(signs)), 0.0, C * radius, signs)
@@ -516,8 +473,7 @@ def svm_weights(
         best.add(problem.at(path.sparse_w(), bound))
         if fit.value < dense_fit.value:
             dense_fit = fit
-        # The gap of the path's own coefficients may at first exceed that of zero
-        # coefficients.
+        # The gap of the path may at first exceed that of zero coefficients.
         n_failures = _failures(n_failures, fit.gap, smallest_gap)
         smallest_gap = min(smallest_gap, fit.gap)
     if best.gap > tolerance and dense_fit.value < best.fit.value:

@@ -1,4 +1,4 @@
-"""Kernel logistic regression by Newton's method, as the inner problem of a one-stage learner."""
+"""Kernel logistic regression as the inner problem of a one-stage learner."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from .factor import submatrix
 from .minimax import InnerSolution
 
 MOST_STEPS = 100
-"""Largest number of Newton's steps for one kernel."""
+"""Largest number of Newton steps for one kernel."""
 
 CONVERGED = 1e-10
-"""Duality gap, relative to the objective, at which Newton's method ends."""
+"""Relative duality gap at which Newton's method ends."""
 
 ROUNDING = 1e-12
 """Relative increase of the objective that counts as a rounding error."""
@@ -27,7 +27,7 @@ SHORTEST_STEP = 1e-8
 """Share of Newton's step below which it is no longer halved."""
 
 SMALLEST_VARIANCE = 1e-12
-"""Smallest variance of a label, beyond which a row is classified with certainty."""
+"""Smallest variance of a label."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,10 @@ class LogisticFit:
     Attributes
     ----------
     beta : ndarray of shape (n,)
-        Dual coefficients, whose sum is zero if there is an intercept.
+        Dual coefficients, of sum zero with an intercept.
     intercept : float
     primal, dual : float
-        Upper bound of the optimal value, and the part of a lower bound that does not
-        depend on the kernel.
+        Upper bound of the optimal value, and constant part of a lower bound.
     """
 
     beta: np.ndarray
@@ -51,8 +50,7 @@ class LogisticFit:
 
 
 class LogisticProblem:
-    r"""Optimal value of kernel logistic regression as a function of the kernel's
-    weights.
+    r"""Optimal value of kernel logistic regression as a function of the weights.
 
     .. math:: J(\mu) = \min_{\beta, b} \; \beta^\top K_\mu \beta + 2 C \sum_i \log(1 + e^{-y_i f_i}), \qquad
               f = K_\mu \beta + b
@@ -70,12 +68,12 @@ class LogisticProblem:
     pairs : list of (ndarray, ndarray)
         Rows and signs of each binary problem.
     C : float
+        Inverse regularization strength.
 
     References
     ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 3.4: the objective of
-    any kernel algorithm. Keerthi, Duan, Shevade, Poo (2005), Machine Learning
-    61:151-165: the dual.
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 3.4. Keerthi, Duan,
+    Shevade, Poo (2005), Machine Learning 61:151-165: the dual.
     """
 
     def __init__(self, grams: GramOperator, target: Target, C: float) -> None:
@@ -90,7 +88,7 @@ class LogisticProblem:
         self._fits: list[LogisticFit | None] = [None] * len(self.pairs)
 
     def zero_value(self) -> float:
-        """Return the optimal value of the zero kernel, whose only parameter is the intercept."""
+        """Return the optimal value of the zero kernel."""
         total = 0.0
         for _, y in self.pairs:
             share = 0.5
@@ -101,12 +99,9 @@ class LogisticProblem:
         return 2 * self.C * total
 
     def at(self, mu: np.ndarray) -> InnerSolution:
-        r"""Solve at the weights mu, shape (p,), starting from the last solution.
+        r"""Solve at the weights mu, starting from the last solution.
 
-        Notes
-        -----
         With the variances :math:`W = C \operatorname{diag}(t (1 - t))` of the labels,
-        the Hessian is
 
         .. math:: H_{kl} = 2\, g_k^\top Z g_l, \qquad g_k = K_k \beta
 
@@ -150,12 +145,10 @@ class LogisticProblem:
 
 
 class NewtonSystem:
-    r"""Linear system :math:`(K + W^{-1}) \beta + b \mathbf 1 = z`, with coefficients of
-    sum zero if b is free.
+    r"""Linear system :math:`(K + W^{-1}) \beta + b \mathbf 1 = z`.
 
-    It is solved as :math:`S (I + S K S)^{-1} S` with :math:`S^2 = W`, which needs no
-    inverse of W. A kernel that is far from positive semi-definite raises
-    ArithmeticError.
+    It is solved as :math:`S (I + S K S)^{-1} S` with :math:`S^2 = W`. With b,
+    coefficients have sum zero.
     """
 
     def __init__(
@@ -176,7 +169,7 @@ class NewtonSystem:
         self.ones = self._solve_without_intercept(np.ones(len(K)))
 
     def solve(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray | float]:
-        """Return the coefficients and the intercept for right-hand sides of shape (n,) or (n, q)."""
+        """Return coefficients and intercepts for right-hand sides, (n,) or (n, q)."""
         beta = self._solve_without_intercept(z)
         if not self.has_intercept:
             return beta, 0.0
@@ -190,17 +183,7 @@ class NewtonSystem:
 
 @dataclass(frozen=True)
 class Point:
-    """Coefficients and intercept of a logistic regression.
-
-    Attributes
-    ----------
-    beta : ndarray of shape (n,)
-    scores : ndarray of shape (n,)
-        Products of the kernel with the coefficients.
-    intercept : float
-    objective : float
-        Primal objective.
-    """
+    """Coefficients, their products with the kernel, intercept, and objective."""
 
     beta: np.ndarray
     scores: np.ndarray
@@ -216,7 +199,6 @@ class Point:
         y: np.ndarray,
         C: float,
     ) -> Point:
-        """Return a point with its objective."""
         margins = y * (scores + intercept)
         loss = float(np.logaddexp(0.0, -margins).sum())
         return cls(beta, scores, intercept, float(beta @ scores) + 2 * C * loss)
@@ -229,12 +211,9 @@ def fit_logistic(
     has_intercept: bool,
     start: LogisticFit | None = None,
 ) -> LogisticFit:
-    """Return kernel logistic regression on signs y; see `LogisticProblem`.
+    """Return kernel logistic regression on signs y by Newton's method.
 
-    Notes
-    -----
-    Newton's method on coefficients and intercept, with steps halved until the objective
-    falls. O(n^3 / 3) per step.
+    Steps are halved until the objective falls.
     """
     if start is None:
         start = LogisticFit(np.zeros(len(y)), 0.0, 0.0, 0.0)
@@ -270,7 +249,7 @@ def _descend(point: Point, target: Point, y: np.ndarray, C: float) -> Point:
 
 
 def _has_converged(point: Point, y: np.ndarray, C: float) -> bool:
-    """Return whether the coefficients are feasible for the dual problem and the gap is closed."""
+    """Return whether the coefficients are feasible and the gap is closed."""
     sizes = y * point.beta
     if sizes.min() < 0 or sizes.max() > C:
         return False
@@ -284,7 +263,7 @@ def _dual_constant(beta: np.ndarray, C: float) -> float:
 
 
 def _to_feasible(beta: np.ndarray, y: np.ndarray, C: float) -> np.ndarray:
-    """Return coefficients of the signs y and of size at most C, with the same sum.
+    """Return coefficients with signs y, size at most C, and the same sum.
 
     They are moved towards a feasible point at which both classes have the same sum.
     """
@@ -311,5 +290,5 @@ def _variances(y: np.ndarray, f: np.ndarray, C: float) -> np.ndarray:
 
 
 def _entropy(t: np.ndarray) -> np.ndarray:
-    """Return the entropy of a label of probability t, in nats; zero at both ends."""
+    """Return the entropy of a label of probability t."""
     return np.asarray(-xlogy(t, t) - xlogy(1 - t, 1 - t))

@@ -3,11 +3,9 @@ r"""Convex minimax problems of one-stage learners: outer weights and an inner pr
 .. math:: \min_{\mu \in \mathcal M} \max_{\alpha \in \mathcal A} \; \ell(\alpha) - \mu^\top v(\alpha) + R(\mu),
           \qquad v_k(\alpha) = \operatorname{tr} \alpha^\top K_k \alpha
 
-The inner problem is kernel ridge regression (`RidgeProblem`) or a support vector
-machine (`SupportVectorProblem`). Its value J(mu) is convex with gradient -v; the outer
-set is a norm ball (`Ball`), possibly with a bound on the alignment (`AlignedBall`), or
-the orthant with a quadratic R (`Orthant`). Every inner solution gives a lower bound of
-the minimum, and hence a duality gap.
+The inner problem is the predictor's. Its value J(mu) is convex with gradient -v; the
+outer set is a norm ball (`Ball`), also with a bound on the alignment (`AlignedBall`),
+or the orthant (`Orthant`). Each inner solution gives a lower bound of the minimum.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from .active_set import minimize_nonnegative, minimize_on_simplex
 from .certificate import Certificate
 
 WORKING_SET = 256
-"""Number of base kernels with the largest forms in the Hessian, in addition to those with positive weight."""
+"""Number of base kernels in the Hessian, in addition to those with weight."""
 
 ROUNDING = 1e-13
 """Relative rounding error of an objective."""
@@ -31,7 +29,7 @@ SHORTEST_STEP = 1e-2
 """Share of a direction below which a line search gives up."""
 
 RELATIVE_RIDGE = 1e-9
-"""Ridge of a Hessian, relative to its largest entry, so that dependent kernels share their weight."""
+"""Ridge of a Hessian, relative to its largest entry."""
 
 
 @dataclass(frozen=True)
@@ -43,15 +41,13 @@ class InnerSolution:
     objective : float
         J(mu), or an upper bound of it.
     constant : float
-        l(alpha), so that ``constant - mu . forms`` bounds J(mu) from below for every
-        mu.
+        l(alpha); ``constant - mu . forms`` is a lower bound of J(mu) for every mu.
     forms : ndarray of shape (p,)
-        v, the quadratic forms of alpha; -v is the gradient of J.
+        Quadratic forms v of alpha; -v is the gradient of J.
     dual : ndarray of shape (m, q)
         alpha.
     hessian : callable
-        ``hessian(kernels)`` returns the positive semi-definite Hessian of J for some
-        base kernels.
+        Function that returns the Hessian of J for some base kernels.
     """
 
     objective: float
@@ -63,12 +59,12 @@ class InnerSolution:
 
 @dataclass(frozen=True)
 class Ball:
-    r"""Weights :math:`\mu = \mu_0 + \nu` with :math:`\nu \ge 0` and
-    :math:`\lVert \nu \rVert_s \le \Lambda`.
+    r"""Weights in the part of a norm ball above its center.
 
-    J decreases in every weight, so the minimum over the whole ball has nu >= 0 and lies
-    on the boundary, at :math:`\nu = \Lambda\, T(v)` with T the gradient of the dual
-    norm, :math:`T_k \propto v_k^{1/(s-1)}` of unit norm.
+    .. math:: \mu = \mu_0 + \nu, \qquad \nu \ge 0, \qquad \lVert \nu \rVert_s \le \Lambda
+
+    J decreases in every weight, so the minimum is on the boundary, at :math:`\nu =
+    \Lambda\, T(v)` with :math:`T_k \propto v_k^{1/(s-1)}` of unit norm.
 
     Attributes
     ----------
@@ -82,10 +78,9 @@ class Ball:
     References
     ----------
     Cortes, Mohri, Rostamizadeh (2009), UAI, Theorem 1 (s = 2); Kloft, Brefeld,
-    Sonnenburg, Zien (2011), JMLR 12:953-997, section 3 (any s, mu_0 = 0). For s > 1 the
-    step is Newton's on ``nu = Lambda T(v(nu))``, whose Jacobian is I plus a product of
-    two positive semi-definite matrices, so never singular; for s = 1 a quadratic model
-    is minimized on the simplex.
+    Sonnenburg, Zien (2011), JMLR 12:953-997, section 3. For s > 1 the step is Newton's
+    on ``nu = Lambda T(v(nu))``; for s = 1 a quadratic model is minimized on the
+    simplex.
     """
 
     center: np.ndarray
@@ -93,11 +88,10 @@ class Ball:
     norm: float = 1.0
 
     def start(self, p: int) -> np.ndarray:
-        """Return the uniform weights of the boundary."""
+        """Return uniform weights on the boundary."""
         return self.center + np.full(p, self.radius * float(p) ** -(1 / self.norm))
 
     def penalty(self, mu: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return zeros."""
         return 0.0, np.zeros_like(mu)
 
     def lower_bound(self, inner: InnerSolution) -> float:
@@ -116,7 +110,7 @@ class Ball:
         )
 
     def candidates(self, mu: np.ndarray, inner: InnerSolution) -> Iterator[np.ndarray]:
-        """Yield the weights of a Newton step, of a closed-form update that never ascends, and of the linear model."""
+        """Yield a Newton step, an update without ascent, and a linear minimizer."""
         v = np.maximum(inner.forms, 0.0)
         nu = mu - self.center
         if self.norm == 1:
@@ -128,7 +122,7 @@ class Ball:
         powers = np.ones_like(v)
         if v.any():
             powers = (v / v.max()) ** (1 / (self.norm - 1))
-        # The minimizer of the linear part
+        # The minimizer of the linear part.
         T = np.asarray(powers / np.linalg.norm(powers, self.norm))
         if not np.isinf(self.norm):
             if len(mu) <= WORKING_SET:
@@ -146,7 +140,7 @@ class Ball:
         positive = np.flatnonzero((T > 0) & (nu > 0))
         t = T[positive]
         r = 1 / (self.norm - 1)
-        # From the largest entry, whose powers neither overflow nor underflow.
+        # The largest entry, whose powers neither overflow nor underflow.
         top = T.argmax()
         dual_norm = float(v[top] / T[top] ** (self.norm - 1))
         derivative = r * (np.diag(t / v[positive]) - np.outer(t, t) / dual_norm)
@@ -193,11 +187,6 @@ class Orthant:
         Symmetric positive semi-definite, with positive diagonal.
     c : ndarray of shape (p,)
         Not negative.
-
-    Notes
-    -----
-    The lower bound of an inner solution is itself a non-negative quadratic program,
-    solved by active sets.
     """
 
     Q: np.ndarray
@@ -221,13 +210,12 @@ class Orthant:
     def lower_bound(self, inner: InnerSolution) -> float:
         """Return the minimum over mu >= 0 of ``constant + mu' Q mu - mu . (v + c)``."""
         mu = self._minimizer(self.Q, (inner.forms + self.c) / 2)
-        # At the minimizer mu' Q mu = mu . (v + c) / 2, so both expressions are the
-        # value; the smaller one is safe.
+        # Both expressions are the value at the minimizer; the smaller one is safe.
         value = mu @ self.Q @ mu - mu @ (inner.forms + self.c)
         return float(inner.constant + min(value, -(mu @ self.Q @ mu)))
 
     def candidates(self, mu: np.ndarray, inner: InnerSolution) -> Iterator[np.ndarray]:
-        """Yield the minimizer over the orthant of the quadratic model."""
+        """Yield the minimizer of the quadratic model."""
         H = inner.hessian(np.arange(len(mu)))
         A = self.Q + H / 2
         A.flat[:: len(A) + 1] += RELATIVE_RIDGE * A.diagonal().max()
@@ -236,8 +224,7 @@ class Orthant:
 
 @dataclass(frozen=True)
 class AlignedBall:
-    r"""Weights :math:`\mu \ge 0` of 2-norm at most :math:`\Lambda` whose kernel aligns
-    by at least :math:`\Omega`.
+    r"""Weights with a bounded 2-norm and a minimum alignment.
 
     .. math:: \lVert \mu \rVert_2 \le \Lambda, \qquad \Omega \sqrt{\mu^\top M \mu} \le \mu^\top a
 
@@ -248,23 +235,21 @@ class AlignedBall:
     a : ndarray of shape (p,)
         Products with the target kernel, divided by its norm.
     least : float
-        Omega, the smallest alignment.
+        Omega.
     radius : float
         Lambda.
     best : ndarray of shape (p,)
-        Weights of the largest alignment, which must be at least Omega.
+        Weights of the largest alignment, at least Omega.
 
     Notes
     -----
-    Steps are convex programs of size p, solved by SLSQP. The lower bound is valid for
-    any result of SLSQP: by Lagrange duality
+    Steps are convex programs of size p, solved by SLSQP. By Lagrange duality,
     :math:`\mu^\top v \le \Lambda \lVert (v + t g)_+ \rVert` for any t >= 0, with g the
     derivative of the constraint.
 
     References
     ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 3.4: the set before its
-    Lagrange form.
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 3.4.
     """
 
     M: np.ndarray
@@ -274,15 +259,14 @@ class AlignedBall:
     best: np.ndarray
 
     def start(self, p: int) -> np.ndarray:
-        """Return the weights of the largest alignment, of the largest norm."""
+        """Return the weights of largest alignment and norm."""
         return self.best * (self.radius / np.linalg.norm(self.best))
 
     def penalty(self, mu: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return zeros."""
         return 0.0, np.zeros_like(mu)
 
     def slack(self, mu: np.ndarray) -> float:
-        """Return ``mu . a - Omega |K_mu|``, which is not negative for feasible weights."""
+        """Return ``mu . a - Omega |K_mu|``, not negative for feasible weights."""
         return float(mu @ self.a - self.least * np.sqrt(mu @ self.M @ mu))
 
     def _derivative(self, mu: np.ndarray) -> np.ndarray:
@@ -316,7 +300,7 @@ class AlignedBall:
         return self._made_feasible(mu)
 
     def _made_feasible(self, mu: np.ndarray) -> np.ndarray:
-        """Move infeasible weights towards the largest alignment until they are feasible."""
+        """Move infeasible weights towards the largest alignment."""
         if self.slack(mu) >= 0:
             return mu
         direction = self.start(len(mu)) - mu
@@ -339,7 +323,7 @@ class AlignedBall:
         )
 
     def lower_bound(self, inner: InnerSolution) -> float:
-        """Return ``constant - max mu . v`` over these weights, or less."""
+        """Return a lower bound of ``constant - max mu . v``."""
         v = inner.forms
         g = self._derivative(self._linear_minimizer(v))
         scale = float(np.linalg.norm(v) / np.linalg.norm(g))
@@ -377,8 +361,7 @@ def interpolated_iterations(
     tolerance: float,
     max_iter: int,
 ) -> tuple[np.ndarray, Certificate]:
-    r"""Return weights by the paper's interpolated iterations with eta = 1/2, and their
-    certificate.
+    r"""Return weights by the paper's interpolated iterations with eta = 1/2.
 
     .. math:: \mu = \mu_0 + \Lambda \frac{v(\alpha)}{\lVert v(\alpha) \rVert}, \qquad
               \alpha \leftarrow \tfrac12 \alpha + \tfrac12 (K_\mu + \lambda I)^{-1} Y
@@ -386,12 +369,11 @@ def interpolated_iterations(
     Parameters
     ----------
     at : callable
-        Returns the solution of kernel ridge regression at some weights.
+        Function that returns the ridge regression at some weights.
     quadratic_forms : callable
-        Returns v, shape (p,), of any coefficients.
+        Function that returns v, shape (p,), of coefficients.
     outer : Ball
-        Ball of norm two. The first alpha is the solution at mu_0, or at equal weights
-        if mu_0 is zero.
+        Ball of norm two.
     tolerance : float
         Relative duality gap to reach.
     max_iter : int
@@ -428,36 +410,27 @@ def solve_minimax(
     tolerance: float,
     max_iter: int,
 ) -> tuple[np.ndarray, Certificate, InnerSolution]:
-    """Solve a convex minimax problem; return the weights, their certificate and the
-    inner solution.
+    """Solve a convex minimax problem by Newton's method with a line search.
 
     Parameters
     ----------
     at : callable
-        Returns the solution of the inner problem at some weights.
+        Function that returns the inner solution at some weights.
     outer : Ball, Orthant or AlignedBall
         Set of weights.
     start : ndarray of shape (p,)
         Feasible initial weights.
     tolerance : float
-        Duality gap, relative to the objective's size, at which to stop.
+        Relative duality gap to reach.
     max_iter : int
-        Maximum number of solutions of the inner problem.
+        Maximum number of inner solutions, including rejected steps.
 
     Returns
     -------
     mu : ndarray of shape (p,)
     certificate : Certificate
-        The residual is the relative gap between the value at mu and the best lower
-        bound.
     inner : InnerSolution
         The inner solution at mu.
-
-    Notes
-    -----
-    Newton's method with a line search. If the Newton direction does not descend, the
-    next candidate of `outer` is used. Every solution of the inner problem counts as an
-    iteration, including rejected steps.
     """
     descent = MinimaxDescent(at, outer, start, max_iter)
     while descent.gap() > tolerance * descent.size and descent.iterations < max_iter:
@@ -476,7 +449,7 @@ def solve_minimax(
 
 
 class MinimaxDescent:
-    """Iterate of `solve_minimax`: weights, their inner solution, and the best lower bound."""
+    """Weights, their inner solution, and the best lower bound."""
 
     def __init__(
         self,
@@ -500,11 +473,10 @@ class MinimaxDescent:
         return inner.objective + self._outer.penalty(mu)[0]
 
     def gap(self) -> float:
-        """Return the distance between the value and the lower bound."""
         return self.value - self.bound
 
     def improve(self) -> bool:
-        """Move towards the first candidate whose direction descends; return whether one does."""
+        """Move towards the first candidate that descends; return whether one does."""
         return any(
             self._move_towards(target)
             for target in self._outer.candidates(self.mu, self.inner)
@@ -522,8 +494,7 @@ class MinimaxDescent:
             bound = self._outer.lower_bound(inner)
             self.iterations += 1
             descends = value <= self.value + 1e-4 * step * slope
-            # If the value is constant up to rounding, a step counts that halves its own
-            # gap.
+            # At equal values up to rounding, a step counts that halves its own gap.
             settles = (
                 value - self.value <= ROUNDING * self.size
                 and self.value - bound < self.gap() / 2
@@ -536,8 +507,7 @@ class MinimaxDescent:
                 self.size = abs(inner.objective)
                 self.objectives.append(value)
                 return True
-            # The minimum of the parabola through both values and the slope, between a
-            # tenth and a half of the step.
+            # Minimum of the parabola through both values and the slope.
             shrinking = 0.5
             curvature = value - self.value - step * slope
             if curvature > 0:

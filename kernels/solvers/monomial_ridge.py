@@ -1,13 +1,12 @@
-r"""Ridge regression on the monomials of a few features, instead of on a power of their
-kernels.
+r"""Ridge regression on the monomials of a few features, instead of on a kernel matrix.
 
-A power of a weighted sum of rank-one kernels is a sum of rank-one kernels itself, one
-per monomial of the features:
+A power of a weighted sum of rank-one kernels is a sum of rank-one kernels, one per
+monomial of the features:
 
 .. math:: \Big( c + \sum_k \mu_k z_k z_k^\top \Big)^{\circ d} = \Phi \operatorname{diag}(s) \Phi^\top, \qquad
           \Phi_{ia} = \prod_k z_{ik}^{a_k}, \quad s_a = \binom{d}{a} c^{a_0} \prod_k \mu_k^{a_k}, \quad |a| = d.
 
-With D monomials and m > D rows, D by D matrices therefore replace m by m matrices.
+With D < m monomials, D by D matrices replace m by m matrices.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from .projected_gradient import Iterate
 
 
 def not_definite(degree: int, ridge: float, largest: float) -> ValueError:
-    """Return the error for a power plus lambda I that is not positive definite; `largest` is its largest entry."""
+    """Return the error for a kernel that is not positive definite."""
     return ValueError(
         f"the learned kernel of degree {degree} plus lambda = {ridge:.1e} is not positive definite up to rounding "
         f"(its entries reach {largest:.1e}); use a smaller C, radius, center or degree."
@@ -33,7 +32,7 @@ def not_definite(degree: int, ridge: float, largest: float) -> ValueError:
 
 
 def has_few_monomials(grams: FeatureGrams, degree: int, offset: float) -> bool:
-    """Return whether there are at most half as many monomials as rows; with an offset lower degrees count too."""
+    """Return whether there are at most half as many monomials as rows."""
     n_variables = grams.n_kernels
     if offset:
         n_variables += 1
@@ -44,20 +43,7 @@ def has_few_monomials(grams: FeatureGrams, degree: int, offset: float) -> bool:
 def factor_of_power(
     grams: FeatureGrams, mu: np.ndarray, degree: int, offset: float
 ) -> np.ndarray | None:
-    r"""Return F with :math:`F F^\top = (c + \sum_k \mu_k K_k)^{\circ d}`, shape (m, D);
-    None if D is large.
-
-    Parameters
-    ----------
-    grams : FeatureGrams
-        p rank-one kernels over m rows.
-    mu : ndarray of shape (p,)
-        Nonnegative weights.
-    degree : int
-        d.
-    offset : float
-        c, not negative.
-    """
+    r"""Return F with :math:`F F^\top = (c + \sum_k \mu_k K_k)^{\circ d}`, or None."""
     if not has_few_monomials(grams, degree, offset):
         return None
     monomials = Monomials(grams, degree, offset)
@@ -70,9 +56,9 @@ class Monomials:
     Attributes
     ----------
     exponents : ndarray of int of shape (D, p + 1)
-        a; the first column is the exponent of the offset.
+        Exponents a, first that of the offset.
     Phi : ndarray of shape (m, D)
-        Products of the features, in Fortran order.
+        Products of the features.
     """
 
     def __init__(self, grams: FeatureGrams, degree: int, offset: float) -> None:
@@ -105,14 +91,14 @@ class Monomials:
         return self._coefficients * _powers(self._with_offset(mu), self.exponents)
 
     def slopes(self, mu: np.ndarray, squares: np.ndarray) -> np.ndarray:
-        r"""Return :math:`\sum_a v_a \, \partial_k s_a`, shape (p,), for v of shape (D,)."""
+        r"""Return :math:`\sum_a v_a \, \partial_k s_a` for v = `squares`, shape (p,)."""
         lower = self._lower_coefficients * _powers(
             self._with_offset(mu), self._lower_exponents
         )
         return np.asarray(self._degree * (lower @ squares[self._raised]))
 
     def largest_entry(self, mu: np.ndarray) -> float:
-        """Return the largest entry of the power, which is on its diagonal; O(m p)."""
+        """Return the largest entry of the power, which is on its diagonal."""
         return (
             float(((self._variables**2) @ self._with_offset(mu)).max()) ** self._degree
         )
@@ -139,7 +125,6 @@ def _exponents(
 
 
 def _powers(values: np.ndarray, exponents: np.ndarray) -> np.ndarray:
-    """Return the monomials of some values; 0^0 is one."""
     return np.asarray(np.prod(values[None, :] ** exponents, axis=1))
 
 
@@ -152,23 +137,11 @@ def monomial_ridge(
               = \min_U \tfrac1\lambda \lVert Y - \Phi S^{1/2} U \rVert^2 + \lVert U \rVert^2, \qquad
               \partial_k F(\mu) = - \sum_a \partial_k s_a \, \lVert \Phi_a^\top \alpha \rVert^2
 
-    Parameters
-    ----------
-    grams : FeatureGrams
-        p rank-one kernels over m rows.
-    Y : ndarray of shape (m, q)
-        Centered targets. Not modified.
-    ridge : float
-        lambda.
-    degree, offset
-        As in `Monomials`.
-
     Notes
     -----
-    O(m D^2) once, then O(D^3 / 3 + m D q) per evaluation; memory O(m D + D^2). An
-    evaluation raises ValueError if the power plus lambda I is not positive definite up
-    to rounding. The value is the right-hand side of the formula, so its error is of
-    second order in the error of U.
+    O(m D^2) once, then O(D^3 / 3 + m D q) per evaluation, which raises ValueError if
+    rounding exceeds lambda. The error of the value is of second order in the error of
+    U.
     """
     monomials = Monomials(grams, degree, offset)
     Phi = monomials.Phi

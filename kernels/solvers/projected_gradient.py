@@ -1,5 +1,4 @@
-r"""Projected gradient descent for nonnegative weights in a ball around nonnegative
-weights.
+r"""Projected gradient descent for nonnegative weights in a ball.
 
 .. math:: \{\mu \ge 0 : \lVert \mu - \mu_0 \rVert_s \le \Lambda\}, \qquad s \in \{1, 2\}
 """
@@ -14,13 +13,13 @@ import numpy as np
 from .certificate import Certificate
 
 MEMORY = 5
-"""Number of last objectives whose maximum a step must lower: spectral steps are not monotone."""
+"""Number of last objectives whose maximum a step must lower."""
 
 REDUCTION = 0.8
 """Factor by which a step that is too large shrinks, as in the paper."""
 
 SHORTEST_STEP = 1e-10
-"""Smallest share of a step in a line search; shorter steps only change the objective by rounding."""
+"""Smallest share of a step in a line search."""
 
 SHORTEST_GRADIENT_STEP = 1e-3
 """Length of the shortest gradient step, relative to the radius."""
@@ -31,17 +30,7 @@ LONGEST_GRADIENT_STEP = 1e6
 
 @dataclass(frozen=True)
 class Iterate:
-    """Objective at some weights.
-
-    Attributes
-    ----------
-    mu : ndarray of shape (p,)
-        Weights.
-    value : float
-        F(mu).
-    gradient : callable
-        Returns the gradient, shape (p,), which has no positive entry.
-    """
+    """Weights mu, objective, and function of its gradient, which is never positive."""
 
     mu: np.ndarray
     value: float
@@ -55,17 +44,16 @@ class ProjectedGradient:
     Attributes
     ----------
     objective : callable
-        Returns the `Iterate` at some weights.
+        Function that returns the `Iterate` at some weights.
     mu_0, radius, norm
-        The ball.
+        Ball.
     tolerance : float
         Stationarity gap to reach.
     max_evaluations : int
-        Maximum number of evaluations of the objective from one start.
+        Maximum number of evaluations from one start.
     spectral : bool
-        Whether to take steps of Barzilai and Borwein. Otherwise the steps of the
-        paper's Algorithm 1, :math:`-\eta \nabla F`: eta starts at one and is multiplied
-        by 0.8 after each step that would raise F.
+        Whether to take Barzilai-Borwein steps, or :math:`-\eta \nabla F` as in
+        Algorithm 1.
 
     References
     ----------
@@ -81,14 +69,14 @@ class ProjectedGradient:
     spectral: bool
 
     def to_boundary(self, mu: np.ndarray) -> np.ndarray:
-        """Return weights raised to the center and scaled to the boundary, neither of which raises F."""
+        """Scale weights to the boundary above the center; this never raises F."""
         nu = np.maximum(mu - self.mu_0, 0.0)
         if not nu.any():
             nu = np.ones_like(nu)
         return self.mu_0 + nu * (self.radius / np.linalg.norm(nu, self.norm))
 
     def run(self, start: np.ndarray) -> tuple[np.ndarray, Certificate, np.ndarray]:
-        """Descend from weights on the boundary; return the last weights, their certificate and the first gradient."""
+        """Descend from a start; return weights, certificate and the first gradient."""
         point = self.objective(start)
         g = point.gradient()
         first_gradient = g
@@ -127,7 +115,7 @@ class ProjectedGradient:
     def _spectral_step(
         self, s: np.ndarray, y: np.ndarray, g: np.ndarray, long: bool
     ) -> float:
-        """Return the long or short step of Barzilai and Borwein; the longest one if F is not convex along s."""
+        """Return the long or short Barzilai-Borwein step within bounds."""
         shortest = self._step(SHORTEST_GRADIENT_STEP, g)
         longest = self._step(LONGEST_GRADIENT_STEP, g)
         curvature = float(s @ y)
@@ -140,7 +128,7 @@ class ProjectedGradient:
         return min(max(step, shortest), longest)
 
     def _gap(self, point: Iterate, g: np.ndarray) -> float:
-        """Return the possible decrease of the linear model within the ball, relative to the value."""
+        """Return the possible decrease of the linear model, relative to the value."""
         lowest = minimize_linear(g, self.mu_0, self.radius, self.norm)
         return max(float(g @ (point.mu - lowest)), 0.0) / point.value
 
@@ -152,8 +140,8 @@ class ProjectedGradient:
         values: list[float],
         max_evaluations: int,
     ) -> tuple[Iterate | None, int]:
-        """Return the first point along the projected step that descends, or None, and the number of evaluations."""
-        # The gradient is never positive: a step along it stays above the center
+        """Return the first descending point, or None, and the number of evaluations."""
+        # The gradient is never positive: a step along it stays above the center.
         nu = point.mu - self.mu_0
         direction = project(nu - step * g, self.radius, self.norm) - nu
         slope = float(g @ direction)
@@ -174,7 +162,7 @@ class ProjectedGradient:
     def _search_as_printed(
         self, point: Iterate, g: np.ndarray, eta: float, max_evaluations: int
     ) -> tuple[Iterate | None, int, float]:
-        """Return the first point that is not higher, or None, the number of evaluations, and eta."""
+        """Return the first point that is not higher, or None, evaluations, and eta."""
         for n_evaluations in range(1, max_evaluations + 1):
             nu = project(point.mu - self.mu_0 - eta * g, self.radius, self.norm)
             new = self.objective(self.to_boundary(self.mu_0 + nu))
@@ -194,25 +182,13 @@ class ProjectedGradient:
 
 
 def project(nu: np.ndarray, radius: float, norm: int) -> np.ndarray:
-    r"""Return the Euclidean projection of nonnegative `nu` onto the nonnegative part of
-    a ball around zero; O(p log p).
-
-    Parameters
-    ----------
-    nu : ndarray of shape (p,)
-        Not negative. Not modified.
-    radius : float
-        Positive radius of the ball.
-    norm : {1, 2}
-        Norm of the ball.
-    """
+    """Return the projection of `nu` >= 0 onto the nonnegative part of a ball."""
     length = float(np.linalg.norm(nu, norm))
     if length <= radius:
         return nu
     if norm == 2:
         return nu * (radius / length)
-    # With norm 1 all entries are reduced by one threshold. It moves with a common
-    # shift, which avoids cancellation.
+    # Norm 1 reduces all entries by one threshold. The shift avoids cancellation.
     shifted = nu - nu.max()
     descending = -np.sort(-shifted)
     thresholds = (np.cumsum(descending) - radius) / np.arange(1, len(nu) + 1)
@@ -223,13 +199,12 @@ def project(nu: np.ndarray, radius: float, norm: int) -> np.ndarray:
 def minimize_linear(
     g: np.ndarray, mu_0: np.ndarray, radius: float, norm: int
 ) -> np.ndarray:
-    r"""Return the weights in the ball with the smallest :math:`g^\top \mu`, for `g`
-    without a positive entry.
+    r"""Return the weights in the ball with the smallest :math:`g^\top \mu`, for g <= 0.
 
     .. math:: \mu_0 + \Lambda \, {-g} / \lVert g \rVert_2 \quad (s = 2), \qquad
               \mu_0 + \Lambda \, e_k, \; k \in \arg\min_l g_l \quad (s = 1)
 
-    With norm 1 the first of several minimizers is returned; if `g` is zero, the center.
+    With norm 1, the first of several minimizers is returned.
     """
     mu = np.array(mu_0, dtype=np.float64)
     size = float(-g.min())

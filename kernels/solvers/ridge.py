@@ -1,4 +1,4 @@
-"""Kernel ridge regression as the inner problem of a one-stage learner, with or without an m by m matrix."""
+"""Kernel ridge regression as the inner problem of a one-stage learner."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from .factor import ridge_factor
 from .minimax import InnerSolution
 
 EXCESS = 1e-4
-"""Share of the requested duality gap that the residual of a solution may add to the objective."""
+"""Share of the requested duality gap that the residual may add."""
 
 SMALLEST_TOLERANCE = 1e-12
-"""Smallest residual that is requested, relative to the target."""
+"""Smallest requested residual, relative to the target."""
 
 MAX_REFINEMENTS = 4
-"""Maximum number of solutions with ever smaller residuals."""
+"""Maximum number of refinements of a solution."""
 
 
 def on_drawn_rows(
     grams: GramOperator, target: Target, n: int
 ) -> tuple[GramOperator, Target]:
-    """Return base kernels and target on n rows drawn at random with a fixed seed."""
+    """Return base kernels and target on n random rows."""
     rows = drawn_rows(grams.n_rows, n, 0)
     if isinstance(grams, FeatureGrams):
         Z = grams.Z[rows]
@@ -70,13 +70,12 @@ class RidgeProblem:
     Y : ndarray of shape (m, q)
         Targets, without their mean if there is an intercept.
     ridge : float
-        lambda.
+        Ridge lambda.
 
     Notes
     -----
-    If p rank-one kernels are fewer than the rows, the problem is solved in a basis of
-    the span of their features. Matrices are then p by p, and the part of Y outside the
-    span adds its square over lambda to J.
+    Fewer rank-one kernels than rows are solved in a basis of their span; the part of Y
+    outside adds its square over lambda to J.
 
     References
     ----------
@@ -90,7 +89,7 @@ class RidgeProblem:
 
     @cached_property
     def _reduced(self) -> tuple[GramOperator, np.ndarray, np.ndarray | None]:
-        """Base kernels and targets in a basis of the features' span, and the basis; None for the rows themselves."""
+        """Base kernels and targets in a basis of the features, and the basis."""
         grams = self.grams
         if not isinstance(grams, FeatureGrams) or grams.n_kernels >= grams.n_rows:
             return grams, self.Y, None
@@ -98,17 +97,9 @@ class RidgeProblem:
         return FeatureGrams(features, Centering.NONE), basis.T @ self.Y, basis
 
     def at(self, mu: np.ndarray) -> InnerSolution:
-        r"""Solve at the weights mu, shape (p,).
+        r"""Solve at the weights mu; ValueError if not positive definite up to rounding.
 
-        Raises
-        ------
-        ValueError
-            The matrix ``K_mu + lambda I`` is not positive definite up to rounding.
-
-        Notes
-        -----
-        O(p m^2 q) and a Cholesky factor, O(m^3 / 3). The Hessian, if requested, costs
-        O(p q m^2 + p^2 q m) more:
+        O(p m^2 q) and a Cholesky factor. The Hessian costs O(p q m^2 + p^2 q m) more:
 
         .. math:: H_{kl} = 2 \operatorname{tr} (K_k \alpha)^\top (K_\mu + \lambda I)^{-1} (K_l \alpha)
         """
@@ -124,7 +115,7 @@ class RidgeProblem:
         alpha = solution
         if basis is not None:
             alpha = (self.Y - basis @ Y) / self.ridge + basis @ solution
-        # The products of features take memory, so they are only formed for the Hessian.
+        # Products of features take memory; they are formed for the Hessian only.
         products = None
         if isinstance(grams, FeatureGrams):
             forms = grams.quadratic_forms(solution)
@@ -151,8 +142,7 @@ class RidgeProblem:
 
 
 class StreamedRidge:
-    r"""`RidgeProblem` without an m by m matrix, by conjugate gradients on products of
-    tiles.
+    r"""`RidgeProblem` without an m by m matrix, by conjugate gradients.
 
     .. math:: J(\mu) \le \Bigl(2 \operatorname{tr} \alpha^\top Y - \lambda \lVert \alpha \rVert^2
               - \operatorname{tr} \alpha^\top K_\mu \alpha\Bigr) + \tfrac1\lambda \lVert R \rVert^2, \qquad
@@ -167,13 +157,7 @@ class StreamedRidge:
     Y : ndarray of shape (m, q)
         Targets, without their mean if there is an intercept.
     ridge : float
-        lambda.
-
-    Notes
-    -----
-    A step is a pass over the pairs of rows with the base kernels combined. The p
-    right-hand sides of the Hessian share passes. Memory is O(m (p q + s)) with s
-    columns in the preconditioner.
+        Ridge lambda.
     """
 
     def __init__(
@@ -187,7 +171,7 @@ class StreamedRidge:
         self._response: tuple[np.ndarray, np.ndarray] | None = None
 
     def at(self, mu: np.ndarray) -> InnerSolution:
-        """Solve at the weights mu, shape (p,), starting from the last solution and its derivative."""
+        """Solve at the weights mu, from the last solution and its derivative."""
         precondition = self._preconditioner(mu)
         alpha = self._start(mu)
         if not alpha.any():
@@ -234,7 +218,7 @@ class StreamedRidge:
         )
 
     def _start(self, mu: np.ndarray) -> np.ndarray:
-        """Return the last coefficients, extrapolated to the weights mu; zero before the first solution."""
+        """Return the last coefficients, extrapolated to mu; zero at first."""
         if self._last is None:
             return np.zeros_like(self.Y)
         last_mu, alpha = self._last
@@ -251,7 +235,7 @@ class StreamedRidge:
         tolerance: float,
         precondition: Preconditioner,
     ) -> np.ndarray:
-        """Return coefficients whose residual is about the tolerance, relative to the target."""
+        """Return coefficients with about this residual, relative to the target."""
         if residual is None:
             residual = self.Y
             if alpha.any():
@@ -273,9 +257,7 @@ class StreamedRidge:
         precondition: Preconditioner,
     ) -> ShiftedSolutions:
         shifts = np.full(B.shape[1], self.ridge)
-        with (
-            one_blas_thread()
-        ):  # waiting BLAS threads would slow down the passes over tiles
+        with one_blas_thread():  # waiting BLAS threads would slow down the passes
             return solve_shifted(
                 lambda V: self.grams.matvec(mu, V),
                 B,
@@ -286,7 +268,7 @@ class StreamedRidge:
             )
 
     def _preconditioner(self, mu: np.ndarray) -> Preconditioner:
-        """Return a preconditioner from 7 sqrt(m) random columns of the kernel, which take as long as a few passes."""
+        """Return a preconditioner from 7 sqrt(m) random columns."""
         m = self.grams.n_rows
         size = min(int(7 * np.sqrt(m)), 1500, max(1, m // 4))
         rows = drawn_rows(m, size, 0)
@@ -296,7 +278,7 @@ class StreamedRidge:
         C -= centering.mean(C, axis=1)[:, None]
         block = centering.gram((C[rows] + C[rows].T) / 2)
         if centering.subtracts:
-            # Centered columns are zero along the vector of ones
+            # Centered columns are zero along the vector of ones.
             block += np.trace(block) / size**2
         return Preconditioner(np.ascontiguousarray(C), block)
 
@@ -304,14 +286,7 @@ class StreamedRidge:
 def ridge_problem(
     grams: GramOperator, target: Target, C: float, tolerance: float = TOLERANCE
 ) -> RidgeProblem | StreamedRidge:
-    """Return the ridge regression as an inner problem; without a matrix of all pairs of
-    rows if that does not fit.
-
-    Raises
-    ------
-    ValueError
-        C is not positive and finite.
-    """
+    """Return the ridge regression; streamed if a Gram matrix does not fit."""
     if isinstance(grams, TiledGrams) and not has_room(grams.n_rows) and 0 < C < np.inf:
         return StreamedRidge(grams, target, C, tolerance)
     return RidgeProblem(grams, target, C)

@@ -1,4 +1,4 @@
-"""Support vector machines as the inner problem of a one-stage learner, solved to rounding."""
+"""Support vector machines as the inner problem of a one-stage learner."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ MARGIN_TOLERANCE = 1e-9
 """Largest violation of a margin condition."""
 
 AT_BOUND = 1e-8
-"""Largest distance from a bound, relative to C, of a coefficient that counts as being at the bound."""
+"""Largest relative distance of a coefficient from a bound that counts as zero."""
 
 MAX_PASSES = 12
 """Maximum number of active-set passes from one starting point."""
 
 Solution = tuple[np.ndarray, float, np.ndarray]
-"""Coefficients, intercept and free rows of an SVM; see `solve_svm`."""
+"""Coefficients, intercept and free rows of an SVM."""
 
 
 class SupportVectorProblem:
-    r"""Optimal value of a support vector machine as a function of the kernel's weights.
+    r"""Optimal value of support vector machines as a function of the kernel's weights.
 
     .. math:: J(\mu) = \max_{0 \le a \le C,\; y^\top a = 0} 2\, \mathbf 1^\top a - (y \circ a)^\top K_\mu (y \circ a)
 
-    Several classes are handled one-vs-one; J is the sum over the pairs. SVMs without
-    intercept omit the condition :math:`y^\top a = 0`.
+    Several classes are handled one-vs-one; J is the sum. Without intercept, the
+    condition :math:`y^\top a = 0` is omitted.
 
     Attributes
     ----------
@@ -41,11 +41,12 @@ class SupportVectorProblem:
     pairs : list of (ndarray, ndarray)
         Rows and signs of each binary problem.
     C : float
+        Bound of the coefficients.
 
     References
     ----------
-    Lanckriet et al. (2004), JMLR 5:27-72; as stated in Cortes, Mohri, Rostamizadeh
-    (2012), JMLR 13:795-828, section 5.
+    Lanckriet et al. (2004), JMLR 5:27-72; Cortes, Mohri, Rostamizadeh (2012), JMLR
+    13:795-828, section 5.
     """
 
     def __init__(self, grams: GramOperator, target: Target, C: float) -> None:
@@ -62,10 +63,8 @@ class SupportVectorProblem:
     def at(self, mu: np.ndarray) -> InnerSolution:
         """Solve at the weights mu, shape (p,), starting from the last solution.
 
-        Notes
-        -----
-        `objective` is the primal value, an upper bound of J; `constant` belongs to the
-        dual solution. The gap between them shows any error of the solver. J is twice
+        `objective` is the primal value, `constant` belongs to the dual solution; their
+        gap shows any error of the solver. If the free rows do not change,
         differentiable as long as the free rows do not change, with
 
         .. math:: H_{kl} = 2\\, g_k^\\top Z g_l, \\qquad g_k = (K_k \\beta)_{free}
@@ -125,13 +124,13 @@ def solve_svm(
     Parameters
     ----------
     K : ndarray of shape (n, n)
-        Positive semi-definite. Not modified.
+        Positive semi-definite.
     y : ndarray of shape (n,)
         Plus and minus one, both present.
     C : float
         Bound of the coefficients.
     start : ndarray of shape (n,), optional
-        Coefficients of a similar problem over the same rows.
+        Coefficients of a similar problem.
     intercept : bool, default True
         Whether the SVM has an intercept.
 
@@ -142,15 +141,13 @@ def solve_svm(
     b : float
         Intercept of minimal loss; zero without intercept.
     free : ndarray of int of shape (f,)
-        Positions of the coefficients strictly between the bounds.
+        Positions of coefficients strictly between the bounds.
 
     Notes
     -----
-    A primal-dual active-set method: O(f^3) per pass for f free rows, a few passes from
-    a similar solution, and exact up to rounding. If it does not settle, it restarts
-    from the solution of scikit-learn, whose SVM always has an intercept, and then from
-    that of an interior-point method, which is returned if the active sets still do not
-    settle.
+    A primal-dual active-set method: O(f^3) per pass, exact up to rounding. If it does
+    not settle, it restarts from libsvm's solution, then from that of an interior-point
+    method.
     """
     if start is not None:
         solution = _active_sets(K, y, C, start, intercept)
@@ -172,7 +169,6 @@ def solve_svm(
 def _interior_point_coefficients(
     K: np.ndarray, y: np.ndarray, C: float, intercept: bool
 ) -> np.ndarray:
-    """Return the coefficients of an interior-point solution, shape (n,)."""
     centering = Centering.NONE
     if intercept:
         centering = Centering.CENTER
@@ -185,7 +181,6 @@ def _interior_point_coefficients(
 
 
 def _libsvm_coefficients(K: np.ndarray, y: np.ndarray, C: float) -> np.ndarray:
-    """Return approximate coefficients from scikit-learn's solver, shape (n,)."""
     import warnings
 
     from sklearn.exceptions import ConvergenceWarning  # imports pandas
@@ -202,7 +197,7 @@ def _libsvm_coefficients(K: np.ndarray, y: np.ndarray, C: float) -> np.ndarray:
 def _active_sets(
     K: np.ndarray, y: np.ndarray, C: float, a: np.ndarray, intercept: bool
 ) -> Solution | None:
-    """Return the solution from coefficients whose active bounds are nearly correct; None if the sets do not settle."""
+    """Return the solution from nearly correct active bounds, or None."""
     is_low = a <= AT_BOUND * C
     is_high = a >= (1 - AT_BOUND) * C
     for _ in range(MAX_PASSES):
@@ -223,8 +218,8 @@ def _active_sets(
         b = b + db
         a = y * beta
         gain = 1.0 - y * (K @ beta + b)
-        # Free coefficients move to a bound they crossed; those at a bound that violate
-        # the margin become free.
+        # Coefficients move to a bound they crossed; those that violate a margin become
+        # free.
         new_low = np.where(is_low, gain <= MARGIN_TOLERANCE, a < 0) & ~is_high
         new_high = np.where(is_high, gain >= -MARGIN_TOLERANCE, a > C) & ~is_low
         if (new_low == is_low).all() and (new_high == is_high).all():
@@ -237,7 +232,7 @@ def _active_sets(
 
 
 def _factored(K: np.ndarray) -> Factor:
-    """Return the Cholesky factor of a free block, with a ridge so that dependent rows share their coefficients."""
+    """Return the Cholesky factor with a ridge, so that dependent rows share weight."""
     mean_diagonal = float(K.trace()) / max(len(K), 1)
     return factored(K, 1e-11, mean_diagonal or 1.0)
 
@@ -245,7 +240,7 @@ def _factored(K: np.ndarray) -> Factor:
 def _solved(
     factor: Factor, G: np.ndarray, total: float, intercept: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return X and b with ``K X + 1 b' = G`` and columns of X that sum to `total`; without intercept b is zero."""
+    """Return X and b with ``K X + 1 b' = G`` and columns of X that sum to `total`."""
     X = cho_solve(factor, G, check_finite=False)
     if not intercept:
         return X, np.zeros(G.shape[1:])
@@ -256,11 +251,10 @@ def _solved(
 
 
 def best_intercept(scores: np.ndarray, y: np.ndarray) -> float:
-    """Return the b that minimizes ``sum(max(0, 1 - y (scores + b)))``, the middle one if several do."""
+    """Return the b that minimizes ``sum(max(0, 1 - y (scores + b)))``."""
     kinks = y - scores
     order = np.argsort(kinks, kind="stable")
-    # Left of all kinks the slope is minus the number of positive rows, and each kink
-    # adds one.
+    # Left of all kinks the slope is minus the number of positive rows.
     slope = np.arange(1, len(y) + 1) - np.count_nonzero(y > 0)
     first = int(np.argmax(slope >= 0))
     last = first
