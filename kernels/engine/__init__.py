@@ -1,5 +1,4 @@
-"""Passes over pairs of rows: base kernels by tiles, compiled, on all cores, without a
-matrix of all rows.
+"""Compiled passes over pairs of rows by tiles, on all cores.
 
 Imports: centering, compiled, families.
 """

@@ -1,4 +1,4 @@
-"""Weighted sums of base kernels: tiles, products with vectors, and values on new rows."""
+"""Weighted sums of base kernels: tiles, products with vectors, and new rows."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ from .weighing import (
 from .workers import BlockResults, RowSource, Threads, Workers, over_tiles, spans
 
 MOST_TOGETHER = 16
-"""Largest number of vectors that are multiplied without forming a tile."""
+"""Largest number of vectors that are multiplied without a tile."""
 
 SPAN = 2048
-"""Rows on each side of the square of pairs of one task."""
+"""Number of rows on each side of one task."""
 
 STRIP = 256
-"""Rows of a strip of the kernel that is formed at a time."""
+"""Number of rows of the kernel that are formed at a time."""
 
 TILE_BYTES = 1 << 20
 """Memory of a tile and of its seeds."""
@@ -60,23 +60,21 @@ TASK_PAIRS = 1 << 20
 """Approximate number of pairs of rows of one task."""
 
 LEAST_COLUMNS = 64
-"""Smallest number of columns of a tile."""
 
 STORED_BYTES = 3 << 30
-"""Memory of the stored blocks of a Gram matrix: all blocks of up to 56,000 rows with 16 bits per value."""
+"""Memory limit of the stored blocks of a Gram matrix."""
 
 
 @dataclass(frozen=True)
 class Combination:
-    r"""The kernel :math:`\sum_k c_k (K_k - s_k)` of base kernels :math:`K_k`, not
-    centered.
+    r"""The kernel :math:`\sum_k c_k (K_k - s_k)` of base kernels, not centered.
 
     Attributes
     ----------
     family : KernelFamily
-        p base kernels.
+        The p base kernels.
     coefficients, shift : ndarray of shape (p,)
-        c and s.
+        Coefficients c and shifts s.
     """
 
     family: KernelFamily
@@ -87,9 +85,9 @@ class Combination:
     def evaluated(self) -> tuple[KernelFamily, np.ndarray, np.ndarray]:
         """Base kernels to evaluate, with coefficients and shifts.
 
-        They are the kernels with a nonzero coefficient and the kernels of a grid of
-        powers of two between them: an additional kernel takes one product per pair of
-        rows, a new seed an exponential.
+        These are the kernels with a coefficient and those of a grid of powers of two
+        between them: a kernel takes one product per pair of rows, a seed an
+        exponential.
         """
         active = np.flatnonzero(self.coefficients)
         if not len(active):
@@ -111,40 +109,24 @@ class Combination:
 
     @cached_property
     def plan(self) -> TilePlan:
-        """Computation of the evaluated kernels from their seeds."""
         family, _, shift = self.evaluated
         return family.plan(shift)
 
     def operands(self, A: Rows) -> list[Any]:
-        """Return rows prepared as one side of tiles of the evaluated kernels, see `KernelFamily.operands`."""
+        """Return rows prepared as one side of tiles, see `KernelFamily.operands`."""
         family, _, shift = self.evaluated
         return family.operands(A, shift)
 
     def matrix(self, A: Rows, B: Rows, symmetric: bool = False) -> np.ndarray:
-        """Return the kernel between the rows of `A` and of `B`.
+        """Return the kernel between rows, shape (a, b).
 
-        Parameters
-        ----------
-        A, B : ndarray or CSR matrix of shape (a, d) and (b, d)
-            Not modified.
-        symmetric : bool, default False
-            Whether `B` are the rows of `A`, so that half of the tiles can be mirrored.
-
-        Returns
-        -------
-        K : ndarray of shape (a, b)
-
-        Notes
-        -----
-        O(a b (d + p)) time; memory of the result and one tile. Rank-one features take
-        one matrix product.
+        If `symmetric`, B are the rows of A, and half of the tiles are mirrored.
         """
         K = np.empty((A.shape[0], B.shape[0]))
         self.fill(A, B, K, symmetric)
         return K
 
     def side(self, B: Rows, dtype: Any = np.float64) -> RightSide:
-        """Prepare rows as the right side of many tiles."""
         family, _, shift = self.evaluated
         center = mean_row(B)
         if packable(family.operands(B[:1], shift, center, dtype)) is None:
@@ -161,7 +143,7 @@ class Combination:
         symmetric: bool = False,
         right: RightSide | None = None,
     ) -> None:
-        """Write `matrix` into `out`, of shape (a, b) and in C order; `right` is the `side` of `B`, if available."""
+        """Write `matrix` into `out`; `right` is the prepared `side` of B, if any."""
         family, coefficients, _ = self.evaluated
         if isinstance(family, FeatureFamily):
             out[...] = family.combine(coefficients, A, B)
@@ -182,29 +164,29 @@ class Combination:
         over_tiles(write, out.shape[0], n_columns, block_rows_for(self.plan.n_seeds))
 
     def diagonal(self, A: Rows) -> np.ndarray:
-        """Return the kernel of each row with itself, shape (a,)."""
         family, coefficients, shift = self.evaluated
         return np.asarray(coefficients @ family.diag(A) - coefficients @ shift)
 
 
 class RightSide:
-    """Rows on the right side of tiles of a combination, for tiles and for products with
-    vectors.
+    """Rows on the right side of tiles of a combination.
 
     Parameters
     ----------
     combination : Combination
+        Weighted sum of base kernels.
     rows : ndarray or CSR matrix of shape (b, d)
+        Rows of the right side.
     operands : list
-        Operands of the rows, computed by the family.
+        Operands of the rows.
     center : ndarray of shape (d,)
-        Row that operands may subtract from all rows.
+        Row that operands may subtract.
     dtype : dtype
-        float64 or float32, the precision of all intermediate results.
+        Precision of intermediate results.
     """
 
     matrices_per_tile: int
-    """Matrices of the size of a tile that are in memory at a time."""
+    """Number of matrices of the size of a tile in memory."""
 
     def __init__(
         self,
@@ -230,11 +212,11 @@ class RightSide:
         return family.operands(A, shift, self._center, self._dtype)
 
     def left(self, A: Rows, same_rows: bool = False) -> Any:
-        """Prepare rows as the left side of many tiles; `same_rows` if they are the rows of the right side."""
+        """Prepare rows as the left side of many tiles."""
         return self._operands if same_rows else self._operands_of(A)
 
     def fill(self, left: Any, rows: slice, columns: slice, out: np.ndarray) -> None:
-        """Write the kernel between `rows` of the left side and `columns`, rows of the right side, into `out`."""
+        """Write the kernel between `rows` of the left and `columns` of the right."""
         seeds = self._seed_buffer(self._weights.n_seeds * out.size).reshape(
             -1, *out.shape
         )
@@ -250,13 +232,13 @@ class RightSide:
         )
 
     def _seed_buffer(self, size: int) -> np.ndarray:
-        """Return a buffer of this thread, which is reused because new memory takes as long as a tile."""
+        """Return a buffer of this thread; new memory would take as long as a tile."""
         if size > len(getattr(self._buffers, "seeds", ())):
             self._buffers.seeds = np.empty(size, dtype=self._dtype)
         return np.asarray(self._buffers.seeds[:size])
 
     def applied(self, A: Rows, beta: np.ndarray) -> np.ndarray:
-        """Return ``K beta``, shape (a, n), for the kernel K between rows and the right side, by tiles."""
+        """Return ``K beta``, shape (a, n), for the kernel K with the right side."""
         left = self.left(A)
         a = A.shape[0]
         b = len(beta)
@@ -279,29 +261,10 @@ class RightSide:
         back: np.ndarray,
         w: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Return ``K beta``, and add ``K' (left_vectors + w K beta)`` to `back`, for
-        the kernel K of two sets of rows.
+        """Return ``K beta``, and add ``K' (left_vectors + w K beta)`` to `back`.
 
-        Parameters
-        ----------
-        A : ndarray or CSR matrix of shape (a, d)
-            Rows. Not modified.
-        beta : ndarray of shape (b, n) or None
-            None for zero, without computation.
-        left_vectors : ndarray of shape (a, n)
-            Vectors that the transposed kernel is multiplied by.
-        back : ndarray of shape (b, n)
-            Changed in place.
-        w : ndarray of shape (a,), optional
-            Weights of the rows, zero by default.
-
-        Returns
-        -------
-        forth : ndarray of shape (a, n), or of shape (0, n) without beta
-
-        Notes
-        -----
-        O(a b (d + p + n)) time; one strip of the kernel is in memory.
+        `A` and `left_vectors` have a rows, `beta` (None for zero) and `back` b rows.
+        The result is empty without beta.
         """
         a, n = left_vectors.shape
         buffer = np.empty((min(STRIP, a), len(back)), dtype=self._dtype)
@@ -323,7 +286,7 @@ class RightSide:
 
 
 class PackedRows(RightSide):
-    """Right side of a kernel of distances: products with few vectors form no tile."""
+    """Right side of a kernel of distances; few vectors are multiplied without tiles."""
 
     def __init__(
         self, combination: Combination, rows: Rows, center: np.ndarray, dtype: DTypeLike
@@ -343,8 +306,7 @@ class PackedRows(RightSide):
 
     def _operands_of(self, A: Rows) -> list[Differences]:
         family, _, shift = self._combination.evaluated
-        # Without a translation, base kernels in one metric share their rows; only
-        # rounding to float32 needs it.
+        # Only rounding to float32 needs a translation.
         center = None if self._dtype == np.float64 else self._center
         differences = packable(
             family.operands(
@@ -355,7 +317,6 @@ class PackedRows(RightSide):
         return differences
 
     def left(self, A: Rows, same_rows: bool = False) -> tuple[np.ndarray, int]:
-        """Prepare rows as the left side of many tiles, and return them with their number."""
         parts = zip(self._operands_of(A), self._references, strict=True)
         relative = [replace(part, reference=reference) for part, reference in parts]
         return pack_rows(relative, self._dtype), A.shape[0]
@@ -363,7 +324,6 @@ class PackedRows(RightSide):
     def fill(
         self, left: tuple[np.ndarray, int], rows: slice, columns: slice, out: np.ndarray
     ) -> None:
-        """Write the kernel between `rows` of the left side and `columns`, rows of the right side, into `out`."""
         combine_rows(
             *left, rows.start, self._columns, columns.start, *self._work_arrays(), out
         )
@@ -375,13 +335,12 @@ class PackedRows(RightSide):
         )
 
     def _padded(self, beta: np.ndarray) -> np.ndarray:
-        """Return vectors of shape (b, n) as rows of whole panels, shape (n, stride), padded with zeros."""
+        """Return vectors of shape (b, n) as padded rows, shape (n, stride)."""
         padded = np.zeros((beta.shape[1], self._columns.stride), dtype=self._dtype)
         padded[:, : len(beta)] = beta.T
         return padded
 
     def applied(self, A: Rows, beta: np.ndarray) -> np.ndarray:
-        """Return ``K beta``; partial sums are added in float64."""
         if beta.shape[1] > MOST_TOGETHER:
             return super().applied(A, beta)
         product = np.zeros((A.shape[0], beta.shape[1]))
@@ -402,7 +361,6 @@ class PackedRows(RightSide):
         back: np.ndarray,
         w: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Return ``K beta``, and add ``K' (left_vectors + w K beta)`` to `back`, by four rows of the kernel."""
         a, n = left_vectors.shape
         if n > MOST_TOGETHER:
             return super().products(A, beta, left_vectors, back, w)
@@ -425,7 +383,7 @@ class PackedRows(RightSide):
 
 
 def packable(operands: Sequence[Any]) -> list[Differences] | None:
-    """Return operands as differences of rows, or None if seeds of one of them are not exponentials of distances."""
+    """Return operands as differences of rows, or None if this is impossible."""
     differences = []
     for operand in operands:
         if isinstance(operand, ExpandedRows) and operand.augmented is not None:
@@ -437,7 +395,7 @@ def packable(operands: Sequence[Any]) -> list[Differences] | None:
 
 
 def compile_combinations() -> None:
-    """Compile the functions that combine kernels in float64, unless they are in the cache."""
+    """Compile the functions that combine kernels in float64, unless cached."""
     X = np.zeros((2, 1))
     combination = Combination(GaussianFamily([1.0]), np.ones(1), np.ones(1))
     packed = combination.side(X)
@@ -452,14 +410,14 @@ def compile_combinations() -> None:
         for out in (
             np.zeros((2, 2)),
             np.zeros((2, 3))[:, :2],
-        ):  # a contiguous matrix and a part of a matrix
+        ):  # a contiguous and a strided matrix
             side.fill(side.left(X), slice(0, 2), slice(0, 2), out)
     packed.applied(X, X)
     packed.products(X, X, X, np.zeros((2, 1)))
 
 
 def _weights(combination: Combination, dtype: np.dtype[Any]) -> Weights:
-    """Return the weights of a combination for compiled functions, in a precision."""
+    """Return the weights of a combination for compiled functions."""
     _, coefficients, _ = combination.evaluated
     plan = combination.plan
     kernels, groups = chains(plan)
@@ -473,25 +431,18 @@ def _weights(combination: Combination, dtype: np.dtype[Any]) -> Weights:
 def _work_arrays(
     weights: Weights, n_columns: int, dtype: np.dtype[Any]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return work arrays for `ROWS` rows: for distances, seeds and kept kernels, and for the kernel."""
+    """Return work arrays for `ROWS` rows of intermediate values, and of the kernel."""
     size = ROWS * n_columns
     values_per_pair = 1 + weights.n_seeds + weights.n_kept
     return empty_vectors(size * values_per_pair, dtype), empty_vectors(size, dtype)
 
 
 Shared = tuple[Combination, RowSource, list[tuple[int, int]]]
-"""Combination, rows and runs of rows of a `CombinedGram`."""
+"""Combination, rows, and spans of rows."""
 
 
 class StoredBlock:
-    """A block of a kernel matrix with 16 bits per value, accurate to 2^-16 of its
-    range.
-
-    Parameters
-    ----------
-    K : ndarray of float32 of shape (a, b)
-        Overwritten.
-    """
+    """Block of a kernel matrix with 16 bits per value, overwriting the argument."""
 
     formed_as = np.float32
 
@@ -506,7 +457,7 @@ class StoredBlock:
         self._codes = np.rint(K, out=K).astype(np.int16)
 
     def products(self, V: np.ndarray, U: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return ``K @ V`` and ``K.T @ U`` for V of shape (b, c) and U of shape (a, c), both of float32."""
+        """Return ``K @ V`` and ``K.T @ U`` for float32 matrices V and U."""
         forth = np.empty_like(U)
         back = np.zeros_like(V)
         for start in range(0, len(forth), STRIP):
@@ -520,14 +471,7 @@ class StoredBlock:
 
 
 class FloatBlock:
-    """A block of a kernel matrix in float32, each value as close to the exact one as
-    float32 allows.
-
-    Parameters
-    ----------
-    K : ndarray of float64 of shape (a, b)
-        Not modified.
-    """
+    """Block of a kernel matrix, rounded to float32."""
 
     formed_as = np.float64
 
@@ -535,7 +479,6 @@ class FloatBlock:
         self._K = K.astype(np.float32)
 
     def products(self, V: np.ndarray, U: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return ``K @ V`` and ``K.T @ U`` for V of shape (b, c) and U of shape (a, c), both of float32."""
         return self._K @ V, self._K.T @ U
 
 
@@ -543,18 +486,19 @@ STORED_BLOCKS: dict[type, type[StoredBlock | FloatBlock]] = {
     np.int16: StoredBlock,
     np.float32: FloatBlock,
 }
-"""Classes of stored blocks, by the type of a value."""
 
 
 class CombinedGram:
-    """The symmetric matrix K of a `Combination` over m rows, not centered.
+    """Symmetric matrix K of a `Combination` over m rows, not centered.
 
     Parameters
     ----------
     combination : Combination
+        Weighted sum of base kernels.
     rows : RowSource of shape (m, d)
         Rows from `Workers.scatter_rows`.
     workers : Workers
+        Backend of the products.
     """
 
     def __init__(
@@ -563,9 +507,7 @@ class CombinedGram:
         self._workers = workers
         self._spans = spans(rows.shape[0], SPAN)
         self._original_family = combination.family
-        if isinstance(
-            workers, Threads
-        ):  # workers of other processes map rows when they read them
+        if isinstance(workers, Threads):  # other processes map rows when they read them
             family, _ = combination.family.mapped_once(rows[:0])
             if family is not combination.family:
                 rows = np.concatenate(
@@ -586,20 +528,7 @@ class CombinedGram:
         self._stored: dict[tuple[int, int], StoredBlock | FloatBlock | None] = {}
 
     def store(self, value_type: type) -> bool:
-        """Let threads of this process store blocks of the matrix during the next
-        product in float32, for later ones.
-
-        Parameters
-        ----------
-        value_type : {numpy.int16, numpy.float32}
-            Type of the stored values. Blocks take at most `STORED_BYTES`; others are
-            formed in each product.
-
-        Returns
-        -------
-        complete : bool
-            Whether all blocks are stored.
-        """
+        """Store blocks during the next float32 product; return whether all are."""
         if not isinstance(self._workers, Threads):
             return False
         longest = max(stop - start for start, stop in self._spans)
@@ -611,8 +540,7 @@ class CombinedGram:
     def matvec(self, V: np.ndarray, dtype: DTypeLike = np.float64) -> np.ndarray:
         """Return ``K @ V``, shape (m, c), in O(m^2 (d + p + c)) time and O(m c) memory.
 
-        float32 takes about half the time, with six correct digits; stored blocks take
-        about 5 % of the time.
+        float32 takes about half the time, with six correct digits.
         """
         if self._stored and dtype == np.float32:
             pieces: BlockResults = self._workers.total(
@@ -627,7 +555,7 @@ class CombinedGram:
     def _product(
         self, shared: Shared, V: np.ndarray, pair: tuple[int, int]
     ) -> BlockResults:
-        """Return the part of the product for the pairs of rows of two runs, from a stored block if there is one."""
+        """Return the part of the product for two spans, from a stored block if any."""
         if pair not in self._stored:
             return _products(shared, (V.astype(np.float64), V.dtype), pair)
         combination, rows, runs = shared
@@ -658,7 +586,6 @@ class CombinedGram:
         return pieces.joined()
 
     def diagonal(self) -> np.ndarray:
-        """Return the kernel of each row with itself, shape (m,)."""
         pieces: BlockResults = self._workers.total(
             _diagonal, self._shared, None, range(len(self._spans))
         )
@@ -673,7 +600,7 @@ def _diagonal(shared: Shared, argument: None, run: int) -> BlockResults:
 def _products(
     shared: Shared, argument: tuple[np.ndarray, np.dtype[Any]], pair: tuple[int, int]
 ) -> BlockResults:
-    """Return the part of the product for the pairs of rows of two runs."""
+    """Return the part of the product for two spans of rows."""
     combination, rows, runs = shared
     V, dtype = argument
     i, j = pair
@@ -689,7 +616,7 @@ def _products(
 
 
 def _symmetric_product(combination: Combination, A: Rows, V: np.ndarray) -> np.ndarray:
-    """Return the product with the kernel among rows, by strips that begin at the diagonal."""
+    """Return the product with the kernel among rows, by strips from the diagonal."""
     n = len(V)
     product = np.zeros_like(V)
     buffer = np.empty((min(STRIP, n), n))
@@ -710,11 +637,9 @@ def _columns(shared: Shared, B: Rows, run: int) -> BlockResults:
 def split_kernels(
     combination: Combination, X: Rows, is_selected: Callable[[Any], bool]
 ) -> tuple[Combination, Combination | None]:
-    """Return the combination without the base kernels of selected operands, and that of
-    these.
+    """Return the combination without base kernels of selected operands, and the rest.
 
-    A combination of such kernels only, or without them, is returned unchanged, with
-    None.
+    The second is None if all or no base kernels are selected.
     """
     family, coefficients, shift = combination.evaluated
     if isinstance(family, FeatureFamily):
@@ -742,7 +667,7 @@ def split_kernels(
 
 
 def _is_of_one_code(operand: Any) -> bool:
-    """Return whether the kernels of an operand only depend on whether two rows have the same code."""
+    """Return whether the kernels compare one code per row."""
     return (
         isinstance(operand, Differences)
         and operand.metric == "differing"
@@ -751,7 +676,6 @@ def _is_of_one_code(operand: Any) -> bool:
 
 
 def _is_linear(operand: Any) -> bool:
-    """Return whether the kernel of an operand is linear in its rows."""
     return isinstance(operand, PlainRows) and isinstance(operand.family, LinearFamily)
 
 
@@ -766,20 +690,9 @@ def _seeds_of_kernels(plan: TilePlan) -> np.ndarray:
 
 
 class LinearSums:
-    r"""Sums :math:`\sum_i V_{ij} \sum_k c_k \bigl( z_k \cdot z_{ik} - s_k \bigr)` over
-    rows of linear base kernels.
+    r"""Sums of linear base kernels over training rows, without a pass.
 
-    Parameters
-    ----------
-    combination : Combination
-        Linear base kernels only, on their features z.
-    X : ndarray or CSR matrix of shape (s, d)
-        Rows. Not modified.
-    V : ndarray of shape (s, q)
-
-    Notes
-    -----
-    A new row takes one product per feature and no pass over rows.
+    .. math:: \sum_i V_{ij} \sum_k c_k \bigl( z_k \cdot z_{ik} - s_k \bigr)
     """
 
     def __init__(self, combination: Combination, X: Rows, V: np.ndarray) -> None:
@@ -803,30 +716,18 @@ class LinearSums:
 
 
 def _row_products(A: Rows, weights: np.ndarray) -> np.ndarray:
-    """Return ``A @ weights``, where the rounding of a row does not depend on the number of rows."""
+    """Return ``A @ weights``, with rounding independent of the number of rows."""
     if sparse.issparse(A):
         return np.asarray(A @ weights)
     return np.einsum("ij,jk->ik", A, weights)
 
 
 class CodeSums:
-    r"""Sums over rows of base kernels that only depend on whether two rows have the
-    same code.
+    r"""Sums of base kernels that compare one code per row, without a pass.
 
     .. math:: \sum_i V_{ij} \sum_c \bigl( a_c + b_c \, [x_c \neq x_{ic}] \bigr)
 
-    Parameters
-    ----------
-    combination : Combination
-        Base kernels of codes only.
-    X : ndarray of shape (s, d)
-        Rows. Not modified.
-    V : ndarray of shape (s, q)
-
-    Notes
-    -----
-    The coefficients are summed by code once. A new row then takes a search per code and
-    no pass over rows.
+    Coefficients are summed by code; a new row takes a search per code.
     """
 
     def __init__(self, combination: Combination, X: Rows, V: np.ndarray) -> None:
@@ -848,7 +749,7 @@ class CodeSums:
             first_seed += operand.n_seeds
 
     def _change(self, operand: Differences, first_seed: int) -> float:
-        """Return the change of the sum of the base kernels if rows differ in one code."""
+        """Return the change of the sum of base kernels if rows differ in one code."""
         _, coefficients, _ = self._combination.evaluated
         plan = self._combination.plan
         weight = 1.0
@@ -886,24 +787,20 @@ class CodeSums:
 
 
 class Expansion:
-    r"""Functions :math:`f_j(x) = b_j + \sum_i V_{ij} \, C(x - o, x_i)` for a
-    `Combination` C, not centered.
+    r"""Functions :math:`f_j(x) = b_j + \sum_i V_{ij} \, C(x - o, x_i)`.
 
     Parameters
     ----------
     combination : Combination
+        Weighted sum C of base kernels.
     X : ndarray or CSR matrix of shape (s, d)
-        The rows :math:`x_i - o`. Not modified.
+        Rows minus the origin.
     V : ndarray of shape (s, q)
+        Coefficients of the rows.
     constant : ndarray of shape (q,)
-        b.
+        Constants b.
     origin : ndarray of shape (d,)
-        o.
-
-    Notes
-    -----
-    O(n s (d + p + q)) time for n rows, and O(q n) memory and one tile per thread.
-    Rank-one features take O(n d q) time.
+        Row o.
     """
 
     def __init__(
@@ -924,20 +821,10 @@ class Expansion:
     def values(
         self, A: Rows, dtype: Any = np.float64, strip: int = STRIP
     ) -> np.ndarray:
-        """Return the functions of new rows.
+        """Return the functions of new rows, shape (n, q), in float64.
 
-        Parameters
-        ----------
-        A : ndarray or CSR matrix of shape (n, d)
-            Finite, in the order of the features. Not modified.
-        dtype : dtype, default float64
-            Precision of the tiles; their sums are added in float64.
-        strip : int, default 256
-            Largest number of rows of a tile, which affects the rounding of values.
-
-        Returns
-        -------
-        values : ndarray of float64 of shape (n, q)
+        The dtype is that of tiles; `strip`, the largest number of rows of a tile,
+        affects rounding.
         """
         strip = min(strip, STRIP)
         dtype = np.dtype(dtype)
@@ -961,7 +848,7 @@ class Expansion:
         return out
 
     def _side(self, dtype: np.dtype[Any]) -> RightSide:
-        """Return X as the right side of tiles of all other base kernels, in a precision."""
+        """Return X as the right side of tiles, in a precision."""
         if dtype not in self._sides:
             others, _ = self._split
             self._sides[dtype] = others.side(self.X, dtype)
@@ -969,7 +856,7 @@ class Expansion:
 
     @cached_property
     def _split(self) -> tuple[Combination, list[CodeSums | LinearSums]]:
-        """The base kernels of tiles, and the sums of those that depend on one code, or are linear."""
+        """Base kernels of tiles, and sums of base kernels without tiles."""
         sums: list[CodeSums | LinearSums] = []
         others, codes = split_kernels(self.combination, self.X, _is_of_one_code)
         if codes is not None:
@@ -980,7 +867,7 @@ class Expansion:
         return others, sums
 
     def _sums(self, A: Rows, dtype: np.dtype[Any]) -> np.ndarray:
-        """Return the sums over the training rows, without the constant, for rows minus the origin."""
+        """Return the sums over the training rows, without the constant."""
         sums = self._side(dtype).applied(A, self.V)
         _, sums_without_tiles = self._split
         for part in sums_without_tiles:
@@ -997,7 +884,7 @@ class Expansion:
         )
 
     def _moved(self, A: Rows) -> Rows:
-        """Return rows minus the origin, in one layout, so that rounding does not depend on the layout of `A`."""
+        """Return rows minus the origin, in a layout independent of that of A."""
         if sparse.issparse(self.X):
             return A if sparse.issparse(A) else type(self.X)(A)
         dense = A.toarray() if sparse.issparse(A) else A
@@ -1006,7 +893,6 @@ class Expansion:
     def _write(
         self, A: Rows, rows: slice, strip: int, dtype: np.dtype[Any], out: np.ndarray
     ) -> int:
-        """Write the values of some rows into their places in `out`."""
         family = self.combination.evaluated[0]
         for start in range(rows.start, rows.stop, strip):
             strip_rows = slice(start, min(start + strip, rows.stop))

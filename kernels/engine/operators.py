@@ -1,4 +1,4 @@
-"""Linear operators of scaled base kernels: matrices in memory, tiles that are recomputed, or rank-one features."""
+"""Linear operators of scaled base kernels: matrices, tiles, or rank-one features."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from .passes import RowBlocks, block_rows_for, block_rows_of, pass_over_tiles
 from .workers import BlockResults, Threads, over_tiles
 
 IN_MEMORY = 2**30
-"""Largest size in bytes of the p base-kernel matrices in memory; larger ones are recomputed by tiles."""
+"""Memory limit of base-kernel matrices; larger ones are recomputed by tiles."""
 
 LARGEST_MATRIX = 2**30
-"""Largest size in bytes of a matrix of all pairs of rows that learners form."""
+"""Memory limit of a Gram matrix that learners form."""
 
 
 def has_room(n_rows: int) -> bool:
@@ -38,8 +38,9 @@ class StackedGrams:
     Attributes
     ----------
     grams : ndarray of shape (p, m, m)
-        Scaled, exactly symmetric matrices; centered if `centering` subtracts a mean.
+        Scaled, symmetric matrices, centered if `centering` subtracts a mean.
     centering : Centering
+        Centering of the matrices.
     """
 
     grams: np.ndarray
@@ -47,16 +48,14 @@ class StackedGrams:
 
     @property
     def n_rows(self) -> int:
-        """Number of training rows."""
         return self.grams.shape[1]
 
     @property
     def n_kernels(self) -> int:
-        """Number of base kernels."""
         return len(self.grams)
 
     def combine(self, mu: np.ndarray) -> np.ndarray:
-        """Return the sum of the kernels by their weights mu; O(p m^2)."""
+        """Return the sum of the kernels with weights mu; O(p m^2)."""
         p, m, _ = self.grams.shape
         active = np.flatnonzero(mu)
         if len(active) == p:
@@ -68,47 +67,47 @@ class StackedGrams:
         return K
 
     def products(self, alpha: np.ndarray) -> np.ndarray:
-        """Return the product of each kernel with `alpha`, shape (p, m, q); O(p m^2 q)."""
+        """Return the product of each kernel with `alpha`, shape (p, m, q)."""
         p, m, _ = self.grams.shape
         return np.asarray(self.grams.reshape(p * m, m) @ alpha).reshape(p, m, -1)
 
     def quadratic_forms(self, alpha: np.ndarray) -> np.ndarray:
-        """Return ``alpha' K_k alpha`` for each kernel, shape (p, ...); O(p m^2 q)."""
+        """Return ``alpha' K_k alpha`` for each kernel, shape (p, ...)."""
         products = self.products(alpha.reshape(self.n_rows, -1)).reshape(
             self.n_kernels, *alpha.shape
         )
         return np.einsum("ki...q,i...q->k...", products, alpha)
 
     def inner_products(self, W: np.ndarray) -> np.ndarray:
-        """Return the Frobenius products of the kernels with `W`, shape (p,); O(p m^2)."""
+        """Return the Frobenius products of the kernels with `W`, shape (p,)."""
         p, m, _ = self.grams.shape
         return np.asarray(self.grams.reshape(p, m * m) @ W.ravel())
 
     def kernel_products(self) -> np.ndarray:
-        """Return the Frobenius products of all pairs of kernels, shape (p, p); O(p^2 m^2)."""
+        """Return the Frobenius products of all pairs of kernels, shape (p, p)."""
         flat = self.grams.reshape(self.n_kernels, -1)
         return np.asarray(flat @ flat.T)
 
 
 @dataclass(frozen=True)
 class TiledGrams:
-    """Base kernels that are recomputed by tiles for each product, in the memory of the
-    result and one tile.
+    """Base kernels that are recomputed by tiles for each product.
 
-    With H the centering matrix, ``(H K H) v = H (K (H v))`` and
-    ``<H K H, W> = <K, H W H>``: arguments and results are centered instead of tiles.
+    With H the centering matrix, ``(H K H) v = H (K (H v))`` and ``<H K H, W> = <K, H W
+    H>``: arguments and results are centered instead of tiles.
 
     Attributes
     ----------
     family : KernelFamily
+        The p base kernels.
     X : ndarray or CSR matrix of shape (m, d)
-        Training rows minus the origin of the statistics.
+        Training rows minus the origin.
     shift : ndarray of shape (p,)
-        Constants subtracted from the base kernels, which avoid cancellation; zero
-        without centering.
+        Constants subtracted from the base kernels; zero without centering.
     scales : ndarray of shape (p,)
         Divisors of the centered base kernels.
     centering : Centering
+        Centering of the base kernels.
     """
 
     family: KernelFamily
@@ -119,12 +118,10 @@ class TiledGrams:
 
     @property
     def n_rows(self) -> int:
-        """Number of training rows."""
         return int(self.X.shape[0])
 
     @property
     def n_kernels(self) -> int:
-        """Number of base kernels."""
         return self.family.n_kernels
 
     def _combination(self, mu: np.ndarray) -> Combination:
@@ -133,8 +130,7 @@ class TiledGrams:
     def sum_over_tiles(
         self, function: Callable[[slice, slice, np.ndarray], Any]
     ) -> Any:
-        """Return the sum of ``function(rows, columns, tile)`` over the tiles on and
-        above the diagonal.
+        """Return the sum of ``function(rows, columns, tile)`` over the upper tiles.
 
         A tile has the scaled base kernels, shape (p, a, b).
         """
@@ -152,12 +148,10 @@ class TiledGrams:
         )
 
     def combine(self, mu: np.ndarray) -> np.ndarray:
-        """Return the sum of the kernels by their weights mu; kernels of zero weight are not computed."""
         K = self._combination(mu).matrix(self.X, self.X, symmetric=True)
         return mirror(self.centering.gram(K))
 
     def products(self, alpha: np.ndarray) -> np.ndarray:
-        """Return the product of each kernel with `alpha`, shape (p, m, q)."""
         centered = self.centering.less_mean(alpha)
 
         def products_of_tile(
@@ -174,7 +168,6 @@ class TiledGrams:
         return self.centering.less_mean(products).swapaxes(0, 1)
 
     def quadratic_forms(self, alpha: np.ndarray) -> np.ndarray:
-        """Return ``alpha' K_k alpha`` for each kernel, shape (p, ...)."""
         centered = self.centering.less_mean(alpha)
         flat = centered.reshape(self.n_rows, -1)
 
@@ -189,7 +182,6 @@ class TiledGrams:
         return np.asarray(self.sum_over_tiles(forms_of_tile))
 
     def inner_products(self, W: np.ndarray) -> np.ndarray:
-        """Return the Frobenius products of the kernels with `W`, shape (p,)."""
         W = self.centering.gram(W)
 
         def products_of_tile(
@@ -202,18 +194,17 @@ class TiledGrams:
         return np.asarray(self.sum_over_tiles(products_of_tile))
 
     def matvec(self, mu: np.ndarray, v: np.ndarray) -> np.ndarray:
-        """Return the product of the sum of the kernels by their weights mu with `v`."""
+        """Return the product of the weighted sum of the kernels with `v`."""
         gram = CombinedGram(self._combination(mu), self.X, Threads())
         return self.centering.less_mean(gram.matvec(self.centering.less_mean(v)))
 
     def columns(self, mu: np.ndarray, positions: np.ndarray) -> np.ndarray:
-        """Return columns of the sum of the kernels by their weights mu before it is centered, shape (m, s)."""
+        """Return columns of the weighted sum before it is centered, shape (m, s)."""
         return CombinedGram(self._combination(mu), self.X, Threads()).columns(
             self.X[positions]
         )
 
     def kernel_products(self) -> np.ndarray:
-        """Return the Frobenius products of all pairs of kernels, shape (p, p)."""
         m = self.n_rows
         family = self.family
         shift = self.shift
@@ -236,7 +227,7 @@ class TiledGrams:
 
 
 def _multiplicity(rows: slice, columns: slice) -> float:
-    """Return how often a tile occurs in a symmetric matrix: twice, unless it is on the diagonal."""
+    """Return how often a tile occurs in a symmetric matrix."""
     return 1.0 if rows == columns else 2.0
 
 
@@ -247,9 +238,9 @@ class FeatureGrams:
     Attributes
     ----------
     Z : ndarray or CSR matrix of shape (m, p)
-        Features divided by the square roots of the scales. Dense features are centered;
-        with sparse features the arguments of products are centered instead.
+        Features divided by the roots of the scales; centered if dense.
     centering : Centering
+        Centering of the features.
     """
 
     Z: Rows
@@ -257,17 +248,15 @@ class FeatureGrams:
 
     @property
     def n_rows(self) -> int:
-        """Number of training rows."""
         return int(self.Z.shape[0])
 
     @property
     def n_kernels(self) -> int:
-        """Number of base kernels."""
         return int(self.Z.shape[1])
 
     @cached_property
     def columns(self) -> Rows:
-        """Features; sparse features in CSC format with sorted rows, shape (m, p)."""
+        """Features, in CSC format if sparse, shape (m, p)."""
         if not sparse.issparse(self.Z):
             return self.Z
         Z = self.Z.tocsc(copy=True)
@@ -297,7 +286,7 @@ class FeatureGrams:
         return self.centering.less_mean(Z)
 
     def scores(self, w: np.ndarray) -> np.ndarray:
-        """Return ``Z w``, shape (m,), for w of shape (p,); O(nnz)."""
+        """Return ``Z w``, shape (m,); O(nnz)."""
         return np.asarray(self.columns @ w) - self.means @ w
 
     def projections(self, alpha: np.ndarray) -> np.ndarray:
@@ -305,7 +294,7 @@ class FeatureGrams:
         return np.asarray(self.columns.T @ self.centering.less_mean(alpha))
 
     def feature_products(self, kernels: np.ndarray | slice = slice(None)) -> np.ndarray:
-        """Return the products of all pairs of the selected features, shape (a, a); O(m a^2)."""
+        """Return products of all pairs of selected features, shape (a, a)."""
         Z = self.columns[:, kernels]
         means = self.means[kernels]
         products = Z.T @ Z
@@ -314,7 +303,7 @@ class FeatureGrams:
         return np.asarray(products) - self.n_rows * np.outer(means, means)
 
     def combine(self, mu: np.ndarray) -> np.ndarray:
-        """Return ``Z diag(mu) Z'``, centered; O(m^2 p), for sparse features less."""
+        """Return ``Z diag(mu) Z'``, centered."""
         if not sparse.issparse(self.Z):
             return mirror(self.centering.gram((self.Z * mu) @ self.Z.T))
         K = np.zeros((self.n_rows, self.n_rows))
@@ -325,17 +314,14 @@ class FeatureGrams:
         return mirror(self.centering.gram(mirror(K)))
 
     def products(self, alpha: np.ndarray) -> np.ndarray:
-        """Return the product of each kernel with `alpha`, shape (p, m, q); O(p m q)."""
         return np.einsum("ik,kq->kiq", self.dense(), self.projections(alpha))
 
     def quadratic_forms(self, alpha: np.ndarray) -> np.ndarray:
-        """Return ``alpha' K_k alpha`` for each kernel, shape (p, ...); O(p m q), for sparse features O(nnz q)."""
         projections = self.projections(alpha.reshape(self.n_rows, -1))
         projections = projections.reshape(self.n_kernels, *alpha.shape[1:])
         return np.asarray((projections**2).sum(axis=-1))
 
     def inner_products(self, W: np.ndarray) -> np.ndarray:
-        """Return ``z_k' W z_k`` for each feature, shape (p,); O(m^2 p), for sparse features less."""
         W = self.centering.gram(W)
         if not sparse.issparse(self.Z):
             return np.einsum("ik,ik->k", self.Z, W @ self.Z)
@@ -345,12 +331,11 @@ class FeatureGrams:
         return products
 
     def kernel_products(self) -> np.ndarray:
-        """Return ``(z_k . z_l)^2`` for all pairs of features, shape (p, p); O(m p^2)."""
         return self.feature_products() ** 2
 
 
 GramOperator = StackedGrams | TiledGrams | FeatureGrams
-"""Any operator of p scaled base kernels over m training rows; all have the same methods."""
+"""Any operator of p scaled base kernels; all have the same methods."""
 
 
 def gram_operator(
@@ -367,24 +352,22 @@ def gram_operator(
     Parameters
     ----------
     family : KernelFamily
-        p base kernels.
+        The p base kernels.
     X : ndarray or CSR matrix of shape (m, d)
-        Training rows minus the origin of the statistics. Not modified.
+        Training rows minus the origin.
     shift : ndarray of shape (p,)
-        Constants subtracted from the base kernels before they are centered.
+        Constants subtracted from the base kernels; zero without centering.
     scales : ndarray of shape (p,)
         Divisors of the centered base kernels.
     in_memory : int
-        Largest size of the matrices in bytes.
+        Memory limit of the matrices in bytes.
     centering : Centering
-        Without centering, `shift` must be zero, and the origin too unless all base
-        kernels are invariant to it.
+        Centering of the base kernels.
 
     Returns
     -------
     grams : FeatureGrams, StackedGrams or TiledGrams
-        Features for a `FeatureFamily`; matrices if all p fit into `in_memory`; tiles
-        otherwise.
+        Features for a `FeatureFamily`; matrices if they fit; otherwise tiles.
     """
     if isinstance(family, FeatureFamily):
         Z = family.take(X)
@@ -415,7 +398,7 @@ def gram_operator(
 
 
 def entrywise_power(K: np.ndarray, degree: int) -> np.ndarray:
-    """Return a new matrix of the powers of the entries; products are ten times as fast as NumPy's power."""
+    """Return powers of the entries; ten times as fast as NumPy's power."""
     P = K.copy()
     for _ in range(degree - 1):
         P *= K
@@ -430,7 +413,7 @@ def add_outer_products(
     weights: np.ndarray,
     K: np.ndarray,
 ) -> None:
-    """Add ``sum_k weights_k z_k z_k'`` to the upper triangle of `K`, for features in CSC format."""
+    """Add ``sum_k weights_k z_k z_k'`` to the upper triangle; features are CSC."""
     for k in range(len(weights)):
         if weights[k] == 0:
             continue
@@ -449,7 +432,7 @@ def write_forms(
     W: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """Write ``z_k' W z_k`` to `out`, shape (p,), for a symmetric `W` and features in CSC format."""
+    """Write ``z_k' W z_k`` for symmetric W and features in CSC format."""
     for k in range(len(out)):
         total = 0.0
         for a in range(starts[k], starts[k + 1]):

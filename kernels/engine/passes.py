@@ -1,4 +1,4 @@
-"""Passes over the tiles of base kernels: division of the rows into blocks, and sums over all tiles."""
+"""Passes over tiles of base kernels: blocks of rows, and sums over all tiles."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOST_ROWS = 400
 """Largest number of rows of a block whose tiles are formed."""
 
 SHIFT_SAMPLE = 64
-"""Number of rows of the sample from which the shift of each kernel is computed."""
+"""Number of rows of the sample for the shift of each kernel."""
 
 Pair = tuple[int, int]
 """Positions of two blocks of rows."""
@@ -33,13 +33,12 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True)
 class RowBlocks:
-    """Rows of a data set sorted by fold group and divided into blocks of rows of one
-    group.
+    """Rows of a data set sorted by fold group and divided into blocks.
 
     Attributes
     ----------
     order : ndarray of shape (m,)
-        Position of each sorted row in the data set, ascending within a group.
+        Position of each sorted row in the data set.
     bounds : ndarray of shape (n_blocks + 1,)
         Block b has the sorted rows ``bounds[b]:bounds[b + 1]``.
     group : ndarray of shape (n_blocks,)
@@ -47,7 +46,7 @@ class RowBlocks:
     labels : tuple of int
         Distinct fold groups, ascending.
     sample_weight : ndarray of shape (m,) or None
-        Weight of each sorted row; None for equal weights.
+        Weight of each sorted row.
     """
 
     order: np.ndarray
@@ -63,7 +62,7 @@ class RowBlocks:
         block_rows: int,
         sample_weight: np.ndarray | None = None,
     ) -> RowBlocks:
-        """Divide rows with fold groups, and weights, into blocks of at most `block_rows` rows."""
+        """Divide rows into blocks of at most `block_rows` rows of one fold group."""
         labels, codes = np.unique(groups, return_inverse=True)
         order = np.argsort(codes, kind="stable")
         if sample_weight is not None:
@@ -87,11 +86,10 @@ class RowBlocks:
         return len(self.group)
 
     def rows(self, block: int) -> slice:
-        """Return the sorted rows of a block."""
         return slice(int(self.bounds[block]), int(self.bounds[block + 1]))
 
     def read(self, X: RowSource, blocks: set[int]) -> dict[int, Rows]:
-        """Return the rows of each of several adjacent blocks, which are read together."""
+        """Return the rows of several adjacent blocks, which are read together."""
         start = int(self.bounds[min(blocks)])
         rows = X[start : int(self.bounds[max(blocks) + 1])]
         return {
@@ -99,7 +97,7 @@ class RowBlocks:
         }
 
     def super_tiles(self, rows: int) -> Iterator[list[Pair]]:
-        """Yield lists of pairs of blocks, i <= j, for distributed tasks of about `rows` by `rows` pairs of rows."""
+        """Yield lists of pairs of blocks, i <= j, of about `rows` by `rows` rows."""
         cuts = [0]
         for b in range(1, len(self)):
             if self.bounds[b + 1] - self.bounds[cuts[-1]] > rows:
@@ -121,10 +119,9 @@ def sample_rows(X: Rows) -> Rows:
 def choose_shift(family: KernelFamily, X: Rows) -> np.ndarray:
     """Return the constant to subtract from each base kernel before it is centered.
 
-    Centered kernels do not depend on the constant. It is zero or one, whichever is
-    closer to the values of the kernel on a sample of rows: Gaussians minus one are
-    computed without rounding errors. If the kernel is nearly constant, it is the mean
-    of the kernel, which avoids cancellation.
+    It is zero or one, the closer one to the kernel on a sample: Gaussians minus one
+    have no rounding errors. If the kernel is nearly constant, its mean avoids
+    cancellation.
     """
     sample = sample_rows(X)
     less_one = family.tile(sample, sample, np.ones(family.n_kernels)).astype(np.float64)
@@ -133,31 +130,31 @@ def choose_shift(family: KernelFamily, X: Rows) -> np.ndarray:
     around_one = spread + mean**2
     around_zero = spread + (mean + 1) ** 2
     shift = np.where(around_one <= around_zero, 1.0, 0.0)
-    # a loss of two of fifteen digits
+    # A loss of two of fifteen digits.
     is_nearly_constant = np.minimum(around_one, around_zero) > 1e4 * spread
     return np.where(is_nearly_constant, 1.0 + mean, shift)
 
 
 def block_rows_for(n_matrices: int) -> int:
-    """Return the number of rows of a block for which `n_matrices` matrices of a tile fit into a core's cache."""
+    """Return the number of rows of a block so that tiles fit into the cache."""
     return int(np.clip(np.sqrt(TILE_BYTES / (8 * n_matrices)), 128, MOST_ROWS))
 
 
 def block_rows_of(family: KernelFamily, X: Rows) -> int:
-    """Return the number of rows of a block of a pass, which does not depend on the number of threads."""
+    """Return the number of rows of a block, which does not depend on threads."""
     m = X.shape[0]
     rows = min(block_rows_for(family.n_seeds), max(128, -(-m // 4)))
     packed_bytes = _packed_bytes(family, X)
     if not packed_bytes:
         return rows
-    # Tiles of distances are not formed: larger blocks are faster, if ten of them keep
-    # all threads busy.
+    # Tiles of distances are not formed: larger blocks are faster, if ten keep all
+    # threads busy.
     most_rows_in_memory = (16 << 20) // (8 + packed_bytes)
     return max(rows, min(1600, m // 10, most_rows_in_memory))
 
 
 def _packed_bytes(family: KernelFamily, X: Rows) -> int:
-    """Return the size in bytes of a row packed for both sides of tiles; zero if seeds are not made of distances."""
+    """Return the bytes of a row packed for both sides; zero without distances."""
     differences = (
         as_differences(family.operands(X[:1], np.zeros(family.n_kernels))) or ()
     )
@@ -172,18 +169,16 @@ def pass_over_tiles(
     shift: np.ndarray,
     workers: Workers,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return sums over all tiles of the base kernels. A row of weight w counts as w
-    copies.
+    """Return sums over all tiles of the base kernels; a row of weight w is w copies.
 
     Parameters
     ----------
     family : KernelFamily
-        p base kernels.
+        The p base kernels.
     X : ndarray or CSR matrix of shape (m, d)
-        Rows sorted as ``X[blocks.order]``, float64 or float32, the precision of tiles;
-        sums are float64. Not modified.
+        Rows sorted as ``X[blocks.order]``, in the precision of tiles.
     Y : ndarray of shape (m, q)
-        Targets in the same order. Not modified.
+        Targets in the same order.
     blocks : RowBlocks
         Blocks of the rows.
     shift : ndarray of shape (p,)
@@ -198,14 +193,9 @@ def pass_over_tiles(
     target_products : ndarray of shape (F, F, p)
         ``sum_ij K_k(i, j) y_i . y_j`` over the same rows and columns.
     traces : ndarray of shape (F, p)
+        Traces.
     row_sums : ndarray of shape (F, p, m)
-        Sums of each kernel's rows over the columns of a fold group.
-
-    Notes
-    -----
-    A pair of rows costs about ``3 d + p (p + 1) + 8 p`` flops and, for Gaussians on a
-    power-of-two grid, one exponential. Each worker has the seeds of one tile, or the
-    packed rows of one task, in memory.
+        Row sums of each kernel over the columns of a fold group.
     """
     compile_tiles(X.dtype)  # before the workers, which read the compiled code from disk
     family, X = family.mapped_once(X)
@@ -230,8 +220,6 @@ def pass_over_tiles(
 
 @dataclass(frozen=True)
 class TilePass:
-    """Data that all tasks of a pass share, see `pass_over_tiles`."""
-
     family: KernelFamily
     X: RowSource
     Y: np.ndarray
@@ -241,18 +229,17 @@ class TilePass:
 
     @cached_property
     def _buffers(self) -> local:
-        """Work arrays of each thread, which are reused because new memory takes as long as the sums."""
+        """Work arrays per thread; new memory would take as long as the sums."""
         return local()
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_buffers"}
 
     def part(self, _: object, pairs: Sequence[Pair]) -> BlockResults:
-        """Return the sums over the tiles of pairs of blocks, i <= j, and their
-        transposes.
+        """Return the sums over tiles of pairs of blocks, i <= j, and their transposes.
 
-        Row sums are by block and fold group, for those in the pairs only, which keeps
-        the result small.
+        Row sums are by block and fold group of these pairs, which keeps the result
+        small.
         """
         blocks = self.blocks
         n_groups = len(blocks.labels)
@@ -325,7 +312,7 @@ class TilePass:
     def _read(
         self, pairs: Sequence[Pair]
     ) -> tuple[dict[int, Rows], Callable[[int, int], Any]]:
-        """Return the rows of each block, and a function that returns the seeds of a pair, for `TileSums.of`."""
+        """Return the rows of each block, and a function for the seeds of a pair."""
         blocks = self.blocks
         dtype = self.X.dtype
         firsts = {i for i, _ in pairs}
@@ -352,7 +339,7 @@ class TilePass:
     def _filled_seeds(
         self, left: list[Any], right: list[Any], n_rows: int, n_columns: int
     ) -> np.ndarray:
-        """Return the seeds of a tile as the family computes them, in the work array of this thread."""
+        """Return the seeds of a tile in the work array of this thread."""
         shape = (self.family.n_seeds, n_rows, n_columns)
         seeds = np.asarray(self._buffers.seeds[: prod(shape)]).reshape(shape)
         fill_seeds(left, right, seeds)

@@ -1,9 +1,8 @@
-"""Compiled sums over the tiles of base kernels, computed from seeds without forming the
-tiles.
+"""Compiled sums over tiles of base kernels, computed from seeds without the tiles.
 
 A *strip* has some columns of a few rows of a tile: for each vector of columns and each
 row, a vector of each kernel, of the target kernel, and with weights of the root of the
-row's weight. Each sum is a vector, whose values are added last.
+row's weight.
 """
 
 from __future__ import annotations
@@ -30,37 +29,33 @@ from ..compiled.plain import ROWS as SEED_ROWS
 from ..families.base import TilePlan
 
 STRIP_BYTES = 20 << 10
-"""Size of a strip, which fits into the first-level cache with column sums and seeds."""
+"""Size of a strip, which fits into the first-level cache."""
 
 ROWS = 2
-"""Number of rows of a strip."""
 
 LEAST_STEPS = 8
-"""Smallest number of vectors of columns of a strip, as all sums of products are written after each."""
+"""Smallest number of vectors of columns of a strip."""
 
 
 def chains(
     plan: TilePlan, lengths: Sequence[int] = ()
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the chains in which the kernels of a plan are computed, each kernel from
-    the one before.
+    """Return the chains in which a plan computes kernels, each from the previous one.
 
     Parameters
     ----------
     plan : TilePlan
         Plan of p kernels.
     lengths : sequence of int
-        Lengths of the pieces that chains are divided into, descending; by default
-        chains are not divided.
+        Lengths of the pieces of chains, descending; by default chains are not divided.
 
     Returns
     -------
     kernels : ndarray of int of shape (p,)
-        Positions of the kernels in the order in which they are computed.
+        Positions of the kernels in the order of computation.
     groups : ndarray of int of shape (n, 4)
-        For each chain: position of its first kernel in `kernels`, number of its
-        kernels, source, and row in which the value after its last kernel is kept. The
-        source is a seed, or -1 - r for the value that is kept in row r.
+        Per chain: position of its first kernel in `kernels`, length, source, and row in
+        which its next value is stored. The source is a seed, or -1 - r for row r.
     """
     doubles_of: dict[int, list[int]] = {}
     starts: list[tuple[int, int]] = []
@@ -71,7 +66,7 @@ def chains(
             doubles_of.setdefault(int(plan.half[k]), []).append(k)
     kernels: list[int] = []
     groups: list[tuple[int, int, int, int]] = []
-    n_rows = 1  # rows of kept values; the first row is for values that are not used
+    n_rows = 1  # the first row is for unused values
     while starts:
         k, source = starts.pop(0)
         chain = [k]
@@ -101,10 +96,9 @@ class TileSums:
     plan : TilePlan
         Computation of the p kernels from their seeds.
     dtype : dtype
-        float64 or float32.
+        Precision, float64 or float32.
     differences : list of Differences, optional
-        Distances that seeds are made of, with any rows; without them, tiles have seeds
-        in place of rows.
+        Distances behind the seeds; without them, tiles have seeds in place of rows.
     """
 
     def __init__(
@@ -145,15 +139,14 @@ class TileSums:
         Parameters
         ----------
         seeds : ndarray of shape (n_seeds, a, b) or pair of ndarray
-            Seeds, followed by one spare vector, or the rows of both sides, from
-            `pack_rows` and `pack_columns`. Not modified.
+            Seeds and a spare vector, or packed rows of both sides.
         U, V : ndarray of shape (a, q) and (b, q)
             Targets of the rows and of the columns.
         row_weights, column_weights : ndarray of shape (a,) and (b,), or None
-            Weights of the rows and of the columns; both are None for equal weights.
+            Weights of the rows and of the columns.
         mirrored : bool
-            Whether the columns are the rows, so that values below the diagonal are
-            taken from above.
+            Whether the columns are the rows; values are then taken from above the
+            diagonal.
 
         Returns
         -------
@@ -163,11 +156,6 @@ class TileSums:
             Products with the target kernel ``U V'``.
         rows, columns : ndarray of shape (p, a) and (p, b)
             Row and column sums.
-
-        Notes
-        -----
-        Sums of up to some dozens of values have the precision of the seeds, all others
-        float64.
         """
         a = len(U)
         b, n_outputs = V.shape
@@ -231,7 +219,7 @@ class TileSums:
     def _add_mirrored_tile(
         self, tile: Tile, layout: KernelLayout, columns: np.ndarray
     ) -> None:
-        """Add the sums of a tile whose columns are its rows: values above the squares on the diagonal count twice."""
+        """Add a tile whose columns are its rows; upper values count twice."""
         strip_columns = layout.vectors * self.width
         firsts = range(0, tile.b, strip_columns)
         add_tile(
@@ -250,7 +238,7 @@ class TileSums:
     def _reduced(
         self, tile: Tile, columns: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return sums over the vectors of a tile, for the kernels in the order of the family."""
+        """Return sums over the vectors of a tile, in the order of the family."""
         p = self.p
         width = self.width
         order = self._order
@@ -267,7 +255,7 @@ class TileSums:
         return products, target_products, row_sums, column_sums
 
     def _zeros(self, *sizes: int) -> list[np.ndarray]:
-        """Return arrays of zeros in memory that all tiles share, because new memory takes longer than the sums."""
+        """Return zeros in shared memory; new memory would take longer than the sums."""
         ends = list(accumulate(sizes))
         if ends[-1] > len(self._sums):
             self._sums = np.empty(ends[-1])
@@ -278,7 +266,7 @@ class TileSums:
 
 
 def compile_tiles(dtype: np.dtype) -> None:
-    """Compile the loops for tiles of a precision, unless the compiled code is in memory or on disk."""
+    """Compile the loops for tiles of a precision, unless cached."""
     targets = np.ones((1, 1), dtype=dtype)
     seeds = empty_vectors(1, dtype)[:1].reshape(1, 1, 1)
     TileSums(TilePlan.identity(1), dtype).of(seeds, targets, targets, None, None)
@@ -290,7 +278,7 @@ class KernelLayout(NamedTuple):
     Attributes
     ----------
     parts : Parts
-        Computation of the seeds; empty if tiles have seeds.
+        Computation of the seeds, if any.
     groups : ndarray of int of shape (n, 4)
         Chains of kernels, see `chains`.
     offsets : ndarray of shape (p,)
@@ -309,28 +297,27 @@ class KernelLayout(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """Rows and columns of a tile, work arrays, and sums as vectors. All arrays are
-    flat.
+    """Rows and columns of a tile, work arrays, and sums; all arrays are flat.
 
     Attributes
     ----------
     a, b : int
         Number of rows and of columns.
     seeds : ndarray of shape (n_seeds a b,)
-        Seeds, which are not modified, or a work array for seeds.
+        Seeds, or a work array for seeds.
     A, B : ndarray
-        Packed rows of both sides, see `make_seeds`.
+        Packed rows of both sides.
     U, V : ndarray
-        Targets: by rows, and by outputs for the columns, padded with zeros.
+        Targets: by rows, and by outputs for the columns, padded.
     q, weighted : int
         Number of outputs; one if rows have weights, otherwise zero.
     own, roots : ndarray of shape (a,) and (b,) or more
-        Square roots of the weights of the rows and of the columns.
+        Roots of the weights of the rows and of the columns.
     strip, kept : ndarray
         Work arrays.
     G, T, rows : ndarray
-        Sums of shapes (p, p, width), (p, width) and (a, p, width); G without the part
-        above the diagonal.
+        Sums of shapes (p, p, width), (p, width) and (a, p, width); G below the
+        diagonal.
     """
 
     a: int
@@ -357,17 +344,8 @@ def add_tile(
 ) -> None:
     """Add the sums of strips of a tile to `tile` and `columns`.
 
-    Parameters
-    ----------
-    strips : ndarray of int of shape (n, 4)
-        First column, first row, last row plus one, and start of the column sums of each
-        strip.
-    tile : Tile
-        Rows, columns, and all other sums.
-    layout : KernelLayout
-        Computation of the kernels.
-    columns : ndarray of shape (b / width, p, width), flat
-        Column sums.
+    A strip is its first column, first and last row, and the start of its column sums;
+    `columns` has shape (b / width, p, width), flat.
     """
     a, b, seeds, A, B, U, V, q, weighted, own, roots, strip, kept, G, T, rows = tile
     parts, groups, offsets, cuts, vectors = layout
@@ -433,7 +411,7 @@ def add_tile(
 
 
 def runs(p: int) -> np.ndarray:
-    """Return the bounds of runs of at most `LONGEST_RUN` of p kernels, longer runs first, shape (n_runs + 1,)."""
+    """Return the bounds of runs of at most `LONGEST_RUN` kernels, longer runs first."""
     n_runs = -(-p // LONGEST_RUN)
     size, n_longer = divmod(p, n_runs)
     return np.array([size * run + min(run, n_longer) for run in range(n_runs + 1)])

@@ -1,4 +1,4 @@
-"""Compiled loops that add the kernels of a tile by their weights, in the first-level cache."""
+"""Compiled loops that add the weighted kernels of a tile, in the first-level cache."""
 
 from __future__ import annotations
 
@@ -15,23 +15,22 @@ MOST_COLUMNS = 256
 """Largest number of columns that are processed at a time."""
 
 MOST_VALUES = 1024
-"""Largest number of intermediate values per row; those of `ROWS` rows fit into a first-level cache."""
+"""Largest number of intermediate values per row."""
 
 
 class Weights(NamedTuple):
-    """Weights of kernels that are computed in chains, each kernel from the one before.
+    """Weights of kernels that are computed in chains.
 
     Attributes
     ----------
     groups : ndarray of int of shape (n_chains, 4)
         Chains of any length, see `learnkernels.kernels.engine.tiles.chains`.
     coefficients : ndarray of shape (p,)
-        Weights of the kernels in the order of the chains, of the dtype of the seeds.
+        Weights of the kernels in the order of the chains.
     constant : float
         Weighted sum of all offsets.
     n_seeds, n_kept : int
-        Number of seeds of a pair of rows, and of its values that are kept between
-        chains.
+        Number of seeds per pair of rows, and of values stored between chains.
     """
 
     groups: np.ndarray
@@ -49,12 +48,12 @@ class PackedColumns(NamedTuple):
     rows : ndarray
         Rows in panels, see `pack_columns`.
     stride : int
-        Number of rows, including the padding of the last panel.
+        Number of rows, with padding.
     parts : Parts
         Computation of the seeds from the rows.
     weights : Weights
-        Weights of the kernels that follow from the seeds.
-    most : int
+        Weights of the kernels.
+    max_panels : int
         Largest number of panels that are processed at a time.
     """
 
@@ -71,8 +70,7 @@ def combine_seeds(
 ) -> None:
     """Write the weighted sum of the kernels that follow from seeds into `K`.
 
-    `buffer` has blocks of `size` values, which are whole vectors: distances, seeds, and
-    values kept between chains.
+    `buffer` has blocks of `size` values: distances, seeds, and values between chains.
     """
     K[:size] = weights.constant
     kept_start = size * (1 + weights.n_seeds)
@@ -104,21 +102,10 @@ def combine_rows(
     K: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """Write the kernel between the rows of A from `start` on and the rows of B from
-    `column` on into `out`.
+    """Write the kernel between rows of A and of B, from given positions, into `out`.
 
-    Parameters
-    ----------
-    A, a
-        Packed rows and their number, see `make_seeds`.
-    start, column : int
-        First row of A, and first row of B.
-    B : PackedColumns
-        Rows of the right side.
-    buffer, K : ndarray
-        Work arrays for the intermediate values, and for the kernel, of `ROWS` rows.
-    out : ndarray of shape (n_rows, n_columns)
-        Written to; its rows are contiguous.
+    A and a are packed rows and their number. `buffer` and `K` are work arrays for
+    `ROWS` rows. The rows of `out` are contiguous.
     """
     n_rows, n_columns = out.shape
     packed, stride, parts, weights, max_panels = (
@@ -153,19 +140,10 @@ def combine_tile(
     K: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """Write the weighted sum of the kernels that follow from the seeds of one tile into
-    `out`.
+    """Write the weighted sum of the kernels of one tile, from its seeds, into `out`.
 
-    Parameters
-    ----------
-    seeds : ndarray of shape (n_seeds, a, b)
-        Not modified.
-    weights, width, buffer, K
-        See `combine_seeds`.
-    max_panels : int
-        Largest number of columns that are processed at a time, a multiple of `width`.
-    out : ndarray of shape (a, b), of the dtype of the seeds
-        Written to; its rows are contiguous.
+    `seeds` has shape (n_seeds, a, b), `out` (a, b), with contiguous rows; `max_panels`
+    columns, a multiple of `width`, are processed at a time.
     """
     a, b = out.shape
     for i in range(a):
@@ -191,11 +169,7 @@ def apply_rows(
     beta: np.ndarray,
     forth: np.ndarray,
 ) -> None:
-    """Add ``K beta`` to `forth`, of shape (a, n), by blocks of the kernel K.
-
-    `beta` is as for `multiply_rows`, of the dtype of the kernel; other parameters are
-    as for `combine_rows`.
-    """
+    """Add ``K beta`` to `forth`, shape (a, n), by blocks of K; see `multiply_rows`."""
     a, n = forth.shape
     packed, stride, parts, weights, max_panels = B
     across = parts.across
@@ -227,25 +201,11 @@ def multiply_rows(
     forth: np.ndarray,
     back: np.ndarray,
 ) -> None:
-    """Compute ``K beta``, and add ``K' (left_vectors + w K beta)`` to `back`, by a few
-    rows of the kernel K at a time.
+    """Compute ``K beta``, and add ``K' (left_vectors + w K beta)`` to `back`.
 
-    Parameters
-    ----------
-    A, B, buffer
-        As for `combine_rows`.
-    K : ndarray
-        Work array for `ROWS` rows and all columns of the kernel.
-    left_vectors : ndarray of shape (a, n)
-        Vectors that the transposed kernel is multiplied by.
-    w : ndarray of shape (a,)
-        Weights of the rows.
-    beta : ndarray of shape (n, stride)
-        One vector per row, padded with zeros.
-    forth : ndarray of shape (a, n), or of shape (0, n) if it is not requested
-        Written to: K beta.
-    back : ndarray of shape (n, stride)
-        Added to; the padding has no meaning.
+    `K` is a work array for `ROWS` rows and all columns. `beta` and `back` have shape
+    (n, stride), padded, `left_vectors` (a, n), and `forth` (a, n), or (0, n) if it is
+    not requested.
     """
     n = len(back)
     a = len(left_vectors)

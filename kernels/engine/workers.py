@@ -1,4 +1,4 @@
-"""Workers that execute the tasks of a pass over rows, and the number of threads of a pass and of BLAS."""
+"""Workers that execute passes over rows, and numbers of threads."""
 
 from __future__ import annotations
 
@@ -30,15 +30,14 @@ def _controller() -> ThreadpoolController:
 
 @dataclass
 class _ThreadState:
-    """State that the threads of this process share, as BLAS has one number of threads
-    per process.
+    """Thread state of this process, as BLAS has one number of threads per process.
 
     Attributes
     ----------
     single_threaded : int
         Number of open contexts in which BLAS has one thread.
     limit
-        Previous setting of BLAS; None if BLAS had one thread before.
+        Previous setting of BLAS, if it changed.
     busy : int
         Number of threads in passes.
     """
@@ -63,16 +62,14 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_reset_state)
 
 _thread_limit: ContextVar[float] = ContextVar("thread_limit", default=inf)
-"""Largest number of threads of a pass that starts in this context."""
 
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
     """Enter a context in which BLAS uses one thread, in all of this process.
 
-    The products of a tile take less than a millisecond, in which threads of BLAS mostly
-    wait for each other. Contexts of several threads may overlap: the first one to be
-    entered stores the setting, the last one to be left restores it.
+    Threads of BLAS would mostly wait for each other in the products of a tile. Contexts
+    may overlap: the first stores the setting, the last restores it.
     """
     with _lock:
         if not _state.single_threaded:
@@ -82,7 +79,7 @@ def one_blas_thread() -> Iterator[None]:
                 for library in _controller().info()
                 if library["user_api"] == "blas"
             ]
-            # Not if another thread of the user controls BLAS
+            # Not if another thread of the user controls BLAS.
             is_limited = all(n == 1 for n in n_threads)
             _state.limit = limit if is_limited else None
         _state.single_threaded += 1
@@ -92,32 +89,30 @@ def one_blas_thread() -> Iterator[None]:
         with _lock:
             _state.single_threaded -= 1
             if not _state.single_threaded and _state.limit is not None:
-                _release_blas()  # from the thread that set the limit, which may have ended
+                _release_blas()  # the thread that set the limit may have ended
                 _state.limit.restore_original_limits()
                 _release_blas()
 
 
 def _release_blas() -> None:
-    """Let any thread set BLAS; newer versions of threadpoolctl reserve this for the first thread that does so."""
+    """Let any thread set BLAS, not only the first one that does (threadpoolctl)."""
     release = getattr(OpenBLASController, "clear_controlling_thread", None)
     if release is not None:
         release(force=True)
 
 
 def blas_threads_for(n_rows: int) -> AbstractContextManager[None]:
-    """Return a context in which BLAS uses one thread for Gram matrices of up to 2,048 rows, or within a pass."""
+    """Return a context with one BLAS thread for up to 2,048 rows, or within a pass."""
     if n_rows <= 2048 or _thread_limit.get() == 1:
         return one_blas_thread()
     return nullcontext()
 
 
 def available_threads(cores: int | None = None) -> int:
-    """Return the number of threads that a pass may start: the cores that no other pass
-    uses, at least one.
+    """Return the number of threads that a pass may start: unused cores, at least one.
 
-    Cores are counted by joblib and limited by Numba's ``NUMBA_NUM_THREADS``, which
-    joblib sets to the share of each of its processes. Passes within a pass have one
-    thread.
+    Cores are counted by joblib, at most ``NUMBA_NUM_THREADS``. Passes within a pass
+    have one thread.
     """
     if cores is None:
         cores = _cores()
@@ -126,13 +121,10 @@ def available_threads(cores: int | None = None) -> int:
 
 @contextmanager
 def at_most_threads(n_jobs: int | None) -> Iterator[None]:
-    """Enter a context that limits the threads of each pass. In nested contexts the
-    smallest limit holds.
+    """Enter a context that limits the threads of each pass.
 
-    Parameters
-    ----------
-    n_jobs : int or None
-        Number of threads; -1 for all cores, -2 for all but one, None for no limit.
+    `n_jobs` -1 means all cores, -2 all but one, None no limit. The smallest limit of
+    nested contexts holds.
     """
     if n_jobs is not None and (not isinstance(n_jobs, Integral) or not n_jobs):
         raise ValueError(
@@ -154,16 +146,7 @@ def _cores() -> int:
 
 @contextmanager
 def threads_of_a_pass(n_threads: int | None, n_tasks: int) -> Iterator[int]:
-    """Enter a context with one thread of BLAS; yield the number of threads for a pass
-    of `n_tasks` tasks.
-
-    Parameters
-    ----------
-    n_threads : int or None
-        Number of threads; None for `available_threads`.
-    n_tasks : int
-        Largest number of threads.
-    """
+    """Enter a context with one BLAS thread; yield the number of threads for a pass."""
     needs_cores = n_tasks > 1 and not n_threads  # counting the cores takes time
     cores = _cores() if needs_cores else 1
     with one_blas_thread():
@@ -179,21 +162,14 @@ def threads_of_a_pass(n_threads: int | None, n_tasks: int) -> Iterator[int]:
 
 
 SPANS = 16
-"""Number of runs that many rows are divided into: their 136 pairs are enough tasks for most computers."""
+"""Number of spans of many rows: their 136 pairs keep most computers busy."""
 
 Step = Callable[[Any, Any, Any], Any]
 """``step(shared, argument, task)`` returns the part of a total for one task."""
 
 
 class RowSource(Protocol):
-    """Rows that are read by slices, such as an ndarray or a CSR matrix.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        (m, d).
-    dtype : numpy.dtype
-    """
+    """Rows that are read by slices, such as an ndarray or a CSR matrix."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -208,28 +184,26 @@ class Workers(Protocol):
     def scatter_rows(
         self, X: Rows, rows: np.ndarray | None, origin: np.ndarray
     ) -> RowSource:
-        """Return ``X[rows] - origin`` such that tasks can read slices; `rows` None denotes all rows."""
+        """Return ``X[rows] - origin`` for reading by slices; None for all rows."""
 
     def local_view(self, X: Rows) -> Rows:
         """Return `X` such that this process can read rows of it."""
 
     def broadcast(self, value: Any) -> Any:
-        """Send a value to the workers once, and return its handle for the tasks of passes."""
+        """Send a value to the workers once, and return its handle for tasks."""
 
     def super_tile(self, n_rows: int, row_bytes: int) -> int:
-        """Return the number of rows on each side of the square of pairs of one task."""
+        """Return the number of rows on each side of one task."""
 
     def spans(self, n_rows: int, min_rows: int) -> list[tuple[int, int]]:
-        """Return runs that cover all rows, one per task, of at least `min_rows` rows where possible."""
+        """Return spans that cover all rows, one per task, of at least `min_rows`."""
 
     def total(
         self, step: Step, shared: Any, argument: Any, tasks: Sequence[Any]
     ) -> Any:
-        """Return the sum of ``step(value of shared, argument, task)`` over at least one
-        task.
+        """Return the sum of ``step(value of shared, argument, task)`` over the tasks.
 
-        The order of the additions is fixed. The sum may change results of `step` in
-        place. BLAS has one thread.
+        The order of the additions is fixed. The sum may change results in place.
         """
 
 
@@ -242,7 +216,9 @@ class SelectedRows:
     X : ndarray or CSR matrix of shape (n, d), or an object with the same indexing
         Data set, in memory or in files.
     rows : ndarray of int of shape (m,)
+        Positions of the rows.
     origin : ndarray of shape (d,)
+        Row to subtract.
     """
 
     X: Rows
@@ -251,12 +227,10 @@ class SelectedRows:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(m, d)."""
         return (len(self.rows), self.X.shape[1])
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Type of the values."""
         return np.dtype(self.X.dtype)
 
     def __getitem__(self, rows: slice, /) -> Rows:
@@ -265,7 +239,7 @@ class SelectedRows:
 
 @dataclass
 class BlockResults:
-    """Arrays by key, such as the position of a run of rows; addition adds the arrays of each key."""
+    """Arrays by key, such as the position of a span; addition adds arrays by key."""
 
     arrays: dict[Any, np.ndarray]
 
@@ -285,7 +259,7 @@ class Threads:
     Parameters
     ----------
     n_threads : int, optional
-        Number of threads, by default `available_threads` at the start of each pass.
+        Number of threads, by default `available_threads` of each pass.
     """
 
     def __init__(self, n_threads: int | None = None) -> None:
@@ -294,7 +268,6 @@ class Threads:
     def scatter_rows(
         self, X: Rows, rows: np.ndarray | None, origin: np.ndarray
     ) -> RowSource:
-        """Return the rows without a copy."""
         if rows is None:
             if not origin.any():
                 unchanged: RowSource = X
@@ -303,27 +276,24 @@ class Threads:
         return SelectedRows(X, rows, origin)
 
     def local_view(self, X: Rows) -> Rows:
-        """Return the rows."""
         return X
 
     def broadcast(self, value: Any) -> Any:
-        """Return the value."""
         return value
 
     def super_tile(self, n_rows: int, row_bytes: int) -> int:
-        """Return a size that does not depend on the number of threads, as it affects the rounding of sums."""
+        """Return a size that does not depend on threads, as it affects rounding."""
         rows_in_memory = (1 << 26) // max(1, row_bytes)
         size = min(4096, max(512, -(-n_rows // SPANS)))
         return max(1, min(size, rows_in_memory))
 
     def spans(self, n_rows: int, min_rows: int) -> list[tuple[int, int]]:
-        """Return runs that do not depend on the number of threads, as they affect the rounding of sums."""
+        """Return spans that do not depend on threads, as they affect rounding."""
         return spans(n_rows, max(min_rows, -(-n_rows // SPANS)))
 
     def total(
         self, step: Step, shared: Any, argument: Any, tasks: Sequence[Any]
     ) -> Any:
-        """Return the sum of the results, added in the order of the tasks for any number of threads."""
         with threads_of_a_pass(self.n_threads, len(tasks)) as n:
             if n == 1:
                 return _sum(step(shared, argument, task) for task in tasks)
@@ -338,7 +308,7 @@ class Threads:
 def _results_in_order(
     threads: ThreadPoolExecutor, n: int, run: Callable[[Any], Any], tasks: Sequence[Any]
 ) -> Iterator[Any]:
-    """Yield the results of tasks in their order; n + 1 tasks are submitted at a time."""
+    """Yield the results of tasks in order; n + 1 tasks are submitted at a time."""
     submitted: deque[Future[Any]] = deque()
     for task in tasks:
         submitted.append(threads.submit(copy_context().run, run, task))
@@ -359,23 +329,10 @@ def _sum(parts: Iterator[Any]) -> Any:
 def over_tiles(
     run: Callable[[slice, slice], Any], n_rows: int, n_columns: int | None, step: int
 ) -> Any:
-    """Return the sum of the results of a function over the tiles of a matrix, computed
-    by threads of this process.
+    """Return the sum of a function over the tiles of a matrix, computed by threads.
 
-    Parameters
-    ----------
-    run : callable
-        Takes the rows and the columns of a tile.
-    n_rows, n_columns : int
-        Shape of the matrix; `n_columns` None denotes the tiles on and above the
-        diagonal of a symmetric matrix.
-    step : int
-        Largest number of rows and columns of a tile.
-
-    Returns
-    -------
-    total : object or None
-        None for a matrix without tiles.
+    `n_columns` None denotes the tiles on and above the diagonal of a symmetric matrix.
+    The sum is None without tiles.
     """
     tiles = []
     for row in range(0, n_rows, step):
@@ -391,6 +348,6 @@ def over_tiles(
 
 
 def spans(n_rows: int, size: int) -> list[tuple[int, int]]:
-    """Return runs of at most `size` rows and of nearly equal length that cover all rows."""
+    """Return spans of at most `size` rows, nearly equal, that cover all rows."""
     pieces = max(1, -(-n_rows // size))
     return [(n_rows * i // pieces, n_rows * (i + 1) // pieces) for i in range(pieces)]

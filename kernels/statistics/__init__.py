@@ -1,5 +1,4 @@
-"""Alignment statistics: products of base kernels with each other and with the target,
-for every union of folds.
+"""Alignment statistics: products of base kernels and target, per union of folds.
 
 Imports: base, centering, engine, families, validation, weights.
 """

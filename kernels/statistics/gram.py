@@ -1,4 +1,4 @@
-"""Alignment statistics of all unions of folds, from one pass over tiles or from rank-one features."""
+"""Alignment statistics of unions of folds, from one pass or from features."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ from ..weights import as_sample_weight
 Normalization = Literal["trace", "frobenius", "none"]
 
 NORMALIZATIONS: tuple[Normalization, ...] = get_args(Normalization)
-"""Scalings of the base kernels before learning: by their traces, by their norms, or none."""
 
 LARGEST_RATIO = 2.0**500
 """Largest ratio between the sizes of base kernels that are not normalized."""
@@ -44,21 +43,14 @@ SMALLEST_VALUE = 2.0**-1000
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AlignmentStatistics(Value, ABC):
-    r"""Statistics of p base kernels over m rows: products with each other and with the
-    target, and traces.
+    r"""Traces of p base kernels, and products with each other and with the target.
 
-    `GramStatistics` computes them from tiles, `FeatureStatistics` from features and
-    `SampledStatistics` from a sample. If `centered`, base kernels and targets are
-    centered on the rows of the statistics.
-
-    A row of weight w has the effect of w copies. With D the diagonal matrix of the
-    weights and W their sum,
+    If `centered`, base kernels and targets are centered on these rows. A row of weight
+    w has the effect of w copies. With D the diagonal matrix of the weights and W their
+    sum,
 
     .. math:: K_c = H K H^\top, \quad H = I - \tfrac1W \mathbf 1 \mathbf 1^\top D, \qquad
               \langle K, L \rangle_F = \operatorname{tr}(D K D L), \qquad \operatorname{tr} K = \sum_i w_i K_{ii}
-
-    are the centering, products and traces of the repeated rows. Without weights D = I
-    and W = m.
 
     Attributes
     ----------
@@ -67,25 +59,21 @@ class AlignmentStatistics(Value, ABC):
     labels : tuple of int
         Fold groups.
     rows : ndarray of shape (m,)
-        Position of each row in the data set, sorted by group; all arrays over rows have
-        this order.
+        Position of each row in the data set, sorted by group.
     group : ndarray of shape (m,)
         Position in `labels` of each row's group.
     targets : ndarray of shape (m, q)
         ``Y - target_mean``.
     target_mean : ndarray of shape (q,)
-        Weighted mean of Y over all rows of the pass, also after `restrict`.
+        Weighted mean of Y over all rows of the pass.
     origin : ndarray of shape (d,)
-        Vector subtracted from every row: the mean row if that changes no centered
-        kernel, or zero.
+        Vector subtracted from every row: the mean row or zero.
     shift : ndarray of shape (p,)
         Constant subtracted from each base kernel.
     sample_weight : ndarray of shape (m,) or None
-        w, weights of the rows; None if all are one.
+        Weights w; None if all are one.
     divisors : ndarray of shape (p,) or None
-        Powers of two by which base kernels are divided in products and squared norms;
-        None if all are one. Only values beyond 2^200 or below 2^-200 are divided, as
-        their products could overflow or underflow.
+        Powers of two that divide base kernels beyond 2^200 or below 2^-200.
     """
 
     refuses_constant: ClassVar[bool] = (
@@ -105,27 +93,25 @@ class AlignmentStatistics(Value, ABC):
 
     @property
     def n_rows(self) -> int:
-        """m, the number of rows."""
+        """Number of rows, m."""
         return len(self.rows)
 
     @property
     def total_weight(self) -> float:
-        """W, the sum of the rows' weights."""
+        """Sum of the weights of the rows, W."""
         if self.sample_weight is None:
             return float(self.n_rows)
         return float(self.sample_weight.sum())
 
     @property
     def n_kernels(self) -> int:
-        """p, the number of base kernels."""
+        """Number of base kernels, p."""
         return len(self.names)
 
     def _weighted(self, values: Rows, power: float = 1.0) -> Rows:
-        """Return values of the rows, shape (m, ...), times a power of the rows'
-        weights.
+        """Return values of the rows, shape (m, ...), times a power of the weights.
 
-        With power one half, products of the results are weighted sums, and exactly
-        symmetric.
+        With power one half, products of the results are exactly symmetric.
         """
         if self.sample_weight is None:
             return values
@@ -141,7 +127,7 @@ class AlignmentStatistics(Value, ABC):
         return values / self.divisors.reshape(-1, *[1] * (values.ndim - 1))
 
     def multiplied(self, values: np.ndarray) -> np.ndarray:
-        """Multiply values of the divided base kernels, shape (p, ...), by `divisors`."""
+        """Multiply values of divided base kernels, shape (p, ...), by `divisors`."""
         if self.divisors is None:
             return values
         return values * self.divisors.reshape(-1, *[1] * (values.ndim - 1))
@@ -149,15 +135,10 @@ class AlignmentStatistics(Value, ABC):
     # Products and traces ---------------------------------------------------------------------------------------------
 
     def products(self, centered: bool = True) -> np.ndarray:
-        """Return M, the Frobenius products of the base kernels, shape (p, p), computed
-        on first use.
+        """Return M, the Frobenius products of the base kernels, shape (p, p).
 
-        Raises
-        ------
-        ValueError
-            The base kernels are not centered, but the pass changed them when it moved
-            the rows; see `keep_origin` of `gram_statistics`. All statistics of
-            uncentered base kernels raise it.
+        Uncentered statistics raise ValueError if the pass moved the rows; see
+        `keep_origin` of `gram_statistics`.
         """
         if centered not in self._cached_products:
             self._cached_products[centered] = self._products(centered)
@@ -177,7 +158,7 @@ class AlignmentStatistics(Value, ABC):
 
     @abstractmethod
     def target_products(self, centered: bool = True) -> np.ndarray:
-        """Return a, the Frobenius products of the base kernels with the target kernel, shape (p,)."""
+        """Return a, the Frobenius products with the target kernel, shape (p,)."""
 
     @abstractmethod
     def traces(self, centered: bool = True) -> np.ndarray:
@@ -191,8 +172,7 @@ class AlignmentStatistics(Value, ABC):
     @abstractmethod
     def combined_row_means(self, coefficients: np.ndarray) -> np.ndarray:
         """Return the row means of ``sum_k coefficients_k (K_k - shift_k)``, shape (m,).
-
-        For r sums with `coefficients` of shape (r, p), the result has shape (r, m).
+        With `coefficients` of shape (r, p), the result has shape (r, m).
         """
 
     def _squared_norm(self, mu: np.ndarray) -> float:
@@ -214,18 +194,17 @@ class AlignmentStatistics(Value, ABC):
 
     @property
     def alignments(self) -> np.ndarray:
-        """Centered alignment of each base kernel with the target kernel, shape (p,); zero for a constant kernel."""
+        """Centered alignment of each base kernel, shape (p,); zero if constant."""
         return self._alignments(True, self.constant)
 
     @property
     def uncentered_alignments(self) -> np.ndarray:
-        """Uncentered alignment of each base kernel with the target kernel, shape (p,);
-        zero for a zero kernel.
+        """Uncentered alignment of each base kernel, shape (p,).
 
         References
         ----------
-        Cristianini, Shawe-Taylor, Elisseeff, Kandola (2001), NIPS 14; A in section 2.3
-        of JMLR 2012.
+        Cristianini, Shawe-Taylor, Elisseeff, Kandola (2001), NIPS 14; A in JMLR 2012,
+        section 2.3.
         """
         return self._alignments(False, self.squared_norms(False) <= 0)
 
@@ -235,13 +214,13 @@ class AlignmentStatistics(Value, ABC):
         return products / (norms * self.target_norm(centered))
 
     def alignment(self, mu: np.ndarray) -> float:
-        """Return the centered alignment of ``sum_k mu_k K_k`` with the target kernel; zero for a constant sum."""
+        """Return the centered alignment of ``sum_k mu_k K_k``; zero if constant."""
         mu = np.asarray(mu, dtype=np.float64)
         if self.constant[mu != 0].all():
             return 0.0
         if self.divisors is not None:
             mu = self.multiplied(mu)
-            # Does not change the alignment, and prevents overflow
+            # Prevents overflow; alignments do not depend on scale.
             mu = mu / np.abs(mu).max()
         return float(
             mu
@@ -254,14 +233,7 @@ class AlignmentStatistics(Value, ABC):
     def scales(self, normalize: Normalization, centered: bool = True) -> np.ndarray:
         """Return the divisor of each base kernel before learning, shape (p,).
 
-        With "none" all are one, or, if some base kernels have extreme values, the same
-        power of two.
-
-        Raises
-        ------
-        ValueError
-            With "none", base kernels differ in size so much that products of the small
-            ones would underflow.
+        With "none", all are one, or the same power of two for extreme values.
         """
         if normalize == "trace":
             return self.traces(centered)
@@ -284,9 +256,8 @@ class AlignmentStatistics(Value, ABC):
         return self.traces(False) <= 0
 
     def require_informative(self, centered: bool = True) -> None:
-        """Raise ValueError if the target is constant, or if base kernels are zero and no weights can be learned."""
-        # The mean over all rows is subtracted from the targets, so constant targets are
-        # zero up to rounding.
+        """Raise ValueError if the target is constant or base kernels are zero."""
+        # Without the mean over all rows, constant targets are zero up to rounding.
         magnitude = (
             self.total_weight * mean_over(self.targets**2, self.sample_weight).sum()
         )
@@ -320,18 +291,13 @@ class AlignmentStatistics(Value, ABC):
         Parameters
         ----------
         groups : sequence of int
-            Fold groups, each one of `labels`.
-
-        Raises
-        ------
-        ValueError
-            `groups` is empty or has an unknown group.
+            Fold groups among `labels`.
         """
 
     def _selected(
         self, groups: Sequence[int]
     ) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
-        """Return the positions of some fold groups and of their rows, and the attributes of this class for them."""
+        """Return positions of fold groups and their rows, and their attributes."""
         unknown = sorted(set(groups) - set(self.labels))
         if unknown or not len(groups):
             raise ValueError(
@@ -350,7 +316,7 @@ class AlignmentStatistics(Value, ABC):
         return selected_groups, rows, attributes
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return the attributes as arrays without object dtype, for `from_arrays`."""
+        """Return the attributes as arrays, for `from_arrays`."""
         attributes = {item.name: getattr(self, item.name) for item in fields(self)}
         return {
             name: np.asarray(value)
@@ -360,7 +326,7 @@ class AlignmentStatistics(Value, ABC):
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any]) -> Self:
-        """Return the statistics from the result of `to_arrays`; other arrays are ignored."""
+        """Return the statistics from the result of `to_arrays`."""
         attributes: dict[str, Any] = {
             item.name: arrays[item.name] for item in fields(cls) if item.name in arrays
         }
@@ -371,11 +337,12 @@ class AlignmentStatistics(Value, ABC):
 
 @dataclass(frozen=True)
 class NormalizedProducts:
-    """M of some normalized base kernels, computed when it is converted to an array.
+    """Products M of some normalized base kernels, formed by conversion to an array.
 
     Attributes
     ----------
     statistics : AlignmentStatistics
+        Statistics of all base kernels.
     kernels : ndarray of int of shape (k,)
         Positions of the base kernels.
     scales : ndarray of shape (k,)
@@ -398,14 +365,13 @@ class NormalizedProducts:
 
     @property
     def _scales(self) -> np.ndarray:
-        """Scales of the base kernels that `divisors` have divided already."""
+        """Scales of base kernels that are already divided by `divisors`."""
         divisors = self.statistics.divisors
         if divisors is None:
             return self.scales
         return self.scales / divisors[self.kernels]
 
     def diagonal(self) -> np.ndarray:
-        """Return the diagonal, shape (k,)."""
         return np.asarray(
             self.statistics.squared_norms(self.centered)[self.kernels] / self._scales**2
         )
@@ -419,21 +385,16 @@ class NormalizedProducts:
 
 
 def require_normalization(normalize: str) -> None:
-    """Raise ValueError for an unknown normalization."""
     require_one_of("normalize", normalize, NORMALIZATIONS)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GramStatistics(AlignmentStatistics):
-    r"""Exact statistics of p base kernels over m rows, stored per pair of fold groups;
-    see `AlignmentStatistics`.
+    r"""Exact statistics of p base kernels over m rows, stored per pair of fold groups.
 
-    With D the diagonal matrix of the weights w and W their sum (D = I and W = m without
-    weights), products
-    :math:`G_{kl} = \langle K_k, K_l \rangle_F = \sum_{ij} w_i w_j K_k(i, j) K_l(i, j)`,
-    row sums :math:`r_k = K_k w`, totals :math:`s_k = w^\top r_k` and the mean target
-    :math:`\bar y = Y^\top w / W`, with the constant `shift` subtracted from each
-    kernel:
+    With D the diagonal matrix of the weights w, W their sum, products :math:`G_{kl} =
+    \langle K_k, K_l \rangle_F`, row sums :math:`r_k = K_k w`, totals :math:`s_k =
+    w^\top r_k` and :math:`\bar y = Y^\top w / W`, for shifted kernels:
 
     .. math:: M_{kl} = \langle K_{kc}, K_{lc} \rangle_F
               = G_{kl} - \tfrac{2}{W} r_k^\top D r_l + \tfrac{s_k s_l}{W^2}
@@ -441,8 +402,8 @@ class GramStatistics(AlignmentStatistics):
               - 2 \bar y \cdot Y^\top D r_k + \lVert \bar y \rVert^2 s_k
     .. math:: \operatorname{tr} K_{kc} = \operatorname{tr} K_k - \tfrac{s_k}{W}
 
-    `M` and `a` are not normalized. Without centering, for kernels :math:`K_k + c_k`
-    with `shift` c and targets :math:`Y_b = Y + \mathbf 1 b^\top` with `target_mean` b,
+    Without centering, for kernels :math:`K_k + c_k` with `shift` c and targets
+    :math:`Y_b = Y + \mathbf 1 b^\top` with `target_mean` b,
 
     .. math:: \langle K_k + c_k, K_l + c_l \rangle_F = G_{kl} + c_k s_l + c_l s_k + W^2 c_k c_l
     .. math:: \langle K_k + c_k, Y_b Y_b^\top \rangle_F = \langle K_k, Y Y^\top \rangle_F + 2 b \cdot Y^\top D r_k
@@ -451,15 +412,14 @@ class GramStatistics(AlignmentStatistics):
     Attributes
     ----------
     raw : bool
-        Whether `origin` changed no kernel, so that uncentered statistics are available.
+        Whether uncentered statistics are available.
     block_products, block_targets, block_traces, row_sums : ndarray
-        Of shapes (F, F, p, p), (F, F, p), (F, p) and (F, p, m), as `pass_over_tiles`
-        returns them for base kernels divided by `divisors`.
+        Arrays of shapes (F, F, p, p), (F, F, p), (F, p) and (F, p, m), from
+        `pass_over_tiles`.
 
     References
     ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828: M and a of section 3.2.1, by
-    Lemma 1.
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 3.2.1 and Lemma 1.
     """
 
     raw: bool
@@ -470,7 +430,7 @@ class GramStatistics(AlignmentStatistics):
 
     @property
     def _weighted_sums(self) -> np.ndarray:
-        """D r, row sums of each shifted kernel times the weights of the rows, shape (p, m)."""
+        """D r, row sums of shifted kernels times the weights, shape (p, m)."""
         return np.asarray(self._weighted(self.row_sums.sum(axis=0).T).T)
 
     @property
@@ -481,7 +441,6 @@ class GramStatistics(AlignmentStatistics):
         )
 
     def combined_row_means(self, coefficients: np.ndarray) -> np.ndarray:
-        """Return the row means of ``sum_k coefficients_k (K_k - shift_k)``, shape (m,)."""
         if self.divisors is not None:
             coefficients = coefficients * self.divisors
         sums = np.tensordot(coefficients, self.row_sums, axes=(-1, 1)).sum(axis=-2)
@@ -502,7 +461,6 @@ class GramStatistics(AlignmentStatistics):
         return (G + G.T) / 2 + (shifts + shifts.T)
 
     def target_products(self, centered: bool = True) -> np.ndarray:
-        """Return a, the Frobenius products of the base kernels with the target kernel, shape (p,)."""
         Dr = self._weighted_sums
         products = self.block_targets.sum(axis=(0, 1))
         if centered:
@@ -521,7 +479,6 @@ class GramStatistics(AlignmentStatistics):
         return products_of_shifted + self.divided(self.shift) * (total @ total)
 
     def traces(self, centered: bool = True) -> np.ndarray:
-        """Return the trace of each base kernel, shape (p,)."""
         if centered:
             divided = (
                 self.block_traces.sum(axis=0)
@@ -536,11 +493,10 @@ class GramStatistics(AlignmentStatistics):
 
     @cached_property
     def constant(self) -> np.ndarray:
-        """Whether each base kernel is constant on the rows, up to rounding, shape (p,)."""
+        """Whether each base kernel is constant up to rounding, shape (p,)."""
         centered = self.squared_norms()
         shifted = np.einsum("ghkk->k", self.block_products)
-        # A constant kernel equals its shift up to rounding, so its shifted norm may be
-        # zero.
+        # A constant kernel equals its shift, so its shifted norm may be zero.
         uncentered = shifted + (self.total_weight * self.divided(self.shift)) ** 2
         return (centered <= 1e-13 * shifted) | (
             centered <= (4 * np.finfo(np.float64).eps) ** 2 * uncentered
@@ -567,7 +523,6 @@ class GramStatistics(AlignmentStatistics):
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any]) -> Self:
-        """Return the statistics from the result of `to_arrays`."""
         return super().from_arrays({**arrays, "raw": bool(arrays["raw"])})
 
 
@@ -584,59 +539,45 @@ def gram_statistics(
     n_threads: int | None = None,
     workers: Workers | None = None,
 ) -> GramStatistics | FeatureStatistics:
-    """Compute the products of base kernels with each other and with the target, in one
-    pass over tiles.
+    """Compute the products of base kernels with each other and with the target.
 
     Parameters
     ----------
     family : KernelFamily
-        p base kernels.
+        The p base kernels.
     X : ndarray or CSR matrix of shape (m, d)
-        Rows, m >= 2. Not modified.
+        Rows, at least two.
     Y : ndarray of shape (m,) or (m, q)
-        Numeric targets: one column per output, labels as plus and minus one, or one
-        column per class. Not modified.
+        Numeric targets; labels as plus and minus one, or one column per class.
     groups : ndarray of int of shape (m,), optional
-        Fold group of each row; None puts all rows into group 0.
+        Fold group of each row; by default all are in group 0.
     sample_weight : ndarray of shape (m,), optional
-        Positive weights of the rows. A weight has the effect of that number of copies.
-        By default all weights are one. Not modified.
+        Positive weights of the rows; a weight has the effect of that number of copies.
     keep_origin : bool, default False
-        Whether to leave the rows where they are instead of moving them to their mean.
-        Required for uncentered statistics of kernels that a move changes, such as the
-        linear kernel; for rows far from the origin it makes centered kernels less
-        precise.
+        Whether not to move rows to their mean. Required for uncentered statistics of
+        kernels that a move changes.
     block_rows : int, optional
-        Number of rows of a tile; by default as many as fit into the cache of a core.
+        Number of rows of a tile; by default chosen for the cache.
     dtype : {numpy.float64, numpy.float32}, default float64
-        Precision of a tile; sums are always float64. float32 takes about two thirds of
-        the time and leaves alignments with a relative error of about 1e-6, unless a
-        kernel is nearly constant.
+        Precision of a tile. float32 takes two thirds of the time, with errors of about
+        1e-6.
     n_threads : int, optional
-        Number of threads; by default the available ones, at most one per core.
+        Number of threads; by default at most one per core.
     workers : Workers, optional
-        Workers for the pass, instead of threads of this process.
+        Workers for the pass, instead of threads.
 
     Returns
     -------
-    statistics : GramStatistics
-        For a `FeatureFamily`, `FeatureStatistics`, which need no pass: `keep_origin`
-        and the parameters of tiles and workers are not used.
-
-    Raises
-    ------
-    ValueError
-        Lengths differ, there are fewer than two rows, `X` or `Y` is not finite, `Y` is
-        constant, a weight is not positive, or products of weights would overflow.
+    statistics : GramStatistics or FeatureStatistics
+        Statistics; for a `FeatureFamily` without a pass.
 
     Notes
     -----
-    O(m^2 (d + p^2)) time, O(F p m) memory; no m by m matrix is ever formed.
+    O(m^2 (d + p^2)) time, O(F p m) memory.
 
     References
     ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 3.2.1 (M, a) by Lemma
-    1.
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 3.2.1 and Lemma 1.
     """
     X = as_rows(X)
     m = X.shape[0]
@@ -708,13 +649,9 @@ def gram_statistics(
 
 
 def extreme_divisors(family: KernelFamily, X: Rows) -> np.ndarray | None:
-    """Return powers of two close to the sizes of base kernels on a few rows; None if no
-    size is extreme.
+    """Return powers of two close to extreme sizes of base kernels, or None.
 
-    Raises
-    ------
-    ValueError
-        A trace would overflow, or values are so small that they have lost precision.
+    ValueError if a trace would overflow, or values have lost precision.
     """
     sample = sample_rows(X)
     sizes = np.abs(family.tile(sample, sample)).max(axis=(1, 2)).astype(np.float64)
@@ -765,40 +702,34 @@ def paired(
 
 
 BLOCK = 512
-"""Number of rows or columns of a product that are computed at once."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FeatureStatistics(AlignmentStatistics):
-    r"""Exact statistics of p rank-one base kernels over m rows; see
-    `AlignmentStatistics`.
+    r"""Exact statistics of p rank-one base kernels over m rows.
 
-    With :math:`x_{kc}` the k-th feature minus its weighted mean, and D the diagonal
-    matrix of the weights,
+    With :math:`x_{kc}` the centered k-th feature, and D the diagonal matrix of the
+    weights,
 
     .. math:: M_{kl} = \langle K_{kc}, K_{lc} \rangle_F = (x_{kc}^\top D x_{lc})^2, \qquad
               a_k = \lVert Y_c^\top D x_{kc} \rVert^2, \qquad
               \operatorname{tr} K_{kc} = x_{kc}^\top D x_{kc}
 
-    Uncentered statistics use the features and targets without centering.
-
     Attributes
     ----------
     columns : ndarray of int of shape (p,)
-        Column of the data with each feature; -1 for the constant feature.
+        Column of each feature in the data; -1 for the constant feature.
     X : ndarray or CSR matrix of shape (m, p)
         Features minus their origin, not centered on the rows.
 
     Notes
     -----
-    All statistics except `products` cost O(m p), or O(nnz) for sparse features, which
-    are centered by a correction of rank one. Products with a constant feature are
-    exactly zero.
+    All statistics except `products` cost O(m p), or O(nnz).
 
     References
     ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 5.2; M and a of section
-    3.2.1, by Lemma 1.
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, sections 3.2.1 and 5.2, Lemma
+    1.
     """
 
     refuses_constant = False
@@ -808,7 +739,6 @@ class FeatureStatistics(AlignmentStatistics):
 
     @cached_property
     def constant(self) -> np.ndarray:
-        """Whether each feature is constant on the rows, shape (p,)."""
         high = self.X.max(axis=0)
         low = self.X.min(axis=0)
         if sparse.issparse(self.X):
@@ -826,7 +756,7 @@ class FeatureStatistics(AlignmentStatistics):
 
     @property
     def _centered(self) -> np.ndarray:
-        """Centered dense features times the roots of the rows' weights, shape (m, p)."""
+        """Centered dense features times the roots of the weights, shape (m, p)."""
         X_c = self.X - self._means
         X_c[:, self.constant] = 0.0
         return np.asarray(self._weighted(X_c, 0.5))
@@ -839,11 +769,9 @@ class FeatureStatistics(AlignmentStatistics):
         return self.X + FeatureFamily(self.names, self.columns).origins(self.origin)
 
     def combined_row_means(self, coefficients: np.ndarray) -> np.ndarray:
-        """Return the row means of ``sum_k coefficients_k K_k``, shape (m,)."""
         return np.asarray((self.X @ (coefficients * self._means).T).T)
 
     def traces(self, centered: bool = True) -> np.ndarray:
-        """Return the trace of each base kernel, shape (p,)."""
         if centered:
             return self._centered_traces
         return np.sqrt(self.squared_norms(False))
@@ -876,7 +804,6 @@ class FeatureStatistics(AlignmentStatistics):
         return np.where(self.constant, 0.0, squares - sums**2 / self.total_weight)
 
     def squared_norms(self, centered: bool = True) -> np.ndarray:
-        """Return the squared Frobenius norms of the base kernels, shape (p,), without their products."""
         if centered:
             return self._centered_traces**2
         V = self._weighted(self._raw, 0.5)
@@ -898,7 +825,6 @@ class FeatureStatistics(AlignmentStatistics):
         return np.square(M, out=M)
 
     def target_products(self, centered: bool = True) -> np.ndarray:
-        """Return a, the Frobenius products of the base kernels with the target kernel, shape (p,)."""
         if centered:
             return self._centered_target_products
         return _squared_lengths(self._raw.T @ self._weighted(self._targets(False)))
@@ -916,8 +842,7 @@ class FeatureStatistics(AlignmentStatistics):
     def _squared_norm(self, mu: np.ndarray) -> float:
         """Return the squared Frobenius norm of a weighted sum of centered base kernels.
 
-        It is computed from products of features, or from the sum's entries if these are
-        fewer.
+        Uses products of features, or the entries of the sum if these are fewer.
         """
         mu = np.where(self.constant, 0.0, mu)
         active = np.flatnonzero(mu)
@@ -937,7 +862,7 @@ class FeatureStatistics(AlignmentStatistics):
     def _feature_products(
         self, kernels: np.ndarray | slice = slice(None)
     ) -> np.ndarray:
-        """Return the weighted products of k centered features with each other, shape (k, k)."""
+        """Return weighted products of k centered features, shape (k, k)."""
         if not sparse.issparse(self.X):
             X_c = self._centered[:, kernels]
             G = X_c.T @ X_c
@@ -952,12 +877,10 @@ class FeatureStatistics(AlignmentStatistics):
         return np.asarray(G)
 
     def restrict(self, groups: Sequence[int]) -> FeatureStatistics:
-        """Return the statistics of the rows of some fold groups."""
         _, rows, attributes = self._selected(groups)
         return replace(self, **attributes, X=self.X[rows])
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return the attributes as arrays without object dtype, for `from_arrays`."""
         arrays = super().to_arrays()
         del arrays["X"]
         if not sparse.issparse(self.X):
@@ -973,7 +896,6 @@ class FeatureStatistics(AlignmentStatistics):
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any]) -> Self:
-        """Return the statistics from the result of `to_arrays`."""
         if "features" in arrays:
             X = arrays["features"]
         else:
@@ -983,12 +905,11 @@ class FeatureStatistics(AlignmentStatistics):
 
 
 def _squared_lengths(rows: np.ndarray) -> np.ndarray:
-    """Return the squared length of each row."""
     return np.asarray(np.einsum("kq,kq->k", rows, rows))
 
 
 def _sparse_products(X: Rows, means: np.ndarray) -> np.ndarray:
-    """Return ``X' X - means means'`` of sparse columns, shape (p, p), by blocks of columns."""
+    """Return ``X' X - means means'`` of sparse columns, by blocks of columns."""
     columns = X.tocsc()
     G = np.empty((len(means), len(means)))
     for j in range(0, len(means), BLOCK):

@@ -23,10 +23,9 @@ SAMPLE_ROWS = 8192
 """Number of rows of a sample of size "auto"."""
 
 MIN_ROWS = 256
-"""Smallest number of rows of a sample."""
 
 MIN_ROWS_PER_FOLD = 4
-"""Smallest number of rows of a sample in each fold group, as the estimates require."""
+"""Smallest number of sampled rows per fold group."""
 
 
 @dataclass(frozen=True)
@@ -45,21 +44,17 @@ class Sampling:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SampledStatistics(AlignmentStatistics):
-    r"""Estimates of the statistics of m rows from n of them; see `AlignmentStatistics`.
+    r"""Estimates of the statistics of m rows from n of them.
 
-    For kernels centered on the sample, the products :math:`M_{kl}`, the products of
-    their diagonals :math:`D_{kl} = \sum_i K_{kc}(i, i) K_{lc}(i, i)` and their traces t
-    give the estimates
+    With M, :math:`D_{kl} = \sum_i K_{kc}(i, i) K_{lc}(i, i)` and traces t of kernels
+    centered on the sample,
 
     .. math:: \hat M = \alpha M + \beta D + \gamma \, t t^\top, \qquad
               \hat t = \tfrac{m - 1}{n - 1} \, t
 
-    with three numbers that make :math:`\hat M`, a U-statistic, an unbiased estimate of
-    the M of all m rows. For uncentered kernels, pairs of different rows count
-    :math:`m (m - 1) / (n (n - 1))` times and pairs of equal rows :math:`m / n` times.
-    The target kernel is treated like a base kernel. The alignment of a narrow kernel,
-    about :math:`1 / \sqrt m`, is therefore not overestimated as :math:`1 / \sqrt n`.
-    Arrays over rows cover the sample.
+    where :math:`\hat M`, a U-statistic, is unbiased. For uncentered kernels, pairs of
+    different rows count :math:`m (m - 1) / (n (n - 1))` times and pairs of equal rows
+    :math:`m / n` times. Arrays over rows cover the sample.
 
     Attributes
     ----------
@@ -68,19 +63,18 @@ class SampledStatistics(AlignmentStatistics):
     diagonals : ndarray of shape (p, n)
         ``K_k(i, i) - shift_k``.
     population : ndarray of shape (F,)
-        Number of rows of the data set in each of `labels`.
+        Number of rows of the data set per fold group.
 
     Notes
     -----
-    Both estimates are exact at n = m, up to rounding. :math:`\hat M` is positive
-    semi-definite, as it is a combination with positive coefficients of D,
-    :math:`t t^\top`, and :math:`M - D - t t^\top / (n (n - 1))`, the products of
-    off-diagonal entries around their mean.
+    Both estimates are exact at n = m. :math:`\hat M` is positive semi-definite, as a
+    positive combination of D, :math:`t t^\top` and :math:`M - D - t t^\top / (n (n -
+    1))`.
 
     References
     ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828: M and a of section 3.2.1.
-    Hoeffding (1948), Annals of Mathematical Statistics 19:293-325 (U-statistics).
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 3.2.1. Hoeffding
+    (1948), Annals of Mathematical Statistics 19:293-325.
     """
 
     sample: GramStatistics
@@ -100,12 +94,11 @@ class SampledStatistics(AlignmentStatistics):
 
     @property
     def total_rows(self) -> int:
-        """m, the number of rows that the sample represents."""
+        """Number of rows that the sample represents, m."""
         return int(self.population.sum())
 
     @property
     def total_weight(self) -> float:
-        """m, as a float."""
         return float(self.total_rows)
 
     # Estimates -------------------------------------------------------------------------------------------------------
@@ -123,7 +116,7 @@ class SampledStatistics(AlignmentStatistics):
         return float(alpha), float(beta), float(gamma)
 
     def _diagonals(self, centered: bool) -> np.ndarray:
-        """Return the diagonals of the divided base kernels, centered on the sample or not, shape (p, n)."""
+        """Return the diagonals of the divided base kernels, shape (p, n)."""
         if not centered:
             return self.divided(self.diagonals + self.shift[:, None])
         return self.divided(centered_diagonals(self.diagonals, self.sample.row_means))
@@ -143,7 +136,7 @@ class SampledStatistics(AlignmentStatistics):
         )
 
     def target_products(self, centered: bool = True) -> np.ndarray:
-        """Return the estimate of a, shape (p,); it may be negative for base kernels without alignment."""
+        """Return the estimate of a, shape (p,), possibly negative."""
         alpha, beta, gamma = self._factors(centered)
         D = self._diagonals(centered)
         y = self._target_diagonal(centered)
@@ -153,7 +146,6 @@ class SampledStatistics(AlignmentStatistics):
         )
 
     def target_norm(self, centered: bool = True) -> float:
-        """Return the root of the estimated squared Frobenius norm of the target kernel."""
         alpha, beta, gamma = self._factors(centered)
         y = self._target_diagonal(centered)
         return float(
@@ -165,7 +157,6 @@ class SampledStatistics(AlignmentStatistics):
         )
 
     def traces(self, centered: bool = True) -> np.ndarray:
-        """Return the estimate of the trace of each base kernel, shape (p,)."""
         n = self.n_rows
         m = self.total_rows
         factor = m / n
@@ -175,17 +166,14 @@ class SampledStatistics(AlignmentStatistics):
 
     @property
     def constant(self) -> np.ndarray:
-        """Whether each base kernel is constant on the sampled rows, up to rounding, shape (p,)."""
         return self.sample.constant
 
     def combined_row_means(self, coefficients: np.ndarray) -> np.ndarray:
-        """Return the row means of ``sum_k coefficients_k (K_k - shift_k)`` over the sampled rows, shape (n,)."""
         return self.sample.combined_row_means(coefficients)
 
     # Fold groups -----------------------------------------------------------------------------------------------------
 
     def restrict(self, groups: Sequence[int]) -> SampledStatistics:
-        """Return the estimates for the rows of some fold groups; O(F p n)."""
         selected, rows, _ = self._selected(groups)
         return SampledStatistics.of(
             self.sample.restrict(groups),
@@ -194,7 +182,6 @@ class SampledStatistics(AlignmentStatistics):
         )
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return the attributes as arrays without object dtype, for `from_arrays`."""
         return {
             **self.sample.to_arrays(),
             "diagonals": self.diagonals,
@@ -203,7 +190,6 @@ class SampledStatistics(AlignmentStatistics):
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any]) -> SampledStatistics:
-        """Return the statistics from the result of `to_arrays`."""
         return cls.of(
             GramStatistics.from_arrays(arrays),
             arrays["diagonals"],
@@ -230,46 +216,33 @@ def sample_statistics(
     seed: int = 0,
     **options: Any,
 ) -> GramStatistics | SampledStatistics:
-    """Estimate the statistics of a family over all rows of a data set from a uniform
-    sample.
+    """Estimate the statistics of all rows from a uniform sample.
 
     Parameters
     ----------
     family : KernelFamily
-        p base kernels; not a `FeatureFamily`, whose statistics over all rows cost less
-        than a sample.
+        The p base kernels, not rank-one features.
     X : ndarray or CSR matrix of shape (m, d)
-        Rows, of which only the sample is read. Not modified.
+        Rows, of which only the sample is read.
     Y : ndarray of shape (m,) or (m, q)
-        Numeric targets. Not modified.
+        Numeric targets.
     groups : ndarray of int of shape (m,), optional
-        Fold group of each row, not negative; None puts all rows into group 0. The
-        sample is stratified by group.
+        Fold group of each row, not negative; the sample is stratified by group.
     sample : "auto" or int, default "auto"
-        Number of sampled rows; "auto" means `SAMPLE_ROWS`.
+        Number of sampled rows; "auto" is 8,192.
     seed : int, default 0
-        Random seed. Samples with the same seed are nested.
+        Random seed; samples with the same seed are nested.
     **options
-        Further arguments of `gram_statistics`, except `sample_weight`.
+        Further arguments of `gram_statistics`.
 
     Returns
     -------
     statistics : SampledStatistics
-        `GramStatistics` if the sample has all rows.
-
-    Raises
-    ------
-    ValueError
-        As `gram_statistics`; also if the family is a `FeatureFamily`, the sample is
-        smaller than `MIN_ROWS`, or the target is constant on it.
+        Estimates; `GramStatistics` if the sample has all rows.
 
     Notes
     -----
-    O(n^2 (d + p^2)) time for n sampled rows and O(F p n) memory for F fold groups.
-
-    References
-    ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 3.2.1.
+    O(n^2 (d + p^2)) time for n sampled rows and O(F p n) memory.
     """
     if isinstance(family, FeatureFamily):
         raise ValueError(
@@ -301,7 +274,6 @@ def sample_statistics(
 
 
 def require_sample(sample: object) -> None:
-    """Raise ValueError unless `sample` is "auto" or a sufficient number of rows."""
     if sample != "auto" and (
         isinstance(sample, bool)
         or not isinstance(sample, int | np.integer)
@@ -313,7 +285,7 @@ def require_sample(sample: object) -> None:
 
 
 def _draw_rows(groups: np.ndarray, n: int, seed: int) -> np.ndarray:
-    """Return the ascending positions of about n rows, stratified by fold group."""
+    """Return the positions of about n rows, stratified by fold group."""
     labels, sizes = np.unique(groups, return_counts=True)
     if labels[0] < 0:
         raise ValueError(
@@ -324,7 +296,7 @@ def _draw_rows(groups: np.ndarray, n: int, seed: int) -> np.ndarray:
     )
     dtype: type[np.signedinteger[Any]] = np.intp
     if len(groups) <= np.iinfo(np.int32).max:
-        dtype = np.int32  # halves the memory of tens of millions of positions
+        dtype = np.int32  # halves the memory
     sampled = []
     for label, share in zip(labels, shares, strict=True):
         positions = np.flatnonzero(groups == label).astype(dtype)
@@ -334,28 +306,12 @@ def _draw_rows(groups: np.ndarray, n: int, seed: int) -> np.ndarray:
 
 
 def expectations(n: int) -> np.ndarray:
-    r"""Return the expectations of M, D and t t' over n independent rows as combinations
-    of three moments.
+    r"""Return the expectations of M, D and t t' over n rows in terms of three moments.
 
-    The moments of kernels centered by the mean feature of the distribution are
-    :math:`E[K(x, x') L(x, x')]`, :math:`E[K(x, x) L(x, x)]` and
-    :math:`E[K(x, x)] \, E[L(x, x)]`.
-
-    Parameters
-    ----------
-    n : int
-        Number of rows, at least 4.
-
-    Returns
-    -------
-    factors : ndarray of shape (3, 3)
-        One row each for M, D and t t'.
-
-    Notes
-    -----
-    Derived from the expansion of kernels centered on the sample,
-    ``K - r 1'/n - 1 r'/n + s 1 1'/n^2``: a product of entries of two centered kernels
-    has mean zero unless each of its rows occurs twice.
+    The moments of kernels centered by the distribution's mean feature are :math:`E[K(x,
+    x') L(x, x')]`, :math:`E[K(x, x) L(x, x)]` and :math:`E[K(x, x)] \, E[L(x, x)]`.
+    With kernels centered on the sample, ``K - r 1'/n - 1 r'/n + s 1 1'/n^2``, a product
+    of entries has mean zero unless each of its rows occurs twice.
     """
     return np.array(
         [
