@@ -1,4 +1,4 @@
-"""Copies of definitions of this package, with all that they use, for a module without imports of this package."""
+"""Copies of definitions of this package, with all that they use."""
 
 from __future__ import annotations
 
@@ -14,28 +14,12 @@ FUTURE = "from __future__ import annotations"
 
 
 class Definition(NamedTuple):
-    """Place of a function, class or constant.
-
-    Attributes
-    ----------
-    module : str
-        Absolute name of the module.
-    name : str
-        Name in the module.
-    """
-
     module: str
     name: str
 
 
 class ModuleSource:
-    """Source of a module, by the names that it defines and imports.
-
-    Parameters
-    ----------
-    name : str
-        Absolute name of the module.
-    """
+    """Definitions and imports of a module, by name."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -98,7 +82,7 @@ def source_of(module: str) -> ModuleSource:
 def with_all_used(
     definitions: Iterable[Definition],
 ) -> tuple[set[Definition], set[str]]:
-    """Return definitions with all that they use, and the import statements of other packages."""
+    """Return definitions with all that they use, and import statements."""
     used: set[Definition] = set()
     imports: set[str] = set()
     pending = list(definitions)
@@ -124,13 +108,7 @@ def names_in(statement: ast.stmt) -> set[str]:
 
 
 def copied_source(definitions: Iterable[Definition]) -> str:
-    """Return the text of a module with copies of definitions and of all that they use.
-
-    Raises
-    ------
-    ValueError
-        Two modules define one name.
-    """
+    """Return a module's text with copies of definitions and of all that they use."""
     used, imports = with_all_used(definitions)
     modules_by_name: dict[str, str] = {}
     for module, name in sorted(used):
@@ -152,7 +130,7 @@ def copied_source(definitions: Iterable[Definition]) -> str:
 
 
 def modules_in_order(modules: set[str]) -> list[str]:
-    """Return modules after the ones that they import."""
+    """Return modules in the order of their imports."""
     graph = {}
     for module in sorted(modules):
         imported = {origin.module for origin in source_of(module).origins.values()}

@@ -1,4 +1,4 @@
-"""The text of a Python module that predicts as a fitted estimator does, with only NumPy."""
+"""The text of a Python module that predicts with only NumPy."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .definitions import Definition, copied_source
 from .trees import trees_as_parts
 
 FIRST_LINE = '"""A model that learnkernels exported:'
-"""Beginning of exported files, which are the only ones that an export replaces."""
+"""Beginning of exported files, which an export may replace."""
 
 METHODS = {
     "ExportedClassifier": ("predict", "predict_proba", "decision_function"),
@@ -54,10 +54,10 @@ SUPPORTED = (
 """Families whose kernels `numpy_model` computes; not their subclasses."""
 
 CHECKED_ROWS = 50
-"""Most training rows whose predictions are compared before a file is written."""
+"""Number of training rows for the check of predictions."""
 
 LARGEST_DIFFERENCE = 1e-6
-"""Largest difference of these predictions, relative to the largest prediction or to one."""
+"""Largest relative difference of these predictions."""
 
 MODULE = '''{first_line} {summary}
 
@@ -74,7 +74,6 @@ CONTENT = """
 model = {exported_class}(read_parts(CONTENT))
 {functions}
 '''
-"""Text of an exported module."""
 
 
 def write_module(estimator: Any, path: str | PathLike[str]) -> None:
@@ -83,16 +82,9 @@ def write_module(estimator: Any, path: str | PathLike[str]) -> None:
     Parameters
     ----------
     estimator : KernelLearningClassifier or KernelLearningRegressor
-        Fitted estimator. Not modified.
+        Fitted estimator.
     path : path
-        File to write, with the ending ``.py``. An earlier export is replaced as a
-        whole.
-
-    Raises
-    ------
-    ValueError
-        The path is not one of a module or holds another file, or the estimator cannot
-        be exported.
+        Python file to write; an earlier export is replaced.
     """
     path = Path(path)
     require_module_path(path)
@@ -102,7 +94,7 @@ def write_module(estimator: Any, path: str | PathLike[str]) -> None:
 
 
 def require_module_path(path: Path) -> None:
-    """Raise ValueError unless a path is one of a Python module that does not exist, or was exported before."""
+    """Raise ValueError unless a path is a Python file that is new or an export."""
     if path.suffix != ".py" or not path.stem.isidentifier():
         raise ValueError(
             f"path must name a Python module, such as model.py, got {path.name!r}."
@@ -114,7 +106,6 @@ def require_module_path(path: Path) -> None:
 
 
 def module_text(estimator: Any, content: str) -> str:
-    """Return the text of the module."""
     exported_class = "ExportedRegressor"
     if hasattr(estimator, "classes_"):
         exported_class = "ExportedClassifier"
@@ -141,7 +132,7 @@ def module_text(estimator: Any, content: str) -> str:
 
 
 def text_of_parts(parts: dict[str, Any]) -> str:
-    """Return the parts of a model as text: a checksum, and arrays and JSON in the format npz, in base 64."""
+    """Return the parts of a model as text: a checksum and npz in base 64."""
     arrays: dict[str, np.ndarray] = {}
     description = json.dumps(to_data(parts, arrays, "model"), allow_nan=False)
     entries: dict[str, Any] = {
@@ -155,7 +146,7 @@ def text_of_parts(parts: dict[str, Any]) -> str:
 
 
 def parts_of(estimator: Any) -> dict[str, Any]:
-    """Return all that predictions depend on; ValueError if an exported model cannot have a part."""
+    """Return all that predictions depend on; ValueError if not supported."""
     kernel = estimator.kernel_
     if sparse.issparse(kernel.X):
         raise ValueError(
@@ -188,7 +179,7 @@ def parts_of(estimator: Any) -> dict[str, Any]:
 
 
 def require_supported(family: KernelFamily) -> None:
-    """Raise ValueError if NumPy code for a family, or for one within it, does not exist."""
+    """Raise ValueError for families without NumPy code."""
     if type(family) not in SUPPORTED:
         raise ValueError(
             f"a model with the base kernels {type(family).__name__} cannot be exported, as there is no NumPy code for "
@@ -200,7 +191,7 @@ def require_supported(family: KernelFamily) -> None:
 
 
 def parts_of_scores(linear: LinearScores) -> dict[str, Any]:
-    """Return the parts of linear scores: the base kernels with a weight, the rows and their coefficients."""
+    """Return the parts of linear scores: base kernels, rows and coefficients."""
     kernel = linear.kernel
     combination = kernel.combination
     active = np.flatnonzero(combination.coefficients)
@@ -269,7 +260,7 @@ def parts_of_trees(estimator: Any) -> dict[str, Any]:
 
 
 def require_equal_predictions(estimator: Any, parts: SimpleNamespace) -> None:
-    """Raise ValueError if the parts give other values for some training rows than the estimator in float64."""
+    """Raise ValueError if predictions differ from those of the estimator."""
     kernel: LearnedKernel = estimator.kernel_
     features = np.asarray(kernel.X[:CHECKED_ROWS]) + kernel.origin
     in_float64 = copy(estimator)
@@ -295,7 +286,7 @@ def require_equal_predictions(estimator: Any, parts: SimpleNamespace) -> None:
 
 
 def require_equal(expected: np.ndarray, computed: np.ndarray) -> None:
-    """Raise ValueError if values of an exported model differ by more than rounding."""
+    """Raise ValueError if values differ by more than rounding."""
     largest = max(1.0, float(np.abs(expected).max(initial=0.0)))
     if not np.abs(expected - computed).max(initial=0.0) <= LARGEST_DIFFERENCE * largest:
         raise ValueError(

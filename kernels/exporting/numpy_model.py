@@ -1,8 +1,7 @@
 """Predictions of an exported model with only NumPy.
 
-`module_file` copies these definitions, and the ones that they use of other modules,
-into the exported file. No other library is used here, and names are imported rather
-than modules.
+`module_file` copies these definitions, and all that they use, into the exported file.
+Names are imported, not modules.
 """
 
 from __future__ import annotations
@@ -34,17 +33,17 @@ from ..families.composed import scores_beside
 from ..predictors.calibration import class_scores, conformal_quantile
 
 PAIRS = 1 << 16
-"""Pairs of rows whose kernels are computed at once: arrays of 512 kB."""
+"""Number of pairs of rows whose kernels are computed at once."""
 
 NEAR = 1e-4
-"""Squared distance, as a share of the squared norms of both rows, below which it is computed from differences."""
+"""Relative squared distance below which it is computed from differences."""
 
 
 # Content -------------------------------------------------------------------------------------------------------------
 
 
 def read_parts(text: str) -> SimpleNamespace:
-    """Return the parts of a model from the text in an exported file; ValueError if the text is damaged."""
+    """Return the parts of a model from the text in an exported file."""
     checksum, _, encoded = text.strip().partition("\n")
     try:
         content = b64decode(encoded)
@@ -62,7 +61,7 @@ def read_parts(text: str) -> SimpleNamespace:
 
 
 def decoded(data: Any, arrays: Mapping[str, np.ndarray]) -> Any:
-    """Return a value of JSON with its arrays; objects and dictionaries become namespaces."""
+    """Return a value of JSON with its arrays; objects become namespaces."""
     if isinstance(data, list):
         return [decoded(entry, arrays) for entry in data]
     if not isinstance(data, dict):
@@ -98,13 +97,13 @@ def decoded(data: Any, arrays: Mapping[str, np.ndarray]) -> Any:
 
 
 def column_of(name: str, values: Any) -> Column:
-    """Return the values of a list, array or series as a column of numbers, dates or texts."""
+    """Return values as a column of numbers, dates or texts."""
     dtype = getattr(values, "dtype", None)
-    if getattr(dtype, "tz", None):  # of pandas
+    if getattr(dtype, "tz", None):  # pandas
         return column_of_instants(
             name, values.dt.tz_convert(None), str(values.dtype.tz)
         )
-    if getattr(dtype, "time_zone", None):  # of polars
+    if getattr(dtype, "time_zone", None):  # polars
         return column_of_instants(name, values, values.dtype.time_zone)
     array = values
     if isinstance(values, list | tuple):
@@ -136,7 +135,7 @@ def column_of_instants(name: str, values: Any, zone: str) -> Column:
 
 
 def column_of_objects(name: str, cells: Sequence[Any]) -> Column:
-    """Return cells of Python as numbers or durations in seconds, or as texts if others are among them."""
+    """Return numbers or durations in seconds, or texts if others are among them."""
     numbers = np.empty(len(cells))
     for row, cell in enumerate(cells):
         if is_missing(cell):
@@ -173,13 +172,12 @@ def is_missing(cell: Any) -> bool:
 
 
 def columns_of_rows(rows: Any, encodings: Sequence[Any]) -> list[Column]:
-    """Return the columns of rows in the order of their encodings.
+    """Return the columns of rows, a DataFrame or a dictionary of columns.
 
-    Rows are a DataFrame or a dictionary of columns or, if all columns are numbers, also
-    an array.
+    An array is also possible if all columns are numbers.
     """
     if isinstance(rows, Mapping) or hasattr(rows, "columns"):
-        # Names may be integers
+        # Names may be integers.
         keys = {str(key): key for key in getattr(rows, "columns", rows)}
         lacking = [encoding.name for encoding in encodings if encoding.name not in keys]
         if lacking:
@@ -216,7 +214,7 @@ def is_of_numbers(encoding: Any) -> bool:
 
 
 def array_of_numbers(rows: Any, n_features: int) -> np.ndarray:
-    """Return rows as an array of float64 with a given number of columns."""
+    """Return rows as an array of float64."""
     try:
         array = np.array(rows, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -232,7 +230,6 @@ def array_of_numbers(rows: Any, n_features: int) -> np.ndarray:
 
 
 def encode_column(encoding: Any, column: Column) -> np.ndarray:
-    """Return the features of a column, shape (n, features)."""
     if encoding.kind == "NumberColumn":
         return encode_numbers(encoding, column)
     if encoding.kind == "CategoryColumn":
@@ -241,7 +238,7 @@ def encode_column(encoding: Any, column: Column) -> np.ndarray:
 
 
 def encode_numbers(encoding: Any, column: Column) -> np.ndarray:
-    """Return the scaled numbers, or positions of levels, and the indicator of missing values."""
+    """Return scaled numbers or positions of levels, and the missing-value indicator."""
     if encoding.levels:
         numbers = places_of(column.as_texts(), encoding.levels)
     else:
@@ -313,7 +310,7 @@ def texts_of_levels(encoding: Any, column: Column) -> np.ndarray:
 
 
 def encode_dates(encoding: Any, column: Column) -> np.ndarray:
-    """Return the time, the cycles of the calendar, and the indicator of missing values."""
+    """Return the time, the cycles of the calendar, and the missing-value indicator."""
     moments = column.read_dates(encoding.first).in_zone(encoding.zone)
     check_cells(column, "dates", np.isnat(moments.instants))
     days = days_of(moments.instants)
@@ -343,7 +340,7 @@ def indicators_of_dates(cycle: str, local_days: np.ndarray, scaled: bool) -> np.
 
 
 def check_cells(column: Column, expected: str, is_missing_cell: np.ndarray) -> None:
-    """Warn of cells that are not of the expected kind; ValueError if all cells with a value are not."""
+    """Warn of cells of an unexpected kind; ValueError if all are."""
     unread = is_missing_cell & ~column.gaps
     if not unread.any():
         return
@@ -360,7 +357,7 @@ def check_cells(column: Column, expected: str, is_missing_cell: np.ndarray) -> N
 
 
 def features_for_trees(encoding: Any, features: np.ndarray) -> np.ndarray:
-    """Return the features of a column for trees: NaN for missing values, and a number for a level."""
+    """Return features for trees: NaN for missing values, and a number per level."""
     if encoding.kind == "CategoryColumn":
         if encoding.many:
             return features
@@ -406,7 +403,7 @@ def linear_scores(scores: Any, X: np.ndarray) -> np.ndarray:
 def combined_kernel(
     scores: Any, left: Sequence[Any], right: Sequence[Any]
 ) -> np.ndarray:
-    """Return the learned kernel between rows and the training rows, as the coefficients multiply it."""
+    """Return the learned kernel between rows and training rows."""
     _, first_rows = left[0]
     K = np.zeros((len(first_rows), len(scores.X)))
     if scores.family.kind == "feature":
@@ -434,7 +431,7 @@ def combined_kernel(
 
 
 def mapped_rows(family: Any, rows: np.ndarray) -> list[tuple[Any, np.ndarray]]:
-    """Return the families within a family that are not composed of others, in order, with the rows that they see."""
+    """Return the elementary families within a family, with their rows."""
     kind = family.kind
     if kind == "union":
         parts = []
@@ -466,7 +463,7 @@ def mapped_rows(family: Any, rows: np.ndarray) -> list[tuple[Any, np.ndarray]]:
 def kernels_between(
     left: Sequence[Any], right: Sequence[Any]
 ) -> Iterator[tuple[np.ndarray, float]]:
-    """Yield the values of each base kernel between two sets of `mapped_rows`, up to a constant, and this constant."""
+    """Yield the values of each base kernel up to a constant, and the constant."""
     for (family, A), (_, B) in zip(left, right, strict=True):
         if family.kind == "product":
             yield from products_of_kernels(family, A, B)
@@ -515,7 +512,7 @@ def kernels_of_products(
 
 
 def features_of(family: Any, A: np.ndarray) -> np.ndarray:
-    """Return the features of rank-one kernels; the position -1 is a constant feature of ones."""
+    """Return the features of rank-one kernels; position -1 is constant."""
     if family.columns is None:
         return A
     with_ones = np.column_stack([A, np.ones(len(A))])
@@ -548,7 +545,7 @@ def dirichlet_kernel(
 def exponentials(
     family: Any, A: np.ndarray, B: np.ndarray
 ) -> Iterator[tuple[np.ndarray, float]]:
-    """Yield exponentials of distances minus one, and one. That for twice a gamma follows without an exponential."""
+    """Yield exponentials of distances minus one, and one."""
     distance = distances(family, A, B)
     by_gamma: dict[float, np.ndarray] = {}
     for gamma in sorted(set(family.gammas)):
@@ -562,7 +559,7 @@ def exponentials(
 
 
 def distances(family: Any, A: np.ndarray, B: np.ndarray) -> np.ndarray:
-    """Return the distances of the rows that a family takes the exponential of, shape (a, b)."""
+    """Return the distances in the exponentials of a family, shape (a, b)."""
     if family.kind == "categorical":
         weights = family.weights or np.ones(A.shape[1])
         return sums_of_differences(A, B, is_not_zero, weights)
@@ -595,7 +592,7 @@ def sums_of_differences(
 
 
 def squared_distances(A: np.ndarray, B: np.ndarray) -> np.ndarray:
-    """Return squared Euclidean distances by inner products of rows minus the mean row, or by differences if small."""
+    """Return squared Euclidean distances, by differences if small."""
     if not len(B):
         return np.zeros((len(A), 0))
     center = B.mean(axis=0)
@@ -638,7 +635,7 @@ def tree_probabilities(trees: Any, X: np.ndarray) -> np.ndarray:
 
 
 def features_of_trees(trees: Any, X: np.ndarray) -> np.ndarray:
-    """Return features in the order of the trees: categories by their position, NaN for unknown ones, before numbers."""
+    """Return features in the order of the trees: categories, then numbers."""
     columns = []
     for j, levels in zip(trees.categorical, trees.categories, strict=True):
         place_of_level = {
@@ -673,14 +670,6 @@ def leaves_of(trees: Any, rows: np.ndarray) -> np.ndarray:
 
 
 class ExportedModel:
-    """Predictions of a fitted estimator.
-
-    Parameters
-    ----------
-    parts : SimpleNamespace
-        Arrays and descriptions of the model.
-    """
-
     def __init__(self, parts: SimpleNamespace) -> None:
         self._parts = parts
 
@@ -711,11 +700,11 @@ class ExportedRegressor(ExportedModel):
     """Predictions of a fitted regressor."""
 
     def predict(self, rows: Any) -> np.ndarray:
-        """Return the prediction for each row: a DataFrame, a dictionary of columns or an array, as in training."""
+        """Return predictions of rows: a DataFrame, dictionary of columns or array."""
         return self._shaped(self._values(*self._features(rows)))
 
     def predict_interval(self, rows: Any, alpha: float = 0.1) -> np.ndarray:
-        """Return the lower and the upper bound of each row, with coverage ``1 - alpha``; shape (n, 2)."""
+        """Return lower and upper bounds with coverage ``1 - alpha``, shape (n, 2)."""
         residuals = self._parts.residuals
         if residuals is None:
             raise ValueError(
@@ -760,18 +749,17 @@ class ExportedClassifier(ExportedModel):
 
     @property
     def classes_(self) -> np.ndarray:
-        """Class labels, in ascending order."""
         return np.asarray(self._parts.classes)
 
     def predict(self, rows: Any) -> np.ndarray:
-        """Return the class of each row: a DataFrame, a dictionary of columns or an array, as in training."""
+        """Return classes of rows: a DataFrame, dictionary of columns or array."""
         decisions = self.decision_function(rows)
         if decisions.ndim == 1:
             return self.classes_[(decisions > 0).astype(np.intp)]
         return self.classes_[decisions.argmax(axis=1)]
 
     def predict_proba(self, rows: Any) -> np.ndarray:
-        """Return the probability of each class, one column per class of `classes_`."""
+        """Return probabilities, one column per class of `classes_`."""
         if self._parts.calibration is None:
             raise ValueError(
                 "probabilities are only available for a model that was fitted with probability=True."
@@ -780,7 +768,7 @@ class ExportedClassifier(ExportedModel):
         return probabilities
 
     def decision_function(self, rows: Any) -> np.ndarray:
-        """Return the scores: for two classes, positive for the second class; otherwise one score per class."""
+        """Return scores, one per class, or for two classes positive for the second."""
         decisions, _ = self._decisions_and_probabilities(rows)
         return decisions
 
@@ -815,7 +803,6 @@ class ExportedClassifier(ExportedModel):
 
 
 def softmax(logarithms: np.ndarray) -> np.ndarray:
-    """Return exponentials that sum to one in each row."""
     exponentials_of_row = np.exp(logarithms - logarithms.max(axis=1, keepdims=True))
     return np.asarray(
         exponentials_of_row / exponentials_of_row.sum(axis=1, keepdims=True)

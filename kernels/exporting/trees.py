@@ -1,4 +1,4 @@
-"""Boosted trees of scikit-learn as arrays, from their file in the format of skops."""
+"""Boosted trees of scikit-learn as arrays, from a skops file."""
 
 from __future__ import annotations
 
@@ -14,20 +14,13 @@ from ..estimator_files import SCHEMA, estimator_to_array
 
 
 class SkopsFile:
-    """Content of a file of skops as dictionaries, lists and arrays.
-
-    Parameters
-    ----------
-    content : bytes
-        The file.
-    """
+    """Content of a skops file as dictionaries, lists and arrays."""
 
     def __init__(self, content: bytes) -> None:
         self._archive = ZipFile(BytesIO(content))
         self._values: dict[int | str, Any] = {}
 
     def read(self) -> Any:
-        """Return the state of the saved object."""
         return self._value(json.loads(self._archive.read(SCHEMA)))
 
     def _value(self, node: Mapping[str, Any]) -> Any:
@@ -61,24 +54,8 @@ class SkopsFile:
 def trees_as_parts(trees: Any, n_outputs: int) -> dict[str, Any]:
     """Return the nodes of fitted histogram-based gradient boosting as arrays.
 
-    Parameters
-    ----------
-    trees : HistGradientBoostingClassifier or HistGradientBoostingRegressor
-        Fitted trees. Not modified.
-    n_outputs : int
-        Number of sums of trees.
-
-    Returns
-    -------
-    parts : dict
-        Nodes of all trees one after another: `left` and `right` are their positions,
-        `roots` the first of each tree, `output` the sum that a tree adds to, `classes`
-        the positions of the classes that the trees predict.
-
-    Raises
-    ------
-    LookupError, TypeError, ValueError
-        The file of skops has another structure.
+    `left` and `right` are positions of nodes, `roots` the first node of each tree,
+    `output` the sum that a tree adds to, `classes` the positions of predicted classes.
     """
     state = SkopsFile(estimator_to_array(trees).tobytes()).read()
     predictors = [
@@ -123,7 +100,7 @@ def trees_as_parts(trees: Any, n_outputs: int) -> dict[str, Any]:
 
 
 def categories_of(state: Mapping[str, Any], n_categorical: int) -> list[np.ndarray]:
-    """Return the known values of each categorical feature, whose positions the trees see."""
+    """Return the known values of each categorical feature."""
     if not n_categorical:
         return []
     encoder = state["_preprocessor"]["transformers_"][0][1]

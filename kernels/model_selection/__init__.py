@@ -1,5 +1,4 @@
-"""The papers' protocol: folds to train on, one to choose the regularization, one to
-test.
+"""Folds, trials, metrics, and selection by validation errors.
 
 Imports: centering, engine, families, learned_kernel, predictors, registry, row_groups,
 solvers, targets, validation, weights.

@@ -24,8 +24,7 @@ from .metrics import Metric, metric_for
 
 
 class PredictorPath(Protocol):
-    """Interface of the predictors of one learner, one per value of C:
-    `KernelPredictors` and `KernelEnsemble`.
+    """Predictors of one learner, one per value of C.
 
     Attributes
     ----------
@@ -37,13 +36,12 @@ class PredictorPath(Protocol):
     def grid(self) -> Sequence[float]: ...
 
     def predict(self, X_new: Rows) -> np.ndarray:
-        """Return predictions for new rows, classes as integers, one row per value of C."""
+        """Return predictions, classes as integers, one row per value of C."""
 
     def scores(self, X_new: Rows) -> np.ndarray:
-        """Return scores of classes for new rows, shape (L, n) or (L, n, n_classes).
+        """Return class scores, shape (L, n) or (L, n, n_classes).
 
-        For two classes, positive for the second. For more, one per class, of which the
-        largest is predicted.
+        For two classes, positive for the second; otherwise the largest is predicted.
         """
 
 
@@ -53,14 +51,13 @@ class KernelPredictors:
     Attributes
     ----------
     kernels : sequence of LearnedKernel
-        A single kernel for the whole grid, or one per value of C, as `learn_path`
-        returns them.
+        A single kernel for the whole grid, or one per value of C.
     grid : sequence of float
         Values of C.
     paths : list of RegularizationPath
         Predictors of each kernel.
     notes : tuple of str
-        Messages about the fits, such as numbers of landmarks and residuals.
+        Messages about the fits.
     """
 
     def __init__(
@@ -80,8 +77,7 @@ class KernelPredictors:
         Parameters
         ----------
         kernels : sequence of LearnedKernel
-            Kernels over the same training rows. A kernel that was learned without a C
-            is scaled to unit mean diagonal.
+            Kernels over the same rows; those learned without C get unit mean diagonal.
         target : Target
             Target of all rows of the data set.
         predictor : str or Predictor
@@ -89,22 +85,13 @@ class KernelPredictors:
         grid : sequence of float
             Values of C, ascending.
         X : ndarray or CSR matrix of shape (n, d), optional
-            All rows of the data set, if the kernels were learned on some of the
-            training rows; may be a memory map. Not modified.
+            All rows, if the kernels were learned on some of the training rows.
         training : ndarray of int, optional
             Positions of the training rows; by default, those of the kernels.
         workers : Workers, optional
-            Backend that executes passes over the rows; by default, threads of this
-            process.
+            Backend of passes over the rows; by default, threads.
         progress : callable, optional
-            Function of the step and the largest residual, called by iterative
-            predictors.
-
-        Notes
-        -----
-        Exact predictors take O(m^2) memory per kernel and, for ridge regression, O(m^3)
-        time. A kernel with negative weights is replaced by its positive semi-definite
-        part.
+            Function of the step and the largest residual.
         """
         self.kernels = kernels
         self.grid = grid
@@ -122,17 +109,15 @@ class KernelPredictors:
         )
 
     def predict(self, X_new: Rows) -> np.ndarray:
-        """Return predictions for new rows, classes as integers, one row per value of C."""
         return np.concatenate([path.predict(X_new) for path in self.paths])
 
     def scores(self, X_new: Rows) -> np.ndarray:
-        """Return scores of classes for new rows, shape (L, n) or (L, n, n_classes), see `PredictorPath`."""
         return np.array(
             [scores for path in self.paths for scores in path.class_scores(X_new)]
         )
 
     def only(self, position: int) -> KernelPredictors:
-        """Return the predictor of one value of C if each value has a kernel, to save the time of the other kernels."""
+        """Return the predictor of one value of C, with its own kernel."""
         if len(self.kernels) == 1:
             return self
         single = copy(self)
@@ -144,14 +129,7 @@ class KernelPredictors:
     def validation_alignment(
         self, X_new: Rows, target_new: Target, sample_weight: np.ndarray | None = None
     ) -> float:
-        """Return the centered alignment of the kernel with the target on new rows; of
-        several kernels, the mean.
-
-        Raises
-        ------
-        ValueError
-            The target is constant on the new rows.
-        """
+        """Return the mean alignment of the kernels with the target on new rows."""
         if not np.ptp(target_new.Y, axis=0).any():
             raise ValueError(
                 f"the target is constant on the {len(target_new)} rows that a choice by alignment looks at; give more "
@@ -174,7 +152,7 @@ class FoldResult:
     Attributes
     ----------
     error, trivial_error : float
-        Test errors of the predictor and of the best constant.
+        Test errors of the predictor and of a constant.
     candidate : int
         Position of the selected candidate.
     position : int
@@ -182,11 +160,11 @@ class FoldResult:
     validation_errors : ndarray of shape (L,)
         Validation errors of the selected candidate along the grid.
     candidate_errors : ndarray of shape (n_candidates, L)
-        Validation errors of all candidates; NaN if not compared by error.
+        Validation errors of all candidates.
     C : float
         The selected C.
     edge : bool
-        Whether C is at the edge of the grid and the error was still falling there.
+        Whether C is at the edge of the grid, with a falling error.
     n_train, n_test : int
         Numbers of training and test rows.
     """
@@ -210,14 +188,13 @@ class Selection:
     Attributes
     ----------
     errors : ndarray of shape (n_candidates, L)
-        Validation errors of each candidate along the grid; NaN if not compared by
-        error.
+        Validation errors along the grid; NaN if not compared.
     candidate, position : int
-        Positions of the selected candidate and of C on the grid, see `best_on_grid`.
+        Positions of the selected candidate and of C.
     C : float
         The selected C.
     sigmoid : ndarray of shape (2,)
-        Slope and offset of the sigmoid for probabilities; NaN if the metric needs none.
+        Slope and offset of the sigmoid for probabilities, or NaN.
     """
 
     errors: np.ndarray
@@ -234,7 +211,6 @@ class Selection:
         sigmoids: np.ndarray | None = None,
         smooth: bool = False,
     ) -> Selection:
-        """Return the selection with the lowest error, and its sigmoid."""
         candidate, position = best_on_grid(errors, smooth)
         sigmoid = np.full(2, np.nan)
         if sigmoids is not None:
@@ -243,7 +219,7 @@ class Selection:
 
     @property
     def edge(self) -> bool:
-        """Whether C is at the edge of the grid and the error was still falling there, by more than 0.1 %."""
+        """Whether C is at the edge of the grid, with an error falling by 0.1 %."""
         errors = self.errors[self.candidate]
         if len(errors) < 2 or 0 < self.position < len(errors) - 1:
             return False
@@ -255,12 +231,10 @@ class Selection:
 class Evaluation:
     """Data set with folds and a metric, which selects and tests predictors.
 
-    Probabilities come from scores by one sigmoid, fitted on the validation rows.
-
     Attributes
     ----------
     X : ndarray or CSR matrix of shape (n, d)
-        All rows. Not modified.
+        All rows.
     target : Target
         Target of all rows.
     folds : ndarray of shape (n,)
@@ -268,8 +242,7 @@ class Evaluation:
     metric : Metric or None
         Metric of all errors; None for the default of the task.
     sample_weight : ndarray of shape (n,) or None
-        Positive weights of all rows, for errors and validation alignments. Only ratios
-        matter.
+        Positive weights of all rows.
 
     References
     ----------
@@ -289,16 +262,7 @@ class Evaluation:
         trial: Trial,
         by: Literal["error", "alignment"] = "error",
     ) -> FoldResult:
-        """Return the test error in one trial, with candidate and C selected on the
-        validation fold.
-
-        Parameters
-        ----------
-        candidates, trial, by
-            Parameters of `select`.
-        training : ndarray of int
-            Positions of the training rows.
-        """
+        """Return the test error in one trial, with selection on the validation fold."""
         selection = self.select(candidates, trial, by)
         return self.outcome(
             candidates[selection.candidate],
@@ -314,37 +278,26 @@ class Evaluation:
         trial: Trial,
         by: Literal["error", "alignment"] = "error",
     ) -> Selection:
-        """Return candidate and C with the lowest error on the validation fold of a
-        trial.
+        """Return candidate and C with the lowest error on the validation fold.
 
         Parameters
         ----------
         candidates : sequence of PredictorPath
-            Predictors fitted on the training folds, one per combination of the
-            learner's parameters.
+            Predictors fitted on the training folds.
         trial : Trial
             Trial with a validation fold.
         by : {"error", "alignment"}, default "error"
-            Criterion for the candidate: its lowest validation error, or its
-            `validation_alignment`, which needs candidates with kernels. C is always
-            selected by error.
+            Criterion for the candidate; C is always selected by error.
 
         Returns
         -------
         selection : Selection
-            Ties go to the smallest C, then to the first candidate. If the selected
-            predictor is refitted, errors are smoothed along the grid, see
-            `best_on_grid`.
-
-        Raises
-        ------
-        ValueError
-            `by` is "alignment", and a candidate has no kernel.
+            Ties go to the smallest C, then to the first candidate.
 
         References
         ----------
         Afkanpour, Szepesvari, Bowling (2013), Machine Learning 91:305-324, appendix
-        B.2, for the choice by alignment.
+        B.2: alignment.
         """
         with blas_threads_for(count_rows(self.folds, trial.training)):
             rows = np.flatnonzero(self.folds == trial.validation)
@@ -362,14 +315,10 @@ class Evaluation:
     def select_by_cross_validation(
         self, fits: Iterable[tuple[Trial, Sequence[PredictorPath]]]
     ) -> Selection:
-        """Return candidate and C with the lowest cross-validation error over the
-        training folds.
+        """Return candidate and C with the lowest cross-validation error.
 
-        Parameters
-        ----------
-        fits : iterable of (Trial, sequence of PredictorPath)
-            Each of `inner_trials`, with the same candidates fitted on its training
-            folds. Consumed one by one, so that only one set of predictors is in memory.
+        `fits` yields each of `inner_trials` with the candidates fitted on its training
+        folds; only one set of predictors is in memory.
         """
         responses: list[list[np.ndarray]] = []
         parts = []
@@ -399,7 +348,7 @@ class Evaluation:
         training: np.ndarray,
         trial: Trial,
     ) -> FoldResult:
-        """Return the test error of the selected candidate, fitted on the training rows, at a position of its grid."""
+        """Return the test error of the selected candidate on the training rows."""
         rows = np.flatnonzero(self.folds == trial.test)
         if isinstance(fitted, KernelPredictors) and len(fitted.kernels) > 1:
             fitted = fitted.only(position)
@@ -438,7 +387,7 @@ class Evaluation:
         return of_mean_one(self.sample_weight)
 
     def _responses(self, predictors: PredictorPath, rows: np.ndarray) -> np.ndarray:
-        """Return the scores or predictions of some rows that the metric needs, one row per value of C."""
+        """Return the scores or predictions for the metric, one row per value of C."""
         batch_size = 1 << 16
         respond = (
             predictors.predict
@@ -451,7 +400,7 @@ class Evaluation:
     def _fit_sigmoids(
         self, responses: Sequence[np.ndarray], parts: Sequence[np.ndarray]
     ) -> np.ndarray:
-        """Return the sigmoid for each value of C, fitted on all parts of the rows, shape (L, 2); NaN if not needed."""
+        """Return the sigmoid for each value of C, shape (L, 2); NaN if not needed."""
         sigmoids = np.full((len(responses[0]), 2), np.nan)
         if self._metric.response == "probabilities":
             rows = np.concatenate(parts)
@@ -467,7 +416,7 @@ class Evaluation:
         parts: Sequence[np.ndarray],
         sigmoids: np.ndarray,
     ) -> np.ndarray:
-        """Return the mean error over some parts of the rows for each value of C, shape (L,)."""
+        """Return the mean error over parts of the rows for each value of C."""
         metric = self._metric
         errors = np.empty((len(parts), len(sigmoids)))
         for i, rows in enumerate(parts):
@@ -484,7 +433,7 @@ class Evaluation:
     def _most_aligned(
         self, candidates: Sequence[PredictorPath], rows: np.ndarray
     ) -> int:
-        """Return the position of the first candidate with the highest alignment on some rows; NaN counts as lowest."""
+        """Return the position of the first candidate with the highest alignment."""
         X = self.X[rows]
         target = self.target.take(rows)
         weights = weights_of_rows(self._weights, rows)

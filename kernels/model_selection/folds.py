@@ -1,4 +1,4 @@
-"""Folds and splits of rows, and the trials that use them for training, validation and test."""
+"""Folds and splits of rows, and trials of training, validation and test."""
 
 from __future__ import annotations
 
@@ -22,15 +22,13 @@ class Trial:
     training : tuple of int
         Training folds.
     validation : int or None
-        Validation fold; None if the training folds are cross-validated, see
-        `inner_trials`.
+        Validation fold; None to cross-validate the training folds.
     test : int
         Test fold.
     ordered : bool
-        Whether the training folds are blocks of time, so that only earlier ones train
-        for a later validation fold.
+        Whether the training folds are consecutive blocks of time.
     refit : bool
-        Whether the selected predictor is refitted on the training and validation folds.
+        Whether to refit the selected predictor on training and validation folds.
     """
 
     index: int
@@ -42,14 +40,14 @@ class Trial:
 
     @property
     def final(self) -> tuple[int, ...]:
-        """Folds on which the tested predictor is fitted."""
+        """Folds for fitting the tested predictor."""
         if self.refit and self.validation is not None:
             return (*self.training, self.validation)
         return self.training
 
 
 def rows_of(folds: np.ndarray, selected: Sequence[int]) -> np.ndarray:
-    """Return the positions of the rows in some folds; cheaper than `numpy.isin` for millions of rows."""
+    """Return the positions of the rows in some folds."""
     is_selected = np.zeros(len(folds), dtype=bool)
     for fold in selected:
         is_selected |= folds == fold
@@ -57,7 +55,6 @@ def rows_of(folds: np.ndarray, selected: Sequence[int]) -> np.ndarray:
 
 
 def count_rows(folds: np.ndarray, selected: Sequence[int]) -> int:
-    """Return the number of rows in some folds."""
     return sum(int(np.count_nonzero(folds == fold)) for fold in selected)
 
 
@@ -75,18 +72,17 @@ def assign_folds(
     seed : int
         Random seed.
     groups : ndarray of int of shape (m,), optional
-        Group of each row. No group is split over folds; folds are then only as balanced
-        as whole groups allow.
+        Group of each row; groups are not split.
 
     Returns
     -------
     folds : ndarray of int of shape (m,)
+        Fold of each row.
 
     Raises
     ------
     ValueError
-        There are fewer rows or groups than folds, no class has a row per fold, or a
-        class is in fewer than three folds, so that it could be missing in training.
+        There are too few rows or groups, or a class is in fewer than three folds.
     """
     unit = "row"
     n_units = len(target)
@@ -130,11 +126,7 @@ def _draw_folds(
 def given_folds(target: Target, folds: np.ndarray, n_folds: int) -> np.ndarray:
     """Return folds given by a user, numbered from 0.
 
-    Raises
-    ------
-    ValueError
-        There are fewer than 3 folds, a fold is empty, or a class has no training row in
-        a trial.
+    ValueError for fewer than 3 folds, an empty fold, or a class without training rows.
     """
     if n_folds < 3:
         raise ValueError(
@@ -155,8 +147,7 @@ def given_folds(target: Target, folds: np.ndarray, n_folds: int) -> np.ndarray:
 
 
 def assign_blocks(target: Target, n_folds: int, times: np.ndarray) -> np.ndarray:
-    """Return the block of time of each row: consecutive blocks with nearly equal
-    numbers of rows.
+    """Return consecutive blocks of time with nearly equal numbers of rows.
 
     Parameters
     ----------
@@ -165,7 +156,7 @@ def assign_blocks(target: Target, n_folds: int, times: np.ndarray) -> np.ndarray
     n_folds : int
         Number of blocks; at least 3.
     times : ndarray of int of shape (m,)
-        Time of each row. Rows of the same time are in the same block.
+        Time of each row; equal times are in one block.
 
     Returns
     -------
@@ -175,8 +166,7 @@ def assign_blocks(target: Target, n_folds: int, times: np.ndarray) -> np.ndarray
     Raises
     ------
     ValueError
-        There are fewer distinct times than blocks, or a class is missing in the first
-        block, which is the only training block of one trial.
+        There are too few distinct times, or a class is missing in the first block.
     """
     n_times = len(np.unique(times))
     if n_times < n_folds:
@@ -196,7 +186,6 @@ def assign_blocks(target: Target, n_folds: int, times: np.ndarray) -> np.ndarray
 def _require_classes(
     target: Target, training: np.ndarray, row: str = "training row"
 ) -> None:
-    """Raise ValueError if a class has no training row."""
     if target.task != "classification":
         return
     counts = np.bincount(target.values[training], minlength=len(target.classes))
@@ -210,8 +199,7 @@ def _require_classes(
 
 
 def trials(n_folds: int) -> list[Trial]:
-    """Return one trial per fold: test on fold t, validation on the next fold, training
-    on the others.
+    """Return one trial per fold: fold t tests, the next validates, others train.
 
     References
     ----------
@@ -229,7 +217,7 @@ def trials(n_folds: int) -> list[Trial]:
 
 
 def trials_in_time(n_folds: int) -> list[Trial]:
-    """Return the trials of blocks of time: test on block t + 2, validation on the previous block, training before."""
+    """Return trials of blocks of time: train to t, validate t + 1, test t + 2."""
     return [
         Trial(t, training=tuple(range(t + 1)), validation=t + 1, test=t + 2)
         for t in range(n_folds - 2)
@@ -246,46 +234,41 @@ def assign_split(
     groups: np.ndarray | None = None,
     times: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Return a random split of the rows into training, validation and test, stratified
-    by class.
+    """Return a random split into training, validation and test, stratified by class.
 
     Parameters
     ----------
     target : Target
         Target of all m rows.
     train, validation, test : int
-        Number of rows of each part, at least 2. `validation` None: no validation rows.
-        `test` None: all rows that are held out.
+        Number of rows of each part; `validation` may be None, and `test` with
+        `held_out`.
     seed : int
-        Random seed. The number of rows per class does not depend on it, except among
-        held-out rows.
+        Random seed.
     held_out : ndarray of bool of shape (m,), optional
-        Rows that can only be test rows; the other parts are drawn from the remaining
-        rows.
+        Rows from which test rows are drawn.
     groups : ndarray of int of shape (m,), optional
-        Group of each row. No group is split; parts have about the requested sizes.
+        Group of each row; groups are not split.
     times : ndarray of int of shape (m,), optional
-        Time of each row. The last rows test, the rows before validate, those before
-        train, and earlier rows are not used. Rows of the same time are in the same
-        part. Not supported with `held_out` or `groups`.
+        Time of each row; the last rows test. Not supported with `held_out` or `groups`.
 
     Returns
     -------
     folds : ndarray of int of shape (m,)
-        0 for training rows, 1 for validation rows, 2 for test rows (1 without
-        validation), -1 for unused rows.
+        0 for training, 1 for validation, 2 for test (1 without validation), -1 if
+        unused.
 
     Raises
     ------
     ValueError
-        There are too few rows, groups or times, a group has held-out rows and others,
-        or a class has no training row.
+        There are too few rows, groups or times, a group is held out in part, or a class
+        has no training row.
 
     Notes
     -----
-    The shuffled rows of each class are spread evenly over a line, row r of n at
-    ``(r + 1/2) / n``, from which the parts are cut. A group is at the place of its
-    middle row, among the groups of its most frequent class.
+    The shuffled rows of each class are spread evenly over a line, row r of n at ``(r +
+    1/2) / n``, which is cut into parts. A group is at its middle row, with its most
+    frequent class.
     """
     sizes = {"train": train}
     if validation is not None:
@@ -329,7 +312,7 @@ def assign_split(
 
 
 def _units(m: int, groups: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Return the unit (row or group) of each of m rows, and the number of rows of each unit."""
+    """Return the unit (row or group) of each row, and the size of each unit."""
     if groups is None:
         return np.arange(m), np.ones(m, dtype=np.intp)
     _, units, unit_sizes = np.unique(groups, return_inverse=True, return_counts=True)
@@ -339,7 +322,7 @@ def _units(m: int, groups: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
 def _cut_in_order(
     order: np.ndarray, unit_sizes: np.ndarray, ends: Sequence[float] | np.ndarray
 ) -> np.ndarray:
-    """Return the part of each unit, where parts are cut from the units in an order, see `cut_in_parts`."""
+    """Return the part of each unit, cut from the units in an order."""
     parts = np.empty(len(unit_sizes), dtype=np.intp)
     parts[order] = cut_in_parts(unit_sizes[order], ends)
     return parts
@@ -352,7 +335,7 @@ def _draw_parts(
     groups: np.ndarray | None,
     times: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Return the part of each row, training rows first, or -1 for unused rows; by times, nothing is random."""
+    """Return the part of each row, training first, or -1 for unused rows."""
     m = len(target)
     n_rows = list(sizes.values())
     if sum(n_rows) > m:
@@ -389,7 +372,7 @@ def _draw_parts(
 
 
 def _draw_rows(m: int, n_rows: Sequence[int], seed: int) -> np.ndarray:
-    """Return the part of each of m rows, or -1, in little memory for tens of millions of rows."""
+    """Return the part of each row, or -1, in little memory."""
     order = np.random.default_rng(seed).permutation(
         np.arange(m, dtype=np.int32 if m < 1 << 31 else np.intp)
     )
@@ -402,17 +385,15 @@ def _draw_rows(m: int, n_rows: Sequence[int], seed: int) -> np.ndarray:
 def _most_frequent_classes(
     units: np.ndarray, classes: np.ndarray, n_units: int, n_classes: int
 ) -> np.ndarray:
-    """Return the most frequent class of each unit, the first of equally frequent ones."""
+    """Return the most frequent class of each unit; ties go to the first."""
     counts = np.bincount(units * n_classes + classes, minlength=n_units * n_classes)
     return counts.reshape(n_units, n_classes).argmax(axis=1)
 
 
 def _stratified_order(classes: np.ndarray, unit_sizes: np.ndarray) -> np.ndarray:
-    """Return the order of units in which each class is spread evenly, see
-    `assign_split`.
+    """Return the order of units in which each class is spread evenly.
 
-    Among classes at the same place the rarest goes first, so that the counts do not
-    depend on the seed.
+    At equal places the rarest class is first, so that counts do not depend on the seed.
     """
     counts = np.bincount(classes, unit_sizes)
     place = np.empty(len(classes))
@@ -442,33 +423,25 @@ def assign_nested_split(
     groups: np.ndarray | None = None,
     times: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Return a random split into training and test, with the training rows divided into
-    folds.
+    """Return a random split into training and test, with folds of the training rows.
 
     Parameters
     ----------
     target : Target
         Target of all m rows.
     train, test : int
-        Number of rows of each part, at least 2; `test` may be None with `held_out`.
+        Number of rows of each part; `test` may be None with `held_out`.
     n_folds : int
         Number of folds of the training rows; at least 3.
     seed : int
         Random seed of the split and of the folds.
     held_out, groups, times
-        Parameters of `assign_split`. By times, the folds are those of `assign_blocks`.
+        Parameters of `assign_split`.
 
     Returns
     -------
     folds : ndarray of int of shape (m,)
-        0 to ``n_folds - 1`` for training rows, `n_folds` for test rows, -1 for unused
-        rows.
-
-    Raises
-    ------
-    ValueError
-        As in `assign_split`, and as in `assign_folds` or `assign_blocks` for the
-        training rows.
+        0 to ``n_folds - 1`` for training, `n_folds` for test, -1 if unused.
     """
     parts = assign_split(target, train, None, test, seed, held_out, groups, times)
     training = np.flatnonzero(parts == 0)
@@ -490,8 +463,7 @@ def assign_nested_split(
 
 
 def nested_split_trial(n_folds: int, ordered: bool = False) -> Trial:
-    """Return the single trial of `assign_nested_split`, whose training folds are blocks
-    of time if `ordered`.
+    """Return the single trial of `assign_nested_split`.
 
     References
     ----------
@@ -507,11 +479,9 @@ def nested_split_trial(n_folds: int, ordered: bool = False) -> Trial:
 
 
 def inner_trials(trial: Trial) -> list[Trial]:
-    """Return the trials that cross-validate the training folds of a trial without a
-    validation fold.
+    """Return trials that cross-validate the training folds.
 
-    Blocks of time, except for the first, are validated after training on the earlier
-    blocks. The validation fold of each trial is also its test fold.
+    Ordered blocks are validated after training on earlier ones.
     """
     folds = trial.training
     if trial.ordered:

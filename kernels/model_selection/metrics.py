@@ -1,4 +1,4 @@
-"""Metrics of errors: scikit-learn's scores by name, transformed so that lower is better."""
+"""Error metrics, from scikit-learn's scores."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ..targets import Target, Task
 from ..validation import require_one_of
 
 Measure = Callable[[Target, np.ndarray, np.ndarray | None], float]
-"""Function of target, predictions (or scores, or probabilities) and sample weights that returns an error."""
+"""Function of target, predictions or scores, and weights that returns an error."""
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric of the error of predictions.
+    """Error of predictions.
 
     Attributes
     ----------
@@ -36,12 +36,11 @@ class Metric:
     measure : callable
         Function that returns the error, see `Measure`.
     positive : bool
-        Whether the metric is for the second of two classes, such as precision.
+        Whether the metric is for the second of two classes.
     constant : callable
-        Function of training targets and weights that returns the best constant of a
-        regression.
+        Function of training targets and weights that returns the best constant.
     needs : str
-        Requirement on the rows, such as "both classes"; empty for none.
+        Requirement on the rows, such as "both classes".
     weighable : bool
         Whether sample weights are supported.
     """
@@ -63,7 +62,6 @@ class Metric:
 
     @property
     def is_binary(self) -> bool:
-        """Whether the metric supports only two classes."""
         return self.needs == BOTH
 
     def shown(self, target: Target) -> str:
@@ -97,7 +95,7 @@ class Metric:
             )
 
     def check_rows(self, target: Target, purpose: str) -> None:
-        """Raise ValueError if the metric is undefined on some rows, which "test" or "validate"."""
+        """Raise ValueError if the metric is undefined on some rows."""
         if not self.needs:
             return
         values = target.values
@@ -118,11 +116,7 @@ class Metric:
         test_weight: np.ndarray | None = None,
         training_weight: np.ndarray | None = None,
     ) -> float:
-        """Return the test error of the best constant prediction on the training rows.
-
-        For classification, it is the class with the lowest training error, equal
-        scores, or the shares of the classes.
-        """
+        """Return the test error of the best constant on the training rows."""
         if self.task == "regression":
             constant = self.constant(training.values, training_weight)
             return self.measure(
@@ -146,14 +140,7 @@ class Metric:
 
 
 def metric_for(name: str | None, target: Target, weighted: bool = False) -> Metric:
-    """Return a metric by name; None for the default of the task.
-
-    Raises
-    ------
-    ValueError
-        The name is unknown, or the metric does not support the target or sample
-        weights.
-    """
+    """Return a metric by name, or the default of the task, and check its support."""
     if name is None:
         name = DEFAULT[target.task]
     require_one_of("metric", name, METRICS)
@@ -161,7 +148,7 @@ def metric_for(name: str | None, target: Target, weighted: bool = False) -> Metr
     return METRICS[name]
 
 
-# scikit-learn is imported where it is used, because it brings pandas along.
+# scikit-learn is imported where it is used, because it imports pandas.
 
 
 def _sklearn_error(
@@ -227,14 +214,13 @@ def _max_error(test: Target, predicted: np.ndarray, w: np.ndarray | None) -> flo
 
 
 def _median(values: np.ndarray, w: np.ndarray | None) -> np.ndarray:
-    """Return the (weighted) median of each column."""
     if w is None:
         return np.median(values, axis=0)
     return np.quantile(values, 0.5, axis=0, weights=w, method="inverted_cdf")
 
 
 def _relative_median(values: np.ndarray, w: np.ndarray | None) -> np.ndarray:
-    """Return the constant with the lowest mean relative error: a median weighted by inverse values."""
+    """Return the median weighted by inverse values, best for relative errors."""
     weights = 1 / np.maximum(np.abs(values), np.finfo(np.float64).eps)
     if w is not None:
         weights = (weights.T * w).T
@@ -260,7 +246,7 @@ def _score(
     task: Task = "classification",
     **attributes: Any,
 ) -> Metric:
-    """Return the metric 1 - score, for a function or the name of a function of scikit-learn."""
+    """Return the metric 1 - score, for a function or its name in scikit-learn."""
     if isinstance(measure, str):
         measure = partial(_one_minus_score, function=measure)
     return Metric(
@@ -285,7 +271,7 @@ def _averaged_score(name: str, words: str, function: str, average: str) -> Metri
 def _multiclass_roc_auc(
     name: str, words: str, multi_class: str, average: str = "macro"
 ) -> Metric:
-    """Return 1 - area under the ROC curves of probabilities of several classes."""
+    """Return 1 - area under the ROC curves of several classes."""
     measure = partial(_roc_auc_of_classes, multi_class=multi_class, average=average)
     words = f"the mean area under the ROC curves of each {words}"
     return _score(
@@ -296,7 +282,7 @@ def _multiclass_roc_auc(
 def _regression_error(
     name: str, error: str, words: str, measure: str | Measure, constant: Any = mean_over
 ) -> Metric:
-    """Return an error of a regression, for a function or the name of a function of scikit-learn."""
+    """Return an error of a regression, for a function or its name in scikit-learn."""
     if isinstance(measure, str):
         measure = partial(_sklearn_error, function=measure)
     return Metric(name, "regression", error, words, measure, constant=constant)
@@ -434,7 +420,6 @@ _ALL = (
 )
 
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _ALL}
-"""Metrics by scikit-learn's names of the scores."""
 
 
 def in_words(shown: str) -> str:
