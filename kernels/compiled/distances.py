@@ -287,12 +287,10 @@ def pack_columns(differences: Sequence[Differences], dtype: np.dtype) -> np.ndar
 
 
 def _starts(sizes: Sequence[int]) -> np.ndarray:
-    """Return the starts of consecutive parts, and the end of the last."""
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp)
 
 
 def panel_rows(dtype: np.dtype) -> int:
-    """Return the number of rows per panel."""
     return PANEL_VECTORS * lanes(dtype)
 
 
@@ -306,15 +304,8 @@ def distances(
 ) -> np.ndarray:
     """Return the distances between the rows of two matrices, shape (a, b).
 
-    Parameters
-    ----------
-    A, B : ndarray of shape (a, d) and (b, d)
-        Rows, float64 or float32.
-    metric : {"squared", "euclidean", "cityblock", "differing"}
-        Squared or plain Euclidean distance, sum of absolute differences, or weight of
-        differing features.
-    weights : ndarray of shape (d,), optional
-        Weights of differing features; ones by default.
+    The metric is the (squared) Euclidean distance, the sum of absolute differences, or
+    the weight of differing features, by default their number.
     """
     out = np.empty((A.shape[0], B.shape[0]), dtype=A.dtype)
     Differences(B, metric, (), weights).fill(
@@ -469,7 +460,6 @@ def fill_from_reference(
 
 @compiled()
 def distance_of_pair(code: int, left: Place, right: Place, step: int, d: int) -> float:
-    """Return the distance of two rows; on the right, features are `step` apart."""
     A, a = left
     B, b = right
     total = 0.0

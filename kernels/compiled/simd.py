@@ -173,7 +173,6 @@ class Vectors:
         self.bits = ir.VectorType(ir.IntType(dtype.bitwidth), self.lanes)
 
     def constant(self, value: float) -> Value:
-        """Return a vector of equal numbers."""
         return ir.Constant(
             self.vector, [ir.Constant(self.number, float(value))] * self.lanes
         )
@@ -216,11 +215,9 @@ class Vectors:
         self.builder.position_at_end(end)
 
     def pair_of(self, first: Value, n_seconds: int, second: Value) -> Value:
-        """Return the number ``first n_seconds + second``, for `cases`."""
         return self.builder.add(self.builder.mul(first, self.place(n_seconds)), second)
 
     def place(self, n: int) -> Value:
-        """Return a constant number of values or vectors."""
         return ir.IntType(64)(n)
 
     def plus(self, place: Value, n: int) -> Value:
@@ -246,7 +243,6 @@ class Vectors:
         )
 
     def spread(self, base: Value, place: Value) -> Value:
-        """Return a vector of the value at a place."""
         return self.splat(self.builder.load(self.builder.gep(base, [place])))
 
     def splat(self, value: Value) -> Value:
@@ -263,7 +259,6 @@ class Vectors:
         return variable
 
     def zeros(self) -> Value:
-        """Return a variable with an initial vector of zeros."""
         return self.variable(self.constant(0))
 
     def add(self, variable: Value, value: Value) -> None:
@@ -307,11 +302,9 @@ class Vectors:
         return self.builder.bitcast(bits, self.vector)
 
     def least(self, x: Value, y: Value) -> Value:
-        """Return the elementwise minimum."""
         return self.builder.select(self.builder.fcmp_ordered("<", x, y), x, y)
 
     def greatest(self, x: Value, y: Value) -> Value:
-        """Return the elementwise maximum."""
         return self.builder.select(self.builder.fcmp_ordered(">", x, y), x, y)
 
     def between_zero_and(self, bound: Value, x: Value) -> Value:
@@ -322,7 +315,6 @@ class Vectors:
         )
 
     def sign(self, x: Value) -> Value:
-        """Return 1 or -1."""
         is_negative = self.builder.fcmp_ordered("<", x, self.constant(0))
         return self.builder.select(is_negative, self.constant(-1), self.constant(1))
 

@@ -171,18 +171,7 @@ class Combination:
 class RightSide:
     """Rows on the right side of tiles of a combination.
 
-    Parameters
-    ----------
-    combination : Combination
-        Weighted sum of base kernels.
-    rows : ndarray or CSR matrix of shape (b, d)
-        Rows of the right side.
-    operands : list
-        Operands of the rows.
-    center : ndarray of shape (d,)
-        Row that operands may subtract.
-    dtype : dtype
-        Precision of intermediate results.
+    Operands may subtract `center`; `dtype` is the precision of intermediate results.
     """
 
     matrices_per_tile: int
@@ -212,7 +201,6 @@ class RightSide:
         return family.operands(A, shift, self._center, self._dtype)
 
     def left(self, A: Rows, same_rows: bool = False) -> Any:
-        """Prepare rows as the left side of many tiles."""
         return self._operands if same_rows else self._operands_of(A)
 
     def fill(self, left: Any, rows: slice, columns: slice, out: np.ndarray) -> None:
@@ -417,7 +405,6 @@ def compile_combinations() -> None:
 
 
 def _weights(combination: Combination, dtype: np.dtype[Any]) -> Weights:
-    """Return the weights of a combination for compiled functions."""
     _, coefficients, _ = combination.evaluated
     plan = combination.plan
     kernels, groups = chains(plan)
@@ -489,17 +476,7 @@ STORED_BLOCKS: dict[type, type[StoredBlock | FloatBlock]] = {
 
 
 class CombinedGram:
-    """Symmetric matrix K of a `Combination` over m rows, not centered.
-
-    Parameters
-    ----------
-    combination : Combination
-        Weighted sum of base kernels.
-    rows : RowSource of shape (m, d)
-        Rows from `Workers.scatter_rows`.
-    workers : Workers
-        Backend of the products.
-    """
+    """Symmetric matrix K of a `Combination` over m rows, not centered."""
 
     def __init__(
         self, combination: Combination, rows: RowSource, workers: Workers
@@ -600,7 +577,6 @@ def _diagonal(shared: Shared, argument: None, run: int) -> BlockResults:
 def _products(
     shared: Shared, argument: tuple[np.ndarray, np.dtype[Any]], pair: tuple[int, int]
 ) -> BlockResults:
-    """Return the part of the product for two spans of rows."""
     combination, rows, runs = shared
     V, dtype = argument
     i, j = pair
@@ -706,7 +682,6 @@ class LinearSums:
         ]
 
     def of(self, A: Rows) -> np.ndarray:
-        """Return the sums for new rows, shape (n, q)."""
         sums = np.tile(self._constant, (A.shape[0], 1))
         for operand, weights in zip(
             self._combination.operands(A), self._weights, strict=True
@@ -769,7 +744,6 @@ class CodeSums:
         return float(coefficients @ changes)
 
     def of(self, A: Rows) -> np.ndarray:
-        """Return the sums for new rows, shape (n, q)."""
         sums = np.tile(self._if_equal * self._total, (A.shape[0], 1))
         for operand, codes, sums_of_codes, change in zip(
             self._combination.operands(A),
@@ -789,18 +763,8 @@ class CodeSums:
 class Expansion:
     r"""Functions :math:`f_j(x) = b_j + \sum_i V_{ij} \, C(x - o, x_i)`.
 
-    Parameters
-    ----------
-    combination : Combination
-        Weighted sum C of base kernels.
-    X : ndarray or CSR matrix of shape (s, d)
-        Rows minus the origin.
-    V : ndarray of shape (s, q)
-        Coefficients of the rows.
-    constant : ndarray of shape (q,)
-        Constants b.
-    origin : ndarray of shape (d,)
-        Row o.
+    C is a `Combination`, b the constants, o the origin, and X the rows :math:`x_i`,
+    minus the origin.
     """
 
     def __init__(

@@ -227,7 +227,6 @@ class TiledGrams:
 
 
 def _multiplicity(rows: slice, columns: slice) -> float:
-    """Return how often a tile occurs in a symmetric matrix."""
     return 1.0 if rows == columns else 2.0
 
 
@@ -265,7 +264,6 @@ class FeatureGrams:
 
     @cached_property
     def means(self) -> np.ndarray:
-        """Means of the features that centering subtracts, shape (p,)."""
         return self.centering.mean(self.columns).ravel()
 
     @cached_property
@@ -281,7 +279,7 @@ class FeatureGrams:
         )
 
     def dense(self) -> np.ndarray:
-        """Return the centered features as a dense array, shape (m, p)."""
+        """Return the centered features as a dense array."""
         Z = self.Z.toarray() if sparse.issparse(self.Z) else self.Z
         return self.centering.less_mean(Z)
 
@@ -349,25 +347,9 @@ def gram_operator(
 ) -> GramOperator:
     """Return an operator of scaled base kernels over training rows.
 
-    Parameters
-    ----------
-    family : KernelFamily
-        The p base kernels.
-    X : ndarray or CSR matrix of shape (m, d)
-        Training rows minus the origin.
-    shift : ndarray of shape (p,)
-        Constants subtracted from the base kernels; zero without centering.
-    scales : ndarray of shape (p,)
-        Divisors of the centered base kernels.
-    in_memory : int
-        Memory limit of the matrices in bytes.
-    centering : Centering
-        Centering of the base kernels.
-
-    Returns
-    -------
-    grams : FeatureGrams, StackedGrams or TiledGrams
-        Features for a `FeatureFamily`; matrices if they fit; otherwise tiles.
+    Rank-one features for a `FeatureFamily`, matrices if they fit `in_memory` bytes, and
+    otherwise tiles. Rows are minus the origin; `shift` is subtracted before centering,
+    and `scales` divide the centered base kernels.
     """
     if isinstance(family, FeatureFamily):
         Z = family.take(X)

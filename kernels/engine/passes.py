@@ -112,7 +112,6 @@ class RowBlocks:
 
 
 def sample_rows(X: Rows) -> Rows:
-    """Return a few rows spread evenly over `X`."""
     return X[np.unique(np.linspace(0, X.shape[0] - 1, SHIFT_SAMPLE).astype(np.intp))]
 
 
@@ -171,31 +170,9 @@ def pass_over_tiles(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return sums over all tiles of the base kernels; a row of weight w is w copies.
 
-    Parameters
-    ----------
-    family : KernelFamily
-        The p base kernels.
-    X : ndarray or CSR matrix of shape (m, d)
-        Rows sorted as ``X[blocks.order]``, in the precision of tiles.
-    Y : ndarray of shape (m, q)
-        Targets in the same order.
-    blocks : RowBlocks
-        Blocks of the rows.
-    shift : ndarray of shape (p,)
-        Constants to subtract from the base kernels.
-    workers : Workers
-        Workers that execute the tasks.
-
-    Returns
-    -------
-    products : ndarray of shape (F, F, p, p)
-        ``<K_k, K_l>`` over the rows of one fold group and the columns of another.
-    target_products : ndarray of shape (F, F, p)
-        ``sum_ij K_k(i, j) y_i . y_j`` over the same rows and columns.
-    traces : ndarray of shape (F, p)
-        Traces.
-    row_sums : ndarray of shape (F, p, m)
-        Row sums of each kernel over the columns of a fold group.
+    X and Y are sorted as ``X[blocks.order]``. Results by fold groups of rows (and of
+    columns): products ``<K_k, K_l>``, shape (F, F, p, p); products with the target
+    ``sum_ij K_k(i, j) y_i . y_j``, (F, F, p); traces, (F, p); row sums, (F, p, m).
     """
     compile_tiles(X.dtype)  # before the workers, which read the compiled code from disk
     family, X = family.mapped_once(X)
@@ -293,7 +270,6 @@ class TilePass:
         )
 
     def _tile_sums(self) -> TileSums:
-        """Return the `TileSums` of this thread, with its work arrays."""
         buffers = self._buffers
         if not hasattr(buffers, "tile_sums"):
             dtype = self.X.dtype

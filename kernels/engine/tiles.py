@@ -91,14 +91,8 @@ def chains(
 class TileSums:
     """Sums of the tiles of a family, with reusable work arrays.
 
-    Parameters
-    ----------
-    plan : TilePlan
-        Computation of the p kernels from their seeds.
-    dtype : dtype
-        Precision, float64 or float32.
-    differences : list of Differences, optional
-        Distances behind the seeds; without them, tiles have seeds in place of rows.
+    Without `differences`, the distances behind the seeds, tiles have seeds in place of
+    rows.
     """
 
     def __init__(
@@ -134,28 +128,12 @@ class TileSums:
         column_weights: np.ndarray | None,
         mirrored: bool = False,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return the sums of one tile.
+        """Return products, target products, row sums and column sums of one tile.
 
-        Parameters
-        ----------
-        seeds : ndarray of shape (n_seeds, a, b) or pair of ndarray
-            Seeds and a spare vector, or packed rows of both sides.
-        U, V : ndarray of shape (a, q) and (b, q)
-            Targets of the rows and of the columns.
-        row_weights, column_weights : ndarray of shape (a,) and (b,), or None
-            Weights of the rows and of the columns.
-        mirrored : bool
-            Whether the columns are the rows; values are then taken from above the
-            diagonal.
-
-        Returns
-        -------
-        G : ndarray of shape (p, p)
-            Products of the kernels.
-        T : ndarray of shape (p,)
-            Products with the target kernel ``U V'``.
-        rows, columns : ndarray of shape (p, a) and (p, b)
-            Row and column sums.
+        `seeds` has shape (n_seeds, a, b) and a spare vector, or is a pair of packed
+        rows. U and V are the targets of rows and columns. With `mirrored`, columns are
+        rows; values are then taken from above the diagonal. Shapes are (p, p), (p,),
+        (p, a) and (p, b).
         """
         a = len(U)
         b, n_outputs = V.shape

@@ -319,7 +319,6 @@ def _results_in_order(
 
 
 def _sum(parts: Iterator[Any]) -> Any:
-    """Return the sum of parts, in place if their type supports it."""
     total = next(parts)
     for part in parts:
         total += part

@@ -75,7 +75,6 @@ class ModuleSource:
 
 @cache
 def source_of(module: str) -> ModuleSource:
-    """Return the source of a module, which is parsed once."""
     return ModuleSource(module)
 
 
@@ -103,7 +102,6 @@ def with_all_used(
 
 
 def names_in(statement: ast.stmt) -> set[str]:
-    """Return the names in a statement."""
     return {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
 
 

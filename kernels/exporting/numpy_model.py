@@ -205,7 +205,6 @@ def columns_of_rows(rows: Any, encodings: Sequence[Any]) -> list[Column]:
 
 
 def is_of_numbers(encoding: Any) -> bool:
-    """Return whether a column holds numbers in the standard notation."""
     if encoding.kind == "CategoryColumn":
         return bool(encoding.numeric)
     if encoding.kind == "DateColumn" or encoding.levels:
@@ -214,7 +213,6 @@ def is_of_numbers(encoding: Any) -> bool:
 
 
 def array_of_numbers(rows: Any, n_features: int) -> np.ndarray:
-    """Return rows as an array of float64."""
     try:
         array = np.array(rows, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -384,7 +382,6 @@ def features_for_trees(encoding: Any, features: np.ndarray) -> np.ndarray:
 
 
 def linear_scores(scores: Any, X: np.ndarray) -> np.ndarray:
-    """Return the linear scores of rows of features, shape (n, q)."""
     values = np.empty((len(X), scores.coefficients.shape[1]))
     training = [
         (family, np.asfortranarray(rows))
@@ -477,7 +474,6 @@ def kernels_between(
 def products_of_kernels(
     family: Any, A: np.ndarray, B: np.ndarray
 ) -> Iterator[tuple[np.ndarray, float]]:
-    """Yield products of powers of base kernels."""
     pairs = kernels_between(mapped_rows(family.base, A), mapped_rows(family.base, B))
     base_kernels = [values + added for values, added in pairs]
     for powers in family.powers:
@@ -490,7 +486,6 @@ def products_of_kernels(
 def kernels_of_products(
     family: Any, A: np.ndarray, B: np.ndarray
 ) -> Iterator[np.ndarray]:
-    """Yield the base kernels that are functions of products of features."""
     if family.kind == "constant":
         yield np.ones((len(A), len(B)))
     elif family.kind == "linear":
@@ -520,7 +515,6 @@ def features_of(family: Any, A: np.ndarray) -> np.ndarray:
 
 
 def unit_rows(A: np.ndarray) -> np.ndarray:
-    """Return the rows scaled to length one; zero rows are unchanged."""
     for _ in range(2):  # the first time avoids squares that overflow
         largest = np.abs(A).max(axis=1, initial=0.0)
         A = A / np.where(largest > 0, largest, 1.0)[:, None]
@@ -532,7 +526,6 @@ def unit_rows(A: np.ndarray) -> np.ndarray:
 def dirichlet_kernel(
     frequency: float, degree: int, A: np.ndarray, B: np.ndarray
 ) -> np.ndarray:
-    """Return the product of the Dirichlet kernels of all features."""
     K = np.ones((len(A), len(B)))
     for left, right in zip(A.T, B.T, strict=True):
         angle = frequency * np.subtract.outer(left, right)
@@ -611,7 +604,6 @@ def squared_distances(A: np.ndarray, B: np.ndarray) -> np.ndarray:
 
 
 def tree_sums(trees: Any, X: np.ndarray) -> np.ndarray:
-    """Return the sums of the trees' values for each output, shape (n, outputs)."""
     rows = features_of_trees(trees, X)
     sums = np.tile(np.asarray(trees.baseline, dtype=np.float64), (len(rows), 1))
     n_together = max(1, PAIRS // len(trees.roots))
@@ -626,7 +618,6 @@ def tree_sums(trees: Any, X: np.ndarray) -> np.ndarray:
 
 
 def tree_probabilities(trees: Any, X: np.ndarray) -> np.ndarray:
-    """Return the probability of each class, shape (n, n_classes)."""
     sums = tree_sums(trees, X)
     if sums.shape[1] > 1:
         return softmax(sums)
@@ -649,7 +640,6 @@ def features_of_trees(trees: Any, X: np.ndarray) -> np.ndarray:
 
 
 def leaves_of(trees: Any, rows: np.ndarray) -> np.ndarray:
-    """Return the leaf of each row in each tree, shape (n, trees)."""
     positions = np.arange(len(rows))[:, None]
     nodes = np.tile(trees.roots, (len(rows), 1))
     while not trees.is_leaf[nodes].all():
@@ -674,7 +664,6 @@ class ExportedModel:
         self._parts = parts
 
     def _features(self, rows: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return the features of rows for the kernel and for trees."""
         if self._parts.table is None:
             X = array_of_numbers(rows, self._parts.n_features)
             if not np.isfinite(X).all():

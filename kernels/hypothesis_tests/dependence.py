@@ -90,25 +90,10 @@ def permutation_test(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return a statistic and its p-value under permutations of the rows.
 
-    Parameters
-    ----------
-    statistic : callable
-        Function that returns the statistic, shape (..., r), for r orders of the rows,
-        shape (r, m).
-    n_rows, n_permutations : int
-        Numbers of rows and of random orders.
-    rng : Generator
-        Random generator of the orders.
-    magnitude : float or ndarray of shape (...)
-        Magnitude of the statistic, for comparisons up to rounding.
-    at_once : int
-        Largest number of orders per call.
-
-    Returns
-    -------
-    seen, p_value : ndarray of shape (...)
-        Statistic of the observed order, and share of orders with at least this
-        statistic.
+    ``statistic(orders)`` has shape (..., r) for r orders of the rows, at most
+    `at_once`. Values are compared up to rounding relative to `magnitude`. The p-value
+    is the share of orders, including the identity, with at least the observed
+    statistic.
     """
     orders = chain(
         [np.arange(n_rows)], (rng.permutation(n_rows) for _ in range(n_permutations))
@@ -341,7 +326,7 @@ def alignment_test(
 
 
 def _debiased(statistics: AlignmentStatistics, diagonals: np.ndarray) -> np.ndarray:
-    """Return debiased alignments of base kernels with the target."""
+    """Return debiased alignments of base kernels."""
     p = statistics.n_kernels
     means = statistics.combined_row_means(np.eye(p))
     Y = statistics.targets - statistics.targets.mean(axis=0)

@@ -56,18 +56,10 @@ class Reference(Value):
         scores_of: Callable[[np.ndarray], np.ndarray],
         seed: int,
     ) -> Self:
-        """Return the statistics of training rows.
+        """Return the statistics of training rows, in memory or in files.
 
-        Parameters
-        ----------
-        X : ndarray or CSR matrix of shape (m, d), or rows in files
-            Features.
-        low, high : ndarray of shape (d,)
-            Range of each feature.
-        scores_of : callable
-            Function that returns the scores of rows, shape (r, q).
-        seed : int
-            Random seed of the sample, also for `shares`.
+        `low` and `high` are the ranges of the features; ``scores_of(rows)`` has shape
+        (r, q). `shares` is estimated from a random sample.
         """
         m, d = X.shape
         sample_size = max(REFERENCE_ROWS, (1 << 22) // max(1, d))
@@ -141,27 +133,9 @@ def kernel_test(
     .. math:: \widehat{\mathrm{MMD}}^2 = \frac{1}{n(n-1)} \sum_{i \ne j} K(x_i, x_j)
               + \frac{1}{m(m-1)} \sum_{i \ne j} K(y_i, y_j) - \frac{2}{nm} \sum_{i, j} K(x_i, y_j)
 
-    Parameters
-    ----------
-    K : ndarray of shape (n + m, n + m)
-        Gram matrix of the rows x, followed by the rows y.
-    n : int
-        Number of rows x, at least two, as of rows y.
-    permutations : int
-        Number of random divisions of the rows.
-    seed : int
-        Random seed of the divisions.
-
-    Returns
-    -------
-    mmd2 : float
-        Unbiased estimate, which may be negative.
-    p : float
-        Fraction of divisions, including the observed one, with at least this estimate.
-
-    Notes
-    -----
-    O((n + m)^2 P) for P permutations. The p-value is exact for exchangeable rows.
+    K has the n rows x, then the rows y. Returns the unbiased estimate, possibly
+    negative, and the fraction of divisions, including the observed one, with at least
+    this estimate. The p-value is exact for exchangeable rows.
 
     References
     ----------
@@ -236,22 +210,8 @@ def drift_of(
 ) -> Drift:
     """Compare new rows with training rows.
 
-    Parameters
-    ----------
-    kernel : LearnedKernel
-        Kernel of the model.
-    columns : sequence of (str, str)
-        Column name and view, such as "numbers" or "dates", of each feature.
-    reference : Reference
-        Statistics of the training rows.
-    new : NewRows
-        Statistics of at least two new rows.
-    ignore : collection of str
-        Columns that are not tested, in addition to dates.
-
-    Returns
-    -------
-    drift : Drift
+    `columns` has the name and view, such as "numbers" or "dates", of each feature.
+    Dates and columns in `ignore` are not tested.
     """
     from scipy.stats import ks_2samp  # imported late: scipy.stats takes long to import
 

@@ -45,7 +45,6 @@ LEARNERS: dict[str, type[Learner]] = {
     name: import_class(f"{__name__}.{path}", cast(Any, Learner), "learner")
     for name, path in registry.LEARNERS.items()
 }
-"""Learners by name."""
 
 COLUMNS = ["name", "learns", "needs", "predictor", "tasks", "parameters", "source"]
 

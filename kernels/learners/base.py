@@ -333,7 +333,6 @@ class Learner(Parameterized, ABC):
         return False
 
     def takes_sparse(self, family: KernelFamily | None) -> bool:
-        """Return whether the rows may be sparse."""
         return getattr(family, "takes_sparse", True)
 
     def check(
@@ -591,7 +590,6 @@ class KernelSearchLearner(Learner):
     def _find(
         self, X: Rows, target: Target, C: float | None, weights: np.ndarray | None
     ) -> FoundKernels:
-        """Call `find` and require FoundKernels."""
         options = {} if weights is None else {"sample_weight": weights}
         found_kernels = self.find(X, target, 1.0 if C is None else C, **options)
         if isinstance(found_kernels, FoundKernels):

@@ -237,7 +237,6 @@ class Ascent:
         )
 
     def gradient(self) -> np.ndarray:
-        """Return the centered gradient F', shape (m, m)."""
         gradient = self.Y @ self.Y.T
         gradient -= (self.target_product / self.squared_norm) * self.K
         gradient /= np.sqrt(self.squared_norm) * self.target_norm

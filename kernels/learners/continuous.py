@@ -20,13 +20,12 @@ from ..families.products import DirichletFamily
 from ..validation import require_one_of
 
 BINS = 1024
-"""Number of bins of distances; errors of kernel values on bins are below 1e-4."""
+"""Number of bins of distances; kernel values have errors below 1e-4."""
 
 CURVATURE_WIDTH = 1e-3
 """Step in log sigma of the difference quotient of a curvature."""
 
 BLOCK_ROWS = 64
-"""Number of rows per block of pairs."""
 
 Kind = Literal["gaussian", "laplacian", "dirichlet"]
 
@@ -202,7 +201,6 @@ class RadialPairs:
         return u
 
     def _best_on_bins(self, weights: np.ndarray) -> float:
-        """Return the u with the largest product on bins."""
         candidates = self.candidates
         best_u = 0.0
         best_value = -np.inf

@@ -338,28 +338,9 @@ def leave_one_out(
 
     .. math:: f^{(-i)}(x_i) = \frac{(S \tilde y)_i - S_{ii} \, t_i}{a - S_{ii}}
 
-    Parameters
-    ----------
-    eigenvalues : ndarray of shape (r,)
-        Eigenvalues of the centered Gram matrix of m rows.
-    Q : ndarray of shape (m, r)
-        Eigenvectors; those of the eigenvalue zero may be omitted.
-    Y : ndarray of shape (m, q)
-        Targets.
-    grid : ndarray of shape (L,)
-        Values of C, the inverse of lambda.
-
-    Returns
-    -------
-    left_out : ndarray of shape (L, m, q)
-        Leave-one-out predictions, minus the mean of the other targets.
-    dual : ndarray of shape (L, m, q)
-        Coefficients of the regressions on all rows.
-
-    Notes
-    -----
-    Exact: the leave-one-out residual is the residual divided by one minus the leverage
-    ``1 / m + S_ii``. O(L m r q).
+    K is centered and given by eigenvalues and eigenvectors Q; those of the eigenvalue
+    zero may be omitted. Predictions, minus the mean of the other targets, and
+    coefficients have shape (L, m, q). O(L m r q) for r eigenvectors.
     """
     Y_c = Y - Y.mean(axis=0)
     a = 1 - 1 / len(Y)

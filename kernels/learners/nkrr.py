@@ -27,21 +27,8 @@ class PolynomialRidge:
 
     .. math:: F(\mu) = \operatorname{tr} Y^\top (K_\mu^{\circ d} + \lambda I)^{-1} Y
 
-    where :math:`K_\mu` is the weighted sum of the base kernels plus the offset, and the
-    power is entrywise.
-
-    Attributes
-    ----------
-    grams : GramOperator
-        The p base kernels over m rows.
-    Y : ndarray of shape (m, q)
-        Targets, centered if the base kernels are.
-    ridge : float
-        Regularization lambda.
-    degree : int
-        Degree d of the polynomial.
-    offset : float
-        Constant added to the weighted sum.
+    with entrywise powers, where :math:`K_\mu` is the weighted sum of the base kernels
+    plus the offset. Y is centered if the base kernels are.
 
     References
     ----------

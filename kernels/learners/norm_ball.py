@@ -202,9 +202,9 @@ class LpKRR(BallLearner):
 
     Notes
     -----
-    Newton's method (`kernels.solvers.minimax`): three to seven Cholesky factors, O(m^3
-    / 3) and O(p m^2) each. At the solution :math:`\mu_k \propto v_k^{1/(s-1)}` with
-    :math:`v_k = \alpha^\top K_k \alpha`.
+    Newton's method (`kernels.solvers.minimax`): three to seven Cholesky factors,
+    O(m^3 / 3) and O(p m^2) each. At the solution :math:`\mu_k \propto v_k^{1/(s-1)}`
+    with :math:`v_k = \alpha^\top K_k \alpha`.
 
     References
     ----------
@@ -236,14 +236,13 @@ class L1KRR(LpKRR):
 
     Notes
     -----
-    Newton's method (`kernels.solvers.minimax`): three to seven Cholesky factors, O(m^3
-    / 3) and O(p m^2) each. The weights are sparse. With rank-one kernels and one
-    target, the problem is a lasso (`kernels.solvers.lasso`).
+    As `LpKRR`; the weights are sparse. With rank-one kernels and one target, the
+    problem is a lasso (`kernels.solvers.lasso`).
 
     References
     ----------
     Cortes, Mohri, Rostamizadeh (2009), UAI, section 5. Lanckriet et al. (2004), JMLR
-    5:27-72, for the constraint.
+    5:27-72.
     """
 
     name = "l1-krr"
@@ -260,8 +259,8 @@ class L2KRR(LpKRR):
     .. math:: \min_{\mu \ge 0,\; \lVert \mu - \mu_0 \rVert_2 \le \Lambda} \; \max_\alpha \; 2 \alpha^\top y
               - \lambda \lVert \alpha \rVert^2 - \sum_k \mu_k\, \alpha^\top K_k \alpha
 
-    The solution is :math:`\mu = \mu_0 + \Lambda\, v / \lVert v \rVert` with :math:`v_k
-    = \alpha^\top K_k \alpha`.
+    The solution is :math:`\mu = \mu_0 + \Lambda\, v / \lVert v \rVert` with
+    :math:`v_k = \alpha^\top K_k \alpha`.
 
     Parameters
     ----------
@@ -279,8 +278,7 @@ class L2KRR(LpKRR):
 
     Notes
     -----
-    Newton's method (`kernels.solvers.minimax`): three to seven Cholesky factors, O(m^3
-    / 3) and O(p m^2) each. Fixed-point steps with more than 256 base kernels.
+    As `LpKRR`, with fixed-point steps for more than 256 base kernels.
 
     References
     ----------
@@ -479,7 +477,6 @@ class SingleStage(JointLearner):
         C: float = 1.0,
         start: np.ndarray | None = None,
     ) -> Solution:
-        """Return the weights; see `JointLearner.solve`."""
         problem, unit = self.problem(grams, target, C)
         feasible_set = self._feasible_set(grams, target.Y - target.Y.mean(axis=0), unit)
         if start is None:
@@ -492,7 +489,7 @@ class SingleStage(JointLearner):
     def _feasible_set(
         self, grams: GramOperator, Y: np.ndarray, unit: float
     ) -> Orthant | AlignedBall:
-        """Return the weights to minimize over, with the terms of the objective that do not depend on the predictor."""
+        """Return the set of weights, and the objective without the predictor."""
         m = grams.n_rows
         forms = grams.quadratic_forms(Y)
         M = grams.kernel_products() / m**2
@@ -518,7 +515,7 @@ class SingleStage(JointLearner):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SingleStageSVM(SingleStage):
-    r"""Learn weights that balance the fit of an SVM and the alignment of the kernel.
+    r"""Balance the fit of an SVM and the alignment of the kernel.
 
     .. math:: \min_{\mu \ge 0} \; \frac{J(\mu)}{J(0)} - \gamma\, \mu^\top \hat a
               + \mu^\top (\gamma'' \hat M + \gamma' I)\, \mu, \qquad
@@ -532,13 +529,11 @@ class SingleStageSVM(SingleStage):
 
     Notes
     -----
-    As `SingleStage`, with SVMs in place of ridge regression. Several classes are
-    handled one-vs-one. Memory holds matrices of all pairs of rows.
+    As `SingleStage`, with SVMs in place of ridge regression, one-vs-one.
 
     References
     ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 3.4: the general form,
-    for the SVM that it names.
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 3.4.
     """
 
     name = "single-stage-svm"

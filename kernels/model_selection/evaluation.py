@@ -74,24 +74,9 @@ class KernelPredictors:
     ) -> None:
         """Fit the predictors.
 
-        Parameters
-        ----------
-        kernels : sequence of LearnedKernel
-            Kernels over the same rows; those learned without C get unit mean diagonal.
-        target : Target
-            Target of all rows of the data set.
-        predictor : str or Predictor
-            Predictor that supports the task.
-        grid : sequence of float
-            Values of C, ascending.
-        X : ndarray or CSR matrix of shape (n, d), optional
-            All rows, if the kernels were learned on some of the training rows.
-        training : ndarray of int, optional
-            Positions of the training rows; by default, those of the kernels.
-        workers : Workers, optional
-            Backend of passes over the rows; by default, threads.
-        progress : callable, optional
-            Function of the step and the largest residual.
+        All rows X of `target` are needed if the kernels were learned on some of the
+        training rows; `training` are by default the rows of the kernels. Kernels
+        learned without C get unit mean diagonal.
         """
         self.kernels = kernels
         self.grid = grid
@@ -381,7 +366,6 @@ class Evaluation:
 
     @cached_property
     def _weights(self) -> np.ndarray | None:
-        """Sample weights of mean one."""
         if self.sample_weight is None:
             return None
         return of_mean_one(self.sample_weight)

@@ -47,7 +47,6 @@ class Trial:
 
 
 def rows_of(folds: np.ndarray, selected: Sequence[int]) -> np.ndarray:
-    """Return the positions of the rows in some folds."""
     is_selected = np.zeros(len(folds), dtype=bool)
     for fold in selected:
         is_selected |= folds == fold
@@ -61,28 +60,9 @@ def count_rows(folds: np.ndarray, selected: Sequence[int]) -> int:
 def assign_folds(
     target: Target, n_folds: int, seed: int, groups: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return a random fold for each row, stratified by class.
+    """Return a random fold for each row, stratified by class; groups are not split.
 
-    Parameters
-    ----------
-    target : Target
-        Target of all m rows.
-    n_folds : int
-        Number of folds; at least 3.
-    seed : int
-        Random seed.
-    groups : ndarray of int of shape (m,), optional
-        Group of each row; groups are not split.
-
-    Returns
-    -------
-    folds : ndarray of int of shape (m,)
-        Fold of each row.
-
-    Raises
-    ------
-    ValueError
-        There are too few rows or groups, or a class is in fewer than three folds.
+    ValueError for too few rows or groups, or a class in fewer than three folds.
     """
     unit = "row"
     n_units = len(target)
@@ -149,24 +129,8 @@ def given_folds(target: Target, folds: np.ndarray, n_folds: int) -> np.ndarray:
 def assign_blocks(target: Target, n_folds: int, times: np.ndarray) -> np.ndarray:
     """Return consecutive blocks of time with nearly equal numbers of rows.
 
-    Parameters
-    ----------
-    target : Target
-        Target of all m rows.
-    n_folds : int
-        Number of blocks; at least 3.
-    times : ndarray of int of shape (m,)
-        Time of each row; equal times are in one block.
-
-    Returns
-    -------
-    folds : ndarray of int of shape (m,)
-        Blocks in chronological order.
-
-    Raises
-    ------
-    ValueError
-        There are too few distinct times, or a class is missing in the first block.
+    Rows of equal time are in one block. ValueError for too few distinct times, or if a
+    class is missing in the first block.
     """
     n_times = len(np.unique(times))
     if n_times < n_folds:
@@ -425,23 +389,8 @@ def assign_nested_split(
 ) -> np.ndarray:
     """Return a random split into training and test, with folds of the training rows.
 
-    Parameters
-    ----------
-    target : Target
-        Target of all m rows.
-    train, test : int
-        Number of rows of each part; `test` may be None with `held_out`.
-    n_folds : int
-        Number of folds of the training rows; at least 3.
-    seed : int
-        Random seed of the split and of the folds.
-    held_out, groups, times
-        Parameters of `assign_split`.
-
-    Returns
-    -------
-    folds : ndarray of int of shape (m,)
-        0 to ``n_folds - 1`` for training, `n_folds` for test, -1 if unused.
+    Arguments are as for `assign_split` and `assign_folds`. Training folds are 0 to
+    ``n_folds - 1``, test rows `n_folds`, and unused rows -1.
     """
     parts = assign_split(target, train, None, test, seed, held_out, groups, times)
     training = np.flatnonzero(parts == 0)

@@ -121,7 +121,6 @@ class TrainingSet:
         return move(self.X[self.positions[selected]], self.origin), self.rows[selected]
 
     def subset(self, selected: np.ndarray) -> TrainingSet:
-        """Return the training set of some of the rows."""
         return replace(
             self,
             positions=self.positions[selected],
@@ -209,7 +208,6 @@ class RegularizationPath:
 
     @cached_property
     def _scores(self) -> LinearScores:
-        """Scores for all values of C in adjacent columns."""
         assert self.kernel is not None
         return LinearScores(
             self.kernel,

@@ -79,29 +79,14 @@ def fit_sigmoid(
     weights: np.ndarray | None,
     tolerance: float = CONVERGED,
 ) -> tuple[float, float]:
-    r"""Return slope and offset of the sigmoid from scores to probabilities.
+    r"""Return slope a >= 0 and offset b of the sigmoid from scores to probabilities.
 
     .. math:: p(f) = \frac{1}{1 + e^{-(a f + b)}}, \qquad
               \min_{a \ge 0, b} \; - \sum_i w_i \bigl( t_i \log p_i + (1 - t_i) \log (1 - p_i) \bigr)
 
-    with targets :math:`t = (N_+ + 1) / (N_+ + 2)` for positive rows and :math:`1 / (N_-
-    + 2)` for the others.
-
-    Parameters
-    ----------
-    scores : ndarray of shape (m,)
-        Scores f of held-out rows.
-    positive : ndarray of bool or float of shape (m,)
-        Whether, or what share of the copies of, each row is in the positive class.
-    weights : ndarray of shape (m,) or None
-        Weights w, by default ones; N are sums of weights.
-    tolerance : float
-        Largest gradient relative to the sum of the weights.
-
-    Returns
-    -------
-    slope, offset : float
-        a and b; a is zero if higher scores make the positive class less frequent.
+    with targets :math:`t = (N_+ + 1) / (N_+ + 2)` for positive rows and
+    :math:`1 / (N_- + 2)` for others. N and w are (sums of) weights, by default ones.
+    `positive` may hold the share of each row's copies in the positive class.
 
     References
     ----------

@@ -67,17 +67,9 @@ GRID = tuple(4.0**exponent for exponent in range(-3, 8))
 def best_on_grid(errors: np.ndarray, smooth: bool = False) -> tuple[int, int]:
     """Return the setting with the lowest error, and its position on the grid of C.
 
-    Parameters
-    ----------
-    errors : ndarray of shape (n_settings, L)
-        Error of each setting along an ascending grid; NaN if not compared.
-    smooth : bool, default False
-        Whether to average each error with its neighbors on the grid and to take the
-        middle of equal errors. By default, ties go to the smallest C.
-
-    Returns
-    -------
-    setting, position : int
+    Errors have shape (n_settings, L); NaN is not compared. Ties go to the smallest C.
+    With `smooth`, errors are averaged with their neighbors, and the middle of ties
+    wins.
     """
     compared = np.where(np.isnan(errors), np.inf, errors)
     if not smooth:
@@ -268,7 +260,6 @@ class Auto(Predictor):
         return PredictorChoice(candidates[Nystroem.name], f"{Nystroem.name}, {reason}")
 
     def _exact_predictor(self, problem: PredictionProblem) -> Predictor:
-        """Return the exact predictor of the learner, or of the task."""
         name = problem.learner_predictor or problem.suited or DEFAULTS[problem.task]
         exact = {
             candidate.name: candidate

@@ -224,7 +224,7 @@ def _fit_leaving_out(
 
 
 def few_monomials(training: TrainingSet) -> np.ndarray | None:
-    """Return F if ``F F'`` is the kernel and F has few columns, otherwise None."""
+    """Return F with ``F F'`` the kernel if it has few columns, otherwise None."""
     kernel = training.kernel
     if (
         not training.own

@@ -27,7 +27,6 @@ LANDMARKS = 300
 """Largest number of training rows with a coefficient."""
 
 N_SPLITS = 5
-"""Number of splits of groups or times."""
 
 RIDGES = np.logspace(-3, 5, 17)
 """Ridges to compare, relative to the mean square of the features."""
@@ -207,23 +206,10 @@ def feature_basis(kernel: LearnedKernel) -> np.ndarray | None:
 def ridge_leaving_out(
     F: np.ndarray, Y: np.ndarray, weights: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return ridge regressions with the ridge of lowest leave-one-out error per output.
+    """Return leave-one-out predictions, coefficients and intercepts of ridges.
 
-    Parameters
-    ----------
-    F : ndarray of shape (n, r)
-        Features.
-    Y : ndarray of shape (n, q)
-        Targets.
-    weights : ndarray of shape (n,)
-        Positive weights.
-
-    Returns
-    -------
-    left_out : ndarray of shape (n, q)
-        Leave-one-out predictions.
-    coefficients : ndarray of shape (r, q)
-    intercept : ndarray of shape (q,)
+    The ridge has the lowest leave-one-out error for each output. F, Y and weights have
+    shapes (n, r), (n, q) and (n,).
     """
     regression = CenteredRidge.of(F, Y, weights)
     squares = np.square(regression.Z)
@@ -302,7 +288,7 @@ class CenteredRidge(NamedTuple):
         return cls(mean_feature, mean_target, Z, projected, eigenvalues, V)
 
     def path(self, ridges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return coefficients, (L, r, q), and intercepts, (L, q), for L ridges."""
+        """Return coefficients, (L, r, q), and intercepts, (L, q)."""
         shrinkage = 1.0 / (self.eigenvalues + ridges[:, None])
         return self.of_features(shrinkage[:, :, None] * self.projected)
 

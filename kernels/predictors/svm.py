@@ -104,7 +104,6 @@ class _PairwiseSVM:
 
 
 def _submatrix(K: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return the Gram matrix of some rows, without a copy if these are all."""
     if len(rows) == len(K):
         return K
     return K[np.ix_(rows, rows)]

@@ -19,23 +19,9 @@ MAX_PASSES = 20
 def minimize_nonnegative(M: np.ndarray, a: np.ndarray) -> np.ndarray:
     r"""Return the minimizer of :math:`v^\top M v - 2 v^\top a` over :math:`v \ge 0`.
 
-    Parameters
-    ----------
-    M : ndarray of shape (p, p)
-        Symmetric, positive semi-definite, unit diagonal, no negative entry.
-    a : ndarray of shape (p,)
-        Linear part.
-
-    Returns
-    -------
-    v : ndarray of shape (p,)
-        Minimizer.
-
-    Notes
-    -----
-    Each pass frees the variable of steepest descent, moves towards the minimizer over
-    the free set, and removes variables that become zero. A pass costs O(f^3 + p f) for
-    f free variables. Large problems start from the support of a coordinate descent.
+    M is positive semi-definite, with unit diagonal and no negative entry. Each pass
+    frees the variable of steepest descent, moves towards the minimizer over the free
+    set, and removes variables that become zero: O(f^3 + p f) for f free variables.
 
     References
     ----------
@@ -99,10 +85,7 @@ def _settle(
 
 
 def coordinate_descent(M: np.ndarray, a: np.ndarray) -> np.ndarray:
-    """Return an approximate minimizer of `minimize_nonnegative` by cyclic descent.
-
-    A sweep costs O(p) for each variable that moves.
-    """
+    """Return an approximate minimizer of `minimize_nonnegative` by cyclic descent."""
     v = np.zeros(len(a))
     descent = a.astype(np.float64)
     for _ in range(100):
@@ -119,7 +102,7 @@ def coordinate_descent(M: np.ndarray, a: np.ndarray) -> np.ndarray:
 
 
 def _solve_free(M: np.ndarray, a: np.ndarray, free: np.ndarray) -> np.ndarray:
-    """Return the unconstrained minimizer over the free variables, zero elsewhere."""
+    """Return the minimizer over the free variables, zero elsewhere."""
     solution = np.zeros_like(a)
     M_free = M[np.ix_(free, free)]
     try:
@@ -134,21 +117,7 @@ def minimize_on_simplex(
 ) -> np.ndarray:
     r"""Return the minimizer of :math:`\tfrac12 x^\top H x + c^\top x` on a simplex.
 
-    Parameters
-    ----------
-    H : ndarray of shape (p, p)
-        Symmetric positive definite.
-    c : ndarray of shape (p,)
-        Linear part.
-    total : float
-        Positive sum of x.
-    x : ndarray of shape (p,)
-        Feasible starting point.
-
-    Returns
-    -------
-    x : ndarray of shape (p,)
-        Minimizer.
+    H is positive definite, and x >= 0 with sum `total` the starting point.
     """
     p = len(c)
     x = x.copy()

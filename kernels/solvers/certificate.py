@@ -13,7 +13,6 @@ TOLERANCE = 1e-6
 """Default tolerance of iterative learners."""
 
 CHECKED_ROWS = 1000
-"""Number of rows whose eigenvalues are checked."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -75,20 +75,10 @@ class Preconditioner:
 
 @dataclass(frozen=True)
 class ShiftedSolutions:
-    """Solutions of ``(A + shift_j I) x_j = b_j``.
+    """Solutions of ``(A + shift_j I) x_j = b_j``, shape (n, c).
 
-    Attributes
-    ----------
-    solutions : ndarray of shape (n, c)
-        Solutions x.
-    remainders : ndarray of shape (n, c)
-        ``b - (A + shift I) x``.
-    residuals : ndarray of shape (c,)
-        Relative 2-norms of the remainders.
-    iterations : int
-        Number of products with A, without those for residuals.
-    tolerance : float
-        Requested residual.
+    `remainders` are ``b - (A + shift I) x``, and `residuals` their relative 2-norms.
+    `iterations` counts products with A, and `tolerance` is the requested residual.
     """
 
     solutions: np.ndarray
@@ -113,34 +103,12 @@ def solve_shifted(
     progress: Progress | None = None,
     start: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> ShiftedSolutions:
-    r"""Solve :math:`(A + s_j I) x_j = b_j` for all columns j.
+    """Solve :math:`(A + s_j I) x_j = b_j` for all columns j.
 
-    Parameters
-    ----------
-    apply : callable
-        Function that returns ``A @ V``; A is symmetric positive semi-definite.
-    B : ndarray of shape (n, c)
-        Right-hand sides.
-    shifts : ndarray of shape (c,)
-        s, positive.
-    precondition : callable
-        Function that returns about ``(A + shift_j I)^-1 r_j`` for each column of R.
-    tolerance : float
-        Largest relative residual.
-    max_iter : int
-        Maximum number of steps.
-    progress : callable, optional
-        Function of the number of steps and the largest relative residual.
-    start : pair of ndarray of shape (n, c), optional
-        Initial solutions and their residuals.
+    ``apply(V)`` is ``A @ V`` for positive semi-definite A, and ``precondition(R,
+    shifts)`` about ``(A + shift_j I)^-1 r_j``. `tolerance` bounds relative residuals.
+    `start` has initial solutions and their residuals.
 
-    Returns
-    -------
-    solutions : ShiftedSolutions
-        Solutions and their residuals, which may exceed the tolerance.
-
-    Notes
-    -----
     The residual of the recurrence drifts by rounding. It is recomputed at the end of a
     search, which then restarts while that helps.
 

@@ -101,16 +101,8 @@ def ridge_factor(K: np.ndarray, ridge: float) -> Factor:
 class LeftOut:
     """Ridge regression with residuals without each row, its group, or all later rows.
 
-    Attributes
-    ----------
-    ridge : float
-        Ridge lambda.
-    alpha : ndarray of shape (m, q)
-        Dual coefficients.
-    sample_weight : ndarray of shape (m,)
-        Weights w.
-    row_groups : RowGroups or None
-        Groups that are left out together; None for single rows.
+    `alpha`, shape (m, q), are the dual coefficients for `ridge`. Groups of `row_groups`
+    are left out together; None for single rows.
     """
 
     ridge: float
@@ -181,7 +173,7 @@ class LeftOut:
 
     @cached_property
     def inverse(self) -> np.ndarray:
-        """G with ``alpha = G Y``, or ``alpha_j - G_ji alpha_i / G_ii`` without row i."""
+        """G: ``alpha = G Y``, and ``alpha_j - G_ji alpha_i / G_ii`` without row i."""
         lower, _ = lapack.dlauum(self._inverse, lower=1)
         roots = np.sqrt(np.outer(self.sample_weight, self.sample_weight))
         G = np.tril(lower)
@@ -215,27 +207,24 @@ class LeaveOneOut:
     Parameters
     ----------
     K : ndarray of shape (m, m)
-        Gram matrix of the training rows.
+        Gram matrix.
     Y : ndarray of shape (m, q)
         Targets.
     sample_weight : ndarray of shape (m,), optional
         Weights of the squared residuals.
     centering : Centering, default "center"
-        Centering of K and kind of intercept, see `LearnedKernel.gram_centering`.
+        Centering of K and kind of intercept.
     row_groups : RowGroups, optional
         Groups that are left out together; ordered ones are predicted from earlier
         blocks.
 
     Notes
     -----
-    G is a block of the inverse of the matrix bordered with ones for the intercept;
-    removing row and column i leaves out row i. ``sqrt(w)`` is an eigenvector of
-    ``sqrt(W) K_c sqrt(W)``; its eigenvalue is made large to avoid cancellation. Each
-    ridge takes a Cholesky factor and its inverse, O(m^3 / 3) each.
-
-    Without a group, the residuals are :math:`G_{gg}^{-1} \alpha_g`. For ordered rows
-    and the factor :math:`L L^\top`, block b has the residuals :math:`L_{bb} (L^{-1}
-    y)_b`.
+    G is a block of the inverse of the matrix bordered with ones. Without row i, it
+    follows by one elimination. ``sqrt(w)`` is an eigenvector of
+    ``sqrt(W) K_c sqrt(W)``; its eigenvalue is made large to avoid cancellation. Without
+    a group, the residuals are :math:`G_{gg}^{-1} \alpha_g`. For ordered rows and the
+    factor :math:`L L^\top`, block b has the residuals :math:`L_{bb} (L^{-1} y)_b`.
 
     References
     ----------
@@ -309,7 +298,6 @@ class LeaveOneOut:
         )
 
     def _sum_by_group(self, values: np.ndarray) -> np.ndarray:
-        """Return for each row the sum of values over its group, shape (m, q)."""
         if self._row_groups is None:
             return values
         numbers = self._row_groups.numbers

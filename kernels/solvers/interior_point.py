@@ -80,7 +80,6 @@ class InteriorPoint(ABC):
         return True
 
     def _longest(self, ds: np.ndarray, dz: np.ndarray) -> float:
-        """Return the longest step inside the bounds."""
         fall_of_slacks = float(np.max(-ds / self.slacks))
         fall_of_multipliers = float(np.max(-dz / self.multipliers))
         fall = max(fall_of_slacks, fall_of_multipliers)
@@ -142,13 +141,11 @@ class SimplexPath(InteriorPoint):
         self.slacks[2 * n :] = 1.2 * largest - forms
 
     def _parts(self, v: np.ndarray) -> list[np.ndarray]:
-        """Return the entries of lower bounds of x, upper bounds, and base kernels."""
         n = len(self.signs)
         return [v[:n], v[n : 2 * n], v[2 * n :]]
 
     @property
     def weights(self) -> np.ndarray:
-        """Weights of the working set."""
         _, _, mu = self._parts(self.multipliers)
         return mu
 
@@ -260,34 +257,14 @@ def weights_by_interior_point(
     working: np.ndarray,
     tolerance: float,
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    r"""Solve the minimax problem of SVMs and weights on a simplex.
+    r"""Return weights of sum `total`, signed SVM coefficients, and Newton steps.
 
     .. math:: \min_{\mu \ge 0,\; \sum \mu_k = \Lambda} \; \max_{0 \le a \le C,\; y^\top a = 0}
               \; 2\, \mathbf 1^\top a - \sum_k \mu_k\, (y \circ a)^\top K_k (y \circ a)
 
-    Parameters
-    ----------
-    grams : GramOperator
-        p base kernels over m rows.
-    pairs : list of (ndarray, ndarray)
-        Rows and signs of each binary SVM; the objective is their sum.
-    C : float
-        Bound of the coefficients.
-    total : float
-        Lambda.
-    working : ndarray of int of shape (w,)
-        Base kernels whose weights may be positive.
-    tolerance : float
-        Largest relative residual of the optimality conditions.
-
-    Returns
-    -------
-    mu : ndarray of shape (p,)
-        Weights of sum `total`.
-    dual : ndarray of shape (m, n_pairs)
-        ``y * a`` of each pair.
-    steps : int
-        Number of Newton steps.
+    The objective is the sum over all pairs of classes, given by rows and signs. Only
+    base kernels in `working` may have weight. `tolerance` bounds the relative residual
+    of the optimality conditions.
 
     References
     ----------
@@ -378,7 +355,6 @@ class FeaturePath(InteriorPoint):
             self.free = np.concatenate([self.free, x])
 
     def _parts(self, v: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return entries of lower bounds of x, upper bounds, and bounds of features."""
         return (
             v[: self._boxed],
             v[self._boxed : 2 * self._boxed],
@@ -397,7 +373,6 @@ class FeaturePath(InteriorPoint):
 
     @property
     def w(self) -> np.ndarray:
-        """Coefficients of the features."""
         _, _, multipliers = self._parts(self.multipliers)
         return np.asarray(multipliers[0] - multipliers[1]) / 2
 

@@ -55,19 +55,12 @@ ROUNDING = 1e-13
 
 @dataclass(frozen=True)
 class LassoFit:
-    r"""Coefficients of the features, with their duality gap.
+    r"""Coefficients w of the features, with their duality gap.
 
-    Attributes
-    ----------
-    w : ndarray of shape (p,)
-        Coefficients.
-    descent : ndarray of shape (p,)
-        :math:`Z^\top (y - Z w) / \lambda`: half the negative gradient of the loss.
-    threshold : float
-        :math:`\lVert w \rVert_1 / \Lambda`, half the slope of the penalty. At the
-        solution, it bounds ``|descent|``, with equality for active features.
-    value, bound : float
-        P(w), and a lower bound of the minimum.
+    `descent`, :math:`Z^\top (y - Z w) / \lambda`, is half the negative gradient of the
+    loss, and `threshold`, :math:`\lVert w \rVert_1 / \Lambda`, half the slope of the
+    penalty. At the solution, ``|descent|`` is at most the threshold, with equality for
+    active features. `value` is P(w), and `bound` a lower bound of the minimum.
     """
 
     w: np.ndarray
@@ -269,29 +262,9 @@ def ridge_weights(
 ) -> tuple[np.ndarray, Certificate]:
     """Return optimal weights of rank-one kernels for ridge regression.
 
-    Parameters
-    ----------
-    grams : FeatureGrams
-        p rank-one kernels over m rows.
-    y : ndarray of shape (m,)
-        Centered target.
-    ridge, radius : float
-        lambda, and the sum of the weights.
-    start : ndarray of shape (p,), optional
-        Initial weights, used if at most m are nonzero.
-    tolerance : float
-        Relative duality gap to reach.
-    max_iter : int
-        Maximum number of active-set passes and path steps.
+    `radius` is the sum of the weights, `tolerance` the relative duality gap to reach,
+    and `max_iter` limits passes and path steps together.
 
-    Returns
-    -------
-    mu : ndarray of shape (p,)
-        Weights, exactly zero for inactive features.
-    certificate : Certificate
-
-    Notes
-    -----
     Active sets take O(a^3) per pass for a features. With many features or passes, the
     central path (`FeaturePath`), O(m^3 / 3) per step, approaches the solution, and
     active sets finish.
@@ -430,30 +403,10 @@ def svm_weights(
               = \max_{0 \le a \le C,\; y^\top a = 0} 2\, \mathbf 1^\top a - \Lambda \max_k \big(z_k^\top (y \circ
               a)\big)^2
 
-    Parameters
-    ----------
-    grams : FeatureGrams
-        p rank-one kernels over m rows.
-    signs : ndarray of shape (m,)
-        y, plus and minus one, both present.
-    C, radius : float
-        Bound of the coefficients a, and the sum of the weights.
-    tolerance : float
-        Relative duality gap to reach.
-    max_iter : int
-        Maximum number of steps.
-
-    Returns
-    -------
-    mu : ndarray of shape (p,)
-        Weights, exactly zero for inactive features.
-    certificate : Certificate
-
-    Notes
-    -----
-    With :math:`a = C x`, the central path (`FeaturePath`) of the dual minimizes
-    :math:`C \Lambda s^2 - 2\, \mathbf 1^\top x` subject to :math:`|z_k^\top (y \circ
-    x)| \le s`.
+    `radius` is the sum of the weights, and `tolerance` the relative duality gap to
+    reach. With :math:`a = C x`, the central path (`FeaturePath`) of the dual minimizes
+    :math:`C \Lambda s^2 - 2\, \mathbf 1^\top x` subject to
+    :math:`|z_k^\top (y \circ x)| \le s`.
     """
     problem = _SVMLasso(grams, signs, C, radius)
     path = FeaturePath(grams, np.ones(len(signs)), 0.0, C * radius, signs)

@@ -34,13 +34,8 @@ SMALLEST_VARIANCE = 1e-12
 class LogisticFit:
     """Kernel logistic regression of one pair of classes.
 
-    Attributes
-    ----------
-    beta : ndarray of shape (n,)
-        Dual coefficients, of sum zero with an intercept.
-    intercept : float
-    primal, dual : float
-        Upper bound of the optimal value, and constant part of a lower bound.
+    `beta` are dual coefficients, of sum zero with an intercept. `primal` is an upper
+    bound of the optimal value, and `dual` the constant part of a lower bound.
     """
 
     beta: np.ndarray
@@ -59,16 +54,7 @@ class LogisticProblem:
               h(t) = -t \log t - (1 - t) \log (1 - t)
 
     with coefficients of sum zero if there is an intercept. Several classes are handled
-    one-vs-one; J is the sum over the pairs.
-
-    Attributes
-    ----------
-    grams : GramOperator
-        p base kernels over m rows.
-    pairs : list of (ndarray, ndarray)
-        Rows and signs of each binary problem.
-    C : float
-        Inverse regularization strength.
+    one-vs-one; J is the sum over `pairs`.
 
     References
     ----------

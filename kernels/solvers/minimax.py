@@ -59,21 +59,13 @@ class InnerSolution:
 
 @dataclass(frozen=True)
 class Ball:
-    r"""Weights in the part of a norm ball above its center.
+    r"""Weights in the part of a norm ball above its center mu_0 >= 0.
 
     .. math:: \mu = \mu_0 + \nu, \qquad \nu \ge 0, \qquad \lVert \nu \rVert_s \le \Lambda
 
-    J decreases in every weight, so the minimum is on the boundary, at :math:`\nu =
-    \Lambda\, T(v)` with :math:`T_k \propto v_k^{1/(s-1)}` of unit norm.
-
-    Attributes
-    ----------
-    center : ndarray of shape (p,)
-        mu_0, not negative.
-    radius : float
-        Lambda, positive.
-    norm : float
-        s, at least 1, may be infinite.
+    The order s of the norm may be infinite. J decreases in every weight, so the minimum
+    is on the boundary, at :math:`\nu = \Lambda\, T(v)` with
+    :math:`T_k \propto v_k^{1/(s-1)}` of unit norm.
 
     References
     ----------
@@ -181,12 +173,7 @@ class Ball:
 class Orthant:
     r"""Weights :math:`\mu \ge 0` with :math:`R(\mu) = \mu^\top Q \mu - \mu^\top c`.
 
-    Attributes
-    ----------
-    Q : ndarray of shape (p, p)
-        Symmetric positive semi-definite, with positive diagonal.
-    c : ndarray of shape (p,)
-        Not negative.
+    Q is positive semi-definite with positive diagonal, and c not negative.
     """
 
     Q: np.ndarray
@@ -228,24 +215,10 @@ class AlignedBall:
 
     .. math:: \lVert \mu \rVert_2 \le \Lambda, \qquad \Omega \sqrt{\mu^\top M \mu} \le \mu^\top a
 
-    Attributes
-    ----------
-    M : ndarray of shape (p, p)
-        Products of the base kernels.
-    a : ndarray of shape (p,)
-        Products with the target kernel, divided by its norm.
-    least : float
-        Omega.
-    radius : float
-        Lambda.
-    best : ndarray of shape (p,)
-        Weights of the largest alignment, at least Omega.
-
-    Notes
-    -----
-    Steps are convex programs of size p, solved by SLSQP. By Lagrange duality,
-    :math:`\mu^\top v \le \Lambda \lVert (v + t g)_+ \rVert` for any t >= 0, with g the
-    derivative of the constraint.
+    M and a are products of the base kernels with each other and with the target kernel
+    of unit norm; `best` has the largest alignment. Steps are convex programs, solved by
+    SLSQP. By Lagrange duality, :math:`\mu^\top v \le \Lambda \lVert (v + t g)_+ \rVert`
+    for any t >= 0, with g the derivative of the constraint.
 
     References
     ----------
@@ -366,18 +339,7 @@ def interpolated_iterations(
     .. math:: \mu = \mu_0 + \Lambda \frac{v(\alpha)}{\lVert v(\alpha) \rVert}, \qquad
               \alpha \leftarrow \tfrac12 \alpha + \tfrac12 (K_\mu + \lambda I)^{-1} Y
 
-    Parameters
-    ----------
-    at : callable
-        Function that returns the ridge regression at some weights.
-    quadratic_forms : callable
-        Function that returns v, shape (p,), of coefficients.
-    outer : Ball
-        Ball of norm two.
-    tolerance : float
-        Relative duality gap to reach.
-    max_iter : int
-        Maximum number of regressions after the first.
+    ``at(mu)`` solves the ridge regression, and ``quadratic_forms(alpha)`` is v.
 
     References
     ----------
@@ -412,25 +374,9 @@ def solve_minimax(
 ) -> tuple[np.ndarray, Certificate, InnerSolution]:
     """Solve a convex minimax problem by Newton's method with a line search.
 
-    Parameters
-    ----------
-    at : callable
-        Function that returns the inner solution at some weights.
-    outer : Ball, Orthant or AlignedBall
-        Set of weights.
-    start : ndarray of shape (p,)
-        Feasible initial weights.
-    tolerance : float
-        Relative duality gap to reach.
-    max_iter : int
-        Maximum number of inner solutions, including rejected steps.
-
-    Returns
-    -------
-    mu : ndarray of shape (p,)
-    certificate : Certificate
-    inner : InnerSolution
-        The inner solution at mu.
+    ``at(mu)`` is the inner solution, `start` feasible, and `tolerance` the relative
+    duality gap to reach. `max_iter` counts inner solutions, including rejected steps.
+    Returns the weights, their certificate, and the last inner solution.
     """
     descent = MinimaxDescent(at, outer, start, max_iter)
     while descent.gap() > tolerance * descent.size and descent.iterations < max_iter:

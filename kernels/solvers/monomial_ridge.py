@@ -53,12 +53,8 @@ def factor_of_power(
 class Monomials:
     """The D monomials of p features over m rows.
 
-    Attributes
-    ----------
-    exponents : ndarray of int of shape (D, p + 1)
-        Exponents a, first that of the offset.
-    Phi : ndarray of shape (m, D)
-        Products of the features.
+    `exponents`, shape (D, p + 1), begin with that of the offset; Phi, shape (m, D), are
+    products of the features.
     """
 
     def __init__(self, grams: FeatureGrams, degree: int, offset: float) -> None:
@@ -91,7 +87,7 @@ class Monomials:
         return self._coefficients * _powers(self._with_offset(mu), self.exponents)
 
     def slopes(self, mu: np.ndarray, squares: np.ndarray) -> np.ndarray:
-        r"""Return :math:`\sum_a v_a \, \partial_k s_a` for v = `squares`, shape (p,)."""
+        r"""Return :math:`\sum_a v_a \, \partial_k s_a`, shape (p,), for `squares` v."""
         lower = self._lower_coefficients * _powers(
             self._with_offset(mu), self._lower_exponents
         )

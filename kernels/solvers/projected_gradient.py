@@ -39,21 +39,11 @@ class Iterate:
 
 @dataclass(frozen=True)
 class ProjectedGradient:
-    r"""Projected gradient descent on the part of the ball above its center.
+    r"""Projected gradient descent on the part of a ball above its center.
 
-    Attributes
-    ----------
-    objective : callable
-        Function that returns the `Iterate` at some weights.
-    mu_0, radius, norm
-        Ball.
-    tolerance : float
-        Stationarity gap to reach.
-    max_evaluations : int
-        Maximum number of evaluations from one start.
-    spectral : bool
-        Whether to take Barzilai-Borwein steps, or :math:`-\eta \nabla F` as in
-        Algorithm 1.
+    ``objective(mu)`` is an `Iterate`, `tolerance` the stationarity gap to reach, and
+    `max_evaluations` a limit per start. Steps are Barzilai-Borwein steps, or
+    :math:`-\eta \nabla F` as in Algorithm 1 unless `spectral`.
 
     References
     ----------

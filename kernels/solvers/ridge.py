@@ -63,19 +63,8 @@ class RidgeProblem:
               - \operatorname{tr} \alpha^\top K_\mu \alpha
               = \operatorname{tr} Y^\top (K_\mu + \lambda I)^{-1} Y, \qquad K_\mu = \sum_k \mu_k K_k
 
-    Attributes
-    ----------
-    grams : GramOperator
-        p base kernels over m rows.
-    Y : ndarray of shape (m, q)
-        Targets, without their mean if there is an intercept.
-    ridge : float
-        Ridge lambda.
-
-    Notes
-    -----
-    Fewer rank-one kernels than rows are solved in a basis of their span; the part of Y
-    outside adds its square over lambda to J.
+    Y has no mean if there is an intercept. Fewer rank-one kernels than rows are solved
+    in a basis of their span; the part of Y outside adds its square over lambda to J.
 
     References
     ----------
@@ -149,15 +138,6 @@ class StreamedRidge:
               R = Y - (K_\mu + \lambda I) \alpha
 
     for every alpha, so that the duality gap is valid for any residual R.
-
-    Attributes
-    ----------
-    grams : TiledGrams
-        p base kernels over m rows.
-    Y : ndarray of shape (m, q)
-        Targets, without their mean if there is an intercept.
-    ridge : float
-        Ridge lambda.
     """
 
     def __init__(

@@ -31,17 +31,8 @@ class SupportVectorProblem:
 
     .. math:: J(\mu) = \max_{0 \le a \le C,\; y^\top a = 0} 2\, \mathbf 1^\top a - (y \circ a)^\top K_\mu (y \circ a)
 
-    Several classes are handled one-vs-one; J is the sum. Without intercept, the
-    condition :math:`y^\top a = 0` is omitted.
-
-    Attributes
-    ----------
-    grams : GramOperator
-        p base kernels over m rows.
-    pairs : list of (ndarray, ndarray)
-        Rows and signs of each binary problem.
-    C : float
-        Bound of the coefficients.
+    Several classes are handled one-vs-one; J is the sum over `pairs`. Without
+    intercept, the condition :math:`y^\top a = 0` is omitted.
 
     References
     ----------
@@ -115,39 +106,16 @@ def solve_svm(
     start: np.ndarray | None = None,
     intercept: bool = True,
 ) -> Solution:
-    r"""Solve a binary SVM, optionally starting from the coefficients of a similar one.
+    r"""Return coefficients, intercept, and free rows of a binary SVM.
 
     .. math:: \max_{0 \le a \le C,\; y^\top a = 0} 2\, \mathbf 1^\top a - (y \circ a)^\top K (y \circ a)
 
-    Without intercept, the condition :math:`y^\top a = 0` is omitted.
+    Without intercept, the condition :math:`y^\top a = 0` is omitted. `start` are
+    coefficients of a similar SVM.
 
-    Parameters
-    ----------
-    K : ndarray of shape (n, n)
-        Positive semi-definite.
-    y : ndarray of shape (n,)
-        Plus and minus one, both present.
-    C : float
-        Bound of the coefficients.
-    start : ndarray of shape (n,), optional
-        Coefficients of a similar problem.
-    intercept : bool, default True
-        Whether the SVM has an intercept.
-
-    Returns
-    -------
-    a : ndarray of shape (n,)
-        Coefficients.
-    b : float
-        Intercept of minimal loss; zero without intercept.
-    free : ndarray of int of shape (f,)
-        Positions of coefficients strictly between the bounds.
-
-    Notes
-    -----
-    A primal-dual active-set method: O(f^3) per pass, exact up to rounding. If it does
-    not settle, it restarts from libsvm's solution, then from that of an interior-point
-    method.
+    A primal-dual active-set method: O(f^3) per pass for f free rows, exact up to
+    rounding. If it does not settle, it restarts from libsvm's solution, then from that
+    of an interior-point method.
     """
     if start is not None:
         solution = _active_sets(K, y, C, start, intercept)

@@ -649,10 +649,7 @@ def gram_statistics(
 
 
 def extreme_divisors(family: KernelFamily, X: Rows) -> np.ndarray | None:
-    """Return powers of two close to extreme sizes of base kernels, or None.
-
-    ValueError if a trace would overflow, or values have lost precision.
-    """
+    """Return powers of two close to extreme sizes of base kernels, or None."""
     sample = sample_rows(X)
     sizes = np.abs(family.tile(sample, sample)).max(axis=(1, 2)).astype(np.float64)
     divisors = divisors_for(sizes)
@@ -685,7 +682,7 @@ def _require_moderate(w: np.ndarray, dtype: type[np.floating[Any]]) -> None:
 def paired(
     m: int, Y: np.ndarray, groups: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return checked targets, shape (m, q), and fold groups of m rows."""
+    """Return checked targets, shape (m, q), and fold groups."""
     Y = np.asarray(Y, dtype=np.float64)
     if groups is None:
         groups = np.zeros(m, dtype=np.intp)
@@ -763,7 +760,6 @@ class FeatureStatistics(AlignmentStatistics):
 
     @property
     def _raw(self) -> Rows:
-        """Uncentered features, shape (m, p)."""
         if sparse.issparse(self.X):
             return self.X
         return self.X + FeatureFamily(self.names, self.columns).origins(self.origin)

@@ -85,7 +85,6 @@ class SampledStatistics(AlignmentStatistics):
     def of(
         cls, sample: GramStatistics, diagonals: np.ndarray, population: np.ndarray
     ) -> SampledStatistics:
-        """Return the estimates from exact statistics of the sampled rows."""
         shared = {
             item.name: getattr(sample, item.name)
             for item in fields(AlignmentStatistics)
@@ -104,7 +103,6 @@ class SampledStatistics(AlignmentStatistics):
     # Estimates -------------------------------------------------------------------------------------------------------
 
     def _factors(self, centered: bool) -> tuple[float, float, float]:
-        """Return alpha, beta and gamma."""
         n = self.n_rows
         m = self.total_rows
         if n == m:
