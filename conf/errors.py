@@ -19,9 +19,10 @@ MOST_SHOWN = 60
 
 
 class InputError(ValueError):
-    """Error in the user's input; the message has the value, its place and the remedy.
+    """Error in the user's input.
 
-    It is one line of at most `LONGEST` characters, without passwords.
+    The message has the value, its place and the remedy: one line of at most `LONGEST`
+    characters, without passwords.
     """
 
     def __init__(self, sentence: object) -> None:
@@ -69,7 +70,7 @@ def _printable(character: str) -> str:
 
 
 def cut(text: str, length: int) -> str:
-    """Return a text without its middle if it is longer than `length`."""
+    """Cut out the middle of a text that is longer than `length`."""
     if len(text) <= length:
         return text
     end = (length - 5) // 2
@@ -81,14 +82,14 @@ def short(value: object, show: Callable[[str], str] = repr) -> str:
     if isinstance(value, str):
         return show(cut(one_line(value), MOST_SHOWN))
     if isinstance(value, int) and value.bit_length() > 8 * MOST_SHOWN:
-        return f"a whole number of {value.bit_length()} bits"  # Python's limit of decimal digits
+        return f"a whole number of {value.bit_length()} bits"  # Python limits decimal digits
     beginning = reprlib.Repr()  # without visiting all of the value
     beginning.maxstring = beginning.maxother = beginning.maxlong = MOST_SHOWN
     return cut(one_line(beginning.repr(value)), MOST_SHOWN)
 
 
 def option(name: str, by_command: bool, value: object = None) -> str:
-    """Return an option, and its value if any, in the form of a command or a Python function."""
+    """Return an option, and its value, as for a command or a Python function."""
     if by_command and value is None:
         return f"--{name}"
     if by_command:
@@ -99,7 +100,7 @@ def option(name: str, by_command: bool, value: object = None) -> str:
 
 
 def require_configured(name: str, names: Sequence[str], where: str) -> None:
-    """Raise InputError if a name is not among the names of a configuration; `where` begins the message."""
+    """Raise InputError if a configuration has no such name."""
     if name not in names:
         valid = ", ".join(names)
         raise InputError(
@@ -110,7 +111,7 @@ def require_configured(name: str, names: Sequence[str], where: str) -> None:
 def listed(
     names: Sequence[object], limit: int = 12, show: Callable[[str], str] = repr
 ) -> str:
-    """Return names for a message, quoted by `show`, or their number."""
+    """Return names for a message, quoted by `show`; count the last of many."""
     quoted: list[str] = []
     for name in names[:limit]:
         quoted.append(short(str(name), show))
@@ -129,12 +130,11 @@ CREDENTIALS = re.compile(
     rf"|(?P<other>(?!{_WEB})[\w+.-]+://)(?:[^\s/:@]*:\S*@|[^\s/@]*@))",
     re.IGNORECASE,
 )
-"""Scheme, user and password of an address; SQLAlchemy allows slashes in passwords."""
+"""Scheme, user and password of an address; passwords may have slashes."""
 
 SETTING = re.compile(
     r"(?P<name>[\w.%+-]+)(?P<is>\s?=\s?)(?P<value>'[^']*'|\"[^\"]*\"|[^\s&]+)"
 )
-"""A setting in the query of an address, or in a list of settings."""
 
 SECRET = re.compile(
     r"passw|pwd|token|secret|credential|signature|api_?key|access_?key|sslkey|odbc_connect",
@@ -144,7 +144,6 @@ SECRET = re.compile(
 
 
 def without_passwords(text: str) -> str:
-    """Return a text without credentials and secret settings."""
     return SETTING.sub(_without_secret, CREDENTIALS.sub(_scheme, text))
 
 

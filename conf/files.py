@@ -14,7 +14,7 @@ ENDINGS = (".parquet", ".csv", ".arrow", ".feather", ".libsvm", ".svm", ".svmlig
 """Endings of the files that can be read, in lower case."""
 
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
-"""Second endings of compressed files, with pyarrow's names of compressions."""
+"""Names of compressions in pyarrow, by ending."""
 
 COMPRESSIBLE = (".csv", ".libsvm", ".svm", ".svmlight")
 """Endings of text files, which may be compressed."""
@@ -30,13 +30,11 @@ CHECKSUMS = (".crc", ".md5", ".sha1", ".sha256", ".sha512", ".asc", ".sig")
 """Second endings of files without rows."""
 
 ARRAYS = (".npz", ".npy")
-"""Endings of NumPy's files: matrices of base kernels, or folds."""
 
 WILDCARD = re.compile(r"[*?\[]")
-"""Characters that make a path a pattern."""
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
-"""The missing value in the name of a folder."""
+"""Missing value in the name of a folder."""
 
 
 def ending_of(path: str) -> str:
@@ -58,19 +56,18 @@ def compression_of(path: str) -> str | None:
 
 
 def is_remote(path: str) -> bool:
-    """Whether a path is an object, ``s3://bucket/key``."""
     return path[:5].lower() == "s3://"
 
 
 def require_place(path: str) -> None:
-    """Refuse addresses that are neither local nor on S3, or contain credentials, which
-    Prefect would show.
+    """Refuse addresses that are neither local nor on S3, or contain credentials.
+
+    Prefect would show the credentials, so the message does not repeat them.
 
     Raises
     ------
     InputError
-        The address is of another kind, or has more than a bucket before the key. The
-        message does not repeat it.
+        The address is invalid.
     """
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+)://", path)
     if scheme is not None and not is_remote(path):
@@ -86,7 +83,7 @@ def require_place(path: str) -> None:
 
 
 def is_pattern(path: str) -> bool:
-    """Whether an address is a pattern, or a folder with a slash."""
+    """Return whether an address is a pattern, or a folder with a slash."""
     return WILDCARD.search(path) is not None or path.endswith("/")
 
 
@@ -126,9 +123,9 @@ def chosen(files: Sequence[str], path: str, within: str | None = None) -> list[s
     Parameters
     ----------
     files : sequence of str
-        The files.
+        All files below the folder, or matches of the pattern.
     path : str
-        The folder or pattern.
+        Folder or pattern.
     within : str, optional
         Folder below which names count; by default the part of `path` before a wildcard.
     """
@@ -165,7 +162,7 @@ def chosen(files: Sequence[str], path: str, within: str | None = None) -> list[s
 
 
 def _is_unread_table(file: str) -> bool:
-    """Whether an unreadable file likely holds rows, by its name."""
+    """Return whether an unreadable file likely holds rows, by its name."""
     if ending_of(file) in ENDINGS:
         return False
     suffixes = [suffix.lower() for suffix in PurePosixPath(file).suffixes]
@@ -192,8 +189,7 @@ def _require_no_copies(tables: Sequence[str], path: str) -> None:
 
 
 def told_by_folders(file: str, above: str = "") -> dict[str, str | None]:
-    """Return the columns in the names of a file's folders, such as ``year=2024``, as
-    Hive writes them.
+    """Return the columns in the names of a file's folders, such as ``year=2024``.
 
     `above` is the folder below which names count, by default all of the path.
     """
@@ -229,7 +225,6 @@ def matching(files: Sequence[str], pattern: str) -> list[str]:
 
 
 def require_once(files: Sequence[str], where: str) -> None:
-    """Raise InputError if a file is named twice."""
     twice = [file for file in dict.fromkeys(files) if list(files).count(file) > 1]
     if twice:
         raise InputError(

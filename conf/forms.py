@@ -1,4 +1,4 @@
-"""Parameters of flows as Prefect's form shows them, which reads the schema of a flow and no docstring."""
+"""Parameters of flows as Prefect's form shows them."""
 
 from __future__ import annotations
 
@@ -13,29 +13,19 @@ from .schema import FEWEST_FOLDS, MOST_FOLDS, CompareConfig, DatasetConfig
 from .schema.base import LearnerName, MetricName
 
 AS_CONFIGURED: Final = "as configured"
-"""The choice in a list of the form that changes nothing."""
+"""Choice of a list that changes nothing."""
 
 
 def form_field(description: str, **limits: Any) -> Any:
-    """Return a pydantic field whose description the form shows.
-
-    Parameters
-    ----------
-    description : str
-        The text.
-    **limits
-        Limits of the value, as `pydantic.Field` takes them: ``gt``, ``lt`` and the
-        like.
-    """
+    """Return a field with limits, whose description the form shows."""
     return Field(json_schema_extra={"description": description}, **limits)
 
 
 def drawn_as(description: str, **schema: Any) -> WithJsonSchema:
-    """Return the schema by which the form shows a parameter, with limits that Prefect's
-    server checks, too.
+    """Return the schema by which the form shows a parameter, with limits.
 
-    A form requires a choice of type before a value that may be None can be filled in.
-    An empty text can be filled in at once.
+    A form requires a choice of type before a value that may be None can be filled in;
+    an empty text can be filled in at once.
     """
     return WithJsonSchema({"description": description, **schema})
 
@@ -44,7 +34,7 @@ WholeConfig = Annotated[
     CompareConfig,
     drawn_as("The whole configuration, with the keys of a YAML file.", type="object"),
 ]
-"""A configuration that the form shows as one field of JSON: its schema would be about 240 controls."""
+"""Configuration that the form shows as one field instead of 240 controls."""
 
 OnlyDataset = Annotated[
     str | None,
@@ -113,7 +103,7 @@ BASELINES: dict[str, dict[str, Any] | None] = {
     "one tuned kernel and boosting": {"boosting": True},
     "all": {"boosting": True, "estimator": True},
 }
-"""The key `baseline` of a configuration, by the choice in the form."""
+"""Key `baseline` of a configuration, by the choice in the form."""
 
 
 def with_form_fields(
@@ -127,35 +117,29 @@ def with_form_fields(
     metric: str = AS_CONFIGURED,
     baseline: str = AS_CONFIGURED,
 ) -> CompareConfig:
-    """Return a configuration changed by the other fields of a form; empty fields change
-    nothing.
+    """Change a configuration by the fields of a form; empty fields change nothing.
 
     Parameters
     ----------
     config : CompareConfig
-        The configuration.
+        Configuration to change.
     dataset : str, optional
-        Name in reports of the only data set to use.
+        Label of the only data set to use.
     table, target : str, optional
         Path and target column of the only data set.
     learners : sequence of str
-        Names of the learners. A learner of the configuration keeps its parameters.
+        Names of the learners; configured learners keep their parameters.
     folds : int
-        Number of folds; replaces a split, too.
+        Number of folds, also instead of a split.
     metric : str
         A metric, or "as configured".
     baseline : str
         A key of `BASELINES`, or "as configured".
 
-    Returns
-    -------
-    config : CompareConfig
-
     Raises
     ------
     InputError
-        The data set is unknown or ambiguous, or the schema refuses the changed
-        configuration.
+        The data set is unknown or ambiguous, or the changed configuration is invalid.
     """
     changes: dict[str, Any] = {}
     datasets: Sequence[DatasetConfig] = config.datasets

@@ -19,13 +19,12 @@ from .schema import CompareConfig, DatasetConfig
 Model = TypeVar("Model")
 
 DEEPEST = 50
-"""Maximum depth of lists and mappings."""
+"""Largest depth of lists and mappings."""
 
 MOST_NODES = 100_000
-"""Maximum number of values and keys, with aliases at each place."""
+"""Largest number of values and keys, with aliases at each place."""
 
 MOST_BYTES = 4 << 20
-"""Maximum length of a file."""
 
 WORDS = {
     "bool_parsing": "must be true or false",
@@ -45,7 +44,6 @@ WORDS = {
     "too_short": "must be a list of {min_length} or more",
     "tuple_type": "must be a list",
 }
-"""Messages for pydantic's error types."""
 
 
 class Loader(yaml.SafeLoader):
@@ -57,7 +55,6 @@ class Loader(yaml.SafeLoader):
         self._size: dict[int, int] = {}  # of each node and its descendants
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        """Return the next node."""
         event = self.peek_event()  # type: ignore[no-untyped-call]
         mark: Any = event.start_mark
         if self._depth == DEEPEST:
@@ -84,7 +81,6 @@ class Loader(yaml.SafeLoader):
         return node
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:
-        """Return the value of a node."""
         try:
             return super().construct_object(node, deep)
         except (ValueError, LookupError, ArithmeticError, AttributeError, TypeError):
@@ -109,20 +105,15 @@ def load_config(path: Path, changes: Sequence[str] = ()) -> CompareConfig:
     Parameters
     ----------
     path : Path
-        The file, or the name of a bundled configuration; see `located`.
+        A file, or the name of a bundled configuration.
     changes : sequence of str
         ``key=value`` with a dotted key, such as ``protocol.folds=10`` or
         ``datasets.0.scale=unit``; the value is YAML.
 
-    Returns
-    -------
-    config : CompareConfig
-
     Raises
     ------
     InputError
-        The file cannot be read or is not YAML, a change does not fit, or the schema
-        refuses it.
+        The file cannot be read, or the configuration is invalid.
     """
     path = located(path)
     if files.ending_of(str(path)) in files.ENDINGS:
@@ -155,20 +146,19 @@ def located(path: Path) -> Path:
 
 
 def config_of_text(text: str, path: Path, changes: Sequence[str] = ()) -> CompareConfig:
-    """Return the configuration of a YAML text that was made for a file; see `load_config`."""
+    """Return the configuration of a YAML text; see `load_config`."""
     return config_of(yaml.load(text, Loader), path, changes)
 
 
 def config_of(data: Any, where: object, changes: Sequence[str] = ()) -> CompareConfig:
-    """Return the configuration of plain values; `where` begins the error messages, see `load_config`."""
+    """Return the configuration of plain values; `where` begins error messages."""
     for change in changes:
         _apply(data, change)
     return validated(CompareConfig.model_validate, data, where)
 
 
 def existing_files(dataset: DatasetConfig, data_dir: str) -> list[str]:
-    """Return the addresses of the files of a data set, in reading order, without
-    requests to servers.
+    """Return the addresses of the files of a data set, without requests to servers.
 
     Raises
     ------
@@ -236,7 +226,7 @@ def _require_ending(path: str, where: str) -> None:
 
 
 def validated(validate: Callable[[Any], Model], data: Any, where: object) -> Model:
-    """Return validated data; raise an `InputError` with the first complaint."""
+    """Return validated data; raise InputError with the first complaint."""
     try:
         return validate(data)
     except ValidationError as error:
@@ -246,7 +236,7 @@ def validated(validate: Callable[[Any], Model], data: Any, where: object) -> Mod
 def describe(error: ValidationError, data: Any) -> str:
     """Return the first complaint of a validation, and the number of others."""
     complaints = error.errors(include_url=False)
-    # A refused entry also makes its list too short.
+    # A refused entry also makes its list too short
     inner = [
         complaint
         for complaint in complaints
@@ -311,7 +301,7 @@ def read_yaml(
     Parameters
     ----------
     path : Path
-        The file.
+        File to read.
     expected, advice : str
         Expected content, and remedy for an unreadable file, for messages.
     loader : type
@@ -368,14 +358,12 @@ def _apply(data: dict[str, Any], change: str) -> None:
 
 
 def set_key(data: dict[str, Any], key: str, value: Any, where: str) -> None:
-    """Set a dotted key, such as ``datasets.0.scale``, in mappings and lists; add
-    missing mappings.
+    """Set a dotted key, such as ``datasets.0.scale``; add missing mappings.
 
     Raises
     ------
     InputError
-        A list lacks the entry, or a parent is a single value; `where` begins the
-        message.
+        A list lacks the entry, or a parent is a single value.
     """
     place: Any = data
     *above, last = key.split(".")
@@ -388,7 +376,7 @@ def set_key(data: dict[str, Any], key: str, value: Any, where: str) -> None:
 
 
 def _index(place: Any, part: str, above: Sequence[str], where: str) -> Any:
-    """Return the key or position of a part of a dotted key in a mapping or list."""
+    """Return the key or position of a part of a dotted key."""
     if isinstance(place, dict):
         return part
     if not isinstance(place, list):

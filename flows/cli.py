@@ -1,4 +1,4 @@
-"""The command line. Heavy libraries are imported inside the commands."""
+"""The command line; commands import heavy libraries."""
 
 from __future__ import annotations
 
@@ -288,7 +288,7 @@ def init(
 
 
 def _split(values: Sequence[str] | None) -> list[str]:
-    """Return the names in a repeatable option, separated by commas."""
+    """Split repeatable options at commas."""
     return [name.strip() for value in values or () for name in value.split(",")]
 
 
@@ -298,7 +298,7 @@ def _caller(verbose: bool) -> Caller:
 
 @contextmanager
 def user_errors(after_stop: str) -> Iterator[None]:
-    """Print a message instead of a traceback, with `after_stop` after a stop."""
+    """Print a message instead of a traceback; `after_stop` follows a stop."""
     keep(after_stop)
     try:
         yield
@@ -308,7 +308,7 @@ def user_errors(after_stop: str) -> Iterator[None]:
     except typer.Exit:
         raise
     except Exception as error:
-        if requested():  # a library has made another error of the signal
+        if requested():  # a library has raised another error after the signal
             raise Stopped from error
         is_of_the_machine, sentence = explain(error)
         _report(f"error: {sentence}")
@@ -328,7 +328,7 @@ def say(*lines: str) -> None:
 def _show(
     config: CompareConfig, results: Path, chart: str, init_command: str = ""
 ) -> None:
-    """Print verdicts, table, places and the command for a configuration."""
+    """Print verdicts, table, places and next steps."""
     import pandas as pd
 
     from learnkernels.tasks.reporting.report import measures, verdicts
@@ -495,7 +495,7 @@ def predict(
 
 
 def _scoring_lines(result: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines about scored rows: their number, unusual values and drift."""
+    """Yield lines about scored rows, unusual values and drift."""
     yield f"{result['rows']:,} rows scored with {result['model']}"
     if result["ignored"]:
         yield f"ignored, as the model does not read them: {listed(result['ignored'])}"
@@ -555,7 +555,7 @@ def show_table(
     folded: Sequence[str] = (),
     numbers: bool = False,
 ) -> None:
-    """Print rows as a table; only columns in `folded` are wrapped, and `numbers` align right."""
+    """Print rows as a table; only columns in `folded` are wrapped."""
     console = Console(
         highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH
     )
@@ -674,9 +674,8 @@ def open_run(
         if "PREFECT_API_URL" not in os.environ and (
             address := running_server("prefect_api")
         ):
-            os.environ["PREFECT_API_URL"] = (
-                address  # from which Prefect derives the address of its pages
-            )
+            # Prefect derives the address of its pages from it
+            os.environ["PREFECT_API_URL"] = address
         from learnkernels.tasks.reporting.places import pages_of_run
 
         pages = pages_of_run(run)

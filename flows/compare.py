@@ -1,4 +1,4 @@
-"""Which way of learning the kernel wins?"""
+"""Compare learners on data sets."""
 
 from __future__ import annotations
 
@@ -55,20 +55,17 @@ def compare(
     baseline: BaselineChoice = AS_CONFIGURED,
     config: WholeConfig,
 ) -> dict[str, str]:
-    """Compare learners of the kernel on data sets, and leave the evidence.
+    """Compare kernel learners on data sets, and write a report.
 
     The fields before ``config`` replace parts of it.
 
-    1. Open the run of the comparison in MLflow; an error from here on marks it failed.
-    2. Ingest every data set: read, check, store under its digest; refuse what cannot
-       work before any long work.
-    3. Compute the base kernels' statistics once per data set and repeat, on Dask, for
-       all folds.
+    1. Open the run in MLflow; an error from here on marks it failed.
+    2. Ingest every data set; refuse an invalid configuration before any long work.
+    3. Compute the statistics of the base kernels once per data set and repeat, on Dask.
     4. Learn weights, fit the predictor and measure the test error in every trial of
        every learner; baselines follow.
-    5. Log each (data set, learner) as one MLflow run.
-    6. Write tables, figure and report to `results/`, to Prefect and to the run in
-       MLflow; return their places.
+    5. Log each result as one MLflow run.
+    6. Write tables, figures and report to `results/`, Prefect and MLflow.
     """
     config = with_form_fields(
         config,

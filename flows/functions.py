@@ -1,4 +1,4 @@
-"""`compare`, `train` and `predict` as functions, and their common parts with the commands."""
+"""`compare`, `train` and `predict` as functions, and parts shared with commands."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 Files = str | Path | Sequence[str | Path]
 
 TABLES = (".csv", ".parquet", ".arrow", ".feather")
-"""Endings of tables."""
 
 KEYS = {
     "target": "datasets.0.target",
@@ -82,9 +81,9 @@ class Caller:
 
     by_command: bool = False
     verbose: bool = False
-    """Whether the log of every step is printed."""
+    """Whether to print the log of every step."""
     say: Callable[[str], object] = lambda line: None
-    """Prints a line."""
+    """Function that prints a line."""
 
 
 PROGRAM = Caller()
@@ -101,12 +100,10 @@ def compare(
     minutes: float | None = None,
     changes: str | Sequence[str] = (),
 ) -> pd.DataFrame:
-    """Compare learners of the kernel on a table or on the data sets of a configuration,
-    and leave the evidence.
+    """Compare kernel learners on a table or on the data sets of a configuration.
 
-    Does what the command ``learnkernels compare`` does, and writes into the working
-    directory: ``results/``, MLflow's ``mlflow.db`` and ``mlartifacts/``, and
-    ``.learnkernels/``, in which Prefect has its home.
+    Like the command ``learnkernels compare``, it writes ``results/``, ``mlflow.db``,
+    ``mlartifacts/`` and ``.learnkernels/`` into the working directory.
 
     Parameters
     ----------
@@ -118,14 +115,14 @@ def compare(
     target : str or sequence of str, optional
         Columns of a table to predict.
     group, time : str, optional
-        Columns of a table: groups that are never divided; time, in which earlier rows
-        train and later ones test.
+        Columns of a table: groups that are never divided; time, to train on earlier
+        rows and test on later ones.
     metric : str, optional
         Evaluation metric, such as ``roc_auc``.
     without : str or sequence of str
         Baselines of a table to leave out, such as ``boosting``.
     minutes : float, optional
-        About how long comparing a table may take.
+        Approximate duration of the comparison of a table.
     changes : str or sequence of str
         Keys of the configuration to change, such as ``protocol.folds=10``.
 
@@ -166,15 +163,15 @@ def train(
     Parameters
     ----------
     table : path, sequence of paths or mapping
-        As of `compare`.
+        See `compare`.
     target : str or sequence of str, optional
         Columns of a table to predict.
     model : str, optional
         Name of the registered model; by default that of the table or configuration.
     dataset : str, optional
-        The data set to learn from, where a configuration has several.
+        Data set to learn from, if a configuration has several.
     group, time, metric : str, optional
-        As of `compare`.
+        See `compare`.
     changes : str or sequence of str
         Keys of the configuration to change.
 
@@ -202,22 +199,23 @@ def train(
 def predict(
     model: str, table: str | Path | pd.DataFrame, *, id: str | Sequence[str] = ()
 ) -> pd.DataFrame:
-    """Predict the rows of a table by a registered model; the command of this name
-    writes more than memory holds.
+    """Predict the rows of a table with a registered model.
+
+    For output larger than memory, use the command ``learnkernels predict``.
 
     Parameters
     ----------
     model : str
         ``NAME`` for its champion, ``NAME@ALIAS`` or ``NAME/VERSION``.
     table : path or pandas.DataFrame
-        The rows; a file, or a folder or pattern of files, here or on S3.
+        Rows: a DataFrame, a file, or a folder or pattern of files, local or on S3.
     id : str or sequence of str
-        Columns to copy into the predictions; without any, rows are numbered.
+        Columns to copy into the predictions; by default, rows are numbered.
 
     Returns
     -------
     predictions : pandas.DataFrame
-        One row for each row of the table, in their order.
+        One row for each row of the table, in the same order.
 
     Raises
     ------
@@ -241,7 +239,6 @@ def predict(
 
 
 def run_comparison(config: CompareConfig, caller: Caller = PROGRAM) -> dict[str, str]:
-    """Run the flow of `compare`."""
     from .compare import compare as flow
 
     learners = ", ".join(learner.title for learner in config.learners)
@@ -260,13 +257,13 @@ def run_training(
     learner: str | None = None,
     caller: Caller = PROGRAM,
 ) -> dict[str, Any]:
-    """Run the flow of `train`, and return the registered version; `model` is its name."""
+    """Run the flow of `train`; return the registered version."""
     from learnkernels.tasks.models.training import training_config
 
     from .train import train as flow
 
     name = model or config.name
-    # Refuses before a server is waited for
+    # Fails before the wait for a server
     considered = training_config(config, dataset, learner, caller.by_command)
     caller.say(
         f"{name}: selected from {', '.join(learner.title for learner in considered.learners)}"
@@ -287,7 +284,6 @@ def run_scoring(
     escape_formulas: bool = True,
     caller: Caller = PROGRAM,
 ) -> dict[str, Any]:
-    """Run the flow of `predict`."""
     from learnkernels.conf.files import require_place
 
     require_place(output)
@@ -299,7 +295,7 @@ def run_scoring(
     from .predict import predict as flow
     from .predict import workers_at
 
-    # Refuses an address with credentials, which the flow would show as a parameter
+    # Refuses an address with credentials, which the flow would show
     workers_at(scheduler)
     find_version(model)  # refuses a missing model early
     Thread(target=compile_combinations).start()  # while the server starts
@@ -388,7 +384,7 @@ def require_table(
     caller: Caller = PROGRAM,
     changes: Sequence[str] = (),
 ) -> None:
-    """Refuse missing files, and unknown columns, baselines and configuration keys, before libraries are loaded."""
+    """Refuse missing files, unknown columns, baselines and keys early."""
     from learnkernels.conf.schema.base import several
 
     require_files(files)
@@ -410,7 +406,7 @@ def require_table(
 def infer(
     files: Sequence[str], options: TableOptions, caller: Caller = PROGRAM
 ) -> InferredConfig:
-    """Return the configuration that is inferred from data files."""
+    """Infer the configuration of data files."""
     from learnkernels.conf.schema.base import several
     from learnkernels.tasks.data.infer_config import infer_config
 
@@ -427,7 +423,6 @@ def infer(
 
 
 def require_files(paths: Sequence[str]) -> None:
-    """Raise InputError for missing local files."""
     from learnkernels.conf.files import files_of, is_remote, require_place
 
     for path in paths:
@@ -440,7 +435,7 @@ def require_files(paths: Sequence[str]) -> None:
 
 
 def is_table(files: Sequence[str]) -> bool:
-    """Whether arguments name tables, folders or patterns."""
+    """Return whether arguments name tables, folders or patterns."""
     return any(map(_is_table, files))
 
 
@@ -473,10 +468,9 @@ def prepare(
 
 
 def set_up(caller: Caller = PROGRAM, deploy: bool = False) -> None:
-    """Set the environment before Prefect and MLflow are imported, and start a server
-    meanwhile.
+    """Set the environment before Prefect and MLflow are imported; start a server.
 
-    Deployments need a lasting server.
+    Deployments need a lasting server, so none is started.
     """
     prepare_environment()
     from learnkernels.tasks.operate.servers import temporary_prefect
@@ -518,7 +512,8 @@ def prefect_runs(label: str, caller: Caller = PROGRAM) -> Iterator[None]:
     if not caller.by_command:
         profile = Profile(name="learnkernels", settings={})
         settings = Settings()
-    if _servers:  # they do nothing about heartbeats, and a flow waits up to a second for the thread that sends them
+    # Temporary servers ignore heartbeats, whose thread delays flows by up to a second
+    if _servers:
         flows = settings.flows.model_copy(update={"heartbeat_frequency": None})
         # `temporary_settings` is slow
         settings = settings.model_copy(update={"flows": flows})
@@ -531,8 +526,9 @@ def prefect_runs(label: str, caller: Caller = PROGRAM) -> Iterator[None]:
 
 
 def open_mlflow() -> None:
-    """Create and open MLflow's store before the flow, as killed flow runs need a run in
-    MLflow to be recognized.
+    """Create and open MLflow's store before the flow.
+
+    Killed flow runs are recognized by their run in MLflow.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Which matrices do the base kernels have?"""
+"""Write matrices of base kernels."""
 
 from __future__ import annotations
 
@@ -30,13 +30,11 @@ def gram(
     ] = "float64",
     config: WholeConfig,
 ) -> dict[str, Any]:
-    """Write the matrices of the base kernels of every data set, for learners and
-    programs that want them whole.
+    """Write the matrices of the base kernels of every data set.
 
-    1. Ingest every data set: read, check, store under its digest.
-    2. Refuse a folder that holds matrices of something else, and matrices that the disk
-       has no room for.
-    3. Compute strips of rows on Dask, for every folder that is not there yet.
+    1. Ingest every data set.
+    2. Refuse a folder with other matrices, and matrices that do not fit the disk.
+    3. Compute strips of rows on Dask for every missing folder.
     4. Return the folder, its size, and a line for each data set.
     """
     with (

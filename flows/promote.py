@@ -1,4 +1,4 @@
-"""Is the new model better than the one in use?"""
+"""Compare a new model with the one in use."""
 
 from __future__ import annotations
 
@@ -71,26 +71,21 @@ def promote(
         ),
     ] = True,
 ) -> dict[str, Any]:
-    """Challenge the champion: its alias moves on a significant win, or for a
-    refresh that is not worse.
+    """Promote the challenger if it is significantly better than the champion.
 
-    1. Find challenger and champion; the first version of a model is champion unopposed.
-    2. Refuse a version of the same recipe on other rows, a *refresh*, that lacks
-       columns, classes or many rows of the champion, or whose expected error is above
-       the champion's by more than the margin, or implausibly far below. Refuse,
-       for any recipe, new columns that determine the target, and columns that the
-       rows to score lack.
-    3. Take the current *recipes* of both (base kernels, learner, parameters, columns,
-       scaling) to the challenger's data, and learn both on the training folds of every
-       trial.
-    4. Compare their test errors by a t-test that allows for training rows which trials
-       share: another recipe must be better, a refresh not worse by the margin. Score
-       the champion in use on the rows that it has not seen.
-    5. Move the alias `champion`, or not, and leave the decision with its evidence in
-       MLflow, Prefect and `results/`.
+    A *refresh*, the same recipe on other rows, must only not be worse by more than
+    `promotion_margin`.
 
-    The margin is `promotion_margin` of the configuration. Returned are the champion,
-    the reason, and where the evidence is.
+    1. Find challenger and champion; the first version of a model becomes champion.
+    2. Refuse a refresh that lacks columns, classes or many rows of the champion, or
+       whose expected error is too high or implausibly low. Refuse new columns that
+       determine the target, and columns that the rows to score lack.
+    3. Apply both *recipes* (base kernels, learner, parameters, columns, scaling) to the
+       challenger's data in every trial.
+    4. Compare the test errors by a corrected resampled t-test. Score the champion on
+       rows that it has not seen.
+    5. Move the alias `champion`, or not; record the decision in MLflow, Prefect and
+       `results/`.
     """
     require_model_name(model)
     ours, theirs, reference = rivals(model, challenger)
@@ -149,7 +144,7 @@ def _measured(
     against: CompareConfig,
     progress: RunProgress,
 ) -> tuple[Challenge, tuple[FoldsRef, FoldsRef], DatasetRef]:
-    """Return a challenge: errors of both recipes, their tables and the data."""
+    """Return a challenge with measured errors, their tables and the data."""
     ours = challenge.challenger
     theirs = challenge.defender
     assert theirs is not None

@@ -1,4 +1,4 @@
-"""Which model do we use from now on?"""
+"""Train and register a model."""
 
 from __future__ import annotations
 
@@ -46,20 +46,17 @@ def train(
     learner: OnlyLearner = "",
     config: WholeConfig,
 ) -> dict[str, Any]:
-    """Learn a model on all rows and register it, as *challenger*.
+    """Train a model on all rows, and register it as *challenger*.
 
     1. Open the run in MLflow; an error from here on marks it failed.
-    2. Ingest the data set; refuse what cannot work before any long work.
-    3. Run the protocol: statistics of the base kernels on Dask, then every learner in
-       every trial.
-    4. Take the learner, its parameters and C of the lowest mean *validation* error; the
-       errors of the trials on their test folds are the expected error of the model.
+    2. Ingest the data set; refuse an invalid configuration before any long work.
+    3. Run the protocol: statistics of the base kernels on Dask, then all trials.
+    4. Select the learner, parameters and C with the lowest mean *validation* error; the
+       test errors of the trials are the expected error of the model.
     5. Learn kernel and predictor on all rows.
-    6. Log the model in MLflow with signature, example and environment, and register a
-       version, unless the newest one is this very model.
+    6. Log the model in MLflow, and register a version unless the newest one is equal.
 
-    Results of an earlier comparison or of a killed run are not computed again. Returned
-    are the version, the choice, and the place of the evidence.
+    Stored results are not recomputed.
     """
     require_model_name(model)
     config = training_config(config, dataset or None, learner or None)

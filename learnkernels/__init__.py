@@ -1,9 +1,7 @@
-"""Learn the kernel from data: estimators for scikit-learn, and the parts that they are
-made of.
+"""Learn kernels from data: estimators for scikit-learn, and their parts.
 
-The names below are for everyone; subpackages of `learnkernels.kernels` have what is for
-some. Importing this package loads nothing and changes no setting: each name brings
-along what it needs when it is first used.
+The names below are loaded when they are first used. Subpackages of
+`learnkernels.kernels` have specialized parts.
 """
 
 from __future__ import annotations

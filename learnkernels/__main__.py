@@ -1,4 +1,4 @@
-"""The command `learnkernels`, with `papers`, where the libraries are installed that it runs on."""
+"""The command `learnkernels`."""
 
 import atexit
 import gc
@@ -12,17 +12,17 @@ from learnkernels.tasks.environment import (
 )
 from learnkernels.tasks.signals import orderly_end
 
-collect_seldom()  # here, as workers that a command starts import this file, too
+collect_seldom()  # at import, as worker processes import this file, too
 
 FOR_THE_USER_ALONE = 0o077
-"""Permissions that files and folders of a command, and of the servers and workers that it starts, do not get."""
+"""Permissions that files and folders of a command do not get."""
 
 
 def main() -> None:
-    """Run the command, or exit with the names of the libraries that it lacks."""
+    """Run the command; exit with a message if libraries are missing."""
     prepare_python()
     os.umask(FOR_THE_USER_ALONE)
-    # Else Python would look once more through all objects, for two seconds
+    # Otherwise Python would visit all objects once more, for two seconds
     atexit.register(gc.freeze)
     with orderly_end():
         if lacking := lacking_libraries("the command learnkernels"):

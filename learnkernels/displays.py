@@ -1,4 +1,4 @@
-"""Displays of learned kernels, as in scikit-learn: `from_estimator` computes the values, `plot` draws them."""
+"""Displays of learned kernels: `from_estimator` computes values, `plot` draws them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KERNEL_NAME = re.compile(
 
 
 class _Display:
-    """Base class: new axes if the user has none, and the objects that were drawn."""
+    """Base class: axes of the user or of a new figure."""
 
     ax_: Axes
     figure_: Figure
@@ -35,7 +35,7 @@ class _Display:
     def _axes(self, ax: Axes | None, height: float = 4.0) -> Axes:
         if ax is None:
             try:
-                # Imported late: estimators do not need matplotlib
+                # Estimators do not need matplotlib
                 from matplotlib.figure import (
                     Figure,
                 )
@@ -74,7 +74,7 @@ def _last_step(estimator: Any) -> Any:
 
 
 def _learned_kernel(estimator: Any) -> LearnedKernel:
-    """Return the learned kernel of a fitted estimator or pipeline, or the argument if it is a learned kernel."""
+    """Return the learned kernel of a fitted estimator or pipeline."""
     if isinstance(estimator, LearnedKernel):
         return estimator
     estimator = _last_step(estimator)
@@ -95,14 +95,14 @@ class KernelLabel(NamedTuple):
 
 
 class Line(NamedTuple):
-    """Line of a figure: a base kernel, or the name of a group, which has no kernel."""
+    """Line of a figure: a base kernel, or the name of a group."""
 
     kernel: int | None
     text: str
 
 
 def short_names(names: Sequence[str]) -> list[str]:
-    """Return names with three digits per parameter; names that would be equal keep all digits."""
+    """Round parameters to three digits, unless names would become equal."""
     number = re.compile(r"(?<==)-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?=[,) ]|$)")
     rounded = [
         number.sub(lambda match: f"{float(match[0]):.3g}", name) for name in names
@@ -115,11 +115,10 @@ def short_names(names: Sequence[str]) -> list[str]:
 
 
 def kernel_labels(names: Sequence[str]) -> list[KernelLabel]:
-    """Return the label of each base kernel: its first parameter, grouped by metric,
-    family and other parameters.
+    """Return the label of each base kernel: its first parameter, and its group.
 
-    Names of another form are the group *other base kernels*. A single group has no
-    name, and its labels are names.
+    Groups share metric, family and other parameters. Names of another form are the
+    group *other base kernels*. A single group has no name, and its labels are names.
     """
     shortened = short_names(names)
     labels = []
@@ -187,7 +186,7 @@ class KernelWeightsDisplay(_Display):
         largest : int, default 12
             Number of base kernels to show, with the largest weights.
         ax : matplotlib Axes, optional
-            Axes to plot on. By default, a new figure is created.
+            Axes to plot on, by default of a new figure.
 
         Returns
         -------
@@ -208,20 +207,19 @@ class KernelWeightsDisplay(_Display):
     def plot(self, *, largest: int = 12, ax: Axes | None = None) -> Self:
         """Plot the largest shares as bars, the largest on top, and alignments as dots.
 
-        Base kernels are grouped by metric and family, the group with the largest sum of
-        shares on top.
+        Base kernels are grouped by metric and family, in descending order of their
+        shares.
 
         Parameters
         ----------
         largest : int, default 12
             Number of base kernels to show.
         ax : matplotlib Axes, optional
-            Axes to plot on. By default, a new figure is created.
+            Axes to plot on, by default of a new figure.
 
         Returns
         -------
         display : KernelWeightsDisplay
-            This display.
         """
         order = np.argsort(-np.abs(self.shares), kind="stable")
         lines = self._lines(order[:largest])[::-1]
@@ -254,7 +252,7 @@ class KernelWeightsDisplay(_Display):
         return self
 
     def _lines(self, positions: np.ndarray) -> list[Line]:
-        """Return the lines for some base kernels from the top: the name of each group, then its base kernels."""
+        """Return the name of each group, followed by its base kernels."""
         groups: dict[str, list[Line]] = {}
         sums: dict[str, float] = defaultdict(float)
         labels = kernel_labels([self.names[k] for k in positions])
@@ -271,8 +269,7 @@ class KernelWeightsDisplay(_Display):
 
 @dataclass
 class RelevanceDisplay(_Display):
-    """Bar plot of the relevance of features, or of columns of a table, for predictions
-    of held-out rows.
+    """Bar plot of the relevance of columns for predictions of held-out rows.
 
     Use `from_estimator` to create a display.
 
@@ -280,7 +277,7 @@ class RelevanceDisplay(_Display):
     ----------
     relevance : dict of str to float
         Relevance of each column, the largest first: the increase of the error, relative
-        to that of a constant.
+        to the error of a constant.
 
     Attributes
     ----------
@@ -305,7 +302,7 @@ class RelevanceDisplay(_Display):
         largest : int, default 12
             Number of features to show, with the largest relevance.
         ax : matplotlib Axes, optional
-            Axes to plot on. By default, a new figure is created.
+            Axes to plot on, by default of a new figure.
 
         Returns
         -------
@@ -327,12 +324,11 @@ class RelevanceDisplay(_Display):
         largest : int, default 12
             Number of features to show.
         ax : matplotlib Axes, optional
-            Axes to plot on. By default, a new figure is created.
+            Axes to plot on, by default of a new figure.
 
         Returns
         -------
         display : RelevanceDisplay
-            This display.
         """
         values = {}
         for name in list(self.relevance)[:largest]:
@@ -343,16 +339,15 @@ class RelevanceDisplay(_Display):
 
 @dataclass
 class InteractionDisplay(_Display):
-    """Bar plot of the largest interactions of two columns in predictions for held-out
-    rows.
+    """Bar plot of the largest interactions of two columns.
 
     Use `from_estimator` to create a display.
 
     Parameters
     ----------
     interactions : dict of tuple of str to float
-        Interaction of each pair of columns, the largest first, relative to the error of
-        a constant.
+        Interaction of each pair of columns in predictions for held-out rows, the
+        largest first, relative to the error of a constant.
 
     Attributes
     ----------
@@ -377,7 +372,7 @@ class InteractionDisplay(_Display):
         largest : int, default 10
             Number of pairs to show, with the largest interactions; at most ten.
         ax : matplotlib Axes, optional
-            Axes to plot on. By default, a new figure is created.
+            Axes to plot on, by default of a new figure.
 
         Returns
         -------
@@ -399,12 +394,11 @@ class InteractionDisplay(_Display):
         largest : int, default 10
             Number of pairs to show.
         ax : matplotlib Axes, optional
-            Axes to plot on. By default, a new figure is created.
+            Axes to plot on, by default of a new figure.
 
         Returns
         -------
         display : InteractionDisplay
-            This display.
         """
         values = {}
         for first, second in list(self.interactions)[:largest]:
@@ -415,8 +409,7 @@ class InteractionDisplay(_Display):
 
 @dataclass
 class LearningHistoryDisplay(_Display):
-    """Plot of the alignment after each round of a learner, or of its objective after
-    each iteration.
+    """Plot of the alignment after each round, or the objective after each iteration.
 
     Use `from_estimator` to create a display.
 
@@ -447,7 +440,7 @@ class LearningHistoryDisplay(_Display):
         estimator : estimator of learnkernels, Pipeline or LearnedKernel
             Fitted estimator; of a pipeline, the last step.
         ax : matplotlib Axes, optional
-            Axes to plot on. By default, a new figure is created.
+            Axes to plot on, by default of a new figure.
 
         Returns
         -------
@@ -475,12 +468,11 @@ class LearningHistoryDisplay(_Display):
         Parameters
         ----------
         ax : matplotlib Axes, optional
-            Axes to plot on. By default, a new figure is created.
+            Axes to plot on, by default of a new figure.
 
         Returns
         -------
         display : LearningHistoryDisplay
-            This display.
         """
         ax = self._axes(ax)
         rounds = np.arange(1, len(self.values) + 1)
@@ -497,8 +489,7 @@ class LearningHistoryDisplay(_Display):
 
 @dataclass
 class RegularizationDisplay(_Display):
-    """Plot of the weights of the base kernels against the regularization, with
-    cross-validation scores.
+    """Plot of weights and cross-validation scores against the regularization.
 
     Use `from_estimator` to create a display. The weights of a two-stage learner do not
     depend on the regularization.
@@ -506,7 +497,7 @@ class RegularizationDisplay(_Display):
     Parameters
     ----------
     parameter : {"C", "alpha"}
-        Parameter that regularizes.
+        Regularization parameter.
     grid : ndarray of shape (g,)
         Values of the parameter.
     names : sequence of str
@@ -562,7 +553,7 @@ class RegularizationDisplay(_Display):
         scoring : str or callable, optional
             Score, as for `cross_val_score`. By default, the estimator's own score.
         ax : matplotlib Axes, optional
-            Axes to plot on. By default, a new figure is created.
+            Axes to plot on, by default of a new figure.
 
         Returns
         -------
@@ -600,21 +591,19 @@ class RegularizationDisplay(_Display):
         ).plot(ax=ax)
 
     def plot(self, *, largest: int = 12, ax: Axes | None = None) -> Self:
-        """Plot the largest shares as lines, and the mean score with its standard
-        deviation over the folds as a band.
+        """Plot the largest shares as lines, and mean scores with their deviation.
 
         Parameters
         ----------
         largest : int, default 12
             Number of base kernels to show.
         ax : matplotlib Axes, optional
-            Axes to plot on. By default, a new figure is created. The scores are plotted
-            on new axes, `score_ax_`.
+            Axes to plot on, by default of a new figure. The scores are plotted on new
+            axes, `score_ax_`.
 
         Returns
         -------
         display : RegularizationDisplay
-            This display.
         """
         ax = self._axes(ax)
         names = short_names(self.names)
@@ -637,8 +626,7 @@ class RegularizationDisplay(_Display):
 
 @dataclass
 class ExplanationDisplay(_Display):
-    """Plot of the contributions of columns: bars for one row, or a point per row for
-    several rows.
+    """Plot of the contributions of columns: bars for one row, points for several rows.
 
     Use `from_estimator` to create a display, or pass the result of `explain`.
 
@@ -676,22 +664,20 @@ class ExplanationDisplay(_Display):
         largest: int = 10,
         ax: Axes | None = None,
     ) -> Self:
-        """Explain the predictions for some rows, and plot the contributions of the
-        columns.
+        """Explain the predictions for some rows, and plot the contributions.
 
         Parameters
         ----------
         estimator : KernelLearningClassifier, KernelLearningRegressor or Pipeline
-            Fitted estimator. A pipeline is explained by its last step, on the
-            transformed rows.
+            Fitted estimator; the last step of a pipeline explains the transformed rows.
         X : array-like or table of shape (n, d)
             Rows to explain.
         output : str or int, optional
-            Class or output, as in `plot`.
+            Class or output; see `plot`.
         largest : int, default 10
             Number of columns to show, with the largest contributions.
         ax : matplotlib Axes, optional
-            Axes to plot on. By default, a new figure is created.
+            Axes to plot on, by default of a new figure.
 
         Returns
         -------
@@ -721,8 +707,8 @@ class ExplanationDisplay(_Display):
 
         For one row, bars with the standard error as a line; the remaining columns are
         one bar. For several rows, a point per row in the color of its value, gray for
-        categories and missing values. Columns are in descending order of the mean
-        absolute contribution.
+        categories and missing values; columns are sorted by the mean absolute
+        contribution.
 
         Parameters
         ----------
@@ -732,12 +718,11 @@ class ExplanationDisplay(_Display):
         largest : int, default 10
             Number of columns to show.
         ax : matplotlib Axes, optional
-            Axes to plot on. By default, a new figure is created.
+            Axes to plot on, by default of a new figure.
 
         Returns
         -------
         display : ExplanationDisplay
-            This display.
 
         Raises
         ------
@@ -778,7 +763,6 @@ class ExplanationDisplay(_Display):
         return int(self.explanation.predictions.mean(axis=0).argmax())
 
     def _of_output(self, array: np.ndarray, position: int | None) -> np.ndarray:
-        """Return the part of an array for one output."""
         if position is None:
             return array
         return array[..., position]
@@ -795,7 +779,7 @@ class ExplanationDisplay(_Display):
         positions: np.ndarray,
         position: int | None,
     ) -> None:
-        """Plot the contributions of one row, with the sum of the columns that are not shown at the bottom."""
+        """Plot the contributions of one row, the sum of other columns at the bottom."""
         explanation = self.explanation
         labels = []
         for j in positions:
@@ -830,7 +814,7 @@ class ExplanationDisplay(_Display):
     def _plot_points(
         self, ax: Axes, contributions: np.ndarray, positions: np.ndarray
     ) -> None:
-        """Plot the contributions of several rows, in colors from the lowest to the highest value of a column."""
+        """Plot the contributions of several rows, colored by column values."""
         drawn = contributions[:, positions]
         low = drawn.min()
         high = drawn.max()
@@ -854,7 +838,6 @@ class ExplanationDisplay(_Display):
 
 
 def _cell_text(value: Any) -> str:
-    """Return a cell as a short text."""
     if value is None or value != value:
         return "missing"
     if isinstance(value, float | np.floating):
@@ -863,7 +846,7 @@ def _cell_text(value: Any) -> str:
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
-    """Return the ranks of numbers or dates from 0 to 1; NaN for missing values, texts and a constant column."""
+    """Return ranks from 0 to 1; NaN for missing values, texts and constants."""
     ranks = np.full(len(values), np.nan)
     present = np.array(
         [value is not None and value == value for value in values.tolist()]
@@ -885,7 +868,7 @@ def _ranks(values: np.ndarray) -> np.ndarray:
 
 
 def _offsets(x: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Return vertical offsets of points, within 0.4, so that points close to each other do not overlap."""
+    """Return vertical offsets within 0.4, so that close points do not overlap."""
     n_bins = 80
     width = max(high - low, np.finfo(np.float64).tiny)
     bins = np.round((x - low) / width * n_bins).astype(np.intp)

@@ -35,7 +35,7 @@ else:
 
 
 class Strict(BaseModel):
-    """Frozen model that refuses unknown keys, and names valid keys or the right place."""
+    """Frozen model that refuses unknown keys and suggests valid ones."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -46,7 +46,7 @@ class Strict(BaseModel):
     )
 
     def _complaints(self) -> Iterator[str]:
-        """Yield a sentence per conflict between keys; the first becomes the error message."""
+        """Yield a sentence per conflict between keys; the first becomes the message."""
         return iter(())
 
     @model_validator(mode="after")
@@ -98,7 +98,6 @@ Positive = Annotated[float, Field(gt=0)]
 
 
 def as_text(value: Any) -> Any:
-    """Return a number as text."""
     if isinstance(value, int | float):
         return str(value)
     return value
@@ -145,10 +144,10 @@ def _module_and_class(name: str) -> str:
 OwnName = Annotated[
     str, AfterValidator(_module_and_class), Field(json_schema_extra={"pattern": OWN})
 ]
-"""A custom class: ``module:Class``, from a file in the working directory or from an installed package."""
+"""Custom class of the working directory or a package: ``module:Class``."""
 
 MOST_VALUES = 1000
-"""Numbers that a grid represents which is not written out."""
+"""Largest number of values of a grid that is not written out."""
 
 GRID_FORMS = "a list, {base, from, to}, or {from, to, count, spacing}"
 
@@ -175,12 +174,11 @@ class Powers(Strict):
             yield f"{self.base:g} to the power of {short(exponent)} is no positive number of a computer"
 
     def values(self) -> list[float]:
-        """Return the numbers, ascending."""
         return [self.base**exponent for exponent in range(self.start, self.stop + 1)]
 
 
 class Spaced(Strict):
-    """Some positive numbers from one to another, both included: equidistant, or with one ratio."""
+    """Positive numbers between two ends, with equal steps or ratios."""
 
     start: Positive = Field(alias="from", description="The first number.")
     stop: Positive = Field(alias="to", description="The last number, included.")
@@ -195,7 +193,6 @@ class Spaced(Strict):
             yield f"'to' must be above 'from', got from {self.start:g} to {self.stop:g}"
 
     def values(self) -> list[float]:
-        """Return the numbers, ascending."""
         shares = [i / (self.count - 1) for i in range(self.count)]
         if self.spacing == "log":
             return [self.start ** (1 - share) * self.stop**share for share in shares]
@@ -245,7 +242,6 @@ Grid = Annotated[
     Discriminator(_kind_of_grid),
     BeforeValidator(_of_some_form),
 ]
-"""A list of positive numbers, the powers of a base, or a number of them from one to another."""
 
 
 def grid_values(grid: list[float] | Powers | Spaced) -> list[float]:

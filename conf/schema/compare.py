@@ -40,17 +40,17 @@ from .learners import (
 OF_PROBABILITIES = [
     name for name, measured in registry.METRICS.items() if measured == "probabilities"
 ]
-"""Metrics that are measured on a probability per class."""
+"""Metrics of a probability per class."""
 
 
 FEWEST_FOLDS = 3
-"""Least number of folds: one tests, one validates, and one trains."""
+"""One fold each for testing, validation and training."""
 
 MOST_FOLDS = 100
 
 
 class SplitConfig(Strict):
-    """How many rows are drawn, without replacement, for each purpose; the others are not used."""
+    """Number of rows for each purpose, drawn without replacement."""
 
     train: int = Field(
         ge=2, description="Rows that kernel and predictor are learned on."
@@ -68,7 +68,7 @@ class SplitConfig(Strict):
 
 
 class ChooseConfig(Strict):
-    """A cross-validation within the training rows, in place of rows that are kept aside for validation."""
+    """Cross-validation within the training rows, instead of validation rows."""
 
     folds: int = Field(
         10,
@@ -188,10 +188,10 @@ class ProtocolConfig(Strict):
 
 
 GRID_SEARCH_TITLE = "GridSearchCV"
-"""The search over one Gaussian kernel in reports: scikit-learn's, which is no learner."""
+"""Title of the tuned Gaussian kernel in reports."""
 
 BaselineName = Literal["constant", "linear", "grid-search", "boosting", "estimator"]
-"""Methods to compare learners with: baselines, and the estimator of this package with its defaults."""
+"""Methods to compare learners with."""
 
 BASELINE_TITLES: dict[BaselineName, str] = {
     "constant": "best constant",
@@ -200,7 +200,7 @@ BASELINE_TITLES: dict[BaselineName, str] = {
     "boosting": "HistGradientBoosting",
     "estimator": "default estimator",
 }
-"""Baselines in reports, in the order in which they run: the slowest last."""
+"""Titles of baselines in reports, the slowest last."""
 
 SCHEDULER = re.compile(r"(?:(?:tcp|tls|wss?|ucxx?)://)?[^\s/@]+/?", re.IGNORECASE)
 """Addresses of schedulers that Dask connects to; the default is tcp."""
@@ -230,7 +230,7 @@ class StatisticsConfig(Strict):
 
 
 class BaselineConfig(Strict):
-    """Baselines on the same trials: the best constant, a linear model, a search over one Gaussian kernel."""
+    """Baselines on the same trials: a constant, a linear model, a tuned RBF kernel."""
 
     gammas: Grid = Field(
         default_factory=lambda: Powers.model_validate({"base": 4, "from": -3, "to": 3}),
@@ -261,7 +261,7 @@ class BaselineConfig(Strict):
 
     @property
     def kinds(self) -> list[BaselineName]:
-        """The baselines to measure, the slowest last."""
+        """Baselines to measure, the slowest last."""
         left_out = set(self.without)
         if not self.boosting:
             left_out.add("boosting")
@@ -320,7 +320,7 @@ class DaskConfig(Strict):
 
     @property
     def elsewhere(self) -> bool:
-        """Whether workers may be on other machines, which do not see the files of this one."""
+        """Whether workers may be on other machines."""
         return self.scheduler is not None
 
     @field_validator("memory", mode="before")
@@ -360,7 +360,7 @@ class DaskConfig(Strict):
 
 
 class TrackingConfig(Strict):
-    """Where MLflow keeps the evidence. MLFLOW_TRACKING_URI is the address of the server or file."""
+    """Tracking in MLflow, on the server or in the file of MLFLOW_TRACKING_URI."""
 
     experiment: str | None = Field(
         None, description="MLflow experiment; the run's name by default."
@@ -375,7 +375,7 @@ class TrackingConfig(Strict):
 
 
 class DriftConfig(Strict):
-    """The differences between new rows and training rows that `predict` reports, and their consequence."""
+    """Differences between new rows and training rows, and their consequence."""
 
     on_drift: Literal["warn", "fail"] = Field(
         "warn",
@@ -412,7 +412,7 @@ class DriftConfig(Strict):
 
 
 MOST_AT_ONCE = 64
-"""Most steps of a run that may run at once."""
+"""Most simultaneous steps of a run."""
 
 
 class FiguresConfig(Strict):
@@ -509,7 +509,7 @@ class CompareConfig(Strict):
     )
 
     def on(self, dataset: DatasetConfig) -> CompareConfig:
-        """Return the configuration of one of its data sets, with the base kernels of that data set."""
+        """Return the configuration of one data set, with its own base kernels."""
         plain = dataset.model_copy(update={"kernels": None})
         return self.model_copy(
             update={"datasets": (plain,), "kernels": dataset.kernels or self.kernels}

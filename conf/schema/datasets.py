@@ -18,17 +18,17 @@ SyntheticName = Literal["three_sines", "relevance", "friedman"]
 
 
 def _as_plain_text(value: Any) -> Any:
-    """Return a number as the text to which a column of numbers is compared: 5.0 as 5."""
+    """Return a number as text, 5.0 as 5."""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return as_text(value)
 
 
 def name_of_files(paths: Sequence[str]) -> str:
-    """Return the default name of files: that of the first file without its ending, or
-    of a pattern up to a wildcard.
+    """Return the default name of files.
 
-    A pattern that begins with a wildcard is named after the folder around it.
+    It is the name of the first file without its ending, or of a pattern up to a
+    wildcard. A pattern that begins with a wildcard is named after its folder.
     """
     if not paths:
         return "files"
@@ -108,14 +108,13 @@ class NgramsConfig(Strict):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that are read."""
+        """Columns to read."""
         if self.counts is None:
             return self.column
         return (*self.column, self.counts)
 
 
 ColumnKind = Literal["number", "categorical", "code", "date", "text", "drop"]
-"""The kinds of columns that a configuration can name."""
 
 
 ABSENT: dict[str, Any] = {
@@ -137,11 +136,11 @@ ABSENT: dict[str, Any] = {
     "seed": 0,
     "features": (),
 }
-"""Keys of some sources, and their values in data sets of the others."""
+"""Values of keys that a source lacks."""
 
 
 class DatasetConfig(Strict):
-    """The keys that all sources share; keys that a source lacks have the values of `ABSENT`."""
+    """Keys that all sources share; `ABSENT` has the values of other keys."""
 
     source: str
     if TYPE_CHECKING:
@@ -253,13 +252,13 @@ class DatasetConfig(Strict):
 
     @property
     def sample_columns(self) -> dict[str, str]:
-        """The columns of groups, time and weights, by their keys."""
+        """Columns of groups, time and weights, by their keys."""
         columns = {key: getattr(self, key) for key in ("groups", "time", "weights")}
         return {key: column for key, column in columns.items() if column is not None}
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The files, folders and patterns of `path`."""
+        """Files, folders and patterns of `path`."""
         if isinstance(self.path, str):
             return (self.path,)
         return self.path or ()
@@ -295,7 +294,7 @@ class SyntheticConfig(DatasetConfig):
 
     @property
     def label(self) -> str:
-        """Name in reports: the configured label, or the name of the distribution with its parameters."""
+        """Name in reports: the label, or the distribution with parameters."""
         if self.title:
             return self.title
         settings = dict(self.params)
@@ -456,13 +455,12 @@ AnyDataset = Annotated[
     Field(discriminator="source"),
     BeforeValidator(_from_text),
 ]
-"""A data set of some source."""
 
 _DATASET: TypeAdapter[DatasetConfig] = TypeAdapter(AnyDataset)
 
 
 def each_target(data: Any) -> Any:
-    """Return data sets, or one of them, as a list, with one data set per target."""
+    """Return data sets as a list, with one data set per target."""
     datasets = several(data)
     if not isinstance(datasets, list):
         return data
@@ -470,7 +468,7 @@ def each_target(data: Any) -> Any:
 
 
 def _one_per_target(dataset: Any) -> list[Any]:
-    """Return a data set, or one for each of several targets, named after it, without the other targets."""
+    """Return one data set per target, without the other targets as features."""
     if not isinstance(dataset, dict) or not isinstance(
         dataset.get("target"), list | tuple
     ):

@@ -98,7 +98,7 @@ class LinearConfig(base.Strict):
 
 
 class DirichletConfig(base.Strict):
-    """Product over the features of 1 + 2 sum_j cos(j frequency (x - x')), one kernel per frequency."""
+    """prod(1 + 2 sum_j cos(j frequency (x - x'))), one kernel per frequency."""
 
     family: Literal["dirichlet"]
     frequencies: base.Grid = Field(
@@ -109,7 +109,7 @@ class DirichletConfig(base.Strict):
 
 
 class FeatureConfig(base.Strict):
-    """x_k x'_k, one kernel per feature: thousands of n-grams, without tiles where it is the only family."""
+    """x_k x'_k, one kernel per feature; without tiles as the only family."""
 
     family: Literal["feature"]
     columns: Names | None = Field(
@@ -122,14 +122,14 @@ class FeatureConfig(base.Strict):
 
 
 class ConstantConfig(base.Strict):
-    """1 for every pair of rows, one kernel: the intercept if base kernels are not centered."""
+    """1 for every pair of rows: the intercept of uncentered base kernels."""
 
     family: Literal["constant"]
     columns: ClassVar[None] = None
 
 
 class PrecomputedConfig(base.Strict):
-    """Matrices on disk, your own or those of `learnkernels gram`, in place of families that are computed."""
+    """Matrices on disk: your own, or those of `learnkernels gram`."""
 
     family: Literal["precomputed"]
     path: str = Field(
@@ -141,12 +141,12 @@ class PrecomputedConfig(base.Strict):
 
     @property
     def own(self) -> bool:
-        """Whether it is a file of arrays, and not a folder of `learnkernels gram`."""
+        """Whether it is a file of arrays, not a folder of `learnkernels gram`."""
         return self.path.lower().endswith(ARRAYS)
 
 
 class OwnConfig(base.Strict):
-    """A custom family: a class below KernelFamily, from a file in the working directory or an installed package."""
+    """Custom family: a subclass of KernelFamily in a file or package."""
 
     family: base.OwnName = Field(description="module:Class.")
     params: dict[str, base.Parameter] = Field(
@@ -191,7 +191,7 @@ SEARCHING = sorted(registry.SEARCHING)
 """Learners that find their own base kernels."""
 
 UNCENTERED = sorted(registry.UNCENTERED)
-"""Learners that accept base kernels that are not centered."""
+"""Learners that accept uncentered base kernels."""
 
 PRESETS: dict[str, dict[str, Any]] = {
     "CA-1D": {"name": "ca"},
@@ -202,11 +202,10 @@ PRESETS: dict[str, dict[str, Any]] = {
     "D2": {"name": "lp-svm", "params": {"norm": 2}},
     "DU": {"name": "unif"},
 }
-"""The methods of AFK 2013, Table 1: names that represent a learner, its label and its parameters."""
+"""Learners of AFK 2013, Table 1, with their parameters."""
 
 
 MOST_TUNED = 10_000
-"""Combinations of parameters that are tried."""
 
 
 def _kind_of_name(name: Any) -> str:
@@ -281,11 +280,11 @@ class LearnerConfig(base.Strict):
 
     @property
     def title(self) -> str:
-        """Name in reports: the label, or that of the algorithm or class."""
+        """Name in reports: the label, or the name of the algorithm or class."""
         return self.label or self.name.rpartition(":")[2]
 
     def settings(self) -> list[dict[str, Any]]:
-        """Return the parameters of each combination to try, the first values first."""
+        """Return the parameters of each combination to try."""
         combinations = product(*self.tune.values())
         return [
             {**self.params, **dict(zip(self.tune, values, strict=True))}
@@ -296,11 +295,10 @@ class LearnerConfig(base.Strict):
 NamedLearner = Annotated[
     LearnerConfig, BeforeValidator(partial(base.as_mapping, "name"))
 ]
-"""A learner, or its name."""
 
 
 SIZE = r"(?=[\d.]*[1-9])\d{0,18}(\.\d{1,18})?(e1?\d)?\s*([kmgtp]i?)?b?"
-"""A number of bytes above zero, with or without a unit, in any case of letters."""
+"""A number of bytes above zero, with or without a unit."""
 
 
 def as_size(value: Any, expected: str = "a size such as 2GB or 512MiB") -> Any:
@@ -311,7 +309,6 @@ def as_size(value: Any, expected: str = "a size such as 2GB or 512MiB") -> Any:
 
 
 Size = Annotated[str, BeforeValidator(as_size)]
-"""A number of bytes."""
 
 
 class PredictorConfig(base.Strict):
@@ -372,4 +369,3 @@ class PredictorConfig(base.Strict):
 NamedPredictor = Annotated[
     PredictorConfig, BeforeValidator(partial(base.as_mapping, "name"))
 ]
-"""A predictor with its options, or its name."""

@@ -25,20 +25,19 @@ class Cell:
     Attributes
     ----------
     measure : str
-        error, alignment, test_alignment, rank, or the name of a number of a special
-        study.
+        error, alignment, test_alignment, rank, or the name of a number of a study.
     paper, paper_sd : float, float or None
         Published mean and standard deviation.
     here, here_sd : float or None
         Mean and standard deviation over trials.
     apart : float or None
-        Distance ``here - paper`` in standard deviations. None for ranks.
+        Distance ``here - paper`` in standard deviations; None for ranks.
     unit : {"paper", "binomial", "here"}
-        Source of the standard deviation: printed, binomial for a paper that tests once,
-        or of these trials.
+        Source of the standard deviation: published, binomial for a paper that tests
+        once, or of these trials.
     standard_errors : float or None
-        Distance in standard errors of the difference of both means. None if the trials
-        here are not known.
+        Distance in standard errors of the difference of means, if the trials here are
+        known.
     shared_by : tuple of str
         Learners for which the paper prints this number once.
     """
@@ -57,11 +56,11 @@ class Cell:
     shared_by: tuple[str | None, ...] = ()
 
     def within(self, deviations: float) -> bool:
-        """Return whether the number lies within `deviations` standard deviations of the published one."""
+        """Return whether the distance is at most some standard deviations."""
         return self.apart is not None and abs(self.apart) <= deviations
 
     def within_errors(self, standard_errors: float) -> bool:
-        """Return whether the number lies within `standard_errors` standard errors of the published one."""
+        """Return whether the distance is at most some standard errors."""
         return (
             self.standard_errors is not None
             and abs(self.standard_errors) <= standard_errors
@@ -70,7 +69,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Measured:
-    """Mean and standard deviation over trials of a number measured here, and the number of trials."""
+    """Number measured here: mean and deviation over trials."""
 
     mean: float | None = None
     sd: float | None = None
@@ -80,7 +79,7 @@ class Measured:
 def compare_cells(
     item: PaperItem, folds: pd.DataFrame | None, values: Mapping[str, float]
 ) -> list[Cell]:
-    """Return every published number of an item with the measured one, for each of its learners."""
+    """Return every published number of an item with the measured one."""
     rank_table = pd.DataFrame()
     metrics: dict[Any, Any] = {}
     if folds is not None:
@@ -149,15 +148,14 @@ def _compare_number(
 
 
 def binomial_deviation(rate: float, rows: int) -> float:
-    """Return the standard deviation of an error rate that is measured once, on that number of test rows."""
+    """Return the standard deviation of an error rate on some test rows."""
     return math.sqrt(rate * (1 - rate) / rows)
 
 
 def _standard_error(
     item: PaperItem, unit: Unit, deviation: float, measured: Measured
 ) -> float | None:
-    """Return the standard error of the difference of the two means, with trials as
-    independent.
+    """Return the standard error of the difference of two means, for independent trials.
 
     The published number counts as exact if the number of its trials is unknown.
     """
@@ -199,8 +197,7 @@ def _measure(
 
 
 def systematic_deviations(cells: Sequence[Cell]) -> list[str]:
-    """Return a sentence for each measure whose numbers all lie on one side of the
-    published ones.
+    """Return a sentence for each measure with all numbers on one side of the published.
 
     A data set needs three numbers with a mean distance of one standard deviation; a
     metric needs eight numbers.

@@ -78,7 +78,7 @@ def papers(
             source = data_folder(str(data_dir) if data_dir else None, folder)
         caller = Caller(by_command=True, verbose=verbose)
         set_up(caller)
-        # Prefect is imported late: `--list` and errors of the user need no server.
+        # `--list` and errors of the user need no server
         from .flow import papers as papers_flow
         from .flow import report_papers
 
@@ -113,7 +113,7 @@ def _list_items(items: list[PaperItem]) -> None:
 
 
 def _print_result(result: Mapping[str, Any], items: Mapping[str, PaperItem]) -> None:
-    """Print the counts of the items, failures, and the path of the report; exit with 1 after failures."""
+    """Print counts, failures and the path of the report."""
     from .counts import count_rows, sum_summaries
     from .report import overview_row
 
@@ -147,7 +147,7 @@ def _print_result(result: Mapping[str, Any], items: Mapping[str, PaperItem]) -> 
 
 
 def _succeeded(outcomes: list[Mapping[str, Any]]) -> bool:
-    """Return whether at least one item was run, no item failed and no check fails."""
+    """Return whether an item was run, and no item or check failed."""
     if any(outcome["status"] == "failed" or outcome["failing"] for outcome in outcomes):
         return False
     return any(outcome["status"] == "done" for outcome in outcomes)

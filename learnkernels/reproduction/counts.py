@@ -11,14 +11,14 @@ from .judge import ReproducedItem, Verdict, group_by_claim, overall_word
 from .published_tests import PublishedTest
 
 PrintedNumber = tuple[Cell, ...]
-"""Cells of one printed number: one cell, or one for each learner for which the paper prints it."""
+"""Cells of one printed number, one for each learner."""
 
 
 class Summary(TypedDict):
     """Counts of reproduced numbers, published tests, checks and claims of an item.
 
-    Identities are not checks. Claims about seconds are counted apart. `printed_before`
-    counts numbers of an earlier item.
+    Identities are not checks. Claims about seconds are counted separately.
+    `printed_before` counts numbers of an earlier item.
     """
 
     numbers: int
@@ -56,7 +56,6 @@ class Findings:
         return group_by_claim([check for check in self.checks if not check.identity])
 
     def summary(self) -> Summary:
-        """Return the counts."""
         evidence = [check for check in self.checks if not check.identity]
         timed = [check for check in evidence if check.of_seconds]
         measured = [check for check in evidence if not check.of_seconds]
@@ -84,7 +83,7 @@ class Findings:
 
 
 def is_within(number: PrintedNumber, deviations: float) -> bool:
-    """Return whether every cell of a printed number lies within that many standard deviations."""
+    """Return whether every cell of a printed number is within some deviations."""
     return all(cell.within(deviations) for cell in number)
 
 
@@ -99,7 +98,6 @@ def _count_holding_claims(checks: Sequence[Verdict]) -> int:
 
 
 def summarize(reproduced: ReproducedItem) -> Summary:
-    """Return the counts of an item by itself."""
     (findings,) = distinct_findings([reproduced])
     return findings.summary()
 
@@ -135,7 +133,7 @@ def distinct_findings(items: Sequence[ReproducedItem]) -> list[Findings]:
 
 
 def _printed_numbers(cells: Sequence[Cell]) -> list[PrintedNumber]:
-    """Return the comparable cells, those of one printed number together."""
+    """Group the comparable cells by printed number."""
     groups: dict[Any, list[Cell]] = {}
     for cell in cells:
         if cell.apart is not None:
@@ -147,7 +145,7 @@ def _printed_numbers(cells: Sequence[Cell]) -> list[PrintedNumber]:
 
 
 def _identity(cell: Cell) -> tuple[Any, ...]:
-    """Return the attributes by which a number that two papers print is recognized."""
+    """Return the attributes that identify a number in two papers."""
     return (
         cell.dataset,
         cell.learner,
@@ -159,7 +157,6 @@ def _identity(cell: Cell) -> tuple[Any, ...]:
 
 
 def sum_summaries(summaries: Sequence[Summary]) -> Summary:
-    """Return the sum of the counts of several items."""
     sums: dict[str, Any] = {}
     for key in Summary.__annotations__:
         sums[key] = sum(summary[key] for summary in summaries)  # type: ignore
@@ -168,7 +165,7 @@ def sum_summaries(summaries: Sequence[Summary]) -> Summary:
 
 
 def count_rows(total: Summary) -> list[dict[str, str]]:
-    """Return a row for each count that is not empty, with its rule."""
+    """Return a row for each nonempty count, with its rule."""
     numbers = total["numbers"]
     rows = [
         (

@@ -15,14 +15,14 @@ from .item import CellConfig, PaperItem
 from .trials import values_by_trial
 
 N_RESAMPLES = 1000
-"""Number of draws of the trials, with replacement, for the interval of a correlation."""
+"""Draws of the trials with replacement, for the interval of a correlation."""
 
 INTERVAL = (0.05, 0.95)
-"""Quantiles of these draws that are the ends of the interval."""
+"""Quantiles of the draws at the ends of the interval."""
 
 
 def weight_cosines(item: PaperItem, folds: pd.DataFrame) -> dict[str, float]:
-    """Return the cosines between mean weights of learners, named ``"cosine of A and B on D"``."""
+    """Return cosines of mean weights, named ``"cosine of A and B on D"``."""
     cosines = {}
     trials = folds[folds["learner"].isin(item.figure.learners)]
     for dataset, group in trials.groupby("dataset", sort=False):
@@ -38,11 +38,9 @@ def weight_cosines(item: PaperItem, folds: pd.DataFrame) -> dict[str, float]:
 
 
 def parameter_deviations(item: PaperItem, folds: pd.DataFrame) -> dict[str, float]:
-    """Return relative distances of learned from true parameters, named
-    ``"found by A on D, apart"``.
+    """Return relative errors of learned parameters, named ``"found by A on D, apart"``.
 
-    A trial compares the parameters of its heaviest base kernels, in ascending order;
-    the largest distance counts.
+    The largest error over trials and the heaviest base kernels counts.
     """
     true_values = np.sort(np.asarray(item.found))
     n_values = len(true_values)
@@ -65,7 +63,7 @@ def parameter_deviations(item: PaperItem, folds: pd.DataFrame) -> dict[str, floa
 
 
 def derived_values(item: PaperItem, folds: pd.DataFrame) -> dict[str, float]:
-    """Return numbers for claims by name: mean errors, iterations, correlations, cosines and distances of parameters."""
+    """Return the numbers for claims by name."""
     means = folds.groupby(["dataset", "learner"], sort=False)["error"].mean()
     values = {}
     for (dataset, learner), error in means.items():
@@ -80,10 +78,9 @@ def derived_values(item: PaperItem, folds: pd.DataFrame) -> dict[str, float]:
 
 
 def iteration_counts(folds: pd.DataFrame) -> dict[str, float]:
-    """Return mean, median and largest number of iterations of each learner over its
-    trials, and of added kernels.
+    """Return statistics of the numbers of iterations and of added kernels by learner.
 
-    They are named ``"iterations of A, mean"`` and ``"additions of A, most"``.
+    Names are ``"iterations of A, mean"`` and ``"additions of A, most"``.
     """
     columns = {
         "iterations": folds["iterations"].astype(float),
@@ -107,8 +104,7 @@ def _length_or_missing(history: np.ndarray | list[float] | None) -> float:
 
 @dataclass(frozen=True)
 class AlignmentCorrelation:
-    """Correlation of mean accuracy and mean alignment over the learners of one data
-    set.
+    """Correlation of mean accuracy and mean alignment over the learners of a data set.
 
     Attributes
     ----------
@@ -128,7 +124,7 @@ class AlignmentCorrelation:
 def alignment_correlations(
     item: PaperItem, folds: pd.DataFrame
 ) -> list[AlignmentCorrelation]:
-    """Return the correlation of each data set with a published error and alignment of three learners or more."""
+    """Return the correlation of each data set with three or more published learners."""
     correlations_of_sets = []
     for dataset in dict.fromkeys(cell.dataset for cell in item.printed):
         for measure in ("alignment", "test_alignment"):
@@ -178,7 +174,7 @@ def _correlate(
 
 
 def _row_correlations(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return Pearson's correlation of each row of `a` with the same row of `b`, zero for a constant row."""
+    """Return Pearson's correlation of equal rows of two arrays; zero for constants."""
     a = a - a.mean(axis=1, keepdims=True)
     b = b - b.mean(axis=1, keepdims=True)
     norms = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
@@ -191,7 +187,7 @@ def _row_correlations(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def correlation_values(
     correlations: Sequence[AlignmentCorrelation],
 ) -> dict[str, float]:
-    """Return each correlation, their least and their mean with its 90 % interval, named ``"correlation on D"``."""
+    """Return correlations, their smallest, and their mean with a 90 % interval."""
     if not correlations:
         return {}
     values = {

@@ -28,17 +28,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 FIGURE_BYTES = 120_000
-"""Largest size of a figure."""
 
 MAX_DATASETS_WITH_TRIALS = 6
-"""With more data sets, the figure of alignments shows means instead of trials."""
+"""Largest number of data sets for a figure of trials instead of means."""
 
 MAX_TICKS = 10
-"""A curve with more points gets default ticks instead of one tick per point."""
+"""Largest number of points of a curve with a tick each."""
 
 
 def item_figures(item: PaperItem, folds: pd.DataFrame) -> dict[str, Figure]:
-    """Return the figures of a comparison by name."""
     figures: dict[str, Figure | None] = {}
     kind = item.figure.kind
     if kind == "curves" and not trials_on_curves(folds).empty:
@@ -113,7 +111,7 @@ def _error_label(folds: pd.DataFrame) -> str:
 
 
 def trials_on_curves(folds: pd.DataFrame) -> pd.DataFrame:
-    """Return the trials on data sets that are points of a curve, with columns `panel` and `place`."""
+    """Return trials on points of a curve, with columns `panel` and `place`."""
     panel_and_place = [panel(name) for name in folds["dataset"]]
     trials = folds.assign(
         panel=[name for name, _ in panel_and_place],
@@ -151,7 +149,7 @@ def _mean_alignment_figure(
 
 
 def weights_figure(folds: pd.DataFrame, learners: Sequence[str]) -> Figure | None:
-    """Return mean shares of base kernels, learner against learner: one panel for each pair and data set."""
+    """Return mean shares of base kernels, a panel for each pair of learners."""
     pairs = []
     for dataset, trials in folds.groupby("dataset", sort=False):
         shares = {
@@ -213,7 +211,7 @@ def ranks_figure(folds: pd.DataFrame) -> Figure:
 
 
 def png(figure: Figure) -> bytes:
-    """Return a figure as a reproducible PNG, if possible with at most `FIGURE_BYTES`."""
+    """Return a figure as a reproducible, small PNG."""
     dpi = 100.0
     while True:
         buffer = BytesIO()

@@ -41,8 +41,6 @@ from .studies import STUDIES
 
 
 class Outcome(TypedDict):
-    """Outcome of the run of one item."""
-
     item: str
     status: str
     reason: str
@@ -58,7 +56,7 @@ _SHARED_POOLS: ContextVar[PoolOf | None] = ContextVar("pools", default=None)
 
 @contextmanager
 def shared_pools() -> Iterator[PoolOf]:
-    """Yield a function that returns Dask workers by configuration, shared by the items of a run."""
+    """Yield a function that returns Dask workers, shared by the items of a run."""
     outer = _SHARED_POOLS.get()
     if outer is not None:
         yield outer
@@ -100,15 +98,12 @@ def papers(
         form_field("File of the report; its figures go into a folder of that name."),
     ] = None,
 ) -> dict[str, Any]:
-    """Reproduce items of the papers one after another, and write the report of all that
-    have results.
+    """Reproduce items of the papers, and write the report of all items with results.
 
-    1. Skip items whose data are neither in the folder nor on OpenML, and report the
-       reason.
+    1. Skip items whose data are neither in the folder nor on OpenML.
     2. Run each other item as a subflow; a failure does not stop the next items.
     3. Judge published numbers and claims; for reduced forms, also their checks.
-    4. Write the report, also of earlier results; return its path and the outcome of
-       each item.
+    4. Write the report, also of earlier results.
     """
     all_items = choose_items([], Path(folder))
     with shared_pools():
@@ -119,7 +114,7 @@ def papers(
     reasons = {}
     for outcome in outcomes:
         if outcome["status"] != "done":
-            # without the working directory, as reports are read elsewhere
+            # Reports are read elsewhere: drop the working directory
             reason = re.sub(r" \(seen from [^)]*\)", "", outcome["reason"])
             reasons[outcome["item"]] = f"{outcome['status']}: {reason}"
     path = write_report(all_items, reasons, quick, report)
@@ -162,8 +157,7 @@ def _attempt(
 def reproduce(
     item: PaperItem, folder: str, data_dir: str | None = None, quick: bool = False
 ) -> Outcome:
-    """Reproduce one item: compute, judge, and record the evidence in results, Prefect
-    and MLflow.
+    """Reproduce one item, and record the results in files, Prefect and MLflow.
 
     The parts of a comparison share one run in MLflow. A killed run resumes from stored
     results.

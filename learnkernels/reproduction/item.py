@@ -1,4 +1,4 @@
-"""Items of the papers, one YAML file each: published numbers and claims, and the study."""
+"""Items of the papers: published numbers and claims, and the study."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ from learnkernels.conf.schema.base import (
 from learnkernels.conf.schema.datasets import AnyDataset
 
 PAPERS = Path(__file__).parents[1] / "conf" / "papers"
-"""Folder of the items."""
 
 CATALOGUE = "datasets.yaml"
 
@@ -41,8 +40,7 @@ class Catalogue(schema.Strict):
     )
 
     def dataset(self, entry: Any, openml: bool) -> Any:
-        """Return the keys of a data set for an entry ``{use: NAME, ...}``; other
-        entries are returned unchanged.
+        """Return the keys of a data set for ``{use: NAME, ...}``; other entries stay.
 
         Keys of the entry override the catalogue.
         """
@@ -63,25 +61,23 @@ class Catalogue(schema.Strict):
                 f"data set {name} is not on OpenML; give the folder that has {file_keys.get('path')} as --data-dir."
             )
         overrides = {key: value for key, value in entry.items() if key != "use"}
-        if (
-            "name" in overrides
-        ):  # in the keys of a data set, `name` is its name at the source
+        # In the keys of a data set, `name` is its name at the source
+        if "name" in overrides:
             overrides = {"label": overrides.pop("name"), **overrides}
         return merged({"label": name, **keys}, overrides)
 
 
 class NotOnOpenML(InputError):
-    """Error for a data set that is not on OpenML."""
+    pass
 
 
 def load_catalogue(folder: Path = PAPERS) -> Catalogue:
-    """Return the catalogue of a folder of items."""
     path = folder / CATALOGUE
     return validated(Catalogue.model_validate, read_item(path), path)
 
 
 def data_folder(data_dir: str | None, folder: Path = PAPERS) -> str | None:
-    """Return the folder of the data files: `data_dir`, or else the catalogue's folder if it exists, or None."""
+    """Return `data_dir`, or the catalogue's folder if it exists, or None."""
     if data_dir is not None:
         if not Path(data_dir).is_dir():
             raise InputError(
@@ -109,7 +105,6 @@ _Loader.yaml_implicit_resolvers = {
 
 
 def read_item(path: Path) -> dict[str, Any]:
-    """Return the contents of a file of an item or the catalogue."""
     return read_yaml(path, "keys and values,", loader=_Loader)
 
 
@@ -125,11 +120,11 @@ def merged(shared: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str,
     return result
 
 
-# Studies -------------------------------------------------------------------------------------------------------------
+# Studies
 
 
 class TwoPointStudy(schema.Strict):
-    """Alignment with and without centering for labels at two points: JMLR 2012, Figure 1."""
+    """Alignment with and without centering at two points: JMLR 2012, Figure 1."""
 
     kind: Literal["two-point"]
     points: int = Field(
@@ -150,7 +145,7 @@ class BaseKernelsPart(schema.Strict):
 
 
 class BaseKernelsStudy(schema.Strict):
-    """Correlation of alignment and accuracy over single base kernels: JMLR 2012, Table 1 and Figure 2."""
+    """Correlation of alignment and accuracy: JMLR 2012, Table 1 and Figure 2."""
 
     kind: Literal["base-kernels"]
     protocol: schema.ProtocolConfig = by_default(
@@ -166,7 +161,7 @@ class BaseKernelsStudy(schema.Strict):
 
 
 class SurfaceStudy(schema.Strict):
-    """The objective of `nkrr` of degree two over the weights of two features: NIPS 2009, Figure 1."""
+    """Objective of `nkrr` over the weights of two features: NIPS 2009, Figure 1."""
 
     kind: Literal["surface"]
     datasets: tuple[AnyDataset, ...] = Field(
@@ -189,7 +184,7 @@ class SurfaceStudy(schema.Strict):
 
 
 class LocalMinimaStudy(schema.Strict):
-    """Local minima of the objective of a step of `ca` over the bandwidth: AFK 2013, Figure 3."""
+    """Local minima of the objective of a step of `ca`: AFK 2013, Figure 3."""
 
     kind: Literal["local-minima"]
     datasets: tuple[AnyDataset, ...] = Field(
@@ -210,7 +205,7 @@ class LocalMinimaStudy(schema.Strict):
 
 
 class ComparisonStudy(schema.Strict):
-    """Comparison of learners on data sets, in parts that may differ in their settings."""
+    """Comparison of learners on data sets, in parts with different settings."""
 
     kind: Literal["comparison"]
     shared: dict[str, Any] = Field(
@@ -233,7 +228,7 @@ StudyConfig = Annotated[
 STUDY: TypeAdapter[dict[str, StudyConfig]] = TypeAdapter(dict[str, StudyConfig])
 
 
-# Items ---------------------------------------------------------------------------------------------------------------
+# Items
 
 
 Paper = Literal["JMLR 2012", "ICML 2010", "NIPS 2009", "UAI 2009", "AFK 2013"]
@@ -247,7 +242,7 @@ Expected = Literal["significant", "direction", "none", "alike"]
 
 
 class CellConfig(schema.Strict):
-    """A published cell of a table; in the checks of a reduced form, the interval of a number."""
+    """A published cell of a table, or the interval of a number in a check."""
 
     dataset: str | None = Field(
         None, description="The data set; left out for a rank over all data sets."
@@ -293,7 +288,7 @@ class CellConfig(schema.Strict):
         return (self.learner, *self.also)
 
     def measures(self) -> dict[str, list[float]]:
-        """Return the published numbers by measure, or by name for a number of a special study."""
+        """Return the published numbers by measure, or by name."""
         measures = {name: getattr(self, name, None) for name in get_args(Measure)}
         if self.name is not None:
             measures[self.name] = self.value
@@ -303,7 +298,7 @@ class CellConfig(schema.Strict):
 
 
 class ClaimConfig(schema.Strict):
-    """A claim of a paper that numbers can confirm; entries with the same text are checks of one claim."""
+    """A claim of a paper; entries with the same text are checks of one claim."""
 
     says: str = Field(description="The claim, as one sentence.")
     better: Titles = Field(
@@ -348,7 +343,7 @@ class ClaimConfig(schema.Strict):
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
-        """Pairs of learners that are compared, the better one first; learners that are alike are one pair."""
+        """Pairs of learners, the better one first; alike learners are one pair."""
         pairs: list[tuple[str, str]] = []
         for better, than in itertools.product(self.better, self.than):
             is_reversed = self.expected == "alike" and (than, better) in pairs
@@ -378,7 +373,7 @@ class FigureConfig(schema.Strict):
 
 
 class ChangeConfig(schema.Strict):
-    """Changes of an item: some of its data sets and learners, and other values of some keys of its study."""
+    """Changes of an item: data sets, learners and keys of its study."""
 
     datasets: tuple[str, ...] | None = Field(
         None, description="Data sets to keep; all by default."
@@ -392,7 +387,7 @@ class ChangeConfig(schema.Strict):
     )
 
     def applied_to(self, study: dict[str, Any], where: str) -> dict[str, Any]:
-        """Return a changed copy of a study, without parts that have no data sets or learners left."""
+        """Return a changed copy of a study, without empty parts."""
         study = copy.deepcopy(study)
         for key, value in self.set.items():
             set_key(study, key, value, f"{where}.set: {key}")
@@ -448,7 +443,7 @@ class QuickConfig(ChangeConfig):
 
 
 class ReadingConfig(ChangeConfig):
-    """Another reading of the setup of a paper: the item with some keys of its study changed."""
+    """Another reading of the setup of a paper, with some keys changed."""
 
     says: str = Field(description="The difference, as one sentence.")
 
@@ -511,7 +506,6 @@ class PaperItem(schema.Strict):
 
     @property
     def is_comparison(self) -> bool:
-        """Whether the item compares learners."""
         return bool(self.study.get("kind") == "comparison")
 
     def as_reading(self, name: str) -> PaperItem:
@@ -547,8 +541,7 @@ class PaperItem(schema.Strict):
     def comparisons(
         self, data_dir: str | None, quick: bool, folder: Path = PAPERS
     ) -> list[schema.CompareConfig]:
-        """Return the comparisons of the item, one per part; a special study has an
-        empty list.
+        """Return the comparisons of the item, one per part; none for a special study.
 
         Data sets come from OpenML without `data_dir`; `quick` chooses the reduced form.
         """
@@ -564,7 +557,7 @@ class PaperItem(schema.Strict):
         for i, part in enumerate(study.parts):
             data = merged(study.shared, part) | fixed
             if isinstance(data.get("baseline"), dict):
-                # No table of a paper has these baselines.
+                # No table of a paper has these baselines
                 data["baseline"] = {
                     "without": ("constant", "linear"),
                     **data["baseline"],
@@ -581,7 +574,7 @@ class PaperItem(schema.Strict):
     def study_config(
         self, data_dir: str | None, quick: bool, folder: Path = PAPERS
     ) -> StudyConfig:
-        """Return the study with its data sets; parameters as in `comparisons`."""
+        """Return the study with its data sets."""
         study = copy.deepcopy(self.study)
         if quick:
             if self.quick is None:
@@ -614,7 +607,7 @@ def _fill_in_datasets(
 
 
 def panel(dataset: str) -> tuple[str, float | None]:
-    """Return panel and place of a data set on a curve: ``kitchen 1000`` is at 1000 in the panel kitchen."""
+    """Return panel and place of a data set: ``kitchen 1000`` is at 1000 of kitchen."""
     first_words, _, last_word = dataset.rpartition(" ")
     if not first_words:
         return dataset, None
@@ -624,7 +617,7 @@ def panel(dataset: str) -> tuple[str, float | None]:
         return dataset, None
 
 
-# Reading -------------------------------------------------------------------------------------------------------------
+# Reading
 
 
 def item_names(folder: Path = PAPERS) -> list[str]:
@@ -650,11 +643,9 @@ def item_names(folder: Path = PAPERS) -> list[str]:
 def choose_items(
     names: Sequence[str], folder: Path = PAPERS, quick: bool = False
 ) -> list[PaperItem]:
-    """Return the named items, or all, in the order of the papers; then readings, named
-    ``ITEM.READING``.
+    """Return the named items, or all, in the order of the papers; then readings.
 
-    `quick` leaves out items without a reduced form. All items of the folder are
-    validated.
+    `quick` leaves out items without a reduced form. All items are validated.
     """
     all_names = item_names(folder)
     readings = [
@@ -730,7 +721,7 @@ def _with_inherited_keys(
 
 
 def _require_distinct(parts: Sequence[schema.CompareConfig], path: Path) -> None:
-    """Reject equal learners on equal data sets in two parts, whose trials could not be separated."""
+    """Reject equal learners on equal data sets in two parts."""
     seen: set[tuple[str, str]] = set()
     for part in parts:
         titles = [learner.title for learner in part.learners]
@@ -747,7 +738,7 @@ def _require_distinct(parts: Sequence[schema.CompareConfig], path: Path) -> None
 def _require_titles(
     item: PaperItem, parts: Sequence[schema.CompareConfig], path: Path
 ) -> None:
-    """Reject a published cell or a claim on a learner or data set that is not in the study."""
+    """Reject published cells and claims on learners or data sets without results."""
     learners = {schema.GRID_SEARCH_TITLE}
     datasets: set[str] = set()
     for part in parts:

@@ -48,10 +48,9 @@ class Evidence:
         p-value of the papers' uncorrected paired t-test on the folds of the first
         repeat; of a split, on all repeats.
     below, repeats : int
-        Repeats in which that test is significant, and repeats in which it can be
-        computed.
+        Repeats in which that test is significant, and all repeats with the test.
     detectable : float or None
-        Difference that the test detects with a power of 0.8; only for claims of no
+        Difference that the test detects with a power of 0.8, for claims of no
         difference.
     word : str
         Verdict on this data set.
@@ -129,7 +128,6 @@ def judge_claims(
 
 
 def group_by_claim(verdicts: Sequence[Verdict]) -> dict[str, list[Verdict]]:
-    """Return the checks of each claim, in order."""
     checks: dict[str, list[Verdict]] = {}
     for verdict in verdicts:
         checks.setdefault(verdict.says, []).append(verdict)
@@ -166,7 +164,7 @@ def _compare_with_bound(
     bound: float | str,
     values: Mapping[str, float],
 ) -> Evidence:
-    """Return the evidence on a bound, which is a number or the name of one."""
+    """Compare a number with a bound, which is a number or the name of one."""
     value = values.get(name)
     if isinstance(bound, str):
         limit = values.get(bound)
@@ -240,7 +238,7 @@ def _test_on_dataset(
 
 
 def _p_of_claim(claim: ClaimConfig, losses: np.ndarray, share: float) -> float | None:
-    """Return the p-value that the first column is lower, or, for learners that are alike, that either is."""
+    """Return the p-value that the first column is lower, or either if alike."""
     p_first = corrected_p(losses[:, 0], losses[:, 1], share)
     if claim.expected != "alike" or p_first is None:
         return p_first
@@ -250,7 +248,7 @@ def _p_of_claim(claim: ClaimConfig, losses: np.ndarray, share: float) -> float |
 
 
 def detectable_difference(trials: np.ndarray, share: float) -> float | None:
-    """Return the mean difference of two columns that the corrected test detects with a power of 0.8."""
+    """Return the difference that the corrected test detects with a power of 0.8."""
     n = len(trials)
     if n < 2:
         return None
@@ -335,11 +333,10 @@ def _test_across_datasets(
 
 
 def signed_rank_p(errors: np.ndarray, baseline: np.ndarray) -> float | None:
-    """Return the p-value of Wilcoxon's one-sided signed-rank test that errors are lower
-    than the baseline's.
+    """Wilcoxon's one-sided signed-rank test that errors are lower than a baseline's.
 
-    It is exact for up to 50 pairs without ties. It is 1 if no pair differs, and None
-    for fewer than two pairs.
+    It is exact for up to 50 pairs without ties. p is 1 if no pair differs, and None for
+    fewer than two pairs.
     """
     if len(errors) < 2:
         return None
@@ -356,11 +353,9 @@ def signed_rank_p(errors: np.ndarray, baseline: np.ndarray) -> float | None:
 
 
 def compare_with_search(folds: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the best learner and the search over one kernel for each data set, with
-    the corrected test.
+    """Compare the best learner of each data set with the search over one kernel.
 
-    Seconds are means over trials, and include the share of the pass over the base
-    kernels.
+    Seconds are means over trials, with the share of the pass over the base kernels.
     """
     rows = []
     for name, group in folds.groupby("dataset", sort=False):
@@ -456,7 +451,7 @@ class StudyResult:
 
 @dataclass(frozen=True)
 class ReproducedItem:
-    """An item with its stored results: names of figures in `folder`, and facts about the run."""
+    """An item with its stored results, and facts about the run."""
 
     item: PaperItem
     result: StudyResult
@@ -478,21 +473,21 @@ class ReproducedItem:
         return is_reading or bool(self.facts["quick"])
 
     def cells(self) -> list[Cell]:
-        """Return the published numbers and ours; a partial item omits missing numbers."""
+        """Return published and measured numbers; a partial item omits missing ones."""
         cells = compare_cells(self.item, self.result.folds, self.values)
         if not self.partial:
             return cells
         return [cell for cell in cells if cell.here is not None]
 
     def tests(self) -> list[PublishedTest]:
-        """Return the published tests and ours; a partial item omits missing learners and data sets."""
+        """Return published and repeated tests; a partial item omits missing ones."""
         tests = repeat_tests(self.item, self.result.folds)
         if not self.partial:
             return tests
         return [test for test in tests if test.p is not None]
 
     def claims(self) -> list[Verdict]:
-        """Return the verdict on each check of the claims; a partial item omits missing data sets."""
+        """Return the verdicts on claims; a partial item omits missing data sets."""
         verdicts = judge_claims(self.item, self.result.folds, self.values)
         if not self.partial:
             return verdicts

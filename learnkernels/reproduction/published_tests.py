@@ -1,4 +1,4 @@
-"""Published tests of significance, 0 or 1 for each pair of learners, and the same tests over the trials here."""
+"""Published significance tests, repeated over the trials here."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from .trials import share_of_test_rows, values_by_trial
 
 @dataclass(frozen=True)
 class PublishedTest:
-    """Whether the first learner has a significantly lower error than the second, in the
-    paper and here.
+    """Whether the first learner has a significantly lower error, in the paper and here.
 
     Attributes
     ----------
@@ -52,7 +51,7 @@ class PublishedTest:
 
 
 def repeat_tests(item: PaperItem, folds: pd.DataFrame | None) -> list[PublishedTest]:
-    """Return every published test of an item, for all ordered pairs of learners with a published error."""
+    """Repeat the published tests of all pairs of learners with a published error."""
     if folds is None:
         return []
     tests = []

@@ -60,7 +60,7 @@ Table = tuple[str, Rows, str]
 TEMPLATES = Path(__file__).parent / "templates"
 
 
-# Page of an item ------------------------------------------------------------------------------------------------------
+# Page of an item
 
 
 def item_section(
@@ -68,7 +68,7 @@ def item_section(
     images: Mapping[str, str],
     readings: Mapping[str, ReproducedItem] | None = None,
 ) -> str:
-    """Return the page of an item in Markdown, with addresses of figures and results of other readings by name."""
+    """Return the page of an item in Markdown."""
     item = reproduced.item
     folds = reproduced.result.folds
     cells = reproduced.cells()
@@ -262,7 +262,7 @@ APART_RULE = (
 
 
 def _distance(cell: Cell | None) -> str:
-    """Return the distance to the published number, in standard deviations and in standard errors."""
+    """Return the distance in standard deviations and in standard errors."""
     if cell is None or cell.apart is None:
         return ""
     units = {"paper": "", "binomial": " binomial", "here": " of ours"}
@@ -278,7 +278,6 @@ def _signed(distance: float) -> str:
 
 
 def tests_table(tests: Sequence[PublishedTest]) -> Rows:
-    """Return a row for each published test, with the tests over the trials here."""
     rows = []
     for test in tests:
         verdict = "differs"
@@ -300,7 +299,7 @@ def tests_table(tests: Sequence[PublishedTest]) -> Rows:
 
 
 def _count_agreeing(tests: Sequence[PublishedTest]) -> str:
-    """Return the number of entries that agree, for ones and for zeros, and with the paper's test."""
+    """Return the numbers of agreeing entries."""
     ones = [test for test in tests if test.paper]
     zeros = [test for test in tests if not test.paper]
     return (
@@ -430,7 +429,7 @@ def readings_table(
     return rows
 
 
-# Folders of the items -------------------------------------------------------------------------------------------------
+# Results of items
 
 
 def _results_folder(quick: bool) -> Path:
@@ -448,7 +447,7 @@ def write_item(
     quick: bool,
     refs: Sequence[FoldsRef] = (),
 ) -> ReproducedItem:
-    """Write the folder of an item, publish its page in Prefect, and return its results."""
+    """Write the folder of an item, publish its page, and return its results."""
     target = _results_folder(quick) / item.name
     facts = {
         "item": item.name,
@@ -521,7 +520,7 @@ def study_digest(item: PaperItem, quick: bool) -> str:
 def _facts_of_computation(
     item: PaperItem, quick: bool, result: StudyResult, facts: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the facts of an earlier run with the same trials, and else `facts`."""
+    """Return the facts of an earlier run with the same trials, or else `facts`."""
     earlier = read_reproduced(item, quick)
     if earlier is None or earlier.result.folds is None or result.folds is None:
         return facts
@@ -558,7 +557,7 @@ def read_reproduced(item: PaperItem, quick: bool) -> ReproducedItem | None:
     return ReproducedItem(item, result, tuple(stored["figures"]), stored, folder)
 
 
-# Summary of all items -------------------------------------------------------------------------------------------------
+# Summary of all items
 
 
 EARLIER = "page of an earlier run"
@@ -572,8 +571,7 @@ def write_report(
     quick: bool,
     path: str | None = None,
 ) -> str:
-    """Write a page for each item with results, and their summary; return the path of
-    the summary.
+    """Write a page for each item with results, and their summary; return its path.
 
     `reasons` are statuses of items that were not run or failed. Pages go into a folder
     named after the summary.
@@ -727,7 +725,7 @@ def _name_with_distance(cell: Cell) -> str:
 
 
 def _search_counts(fold_tables: Sequence[pd.DataFrame | None]) -> Rows:
-    """Return counts of data sets by the comparison of the best learner with the grid search."""
+    """Count data sets by the comparison of the best learner with the search."""
     counts = []
     for title, excluded in (("all learners", []), ("learners of the papers", ["rfm"])):
         rows = []
@@ -739,7 +737,7 @@ def _search_counts(fold_tables: Sequence[pd.DataFrame | None]) -> Rows:
         if not rows:
             continue
         table = pd.DataFrame(rows)
-        # Items can share trials, which count once.
+        # Items can share trials, which count once
         verdicts = table.drop_duplicates([*table.columns[:5]], keep="last")[
             "worth it"
         ].value_counts()
@@ -774,7 +772,7 @@ def _environment(facts: Sequence[Mapping[str, Any]]) -> str:
 
 
 def count_cells(summary: Summary) -> dict[str, str]:
-    """Return the counts as cells of a table, with numbers of earlier items in brackets."""
+    """Return the counts as cells, with numbers of earlier items in brackets."""
     numbers = ""
     within_one = ""
     within_two = ""

@@ -1,4 +1,4 @@
-"""Special studies of the papers: alignment at two points, single base kernels, and objective functions."""
+"""Special studies of the papers."""
 
 from __future__ import annotations
 
@@ -41,18 +41,17 @@ UNCENTERED = "A"
 COLORS = {CENTERED: "tab:blue", UNCENTERED: "tab:orange"}
 
 
-# Base kernels one by one ----------------------------------------------------------------------------------------------
+# Single base kernels
 
 
 def base_kernels(
     study: BaseKernelsStudy, data_dir: str | None, advance: Advance
 ) -> StudyResult:
-    """Return accuracy and training alignments of single base kernels, and their
-    correlation.
+    """Correlate accuracy and training alignment over single base kernels.
 
-    Values ``"rho NAME"`` and ``"A NAME"`` are correlations of mean accuracy and mean
-    alignment over base kernels; ``"rho NAME sd"`` is the standard deviation over
-    trials, and ``"trials"`` their number. Accuracy is one minus the test error.
+    Values ``"rho NAME"`` and ``"A NAME"`` are correlations of means over trials; ``"rho
+    NAME sd"`` is the standard deviation over trials, and ``"trials"`` their number.
+    Accuracy is one minus the test error.
 
     References
     ----------
@@ -132,8 +131,7 @@ def _rows_of_trial(
 
 
 def correlations(measured: pd.DataFrame) -> StudyResult:
-    """Return the correlation of accuracy and alignment over the base kernels of each
-    data set.
+    """Return the correlation of accuracy and alignment for each data set.
 
     Columns of `measured`: `dataset`, `kernel`, `repeat`, `fold`, `accuracy`, `rho`,
     `A`.
@@ -175,7 +173,7 @@ def correlations(measured: pd.DataFrame) -> StudyResult:
 
 
 def _sd_over_trials(rows: pd.DataFrame, letter: str) -> float:
-    """Return the standard deviation over trials of the correlation of accuracy and alignment."""
+    """Return the standard deviation of the correlation over trials."""
     correlations_of_trials = []
     for _, trial in rows.groupby(["repeat", "fold"]):
         correlations_of_trials.append(correlation(trial["accuracy"], trial[letter]))
@@ -217,14 +215,13 @@ def _base_kernels_figure(measured: pd.DataFrame) -> Figure:
     return figure
 
 
-# Two points -----------------------------------------------------------------------------------------------------------
+# Two points
 
 
 def two_point(
     study: TwoPointStudy, data_dir: str | None = None, advance: Advance | None = None
 ) -> StudyResult:
-    r"""Return the alignment of :math:`K(x, x') = x \cdot x' + 1` with labels at two
-    points, for a range of shares.
+    r"""Return the alignment of :math:`x \cdot x' + 1` with labels at two points.
 
     A share alpha of the rows is (-1, 0) with label -1, the others are (1, 0) with label
     +1; two weighted rows suffice.
@@ -276,14 +273,13 @@ def two_point_alignments(share: float) -> tuple[float, float]:
     return float(statistics.alignments[0]), float(statistics.uncentered_alignments[0])
 
 
-# The objective of a bandwidth -----------------------------------------------------------------------------------------
+# Objective of a bandwidth
 
 
 def local_minima(
     study: LocalMinimaStudy, data_dir: str | None, advance: Advance
 ) -> StudyResult:
-    r"""Return the objective of steps of `ca` over the bandwidth, and the number of
-    local minima of each.
+    r"""Evaluate the objective of steps of `ca` along the bandwidth; count minima.
 
     .. math:: h(\sigma) = -\langle K_\sigma, F'(K_{t-1,c}) \rangle_F
 
@@ -340,22 +336,21 @@ def _step_objectives(
 
 
 def count_minima(h: np.ndarray) -> int:
-    """Return the number of local minima of a sampled function inside its range, ignoring rounding errors."""
+    """Count the local minima of a sampled function, ignoring rounding errors."""
     steps = np.diff(h)
     rounding = 1e-9 * np.ptp(h)
     steps = steps[np.abs(steps) > rounding]
     return int(np.sum((steps[:-1] < 0) & (steps[1:] > 0)))
 
 
-# The objective of a polynomial kernel ---------------------------------------------------------------------------------
+# Objective of a polynomial kernel
 
 
 def surface(study: SurfaceStudy, data_dir: str | None, advance: Advance) -> StudyResult:
-    r"""Return the objective of degree two over two weights, and the region where it is
-    not convex.
+    r"""Evaluate the objective of degree two over two weights, and its convexity.
 
     .. math:: F(\mu) = y^\top (K_\mu \circ K_\mu + \lambda I)^{-1} y, \qquad
-              K_\mu = \mu_1 z_1 z_1^\top + \mu_2 z_2 z_2^\top
+             K_\mu = \mu_1 z_1 z_1^\top + \mu_2 z_2 z_2^\top
 
     Notes
     -----
@@ -442,7 +437,6 @@ def _surface_figure(
     surfaces: Sequence[tuple[str, np.ndarray, np.ndarray]],
     columns: Sequence[str],
 ) -> Figure:
-    """Return contours of the objective for each lambda."""
     figure, axes = panels([f"F, {name}; hatched: not convex" for name, *_ in surfaces])
     for axis, (_, values, not_convex) in zip(axes, surfaces, strict=True):
         contours = axis.contourf(weights, weights, values.T, levels=24, cmap="viridis")
@@ -463,12 +457,12 @@ def _surface_figure(
 
 
 def hessian_eigenvalues(objective: PolynomialRidge, iterate: Iterate) -> np.ndarray:
-    r"""Return the eigenvalues of the Hessian of the objective of `nkrr` for degree 2
-    without an offset.
+    r"""Return the eigenvalues of the Hessian of the objective of `nkrr` of degree 2.
 
     .. math:: \partial_k \partial_l F(\mu) =
-              8 \operatorname{tr} \alpha^\top (K_\mu \circ K_k) V (K_\mu \circ K_l) \alpha
-              - 2 \operatorname{tr} \alpha^\top (K_k \circ K_l) \alpha, \qquad V = (K_\mu \circ K_\mu + \lambda I)^{-1}
+        8 \operatorname{tr} \alpha^\top (K_\mu \circ K_k) V (K_\mu \circ K_l) \alpha
+        - 2 \operatorname{tr} \alpha^\top (K_k \circ K_l) \alpha,
+        \qquad V = (K_\mu \circ K_\mu + \lambda I)^{-1}
 
     Parameters
     ----------
@@ -480,24 +474,20 @@ def hessian_eigenvalues(objective: PolynomialRidge, iterate: Iterate) -> np.ndar
     Returns
     -------
     eigenvalues : ndarray of shape (p,)
-        Ascending eigenvalues, in units of F per squared weight; zero within rounding of
-        the largest. F is convex on a convex set if and only if no eigenvalue is
-        negative at any of its points.
+        Ascending eigenvalues; zero within rounding of the largest. F is convex on a
+        convex set if and only if no eigenvalue is negative at any of its points.
 
     Notes
     -----
-    O(p^2 m^2 + m^3) time, O(p m q + m^2) memory: p times the operator's `combine` and
-    `inner_products`.
+    O(p^2 m^2 + m^3) time, O(p m q + m^2) memory.
 
     References
     ----------
     Cortes, Mohri, Rostamizadeh (2009), *Learning non-linear combinations of kernels*,
-    NIPS 22, Proposition 4 and equations (19) and (23). The printed equations need
-    corrections. In (19), the right side is half the quadratic form on its left. In
-    (20), the last two factors are :math:`[K_\mu]_{lj} [K_u]_{lj}`. Below (21), the
-    factor 4 of N is missing. Before (22), V is that of (19) with the squared kernel:
-    otherwise the threshold :math:`\sqrt{\lambda / 3}` for diagonal base kernels does
-    not follow from (23).
+    NIPS 22, Proposition 4 and equations (19) and (23). Printed errors: in (19), the
+    right side is half the quadratic form on its left; in (20), the last two factors are
+    :math:`[K_\mu]_{lj} [K_u]_{lj}`; below (21), the factor 4 of N is missing; before
+    (22), V is that of (19) with the squared kernel.
     """
     grams = objective.grams
     p = grams.n_kernels
@@ -528,4 +518,4 @@ STUDIES: dict[str, Callable[..., StudyResult]] = {
     "surface": surface,
     "two-point": two_point,
 }
-"""Function of each kind of study; its arguments are the study, the folder of the data and the progress function."""
+"""Function of each kind of study."""

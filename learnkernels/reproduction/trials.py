@@ -22,7 +22,7 @@ def values_by_trial(
 
 
 def seconds_by_trial(folds: pd.DataFrame) -> pd.Series:
-    """Return the seconds of each trial: weights, choice of C, predictor, and its share of the pass."""
+    """Return the seconds of each trial, with its share of the pass."""
     seconds_pass = folds["seconds_pass"].astype(float).fillna(0.0)
     seconds: pd.Series = folds["seconds_weights"] + folds["seconds_fit"] + seconds_pass
     return seconds
@@ -41,6 +41,6 @@ def ranked_learners(item: PaperItem, folds: pd.DataFrame) -> list[str]:
 
 
 def share_of_test_rows(folds: pd.DataFrame, dataset: str) -> float:
-    """Return the share of test rows by which the corrected test adjusts the variance."""
+    """Return the share of test rows, for the variance of the corrected test."""
     trials = folds[folds["dataset"] == dataset]
     return share_of_test(trials["n_test"].to_numpy(), trials["n_rows"].to_numpy())

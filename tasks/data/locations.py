@@ -259,7 +259,7 @@ UNREADABLE = (
     RecursionError,
     SystemError,
 )
-"""Errors of libraries, besides OSError, for damaged content."""
+"""Errors of libraries for damaged content, in addition to OSError."""
 
 
 @contextmanager

@@ -344,7 +344,7 @@ def _fit_default_estimator(
         except ValueError:
             if not row_divisions:
                 raise
-            # Training rows may be of one group or time, or have a class of late rows only
+            # Training rows may be of one group or time, or lack a class in early rows
             fit()
         predictor = FeaturePredictor(estimator)
         response = _response(predictor, dataset.X[test], metric, None)

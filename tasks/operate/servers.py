@@ -188,7 +188,7 @@ def mlflow_server(port: int) -> Service:
         aside.write_text(MLFLOW_USERS, encoding="ascii")
     defaults = {
         "MLFLOW_SERVER_ALLOWED_HOSTS": ",".join(hosts),
-        # Browsers send no credentials to a wildcard origin; the default trusts all ports
+        # Browsers send no credentials to a wildcard origin; the default trusts ports
         "MLFLOW_SERVER_CORS_ALLOWED_ORIGINS": "*",
         "MLFLOW_AUTH_CONFIG_PATH": str(settings),
         "MLFLOW_AUTH_ADMIN_USERNAME": user,

@@ -110,8 +110,8 @@ def save_figure(figure: Figure, path: Path, config: FiguresConfig | None) -> Non
 def errors_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure:
     """Return the errors of all methods: a panel per data set, a row per method.
 
-    Small marks are trials, large marks are means; a dashed line is the error of the best
-    constant.
+    Small marks are trials, large marks are means; a dashed line is the error of the
+    best constant.
     """
     methods = summary[summary["algorithm"] != CONSTANT]
     datasets = list(methods["dataset"].unique())
@@ -634,8 +634,8 @@ def inline(figure: Figure) -> str | None:
 def learner_colors(learners: Mapping[str, str]) -> dict[str, str]:
     """Return the color of each learner in charts and figures.
 
-    `learners` maps names in reports to algorithms. The first learner of an algorithm has
-    the algorithm's color.
+    `learners` maps names in reports to algorithms. The first learner of an algorithm
+    has the algorithm's color.
     """
     from matplotlib import colormaps
     from matplotlib.colors import to_hex

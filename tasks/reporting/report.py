@@ -346,7 +346,7 @@ def _predictor_lines(summary: pd.DataFrame, folds: pd.DataFrame) -> list[str]:
 
 
 def environment(refs: Sequence[FoldsRef] = ()) -> dict[str, Any]:
-    """Return the versions of Python and libraries; `earlier` has those of stored results."""
+    """Return the versions of Python and libraries, `earlier` for stored results."""
     values: dict[str, Any] = {
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",

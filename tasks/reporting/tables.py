@@ -310,7 +310,7 @@ def equals_p(p: float) -> str:
 
 
 def p_against_best(summary: pd.DataFrame) -> pd.Series:
-    """Return the p-value of each row against the best of its data set; NaN for the best."""
+    """Return the p-value of each row against the best method; NaN for the best."""
     p_values = pd.Series(np.nan, summary.index, dtype=float)
     for _, group in summary.groupby("dataset", sort=False):
         ranked = group.sort_values("error_mean", kind="stable")

@@ -161,8 +161,8 @@ def tracked_run(
 ) -> Iterator[TrackedRun]:
     """Start the MLflow run of a flow; it ends as FINISHED, FAILED or KILLED.
 
-    `name` is the experiment, if `tracking` has none; `datasets` have charts in the saved
-    view. Open runs of killed processes are closed first.
+    `name` is the experiment, if `tracking` has none; `datasets` have charts in the
+    saved view. Open runs of killed processes are closed first.
 
     Raises
     ------
@@ -672,7 +672,7 @@ def _complete_results(
 
 
 def forgettable_runs(days: float) -> dict[str, str]:
-    """Return old runs of deployments without a registered version, and their results."""
+    """Return old, unreferenced runs of deployments, with their folders of results."""
     oldest = _milliseconds() - int(days * 86_400_000)
     with mlflow_store():
         referred = set()
