@@ -38,10 +38,8 @@ LOCKED_SECONDS = 20.0
 """Seconds to wait for a database that another process has locked."""
 
 DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-"""Codes for a file that is damaged or no database."""
 
 LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-"""Codes for a database that another process uses."""
 
 SYSTEM_ERRORS = {
     sqlite3.SQLITE_FULL: errno.ENOSPC,
@@ -54,13 +52,7 @@ SYSTEM_ERRORS = {
 
 
 def prepare_mlflow(url: str) -> None:
-    """Create MLflow's SQLite database if it is missing or incomplete.
-
-    Raises
-    ------
-    InputError
-        The file is damaged, is no database, or is locked by another process.
-    """
+    """Create MLflow's SQLite database if it is missing or incomplete."""
     path = file_of(url)
     if path is None or mlflow_is_prepared(url):
         return
@@ -78,13 +70,7 @@ def prepare_mlflow(url: str) -> None:
 
 
 def mlflow_is_prepared(url: str) -> bool:
-    """Return whether MLflow's database is complete, or no SQLite file.
-
-    Raises
-    ------
-    InputError
-        The file is damaged, is no database, or is locked by another process.
-    """
+    """Return whether MLflow's database is complete, or no SQLite file."""
     path = file_of(url)
     return path is None or _is_complete(path)
 
@@ -198,7 +184,6 @@ def _is_complete(path: Path) -> bool:
 
 
 def _tables(path: Path) -> set[str]:
-    """Return the names of the tables; a missing file has none."""
     if not path.exists():
         return set()
     rows = _rows_of(path, "SELECT name FROM sqlite_master WHERE type = 'table'")
@@ -206,13 +191,7 @@ def _tables(path: Path) -> set[str]:
 
 
 def _rows_of(path: Path, statement: str) -> list[tuple[Any, ...]]:
-    """Return the rows of a statement, and wait for a locked database.
-
-    Raises
-    ------
-    InputError
-        The file is damaged, locked for `LOCKED_SECONDS`, or cannot be used.
-    """
+    """Return the rows of a statement, and wait for a locked database."""
     try:
         return _execute(path, statement, SILENT_SECONDS)
     except sqlite3.DatabaseError as error:
@@ -237,7 +216,6 @@ def _print(sentence: str) -> None:
 
 
 def _code_of(error: sqlite3.Error) -> int:
-    """Return the primary code of an error, or zero."""
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
@@ -283,7 +261,6 @@ def _lock_holders(path: Path) -> str:
 
 
 def _command_line(process: psutil.Process) -> str:
-    """Return the shortened command of a process."""
     command = [""]
     with suppress(psutil.Error):
         command = process.cmdline() or command
@@ -344,7 +321,6 @@ def one_at_a_time() -> Iterator[None]:
 
 
 def _lock_soon(lock: IO[str]) -> bool:
-    """Try to lock a file for `SILENT_SECONDS`; return whether this succeeded."""
     deadline = time.monotonic() + SILENT_SECONDS
     while time.monotonic() < deadline:
         try:

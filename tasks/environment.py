@@ -274,7 +274,6 @@ def sqlite_url(path: Path, driver: str = "sqlite", folder: Path | None = None) -
 
 
 def _homes(state: Path) -> dict[str, Path]:
-    """Return the folders of libraries by the variables that set them."""
     return {
         "PREFECT_HOME": state / "prefect",
         "DASK_CONFIG": state / "dask",
@@ -343,7 +342,6 @@ def _append_traceback(log: Path, error: Exception) -> None:
 
 
 def _summarize(error: BaseException) -> str:
-    """Return the type and the shortened message of an error."""
     return f"{type(error).__name__}: {cut(one_line(without_passwords(str(error))), 160)}".rstrip(
         ".: "
     )
@@ -398,7 +396,6 @@ def _of_the_machine(error: BaseException) -> str | None:
 
 
 def _advice_for_sqlite(reason: str) -> str | None:
-    """Return advice for a message of SQLite about a file, or None."""
     if "locked" in reason:
         return "wait for the process that uses it, or end it; nothing is damaged"
     if re.search("is full|I/O error", reason):
@@ -414,13 +411,7 @@ def key_file() -> Path:
 
 
 def folder_key() -> str:
-    """Return the key of this folder's servers; create it if it is missing.
-
-    Raises
-    ------
-    InputError
-        Others may read or have written the file, or it does not contain a key.
-    """
+    """Return the key of this folder's servers; create it if it is missing."""
     path = key_file()
     if not os.path.lexists(path):
         _create_key(path)
@@ -507,7 +498,6 @@ def _noted_servers() -> dict[str, str]:
 
 
 def answers(url: str) -> bool:
-    """Return whether a server of this folder answers."""
     try:
         with urllib.request.urlopen(url, timeout=2) as response:
             return bool(response.status == 200)

@@ -34,11 +34,8 @@ THREADS: TaskRunner[Any] = ThreadPoolTaskRunner(max_workers=MOST_AT_ONCE)
 def run_name(pattern: str) -> Callable[[], str]:
     """Return a function that returns the name of a flow run.
 
-    Parameters
-    ----------
-    pattern : str
-        Text with the flow's parameters in braces, such as ``train-{model}``. The
-        scheduled time is appended.
+    `pattern` has the flow's parameters in braces, such as ``train-{model}``; the
+    scheduled time is appended.
     """
 
     def name() -> str:
@@ -51,7 +48,6 @@ def run_name(pattern: str) -> Callable[[], str]:
 
 
 def _name_or_value(value: object) -> object:
-    """Return the name of a configuration, or another value unchanged."""
     if isinstance(value, BaseModel):
         return getattr(value, "name", value)
     if isinstance(value, dict):
@@ -60,7 +56,6 @@ def _name_or_value(value: object) -> object:
 
 
 def by_deployment() -> bool:
-    """Return whether a deployment has started this run."""
     return runtime.deployment.id is not None
 
 
@@ -79,15 +74,7 @@ def new_run_id() -> str:
 
 
 class Step(Task[P, R]):
-    """A Prefect task that may end as *Cached*, and always returns its value.
-
-    Parameters
-    ----------
-    fn : callable
-        Function to run.
-    **options
-        Options of `prefect.task`.
-    """
+    """A Prefect task that may end as *Cached*, and always returns its value."""
 
     def __init__(self, fn: Callable[P, R], **options: Any) -> None:
         super().__init__(fn, **options)
@@ -101,11 +88,9 @@ class Step(Task[P, R]):
         return outcome
 
     def submit(self, *args: Any, **kwargs: Any) -> Any:
-        """Submit the task to the task runner of the flow, and return a future."""
         return super().submit(*map(_opaque, args), **_options(args, kwargs))
 
     def with_options(self, **options: Any) -> Task[P, R]:
-        """Return the same step with other options."""
         return Step(self.fn, **self._options | options)
 
 
@@ -166,12 +151,7 @@ def from_store(value: R) -> R:
 def step(name: str, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
     """Return a decorator for Prefect tasks whose results Prefect does not persist.
 
-    Parameters
-    ----------
-    name : str
-        Name of the task's runs, with arguments in braces.
-    **options
-        Options of `prefect.task`.
+    `name` is the name of the task's runs, with arguments in braces.
     """
 
     def decorate(function: Callable[P, R]) -> Task[P, R]:
@@ -189,14 +169,9 @@ def step(name: str, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
 def side_by_side(
     submissions: Iterator[tuple[K, PrefectFuture[R]]], at_once: int
 ) -> Iterator[tuple[K, R]]:
-    """Yield the values of submitted steps as they end.
+    """Yield the values of submitted steps as they end, with at most `at_once` running.
 
-    Parameters
-    ----------
-    submissions : iterator of (object, PrefectFuture)
-        Iterator that submits a step, with any key, for each item.
-    at_once : int
-        Largest number of steps that run at the same time. With 1, they end in order.
+    `submissions` submits a step, with any key, for each item.
     """
     running: dict[PrefectFuture[R], K] = {}
     for key, future in submissions:

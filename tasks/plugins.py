@@ -113,12 +113,9 @@ _TYPES: dict[type, tuple[tuple[type, ...], str]] = {
 def as_configuration(mapping: Mapping[str, Any]) -> dict[str, Any]:
     """Convert objects to plain values: learners and families to names, arrays to files.
 
-    Parameters
-    ----------
-    mapping : mapping of str to object
-        The keys of a YAML file. Learners and families may be classes or objects. A data
-        set may have ``X`` and ``y`` instead of ``source`` and ``path``, an array as
-        ``folds``, and a mapping of names to matrices as ``kernels``.
+    Learners and families may be classes or objects. A data set may have ``X`` and ``y``
+    instead of ``source`` and ``path``, an array as ``folds``, and a mapping of names to
+    matrices as ``kernels``.
 
     Raises
     ------
@@ -181,7 +178,6 @@ def _plain_mapping(mapping: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain_object(value: Any, cls: type) -> dict[str, Any]:
-    """Return the name and the parameters of a learner or a family."""
     if cls.__module__ == "__main__" or "." in cls.__qualname__:
         raise InputError(
             f"{cls.__qualname__} is defined in {cls.__module__}, from where no worker process imports it; put it "
@@ -204,7 +200,6 @@ def _plain_object(value: Any, cls: type) -> dict[str, Any]:
 
 
 def _with_files(dataset: Any) -> Any:
-    """Write the arrays of a data set to files in the store."""
     if not isinstance(dataset, Mapping):
         return dataset
     data = {key: value for key, value in dataset.items() if key not in ("X", "y")}
@@ -264,13 +259,7 @@ def _store_file(
 
 
 def own_family(config: OwnConfig, where: str = "kernels") -> KernelFamily:
-    """Return the base kernels of a custom family.
-
-    Raises
-    ------
-    InputError
-        The family cannot be imported, or its parameters are invalid.
-    """
+    """Return the base kernels of a custom family."""
     try:
         family = _family_class(config.family)(**config.params)
         family.get_params(False)  # fails here rather than in a later step

@@ -37,7 +37,6 @@ _state = SimpleNamespace(
 
 
 def requested() -> bool:
-    """Return whether a signal has asked this process to end."""
     return bool(_state.received)
 
 

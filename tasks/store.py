@@ -58,18 +58,11 @@ class Owner:
 
     @classmethod
     def this(cls) -> Owner:
-        """Return this process."""
         return cls.of(os.getpid())
 
     @classmethod
     def of(cls, pid: int) -> Owner:
-        """Return a process of this host by its number.
-
-        Raises
-        ------
-        psutil.NoSuchProcess
-            There is no such process.
-        """
+        """Return a process of this host by its number."""
         return cls(_host(), pid, _started(psutil.Process(pid)))
 
     @classmethod
@@ -147,14 +140,8 @@ def digest(*parts: Any) -> str:
 def result_key(step: str, settings: Mapping[str, Any], inputs: Iterable[str]) -> str:
     """Return the key of a stored result.
 
-    Parameters
-    ----------
-    step : str
-        Name of the step.
-    settings : mapping
-        The whole configuration of the step, as JSON values.
-    inputs : iterable of str
-        Digests of data sets and custom classes, and keys of earlier results.
+    `settings` is the whole configuration of the step; `inputs` are digests of data sets
+    and custom classes, and keys of earlier results.
     """
     return digest(step, NUMERICS_VERSION, settings, list(inputs))
 
@@ -178,13 +165,7 @@ def store_path(kind: str, key: str = "") -> Path:
 
 
 def is_stored(path: Path, tell: Tell) -> bool:
-    """Return whether an undamaged entry exists; set a damaged one aside.
-
-    Raises
-    ------
-    InputError
-        The entry is damaged and cannot be set aside.
-    """
+    """Return whether an undamaged entry exists; set a damaged one aside."""
     if not os.path.lexists(path):
         return False
     damage = harm_of(path)
@@ -202,13 +183,7 @@ def computed_at(path: Path) -> str:
 
 
 def checked(path: Path) -> Path:
-    """Return the folder of an entry that this run has used before.
-
-    Raises
-    ------
-    InputError
-        The entry is now damaged or missing.
-    """
+    """Return the folder of an entry; raise InputError if it is damaged or missing."""
     damage = harm_of(path)
     if damage is not None:
         raise _changed(path, damage)
@@ -219,14 +194,7 @@ def checked(path: Path) -> Path:
 def keep(path: Path, made_from: Sequence[Path] = ()) -> Iterator[Path]:
     """Yield a temporary folder that becomes the entry if the block raises no error.
 
-    If the entry exists by then, it stays, and the temporary folder is deleted.
-
-    Parameters
-    ----------
-    path : Path
-        Folder of the entry; see `store_path`.
-    made_from : sequence of Path
-        Entries that this one was computed from, whose versions it records.
+    An existing entry stays. The entry records the versions of entries in `made_from`.
     """
     with atomic_path(path, replaces=False) as folder:
         folder.mkdir()
@@ -242,13 +210,7 @@ def keep(path: Path, made_from: Sequence[Path] = ()) -> Iterator[Path]:
 
 
 def versions_of(path: Path) -> list[dict[str, str]]:
-    """Return the library versions of an entry and of the entries it was computed from.
-
-    Raises
-    ------
-    InputError
-        ``entry.json`` is damaged or missing.
-    """
+    """Return the library versions of an entry and of the entries it was made from."""
     try:
         recorded: list[dict[str, str]] = _contents(path)["versions"]
     except (ValueError, OSError):
@@ -461,7 +423,6 @@ def _rename_folder(folder: Path, path: Path, replaces: bool) -> None:
 
 
 def _sync(path: Path) -> None:
-    """Write a file, or a folder with its contents, to the disk."""
     if path.is_dir():
         for child in path.iterdir():
             _sync(child)

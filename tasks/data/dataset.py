@@ -53,12 +53,7 @@ SAMPLE_COLUMNS = ("held_out", "groups", "times", "weights", "folds")
 class DatasetRef:
     """Reference to a stored data set, which tasks exchange.
 
-    Attributes
-    ----------
-    folds : tuple of (int, int) or None
-        Numbers of folds and of repeats that the data set brings.
-    n_outputs : int
-        Number of target columns.
+    `folds` are the numbers of folds and repeats that the data set brings.
     """
 
     name: str
@@ -121,13 +116,7 @@ class Dataset:
     by_training: str = ""
 
     def learned_on(self, rows: np.ndarray) -> Dataset:
-        """Return the data set with scaling and imputation learned on training rows.
-
-        Parameters
-        ----------
-        rows : ndarray of int
-            Positions of the training rows.
-        """
+        """Return the data set with scaling and imputation learned on training rows."""
         if self.table is not None and self.raw is not None:
             table = self.table.learned_on(
                 self.raw.take(rows), cast(Any, self.by_training)
@@ -150,7 +139,6 @@ class Dataset:
 
     @property
     def sample_columns(self) -> dict[str, Any]:
-        """Values of the available `SAMPLE_COLUMNS`, by name."""
         columns = {name: getattr(self, name) for name in SAMPLE_COLUMNS}
         return {name: values for name, values in columns.items() if values is not None}
 
@@ -227,13 +215,7 @@ def _write_dataset(dataset: Dataset, ref: DatasetRef, folder: Path) -> None:
 
 
 def load_dataset(ref: DatasetRef) -> Dataset:
-    """Return a stored data set; dense rows are memory-mapped.
-
-    Raises
-    ------
-    InputError
-        The store has lost or damaged it since the run began.
-    """
+    """Return a stored data set; dense rows are memory-mapped."""
     folder = checked(Path(ref.path))
     about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
     values = np.load(folder / "y.npy", allow_pickle=False)
@@ -276,7 +258,6 @@ def copied_share(ref: DatasetRef) -> float:
 
 
 def stored_bytes(ref: DatasetRef) -> int:
-    """Return the size of the stored features in bytes."""
     if ref.in_parts:
         return 8 * ref.n_rows * ref.n_features
     return sum(file.stat().st_size for file in Path(ref.path).glob("X.*"))
@@ -314,7 +295,6 @@ def dataset_digest(dataset: Dataset) -> str:
 
 
 def _arrays_of_features(X: Rows) -> list[np.ndarray]:
-    """Return the arrays that hold the features in memory."""
     if isinstance(X, RowFiles):
         return []
     if sparse.issparse(X):  # files may change the width of the indices
@@ -372,16 +352,14 @@ def scaled(X: Any, low: np.ndarray | None, spread: np.ndarray | None) -> Any:
 
 
 def fold_seed(seed: int, repeat: int) -> int:
-    """Return the seed of the folds of a repeat."""
     return int(np.random.SeedSequence([seed, repeat]).generate_state(1)[0])
 
 
 def draw_folds(dataset: Dataset, protocol: ProtocolConfig, repeat: int) -> np.ndarray:
     """Return the fold of each row, or its part of a split; -1 for unused rows.
 
-    Rows that the data set holds out are the test rows. Groups are not divided. Folds
-    in time are blocks, and each repeat of a split in time ends before the test rows of
-    the previous repeat.
+    Held-out rows are the test rows. Groups are not divided. Folds in time are blocks,
+    and each repeat of a split in time ends before the test rows of the previous one.
 
     Raises
     ------

@@ -13,13 +13,7 @@ from .tables import FORMATS, Table, joint_name, locations_of
 
 
 def source_files(config: DatasetConfig, data_dir: str) -> tuple[Location, ...]:
-    """Return the locations of the files of a data set.
-
-    Raises
-    ------
-    InputError
-        A file does not exist or has an unknown ending, or its server cannot be used.
-    """
+    """Return the locations of the files of a data set."""
     addresses = existing_files(config, data_dir)
     try:
         locations = locations_of(*addresses)
@@ -91,11 +85,6 @@ def require_keys(
 
     The rows decide between two protocols, so both are tried. Changes of single kernels
     are not checked.
-
-    Raises
-    ------
-    InputError
-        The metric or a change is refused with both protocols.
     """
     dataset: dict[str, object] = {
         "source": "file",
@@ -136,5 +125,4 @@ def require_keys(
 
 
 def joint_title(paths: Sequence[str]) -> str:
-    """Return the names of files in messages."""
     return ", ".join(paths[:2]) + (", ..." if len(paths) > 2 else "")

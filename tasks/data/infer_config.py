@@ -75,15 +75,7 @@ LEAKING_SHARE = 0.9995
 
 @dataclass(frozen=True)
 class InferredConfig:
-    """Inferred configuration of a table.
-
-    Attributes
-    ----------
-    lines : tuple of str
-        Remarks for users.
-    text : str
-        Configuration as YAML with comments.
-    """
+    """Remarks for users, and the configuration as YAML with comments."""
 
     lines: tuple[str, ...]
     text: str
@@ -160,8 +152,6 @@ def infer_config(
 
 @dataclass(frozen=True)
 class _TableRequest:
-    """Files, columns, metric and baselines that a user names."""
-
     paths: list[str]
     targets: list[str]
     sample_columns: dict[str, str]
@@ -204,7 +194,6 @@ class _TableRequest:
 
 
 def _single(values: list[str]) -> str | list[str]:
-    """Return the only item of a list, or a list of several."""
     if len(values) == 1:
         return values[0]
     return values
@@ -302,13 +291,7 @@ def _rare_classes(dataset: Dataset, n_training: int | None) -> dict[str, int]:
 def _cross_validation(
     datasets: Sequence[Dataset], request: _TableRequest
 ) -> tuple[list[str], str]:
-    """Return the YAML lines of cross-validation, and why it has few folds.
-
-    Raises
-    ------
-    InputError
-        A data set does not allow three folds.
-    """
+    """Return the YAML lines of cross-validation, and why it has few folds."""
     _require_three_values(datasets, request)
     n_folds = FOLDS
     reason = ""
@@ -333,13 +316,7 @@ def _cross_validation(
 def _repeated_splits(
     n_training: int, datasets: Sequence[Dataset], request: _TableRequest
 ) -> tuple[list[str], str]:
-    """Return the YAML lines of a protocol of random splits, and a remark about it.
-
-    Raises
-    ------
-    InputError
-        A data set does not allow it.
-    """
+    """Return the YAML lines of random splits, and a remark about them."""
     n_validation = int(VALIDATION_SHARE * n_training)
     n_test = int(TEST_SHARE * n_training)
     protocol = [
@@ -449,7 +426,6 @@ def _column_remarks(table: TableEncoding, X: np.ndarray) -> Iterator[str]:
 
 
 def _most_complete_row(table: TableEncoding, X: np.ndarray) -> np.ndarray:
-    """Return the row with the fewest missing values, shape (1, d)."""
     is_indicator = [name.endswith((" missing", "=missing")) for name in table.features]
     n_missing = (X[:, is_indicator] != 0).sum(axis=1)
     return np.asarray(X[[n_missing.argmin()]])
@@ -486,7 +462,6 @@ def _type_of(column: ColumnEncoding) -> str | tuple[str, ...]:
 
 
 def _target_remark(target: Target, name: str, metric: str | None) -> str:
-    """Describe the task, the values of the target and the metric."""
     if target.task == "regression":
         metric = metric or "root mean squared error"
         return f"regression of {name}, from {target.values.min():g} to {target.values.max():g}, metric: {metric}"
@@ -518,7 +493,6 @@ def _warnings(dataset: Dataset, target: str) -> Iterator[str]:
 
 
 def _joined(names: Sequence[str]) -> str:
-    """Return the first names, and the number of the others."""
     text = ", ".join(names[:MOST_NAMED])
     if len(names) > MOST_NAMED:
         text += f" and {len(names) - MOST_NAMED} more"
@@ -627,7 +601,6 @@ def _row_lines(
     datasets: Sequence[Dataset],
     selection: Mapping[str, Sequence[str]],
 ) -> Iterator[str]:
-    """Yield the YAML lines about task and rows."""
     tasks = {dataset.target.task for dataset in datasets}
     if len(tasks) == 1:
         yield f"    task: {datasets[0].target.task}"
@@ -638,7 +611,6 @@ def _row_lines(
 
 
 def _column_lines(table: TableEncoding) -> list[str]:
-    """Return the YAML lines about column types."""
     lines = []
     for column in table.columns:
         column_type = _type_of(column)

@@ -75,14 +75,7 @@ def ingest(
 ) -> DatasetRef:
     """Read, check and store a data set; return a reference to it.
 
-    `readers` read a large table part by part; by default this process does. The
-    features of parts are not stored.
-
-    Raises
-    ------
-    InputError
-        The source is missing, a column is not numeric or not finite, or the target does
-        not suit the task.
+    `readers` read a large table part by part. The features of parts are not stored.
     """
     dataset = load_source(config, data_dir, seed, warn, readers)
     pa.default_memory_pool().release_unused()  # Arrow would keep memory
@@ -90,7 +83,6 @@ def ingest(
 
 
 def warn(sentence: str) -> None:
-    """Log a warning of the run."""
     get_run_logger().warning("%s", sentence)
 
 
@@ -244,7 +236,6 @@ class _LabeledRows:
     usable: np.ndarray
 
     def require_some(self, usable: np.ndarray) -> None:
-        """Raise InputError if no row is usable."""
         if not usable.any():
             raise InputError(
                 f"{self.request.where}: no row is complete, so 'missing: {self.request.config.missing}' leaves none; "
@@ -252,17 +243,7 @@ class _LabeledRows:
             )
 
     def draw(self, positions: np.ndarray) -> tuple[np.ndarray, Target, dict[str, Any]]:
-        """Draw the rows of `subsample` among those at some positions.
-
-        Returns
-        -------
-        drawn : ndarray of int
-            Indices into `positions`.
-        target : Target
-            Target of the drawn rows.
-        sample_columns : dict
-            Sample columns of the drawn rows.
-        """
+        """Draw the rows of `subsample`; return indices into `positions` and targets."""
         n_drawn = self.request.config.subsample
         target = _target(self.y[positions], self.request.config, self.request.where)
         drawn = np.arange(len(positions))
@@ -284,7 +265,6 @@ def _dataset_of_table(
     column_types: ColumnTypes | None,
     labeled: _LabeledRows,
 ) -> Dataset:
-    """Return the data set of the usable rows of a table."""
     request = labeled.request
     config = request.config
     with input_errors(request.where):
@@ -328,13 +308,7 @@ def _complete_rows(
     column_types: ColumnTypes | None,
     labeled: _LabeledRows,
 ) -> tuple[TableInMemory | PartedTable, TableEncoding]:
-    """Apply the rule for missing values, and return rows and encoding.
-
-    Raises
-    ------
-    InputError
-        Values are missing, and the configuration refuses that.
-    """
+    """Apply the rule for missing values, and return rows and encoding."""
     config = labeled.request.config
     encoding, n_missing = rows.learn_encoding(columns, column_types, config.scale)
     if n_missing and config.missing == "refuse":

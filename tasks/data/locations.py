@@ -66,7 +66,6 @@ class Location:
 
     @property
     def remote(self) -> bool:
-        """Whether it is an object on a server."""
         return is_remote(self.text)
 
     @property
@@ -83,13 +82,7 @@ class Location:
         return self.path.partition("/")[0]
 
     def size(self) -> int:
-        """Return the size in bytes.
-
-        Raises
-        ------
-        InputError
-            The file, object or bucket does not exist, or the server cannot be used.
-        """
+        """Return the size in bytes; raise InputError for anything but a file."""
         info = self.info()
         if info.type == pyarrow.fs.FileType.File:
             return int(info.size)
@@ -105,15 +98,7 @@ class Location:
         )
 
     def open_input(self) -> Any:
-        """Return the content as a seekable pyarrow file.
-
-        Raises
-        ------
-        InputError
-            See `size`.
-        OSError
-            The content cannot be read.
-        """
+        """Return the content as a seekable pyarrow file."""
         self.size()
         return self.filesystem.open_input_file(self.path)
 
@@ -137,7 +122,6 @@ class Location:
                 )
 
     def is_same(self, other: Location) -> bool:
-        """Return whether both are the same file or object."""
         if self.remote or other.remote:
             return self.remote and other.remote and self.path == other.path
         path = Path(self.path)
@@ -147,25 +131,16 @@ class Location:
         return path.resolve() == other_path.resolve()
 
     def info(self) -> Any:
-        """Return type, size and time of the last change, as pyarrow's FileInfo.
-
-        Raises
-        ------
-        InputError
-            The server cannot be reached or refuses access.
-        """
+        """Return type, size and time of the last change, as pyarrow's FileInfo."""
         with explained(self):
             return self.filesystem.get_file_info(self.path)
 
 
 def locate(text: str) -> Location:
-    """Return the location of a path or address, without opening it.
+    """Return the location of a path or of ``s3://bucket/key``, without opening it.
 
-    Parameters
-    ----------
-    text : str
-        A local path, or ``s3://bucket/key``. AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL
-        name the server; credentials come from the usual variables, files and roles.
+    AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL name the server; credentials come from the
+    usual variables, files and roles.
 
     Raises
     ------
@@ -223,9 +198,6 @@ def _server() -> str:
     return f" at {without_passwords(endpoint)}"
 
 
-# Errors
-
-
 class TransferError(InputError, OSError):
     """Data could not be read or written, perhaps temporarily.
 
@@ -245,7 +217,6 @@ def failed_in_transfer(task: object, task_run: object, state: State[Any]) -> boo
 TRIED_AGAIN: dict[str, Any] = {
     "retries": 2, "retry_delay_seconds": 1, "retry_condition_fn": failed_in_transfer,
 }  # fmt: skip
-"""Options of a task that reads or writes."""
 
 
 LIBSVM = (".libsvm", ".svm", ".svmlight")
@@ -268,14 +239,7 @@ def transferring(
 ) -> Iterator[None]:
     """Turn errors of file systems and libraries into one sentence.
 
-    Parameters
-    ----------
-    location : Location
-        File or object that is read or written.
-    what : {"read", "written"}
-        Direction.
-    called : str
-        Name of the content in messages; by default the location.
+    `what` is "read" or "written"; `called` names the content in messages.
 
     Raises
     ------
@@ -289,7 +253,6 @@ def transferring(
     except InputError:
         raise
     except OSError as error:
-        # Raised by pyarrow for damaged content
         is_of_content = error.errno is None and "AWS Error" not in str(error)
         if what == "read" and is_of_content:
             raise _unfit(location, what, called, error) from error
@@ -377,14 +340,11 @@ def _reason(error: Exception) -> str:
     return cut(one_line(str(text)).split(" (Request ID")[0].rstrip("."), 160)
 
 
-# Output
-
-
 @contextmanager
 def written(location: Location, lasting: bool = True) -> Iterator[Path]:
     """Yield a temporary file that becomes the output if the block raises no error.
 
-    Folders of a local file are made, and a `lasting` file survives a power cut.
+    A `lasting` file survives a power cut.
 
     Raises
     ------
@@ -413,13 +373,6 @@ def written(location: Location, lasting: bool = True) -> Iterator[Path]:
 def upload(path: Path, location: Location) -> None:
     """Send a file to an object server, which shows it only when it is complete.
 
-    Raises
-    ------
-    OSError
-        The file could not be read or sent.
-
-    Notes
-    -----
     After a failure or Ctrl-C, boto3 deletes the parts it has sent; pyarrow would
     complete the upload with them.
     """

@@ -42,15 +42,7 @@ def read_openml(
     """Return an OpenML data set, its name and its target.
 
     A default target is renamed to ``target``, unless another column has that name.
-
-    Parameters
-    ----------
-    config : DatasetConfig
-        Name and version of the data set.
-    where : str
-        Name of the data set in messages.
-    tell : callable
-        Function that receives warnings of scikit-learn, such as an inactive version.
+    `tell` receives warnings of scikit-learn, such as an inactive version.
 
     Raises
     ------
@@ -126,7 +118,6 @@ def _limited_silence() -> Iterator[None]:
 
 
 def _explanation(error: Exception, config: DatasetConfig, where: str) -> InputError:
-    """Return an error of scikit-learn as an error with advice."""
     name = config.name
     lines = str(error).splitlines() or [type(error).__name__]
     reason = lines[0][:200].rstrip(".")

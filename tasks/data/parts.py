@@ -70,8 +70,6 @@ class TablePart(
 
     Attributes
     ----------
-    address : str
-        Address of the file.
     stamp : tuple of int
         Size, and time of the last change in nanoseconds.
     group : int or None
@@ -114,17 +112,9 @@ class TablePart(
         complete: TableEncoding | None = None,
         n_bytes: int | None = None,
     ) -> Iterator[tuple[pa.Table, np.ndarray]]:
-        """Yield pieces of the rows to use, and their mask among the file's rows.
+        """Yield pieces of about `n_bytes`, and masks of their rows among the file's rows.
 
-        Parameters
-        ----------
-        columns : sequence of str
-            Columns to read.
-        complete : TableEncoding, optional
-            Leave out rows with missing values in the columns of this encoding, and read
-            these columns, too.
-        n_bytes : int, optional
-            Approximate size of a piece as float64, by default `READ_BYTES`.
+        Rows with missing values in the columns of `complete` are left out.
 
         Raises
         ------
@@ -172,20 +162,13 @@ class EncodedPart:
         return self.part.n_rows
 
     def write_to(self, path: Path) -> None:
-        """Read the part and write its features."""
         pieces = self.part.pieces(self.encoding.names)
         with atomic_path(path, lasting=False) as temporary:
             write_rows(temporary, (self.encoding.encode(piece) for piece, _ in pieces))
 
 
 def stamp_of(location: Location) -> tuple[int, int]:
-    """Return the size of a file or object, and the time of its last change.
-
-    Raises
-    ------
-    InputError
-        There is no such file.
-    """
+    """Return the size of a file or object, and the time of its last change."""
     info = location.info()
     return info.size or location.size(), int(info.mtime_ns or 0)
 
@@ -212,15 +195,6 @@ def parts_of(table: Table, is_used: np.ndarray) -> tuple[TablePart, ...]:
 
 
 class TableInMemory:
-    """Rows of a table in memory.
-
-    Parameters
-    ----------
-    table : pyarrow.Table
-    is_there : ndarray of bool of shape (m,), optional
-        Mask of these rows in a larger table; all by default.
-    """
-
     def __init__(self, table: pa.Table, is_there: np.ndarray | None = None) -> None:
         self.table = table
         self.columns = read_columns(table)
@@ -229,7 +203,6 @@ class TableInMemory:
         self.is_there = is_there
 
     def complete(self, encoding: TableEncoding) -> TableInMemory:
-        """Return the rows without missing values in the columns of an encoding."""
         is_complete = ~encoding.gaps(self.columns)
         if not is_complete.any():
             raise ValueError(NONE_COMPLETE)
@@ -240,7 +213,6 @@ class TableInMemory:
     def learn_encoding(
         self, names: Sequence[str], column_types: ColumnTypes | None, scale: Scale
     ) -> tuple[TableEncoding, dict[str, int]]:
-        """Learn the encoding; see `PartedTable.learn_encoding`."""
         columns = read_columns(self.columns, names)
         encoding = TableEncoding.of(columns, column_types, scale)
         n_missing = {}
@@ -252,7 +224,6 @@ class TableInMemory:
     def encode(
         self, encoding: TableEncoding
     ) -> tuple[np.ndarray, np.ndarray, EncodingReport]:
-        """Return the features; see `PartedTable.encode`."""
         report = EncodingReport()
         return encoding.encode(self.columns, report), self.is_there, report
 
@@ -261,13 +232,8 @@ class TableInMemory:
 class PartedTable:
     """Rows of a table in parts; no process has all rows in memory.
 
-    Attributes
-    ----------
-    parts : sequence of TablePart
-    readers : Readers or None
-        Workers that read the parts; None for this process.
-    completed : TableEncoding, optional
-        Rows with missing values in its columns are left out.
+    Without `readers`, this process reads the parts. Rows with missing values in the
+    columns of `completed` are left out.
     """
 
     parts: Sequence[TablePart]
@@ -292,15 +258,6 @@ class PartedTable:
 
         Up to `MOST_EXACT` rows and `MOST_NUMBERS` values, the encoding is equal to that
         of the table in memory.
-
-        Parameters
-        ----------
-        names : sequence of str
-            Columns to read.
-        column_types : mapping or None
-            Types of some columns; see `TableEncoding.of`.
-        scale : {"none", "unit", "max", "standard", "quantile"}
-            Scaling of numbers.
 
         Raises
         ------
@@ -347,11 +304,6 @@ class PartedTable:
             Mask of these rows in the table.
         report : EncodingReport
             Cells that do not have the type of their column.
-
-        Raises
-        ------
-        InputError
-            A file is damaged or has changed.
         """
         encodings = [
             to_data(table, {}, "table")
@@ -473,8 +425,6 @@ def _encode(
 
 
 class StoredParts(BaseModel):
-    """A table in parts as JSON."""
-
     parts: list[TablePart]
     encoding: dict[str, Any]
     name: str
@@ -511,13 +461,7 @@ def parts_from_json(text: str) -> RowFiles:
 def wanted_in_parts(
     config: DatasetConfig, files: Sequence[Location], table: Any, where: str
 ) -> bool:
-    """Return whether a table is read in parts; by default if it is large.
-
-    Raises
-    ------
-    InputError
-        Parts are requested, and the format or another key does not allow them.
-    """
+    """Return whether a table is read in parts; by default if it is large."""
     if config.in_parts is False:
         return False
     hindrance = _hindrance_to_parts(config, files)

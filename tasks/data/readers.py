@@ -113,13 +113,7 @@ def arrays_of(path: str, title: str) -> dict[str, np.ndarray]:
 
 
 def folds_of(path: str, n_rows: int, where: str) -> np.ndarray:
-    """Read the fold of each row from a file, numbered from 0; shape (n, repeats).
-
-    Raises
-    ------
-    InputError
-        The file cannot be read, or does not fit the data set.
-    """
+    """Read the fold of each row from a file, numbered from 0; shape (n, repeats)."""
     title = f"{where}: 'folds' {path}"
     try:
         repeats = np.column_stack(
@@ -197,7 +191,6 @@ def _instants(column: pa.Array, place: str) -> pa.Array:
 
 
 def _weights(column: pa.Array, place: str) -> np.ndarray:
-    """Return the weights as numbers; NaN for missing values."""
     if _is_text(column.type):
         weights = _numbers_in_texts(column, place)
     elif is_numeric(column.type) and not pa.types.is_boolean(column.type):
@@ -264,13 +257,7 @@ def matrix_of(
     config: DatasetConfig,
     where: str,
 ) -> tuple[Any, Sequence[str]]:
-    """Return the features of the selected rows: n-gram counts, bytes or numbers.
-
-    Returns
-    -------
-    X : CSR matrix or ndarray of shape (n, d)
-    features : sequence of str
-    """
+    """Return features of the selected rows: n-gram counts, bytes or numbers."""
     rows = _filtered(table.select(columns), selected)
     if config.ngrams is not None:
         return count_ngrams(rows, config.ngrams, where)
@@ -311,13 +298,7 @@ def _not_numeric(
 def features_among(
     table: Table | pa.Table, config: DatasetConfig, target: str, title: str, where: str
 ) -> list[str]:
-    """Return the names of the feature columns of a table.
-
-    Raises
-    ------
-    InputError
-        A column that the configuration names is missing, or a column is repeated.
-    """
+    """Return the names of the feature columns of a table."""
     names = table.schema.names
     refuse_repeated(
         names, f"{where}: {title} has column {{}} more than once; rename one."
@@ -345,7 +326,6 @@ def features_among(
 
 
 def _named_columns(config: DatasetConfig, target: str) -> dict[str, Sequence[str]]:
-    """Return the columns that each key of a data set names."""
     named: dict[str, Sequence[str]] = {
         "target": [target],
         "drop": config.drop,
@@ -366,13 +346,7 @@ def _named_columns(config: DatasetConfig, target: str) -> dict[str, Sequence[str
 def target_column(
     table: Table | pa.Table, target: str, selected: np.ndarray | None, where: str
 ) -> pa.Array:
-    """Return the target of the selected rows.
-
-    Raises
-    ------
-    InputError
-        The column is nested or binary.
-    """
+    """Return the target of the selected rows."""
     y = _filtered(table.select([target]), selected)[target].combine_chunks()
     kind = y.type
     if pa.types.is_dictionary(kind):
@@ -459,10 +433,8 @@ def rows_with(
         Table with the columns of `selection`.
     selection : mapping of str to sequence of str
         Values by column, compared as text.
-    key : str
-        Key of the configuration, for messages.
-    where : str
-        Beginning of messages.
+    key, where : str
+        Key of the configuration and beginning, for messages.
     among : ndarray of bool, optional
         Rows to consider; by default all.
 
@@ -470,11 +442,6 @@ def rows_with(
     -------
     is_selected : ndarray of bool or None
         None if all rows are selected.
-
-    Raises
-    ------
-    InputError
-        No row is selected, or a value occurs in no row.
     """
     if not selection:
         return None
@@ -557,15 +524,6 @@ def count_ngrams(
     table: pa.Table, config: NgramsConfig, where: str
 ) -> tuple[sparse.csr_matrix, tuple[str, ...]]:
     """Count the n-grams of each row.
-
-    Parameters
-    ----------
-    table : pyarrow.Table
-        Table with the columns of `config`.
-    config : NgramsConfig
-        Columns, and sizes of n-grams.
-    where : str
-        Beginning of messages.
 
     Returns
     -------

@@ -34,8 +34,6 @@ Result = TypeVar("Result")
 
 
 class Readers(Protocol):
-    """Workers that read tables and rows."""
-
     @property
     def folder(self) -> str:
         """Folder that all workers share; relative if each worker has its own."""
@@ -59,8 +57,6 @@ class Block(Protocol):
 
 @dataclass(frozen=True)
 class StoredBlock:
-    """Rows of an existing file or object."""
-
     address: str
     n_rows: int
 
@@ -114,17 +110,8 @@ class RowFiles:
     def write(cls, place: str, rows: RowSource) -> RowFiles:
         """Write rows; only a small part is in memory at a time.
 
-        Parameters
-        ----------
-        place : str
-            A folder or ``s3://bucket/prefix``; its last two parts name run and rows.
-        rows : RowSource of shape (m, d)
-            Dense rows.
-
-        Raises
-        ------
-        InputError
-            The place cannot be written to.
+        The last two parts of `place`, a folder or ``s3://bucket/prefix``, name run and
+        rows.
         """
         n_rows, n_features = rows.shape
         block_rows = rows_in(BLOCK_BYTES, n_features, rows.dtype)
@@ -153,23 +140,15 @@ class RowFiles:
         return self.shape[0]
 
     def min(self, axis: int) -> np.ndarray:
-        """Return the lowest value of each feature; `axis` is 0."""
         assert self.extremes is not None
         return np.array(self.extremes[0])
 
     def max(self, axis: int) -> np.ndarray:
-        """Return the highest value of each feature; `axis` is 0."""
         assert self.extremes is not None
         return np.array(self.extremes[1])
 
     def __getitem__(self, rows: slice | np.ndarray, /) -> np.ndarray:
-        """Return the rows of a slice or at some positions as a new array.
-
-        Raises
-        ------
-        InputError
-            A file cannot be written or fetched within a minute.
-        """
+        """Return the rows of a slice or at some positions as a new array."""
         if isinstance(rows, slice):
             rows = np.arange(*rows.indices(len(self)))
         positions = np.asarray(rows)
@@ -276,13 +255,7 @@ def content_digest(rows: RowSource) -> str:
 
 
 def patiently(fetch: Callable[[], Result]) -> Result:
-    """Call a function, and repeat the call for a minute while a server is unavailable.
-
-    Raises
-    ------
-    TransferError
-        The server is still unavailable.
-    """
+    """Call a function; repeat the call for a minute while a server is unavailable."""
     for pause in PAUSES:
         try:
             return fetch()
@@ -307,12 +280,10 @@ def _folder_of_process() -> tempfile.TemporaryDirectory[str]:
 
 
 def forget_copies(run: str, dask_worker: Worker) -> None:
-    """Remove the files of a run from a worker."""
     shutil.rmtree(Path(dask_worker.local_directory) / run, ignore_errors=True)
 
 
 def remove(place: str) -> None:
-    """Remove all blocks of a run."""
     if not is_remote(place):
         shutil.rmtree(place)
         return

@@ -96,13 +96,7 @@ _PARAMS: dict[str, tuple[type, int]] = {
 def read_synthetic(
     name: str, params: Mapping[str, Any], seed: int, drop: tuple[str, ...], where: str
 ) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
-    """Draw a synthetic data set: rows, target and the feature names x1 to xd.
-
-    Raises
-    ------
-    InputError
-        The name, a parameter or `drop` is invalid.
-    """
+    """Draw a synthetic data set: rows, target and the feature names x1 to xd."""
     require_params(name, params, where)
     X, y = SYNTHETIC[name](np.random.default_rng(seed), **params)
     features = tuple(f"x{c}" for c in range(1, X.shape[1] + 1))

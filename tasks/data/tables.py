@@ -69,11 +69,6 @@ def locations_of(*addresses: str) -> tuple[Location, ...]:
     """Return the locations of paths, addresses, folders or patterns, sorted by name.
 
     Names of folders below a folder or pattern, such as ``year=2024``, are columns.
-
-    Raises
-    ------
-    InputError
-        There is no table, tables have different formats, or a server cannot be reached.
     """
     locations = []
     values = []
@@ -85,7 +80,6 @@ def locations_of(*addresses: str) -> tuple[Location, ...]:
 
 
 def _files_at(address: str) -> list[str]:
-    """List the files of a path, folder or pattern, sorted by name."""
     if not is_remote(address):
         return files_of(address) or [address]
     if not is_pattern(address):
@@ -108,12 +102,7 @@ def with_folder_columns(
 ) -> tuple[Location, ...]:
     """Return locations with the columns that their folder names state.
 
-    Parameters
-    ----------
-    locations : sequence of Location
-        Files.
-    values : sequence of mapping of str to (str or None)
-        Value of each column for each file; None is a missing value.
+    `values` has the value of each column for each file; None is a missing value.
     """
     names = dict.fromkeys(name for values_of_file in values for name in values_of_file)
     columns = {
@@ -150,17 +139,17 @@ class TableFile:
     Parameters
     ----------
     location : Location
+        File or object.
     group : int, optional
         Row group of a Parquet file to read; by default all.
 
     Attributes
     ----------
     schema : pyarrow.Schema
-        Columns of the file, with plain types, and columns of its folder names. Columns
-        of a CSV file are text.
+        Columns of the file and of its folder names, with plain types; columns of a CSV
+        file are text.
     share_read : float
         Share of the file that was read, from 0 to 1.
-    encoding : str
     """
 
     schema: Any
@@ -193,7 +182,6 @@ class TableFile:
         raise NotImplementedError
 
     def count_rows(self) -> int:
-        """Return the number of rows."""
         raise NotImplementedError
 
     def _read(self, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
@@ -222,7 +210,6 @@ class TableFile:
             )
 
     def close(self) -> None:
-        """Close the file."""
         self._source.close()
 
 
@@ -552,7 +539,6 @@ def _encoding_of_all(stream: Any) -> str:
 
 
 def _guessed(sample: bytes) -> str:
-    """Guess the encoding of bytes that are not UTF-8."""
     letters = [byte for byte in sample if byte > 127 or chr(byte).isalpha()]
     if 3 * sum(byte > 127 for byte in letters) > len(letters):
         candidates = [
@@ -655,7 +641,6 @@ class Table(AbstractContextManager["Table"]):
 
     @property
     def is_typed(self) -> bool:
-        """Whether the files state column types; CSV files do not."""
         return self._files[0].location.suffix != ".csv"
 
     def in_memory(self, as_text: Collection[str] = ()) -> Table | pa.Table:
@@ -692,7 +677,6 @@ class Table(AbstractContextManager["Table"]):
 
     @property
     def pieces(self) -> list[tuple[Location, int | None, int]]:
-        """Parts that can be read separately; see `TableFile`."""
         return [piece for file in self._files for piece in file.pieces]
 
     @property
@@ -715,7 +699,6 @@ class Table(AbstractContextManager["Table"]):
 
     @property
     def share_read(self) -> float:
-        """Share of the table that was read in the last pass, from 0 to 1."""
         return sum(file.share_read for file in self._files) / max(1, len(self._files))
 
     def _schema_of(self, names: Sequence[str]) -> pa.Schema:
@@ -756,15 +739,7 @@ class Table(AbstractContextManager["Table"]):
             file.share_read = 1.0
 
     def tables(self, names: Sequence[str], rows: int) -> Iterator[pa.Table]:
-        """Yield some columns in pieces of `rows` rows; the last piece may be shorter.
-
-        Raises
-        ------
-        InputError
-            The content is damaged.
-        TransferError
-            The content cannot be read at present.
-        """
+        """Yield some columns in pieces of `rows` rows; the last piece may be shorter."""
         waiting = self._schema_of(names).empty_table()
         for batch in self.batches(names, rows):
             waiting = pa.concat_tables([waiting, pa.Table.from_batches([batch])])
@@ -861,20 +836,7 @@ def _typed(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def one_schema(named: Sequence[tuple[str, Any]], where: str) -> Any:
-    """Return the columns of the first file, with types that suit all files.
-
-    Parameters
-    ----------
-    named : sequence of (str, pyarrow.Schema)
-        Name and columns of each file.
-    where : str
-        Beginning of messages.
-
-    Raises
-    ------
-    InputError
-        Files have different columns, or the types of a column have no common type.
-    """
+    """Return the columns of the first file, with types that suit all files."""
     first_name, first_schema = named[0]
     for name, schema in named[1:]:
         _require_same_columns(first_name, first_schema.names, name, schema.names, where)
@@ -1026,15 +988,7 @@ class TableOutput(AbstractContextManager["TableOutput"]):
             self._writer = _WRITERS[location.suffix](str(path), schema)
 
     def write(self, table: Any) -> None:
-        """Append rows.
-
-        Raises
-        ------
-        InputError
-            The format does not have the type of a column.
-        TransferError
-            The rows cannot be written at present.
-        """
+        """Append rows."""
         self._waiting.append(table)
         self._n_waiting += table.num_rows
         if self._n_waiting >= GROUP_ROWS:

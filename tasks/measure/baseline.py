@@ -68,7 +68,6 @@ ALPHAS = tuple(10.0**k for k in range(-3, 5))
 """Penalties of ridge regression, chosen by leave-one-out errors."""
 
 SEARCHED_ROWS = 2000
-"""Largest number of rows for tuning one Gaussian kernel."""
 
 LEAVES = (8, 31)
 """Largest numbers of leaves; scikit-learn's default is 31."""
@@ -185,7 +184,6 @@ def run_baseline(job: TrialJob, kind: BaselineName) -> dict[str, Any]:
 
 
 def _kernel_columns(params: dict[str, float]) -> dict[str, Any]:
-    """Return the columns of base kernels, empty except for the grid search."""
     if "gamma" not in params:
         return {"n_kernels": 0, "weights": [], "kernels": []}
     gamma = params["gamma"]
@@ -421,7 +419,6 @@ class SearchSpace:
     grid: Sequence[float]
 
     def setting(self, candidate: int, position: int) -> dict[str, float]:
-        """Return the parameters of a position in the validation errors."""
         if not self.values:
             return {}
         (name, candidates), (name_along_grid, values_along_grid) = self.values.items()
@@ -532,7 +529,6 @@ class CenteredKernelRidge(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         self.alpha = alpha
 
     def fit(self, X: Rows, y: np.ndarray) -> CenteredKernelRidge:
-        """Fit on training rows."""
         K = rbf_kernel(X, gamma=self.gamma)
         self.X_fit_ = X
         self.centerer_ = KernelCenterer().fit(K)
@@ -542,7 +538,6 @@ class CenteredKernelRidge(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict(self, X: Rows) -> np.ndarray:
-        """Return the predictions for new rows."""
         K = self.centerer_.transform(
             rbf_kernel(X, self.X_fit_, gamma=self.gamma), copy=False
         )

@@ -55,13 +55,8 @@ SEARCHES = 10.0
 class Prepared:
     """A configuration with its data sets.
 
-    Attributes
-    ----------
-    jobs : tuple of (DatasetRef, DatasetRef, CompareConfig)
-        For each data set: the user's data set, the rows of its base kernels, and its
-        own configuration.
-    skipped : tuple of str
-        A sentence for each learner that does not support a data set.
+    For each data set, `jobs` has the user's data set, the rows of its base kernels, and
+    its own configuration; `skipped` has a sentence for each unsupported learner.
     """
 
     config: CompareConfig
@@ -70,7 +65,6 @@ class Prepared:
 
     @property
     def refs(self) -> list[DatasetRef]:
-        """Data sets of the user."""
         return [ref for ref, _, _ in self.jobs]
 
 
@@ -106,7 +100,6 @@ def work(config: CompareConfig, ref: DatasetRef) -> float:
 
 
 def _trials(config: CompareConfig, ref: DatasetRef) -> int:
-    """Return the number of trials of a learner on a data set."""
     return config.protocol.repeats * len(planned_trials(config.protocol, ref.ordered))
 
 
@@ -138,7 +131,6 @@ def prepare(config: CompareConfig, pool: DaskPool, progress: RunProgress) -> Pre
 def _submit_datasets(
     config: CompareConfig, pool: DaskPool, progress: RunProgress
 ) -> Iterator[tuple[tuple[int, StepProgress], PrefectFuture[DatasetRef]]]:
-    """Submit the ingestion of each data set on request."""
     for position, dataset in enumerate(config.datasets):
         started = progress.start(f"reading {dataset.label}")
         yield (
@@ -202,13 +194,11 @@ def measure(
 
 
 Result = tuple[int, DatasetRef, CompareConfig]
-"""Position of a result, its data set, and the configuration of the data set."""
 
 
 def _submit_results(
     prepared: Prepared, pool: DaskPool, progress: RunProgress
 ) -> Iterator[tuple[Result, PrefectFuture[FoldsRef]]]:
-    """Submit the measurement of each learner and baseline on request."""
     statistics: list[list[StatisticsRef]] = []
     positions = itertools.count()
     for ref, rows, local in prepared.jobs:
@@ -299,7 +289,6 @@ def _submit_learners(
     pool: DaskPool,
     progress: RunProgress,
 ) -> Iterator[PrefectFuture[FoldsRef]]:
-    """Submit the measurement of each learner on request."""
     for learner in config.learners:
         started = progress.start(f"{rows.name}: {learner.title}", _trials(config, rows))
         yield evaluate_learner.submit(
@@ -313,8 +302,7 @@ def rows_for(
     """Return the rows of the base kernels, and the configuration for them.
 
     Stored matrices are functions of row positions: their data set has the position as
-    its only feature, and the configuration names their folder. The matrices are read
-    once for their checksums.
+    its only feature, and the configuration names their folder.
 
     Raises
     ------

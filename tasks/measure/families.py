@@ -103,7 +103,6 @@ def require_varying(
 
 
 def _view(config: FamilyConfig) -> str | None:
-    """Return the name of a family's columns, or None."""
     if config.columns is None or isinstance(config, FeatureConfig):
         return None
     names = ", ".join(config.columns[:4])

@@ -75,14 +75,7 @@ def planned_trials(protocol: ProtocolConfig, ordered: bool = False) -> list[Tria
 def require_feasible(
     ref: DatasetRef, kernels: Sequence[FamilyConfig], protocol: ProtocolConfig
 ) -> None:
-    """Reject base kernels, folds or a metric that a data set does not allow.
-
-    Raises
-    ------
-    InputError
-        A family has unknown or constant columns, folds cannot be drawn, or the metric
-        is undefined on some folds.
-    """
+    """Reject base kernels, folds or a metric that a data set does not allow."""
     where = f"data set {ref.name}"
     dataset = load_dataset(ref)
     build_family(kernels, dataset.features, where)
@@ -153,12 +146,6 @@ def compute_statistics(
     """Compute and store the statistics of a data set; return a reference.
 
     Statistics of a sample are estimates, except for rank-one kernels.
-
-    Raises
-    ------
-    InputError
-        A base kernel or a sampled target is constant on some training folds, or no
-        scheduler answers.
     """
     log = get_run_logger()
     key = _key(ref, config, repeat, trial)

@@ -31,7 +31,6 @@ MOST_PREDICTIONS = 5000
 """Most stored predictions of a method on a data set."""
 
 FEWEST_PREDICTIONS = 20
-"""Fewest stored predictions per trial."""
 
 COLUMNS = pa.schema(
     [
@@ -87,7 +86,6 @@ class HeldOutPredictions:
 
 
 def sampled_test_rows(rows: np.ndarray, n_trials: int) -> np.ndarray:
-    """Return evenly spaced test rows of a trial."""
     return evenly_spaced(rows, max(FEWEST_PREDICTIONS, MOST_PREDICTIONS // n_trials))
 
 
@@ -133,7 +131,6 @@ def predict_held_out(
 
 
 def has_every_class(target: Target, training: np.ndarray) -> bool:
-    """Return whether the training rows contain every class."""
     if target.task == "regression":
         return False
     return len(np.unique(target.values[training])) == len(target.classes)
@@ -142,7 +139,6 @@ def has_every_class(target: Target, training: np.ndarray) -> bool:
 def write_predictions(
     folder: Path, trials: Sequence[tuple[int, int, HeldOutPredictions]]
 ) -> None:
-    """Write the predictions of trials into an entry of the store."""
     table = pa.concat_tables(
         [_table_of_trial(repeat, fold, held_out) for repeat, fold, held_out in trials]
     )

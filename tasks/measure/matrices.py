@@ -46,7 +46,6 @@ class MatrixIndex(BaseModel, frozen=True):
         Name and digest of the data set.
     n_rows : int
         Number of rows and columns of each matrix, in the order of the data set.
-    dtype : {"float64", "float32"}
     kernels : tuple of str
         Names of the base kernels, in the order of the files.
     families : list of dict
@@ -84,13 +83,7 @@ class MatrixIndex(BaseModel, frozen=True):
 
 
 def read_index(folder: Path) -> MatrixIndex:
-    """Return the index of a folder of matrices.
-
-    Raises
-    ------
-    InputError
-        The index is missing or cannot be read.
-    """
+    """Return the index of a folder of matrices."""
     path = folder / INDEX
     try:
         return MatrixIndex.model_validate_json(path.read_bytes())
@@ -109,13 +102,7 @@ def _damaged(path: Path, reason: str) -> InputError:
 
 
 class StoredMatrices(Sequence[np.ndarray]):
-    """Memory-mapped matrices of a folder; pickled as its path.
-
-    Raises
-    ------
-    InputError
-        The index is missing, or a file does not match it.
-    """
+    """Memory-mapped matrices of a folder; pickled as its path."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder).absolute()
@@ -278,7 +265,6 @@ def require_matrices(ref: DatasetRef, config: CompareConfig) -> None:
 def index_of(
     ref: DatasetRef, config: CompareConfig, family: KernelFamily, dtype: Dtype
 ) -> MatrixIndex:
-    """Return the index of configured base kernels over a data set."""
     return MatrixIndex(
         dataset=ref.name,
         data_digest=ref.digest,
@@ -333,12 +319,6 @@ def write_matrices(
     """Write the matrices of a folder unless it is complete; return a report line.
 
     Workers write strips of rows, and need the folder under the same path.
-
-    Raises
-    ------
-    InputError
-        A value is not finite in the type of the matrices, the folder is not writable,
-        or a worker ends repeatedly.
     """
     report = f"{index.dataset}: {len(index.kernels)} matrices of {index.n_rows:,} rows"
     require_place(folder, index)
@@ -391,7 +371,6 @@ def _write_strip(
     X: Any,
     folder: Path,
 ) -> None:
-    """Compute and write a strip of rows of the kernels."""
     start, stop = rows
     tile_rows = max(32, math.isqrt(TILE_BYTES // (8 * family.n_kernels)))
     # Columns are split like rows, so a diagonal tile compares a block with itself

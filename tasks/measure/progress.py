@@ -26,7 +26,6 @@ class StepProgress:
         self.last_advance = self.start_time
 
     def advance(self, steps: float = 1.0) -> None:
-        """Add a share of the step."""
         self.run.advance_step(self, steps)
 
     @property
@@ -52,7 +51,7 @@ class RunProgress(AbstractContextManager["RunProgress"]):
     key, subject : str
         Key of the artifact, and name of the run in its description.
     timed : int, default 0
-        Number of steps with trials, from which remaining time is estimated.
+        Number of steps with trials, which predict the remaining time.
     at_once : int, default 1
         Number of simultaneous steps.
     """
@@ -112,7 +111,6 @@ class RunProgress(AbstractContextManager["RunProgress"]):
         self.advance_step(self._step, steps)
 
     def skip(self) -> None:
-        """Count a step without work."""
         with self._lock:
             self._done += 1
 

@@ -103,18 +103,7 @@ def predictor_for(
     ref: DatasetRef,
     n_rows: int | None = None,
 ) -> PredictorChoice:
-    """Return the predictor of a learner on a data set.
-
-    Parameters
-    ----------
-    config : CompareConfig
-        Configuration of the comparison.
-    learner : LearnerConfig
-        Learner and its parameters.
-    ref : DatasetRef
-        Data set.
-    n_rows : int, optional
-        Number of training rows, by default in a trial.
+    """Return the predictor of a learner for `n_rows`, by default those of a trial.
 
     Raises
     ------
@@ -299,7 +288,6 @@ def predictor_memory(setting: str | None) -> int:
 
 
 def training_rows(protocol: schema.ProtocolConfig, n_rows: int) -> int:
-    """Return the number of training rows of a trial."""
     if protocol.split is not None:
         n_training = protocol.split.train
         if protocol.refit:
@@ -498,7 +486,6 @@ def evaluate_baseline(
 
 
 def _from_store(result: FoldsRef, advance: Advance) -> FoldsRef | None:
-    """Return the reference of stored fold results, or None."""
     log = get_run_logger()
     path = Path(result.path)
     if not is_stored(path, log.warning):

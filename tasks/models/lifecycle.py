@@ -123,7 +123,6 @@ def _params_of_training(
     choice: training.ModelChoice,
     about: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return the parameters of a training for MLflow."""
     params = {
         "dataset": ref.name,
         "task": ref.task,
@@ -223,11 +222,6 @@ def rivals(
 
     A refresh must not be worse than the reference. Without a champion, the last two are
     None.
-
-    Raises
-    ------
-    InputError
-        There is no such model or version.
     """
     champion = registry.alias_of(model, registry.CHAMPION)
     reference = champion
@@ -251,13 +245,7 @@ def _find_challenger(model: str, number: int | None) -> ModelVersion:
 
 
 def contender(version: ModelVersion) -> tuple[promotion.Contender, CompareConfig]:
-    """Return a version with the errors of its training, and its configuration.
-
-    Raises
-    ------
-    InputError
-        The file of the model cannot be fetched, or its configuration cannot be read.
-    """
+    """Return a version with the errors of its training, and its configuration."""
     model = registry.load_version(version)
     config = training.recipe_of(model, version)
     title = config.learners[0].title
@@ -389,7 +377,6 @@ def _log_decision(decision: promotion.Challenge, run: TrackedRun, target: Path) 
 
 
 def _row(decision: promotion.Challenge) -> dict[str, str]:
-    """Return the decision as a row of a report."""
     row = {
         "model": decision.model,
         "champion now": f"version {decision.champion}",

@@ -30,7 +30,6 @@ class NewestRows:
 
     Attributes
     ----------
-    n_rows : int
     measure : str
         Name of the error.
     challenger : float
@@ -38,8 +37,7 @@ class NewestRows:
     champion : float
         Error of the champion in use.
     p : float or None
-        p-value of the two-sided paired t-test of losses; None if all differences are
-        equal.
+        p-value of the two-sided paired t-test; None if all differences are equal.
     """
 
     n_rows: int

@@ -90,16 +90,8 @@ MODEL_ADDRESS = re.compile(
 class ModelVersion:
     """A version of a registered model.
 
-    Attributes
-    ----------
-    name : str
-    version : int
-    uri : str
-        ``models:/<name>/<version>``.
-    run_id : str
-        MLflow run that trained it.
-    tags : mapping of str to str
-        `DIGEST` and other tags; empty if another program registered the version.
+    `run_id` is the run that trained it; `tags` is empty if another program registered
+    it.
     """
 
     name: str
@@ -133,13 +125,6 @@ def log_model(run_id: str, path: Path, *, example: pd.DataFrame) -> str:
     -------
     uri : str
         ``models:/m-...``, the argument of `register`.
-
-    Raises
-    ------
-    InputError
-        The store cannot be used, or the run does not exist.
-    ValueError
-        The file holds no model.
     """
     model = Model.load(path)
     with mlflow_store() as client:
@@ -281,11 +266,6 @@ def register(
         Tags of the version.
     description : str
         Description of the version, in Markdown.
-
-    Raises
-    ------
-    InputError
-        The store cannot be used, or refuses the name.
     """
     model_id = model_uri.removeprefix("models:/")
     with mlflow_store() as client:
@@ -311,7 +291,6 @@ def register(
 
 
 def set_alias(name: str, alias: str, version: int) -> None:
-    """Move an alias of a model to a version."""
     with mlflow_store() as client:
         client.set_registered_model_alias(name, alias, str(version))
 
@@ -350,16 +329,8 @@ def log_scored(
 def find_version(model: str) -> ModelVersion:
     """Return the version that a user names.
 
-    Parameters
-    ----------
-    model : str
-        ``name``, which is the champion or, if there is none, the newest version;
-        ``name@alias``; or ``name/3``; optionally after ``models:/``.
-
-    Raises
-    ------
-    InputError
-        There is no such model, version or alias, or the store cannot be used.
+    `model` is ``name``, which is the champion or, if there is none, the newest version;
+    ``name@alias``; or ``name/3``; optionally after ``models:/``.
     """
     match = MODEL_ADDRESS.fullmatch(model)
     if match is None:
@@ -413,7 +384,6 @@ def as_served(version: ModelVersion) -> PyFuncModel:
 
 
 def newest_version(name: str) -> ModelVersion | None:
-    """Return the newest version of a model, or None."""
     versions = _versions(name)
     return versions[-1] if versions else None
 
@@ -431,7 +401,6 @@ def alias_of(name: str, alias: str) -> ModelVersion | None:
 
 
 def _versions(name: str) -> list[ModelVersion]:
-    """Return the versions of a model, oldest first."""
     quote = '"' if "'" in name else "'"
     with mlflow_store() as client:
         versions = client.search_model_versions(f"name = {quote}{name}{quote}")
@@ -452,14 +421,7 @@ def _version_of(registered: RegisteredVersion) -> ModelVersion:
 
 
 def load_version(version: ModelVersion) -> Model:
-    """Download and verify the model of a version.
-
-    Raises
-    ------
-    InputError
-        Another program registered the version, its file has changed, or the store
-        cannot be used.
-    """
+    """Download and verify the model of a version."""
     where = f"model {version.name}/{version.version}"
     if not version.digest:
         raise InputError(

@@ -17,7 +17,6 @@ class ServedModel(PythonModel):
     """Model for MLflow that predicts from a frame of raw columns."""
 
     def load_context(self, context: Any) -> None:
-        """Read the model's file."""
         self.model = Model.load(context.artifacts["model"])
 
     def predict(

@@ -67,17 +67,12 @@ class ModelChoice:
 
     Attributes
     ----------
-    learner : LearnerConfig
-        Learner with the selected parameters.
-    predictor : str
-    C : float
     validation_error : float
         Mean validation error over the trials.
     candidates : tuple of dict
         One row per compared learner, for reports: its best setting and its errors.
     about : dict
-        Test results of the learner: `test_error`, `test_error_sd`, `metric`,
-        `relative_error`.
+        Test results: `test_error`, `test_error_sd`, `metric`, `relative_error`.
     """
 
     learner: LearnerConfig
@@ -106,11 +101,6 @@ def training_config(
         Title of the only learner to consider.
     by_command : bool
         Whether messages name command options instead of function arguments.
-
-    Raises
-    ------
-    InputError
-        The data set or learner does not exist, or cannot predict new rows.
     """
     labels = [data.label for data in config.datasets]
     if dataset is None and len(labels) > 1:
@@ -171,13 +161,6 @@ def choose(
 
     Ties go to the first learner, then to the smallest C, then to the first combination
     of `tune`. With ``tune_by: alignment``, most trials decide.
-
-    Parameters
-    ----------
-    config : CompareConfig
-        Configuration with one data set.
-    results : sequence of FoldsRef
-        Results of each learner, in the order of the configuration.
     """
     choices = []
     rows = []

@@ -16,13 +16,7 @@ REFUSED = 2
 
 
 def call_in_child_process(module: str, function: str, *arguments: str | float) -> None:
-    """Call a function of this project in a child process, and wait for it.
-
-    Raises
-    ------
-    InputError
-        The function has raised, or the process was killed.
-    """
+    """Call a function of this project in a child process; raise its error."""
     # Passed by standard input: an address may hold a password
     call = json.dumps([module, function, arguments])
     done = subprocess.run(

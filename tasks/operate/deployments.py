@@ -63,10 +63,8 @@ class Plan:
         Name of the registered model.
     config : CompareConfig
         Configuration of `compare` and `train`.
-    cron : str, optional
+    cron, timezone : str, optional
         Schedule of `compare` and `train`; by default, schedules in Prefect stay.
-    timezone : str
-        Time zone of the cron expression.
     dataset : str, optional
         Data set of `train`.
     refresh : bool
@@ -95,7 +93,6 @@ class Plan:
 
 
 def check_plan(plan: Plan) -> None:
-    """Raise InputError for an invalid plan."""
     from ..models.lifecycle import require_model_name  # imports MLflow
 
     require_model_name(plan.model)
@@ -136,13 +133,7 @@ def _is_cron(text: str) -> bool:
 
 
 def printed(plan: Plan) -> str:
-    """Return the `prefect.yaml` of a plan; only other pools need a server.
-
-    Raises
-    ------
-    InputError
-        See `deploy`.
-    """
+    """Return the `prefect.yaml` of a plan; only other pools need a server."""
     check_plan(plan)
     if plan.pool == POOL:
         return _written(prefect_yaml(plan, "process"))
@@ -155,11 +146,6 @@ def deploy(plan: Plan) -> list[dict[str, str]]:
 
     Paused schedules, deployments and automations stay paused. A plan without input
     deletes the deployment of `predict`.
-
-    Raises
-    ------
-    InputError
-        The plan is invalid, or Prefect's server is missing, lacks the pool or refuses.
     """
     check_plan(plan)
     with connected() as client:
@@ -187,7 +173,6 @@ def _delete_deployment(client: SyncPrefectClient, step: Step, model: str) -> Non
 
 
 def _row(client: SyncPrefectClient, step: Step, model: str) -> dict[str, str]:
-    """Return name, start and page of a deployment."""
     name = f"{step}/{model}"
     deployment = client.read_deployment_by_name(name)
     address = str(PREFECT_API_URL.value()).removesuffix("/api")
@@ -221,13 +206,7 @@ def _times(schedule: Any) -> str:
 
 
 def prefect_yaml(plan: Plan, pool_type: str) -> dict[str, Any]:
-    """Return the content of a `prefect.yaml` with the deployments of a plan.
-
-    Raises
-    ------
-    InputError
-        The pool needs an image, which is missing.
-    """
+    """Return the content of a `prefect.yaml` with the deployments of a plan."""
     runs_in_processes = pool_type == "process"
     if not runs_in_processes and "image" not in plan.job_variables:
         raise InputError(
@@ -262,7 +241,6 @@ def prefect_yaml(plan: Plan, pool_type: str) -> dict[str, Any]:
 
 
 def _parameters(plan: Plan) -> dict[Step, dict[str, Any]]:
-    """Return the parameters of each flow to deploy."""
     config = plan.config.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     parameters: dict[Step, dict[str, Any]] = {
         "compare": {"config": config},
@@ -394,7 +372,6 @@ def _one_run_at_a_time(client: SyncPrefectClient, plan: Plan) -> None:
 def deployment_of(
     client: SyncPrefectClient, step: Step, model: str
 ) -> DeploymentResponse | None:
-    """Return the deployment of a step for a model, or None."""
     with suppress(ObjectNotFound):
         return client.read_deployment_by_name(f"{step}/{model}")
     return None

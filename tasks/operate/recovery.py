@@ -27,23 +27,12 @@ CRASHED_RUNS = Path(conf.__file__).parent / "operations" / "crashed_runs.yaml"
 MISSED = "Nothing ran at that time; the latest missed run of this deployment is made up for, earlier ones are not."
 
 PAGE = 200
-"""Runs per response of the server."""
 
 
 def set_up(api: str, started_here: bool) -> None:
     """Create the automation for crashed runs, and handle missed and unfinished runs.
 
-    Parameters
-    ----------
-    api : str
-        Address of Prefect's API.
-    started_here : bool
-        Whether this process has just started the server: then runs may be missed.
-
-    Raises
-    ------
-    InputError
-        The server does not answer, or refuses.
+    Runs may be missed if this process has just started the server (`started_here`).
     """
     automation = yaml.safe_load(CRASHED_RUNS.read_text(encoding="utf-8"))
     with temporary_settings({PREFECT_API_URL: api}), connected() as client:

@@ -32,7 +32,6 @@ PERIOD = 60.0
 """Seconds between checks by `tend`."""
 
 FIRST_CLEANING = 600.0
-"""Seconds before the first cleaning by `tend`."""
 
 
 OF_WORKER = "runner_storage"
@@ -127,7 +126,6 @@ def _last_use_and_size(path: Path) -> tuple[float, int]:
 
 
 def remove(old: Old) -> None:
-    """Remove a file or folder atomically."""
     path = old.path
     with suppress(FileNotFoundError):
         if path.is_dir() and not path.is_symlink():
@@ -161,11 +159,6 @@ def clean(keep_days: float, keep_runs: float, yes: bool) -> list[Old]:
         Days for which results and MLflow runs of deployments are kept; 0 keeps them.
     yes : bool
         Whether to delete.
-
-    Raises
-    ------
-    InputError
-        MLflow's store cannot be used.
     """
     old_entries: list[Old] = []
     if keep_days:

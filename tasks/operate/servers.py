@@ -41,7 +41,6 @@ from .child_process import call_in_child_process
 LOOPBACK = "127.0.0.1"
 
 POOL = "learnkernels"
-"""Work pool of all schedules."""
 
 START_SECONDS = 300.0
 """Longest wait for a server; creating Prefect's database is slow."""
@@ -53,7 +52,6 @@ STOP_SECONDS = 6.5
 """Seconds until children are killed."""
 
 PORTS_FROM = 20_000
-"""Lowest port of a temporary server."""
 
 TRIES = 100
 
@@ -89,7 +87,6 @@ class Service:
         return environment.state_dir() / (self.log_name or f"{self.name.lower()}.log")
 
     def start(self) -> None:
-        """Start the process, with a new log."""
         self.log.unlink(missing_ok=True)
         inherited = {
             name: value
@@ -109,13 +106,7 @@ class Service:
             )
 
     def wait_until_up(self) -> None:
-        """Wait until the process answers; without a page it is up at once.
-
-        Raises
-        ------
-        InputError
-            The process has ended or does not answer.
-        """
+        """Wait until the process answers; without a page it is up at once."""
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline and self.process.poll() is None:
             if self.port is None or environment.answers(f"{self.url}{self.health}"):
@@ -323,13 +314,7 @@ class Children(AbstractContextManager["Children"]):
         stop(self.running)
 
     def watch(self) -> NoReturn:
-        """Wait for an interrupt.
-
-        Raises
-        ------
-        InputError
-            A child has ended by itself.
-        """
+        """Wait for an interrupt; raise InputError if a child ends by itself."""
         while True:
             time.sleep(0.5)
             for child in self.running:
@@ -347,7 +332,6 @@ TEMPORARY = {
     "PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false",
     "PREFECT_SERVER_MEMOIZE_BLOCK_AUTO_REGISTRATION": "false",  # else `ui` would skip it
 }
-"""Settings of a temporary server."""
 
 _temporary: dict[Path, Service] = {}
 """Temporary servers of this process, by state folder."""
@@ -421,12 +405,6 @@ def serve(
     schedules : bool
         Whether to run schedules, too; then servers in PREFECT_API_URL and
         MLFLOW_TRACKING_URI are used.
-
-    Raises
-    ------
-    InputError
-        A port is taken, MLflow's store is a remote server, or a process does not start
-        or ends.
     """
     tracking = os.environ["MLFLOW_TRACKING_URI"]
     mlflow_is_remote = tracking.startswith("http")
@@ -540,7 +518,6 @@ def free_port() -> int:
 
 
 def require_free(service: Service) -> None:
-    """Raise InputError if the port is in use."""
     if service.port is None:
         return
     try:

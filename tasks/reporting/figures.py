@@ -44,7 +44,6 @@ MEAN_LABEL = "mean over trials"
 
 
 def colors_of(table: pd.DataFrame) -> dict[str, str]:
-    """Return the color of each learner of a table."""
     learners = table.drop_duplicates("learner")
     algorithms = zip(learners["learner"], learners["algorithm"], strict=True)
     return learner_colors(dict(algorithms))
@@ -78,7 +77,6 @@ def add_legend(figure: Figure, axes: Sequence[Axes]) -> None:
 
 
 def run_figures(run: tables.RunTables) -> dict[str, Figure]:
-    """Return the figures of a run by file name."""
     folds = run.folds
     colors = colors_of(run.summary)
     figures = {

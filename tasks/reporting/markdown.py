@@ -91,7 +91,6 @@ def link_list(links: Mapping[str, str]) -> list[str]:
 
 
 def inline_links(links: Mapping[str, str]) -> Markdown:
-    """Return links in one line."""
     return Markdown(" · ".join(link(name, place) for name, place in links.items()))
 
 

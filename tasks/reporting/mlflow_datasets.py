@@ -96,7 +96,6 @@ def _source(source: str, folder: Path) -> tuple[str, str]:
 
 
 def _common_folder(paths: Sequence[Path]) -> Path:
-    """Return the deepest folder that contains all paths."""
     resolved = [path.resolve() for path in paths]
     parents = resolved[0].parents
     return next(

@@ -31,7 +31,6 @@ VIEW_TAG = "mlflow.sharedViewState."
 """Prefix of the tag of a saved view in MLflow 3.17."""
 
 MODELS_VIEW = "learnkernels-models"
-"""Key of the saved view of the models of an experiment."""
 
 VIEW_COLUMNS = (
     "metrics.`test_error`",
@@ -58,14 +57,7 @@ MODEL_COLUMNS = (
 class SavedView:
     """A saved view of the page of an experiment: filter, order, columns and charts.
 
-    Attributes
-    ----------
-    key : str
-        Part of the address and of the tag.
-    name : str
-        Name in the list of views.
-    state : mapping
-        Settings in the page's format.
+    `key` is part of the address and of the tag; `state` has the page's format.
     """
 
     key: str
@@ -74,7 +66,6 @@ class SavedView:
 
     @property
     def tag(self) -> str:
-        """Tag of the experiment that holds the view."""
         return VIEW_TAG + self.key
 
     @property
@@ -94,7 +85,6 @@ class SavedView:
 
 
 def view_tag(run: str) -> str:
-    """Return the tag of the saved view of a comparison."""
     return VIEW_TAG + _view_key(run)
 
 
@@ -154,7 +144,6 @@ def models_view() -> SavedView:
 
 
 def metric_of_dataset(name: str) -> str:
-    """Return the metric of the test errors of a data set."""
     return f"test_error/{metric_name(name)}"
 
 
@@ -301,7 +290,6 @@ def experiment_note(experiment_id: str, newest: str | None = None) -> str:
 
 
 def _chart_and_table(experiment_id: str, level: str, run: str | None = None) -> str:
-    """Return links to the chart and to the table of runs."""
     return inline_links(
         {
             "chart": runs_path(experiment_id, level, run, charts=True),

@@ -19,14 +19,7 @@ def links_of_report(
 ) -> dict[str, str]:
     """Return the links of a report: its files, and the pages or how to open them.
 
-    Parameters
-    ----------
-    written : Path
-        Folder with the files, before its renaming to `target`.
-    target : Path
-        Folder of results.
-    pages : mapping of str to str
-        Addresses of pages.
+    The files in `written` are renamed to `target` later.
     """
     names = sorted(path.name for path in written.iterdir() if path.is_file())
     links: dict[str, str] = {
@@ -43,15 +36,7 @@ def links_of_report(
 def pages_of_run(place: str) -> dict[str, str]:
     """Return the addresses of a run's pages on running servers.
 
-    Parameters
-    ----------
-    place : str
-        Folder of results, a file in it, or the name of the run.
-
-    Raises
-    ------
-    InputError
-        MLflow's store has no such run, or no server is running.
+    `place` is a folder of results, a file in it, or the name of the run.
     """
     from .tracking import find_run  # MLflow and Prefect take a second to import
 

@@ -28,10 +28,8 @@ MOST_CLASSES = 8
 """Largest number of classes with curves, the most frequent ones."""
 
 MOST_TRIALS = 10
-"""Largest number of trials with curves."""
 
 MOST_OUTPUTS = 4
-"""Largest number of panels for the columns of a target."""
 
 
 class Predicted(NamedTuple):
@@ -42,8 +40,6 @@ class Predicted(NamedTuple):
 
 
 class CurveKind(NamedTuple):
-    """Kind of curve."""
-
     display: Any
     score: Callable[[np.ndarray, np.ndarray], float]
     score_name: str
@@ -87,7 +83,6 @@ def write_prediction_figures(
 
 
 def figures_folder(results: Path, dataset: str, method: str) -> Path:
-    """Return the folder of a method's figures."""
     return results / FOLDER / file_name(dataset) / file_name(method)
 
 
@@ -114,7 +109,6 @@ def _title(ref: FoldsRef, trials: Sequence[HeldOutPredictions]) -> str:
 def _new_figure(
     title: str, width: float, height: float, n_panels: int = 1
 ) -> tuple[Figure, list[Axes]]:
-    """Return a figure with panels side by side."""
     from matplotlib.figure import Figure  # most commands draw nothing
 
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -126,7 +120,6 @@ def _new_figure(
 
 
 def confusion_figure(predicted: Predicted) -> Figure:
-    """Return the confusion matrix of all trials."""
     from sklearn.metrics import ConfusionMatrixDisplay
 
     classes = predicted.trials[0].classes

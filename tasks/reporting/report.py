@@ -34,7 +34,6 @@ from .places import links_of_report
 from .prediction_figures import best_results, figures_folder, write_prediction_figures
 
 SHOWN_VERDICTS = 20
-"""Sentences in the note of a comparison."""
 
 REPORTED_FIGURES = {
     "errors": "errors of all methods",
@@ -173,7 +172,6 @@ def _representative(learners: Sequence[pd.Series]) -> pd.Series:
 
 
 def _estimator(row: pd.Series, is_default: bool = False) -> str:
-    """Return the Python call of an estimator."""
     kind = "Classifier"
     if row.task == "regression":
         kind = "Regressor"
@@ -277,7 +275,6 @@ def report_values(
 def _pairwise_rows(
     texts: Mapping[str, pd.DataFrame],
 ) -> list[tuple[str, list[dict[str, str]]]]:
-    """Return the nonempty tables of pairwise p-values, by data set."""
     pairs = []
     for dataset, table in texts.items():
         if (table != "").any(axis=None):
@@ -412,7 +409,6 @@ def write_results(
 def _write_tables(
     folder: Path, run: tables.RunTables, rows: Mapping[str, pd.DataFrame]
 ) -> None:
-    """Write the tables of a run as Parquet and LaTeX."""
     frames = {
         "folds": run.folds.drop(columns=tables.STORED),
         "summary": run.summary,

@@ -86,8 +86,6 @@ def read_folds(refs: Sequence[FoldsRef]) -> pd.DataFrame:
 
 
 class RunTables(NamedTuple):
-    """Trials of a run and the tables made from them."""
-
     folds: pd.DataFrame
     summary: pd.DataFrame
     pairwise: pd.DataFrame
@@ -261,7 +259,6 @@ def latex_table(table: pd.DataFrame) -> str:
 
 
 def better_than(algorithm: str) -> str:
-    """Return the suffix of the columns of a baseline."""
     return f"better_than_{algorithm.replace('-', '_')}"
 
 
@@ -274,7 +271,6 @@ def mean_shares(group: pd.DataFrame) -> np.ndarray:
 
 
 def sampled(table: pd.DataFrame) -> bool:
-    """Return whether base kernels were measured on a sample."""
     return bool(table["n_sampled"].notna().any())
 
 
@@ -477,14 +473,10 @@ def history_table(folds: pd.DataFrame) -> list[dict[str, str]]:
 
 
 def mean_relevance(folds: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Yield the mean relevance of features on each data set.
+    """Yield each data set with the mean relevance of its features.
 
-    Yields
-    ------
-    dataset : str
-    shares : DataFrame
-        Columns `learner`, `feature`, `mean` and `sd`, with the `SHOWN_FEATURES` largest
-        features of all learners.
+    Columns are `learner`, `feature`, `mean` and `sd`, with the `SHOWN_FEATURES` largest
+    features of all learners.
     """
     with_relevance = folds[folds["relevance"].map(_is_list)]
     for dataset, trials in with_relevance.groupby("dataset", sort=False):

@@ -133,12 +133,10 @@ class TrackedRun:
 
     @property
     def chart_url(self) -> str:
-        """Address of the charts of a comparison's results."""
         return f"{mlflow_ui()}/{runs_path(self.experiment_id, run=self.name)}"
 
     @property
     def models_url(self) -> str:
-        """Address of the table of the experiment's models."""
         return f"{mlflow_ui()}/{runs_path(self.experiment_id, 'model', charts=False)}"
 
     @property
@@ -163,11 +161,6 @@ def tracked_run(
 
     `name` is the experiment, if `tracking` has none; `datasets` have charts in the
     saved view. Open runs of killed processes are closed first.
-
-    Raises
-    ------
-    InputError
-        The tracking store cannot be reached.
     """
     with mlflow_store() as client:
         experiment_id = _experiment(client, tracking.experiment or name)
@@ -420,7 +413,6 @@ def _result_note(
 def _params(
     config: CompareConfig, ref: DatasetRef, row: pd.Series, folds: FoldsRef
 ) -> dict[str, object]:
-    """Return the parameters of a result."""
     params: dict[str, object] = {"dataset": ref.name, "task": ref.task}
     for name in ("learner", "algorithm", "predictor", "metric", "n_kernels"):
         params[name] = row[name]
@@ -545,7 +537,6 @@ def _search_points(trial: pd.Series) -> list[tuple[str, float, int]]:
 
 
 def _milliseconds() -> int:
-    """Return the time as MLflow stores it."""
     return int(time.time() * 1000)
 
 
@@ -615,7 +606,6 @@ def track_comparison(
     results: str,
     refs: Sequence[DatasetRef],
 ) -> None:
-    """Log the results folder to the run of the comparison."""
     folder = Path(results)
     summary = pd.read_parquet(folder / "summary.parquet")
     _complete_results(MlflowClient(), comparison, summary, folder)

@@ -154,7 +154,6 @@ def require_same_versions(client: Client) -> None:
 
 
 def _versions_of(process: dict[str, Any]) -> dict[str, str | None]:
-    """Return the versions that a process reports."""
     packages = process["packages"]
     versions: dict[str, str | None] = {
         "Python": ".".join(packages["python"].split(".")[:2])
@@ -248,7 +247,6 @@ class DaskPool(AbstractContextManager["DaskPool"]):
 
     @property
     def in_process(self) -> bool:
-        """Whether tiles are computed in this process."""
         return not self.config.elsewhere and self.config.workers == 0
 
     @property
@@ -268,7 +266,6 @@ class DaskPool(AbstractContextManager["DaskPool"]):
 
     @property
     def client(self) -> Client:
-        """Client, connected on first use."""
         if self._client is None:
             with self._starting:
                 if self._client is None:
@@ -303,16 +300,8 @@ class DaskPool(AbstractContextManager["DaskPool"]):
     ) -> list[Result]:
         """Run independent jobs on the workers; return their results in order.
 
-        Parameters
-        ----------
-        run : callable
-            Function of a job.
-        jobs : sequence
-            First arguments of `run`.
-        advance : callable, optional
-            Function that receives the share of each finished job.
-        **arguments
-            Other arguments of `run`, sent to each worker once.
+        `advance` receives the share of each finished job. `arguments` are sent to each
+        worker once.
         """
         if self.in_process:
             return map_here(run, jobs, advance, **arguments)
@@ -360,7 +349,6 @@ class DaskPool(AbstractContextManager["DaskPool"]):
 
     @property
     def workers(self) -> Workers:
-        """Workers for passes over rows."""
         return self.workers_telling(None)
 
     def workers_telling(self, advance: Advance | None) -> Workers:
@@ -379,7 +367,6 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         return self.config.workers
 
     def _connected_workers(self) -> list[dict[str, Any]]:
-        """Return the scheduler's information on each remote worker."""
         information = self.client.scheduler_info(n_workers=-1)
         if not information:
             raise InputError(SCHEDULER_ENDED)
@@ -401,7 +388,6 @@ class DaskPool(AbstractContextManager["DaskPool"]):
 
     @property
     def folder(self) -> str:
-        """Folder of this run on workers."""
         if self.config.elsewhere:
             return self._run
         with self._starting:
@@ -444,7 +430,6 @@ class DaskPool(AbstractContextManager["DaskPool"]):
 
     @property
     def _place(self) -> str:
-        """Location of the rows for remote workers."""
         return f"{str(self.config.rows).rstrip('/')}/{self._run}"
 
     def __exit__(self, *_: object) -> None:
@@ -549,7 +534,6 @@ class DaskWorkers:
         return result
 
     def _sum(self, futures: list[Future]) -> Future:
-        """Sum the results of futures."""
         while len(futures) > 1:
             groups = [
                 futures[start : start + FAN_IN]
