@@ -12,10 +12,8 @@ from urllib.parse import unquote
 from learnkernels.kernels.registry import did_you_mean as did_you_mean
 
 LONGEST = 400
-"""Characters of a sentence."""
 
 MOST_SHOWN = 60
-"""Characters of a value in a message."""
 
 
 class InputError(ValueError):

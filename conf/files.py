@@ -11,7 +11,6 @@ from urllib.parse import unquote
 from .errors import InputError, listed
 
 ENDINGS = (".parquet", ".csv", ".arrow", ".feather", ".libsvm", ".svm", ".svmlight")
-"""Endings of the files that can be read, in lower case."""
 
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 """Names of compressions in pyarrow, by ending."""

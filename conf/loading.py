@@ -19,7 +19,6 @@ from .schema import CompareConfig, DatasetConfig
 Model = TypeVar("Model")
 
 DEEPEST = 50
-"""Largest depth of lists and mappings."""
 
 MOST_NODES = 100_000
 """Largest number of values and keys, with aliases at each place."""
@@ -195,7 +194,6 @@ def existing_files(dataset: DatasetConfig, data_dir: str) -> list[str]:
 
 
 def _address(path: str, data_dir: str) -> str:
-    """Return the address of a path relative to `data_dir`."""
     if files.is_remote(path):
         return path
     if files.is_remote(data_dir):
@@ -204,7 +202,6 @@ def _address(path: str, data_dir: str) -> str:
 
 
 def _local_files(address: str, path: str, where: str) -> list[str]:
-    """Return the local files of an address; `path` is the user's form."""
     try:
         members = files.files_of(address)
     except InputError as error:
@@ -254,7 +251,6 @@ def describe(error: ValidationError, data: Any) -> str:
 
 
 def _sentence(complaint: Mapping[str, Any]) -> str:
-    """Return a complaint of pydantic as a message."""
     kind = complaint["type"]
     context = complaint.get("ctx", {})
     if kind == "missing":
@@ -333,7 +329,6 @@ def read_yaml(
 
 
 def _complaint(error: yaml.YAMLError) -> str:
-    """Return place and reason of an error in YAML."""
     mark = getattr(error, "problem_mark", None)
     where = ""
     if mark:
@@ -376,7 +371,6 @@ def set_key(data: dict[str, Any], key: str, value: Any, where: str) -> None:
 
 
 def _index(place: Any, part: str, above: Sequence[str], where: str) -> Any:
-    """Return the key or position of a part of a dotted key."""
     if isinstance(place, dict):
         return part
     if not isinstance(place, list):

@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from learnkernels.tasks.operate.retention import Old
 
 PIPED_WIDTH = 120
-"""Width of tables outside a terminal."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -228,7 +227,6 @@ def compare(
 
 
 def _init_command(files: Sequence[str], options: TableOptions) -> str:
-    """Return the shell command that writes the configuration of data files."""
     words = ["learnkernels", "init", *files]
     for name in options.set_names:
         value = getattr(options, name)
@@ -288,7 +286,6 @@ def init(
 
 
 def _split(values: Sequence[str] | None) -> list[str]:
-    """Split repeatable options at commas."""
     return [name.strip() for value in values or () for name in value.split(",")]
 
 
@@ -328,7 +325,6 @@ def say(*lines: str) -> None:
 def _show(
     config: CompareConfig, results: Path, chart: str, init_command: str = ""
 ) -> None:
-    """Print verdicts, table, places and next steps."""
     import pandas as pd
 
     from learnkernels.tasks.reporting.report import measures, verdicts
@@ -495,7 +491,6 @@ def predict(
 
 
 def _scoring_lines(result: Mapping[str, Any]) -> Iterator[str]:
-    """Yield lines about scored rows, unusual values and drift."""
     yield f"{result['rows']:,} rows scored with {result['model']}"
     if result["ignored"]:
         yield f"ignored, as the model does not read them: {listed(result['ignored'])}"
@@ -748,7 +743,6 @@ def clean(
 
 
 def _rows_of_old_files(old_files: Iterable[Old]) -> list[dict[str, str]]:
-    """Return number and size of files by folder and reason."""
     from dask.utils import format_bytes
 
     sizes: dict[tuple[str, str], list[int]] = {}

@@ -47,10 +47,8 @@ MAIN_GUARD = (
     "this function was called in a worker process, in which Python imports your script; put the call below "
     "if __name__ == '__main__':"
 )
-"""Message for a script without the main guard."""
 
 _servers: list[Service] = []
-"""Prefect server of this process."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +79,7 @@ class Caller:
 
     by_command: bool = False
     verbose: bool = False
-    """Whether to print the log of every step."""
     say: Callable[[str], object] = lambda line: None
-    """Function that prints a line."""
 
 
 PROGRAM = Caller()
@@ -566,7 +562,6 @@ def _own_environment() -> Iterator[None]:
 
 
 def _require_files_of(dataset: DatasetConfig, config: CompareConfig) -> None:
-    """Refuse missing files of a data set before long imports."""
     from learnkernels.conf.loading import existing_files
     from learnkernels.conf.schema import PrecomputedConfig
 
@@ -601,7 +596,6 @@ def _require_matrices(
 
 
 def _require_params(config: CompareConfig) -> None:
-    """Refuse invalid parameters of learners, synthetic sets and custom families."""
     from learnkernels.conf.schema import OwnConfig
     from learnkernels.tasks.data.synthetic import (
         require_params as require_params_of_set,

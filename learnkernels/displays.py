@@ -49,7 +49,6 @@ class _Display:
         return ax
 
     def _draw_bars(self, values: dict[str, float], label: str, ax: Axes | None) -> None:
-        """Draw a bar for each name, the first one on top."""
         ax = self._axes(ax, 1.0 + 0.3 * len(values))
         heights = range(len(values))[::-1]
         ax.barh(heights, list(values.values()), color="#9ecae1")
@@ -58,7 +57,6 @@ class _Display:
         ax.grid(axis="x", alpha=0.3)
 
     def _repr_png_(self) -> bytes | None:
-        """Return the figure for a notebook."""
         from io import BytesIO
 
         if not hasattr(self, "figure_"):
@@ -69,7 +67,6 @@ class _Display:
 
 
 def _last_step(estimator: Any) -> Any:
-    """Return the last step of a pipeline, or the estimator."""
     return estimator.steps[-1][1] if hasattr(estimator, "steps") else estimator
 
 
@@ -814,7 +811,6 @@ class ExplanationDisplay(_Display):
     def _plot_points(
         self, ax: Axes, contributions: np.ndarray, positions: np.ndarray
     ) -> None:
-        """Plot the contributions of several rows, colored by column values."""
         drawn = contributions[:, positions]
         low = drawn.min()
         high = drawn.max()

@@ -35,7 +35,6 @@ SILENT_SECONDS = 5.0
 """Seconds to wait for another process before a message."""
 
 LOCKED_SECONDS = 20.0
-"""Seconds to wait for a database that another process has locked."""
 
 DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
@@ -48,7 +47,6 @@ SYSTEM_ERRORS = {
     sqlite3.SQLITE_CANTOPEN: errno.EACCES,
     sqlite3.SQLITE_PERM: errno.EACCES,
 }
-"""Errors of the operating system by other codes of SQLite."""
 
 
 def prepare_mlflow(url: str) -> None:
@@ -210,7 +208,6 @@ def _execute(path: Path, statement: str, seconds: float) -> list[tuple[Any, ...]
 
 
 def _print(sentence: str) -> None:
-    """Print the reason of a wait to the terminal."""
     if sys.stderr is not None:
         sys.stderr.write(f"learnkernels: {sentence} ...\n")
 
@@ -220,7 +217,6 @@ def _code_of(error: sqlite3.Error) -> int:
 
 
 def _input_error(path: Path, error: sqlite3.Error) -> InputError:
-    """Return an error of SQLite as an error with advice."""
     code = _code_of(error)
     if code in DAMAGED:
         return InputError(
@@ -381,13 +377,11 @@ def mlflow_store() -> Iterator[MlflowClient]:
 
 
 def _print_lock_holders(path: Path | None) -> None:
-    """Print a message if another process has locked a database for writing."""
     if path is not None and _writing_pids(_files_of(path)) - {os.getpid()}:
         _print(f"waiting for {path}, which is locked by {_lock_holders(path)}")
 
 
 def _error_of_sqlite(error: BaseException | None) -> sqlite3.Error | None:
-    """Return the error of SQLite that caused an error of MLflow's store."""
     while error is not None and not isinstance(error, sqlite3.Error):
         error = getattr(error, "orig", None) or error.__cause__ or error.__context__
     return error

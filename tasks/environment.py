@@ -88,7 +88,6 @@ LEAST_ROOM = 16 << 20
 """Free bytes that new databases need; with less, a Prefect server hangs."""
 
 COLLECT_AFTER = (50_000, 20, 50)
-"""Thresholds of Python's garbage collector; see `gc.set_threshold`."""
 
 
 def lacking_libraries(what: str) -> str:
@@ -220,7 +219,6 @@ def _bypass_proxies_on_loopback() -> None:
 
 
 def _require_places() -> None:
-    """Raise InputError if a file or folder of the environment cannot be used."""
     for name in (
         "SSL_CERT_FILE",
         "REQUESTS_CA_BUNDLE",
@@ -243,7 +241,6 @@ def _require_places() -> None:
 
 
 def _require_drivers() -> None:
-    """Raise InputError if a PostgreSQL driver is missing or not named."""
     mlflow_store = os.environ.get("MLFLOW_TRACKING_URI", "")
     if (
         re.match(r"postgresql(\+psycopg2)?:", mlflow_store)
@@ -363,7 +360,6 @@ def of_the_environment(error: BaseException) -> str | None:
 
 
 def _mentions(error: BaseException, name: str, value: str) -> bool:
-    """Return whether an error mentions a variable, its value or its file."""
     text = str(error).lower()
     if name.lower() in text or (value and repr(value.lower()) in text):
         return True
@@ -485,7 +481,6 @@ def running_server(name: str) -> str | None:
 
 
 def _noted_servers() -> dict[str, str]:
-    """Return the server addresses by name; empty if the file cannot be read."""
     try:
         servers = json.loads(servers_note().read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -124,7 +124,6 @@ def _options(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _states_of_results(values: Iterable[Any]) -> list[State]:
-    """Return the states of steps whose results are among some values."""
     states = []
     for value in values:
         if not (is_dataclass(value) or isinstance(value, Path)):
@@ -183,6 +182,5 @@ def side_by_side(
 
 
 def _first_to_end(running: dict[PrefectFuture[R], K]) -> tuple[K, R]:
-    """Wait for a step, and remove it from `running`; return its key and value."""
     future = next(as_completed(list(running)))
     return running.pop(future), future.result()

@@ -81,7 +81,6 @@ def _require_values(
     values: Sequence[Any],
     defaults: Mapping[str, Any],
 ) -> None:
-    """Raise InputError for an unknown parameter, or a value of the wrong type."""
     if name not in defaults:
         valid = "it takes none"
         if defaults:
@@ -131,7 +130,6 @@ def as_configuration(mapping: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _require_arrays(dataset: Any, where: str) -> None:
-    """Raise InputError if a data set lacks X or y, or their lengths differ."""
     if not isinstance(dataset, Mapping) or not {"X", "y"} & dataset.keys():
         return
     if dataset.get("y") is None:
@@ -223,7 +221,6 @@ def _with_files(dataset: Any) -> Any:
 
 
 def _rows_as_file(dataset: Mapping[str, Any]) -> dict[str, str]:
-    """Write features and target to a file, and return the keys that name it."""
     features = dataset.get("X", np.empty((len(dataset["y"]), 0)))
     rows = pd.DataFrame(features)
     rows.columns = [
@@ -236,7 +233,6 @@ def _rows_as_file(dataset: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _kernels_as_file(kernels: Mapping[Any, Any]) -> dict[str, str]:
-    """Write kernel matrices to a file, and return the family that reads it."""
     matrices = {name: np.asarray(matrix) for name, matrix in kernels.items()}
     content = [*map(str, matrices), *matrices.values()]
     path = _store_file("kernels.npz", content, lambda path: np.savez(path, **matrices))  # type: ignore[arg-type]
@@ -246,7 +242,6 @@ def _kernels_as_file(kernels: Mapping[Any, Any]) -> dict[str, str]:
 def _store_file(
     name: str, content: Sequence[Any], write: Callable[[Path], object]
 ) -> str:
-    """Write a file to the store unless it is there; return its path."""
     key = [
         [np.shape(part), hashlib.sha256(np.asarray(part).tobytes()).hexdigest()]
         for part in content

@@ -20,7 +20,6 @@ AGAIN = 0.7
 
 
 IMPORT_SECONDS = 10.0
-"""Longest wait for the imports of a step that is to be stopped."""
 
 PATIENCE = 30.0
 """Seconds until a process with a signal ends without waiting for its threads."""
@@ -53,7 +52,6 @@ class StepStopped(BaseException):
 
 
 _steps: ContextVar[list[int] | None] = ContextVar("steps", default=None)
-"""Threads that run steps of this run."""
 
 _entering = threading.Lock()
 """Held while steps begin, end or are stopped, so no ended step is stopped."""
@@ -171,7 +169,6 @@ def _print_message() -> None:
 
 
 def _end_by_signal(number: int, frame: FrameType | None) -> None:
-    """End this process by its signal, without waiting for threads."""
     signal.signal(_state.received, signal.SIG_DFL)
     os.kill(os.getpid(), _state.received)
 

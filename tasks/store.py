@@ -116,19 +116,15 @@ def _host() -> str:
 
 
 LIBRARIES = ("learnkernels", "numpy", "scipy", "scikit-learn", "numba")
-"""Libraries whose versions affect computed numbers."""
 
 TEMPORARY = ".learnkernels~"
 """Prefix of temporary folders; the owner follows."""
 
 DAMAGED = "damaged~"
-"""Prefix of damaged entries that were set aside."""
 
 CONTENTS = "entry.json"
-"""File of an entry that lists its contents."""
 
 Tell = Callable[[str], object]
-"""Function that shows a sentence to the user."""
 
 
 def digest(*parts: Any) -> str:
@@ -229,7 +225,6 @@ def earlier_versions(paths: Iterable[Path]) -> list[dict[str, str]]:
 
 
 def _with_digest(contents: dict[str, Any]) -> bytes:
-    """Return contents as JSON together with their digest."""
     sha256 = hashlib.sha256(json.dumps(contents).encode()).hexdigest()
     return json.dumps({**contents, "sha256": sha256}, indent=1).encode()
 
@@ -293,7 +288,6 @@ def _state_of(path: Path) -> tuple[tuple[str, int, int, int], ...] | None:
 
 
 def _harm_of_files(path: Path) -> str | None:
-    """Hash all files, and return their damage as a phrase, or None."""
     try:
         try:
             expected = _contents(path)["files"]

@@ -144,7 +144,6 @@ def _module_and_class(name: str) -> str:
 OwnName = Annotated[
     str, AfterValidator(_module_and_class), Field(json_schema_extra={"pattern": OWN})
 ]
-"""Custom class of the working directory or a package: ``module:Class``."""
 
 MOST_VALUES = 1000
 """Largest number of values of a grid that is not written out."""

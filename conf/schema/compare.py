@@ -188,10 +188,8 @@ class ProtocolConfig(Strict):
 
 
 GRID_SEARCH_TITLE = "GridSearchCV"
-"""Title of the tuned Gaussian kernel in reports."""
 
 BaselineName = Literal["constant", "linear", "grid-search", "boosting", "estimator"]
-"""Methods to compare learners with."""
 
 BASELINE_TITLES: dict[BaselineName, str] = {
     "constant": "best constant",
@@ -200,13 +198,10 @@ BASELINE_TITLES: dict[BaselineName, str] = {
     "boosting": "HistGradientBoosting",
     "estimator": "default estimator",
 }
-"""Titles of baselines in reports, the slowest last."""
 
 SCHEDULER = re.compile(r"(?:(?:tcp|tls|wss?|ucxx?)://)?[^\s/@]+/?", re.IGNORECASE)
-"""Addresses of schedulers that Dask connects to; the default is tcp."""
 
 SMALLEST_SAMPLE = 256
-"""Fewest rows of a sample that estimate an alignment."""
 
 
 class StatisticsConfig(Strict):
@@ -412,7 +407,6 @@ class DriftConfig(Strict):
 
 
 MOST_AT_ONCE = 64
-"""Most simultaneous steps of a run."""
 
 
 class FiguresConfig(Strict):
@@ -610,5 +604,4 @@ class CompareConfig(Strict):
 
 
 def _repeated(names: list[str]) -> str:
-    """Return the names that appear more than once, in order."""
     return ", ".join(sorted({name for name in names if names.count(name) > 1}))

@@ -468,7 +468,6 @@ def each_target(data: Any) -> Any:
 
 
 def _one_per_target(dataset: Any) -> list[Any]:
-    """Return one data set per target, without the other targets as features."""
     if not isinstance(dataset, dict) or not isinstance(
         dataset.get("target"), list | tuple
     ):

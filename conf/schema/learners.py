@@ -298,7 +298,6 @@ NamedLearner = Annotated[
 
 
 SIZE = r"(?=[\d.]*[1-9])\d{0,18}(\.\d{1,18})?(e1?\d)?\s*([kmgtp]i?)?b?"
-"""A number of bytes above zero, with or without a unit."""
 
 
 def as_size(value: Any, expected: str = "a size such as 2GB or 512MiB") -> Any:

@@ -231,7 +231,6 @@ def systematic_deviations(cells: Sequence[Cell]) -> list[str]:
 
 
 def _common_side(deviations: Sequence[float]) -> Literal["above", "below"] | None:
-    """Return the common side of all deviations, rounded to one digit."""
     rounded = [round(deviation, 1) for deviation in deviations]
     if min(rounded) > 0:
         return "above"

@@ -113,7 +113,6 @@ def _list_items(items: list[PaperItem]) -> None:
 
 
 def _print_result(result: Mapping[str, Any], items: Mapping[str, PaperItem]) -> None:
-    """Print counts, failures and the path of the report."""
     from .counts import count_rows, sum_summaries
     from .report import overview_row
 
@@ -147,7 +146,6 @@ def _print_result(result: Mapping[str, Any], items: Mapping[str, PaperItem]) -> 
 
 
 def _succeeded(outcomes: list[Mapping[str, Any]]) -> bool:
-    """Return whether an item was run, and no item or check failed."""
     if any(outcome["status"] == "failed" or outcome["failing"] for outcome in outcomes):
         return False
     return any(outcome["status"] == "done" for outcome in outcomes)

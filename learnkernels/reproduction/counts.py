@@ -133,7 +133,6 @@ def distinct_findings(items: Sequence[ReproducedItem]) -> list[Findings]:
 
 
 def _printed_numbers(cells: Sequence[Cell]) -> list[PrintedNumber]:
-    """Group the comparable cells by printed number."""
     groups: dict[Any, list[Cell]] = {}
     for cell in cells:
         if cell.apart is not None:

@@ -15,10 +15,8 @@ from .item import CellConfig, PaperItem
 from .trials import values_by_trial
 
 N_RESAMPLES = 1000
-"""Draws of the trials with replacement, for the interval of a correlation."""
 
 INTERVAL = (0.05, 0.95)
-"""Quantiles of the draws at the ends of the interval."""
 
 
 def weight_cosines(item: PaperItem, folds: pd.DataFrame) -> dict[str, float]:

@@ -30,10 +30,8 @@ if TYPE_CHECKING:
 FIGURE_BYTES = 120_000
 
 MAX_DATASETS_WITH_TRIALS = 6
-"""Largest number of data sets for a figure of trials instead of means."""
 
 MAX_TICKS = 10
-"""Largest number of points of a curve with a tick each."""
 
 
 def item_figures(item: PaperItem, folds: pd.DataFrame) -> dict[str, Figure]:
@@ -51,7 +49,6 @@ def item_figures(item: PaperItem, folds: pd.DataFrame) -> dict[str, Figure]:
 
 
 def _alignment_against_error(item: PaperItem, folds: pd.DataFrame) -> Figure | None:
-    """Return alignment against error: trials for a few data sets, otherwise means."""
     if item.figure.kind == "curves":
         return _mean_alignment_figure(_trials_by_panel(folds), colors_of(folds))
     if folds["dataset"].nunique() > MAX_DATASETS_WITH_TRIALS:

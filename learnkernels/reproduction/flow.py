@@ -124,7 +124,6 @@ def papers(
 def _attempt(
     item: PaperItem, folder: str, data_dir: str | None, quick: bool
 ) -> Outcome:
-    """Run an item, and return its outcome, also after a failure."""
     status = "failed"
     try:
         item.study_config(data_dir, quick, Path(folder))
@@ -238,7 +237,6 @@ def reproduce(
 
 
 def _mlflow_inputs(prepared: Sequence[Prepared]) -> list[Any]:
-    """Return the distinct data sets of a comparison for MLflow."""
     inputs: dict[str, Any] = {}
     for part in prepared:
         for ref, dataset_input in zip(

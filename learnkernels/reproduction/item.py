@@ -738,7 +738,6 @@ def _require_distinct(parts: Sequence[schema.CompareConfig], path: Path) -> None
 def _require_titles(
     item: PaperItem, parts: Sequence[schema.CompareConfig], path: Path
 ) -> None:
-    """Reject published cells and claims on learners or data sets without results."""
     learners = {schema.GRID_SEARCH_TITLE}
     datasets: set[str] = set()
     for part in parts:

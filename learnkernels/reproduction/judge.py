@@ -164,7 +164,6 @@ def _compare_with_bound(
     bound: float | str,
     values: Mapping[str, float],
 ) -> Evidence:
-    """Compare a number with a bound, which is a number or the name of one."""
     value = values.get(name)
     if isinstance(bound, str):
         limit = values.get(bound)

@@ -103,7 +103,6 @@ def item_section(
 
 
 def _duration_and_source(reproduced: ReproducedItem) -> str:
-    """Return duration and source of the data, the end of a sentence."""
     text = f"took {minutes(reproduced.facts['seconds'])} min"
     folds = reproduced.result.folds
     if folds is not None:
@@ -167,7 +166,6 @@ def _curve_tables(item: PaperItem, folds: pd.DataFrame) -> list[Table]:
 
 
 def _results_table(folds: pd.DataFrame, cells: Sequence[Cell]) -> Table:
-    """Return measures and seconds for each data set and learner."""
     cell_of = {(cell.dataset, cell.learner, cell.measure): cell for cell in cells}
     published = {cell.measure for cell in cells}
     comparable = {cell.measure for cell in cells if cell.apart is not None}
@@ -299,7 +297,6 @@ def tests_table(tests: Sequence[PublishedTest]) -> Rows:
 
 
 def _count_agreeing(tests: Sequence[PublishedTest]) -> str:
-    """Return the numbers of agreeing entries."""
     ones = [test for test in tests if test.paper]
     zeros = [test for test in tests if not test.paper]
     return (
@@ -482,7 +479,6 @@ def write_item(
 
 
 def _stored_result(reproduced: ReproducedItem) -> dict[str, Any]:
-    """Return the contents of `result.json`."""
     return {
         **reproduced.facts,
         "figures": reproduced.figures,
@@ -561,7 +557,6 @@ def read_reproduced(item: PaperItem, quick: bool) -> ReproducedItem | None:
 
 
 EARLIER = "page of an earlier run"
-"""Status of an item with a page but without stored results."""
 
 
 @step("write the report")

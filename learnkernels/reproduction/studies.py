@@ -173,7 +173,6 @@ def correlations(measured: pd.DataFrame) -> StudyResult:
 
 
 def _sd_over_trials(rows: pd.DataFrame, letter: str) -> float:
-    """Return the standard deviation of the correlation over trials."""
     correlations_of_trials = []
     for _, trial in rows.groupby(["repeat", "fold"]):
         correlations_of_trials.append(correlation(trial["accuracy"], trial[letter]))
@@ -403,7 +402,6 @@ def surface(study: SurfaceStudy, data_dir: str | None, advance: Advance) -> Stud
 def _convexity_measures(
     weights: np.ndarray, not_convex: np.ndarray, upper: float
 ) -> dict[str, float]:
-    """Return the extent of the region of weights where the objective is not convex."""
     lengths = np.hypot(*np.meshgrid(weights, weights, indexing="ij"))
     measures = {
         "share not convex": float(not_convex.mean()),
@@ -518,4 +516,3 @@ STUDIES: dict[str, Callable[..., StudyResult]] = {
     "surface": surface,
     "two-point": two_point,
 }
-"""Function of each kind of study."""

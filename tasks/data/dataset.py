@@ -37,13 +37,10 @@ from .readers import names_from_data, names_to_data
 from .row_files import RowFiles
 
 TABLE_ARRAYS = "table.safetensors"
-"""File with the arrays of a table's encoding."""
 
 RAW = "raw.arrow"
-"""File with the columns of a table before encoding."""
 
 PARTS = "parts.json"
-"""File that lists the parts of a table, instead of its features."""
 
 SAMPLE_COLUMNS = ("held_out", "groups", "times", "weights", "folds")
 """Attributes of a data set with one entry per row of X."""
@@ -413,7 +410,6 @@ def _draw_cross_validation(dataset: Dataset, n_folds: int, seed: int) -> np.ndar
 def _earlier_split(
     dataset: Dataset, protocol: ProtocolConfig, repeat: int
 ) -> np.ndarray:
-    """Split the rows before the test rows of the previous repeat."""
     assert dataset.times is not None
     later_folds = draw_folds(dataset, protocol, repeat - 1)
     is_test = later_folds == later_folds.max()

@@ -58,13 +58,11 @@ REPEATS = 3
 FOLDS = 5
 
 LEAST_TRAIN = 50
-"""Fewest training rows of a repeat."""
 
 PILOT_ROWS = 500
 """Rows of the fit that is timed to choose the number of training rows."""
 
 MOST_NAMED = 12
-"""Most columns that a remark names."""
 
 CHECKED_ROWS = 10_000
 """Rows that are searched for leaking columns and duplicates."""
@@ -205,7 +203,6 @@ def _single(values: list[str]) -> str | list[str]:
 def _fewest_training_rows(
     datasets: Sequence[Dataset], minutes: float | None, in_time: bool
 ) -> int | None:
-    """Return the fewest training rows; None for cross-validation of all rows."""
     counts = [_n_training_rows(dataset, minutes, in_time) for dataset in datasets]
     return min((count for count in counts if count is not None), default=None)
 
@@ -233,7 +230,6 @@ def _n_training_rows(
 
 
 def _seconds_to_fit(dataset: Dataset, rows: np.ndarray) -> float:
-    """Time a fit of the default estimator."""
     estimator_class = (
         KernelLearningRegressor
         if dataset.target.task == "regression"
@@ -316,7 +312,6 @@ def _cross_validation(
 def _repeated_splits(
     n_training: int, datasets: Sequence[Dataset], request: _TableRequest
 ) -> tuple[list[str], str]:
-    """Return the YAML lines of random splits, and a remark about them."""
     n_validation = int(VALIDATION_SHARE * n_training)
     n_test = int(TEST_SHARE * n_training)
     protocol = [
@@ -339,7 +334,6 @@ def _repeated_splits(
 def _n_sample_values(
     datasets: Sequence[Dataset], sample_columns: Mapping[str, str]
 ) -> dict[str, int]:
-    """Return the fewest different values of groups or time, by column."""
     counts = {}
     for key, column in sample_columns.items():
         attribute = "times" if key == "time" else key
@@ -350,7 +344,6 @@ def _n_sample_values(
 
 
 def _require_three_values(datasets: Sequence[Dataset], request: _TableRequest) -> None:
-    """Raise InputError if groups or time have fewer than three values."""
     for column, n_values in _n_sample_values(datasets, request.sample_columns).items():
         if n_values < 3:
             values = "value" if n_values == 1 else "different values"
@@ -369,7 +362,6 @@ def _remarks(
     messages: Sequence[str],
     rare_classes: Mapping[str, int],
 ) -> Iterator[str]:
-    """Yield remarks about columns, targets and rows."""
     table = datasets[0].table
     assert table is not None
     n_rows, n_features = datasets[0].X.shape
@@ -404,7 +396,6 @@ def _remarks(
 
 
 def _column_remarks(table: TableEncoding, X: np.ndarray) -> Iterator[str]:
-    """Yield remarks about kinds of columns, missing values and dropped columns."""
     example = table.decode(_most_complete_row(table, X))
     names_by_kind: dict[str, list[str]] = {}
     for column in table.columns:
@@ -438,7 +429,6 @@ def _shown(value: object) -> str:
 
 
 def _kind_of(column: ColumnEncoding) -> str:
-    """Return the kind of a column in remarks, in the plural."""
     if isinstance(column, NumberColumn):
         return "ordered levels" if column.levels else "numbers"
     if isinstance(column, CategoryColumn):
@@ -451,7 +441,6 @@ def _kind_of(column: ColumnEncoding) -> str:
 
 
 def _type_of(column: ColumnEncoding) -> str | tuple[str, ...]:
-    """Return the type of a column, as `columns` of a configuration states it."""
     if isinstance(column, NumberColumn):
         return column.levels or "number"
     if isinstance(column, CategoryColumn):
@@ -474,7 +463,6 @@ def _target_remark(target: Target, name: str, metric: str | None) -> str:
 
 
 def _warnings(dataset: Dataset, target: str) -> Iterator[str]:
-    """Yield warnings about columns that leak the target, and duplicate rows."""
     leaks = leaking_columns(dataset)
     if leaks:
         verb = "determines" if len(leaks) == 1 else "each determine"
@@ -524,7 +512,6 @@ def leaking_columns(dataset: Dataset) -> list[str]:
 def _determines_target(
     values: np.ndarray, is_ordered: bool, y: np.ndarray, target: Target
 ) -> bool:
-    """Return whether a column determines the target of nearly all rows."""
     n_values = len(np.unique(values))
     if target.task == "regression" and is_ordered:
         return n_values > 10 and bool(
@@ -626,7 +613,6 @@ def _column_lines(table: TableEncoding) -> list[str]:
 
 
 def _gamma_range(dataset: Dataset) -> str:
-    """Return the bandwidths of the default Gaussian kernels as YAML."""
     exponents = [
         round(float(np.log2(gamma))) for gamma in default_family(dataset.X).gammas
     ]
@@ -634,7 +620,6 @@ def _gamma_range(dataset: Dataset) -> str:
 
 
 def _yaml_value(value: str | Sequence[str]) -> str:
-    """Return texts as YAML in one line."""
     texts = several(value)
     # Other styles would take several lines
     style = None if all(map(str.isprintable, texts)) else '"'

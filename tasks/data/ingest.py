@@ -211,7 +211,6 @@ def _labeled_rows(
     sample_columns: dict[str, np.ndarray],
     selected: np.ndarray | None,
 ) -> _LabeledRows:
-    """Return target, sample columns and usable rows of a source."""
     config = request.config
     if config.folds is not None:
         n_source_rows = len(y) if source.table is None else source.table.num_rows
@@ -408,7 +407,6 @@ class _Source(NamedTuple):
 
 @contextmanager
 def _opened(request: _Request, files: Sequence[Location] | None) -> Iterator[_Source]:
-    """Open the source of a configuration."""
     config = request.config
     where = request.where
     if config.source == "openml":
@@ -513,7 +511,6 @@ def _target(values: np.ndarray, config: DatasetConfig, where: str) -> Target:
 def _positive_rows(
     values: np.ndarray, positive: str | Sequence[str], where: str
 ) -> tuple[np.ndarray, str]:
-    """Return which rows have a positive value, and the name of their class."""
     positive = several(positive)
     texts = np.array([str(value) for value in values])
     is_positive = np.isin(texts, positive)
@@ -553,7 +550,6 @@ def _target_values(y: Any, request: _Request, is_typed: bool) -> np.ndarray:
 
 
 def _target_of_texts(y: Any, request: _Request, is_typed: bool) -> np.ndarray:
-    """Return a target of texts, decimals or dates as numbers or labels."""
     config = request.config
     report = EncodingReport()
     column = column_of(config.target, pa.chunked_array([y]))
@@ -584,7 +580,6 @@ def _target_of_texts(y: Any, request: _Request, is_typed: bool) -> np.ndarray:
 
 
 def _missing_markers(y: Any) -> list[str]:
-    """Return the words, such as NA, that denote a missing value."""
     if not pa.types.is_string(y.type):
         return []
     markers = MISSING - {""}

@@ -35,7 +35,6 @@ CONNECT_SECONDS = 3
 REQUEST_SECONDS = 10
 
 ATTEMPTS = 2
-"""Attempts at a request, before the task is retried."""
 
 PART_BYTES = 10 * 2**20
 
@@ -191,7 +190,6 @@ def _endpoint() -> str | None:
 
 
 def _server() -> str:
-    """Return a phrase with the address of a server other than Amazon's."""
     endpoint = _endpoint()
     if endpoint is None:
         return ""
@@ -230,7 +228,6 @@ UNREADABLE = (
     RecursionError,
     SystemError,
 )
-"""Errors of libraries for damaged content, in addition to OSError."""
 
 
 @contextmanager
@@ -264,7 +261,6 @@ def transferring(
 
 
 def _unfit(location: Location, what: str, called: str, error: Exception) -> InputError:
-    """Return the error of content that does not suit its format."""
     advice = (
         "correct the file, or its ending" if what == "read" else "take another format"
     )
@@ -333,7 +329,6 @@ def explanation(location: Location, error: OSError) -> InputError:
 
 
 def _reason(error: Exception) -> str:
-    """Return the first sentence of an error, or its type."""
     text = getattr(error, "strerror", None) or str(error)
     if not text:
         return type(error).__name__

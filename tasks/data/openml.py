@@ -28,7 +28,6 @@ DEFAULT_TARGET = DatasetConfig.model_fields["target"].default
 SILENT_SECONDS = 30
 
 RETRIES = 1
-"""Requests that scikit-learn repeats before the task is retried."""
 
 AS_TABLES_ARE_READ = {"dtype": None, "low_memory": False}
 """Read numeric categories as numbers: scikit-learn 1.9 fails with pandas 3.1."""
@@ -77,7 +76,6 @@ def read_openml(
 
 
 def _fetch(config: DatasetConfig, where: str, tell: Callable[[str], None]) -> Bunch:
-    """Download a data set, or read it from the cache of scikit-learn."""
     with _limited_silence(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:

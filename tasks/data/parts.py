@@ -45,10 +45,8 @@ BYTES_AS_NUMBERS = 1 << 30
 """Smallest size, as float64, of a table that is read in parts by default."""
 
 SPLITTABLE = (".parquet", ".arrow", ".feather")
-"""Endings of files whose columns and rows can be read separately."""
 
 WHOLE_TABLE = ("ngrams", "bytes", "distinct", "subsample")
-"""Keys of a data set that need all rows at once."""
 
 SUMMARY_BYTES = 8 << 20
 
@@ -56,7 +54,6 @@ MOST_NUMBERS = 1 << 24
 """Largest number of values for which summaries keep all numbers."""
 
 HELD_RESULTS = 32
-"""Number of parts whose summaries are in memory at a time."""
 
 NONE_COMPLETE = (
     "no row is complete, so 'missing: drop' leaves none; leave columns out with 'drop'."

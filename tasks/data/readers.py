@@ -172,7 +172,6 @@ def _times(column: pa.Array, place: str) -> np.ndarray:
 
 
 def _instants(column: pa.Array, place: str) -> pa.Array:
-    """Parse a text column of dates."""
     texts = Column("time", "text", as_texts(column.to_pylist()))
     dates = ColumnSummary.of(texts).as_dates()
     if dates is None:
@@ -641,7 +640,6 @@ def _count_tokens(
 def _counts_of_tokens(
     column: pa.Array, lengths: np.ndarray, tokens: str, name: str, where: str
 ) -> np.ndarray:
-    """Return the count of each token from the column `name` of lists of counts."""
     is_numeric_list = _is_list(column.type) and (
         pa.types.is_integer(column.type.value_type)
         or pa.types.is_floating(column.type.value_type)

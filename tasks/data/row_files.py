@@ -27,7 +27,6 @@ BLOCK_BYTES = 64 << 20
 READ_BYTES = 1 << 20
 
 PAUSES = (1, 2, 4, 8, 16, 32)
-"""Seconds between repeated requests to an object server."""
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")

@@ -178,7 +178,6 @@ class TableFile:
             self.schema = self.schema.append(pa.field(name, scalar.type))
 
     def _open(self) -> None:
-        """Open the file and set the schema."""
         raise NotImplementedError
 
     def count_rows(self) -> int:
@@ -248,7 +247,6 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _plain_item(kind: pa.DataType) -> pa.DataType:
-    """Return the type in which items of a list are read."""
     if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
         return plain_type(kind)
     return kind
@@ -467,7 +465,6 @@ class CsvFile(TableFile):
     def _batches_after(
         self, columns: Sequence[int], n_rows: int
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the texts of some columns, without the first rows."""
         self._source = self.location.open_input()
         source = self._source
         compression = compression_of(self.location.name)
@@ -515,7 +512,6 @@ def _next_row(rows: Iterator[list[str]]) -> list[str]:
 
 
 def _encoding_of(sample: bytes) -> str:
-    """Infer the encoding of a CSV file from its beginning."""
     if sample.startswith(codecs.BOM_UTF8):
         return "utf8"
     if sample.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -558,7 +554,6 @@ def _guessed(sample: bytes) -> str:
 
 
 def _delimiter_of(sample: str) -> str:
-    """Return the delimiter that splits most lines into equally many cells."""
     whole_lines = sample[: sample.rfind("\n") + 1] or sample
     return max(",;\t|", key=lambda delimiter: _agreement(whole_lines, delimiter))
 
@@ -702,7 +697,6 @@ class Table(AbstractContextManager["Table"]):
         return sum(file.share_read for file in self._files) / max(1, len(self._files))
 
     def _schema_of(self, names: Sequence[str]) -> pa.Schema:
-        """Return the schema of columns; raise InputError unless each occurs once."""
         counts = Counter(self.schema.names)
         for name in names:
             if counts[name] != 1:
@@ -792,7 +786,6 @@ def columns_remembered() -> Iterator[None]:
 
 
 def _remembered(files: Sequence[TableFile]) -> _Remembered:
-    """Return the remembered columns of files, to which columns can be added."""
     if not _remembers.is_set():
         return _Remembered({}, [])
     state = []
@@ -865,7 +858,6 @@ def _require_same_columns(
     columns: Sequence[str],
     where: str,
 ) -> None:
-    """Raise InputError if a file has other columns than the first."""
     remedy = "give files of the same columns, or leave it out"
     missing = [column for column in first_columns if column not in columns]
     if missing:
@@ -939,7 +931,6 @@ def escape_formulas(table: Any) -> Any:
 
 
 def _escaped(values: Any) -> Any:
-    """Escape the texts of a column that begin like a formula and are not numbers."""
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
     if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
@@ -1020,7 +1011,6 @@ class TableOutput(AbstractContextManager["TableOutput"]):
         return table
 
     def _with_growing_dictionary(self, field: Any, column: Any) -> Any:
-        """Encode a column by the dictionary written before, followed by new values."""
         written = self._dictionaries.get(field.name, column.dictionary.slice(0, 0))
         is_new = pc.invert(pc.is_in(column.dictionary, value_set=written))
         dictionary = pa.concat_arrays(

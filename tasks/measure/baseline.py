@@ -62,18 +62,14 @@ BOOSTING: Final = "boosting"
 ESTIMATOR: Final = "estimator"
 
 SLOW = (GRID_SEARCH, BOOSTING, ESTIMATOR)
-"""Baselines that take as long as a learner."""
 
 ALPHAS = tuple(10.0**k for k in range(-3, 5))
-"""Penalties of ridge regression, chosen by leave-one-out errors."""
 
 SEARCHED_ROWS = 2000
 
 LEAVES = (8, 31)
-"""Largest numbers of leaves; scikit-learn's default is 31."""
 
 RATES = (0.3, 0.1, 0.03)
-"""Learning rates of boosting; scikit-learn's default is 0.1."""
 
 Parts = list[tuple[np.ndarray, np.ndarray]]
 """Training and validation rows of each inner trial, as `cv` of scikit-learn."""
@@ -243,7 +239,6 @@ def _best_constant(
 def _predict_held_out(
     fitted: FittedBaseline, target: Target, rows: np.ndarray
 ) -> HeldOutPredictions | None:
-    """Return predictions for some rows; None for the best constant."""
     estimator = fitted.estimator
     if estimator is None or fitted.X is None:
         return None
@@ -315,7 +310,6 @@ def _alignment(
 def _fit_default_estimator(
     dataset: Dataset, metric: Metric, training: np.ndarray, test: np.ndarray
 ) -> FittedBaseline:
-    """Fit the default estimator on the training rows, and measure its test error."""
     target = dataset.target
     estimator: KernelLearningClassifier | KernelLearningRegressor = (
         KernelLearningRegressor()
@@ -367,7 +361,6 @@ def _fit_best_setting(
     training: np.ndarray,
     test: np.ndarray,
 ) -> FittedBaseline:
-    """Tune an estimator, fit it on the training rows, and measure its test error."""
     target = dataset.target
     space = _search_space(kind, job.config.baseline, dataset, training)
     rows = _choosing_rows(job.trial, folds)
@@ -496,7 +489,6 @@ def _linear_space(dataset: Dataset) -> SearchSpace:
 
 
 def _boosting_space(dataset: Dataset) -> SearchSpace:
-    """Return gradient boosting with native categories and missing values."""
     X = dataset.X
     if sparse.issparse(X):
         X = X.toarray()
@@ -552,7 +544,6 @@ def _inner_trials(trial: Trial) -> list[Trial]:
 
 
 def _choosing_rows(trial: Trial, folds: np.ndarray) -> np.ndarray:
-    """Return the training and validation rows that choose a setting."""
     validation_folds = [
         inner.validation
         for inner in _inner_trials(trial)
@@ -587,8 +578,6 @@ def _response(
 
 
 def _scorer(metric: Metric, target: Target) -> Any:
-    """Return a scorer: the negative error."""
-
     def score(estimator: Any, X: Rows, y: np.ndarray) -> float:
         sigmoid = None
         if metric.response == "probabilities" and not hasattr(

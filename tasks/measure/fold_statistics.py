@@ -105,7 +105,6 @@ def require_feasible(
 def _require_measurable(
     metric: Metric, target: Target, folds: np.ndarray, planned: Sequence[Trial]
 ) -> None:
-    """Raise ValueError if a metric is undefined on validation or test rows."""
     validation_folds = {
         inner.validation for trial in planned for inner in _choosing_trials(trial)
     }

@@ -25,10 +25,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PREDICTIONS = "predictions.parquet"
-"""File of the predictions; earlier versions lack it."""
 
 MOST_PREDICTIONS = 5000
-"""Most stored predictions of a method on a data set."""
 
 FEWEST_PREDICTIONS = 20
 

@@ -32,7 +32,6 @@ TILE_BYTES = 4 << 20
 """Size of a tile of all kernels, about the cache of a core."""
 
 STRIP_BYTES = 64 << 20
-"""Size of a strip of rows in a worker's memory."""
 
 Dtype = Literal["float64", "float32"]
 
@@ -356,7 +355,6 @@ def write_matrices(
 
 
 def _strips(index: MatrixIndex) -> list[tuple[int, int]]:
-    """Return the first row of each strip, and its end."""
     size = max(1, STRIP_BYTES * index.n_rows // index.n_bytes)
     return [
         (start, min(start + size, index.n_rows))

@@ -137,7 +137,6 @@ class RunProgress(AbstractContextManager["RunProgress"]):
                 self._publish()
 
     def _text(self, step: StepProgress) -> str:
-        """Return step, finished trials, and remaining seconds of the run."""
         text = step.description
         if step.trials:
             text += f", {round(step.share * step.trials)}/{step.trials} trials done"

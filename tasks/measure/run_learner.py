@@ -195,7 +195,6 @@ def unserved(learner: schema.LearnerConfig, ref: DatasetRef) -> str:
 def _require_usable(
     config: schema.CompareConfig, learner: schema.LearnerConfig, ref: DatasetRef
 ) -> None:
-    """Raise InputError if a learner, a sample or the baseline is not supported."""
     learner_type = learner_class(learner.name)
     title = learner.title
     where = f"data set {ref.name}:"
@@ -433,7 +432,6 @@ def _run_trials(
 def _needs_local_files(
     learner: schema.LearnerConfig, config: schema.CompareConfig
 ) -> bool:
-    """Return whether learner or base kernels are in local files."""
     local_families = (schema.OwnConfig, schema.PrecomputedConfig)
     return bool(sources([learner])) or any(
         isinstance(family, local_families) for family in config.kernels

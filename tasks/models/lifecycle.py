@@ -156,7 +156,6 @@ def _facts_of_training(config: CompareConfig, ref: DatasetRef) -> dict[str, str]
 
 
 def _summarize(choice: training.ModelChoice, about: Mapping[str, Any]) -> str:
-    """Return a sentence on a trained model and its expected error."""
     return (
         f"{choice.learner.title} with {about['predictor']}, C = {choice.C:g}, on "
         f"{about['n_rows']:,} rows of {about['dataset']}: expected {about['metric']} {about['test_error']:.4g}, "
@@ -282,7 +281,6 @@ def contender(version: ModelVersion) -> tuple[promotion.Contender, CompareConfig
 def _columns_to_score(
     version: ModelVersion, columns: Mapping[str, str]
 ) -> tuple[str, ...] | None:
-    """Return the columns of the input that a version scored last, or None."""
     last_input = registry.last_scored(version)
     if last_input is None:
         return None
@@ -325,7 +323,6 @@ def record_decision(
 
 
 def _tag_challenger(decision: promotion.Challenge, run: TrackedRun) -> None:
-    """Move the alias if the challenger wins, and tag the challenger."""
     if decision.moved:
         registry.set_alias(decision.model, registry.CHAMPION, decision.champion)
     if decision.same_version:
@@ -343,7 +340,6 @@ def _tag_challenger(decision: promotion.Challenge, run: TrackedRun) -> None:
 
 
 def _log_decision(decision: promotion.Challenge, run: TrackedRun, target: Path) -> None:
-    """Log a decision to MLflow, and show it in Prefect."""
     measures = {
         "challenger/test_error": decision.challenger.mean,
         "p": decision.p,

@@ -21,7 +21,6 @@ from ..store import store_path
 from .registry import ModelVersion, load_version
 
 LEAST_ROWS = 10
-"""Fewest new rows for which errors are measured."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +131,6 @@ def compare_losses(
 
 
 def _losses(y: np.ndarray, predictions: np.ndarray, task: str) -> np.ndarray:
-    """Return the squared error or the misclassification of each row."""
     if task == "regression":
         n = len(y)
         return np.asarray(

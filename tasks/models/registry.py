@@ -52,7 +52,6 @@ RECIPE, COPIED = "learnkernels.recipe", "learnkernels.copied"
 """Tags of a version: digest of its recipe, and share of duplicate rows."""
 
 LEAKS = "learnkernels.leaks"
-"""Tag of a version: the columns that each determine the target, as JSON."""
 
 SCORED = "scored.json"
 """Artifact of a training run: the input that its version scored last."""
@@ -63,7 +62,6 @@ REFERENCE, REJECTED = "learnkernels.reference", "learnkernels.rejected"
 MODEL = f"model{ENDING}"
 
 ARTIFACT = f"artifacts/{MODEL}"
-"""Path of the model's file in MLflow's folder of a model."""
 
 PACKAGES = (
     *("joblib", "llvmlite", "mlflow", "narwhals", "numba"),
@@ -163,7 +161,6 @@ def log_model(run_id: str, path: Path, *, example: pd.DataFrame) -> str:
 def _write_folder(
     folder: Path, model: Model, path: Path, example: pd.DataFrame, about: ModelFolder
 ) -> None:
-    """Write MLflow's folder of a model, with the code of `kernels`."""
     package = Path(learnkernels.__file__).parent
     code = folder / package.name
     shutil.copytree(
@@ -241,7 +238,6 @@ def _copy_metrics(
 
 
 def _dataset_of(client: MlflowClient, run_id: str) -> dict[str, str]:
-    """Return name and digest of the data set of a run as arguments of a metric."""
     inputs = client.get_run(run_id).inputs
     if inputs is None or not inputs.dataset_inputs:
         return {}
@@ -479,7 +475,6 @@ def last_scored(version: ModelVersion) -> tuple[str, list[str]] | None:
 
 @contextmanager
 def _accepting(*codes: str) -> Iterator[None]:
-    """Ignore errors of MLflow with some codes."""
     try:
         yield
     except MlflowException as error:

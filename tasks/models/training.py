@@ -202,7 +202,6 @@ def _best_setting(
     result: run_learner.FoldsRef,
     folds: pd.DataFrame,
 ) -> ModelChoice:
-    """Return the parameters and C of a learner with the lowest validation error."""
     grid = grid_values(config.protocol.grid)
     errors = _mean_errors(folds)
     position, candidate = divmod(int(errors.T.argmin()), len(errors))
@@ -361,7 +360,6 @@ def _fitted(
     predictor: Predictor,
     pool: DaskPool,
 ) -> KernelLearningClassifier | KernelLearningRegressor:
-    """Return the estimator of a learned kernel, with its predictor on all rows."""
     learner = as_learner(choice.learner.name, choice.learner.params, dataset.features)
     family = kernel.family if learner.takes_family else None
     estimator: KernelLearningClassifier | KernelLearningRegressor

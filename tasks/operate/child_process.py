@@ -12,7 +12,6 @@ from learnkernels.conf.errors import InputError
 from ..environment import explain
 
 REFUSED = 2
-"""Exit code of a call that has raised and printed its error."""
 
 
 def call_in_child_process(module: str, function: str, *arguments: str | float) -> None:

@@ -47,7 +47,6 @@ FOLLOWS: dict[Step, Literal["train", "promote"]] = {
     "promote": "train",
     "predict": "promote",
 }
-"""Step that triggers a step without a schedule."""
 
 BUNDLED = Path(conf.__file__).parent / "operations" / "prefect.yaml"
 """Deployments for a model named demo."""
@@ -184,7 +183,6 @@ def _row(client: SyncPrefectClient, step: Step, model: str) -> dict[str, str]:
 
 
 def _start(deployment: DeploymentResponse, step: Step) -> str:
-    """Return the event or schedules that start a deployment."""
     if deployment.paused:
         return "paused"
     if step in FOLLOWS:
@@ -260,7 +258,6 @@ def _parameters(plan: Plan) -> dict[Step, dict[str, Any]]:
 
 
 def _variables(plan: Plan, runs_in_processes: bool) -> dict[str, Any]:
-    """Return the job variables, with the environment of runs."""
     variables: dict[str, Any] = {}
     environment = {**OF_PYTHON, **QUIET}
     if runs_in_processes:
@@ -275,7 +272,6 @@ def _variables(plan: Plan, runs_in_processes: bool) -> dict[str, Any]:
 
 
 def _for_model(value: Any, model: str) -> Any:
-    """Return a part of the bundled file with `model` in place of demo."""
     if isinstance(value, list):
         return [_for_model(item, model) for item in value]
     if isinstance(value, dict):
@@ -360,7 +356,6 @@ def _type_of_pool(client: SyncPrefectClient, pool: str) -> str:
 
 
 def _one_run_at_a_time(client: SyncPrefectClient, plan: Plan) -> None:
-    """Limit the work queue of a model to one run at a time."""
     try:
         queue = client.read_work_queue_by_name(plan.model, work_pool_name=plan.pool)
     except ObjectNotFound:

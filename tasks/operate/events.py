@@ -7,7 +7,6 @@ from typing import Literal
 from prefect.events import emit_event
 
 Event = Literal["trained", "challenged", "promoted", "rejected", "empty", "drifted"]
-"""Outcomes of training, promotion and prediction."""
 
 
 def announce(event: Event, model: str, text: str) -> None:

@@ -22,7 +22,6 @@ from .deployments import connected
 from .servers import POOL
 
 CRASHED_RUNS = Path(conf.__file__).parent / "operations" / "crashed_runs.yaml"
-"""Prefect automation that marks runs without heartbeats as crashed."""
 
 MISSED = "Nothing ran at that time; the latest missed run of this deployment is made up for, earlier ones are not."
 

@@ -29,7 +29,6 @@ EVENT_DAYS = 1
 """Days for which Prefect keeps its events, most of its rows."""
 
 PERIOD = 60.0
-"""Seconds between checks by `tend`."""
 
 FIRST_CLEANING = 600.0
 
@@ -111,7 +110,6 @@ def _children(folder: Path) -> list[Path]:
 
 
 def _last_use_and_size(path: Path) -> tuple[float, int]:
-    """Return the last change in a file or folder, and its size; follow no link."""
     paths = [str(path)]
     for folder, folders, files in os.walk(path):
         paths += [os.path.join(folder, name) for name in (*folders, *files)]

@@ -46,10 +46,8 @@ START_SECONDS = 300.0
 """Longest wait for a server; creating Prefect's database is slow."""
 
 RUN_SECONDS = 5.0
-"""Seconds for stopped runs to report to Prefect."""
 
 STOP_SECONDS = 6.5
-"""Seconds until children are killed."""
 
 PORTS_FROM = 20_000
 
@@ -245,7 +243,6 @@ def stop(children: Sequence[Service]) -> None:
 
 
 def _family(child: Service) -> list[psutil.Process]:
-    """Return the processes of a child's session, and their descendants."""
     family = {process.pid: process for process in _session(child)}
     for member in list(family.values()):
         with suppress(psutil.NoSuchProcess):
@@ -270,7 +267,6 @@ def _runs(worker: Service) -> list[psutil.Process]:
 
 
 def _session(child: Service) -> list[psutil.Process]:
-    """Return the processes of the session that a child began."""
     session = []
     for process in psutil.process_iter():
         with suppress(OSError):  # it has just ended
@@ -334,7 +330,6 @@ TEMPORARY = {
 }
 
 _temporary: dict[Path, Service] = {}
-"""Temporary servers of this process, by state folder."""
 
 
 def temporary_prefect() -> Service:
@@ -465,7 +460,6 @@ def serve(
 def _start_servers(
     start: Children, servers: Mapping[str, Service], tracking: str
 ) -> None:
-    """Check ports and databases, and start servers."""
     for server in servers.values():
         require_free(server)
     if "mlflow" in servers and not databases.mlflow_is_prepared(tracking):
@@ -487,7 +481,6 @@ def _where(service: Service) -> str:
 
 @contextmanager
 def _noted(addresses: Mapping[str, str]) -> Iterator[None]:
-    """Note the addresses of the servers started here, for runs of this folder."""
     if not addresses:
         yield
         return

@@ -35,10 +35,8 @@ BASELINE_COLORS = {
 MARKERS = "oDs^vP*X"
 
 MEAN_SIZE = 90
-"""Area of the mark of a mean, in square points."""
 
 TRIAL_SIZE = 18
-"""Area of the mark of a trial, in square points."""
 
 MEAN_LABEL = "mean over trials"
 
@@ -161,7 +159,6 @@ def _draw_errors(
 
 
 def _draw_constant(axis: Axes, trials: pd.DataFrame) -> None:
-    """Draw the error of the best constant, or write it below the axis if far away."""
     constant = mean_constant_error(trials)
     low, high = limits_within_reach(trials["error"], [constant])
     axis.axvline(constant, color="black", linestyle="--", linewidth=1)
@@ -329,7 +326,6 @@ def _draw_unaligned(
     methods: pd.DataFrame,
     colors: Mapping[str, str],
 ) -> None:
-    """Draw methods without alignment as lines, or as arrows if they are far off."""
     low, high = limits_within_reach(errors, list(methods["error_mean"]))
     axis.set_ylim(low, high)
     ranked = methods[np.isfinite(methods["error_mean"])].sort_values(
@@ -449,7 +445,6 @@ def convergence_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure
 
 
 def _draw_objectives(axis: Axes, trials: pd.DataFrame, style: dict[str, Any]) -> None:
-    """Draw the distance of each objective from its lowest value."""
     for objectives in trials["objectives"]:
         scale = max(abs(objectives[0]), np.finfo(float).tiny)
         excess = (objectives - np.min(objectives)) / scale
@@ -578,7 +573,6 @@ def _draw_scale(axis: Axes, k: int) -> None:
 
 
 def _draw_ranked_names(axis: Axes, mean_ranks: pd.Series) -> None:
-    """Write the names of the methods below the scale, the better half at the left."""
     k = len(mean_ranks)
     for position, (name, rank) in enumerate(mean_ranks.items()):
         if position < (k + 1) // 2:

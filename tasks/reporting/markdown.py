@@ -20,7 +20,6 @@ INLINE = re.compile(
 LEADING = re.compile(
     r"^(?=>|(?:#{1,6}|[+-])(?:\s|$)|[-=][-=\s]*$)|^(?P<digits>\d+)(?=[.)](?:\s|$))"
 )
-"""Start of a line that is markup."""
 
 
 class Markdown(str):

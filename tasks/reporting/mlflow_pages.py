@@ -22,13 +22,10 @@ RUN = "learnkernels.run"
 """Tag of a run: its flow's result. Tag of an experiment: the newest comparison."""
 
 NOTE_CHARACTERS = 8_000
-"""Length at which MLflow cuts a note."""
 
 TAG_CHARACTERS = 5_000
-"""Longest tag of an experiment that MLflow accepts."""
 
 VIEW_TAG = "mlflow.sharedViewState."
-"""Prefix of the tag of a saved view in MLflow 3.17."""
 
 MODELS_VIEW = "learnkernels-models"
 
@@ -40,7 +37,6 @@ VIEW_COLUMNS = (
     "params.`dataset`",
     "params.`learner`",
 )
-"""Columns of the table of a comparison, after the name of the run."""
 
 MODEL_COLUMNS = (
     "metrics.`test_error`",
@@ -50,7 +46,6 @@ MODEL_COLUMNS = (
     "params.`learner`",
     "params.`C`",
 )
-"""Columns of the table of models, after the name of the run."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +162,6 @@ def weight_metrics(kernels: Sequence[str], shares: Iterable[float]) -> dict[str,
 
 
 def _filter(level: str, run: str | None = None) -> str:
-    """Return the filter of the runs of a level, in one comparison or in all."""
     condition = f"tags.`{LEVEL}` = '{level}'"
     if run is not None:
         condition += f" and tags.`{RUN}` = '{run}'"
@@ -187,7 +181,6 @@ def _search(runs: str, order: str, *, ascending: bool) -> dict[str, Any]:
 
 
 def _columns(columns: Sequence[str]) -> dict[str, Any]:
-    """Return the settings of the table and of the list of runs."""
     name = "attributes.`Run Name`"
     return {
         "selectedColumns": list(columns),

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 FOLDER = "predictions"
 
 MOST_CLASSES = 8
-"""Largest number of classes with curves, the most frequent ones."""
 
 MOST_TRIALS = 10
 
@@ -94,7 +93,6 @@ def best_results(summary: pd.DataFrame, refs: Sequence[FoldsRef]) -> list[FoldsR
 
 
 def _title(ref: FoldsRef, trials: Sequence[HeldOutPredictions]) -> str:
-    """Return a title: method, error and number of test rows."""
     folds = tables.read_folds([ref])
     n_rows = sum(map(len, trials))
     n_test = int(folds["n_test"].sum())
@@ -250,7 +248,6 @@ def curves_figure(predicted: Predicted, kind: CurveKind) -> Figure | None:
 
 
 def _mean_and_sd(numbers: Sequence[float]) -> str:
-    """Return the mean and, over several trials, the standard deviation."""
     sd = np.nan
     if len(numbers) > 1:
         sd = float(np.std(numbers, ddof=1))

@@ -39,7 +39,6 @@ REPORTED_FIGURES = {
     "errors": "errors of all methods",
     "alignment_vs_error": "alignment against error",
 }
-"""Titles of the figures that a report shows, by file name."""
 
 
 class Wording(NamedTuple):
@@ -97,7 +96,6 @@ def verdicts(summary: pd.DataFrame) -> list[str]:
 
 
 def _winner(ranked: Sequence[pd.Series]) -> str:
-    """Return the sentence about the lowest error and its ties."""
     best = ranked[0]
     lowest = f"{_name(best)} has the lowest {in_words(best.metric)}, {_error(best)}"
     if len(ranked) == 1:
@@ -163,7 +161,6 @@ def _advice(learners: Sequence[pd.Series], other: pd.Series) -> str:
 
 
 def _representative(learners: Sequence[pd.Series]) -> pd.Series:
-    """Return the default estimator if it took part, else its learner, else the best."""
     for algorithm in (ESTIMATOR, DEFAULT_LEARNER):
         matching = [row for row in learners if row.algorithm == algorithm]
         if matching:
@@ -182,7 +179,6 @@ def _estimator(row: pd.Series, is_default: bool = False) -> str:
 
 
 def _sample(row: pd.Series) -> str:
-    """Return the number of training rows if it is small, for a sentence."""
     if row.n_train + 2 * row.n_test >= 0.5 * row.n_rows:
         return ""
     return f", on {row.n_train:,.0f} of {row.n_rows:,.0f} rows"
@@ -194,7 +190,6 @@ def _p(row: pd.Series, other: pd.Series) -> float:
 
 
 def _difference(row: pd.Series, other: pd.Series) -> str:
-    """Return the relative difference of the errors of two methods, and p."""
     p = _p(row, other)
     test = "one trial, no test"
     if not np.isnan(p):
@@ -284,7 +279,6 @@ def _pairwise_rows(
 
 
 def _rank_values(ranks: pd.DataFrame) -> dict[str, Any]:
-    """Return mean ranks and their tests; empty for few data sets or methods."""
     n_datasets, n_methods = ranks.shape
     if n_datasets < 2 or n_methods < 3:
         return {"ranks": [], "friedman": "", "critical_difference": ""}
@@ -326,7 +320,6 @@ def _version_values(earlier: Sequence[Mapping[str, str]]) -> dict[str, list[str]
 
 
 def _predictor_lines(summary: pd.DataFrame, folds: pd.DataFrame) -> list[str]:
-    """Return the predictor's notes on each result."""
     lines = []
     for row in summary.itertuples():
         trials = folds[
@@ -430,7 +423,6 @@ def _write_text(path: Path, text: str) -> None:
 
 
 def _inline_figures(figures: Mapping[str, Any]) -> dict[str, str]:
-    """Return the smaller figures of the report as data URLs by title."""
     addresses = {}
     for name, title in REPORTED_FIGURES.items():
         address = inline(figures[name])
@@ -445,7 +437,6 @@ def _write_figures_of_best(
     refs: Sequence[FoldsRef],
     config: FiguresConfig | None,
 ) -> dict[str, dict[str, str]]:
-    """Write figures of each data set's best method; return links by title."""
     links: dict[str, dict[str, str]] = {}
     for ref in best_results(summary, refs):
         target = figures_folder(folder, ref.dataset, ref.learner)
@@ -461,7 +452,6 @@ def _write_figures_of_best(
 def _publish(
     config: CompareConfig, run: tables.RunTables, report: str, values: Mapping[str, Any]
 ) -> None:
-    """Put table, report and links into Prefect."""
     sentences = values["verdicts"]
     links = values["links"]
     description = (

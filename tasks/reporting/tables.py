@@ -49,7 +49,6 @@ SHARED_COLUMNS = (
     "predictor_reason",
     STORED,
 )
-"""Columns of a summary that are equal in all trials."""
 
 AGGREGATES = {
     "error_mean": ("error", "mean"),
@@ -69,10 +68,8 @@ AGGREGATES = {
     "n_sampled": ("n_sampled", "mean"),
     "n_parallel": ("n_parallel", "max"),
 }
-"""Fold-table column and aggregate of each summary column."""
 
 SHOWN_FEATURES = 12
-"""Number of features in the report and in figures."""
 
 
 def read_folds(refs: Sequence[FoldsRef]) -> pd.DataFrame:
@@ -147,7 +144,6 @@ def summarize(folds: pd.DataFrame) -> pd.DataFrame:
 def _tests_against_baselines(
     trials: pd.DataFrame, same_dataset: pd.DataFrame
 ) -> dict[str, float | None]:
-    """Return p-values of a method against `unif` and each baseline, by column."""
     errors = trials["error"].to_numpy()
     share = _test_share(trials)
     p_values: dict[str, float | None] = {}
@@ -348,7 +344,6 @@ def _display_row(row: Any) -> dict[str, str]:
 
 
 def _seconds(row: Any) -> str:
-    """Return seconds with the marks of `seconds_line`."""
     seconds = f"{row.seconds_weights + row.seconds_fit:.2f}"
     if isinstance(row.stored, str):
         seconds += " †"
@@ -423,7 +418,6 @@ def found_table(folds: pd.DataFrame) -> list[dict[str, str]]:
 
 
 def _largest_kernels(trial: pd.Series) -> str:
-    """Return sigma and share of the six largest base kernels of a trial."""
     shares = np.asarray(trial["weights"]) / np.sum(trial["weights"])
     texts = []
     for k in np.argsort(-shares)[:6]:

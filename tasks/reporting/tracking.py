@@ -77,10 +77,8 @@ from .prediction_figures import FOLDER, figures_folder
 from .report import verdicts
 
 NOTE = "mlflow.note.content"
-"""MLflow's tag for the description of a run or an experiment."""
 
 PARENT = "mlflow.parentRunId"
-"""MLflow's tag for the parent of a nested run."""
 
 MEANS = {
     "error_mean": "test_error",
@@ -103,16 +101,13 @@ EACH_TRIAL = {
     "certificate": "fold/certificate",
     "iterations": "fold/iterations",
 }
-"""Metric by trial for each column of the fold table."""
 
 OWNER = "learnkernels.owner"
 """Tag of a run: the process that owns it."""
 
 RESULTS = "learnkernels.results"
-"""Tag of a run: its folder of results."""
 
 DEPLOYMENT = "learnkernels.deployment"
-"""Tag of a run: the deployment that started it."""
 
 Level = Literal["comparison", "result", "model", "decision"]
 
@@ -197,7 +192,6 @@ def tracked_run(
 
 @contextmanager
 def _system_metrics(run: TrackedRun, tracking: TrackingConfig) -> Iterator[None]:
-    """Log the use of this machine to a run, if configured."""
     if not tracking.system_metrics:
         yield
         return
@@ -244,7 +238,6 @@ def find_run(name: str) -> TrackedRun | None:
 def _tags(
     tracking: TrackingConfig, level: Level, run_id: str, flow_run_id: str
 ) -> dict[str, str]:
-    """Return the tags of a run; configured tags take precedence."""
     tags = {
         LEVEL: level,
         OWNER: str(Owner.this()),
@@ -263,7 +256,6 @@ def _tags(
 
 
 def _user() -> str:
-    """Return the name of the user, which containers may lack."""
     try:
         return getpass.getuser()
     except (ImportError, KeyError, OSError):
@@ -271,7 +263,6 @@ def _user() -> str:
 
 
 def _experiment(client: MlflowClient, name: str) -> str:
-    """Return the identifier of an experiment; create it if it is missing."""
     experiment = client.get_experiment_by_name(name)
     if experiment is not None:
         if experiment.lifecycle_stage == "deleted":
@@ -297,7 +288,6 @@ def _describe_experiment(
     comparison: str | None,
     datasets: Sequence[str],
 ) -> None:
-    """Set the saved views and the note of an experiment."""
     views = [models_view()]
     if comparison is None:
         newest = client.get_experiment(experiment_id).tags.get(RUN)
@@ -463,7 +453,6 @@ def _protocol_params(protocol: ProtocolConfig) -> dict[str, object]:
 
 
 def _baseline_settings(config: CompareConfig, row: pd.Series) -> dict[str, object]:
-    """Return the grids that a baseline searches."""
     if row.algorithm == ESTIMATOR:
         return {"settings": "default"}
     if row.algorithm == BOOSTING:
@@ -482,7 +471,6 @@ def _baseline_settings(config: CompareConfig, row: pd.Series) -> dict[str, objec
 
 
 def _metrics(row: pd.Series, table: pd.DataFrame, n_trials: int) -> list[Metric]:
-    """Return the metrics of a result: means, and values by trial or iteration."""
     # The page of a run shows metrics in this order
     means = {
         "test_error": row.error_mean,
@@ -524,7 +512,6 @@ def _metrics(row: pd.Series, table: pd.DataFrame, n_trials: int) -> list[Metric]
 
 
 def _search_points(trial: pd.Series) -> list[tuple[str, float, int]]:
-    """Return sigma and share of selected base kernels, the largest share first."""
     parameters = trial["parameters"]
     if parameters is None or len(parameters[0]) != 1:
         return []
@@ -636,7 +623,6 @@ def track_comparison(
 def _complete_results(
     client: MlflowClient, comparison: TrackedRun, summary: pd.DataFrame, results: Path
 ) -> None:
-    """Log the distance of each result from the best, and figures of the best."""
     now = _milliseconds()
     with_p = summary.assign(p=tables.p_against_best(summary))
     rows = {(row.dataset, row.learner): row for row in with_p.itertuples()}

@@ -164,7 +164,6 @@ def _versions_of(process: dict[str, Any]) -> dict[str, str | None]:
 
 
 def _security(config: DaskConfig) -> Security | None:
-    """Return the configured keys, or None for Dask's own configuration."""
     files = config.certificates
     if files is None:
         return None
@@ -190,7 +189,6 @@ def _security(config: DaskConfig) -> Security | None:
 
 @contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """Block Ctrl-C in threads and processes that the block starts."""
     resource_tracker.ensure_running()  # its start would unblock Ctrl-C
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -208,7 +206,6 @@ def worker_memory(setting: str, workers: int) -> str:
 
 
 TASKS_PER_WORKER = 8
-"""Fewest tasks per worker, so that workers finish together."""
 
 SUMS_PER_WORKER = 4
 
@@ -279,7 +276,6 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         return self._client is not None and self._client.status == "running"
 
     def _connected(self) -> Client:
-        """Connect to the configured scheduler, or start local workers."""
         self._open.enter_context(
             dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TiB"})
         )
@@ -419,7 +415,6 @@ class DaskPool(AbstractContextManager["DaskPool"]):
             return blocks
 
     def _require_seen(self, blocks: RowFiles) -> None:
-        """Raise InputError if a worker cannot read the rows."""
         sentences = self.client.run(blocks.sentence_if_unseen)
         for address, sentence in sorted(sentences.items()):
             if sentence:
@@ -571,7 +566,6 @@ def map_here(
 def _with_warnings(
     run: Callable[..., Result], job: Job, **arguments: Any
 ) -> tuple[Result, list[tuple[type[Warning], str]]]:
-    """Return the result of a job, and its warnings."""
     with warnings.catch_warnings(record=True) as caught:
         result = run(job, **arguments)
     return result, [(warning.category, str(warning.message)) for warning in caught]
