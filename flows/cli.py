@@ -30,6 +30,7 @@ from learnkernels.tasks.environment import (
 from learnkernels.tasks.signals import Stopped, keep, requested
 
 from .functions import (
+    EXPLAINED_ROWS,
     Caller,
     TableOptions,
     configuration,
@@ -473,6 +474,17 @@ def predict(
         typer.Option("--strict", help="Refuse columns that the model does not use."),
     ] = False,
     escape_formulas: EscapeFormulas = True,
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain",
+            help="Write the contributions of columns to predictions next to the output.",
+        ),
+    ] = False,
+    explain_rows: Annotated[
+        int,
+        typer.Option(help="Largest number of rows to explain, the first.", min=1),
+    ] = EXPLAINED_ROWS,
     verbose: Verbose = False,
 ) -> None:
     """Score new rows with a registered model, and check them for drift."""
@@ -485,9 +497,13 @@ def predict(
             scheduler=scheduler,
             strict=strict,
             escape_formulas=escape_formulas,
+            explain=explain,
+            explain_rows=explain_rows,
             caller=Caller(by_command=True, verbose=verbose),
         )
     say(*_scoring_lines(result), f"output: {result['output']}")
+    if "contributions" in result:
+        say(f"contributions: {result['contributions']} ({result['explained']:,} rows)")
 
 
 def _scoring_lines(result: Mapping[str, Any]) -> Iterator[str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from multiprocessing import current_process
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from learnkernels.conf.errors import InputError, did_you_mean, option
 from learnkernels.conf.files import ending_of
@@ -42,6 +42,9 @@ KEYS = {
     "minutes": "protocol.split",
 }
 """Key of a configuration for each option of a table."""
+
+EXPLAINED_ROWS = 1000
+"""Default number of rows whose predictions are explained, the first of a table."""
 
 MAIN_GUARD = (
     "this function was called in a worker process, in which Python imports your script; put the call below "
@@ -192,9 +195,36 @@ def train(
         return as_served(find_version(result["uri"]))
 
 
+@overload
 def predict(
-    model: str, table: str | Path | pd.DataFrame, *, id: str | Sequence[str] = ()
-) -> pd.DataFrame:
+    model: str,
+    table: str | Path | pd.DataFrame,
+    *,
+    id: str | Sequence[str] = ...,
+    explain: Literal[False] = ...,
+    explain_rows: int = ...,
+) -> pd.DataFrame: ...
+
+
+@overload
+def predict(
+    model: str,
+    table: str | Path | pd.DataFrame,
+    *,
+    id: str | Sequence[str] = ...,
+    explain: Literal[True],
+    explain_rows: int = ...,
+) -> tuple[pd.DataFrame, pd.DataFrame]: ...
+
+
+def predict(
+    model: str,
+    table: str | Path | pd.DataFrame,
+    *,
+    id: str | Sequence[str] = (),
+    explain: bool = False,
+    explain_rows: int = EXPLAINED_ROWS,
+) -> pd.DataFrame | tuple[pd.DataFrame, pd.DataFrame]:
     """Predict the rows of a table with a registered model.
 
     For output larger than memory, use the command ``learnkernels predict``.
@@ -207,11 +237,19 @@ def predict(
         Rows: a DataFrame, a file, or a folder or pattern of files, local or on S3.
     id : str or sequence of str
         Columns to copy into the predictions; by default, rows are numbered.
+    explain : bool, default False
+        Whether to also return the contributions of columns to the predictions.
+    explain_rows : int, default 1000
+        Largest number of rows to explain, the first of the table.
 
     Returns
     -------
     predictions : pandas.DataFrame
         One row for each row of the table, in the same order.
+    contributions : pandas.DataFrame
+        Only with ``explain=True``: ids or `row`, the explained column of the
+        predictions (`explains`), the base value (`base`), and a column
+        ``contribution NAME`` for each column of the model.
 
     Raises
     ------
@@ -227,11 +265,21 @@ def predict(
         if isinstance(table, pd.DataFrame):
             rows = str(Path(aside, "rows.parquet"))
             table.to_parquet(rows, index=False)
-        predictions = str(Path(aside, "predictions.parquet"))
-        result = run_scoring(model, rows, predictions, id=several(id))
+        output = str(Path(aside, "predictions.parquet"))
+        result = run_scoring(
+            model,
+            rows,
+            output,
+            id=several(id),
+            explain=explain,
+            explain_rows=explain_rows,
+        )
         for sentence in result["drift"]["warnings"]:
             warnings.warn(f"drift: {sentence}", stacklevel=2)
-        return pd.read_parquet(predictions)
+        predictions = pd.read_parquet(output)
+        if not explain:
+            return predictions
+        return predictions, pd.read_parquet(result["contributions"])
 
 
 def run_comparison(config: CompareConfig, caller: Caller = PROGRAM) -> dict[str, str]:
@@ -278,12 +326,18 @@ def run_scoring(
     scheduler: str = "",
     strict: bool = False,
     escape_formulas: bool = True,
+    explain: bool = False,
+    explain_rows: int = EXPLAINED_ROWS,
     caller: Caller = PROGRAM,
 ) -> dict[str, Any]:
     from learnkernels.conf.files import require_place
 
     require_place(output)
     require_files([input])
+    if explain_rows < 1:
+        raise InputError(
+            f"explain_rows: must be at least 1, got {explain_rows}; give the largest number of rows to explain."
+        )
     set_up(caller)
     from learnkernels.kernels.engine.combination import compile_combinations
     from learnkernels.tasks.models.registry import find_version
@@ -304,6 +358,8 @@ def run_scoring(
             scheduler=scheduler,
             strict=strict,
             escape_formulas=escape_formulas,
+            explain=explain,
+            explain_rows=explain_rows,
         )
 
 

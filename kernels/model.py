@@ -17,13 +17,17 @@ from .base import Value
 from .column_encoding import EncodingReport, TableEncoding
 from .column_encoding.quantities import POINT
 from .column_encoding.reading import Column, read_columns
-from .families.base import Rows
+from .families.base import Rows, drawn_rows
 from .files import Savable, load
 from .hypothesis_tests.drift import Reference
 from .validation import NAMED, listed, require_numbers
 
 if TYPE_CHECKING:
-    from .estimators import KernelLearningClassifier, KernelLearningRegressor
+    from .estimators import (
+        Explanation,
+        KernelLearningClassifier,
+        KernelLearningRegressor,
+    )
 
     Estimator: TypeAlias = KernelLearningClassifier | KernelLearningRegressor
 else:
@@ -173,6 +177,13 @@ class Model(Savable, Value):
         if self.task == "regression":
             prefix = "prediction"
         return [name for name in self.column_types if name.split(" ")[0] == prefix]
+
+    @property
+    def explained_names(self) -> list[str]:
+        """Return the columns of a prediction that `explain` explains: probabilities, decision values or numbers."""
+        if self.task == "classification" and self._calibration is not None:
+            return [f"probability {label}" for label in self.estimator.classes_]
+        return self.score_names
 
     def scores_in(self, columns: Mapping[str, np.ndarray]) -> np.ndarray:
         """Return the scores among the columns of a prediction, shape (n, q)."""
@@ -405,6 +416,44 @@ class Model(Savable, Value):
         if probabilities is not None:
             columns += [*probabilities.T]
         return columns
+
+    def explain(self, table: Any, background: int = 50) -> Explanation:
+        """Return the contributions of columns to the predictions of a table.
+
+        Parameters
+        ----------
+        table : DataFrame or Arrow table of n rows
+            As in `raw_rows`; at least one row.
+        background : int, default 50
+            Number of background rows, which are drawn from those of `reference`, or
+            from the rows of the kernel if the model keeps no reference.
+
+        Returns
+        -------
+        explanation : Explanation
+            See `explain` of the estimator. Its outputs are `explained_names`, if there
+            are several.
+        """
+        from .estimators.explanation import column_cells
+
+        raw = self.raw_rows(table)
+        cells = raw if self.table is None else column_cells(raw)
+        names = self.explained_names
+        contributions = self.estimator._contributions(
+            np.asarray(self.encoded(raw), dtype=np.float64),
+            self._background_rows(background),
+            n_permutations=1,
+        )
+        outputs = tuple(names) if len(names) > 1 else ()
+        return contributions.explanation(cells, self.features, outputs)
+
+    def _background_rows(self, n_rows: int) -> np.ndarray:
+        """Return the features of drawn training rows."""
+        if self.reference is None:
+            return np.asarray(self.estimator._background_features(n_rows))
+        rows = self.reference.rows
+        drawn = drawn_rows(len(rows), n_rows, self.estimator._explanation_seed)
+        return np.asarray(rows[drawn], dtype=np.float64)
 
     def _require_sound(self) -> None:
         self.estimator._require_sound()

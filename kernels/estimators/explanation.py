@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import factorial
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from ..column_encoding import TableEncoding, is_table
-from ..column_encoding.reading import read_columns
+from ..column_encoding.reading import Column, read_columns
 from .product_kernels import ProductScores
 
 BACKGROUND_ROWS = 50
@@ -175,11 +175,15 @@ def cells_of(X: Any, table: TableEncoding | None) -> np.ndarray:
     """Return the values of the columns, shape (n, d): numbers, or cells of a table."""
     if table is None or not is_table(X):
         return np.asarray(X, dtype=np.float64)
-    columns = read_columns(X, table.names)
+    return column_cells(read_columns(X, table.names))
+
+
+def column_cells(columns: Mapping[str, Column]) -> np.ndarray:
+    """Return the values of columns side by side, shape (n, d): numbers, or objects if any column has others."""
     if all(column.kind == "number" for column in columns.values()):
-        return np.column_stack([columns[name].values for name in table.names])
+        return np.column_stack([column.values for column in columns.values()])
     return np.column_stack(
-        [columns[name].values.astype(object) for name in table.names]
+        [column.values.astype(object) for column in columns.values()]
     )
 
 

@@ -76,6 +76,7 @@ from .boosting import (
 from .explanation import (
     BACKGROUND_ROWS,
     CompositeRows,
+    Contributions,
     Explanation,
     cells_of,
     column_slices,
@@ -515,24 +516,31 @@ class SupervisedLearner(KernelLearner):
         """
         n_permutations = whole_number("permutations", permutations, 1)
         features = self._validate_dense(X)
-        groups = column_slices(self.table_, features.shape[1])
-        rows = CompositeRows(self._background_features(background), groups)
-        in_single_precision = copy(self)
-        in_single_precision.precision = "float32"
-        outcome = contributions_of(
-            self._explained_outputs,
-            in_single_precision._explained_outputs,
-            features,
-            rows,
-            n_permutations,
-            self._explanation_seed,
-            ProductScores.of(self._linear) if self._explains_scores else None,
+        contributions = self._contributions(
+            features, self._background_features(background), n_permutations
         )
         columns = getattr(
             self, "feature_names_in_", [f"x{j}" for j in range(features.shape[1])]
         )
-        return outcome.explanation(
+        return contributions.explanation(
             cells_of(X, self.table_), tuple(map(str, columns)), self._output_names
+        )
+
+    def _contributions(
+        self, features: np.ndarray, background: np.ndarray, n_permutations: int
+    ) -> Contributions:
+        """Return the contributions of columns, given the features of new rows and of background rows."""
+        groups = column_slices(self.table_, features.shape[1])
+        in_single_precision = copy(self)
+        in_single_precision.precision = "float32"
+        return contributions_of(
+            self._explained_outputs,
+            in_single_precision._explained_outputs,
+            features,
+            CompositeRows(background, groups),
+            n_permutations,
+            self._explanation_seed,
+            ProductScores.of(self._linear) if self._explains_scores else None,
         )
 
     def _validate_dense(self, X: Any) -> np.ndarray:

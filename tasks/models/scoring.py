@@ -52,6 +52,7 @@ from .registry import PLACE, ModelVersion, load_version, log_scored, log_series
 
 if TYPE_CHECKING:
     from ..workers.cluster import DaskPool
+    from .explaining import Explained
 
 
 MAX_SHOWN = 20
@@ -341,10 +342,14 @@ class ScoringProgress:
 
 
 def publish_scores(
-    version: ModelVersion, source: str, output: str, scores: Scores
+    version: ModelVersion,
+    source: str,
+    output: str,
+    scores: Scores,
+    explained: Explained | None = None,
 ) -> None:
-    """Publish in Prefect the scored data, the version, and the distributions of rows
-    and predictions.
+    """Publish in Prefect the scored data, the version, the distributions of rows and
+    predictions, and the contributions of columns if predictions were explained.
 
     Drift is also logged in MLflow, as metrics of the run that trained the version.
     """
@@ -381,6 +386,8 @@ def publish_scores(
             for name, values in scores.distribution.items()
         },
         columns=_drift_rows(drift),
+        explained=explained,
+        contributions=_contribution_rows(explained),
     )
     create_markdown_artifact(
         report, key="scoring", description=f"Scores of {code(source)}"
@@ -417,6 +424,16 @@ def _column_counts(counts: dict[str, int]) -> Markdown:
     return Markdown(
         ", ".join(f"{code(name)} {count:,}" for name, count in counts.items())
     )
+
+
+def _contribution_rows(explained: Explained | None) -> list[dict[str, str]]:
+    """Return one row per column with the largest contributions."""
+    if explained is None:
+        return []
+    return [
+        {"column": code(name), "mean absolute contribution": f"{size:.4g}"}
+        for name, size in list(explained.mean_sizes.items())[:MAX_SHOWN]
+    ]
 
 
 def _drift_rows(drift: DriftReport) -> list[dict[str, str]]:
@@ -499,15 +516,25 @@ def score_table(
 
     See `score_with` and `score_parts_with`.
     """
-    about = {
-        "model": version.uri,
-        "version": str(version.version),
-        "digest": version.digest,
-    }
+    about = version_metadata(version)
     model = load_version(version)
     if pool is None:
         return score_with(model, about, source, output, options, on_progress)
     return score_parts_with(model, about, source, output, pool, options, on_progress)
+
+
+def version_metadata(version: ModelVersion) -> dict[str, str]:
+    """Return the description of a version for the metadata of an output."""
+    return {
+        "model": version.uri,
+        "version": str(version.version),
+        "digest": version.digest,
+    }
+
+
+def metadata_of(about: Mapping[str, str]) -> dict[str, str]:
+    """Return the metadata of a Parquet or Arrow output."""
+    return {f"learnkernels.{key}": value for key, value in about.items()}
 
 
 def _ignore_progress(share: float, rows: int) -> None:
@@ -558,7 +585,7 @@ def score_with(
     some batches, and blocks of the formats.
     """
     started = time.monotonic()
-    inputs = _inputs_of(source, {*model.features, *options.ids})
+    inputs = inputs_of(source, {*model.features, *options.ids})
     destination = output_location(output)
     if any(destination.is_same(location) for location in inputs):
         raise InputError(
@@ -627,8 +654,7 @@ def _output_schema(
     predictions = [
         pa.field(name, _arrow_type(dtype)) for name, dtype in model.column_types.items()
     ]
-    metadata = {f"learnkernels.{key}": value for key, value in about.items()}
-    return pa.schema([*ids, *predictions], metadata=metadata)
+    return pa.schema([*ids, *predictions], metadata=metadata_of(about))
 
 
 def _empty_tally(model: Model) -> Tally:
@@ -745,7 +771,7 @@ def score_parts_with(
         A file could temporarily not be read or written.
     """
     started = time.monotonic()
-    inputs = _inputs_of(source, {*model.features, *options.ids})
+    inputs = inputs_of(source, {*model.features, *options.ids})
     files = [location.text for location in inputs]
     folder = f"{output.rstrip('/')}/"
     parts = [f"{folder}part-{i:05d}.parquet" for i in range(len(files))]
@@ -786,7 +812,7 @@ def _count(file: str) -> int:
         return table.num_rows
 
 
-def _inputs_of(source: str, needed: set[str]) -> tuple[Location, ...]:
+def inputs_of(source: str, needed: set[str]) -> tuple[Location, ...]:
     """Return the files of an input, with the values of needed columns that the names of their folders contain."""
     locations = [table_location(location.text) for location in locations_of(source)]
     folder_values = []
@@ -806,7 +832,7 @@ def input_columns(source: str, needed: set[str]) -> list[str]:
     InputError
         The input cannot be used.
     """
-    with Table(_inputs_of(source, needed)[:1]) as table:
+    with Table(inputs_of(source, needed)[:1]) as table:
         return list(table.schema.names)
 
 

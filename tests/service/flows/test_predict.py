@@ -27,6 +27,7 @@ from typer.testing import CliRunner, Result
 from dev.tools.waiting import within
 from learnkernels import GaussianFamily
 from learnkernels.conf.errors import InputError
+from learnkernels.flows import functions
 from learnkernels.flows.cli import app
 from learnkernels.flows.predict import predict
 from learnkernels.kernels.estimators import KernelLearningClassifier
@@ -141,6 +142,40 @@ def test_a_flow_scores_with_the_version_that_is_named_and_reports_it(
     assert "| rows with missing values | `a` 2 |" in report
     for label, count in zip(labels, counts, strict=True):
         assert f"| {label} | {count:,} | {count / 5000:.1%} |" in report
+
+
+def test_contributions_are_beside_the_predictions_in_python_and_in_the_report(
+    registered: registry.ModelVersion,
+):
+    rows = rows_of(40, 1)
+    rows.to_csv("in.csv", index=False)
+    Path("folder").mkdir()
+    rows.to_parquet("folder/a.parquet")
+    done = command(
+        *("--input", "in.csv", "--output", "out.csv", "--id", "key"),
+        *("--explain", "--explain-rows", "30"),
+    )
+    assert done.exit_code == 0, done.output
+    assert "contributions: out.contributions.csv (30 rows)" in done.output
+    written = pd.read_csv("out.contributions.csv")
+    report = artifacts_of("flowers")[1]["scoring"]
+    assert "first 30 rows, in `out.contributions.csv`" in report
+    assert "](data:image/png;base64," in report
+    result = predict("flowers", "folder", "parts/", ["key"], explain=True)
+    assert result["explained"] == 40
+    in_parts = pd.read_parquet("parts.contributions.parquet")
+    predictions, contributions = functions.predict(
+        "flowers", rows, id="key", explain=True, explain_rows=30
+    )
+    assert list(predictions["key"]) == list(rows["key"])
+    for other in (written, in_parts[:30]):
+        pd.testing.assert_frame_equal(other, contributions, rtol=1e-9)
+    with pytest.raises(InputError, match="explain_rows: must be at least 1, got 0"):
+        functions.predict("flowers", rows, explain_rows=0)
+    rows_of(0, 1).to_parquet("in.parquet")
+    assert predict("flowers", "in.parquet", "o.parquet", explain=True)["explained"] == 0
+    with pytest.raises(InputError, match="id 'base' has the name of a column"):
+        predict.fn("flowers", "in.csv", "out.csv", ["base"], explain=True)
 
 
 @sends
@@ -346,6 +381,8 @@ def test_every_parameter_is_described_in_the_form():
         "scheduler",
         "strict",
         "escape_formulas",
+        "explain",
+        "explain_rows",
     ]
     assert all(len(one["description"]) > 20 for one in properties.values())
     assert predict.parameters.required == ["model", "input", "output"]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import csv
 import datetime
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.feather
@@ -25,6 +26,12 @@ from learnkernels.kernels.estimators import (
 from learnkernels.kernels.model import Model
 from learnkernels.tasks.data import locations, tables
 from learnkernels.tasks.data.tables import Table
+from learnkernels.tasks.models.explaining import (
+    Explained,
+    contributions_file,
+    explain_with,
+    require_explainable,
+)
 from learnkernels.tasks.models.scoring import (
     Scores,
     ScoringOptions,
@@ -48,7 +55,7 @@ def features_of(n: int, seed: int) -> np.ndarray:
     return np.column_stack([rng.integers(-3, 4, n), rng.normal(size=(n, 2))])
 
 
-def model_of(kind: str) -> Model:
+def model_of(kind: str, calibrated: bool = False) -> Model:
     X = features_of(90, 0)
     low, spread = np.array([0.5, 0.0, -1.0]), np.array([2.0, 1.0, 3.0])
     value = X[:, 0] + X[:, 1] * X[:, 2]
@@ -56,9 +63,13 @@ def model_of(kind: str) -> Model:
         "text": np.where(value > 0, "yes", "no"),
         "whole": np.digitize(value, [-1, 1]),
         "truth": value > 0,
+        "numbers": np.column_stack([value, X[:, 1]]),
     }
-    classifier = partial(KernelLearningClassifier, predictor="krr", probability=False)
-    of = KernelLearningRegressor if kind == "regression" else classifier
+    classifier = partial(
+        KernelLearningClassifier, predictor="krr", probability=calibrated
+    )
+    is_regression = kind in ("regression", "numbers")
+    of = KernelLearningRegressor if is_regression else classifier
     fitted = of(family=GaussianFamily([0.1, 1.0]), learner="align").fit(
         (X - low) / spread, labels.get(kind, value)
     )
@@ -562,3 +573,131 @@ def test_numbers_are_summarized_as_if_at_once():
     for of in (one, parts):
         # A deviation of one beside a mean of 1e6 loses six digits.
         assert shown_distribution(of) == pytest.approx(summary(values), rel=1e-9)
+
+
+# Contributions -------------------------------------------------------------------------------------------------------
+
+
+def explained(
+    model: Model, source: str, output: Path, n_rows: int, **options: Any
+) -> tuple[Explained, pa.Table]:
+    """Explain the first rows of a table; return the summary, and the contributions that are written."""
+    summary_of_columns = explain_with(
+        model, ABOUT, source, str(output), ScoringOptions(**options), n_rows
+    )
+    return summary_of_columns, read(Path(summary_of_columns.output))
+
+
+@pytest.mark.parametrize(
+    ("kind", "calibrated"),
+    [
+        *product(("text", "whole", "truth"), (False, True)),
+        ("regression", False),
+        ("numbers", False),
+    ],
+)
+def test_contributions_join_the_predictions_and_add_up_to_them(
+    tmp_path: Path, kind: str, calibrated: bool
+):
+    model = model_of(kind, calibrated)
+    source = write(table_of(700), tmp_path / "in.parquet")
+    output = tmp_path / "out.parquet"
+    score(model, source, output, ids=["key"])
+    about, contributions = explained(model, source, output, 600, ids=["key"])
+    assert about.output == str(tmp_path / "out.contributions.parquet")
+    assert about.rows == 600
+    assert about.figure is not None
+    rows = contributions.to_pandas()
+    joined = read(output).to_pandas().merge(rows, on="key")
+    assert len(joined) == len(rows)
+    assert list(dict.fromkeys(rows["key"])) == table_of(600)["key"].to_pylist()
+    sums = rows["base"] + rows.filter(like="contribution ").sum(axis=1)
+    predictions = [
+        joined.loc[position, name] for position, name in rows["explains"].items()
+    ]
+    # Sums of at most four numbers of the size of the prediction
+    np.testing.assert_allclose(sums, predictions, rtol=1e-9, atol=1e-9)
+    first_names = {
+        ("text", False): ["score"],
+        ("text", True): ["probability yes"],
+        ("truth", True): ["probability True"],
+        ("whole", True): [f"probability {label}" for label in range(3)],
+        ("numbers", False): ["prediction 0", "prediction 1"],
+    }
+    names = first_names.get((kind, calibrated))
+    assert names is None or rows["explains"].tolist() == names * 600
+    sizes = rows.filter(like="contribution ").abs().mean().sort_values(ascending=False)
+    np.testing.assert_allclose(list(about.mean_sizes.values()), sizes, rtol=1e-9)
+
+
+def test_contributions_are_those_of_the_estimator_however_rows_are_batched(
+    tmp_path: Path,
+):
+    model = model_of("regression")
+    rows = table_of(700)
+    X_raw = np.column_stack([rows[name].to_numpy() for name in FEATURES])
+    direct = model.estimator.explain(model.scaled(X_raw.astype(np.float64)))
+    source = write(rows, tmp_path / "in.csv")
+    _, written = explained(model, source, tmp_path / "out.arrow", 10_000)
+    assert written["row"].to_pylist() == list(range(700))
+    names = [f"contribution {name}" for name in FEATURES]
+    assert written.column_names == ["row", "explains", "base", *names]
+    assert written.schema.metadata[b"learnkernels.version"] == b"3"
+    values = np.column_stack([written[name].to_numpy() for name in names])
+    # Sums over kernel rows in another order
+    np.testing.assert_allclose(values, direct.contributions, rtol=1e-8, atol=1e-10)
+
+
+def test_contributions_of_a_table_are_one_per_original_column(tmp_path: Path):
+    rng = np.random.default_rng(0)
+    n = 80
+    frame = pd.DataFrame(
+        {
+            "city": rng.choice(["Rome", "Oslo", "Bern"], n),
+            "since": pd.Timestamp("2024-01-01") + pd.to_timedelta(np.arange(n), "D"),
+            "size": np.where(rng.random(n) < 0.1, np.nan, rng.normal(size=n)),
+        }
+    )
+    y = (frame["city"] == "Rome") + frame["size"].fillna(0)
+    estimator = KernelLearningRegressor(boost=False).fit(frame, y)
+    model = Model.of_table(estimator, {"target": "y", "drop": []})
+    X = estimator.table_.encode(frame)
+    reference = model.with_reference(X, X.min(axis=0), X.max(axis=0), 0)
+    frame.to_parquet(tmp_path / "in.parquet")
+    for of in (model, reference):
+        about, written = explained(
+            of, str(tmp_path / "in.parquet"), tmp_path / "out.csv", 5
+        )
+        assert sorted(about.mean_sizes) == ["city", "since", "size"]
+        assert about.output.endswith("out.contributions.csv")
+        rows = written.to_pandas()
+        assert rows["row"].tolist() == list(range(5))
+        sums = rows["base"] + rows.filter(like="contribution ").sum(axis=1)
+        np.testing.assert_allclose(
+            sums, estimator.predict(frame[:5]), rtol=1e-9, atol=1e-9
+        )
+
+
+def test_contributions_that_could_not_be_written_are_refused_before_any_work(
+    model: Model, tmp_path: Path
+):
+    rows = table_of(3).append_column("base", pa.array([1, 2, 3]))
+    source = write(rows, tmp_path / "in.contributions.parquet")
+    check = partial(require_explainable, model, source)
+    require_refusals(
+        [
+            (
+                partial(check, str(tmp_path / "out.parquet"), ["base"]),
+                "id 'base' has the name of a column of the contributions; rename it",
+            ),
+            (
+                partial(check, str(tmp_path / "in.parquet"), []),
+                "the contributions would replace the input",
+            ),
+        ],
+        error=InputError,
+    )
+    check(f"{tmp_path}/folder/", ["key"])
+    assert contributions_file("s3://rows/a.b/scored/") == (
+        "s3://rows/a.b/scored.contributions.parquet"
+    )

@@ -1,0 +1,260 @@
+"""Contributions of columns to the predictions for the first rows of a table, in a file next to the predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from learnkernels import ExplanationDisplay
+from learnkernels.conf.errors import InputError, input_errors, listed
+from learnkernels.kernels.estimators import Explanation
+from learnkernels.kernels.model import Model
+
+from ..data.locations import TRIED_AGAIN, locate, written
+from ..data.tables import Table, TableOutput
+from ..naming import step
+from ..reporting.figures import inline
+from .registry import ModelVersion, load_version
+from .scoring import (
+    ROW,
+    ScoringOptions,
+    inputs_of,
+    metadata_of,
+    output_location,
+    version_metadata,
+)
+
+BATCH_ROWS = 500
+"""Number of rows that are explained at once; the figure shows the first of these batches."""
+
+EXPLAINED = "explains"
+"""Column of the output with the name of the explained column of the predictions."""
+
+BASE = "base"
+"""Column of the output with the mean prediction of background rows."""
+
+PREFIX = "contribution "
+"""Beginning of the names of the columns of contributions."""
+
+
+@dataclass(frozen=True)
+class Explained:
+    """Contributions that were written, for reports.
+
+    Attributes
+    ----------
+    output : str
+        The file.
+    rows : int
+        Number of explained rows.
+    mean_sizes : dict of str to float
+        Mean absolute contribution of each column over rows and explained predictions,
+        in descending order.
+    figure : str or None
+        Contributions to predictions for the first rows as a data URL.
+    """
+
+    output: str
+    rows: int
+    mean_sizes: Mapping[str, float]
+    figure: str | None
+
+
+def contributions_file(output: str) -> str:
+    """Return the file of contributions next to an output, such as `a.contributions.csv`; for a folder, Parquet."""
+    if output.endswith("/"):
+        return f"{output.rstrip('/')}.contributions.parquet"
+    stem, _, ending = output.rpartition(".")
+    return f"{stem}.contributions.{ending}"
+
+
+def require_explainable(
+    model: Model, source: str, output: str, ids: Sequence[str]
+) -> None:
+    """Refuse ids with the name of a column of contributions, and a file of contributions that is an input.
+
+    Raises
+    ------
+    InputError
+        With the names.
+    """
+    columns = [EXPLAINED, BASE, *(f"{PREFIX}{name}" for name in model.features)]
+    clashing = [name for name in ids if name in columns]
+    if clashing:
+        raise InputError(
+            f"{source}: id {listed(clashing)} has the name of a column of the contributions; rename it."
+        )
+    if not output.endswith("/"):
+        output_location(output)
+    destination = locate(contributions_file(output))
+    for location in inputs_of(source, {*model.features, *ids}):
+        if destination.is_same(location):
+            raise InputError(
+                f"{destination.text}: the contributions would replace the input; give another output."
+            )
+
+
+@step("explain {source}", **TRIED_AGAIN)
+def explain_table(
+    version: ModelVersion,
+    source: str,
+    output: str,
+    options: ScoringOptions,
+    most_rows: int,
+    on_progress: Callable[[int], None],
+) -> Explained:
+    """Write the contributions of columns next to the predictions of a registered version.
+
+    See `explain_with`.
+    """
+    return explain_with(
+        load_version(version),
+        version_metadata(version),
+        source,
+        output,
+        options,
+        most_rows,
+        on_progress,
+    )
+
+
+def _ignore_progress(rows: int) -> None:
+    pass
+
+
+def explain_with(
+    model: Model,
+    about: Mapping[str, str],
+    source: str,
+    output: str,
+    options: ScoringOptions,
+    most_rows: int,
+    on_progress: Callable[[int], None] = _ignore_progress,
+) -> Explained:
+    """Write the contributions of columns to the predictions for the first rows of a
+    table.
+
+    Parameters
+    ----------
+    model : Model
+        The model.
+    about : mapping of str to str
+        Description of the model for the metadata of a Parquet or Arrow file.
+    source, output : str
+        Input and output of the predictions.
+    options : ScoringOptions
+        Ids and escape of formulas of the predictions.
+    most_rows : int
+        Largest number of rows to explain.
+    on_progress : callable
+        Function that is called with the number of explained rows after each batch.
+
+    Returns
+    -------
+    explained : Explained
+
+    Notes
+    -----
+    The file has one row for each row and explained prediction: ids or `row`, the name
+    of the explained column of the predictions, the base value, and the contribution of
+    each column. Base value and contributions add up to the prediction. The second of
+    two probabilities is explained. Memory does not depend on the number of rows.
+    """
+    destination = locate(contributions_file(output))
+    total = np.zeros(len(model.features))
+    n_rows = 0
+    figure = None
+    with Table(inputs_of(source, {*model.features, *options.ids})) as table:
+        schema = _schema(model, table, options.ids, about)
+        with (
+            written(destination) as path,
+            TableOutput(path, destination, schema, options.escape_formulas) as out,
+        ):
+            for batch in _first_rows(table, model, options.ids, most_rows):
+                with input_errors(source):
+                    explanation = model.explain(batch)
+                out.write(
+                    _as_table(explanation, model, batch, options.ids, n_rows, schema)
+                )
+                if not n_rows:
+                    figure = _figure(explanation)
+                total += _sizes(explanation)
+                n_rows += batch.num_rows
+                on_progress(n_rows)
+    mean_sizes = total / max(1, n_rows)
+    order = np.argsort(-mean_sizes, kind="stable")
+    return Explained(
+        destination.text,
+        n_rows,
+        {model.features[j]: float(mean_sizes[j]) for j in order},
+        figure,
+    )
+
+
+def _first_rows(
+    table: Table, model: Model, ids: Sequence[str], most_rows: int
+) -> Iterator[pa.Table]:
+    """Give the first rows of a table in batches, with the columns of the model and the ids."""
+    n_remaining = most_rows
+    names = list(dict.fromkeys([*model.features, *ids]))
+    for batch in table.tables(names, min(BATCH_ROWS, most_rows)):
+        yield batch.slice(0, n_remaining)
+        n_remaining -= batch.num_rows
+        if n_remaining <= 0:
+            return
+
+
+def _schema(
+    model: Model, table: Table, ids: Sequence[str], about: Mapping[str, str]
+) -> pa.Schema:
+    """Return the schema of the contributions."""
+    fields = [table.schema.field(name) for name in ids]
+    if not ids:
+        fields = [pa.field(ROW, pa.int64())]
+    fields += [pa.field(EXPLAINED, pa.string()), pa.field(BASE, pa.float64())]
+    for name in model.features:
+        fields.append(pa.field(f"{PREFIX}{name}", pa.float64()))
+    return pa.schema(fields, metadata=metadata_of(about))
+
+
+def _as_table(
+    explanation: Explanation,
+    model: Model,
+    batch: pa.Table,
+    ids: Sequence[str],
+    first: int,
+    schema: pa.Schema,
+) -> pa.Table:
+    """Return contributions as a table, with a row for each row and explained column of the predictions."""
+    n, d = explanation.data.shape
+    names = model.explained_names
+    base_values = explanation.base_values.reshape(n, -1)
+    contributions = explanation.contributions.reshape(n, d, -1)
+    if model.task == "classification" and len(names) == 2:
+        # Contributions to the other probability have the opposite sign
+        names = names[1:]
+        base_values = base_values[:, 1:]
+        contributions = contributions[:, :, 1:]
+    of_row = np.repeat(np.arange(n), len(names))
+    columns = [batch.column(name).take(pa.array(of_row)) for name in ids]
+    if not ids:
+        columns = [pa.array(first + of_row)]
+    columns += [pa.array(names * n, pa.string()), pa.array(base_values.ravel())]
+    columns += [pa.array(contributions[:, j].ravel()) for j in range(d)]
+    return pa.table(columns, schema=schema)
+
+
+def _sizes(explanation: Explanation) -> np.ndarray:
+    """Return the absolute contribution of each column, summed over rows, a mean over outputs."""
+    sizes = np.abs(explanation.contributions)
+    if explanation.outputs:
+        sizes = sizes.mean(axis=2)
+    return np.asarray(sizes.sum(axis=0))
+
+
+def _figure(explanation: Explanation) -> str | None:
+    """Return the display of an explanation as a data URL."""
+    return inline(ExplanationDisplay(explanation).plot().figure_)
