@@ -20,8 +20,11 @@ if TYPE_CHECKING:
         KernelLearningClassifier,
         KernelLearningRegressor,
         LearnedKernelTransformer,
+        NGramTransformer,
+        WeisfeilerLehmanTransformer,
     )
     from learnkernels.kernels.families import (
+        BlockFamily,
         CategoricalFamily,
         ConstantFamily,
         CosineFamily,
@@ -53,6 +56,7 @@ if TYPE_CHECKING:
     )
 
 _MODULES = {
+    "BlockFamily": "kernels.families",
     "CategoricalFamily": "kernels.families",
     "ConstantFamily": "kernels.families",
     "CosineFamily": "kernels.families",
@@ -68,11 +72,13 @@ _MODULES = {
     "LearnedKernelTransformer": "kernels.estimators",
     "LearningHistoryDisplay": "displays",
     "LinearFamily": "kernels.families",
+    "NGramTransformer": "kernels.estimators",
     "PolynomialFamily": "kernels.families",
     "PrecomputedFamily": "kernels.families",
     "ProductFamily": "kernels.families",
     "RegularizationDisplay": "displays",
     "RelevanceDisplay": "displays",
+    "WeisfeilerLehmanTransformer": "kernels.estimators",
     "alignment": "kernels.centering",
     "alignment_test": "kernels.hypothesis_tests.dependence",
     "center_gram": "kernels.centering",
@@ -88,6 +94,7 @@ _MODULES = {
 }
 
 __all__ = [
+    "BlockFamily",
     "CategoricalFamily",
     "ConstantFamily",
     "CosineFamily",
@@ -103,11 +110,13 @@ __all__ = [
     "LearnedKernelTransformer",
     "LearningHistoryDisplay",
     "LinearFamily",
+    "NGramTransformer",
     "PolynomialFamily",
     "PrecomputedFamily",
     "ProductFamily",
     "RegularizationDisplay",
     "RelevanceDisplay",
+    "WeisfeilerLehmanTransformer",
     "alignment",
     "alignment_test",
     "center_gram",

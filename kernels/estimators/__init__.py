@@ -6,6 +6,7 @@ validation, weights.
 """
 
 from .base import chunk_rows_for, default_family, set_table
+from .counts import NGramTransformer, WeisfeilerLehmanTransformer
 from .explanation import Explanation
 from .supervised import (
     FeaturePredictor,
@@ -24,6 +25,8 @@ __all__ = [
     "KernelLearningClassifier",
     "KernelLearningRegressor",
     "LearnedKernelTransformer",
+    "NGramTransformer",
+    "WeisfeilerLehmanTransformer",
     "chunk_rows_for",
     "default_family",
     "fit_on_features",

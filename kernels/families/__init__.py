@@ -4,6 +4,7 @@ Imports: base, centering, compiled, validation.
 """
 
 from .base import KernelFamily
+from .blocks import BlockFamily
 from .composed import FamilyUnion, MetricFamily, NormalScoresFamily, ScaledFamily
 from .distances import CategoricalFamily, GaussianFamily, LaplacianFamily
 from .feature import FeatureFamily
@@ -18,6 +19,7 @@ from .products import (
 )
 
 __all__ = [
+    "BlockFamily",
     "CategoricalFamily",
     "ConstantFamily",
     "CosineFamily",

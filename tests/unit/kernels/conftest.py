@@ -90,6 +90,17 @@ def features(n: int):
     return families.FeatureFamily(n), [reference.feature(k) for k in range(n)]
 
 
+def blocks(names: Sequence[str], kernels: Sequence[int], width: int):
+    """Linear kernels on blocks of so many columns, in the order of `kernels`."""
+    oracles = [
+        reference.on_columns(
+            reference.linear(), range(block * width, (block + 1) * width)
+        )
+        for block in kernels
+    ]
+    return families.BlockFamily(names, kernels), oracles
+
+
 def union(parts, columns):
     kernels = []
     for (_, oracles), view in zip(parts, columns, strict=True):
@@ -236,6 +247,12 @@ CASES = [
             [features(3), laplacians([0.5]), features(2)], [[0, 3, 1], None, [2, 4]]
         ),
         dense_rows(35, 6, seed=18),
+    ),
+    Case("blocks", *blocks(["a", "b"], [1, 0], 3), dense_rows(34, 6, seed=31) / 8),
+    Case(
+        "blocks-csr-array",
+        *blocks(["a", "b", "c"], [0, 2], 4),
+        sparse_rows(35, 12, seed=32, kind=sparse.csr_array) / 8,
     ),
     Case(
         "scaled-gaussian",
