@@ -267,7 +267,7 @@ class NumberColumn(ColumnEncoding):
 
     def learned_on(self, column: reading.Column, scale: Scale) -> Self:
         numbers = NumberSummary.of(self._magnitudes(column, EncodingReport()))
-        if not numbers.held:
+        if not numbers.n_values:
             return replace(self, fill=0.0, low=0.0, spread=1.0, knots=())
         return replace(
             type(self).of(self.name, numbers, scale, self.levels, self.written),
@@ -736,7 +736,7 @@ class DateColumn(ColumnEncoding):
         return np.isnat(column.read_dates(self.first).instants)
 
     def decode(self, Z: np.ndarray) -> list[Any]:
-        seconds = np.round((Z[:, 0] * self.spread + self.low) * dates.DAY)
+        seconds = np.round((Z[:, 0] * self.spread + self.low) * dates.SECONDS_PER_DAY)
         begin = 11 if self.first == "time" else 0
         offset = "Z" if self.zone else ""
         return [

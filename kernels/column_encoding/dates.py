@@ -30,9 +30,9 @@ WEEKDAYS = (
     "Sunday",
 )
 
-ABBREVIATED = {name[:3].lower(): place for place, name in enumerate(MONTHS, 1)}
+MONTH_NUMBERS = {name[:3].lower(): place for place, name in enumerate(MONTHS, 1)}
 
-NAMED = (
+MONTH_NAME = (
     "(?P<named>" + "|".join(f"{name[:3]}(?:{name[3:]})?" for name in MONTHS) + "|Sept)"
 )
 
@@ -43,27 +43,27 @@ CLOCK = (
 
 ZONE = r"(?:\s?(?P<zone>Z|UTC|GMT|(?:UTC|GMT)?[+-]\d{2}:?(?:\d{2})?))?"
 
-SEVERAL = r"(?:[ T,]+" + CLOCK + ZONE + ")?"
+TIME_SUFFIX = r"(?:[ T,]+" + CLOCK + ZONE + ")?"
 
-BEFORE = (
+WEEKDAY_PREFIX = (
     "(?:(?:"
     + "|".join(f"{name[:3]}(?:{name[3:]})?" for name in WEEKDAYS)
     + r")\.?,? )?"
 )
 
 FORMS = [
-    re.compile(BEFORE + form + SEVERAL, re.IGNORECASE | re.ASCII)
+    re.compile(WEEKDAY_PREFIX + form + TIME_SUFFIX, re.IGNORECASE | re.ASCII)
     for form in (
         r"(?P<year>\d{4})(?P<between>[/.-])(?P<month>\d{1,2})(?P=between)(?P<day>\d{1,2})",
         r"(?P<one>\d{1,2})(?P<between>[/.-])(?P<two>\d{1,2})(?P=between)(?P<year>\d{4}|\d{2})",
-        rf"(?P<day>\d{{1,2}})(?:st|nd|rd|th)?\.?[ /-]?{NAMED}\.?,?[ /-]?(?P<year>\d{{4}}|\d{{2}})",
-        rf"{NAMED}\.? (?P<day>\d{{1,2}})(?:st|nd|rd|th)?,? (?P<year>\d{{4}})",
-        rf"(?P<year>\d{{4}})[ /-]{NAMED}[ /-](?P<day>\d{{1,2}})",
+        rf"(?P<day>\d{{1,2}})(?:st|nd|rd|th)?\.?[ /-]?{MONTH_NAME}\.?,?[ /-]?(?P<year>\d{{4}}|\d{{2}})",
+        rf"{MONTH_NAME}\.? (?P<day>\d{{1,2}})(?:st|nd|rd|th)?,? (?P<year>\d{{4}})",
+        rf"(?P<year>\d{{4}})[ /-]{MONTH_NAME}[ /-](?P<day>\d{{1,2}})",
     )
 ]
 """Dates: the year first; two numbers first, in either order; names of months."""
 
-CIVIL = FORMS[1]
+NUMERIC_DATE = FORMS[1]
 
 ISO = re.compile(
     r"\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?)?", re.ASCII
@@ -75,24 +75,24 @@ COMPACT = re.compile(
 )
 
 MONTH = re.compile(
-    rf"(?P<year>1[6-9]\d\d|2[0-3]\d\d)(?:-(?P<month>\d{{2}}))?|{NAMED}[ -](?P<later>\d{{4}})",
+    rf"(?P<year>1[6-9]\d\d|2[0-3]\d\d)(?:-(?P<month>\d{{2}}))?|{MONTH_NAME}[ -](?P<later>\d{{4}})",
     re.IGNORECASE | re.ASCII,
 )
 
 TIME = re.compile(CLOCK, re.ASCII)
 
-PIVOT = 69
+CENTURY_PIVOT = 69
 """Smallest two digits of a year in the twentieth century, as in POSIX."""
 
-NO_YEARS = (1, 9999)
+PLACEHOLDER_YEARS = (1, 9999)
 
-NO_DATE = re.compile(
+PLACEHOLDER_DATE = re.compile(
     r"(?:0000-00-00|0001-01-01|9999-12-31|(?:00/00/0000)|(?:31[./-]12|12[./-]31)[./-]9999)(?:[ T][0-9:.]+Z?)?",
     re.ASCII,
 )
 """Dates that databases write instead of missing ones."""
 
-DAY = 86_400.0
+SECONDS_PER_DAY = 86_400.0
 
 CYCLES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "year": lambda days: days / 365.2425 % 1.0,
@@ -207,14 +207,16 @@ def _offsets(
 
 def days_of(moments: np.ndarray) -> np.ndarray:
     """Return moments as days since 1970, NaN for missing ones."""
-    days = moments.astype("datetime64[us]").astype(np.int64) / (1e6 * DAY)
+    days = moments.astype("datetime64[us]").astype(np.int64) / (1e6 * SECONDS_PER_DAY)
     return np.asarray(np.where(np.isnat(moments), np.nan, days))
 
 
 def without_placeholders(dates: np.ndarray) -> np.ndarray:
     """Return moments with NaT for years such as 9999 that represent missing dates."""
     years = dates.astype("datetime64[Y]").astype(np.int64) + 1970
-    return np.where(np.isin(years, NO_YEARS), np.datetime64("NaT", "us"), dates)
+    return np.where(
+        np.isin(years, PLACEHOLDER_YEARS), np.datetime64("NaT", "us"), dates
+    )
 
 
 def iso_dates(texts: Sequence[str]) -> np.ndarray | None:
@@ -254,10 +256,10 @@ def days_of_digits(numbers: np.ndarray) -> np.ndarray | None:
 
 
 def day_places(texts: Iterable[str]) -> frozenset[str]:
-    """Return evidence on the position of the day in texts of `CIVIL`."""
+    """Return evidence on the position of the day in texts of `NUMERIC_DATE`."""
     places: set[str] = set()
     for text in texts:
-        match = CIVIL.fullmatch(text)
+        match = NUMERIC_DATE.fullmatch(text)
         if match is None:
             continue
         if 12 < int(match["one"]) <= 31:
@@ -294,7 +296,7 @@ def moment_of(text: str, first: First) -> Moment | None:
     forms = [TIME] if first == "time" else [*FORMS, COMPACT, MONTH]
     matches = (form.fullmatch(text) for form in forms)
     match = next(filter(None, matches), None)
-    if match is None or (match.re is CIVIL and first == "year"):
+    if match is None or (match.re is NUMERIC_DATE and first == "year"):
         return None
     parts = match.groupdict()
     offset = _offset(parts)
@@ -319,7 +321,7 @@ def _date(parts: dict[str, str | None], first: First) -> tuple[int, int, int]:
             return year, second_number, first_number
         return year, first_number, second_number
     if parts.get("named"):
-        month = ABBREVIATED[str(parts["named"])[:3].lower()]
+        month = MONTH_NUMBERS[str(parts["named"])[:3].lower()]
     else:
         month = int(parts.get("month") or 1)
     return year, month, int(parts.get("day") or 1)
@@ -359,4 +361,4 @@ def _year(digits: str) -> int:
     year = int(digits)
     if len(digits) == 4:
         return year
-    return year + (1900 if year >= PIVOT else 2000)
+    return year + (1900 if year >= CENTURY_PIVOT else 2000)

@@ -73,10 +73,10 @@ REPEATED_SENTENCES = 0.2
 MOST_UNITS = 8
 """Largest number of units of a column of numbers."""
 
-SAID = 0.5
+LEAST_SHARE_OF_SET_TYPE = 0.5
 """Smallest share of values of the type that the user sets."""
 
-LONGEST = 80
+MOST_CHARACTERS_OF_NAME = 80
 """Most characters in the name of a feature."""
 
 IDENTIFIER = re.compile(
@@ -113,9 +113,9 @@ class TableFeatures(tuple[str, ...]):
 
 
 def _shortened(name: str) -> str:
-    if len(name) <= LONGEST:
+    if len(name) <= MOST_CHARACTERS_OF_NAME:
         return name
-    return f"{name[: LONGEST - 3]}..."
+    return f"{name[: MOST_CHARACTERS_OF_NAME - 3]}..."
 
 
 def shares_by_column(features: Sequence[str], shares: np.ndarray) -> dict[str, float]:
@@ -392,7 +392,7 @@ def _of_type(
     """Return the encoding with the type set by the user, or a reason for dropping."""
     if column_type == "drop":
         return DROPPED_BY_USER
-    if column.kind == "other" or not column.held:
+    if column.kind == "other" or not column.n_values:
         return "it holds no values that could be used"
     if column_type == "categorical":
         return CategoryColumn.of(column, scale)
@@ -401,12 +401,12 @@ def _of_type(
     if column_type == "text":
         return TextColumn.of(column, scale)
     if column_type == "date":
-        dates = column.as_dates(SAID)
+        dates = column.as_dates(LEAST_SHARE_OF_SET_TYPE)
         if dates is not None:
             first, days = dates
             return _as_date(column, first or "day", days, scale)
     if column_type == "number":
-        numbers = column.as_numbers(SAID)
+        numbers = column.as_numbers(LEAST_SHARE_OF_SET_TYPE)
         if numbers is not None:
             return _as_number(column, numbers, scale)
     if column_type in ("number", "date"):
@@ -457,7 +457,7 @@ def _as_number(
 ) -> ColumnEncoding:
     written, numbers = read
     if (
-        numbers.infinite == numbers.held
+        numbers.infinite == numbers.n_values
     ):  # otherwise `encode` raises an error that names the row
         require_no_infinity(column.name, numbers.infinite, numbers.n)
     return NumberColumn.of(column.name, numbers, scale, (), written)
@@ -479,7 +479,7 @@ def _inferred(
     """Return the encoding with the inferred type, or a reason for dropping."""
     if column.kind == "other":
         return "it holds lists, records or bytes"
-    if not column.held:
+    if not column.n_values:
         return EMPTY
     if column.levels:
         return _ordered(column, column.levels, scale)
@@ -509,20 +509,20 @@ def _are_dates(
     """Return whether values that are numbers and dates are times or digits of dates."""
     first, days = dates
     if first == "time":  # if some exceed a day, they are durations
-        return days.held == numbers[1].held
-    return days.held == column.held >= FEW_ROWS
+        return days.n_values == numbers[1].n_values
+    return days.n_values == column.n_values >= FEW_ROWS
 
 
 def _category(
     column: summary.ColumnSummary, scale: summary.Scale
 ) -> ColumnEncoding | str:
     """Return the encoding of texts as levels, or a reason for dropping."""
-    if column.kind == "text" and column.different == 1 and not column.gaps:
+    if column.kind == "text" and column.n_distinct == 1 and not column.gaps:
         return CONSTANT
-    if column.is_category or column.held < FEW_ROWS:
+    if column.is_category or column.n_values < FEW_ROWS:
         return CategoryColumn.of(column, scale)
-    all_differ = column.different > DIFFERENT * column.held
-    has_many_levels = all_differ or column.different > MOST_LEVELS
+    all_differ = column.n_distinct > DIFFERENT * column.n_values
+    has_many_levels = all_differ or column.n_distinct > MOST_LEVELS
     if has_many_levels and column.has_several_numbers:
         return "it holds several numbers in one cell; write one column for each"
     if _is_free_text(column):
@@ -538,13 +538,13 @@ def _category(
 def _is_free_text(column: summary.ColumnSummary) -> bool:
     """Return whether texts are prose, apart from repeated placeholders."""
     repeated = column.repeated_texts
-    rows = column.held - sum(repeated.values())
+    rows = column.n_values - sum(repeated.values())
     if rows < FEW_ROWS / 2:
         return False
-    spaces = column.words - sum(
+    spaces = column.n_spaces - sum(
         text.count(" ") * count for text, count in repeated.items()
     )
-    different = column.different - len(repeated)
+    different = column.n_distinct - len(repeated)
     are_phrases = spaces >= PHRASE_SPACES * rows and different > DIFFERENT * rows
     are_sentences = spaces >= SENTENCE_SPACES * rows and different > max(
         MOST_LEVELS, REPEATED_SENTENCES * rows
@@ -580,12 +580,12 @@ def _number(
     _, numbers = read
     if numbers.constant and not numbers.gaps and not column.has_codes:
         return CONSTANT
-    nearly_all_differ = numbers.n >= FEW_ROWS and numbers.different >= DIFFERENT
-    if column.has_codes and numbers.whole:
+    nearly_all_differ = numbers.n >= FEW_ROWS and numbers.distinct_share >= DIFFERENT
+    if column.has_codes and numbers.are_integers:
         if nearly_all_differ:
             return "its whole numbers have more digits than a number keeps"
         return CategoryColumn.of(column, scale)
-    all_differ = not numbers.gaps and numbers.different >= (
+    all_differ = not numbers.gaps and numbers.distinct_share >= (
         1.0 if numbers.exact else DIFFERENT
     )
     counts_rows = (
@@ -635,7 +635,7 @@ def target_of(
     has_dates = column.kind != "text" or (
         may_be_dates and target_summary.as_dates() is not None
     )
-    if has_dates and target_summary.different > FEW_ROWS:
+    if has_dates and target_summary.n_distinct > FEW_ROWS:
         raise ValueError(
             f"target {column.name!r} holds dates such as {target_summary.example!r}; predict a number, such as days."
         )
@@ -652,7 +652,7 @@ def _numbers_of_target(
     have leading zeros.
     """
     if task == "regression":
-        return target.as_numbers(SAID)
+        return target.as_numbers(LEAST_SHARE_OF_SET_TYPE)
     if target.kind == "number":
         return None if target.has_codes else target.as_numbers()
     if (
@@ -664,8 +664,12 @@ def _numbers_of_target(
     ):
         return None
     numbers = target.as_numbers()
-    if numbers is None or target.different > FEW_VALUES:
+    if numbers is None or target.n_distinct > FEW_VALUES:
         return numbers
     written, values = numbers
-    are_decimals = written == POINT and not values.whole and values.held == target.held
+    are_decimals = (
+        written == POINT
+        and not values.are_integers
+        and values.n_values == target.n_values
+    )
     return numbers if are_decimals else None

@@ -14,7 +14,14 @@ import numpy as np
 from scipy import sparse
 
 from ..validation import listed
-from .dates import NO_DATE, First, Moments, iso_dates, moment_of, without_placeholders
+from .dates import (
+    PLACEHOLDER_DATE,
+    First,
+    Moments,
+    iso_dates,
+    moment_of,
+    without_placeholders,
+)
 from .quantities import Written, quantity_in
 from .units import convert
 
@@ -30,7 +37,7 @@ MISSING = frozenset(
 LARGEST = 2**53
 """Largest integer up to which float64 represents all integers."""
 
-WHOLE = re.compile(r"(-?[0-9]+)\.0*")
+ZERO_DECIMALS = re.compile(r"(-?[0-9]+)\.0*")
 
 ENUM_OF_POLARS = b"_PL_ENUM_VALUES"
 """Start of the key of a polars Enum in the metadata of an Arrow field."""
@@ -158,7 +165,7 @@ class Column:
         texts = self.as_texts()
         without_decimals = {}
         for text in self.texts():
-            match = WHOLE.fullmatch(text)
+            match = ZERO_DECIMALS.fullmatch(text)
             if match:
                 without_decimals[text] = match[1]
         if not without_decimals:
@@ -411,7 +418,7 @@ def _text(value: Any) -> str | None:
     ):
         value = int(value)
     text = str(value).strip()
-    if text.lower() in MISSING or NO_DATE.fullmatch(text):
+    if text.lower() in MISSING or PLACEHOLDER_DATE.fullmatch(text):
         return None
     return text
 

@@ -22,7 +22,7 @@ Scale: TypeAlias = Literal["none", "unit", "max", "standard", "quantile"]
 KNOTS = 101
 """Number of quantiles for the scale "quantile"."""
 
-POINTS = 128
+QUANTILES_OF_BLOCK = 128
 """Number of quantiles of a block that does not keep all numbers."""
 
 MOST_EXACT = 1 << 17
@@ -31,13 +31,13 @@ MOST_EXACT = 1 << 17
 MOST_COUNTED = 4096
 """Most distinct texts of a block that are all counted."""
 
-KEPT = 1024
+MOST_KEPT_TEXTS = 1024
 """Number of most frequent texts to keep from a block with more."""
 
-MOST_HELD = 65_536
+MOST_MERGED = 65_536
 """Most texts or quantiles of several blocks; with more, half are kept."""
 
-SMALLEST = 4096
+MOST_CODES = 4096
 """Number of hash codes that estimate the number of distinct values."""
 
 NEARLY_ALL = 0.95
@@ -46,16 +46,16 @@ NEARLY_ALL = 0.95
 FEW_VALUES = 10
 """Number of values up to which all must be numbers, or dates."""
 
-MOSTLY = 0.7
+LARGE_SHARE = 0.7
 """Smallest share of many numbers next to one or two texts such as "unknown"."""
 
 MANY_NUMBERS = 20
 """Number of distinct numbers for this smaller share."""
 
-REPEATED = 0.05
+PLACEHOLDER_SHARE = 0.05
 """Smallest share of rows with a placeholder."""
 
-LEAST_REPEATED = 3
+LEAST_PLACEHOLDERS = 3
 """Fewest rows with a placeholder."""
 
 
@@ -77,14 +77,14 @@ def pooled(
 
 def smallest(codes: np.ndarray) -> np.ndarray:
     """Return the smallest distinct hash codes, ascending."""
-    return np.unique(codes)[:SMALLEST]
+    return np.unique(codes)[:MOST_CODES]
 
 
-def different(codes: np.ndarray) -> int:
+def estimated_n_distinct(codes: np.ndarray) -> int:
     """Return the number of distinct values, estimated by their smallest codes."""
-    if len(codes) < SMALLEST:
+    if len(codes) < MOST_CODES:
         return len(codes)
-    return round((SMALLEST - 1) / max(float(codes[-1]), 2.0**-53))
+    return round((MOST_CODES - 1) / max(float(codes[-1]), 2.0**-53))
 
 
 def _codes_of_numbers(values: np.ndarray, texts: np.ndarray | None) -> np.ndarray:
@@ -115,7 +115,7 @@ class NumberSummary:
     points: np.ndarray  # representative numbers, ascending
     weights: np.ndarray  # counts of the points
     exact: bool  # whether points are all distinct numbers
-    whole: bool  # whether all are integers
+    are_integers: bool
     codes: np.ndarray  # `smallest` hash codes of integers
 
     @classmethod
@@ -146,12 +146,12 @@ class NumberSummary:
         number_counts = counts[is_finite]
         finite = int(number_counts.sum())
         points, weights = _counted(numbers, number_counts)
-        exact = all_kept or len(points) <= POINTS
+        exact = all_kept or len(points) <= QUANTILES_OF_BLOCK
         if not exact:
-            points, weights = _quantiles(points, weights, POINTS)
-        whole = bool((numbers == np.round(numbers)).all())
+            points, weights = _quantiles(points, weights, QUANTILES_OF_BLOCK)
+        are_integers = bool((numbers == np.round(numbers)).all())
         codes = np.empty(0)
-        if whole:
+        if are_integers:
             codes = _codes_of_numbers(
                 numbers, None if texts is None else texts[is_finite]
             )
@@ -174,7 +174,7 @@ class NumberSummary:
             points=points,
             weights=weights,
             exact=exact,
-            whole=whole,
+            are_integers=are_integers,
             codes=smallest(codes),
         )
 
@@ -184,8 +184,8 @@ class NumberSummary:
             np.concatenate([self.weights, other.weights]),
         )
         exact = self.exact and other.exact and len(points) <= MOST_EXACT
-        if not exact and len(points) > MOST_HELD:
-            points, weights = _quantiles(points, weights, MOST_HELD // 2)
+        if not exact and len(points) > MOST_MERGED:
+            points, weights = _quantiles(points, weights, MOST_MERGED // 2)
         finite, mean, squares = pooled(
             self.finite,
             self.mean,
@@ -205,7 +205,7 @@ class NumberSummary:
             points=points,
             weights=weights,
             exact=exact,
-            whole=self.whole and other.whole,
+            are_integers=self.are_integers and other.are_integers,
             codes=smallest(np.append(self.codes, other.codes)),
         )
 
@@ -229,36 +229,40 @@ class NumberSummary:
             squares=self.squares * factor**2,
             points=points,
             weights=weights,
-            whole=is_whole,
+            are_integers=is_whole,
             codes=smallest(_codes_of_numbers(points, None))
             if is_whole
             else np.empty(0),
         )
 
     @property
-    def held(self) -> int:
+    def n_values(self) -> int:
         """Number of values, finite or infinite."""
         return self.finite + self.infinite
 
     @property
     def gaps(self) -> int:
         """Number of rows without a value."""
-        return self.n - self.held
+        return self.n - self.n_values
 
     @property
     def constant(self) -> bool:
         return self.low == self.high
 
     @property
-    def different(self) -> float:
+    def distinct_share(self) -> float:
         """Share of distinct values if all are integers; zero otherwise."""
-        if not self.whole:
+        if not self.are_integers:
             return 0.0
         points_are_distinct = (
             self.exact and max(abs(self.low), abs(self.high)) <= reading.LARGEST
         )
-        n_distinct = len(self.points) if points_are_distinct else different(self.codes)
-        return n_distinct / max(1, self.held)
+        n_distinct = (
+            len(self.points)
+            if points_are_distinct
+            else estimated_n_distinct(self.codes)
+        )
+        return n_distinct / max(1, self.n_values)
 
     @property
     def fill(self) -> float:
@@ -379,23 +383,20 @@ class ColumnSummary:
     gaps: int  # missing values
     example: str | None = None  # start of a value
     texts: Mapping[str, int] = field(default_factory=dict)  # rows per text
-    counted: bool = True  # whether `texts` are all
-    codes: np.ndarray = field(
-        default_factory=lambda: np.empty(0)
-    )  # `smallest` hash codes of texts
-    words: int = 0  # spaces in all texts
+    are_texts_complete: bool = True  # whether `texts` are all
+    # `smallest` hash codes of texts
+    codes: np.ndarray = field(default_factory=lambda: np.empty(0))
+    n_spaces: int = 0
     day_places: frozenset[str] = frozenset()  # see `dates.day_places`
     numbers: Mapping[Written, NumberSummary] = field(default_factory=dict)
-    limits: int = 0  # detection limits
-    padded: int = 0  # integers with leading zeros
+    n_limits: int = 0  # detection limits
+    n_zero_padded: int = 0
     widths: frozenset[int] = frozenset()  # digits of the integers
-    several: int = 0  # cells with several numbers
-    dates: Mapping[First, NumberSummary] = field(
-        default_factory=dict
-    )  # by first part, in UTC
-    local_dates: Mapping[First, NumberSummary] = field(
-        default_factory=dict
-    )  # in local time
+    n_with_several_numbers: int = 0
+    # By first part, in UTC
+    dates: Mapping[First, NumberSummary] = field(default_factory=dict)
+    # In local time
+    local_dates: Mapping[First, NumberSummary] = field(default_factory=dict)
     has_codes: bool = False  # whether integers exceed float64
     zone: str = ""
 
@@ -429,10 +430,12 @@ class ColumnSummary:
         are_all_counted = all_kept or len(counts) <= MOST_COUNTED
         summary = replace(
             summary,
-            texts=dict(counts if are_all_counted else counts.most_common(KEPT)),
-            counted=are_all_counted,
+            texts=dict(
+                counts if are_all_counted else counts.most_common(MOST_KEPT_TEXTS)
+            ),
+            are_texts_complete=are_all_counted,
             codes=smallest(reading.codes_of(list(counts))),
-            words=sum(text.count(" ") * rows for text, rows in counts.items()),
+            n_spaces=sum(text.count(" ") * rows for text, rows in counts.items()),
         )
         if column.kind == "number":
             return summary
@@ -472,7 +475,7 @@ class ColumnSummary:
                 len(text) > 15 and text.isdigit() and int(text) > reading.LARGEST
                 for text in texts
             ),
-            padded=sum(
+            n_zero_padded=sum(
                 rows
                 for text, rows in counts.items()
                 if quantities.ZERO_PADDED.fullmatch(text)
@@ -533,7 +536,9 @@ class ColumnSummary:
             for position in np.flatnonzero(~is_number).tolist()
             if quantities.SEVERAL_NUMBERS.fullmatch(texts[position])
         )
-        return replace(self, numbers=numbers, limits=limits, several=several)
+        return replace(
+            self, numbers=numbers, n_limits=limits, n_with_several_numbers=several
+        )
 
     def _with_dates(
         self, texts: Sequence[str], times: np.ndarray, all_kept: bool
@@ -574,42 +579,47 @@ class ColumnSummary:
                 "type, or say what it is with 'columns'."
             )
         texts = Counter(self.texts) + Counter(other.texts)
-        counted = self.counted and other.counted
-        if len(texts) > (MOST_EXACT if counted else MOST_HELD):
-            texts = Counter(dict(texts.most_common(MOST_HELD // 2)))
+        counted = self.are_texts_complete and other.are_texts_complete
+        if len(texts) > (MOST_EXACT if counted else MOST_MERGED):
+            texts = Counter(dict(texts.most_common(MOST_MERGED // 2)))
             counted = False
         return replace(
             typed,
             n=self.n + other.n,
             gaps=self.gaps + other.gaps,
             texts=dict(texts),
-            counted=counted,
+            are_texts_complete=counted,
             codes=smallest(np.append(self.codes, other.codes)),
-            words=self.words + other.words,
+            n_spaces=self.n_spaces + other.n_spaces,
             day_places=self.day_places | other.day_places,
             numbers=added(self.numbers, other.numbers),
-            limits=self.limits + other.limits,
-            padded=self.padded + other.padded,
+            n_limits=self.n_limits + other.n_limits,
+            n_zero_padded=self.n_zero_padded + other.n_zero_padded,
             widths=self.widths | other.widths,
-            several=self.several + other.several,
+            n_with_several_numbers=self.n_with_several_numbers
+            + other.n_with_several_numbers,
             dates=added(self.dates, other.dates),
             local_dates=added(self.local_dates, other.local_dates),
             has_codes=self.has_codes or other.has_codes,
         )
 
     @property
-    def held(self) -> int:
+    def n_values(self) -> int:
         """Number of values."""
         return self.n - self.gaps
 
     @property
-    def different(self) -> int:
+    def n_distinct(self) -> int:
         """Number of distinct texts, estimated to about 2 % if not all are counted."""
-        return len(self.texts) if self.counted else different(self.codes)
+        return (
+            len(self.texts)
+            if self.are_texts_complete
+            else estimated_n_distinct(self.codes)
+        )
 
     @property
     def spaces(self) -> float:
-        return self.words / max(1, self.held)
+        return self.n_spaces / max(1, self.n_values)
 
     def counts(self) -> Mapping[str | None, int]:
         """Return the number of rows of each level, and of missing values as None."""
@@ -621,20 +631,25 @@ class ColumnSummary:
         """Return whether enough values are of a kind; short columns need all."""
         if n_read == 0:
             return False
-        if n_read == self.held:
+        if n_read == self.n_values:
             return True
-        may_have_others = self.held > FEW_VALUES or share < NEARLY_ALL
-        return may_have_others and n_read >= min(share * self.held, self.held - 1)
+        may_have_others = self.n_values > FEW_VALUES or share < NEARLY_ALL
+        return may_have_others and n_read >= min(
+            share * self.n_values, self.n_values - 1
+        )
 
     @property
     def is_zero_padded(self) -> bool:
         """Whether integers are codes: many have leading zeros, or equal widths."""
-        return self.padded > (1 - NEARLY_ALL) * self.held or self.padded_width > 0
+        return (
+            self.n_zero_padded > (1 - NEARLY_ALL) * self.n_values
+            or self.padded_width > 0
+        )
 
     @property
     def padded_width(self) -> int:
         """Common number of digits of integers with leading zeros; otherwise zero."""
-        if not self.padded or len(self.widths) != 1:
+        if not self.n_zero_padded or len(self.widths) != 1:
             return 0
         (width,) = self.widths
         return width if width <= quantities.MOST_DIGITS else 0
@@ -642,7 +657,7 @@ class ColumnSummary:
     @property
     def repeated_texts(self) -> dict[str, int]:
         """Number of rows of each text that many rows share, such as placeholders."""
-        threshold = max(LEAST_REPEATED, REPEATED * self.held)
+        threshold = max(LEAST_PLACEHOLDERS, PLACEHOLDER_SHARE * self.n_values)
         return {text: rows for text, rows in self.texts.items() if rows >= threshold}
 
     def units(self) -> dict[str, int]:
@@ -650,7 +665,7 @@ class ColumnSummary:
         by_mark = []
         for mark in get_args(quantities.Mark):
             rows = {
-                written.unit: numbers.held
+                written.unit: numbers.n_values
                 for written, numbers in self.numbers.items()
                 if written.mark == mark
             }
@@ -662,7 +677,7 @@ class ColumnSummary:
 
     @property
     def has_several_numbers(self) -> bool:
-        return self._suffices(self.several, NEARLY_ALL)
+        return self._suffices(self.n_with_several_numbers, NEARLY_ALL)
 
     def as_numbers(
         self, share: float = NEARLY_ALL
@@ -672,18 +687,18 @@ class ColumnSummary:
         A smaller share suffices next to one or two texts.
         """
         readings = [self._read_with(mark) for mark in get_args(quantities.Mark)]
-        written, numbers = max(readings, key=lambda reading: reading[1].held)
-        if not numbers.held or 2 * self.limits >= numbers.held:
+        written, numbers = max(readings, key=lambda reading: reading[1].n_values)
+        if not numbers.n_values or 2 * self.n_limits >= numbers.n_values:
             return None
-        if self._suffices(numbers.held, share):
+        if self._suffices(numbers.n_values, share):
             return written, numbers
-        n_texts = self.different - len(numbers.points)
+        n_texts = self.n_distinct - len(numbers.points)
         # Independent of the division into blocks
-        is_exact = self.counted and numbers.exact and self.n <= MOST_EXACT
+        is_exact = self.are_texts_complete and numbers.exact and self.n <= MOST_EXACT
         has_few_texts = (
             is_exact and n_texts <= 2 and len(numbers.points) >= MANY_NUMBERS
         )
-        if has_few_texts and numbers.held >= MOSTLY * self.held:
+        if has_few_texts and numbers.n_values >= LARGE_SHARE * self.n_values:
             return written, numbers
         return None
 
@@ -695,7 +710,7 @@ class ColumnSummary:
             if written.mark == mark
         }
         main_unit = _main_unit(
-            {unit: numbers.held for unit, numbers in by_unit.items()}
+            {unit: numbers.n_values for unit, numbers in by_unit.items()}
         )
         parts = []
         for unit in sorted(
@@ -718,10 +733,10 @@ class ColumnSummary:
         """
         first = dates.first_of(self.day_places)
         days = self.dates.get(first or "day")
-        if days is not None and self._suffices(days.held, share):
+        if days is not None and self._suffices(days.n_values, share):
             return first, replace(days, n=self.n)
         times = self.dates.get("time")
-        if times is not None and self._suffices(times.held, share):
+        if times is not None and self._suffices(times.n_values, share):
             return "time", replace(times, n=self.n)
         return None
 
@@ -732,18 +747,18 @@ def _main_unit(rows_of_unit: Mapping[str, int]) -> str:
     if not units:
         return ""
 
-    def rows_of_quantity(wanted: str) -> int:
+    def rows_of_quantity(main_unit: str) -> int:
         return sum(
             rows_of_unit[unit]
             for unit in units
-            if conversion_between(unit, wanted) is not None
+            if conversion_between(unit, main_unit) is not None
         )
 
-    def rows_of_spellings(wanted: str) -> int:
+    def rows_of_spellings(main_unit: str) -> int:
         return sum(
             rows_of_unit[unit]
             for unit in units
-            if canonical_unit(unit) == canonical_unit(wanted)
+            if canonical_unit(unit) == canonical_unit(main_unit)
         )
 
     main_unit = max(

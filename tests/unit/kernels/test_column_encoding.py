@@ -35,7 +35,7 @@ from learnkernels.kernels.column_encoding.summary import (
     KNOTS,
     NumberSummary,
     added,
-    different,
+    estimated_n_distinct,
     smallest,
     summarize_table,
 )
@@ -549,7 +549,7 @@ def test_medians_quantiles_and_units_of_blocks_are_those_of_all(
 def test_of_very_many_blocks_few_numbers_are_held_and_no_quantile_drifts(
     monkeypatch: pytest.MonkeyPatch, order: str
 ):
-    monkeypatch.setattr(summary, "MOST_HELD", 8192)
+    monkeypatch.setattr(summary, "MOST_MERGED", 8192)
     values = RNG.normal(size=180_000)
     held, sizes = np.sort(values), list[int]()
     blocks = np.split(held if order == "ascending" else values, 600)
@@ -579,7 +579,7 @@ def test_counted_values_are_as_good_as_repeated_ones():
         NumberSummary.of(values, counts),
         NumberSummary.of(np.repeat(values, counts)),
     )
-    for name in ("n", "gaps", "infinite", "low", "high", "fill", "whole", "exact"):
+    for name in ("n", "gaps", "infinite", "low", "high", "fill", "are_integers", "exact"):
         assert getattr(one, name) == getattr(other, name)
     # Sums in another order
     assert one.scaling("standard") == pytest.approx(
@@ -609,9 +609,9 @@ def test_different_values_are_told_from_few_codes():
     joined = partial(reduce, lambda one, other: smallest(np.append(one, other)))
     many, once = (joined(np.array_split(of, 20)) for of in (np.r_[codes, codes], codes))
     # Three deviations of 1,024 codes
-    assert different(many) == pytest.approx(50_000, rel=0.1)
+    assert estimated_n_distinct(many) == pytest.approx(50_000, rel=0.1)
     np.testing.assert_array_equal(once, many)
-    assert different(smallest(np.array([0.5, 0.25, 0.5]))) == 2
+    assert estimated_n_distinct(smallest(np.array([0.5, 0.25, 0.5]))) == 2
 
 
 MESSY = {
@@ -662,7 +662,11 @@ def test_a_table_in_blocks_is_encoded_as_the_whole_to_the_last_bit(
 def test_many_rows_in_blocks_are_known_by_quantiles_and_frequent_levels(
     monkeypatch: pytest.MonkeyPatch, said: Any
 ):
-    for name, few in {"MOST_COUNTED": 50, "MOST_HELD": 150, "KEPT": 45}.items():
+    for name, few in {
+        "MOST_COUNTED": 50,
+        "MOST_MERGED": 150,
+        "MOST_KEPT_TEXTS": 45,
+    }.items():
         monkeypatch.setattr(summary, name, few)
     n = 6000
     columns: dict[str, Any] = {

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from learnkernels.kernels.column_encoding import TableEncoding
 from learnkernels.kernels.column_encoding.dates import (
-    CIVIL,
+    NUMERIC_DATE,
     day_places,
     first_of,
     moment_of,
@@ -54,7 +54,7 @@ def test_both_orders_tell_the_same_day(moment: datetime, between: str):
         for order in (("%d", "%m", "%Y"), ("%m", "%d", "%Y"))
     )
     if (
-        CIVIL.fullmatch(day) is None or moment.year < 1000
+        NUMERIC_DATE.fullmatch(day) is None or moment.year < 1000
     ):  # which are not filled with zeros everywhere
         return
     expected = np.datetime64(

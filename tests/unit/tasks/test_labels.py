@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from learnkernels import GaussianFamily, KernelLearningClassifier
 from learnkernels.conf.errors import InputError
-from learnkernels.kernels.column_encoding.dates import NO_DATE
+from learnkernels.kernels.column_encoding.dates import PLACEHOLDER_DATE
 from learnkernels.kernels.column_encoding.reading import MISSING
 from learnkernels.kernels.estimators import set_table
 from learnkernels.kernels.model import Model
@@ -97,7 +97,7 @@ LABELS = st.text(
     lambda text: (
         text == text.strip()
         and text.lower() not in MISSING
-        and not NO_DATE.fullmatch(text)
+        and not PLACEHOLDER_DATE.fullmatch(text)
     )
 )
 
