@@ -103,8 +103,8 @@ class Parameterized(Value):
         Parameters
         ----------
         deep : bool, default True
-                Whether to include nested parameters, as ``name__inner`` or
-                ``name__0__inner`` for entries of a list.
+            Whether to include nested parameters, as ``name__inner`` or
+            ``name__0__inner`` for entries of a list.
         """
         params = self._parameters()
         if deep:

@@ -160,19 +160,19 @@ def center_gram(K: np.ndarray, sample_weight: np.ndarray | None = None) -> np.nd
     Parameters
     ----------
     K : ndarray of shape (m, m)
-            Gram matrix.
+        Gram matrix.
     sample_weight : ndarray of shape (m,), optional
-            w, positive weights of the samples.
+        w, positive weights of the samples.
 
     Returns
     -------
     K_c : ndarray of shape (m, m)
-            Centered matrix.
+        Centered matrix.
 
     Raises
     ------
     ValueError
-            K is not square, or a weight is not positive.
+        K is not square, or a weight is not positive.
 
     Notes
     -----
@@ -201,11 +201,11 @@ def center_cross_gram(
     Parameters
     ----------
     K_cross : ndarray of shape (n, m)
-            Kernel between new rows and training rows, not centered.
+        Kernel between new rows and training rows, not centered.
     K : ndarray of shape (m, m)
-            Gram matrix of the training rows, not centered.
+        Gram matrix of the training rows, not centered.
     sample_weight : ndarray of shape (m,), optional
-            Positive weights of the training rows.
+        Positive weights of the training rows.
 
     Returns
     -------
@@ -214,7 +214,7 @@ def center_cross_gram(
     Raises
     ------
     ValueError
-            A shape is wrong, or a weight is not positive.
+        A shape is wrong, or a weight is not positive.
 
     Notes
     -----
@@ -287,24 +287,24 @@ def centered_alignment(
     Parameters
     ----------
     K, L : ndarray of shape (m, m)
-            Gram matrices over the same samples, m >= 2.
+        Gram matrices over the same samples, m >= 2.
     sample_weight : ndarray of shape (m,), optional
-            Positive weights of the samples, of which only ratios matter.
+        Positive weights of the samples, of which only ratios matter.
     debiased : bool, default False
-            Whether to use U-centered matrices, so that the alignment of independent
-            samples is zero on average; m >= 4, without weights.
+        Whether to use U-centered matrices, so that the alignment of independent samples
+        is zero on average; m >= 4, without weights.
 
     Returns
     -------
     rho : float
-            Alignment in [-1, 1]; not negative for positive semi-definite matrices,
-            unless debiased.
+        Alignment in [-1, 1]; not negative for positive semi-definite matrices, unless
+        debiased.
 
     Raises
     ------
     ValueError
-            Shapes are wrong, an entry is not finite, a matrix is constant after
-            centering, or a weight is not positive.
+        Shapes are wrong, an entry is not finite, a matrix is constant after centering,
+        or a weight is not positive.
 
     Notes
     -----
@@ -350,17 +350,17 @@ def alignment(K: np.ndarray, L: np.ndarray) -> float:
     Parameters
     ----------
     K, L : ndarray of shape (m, m)
-            Gram matrices over the same samples.
+        Gram matrices over the same samples.
 
     Returns
     -------
     A : float
-            Alignment in [-1, 1].
+        Alignment in [-1, 1].
 
     Raises
     ------
     ValueError
-            Shapes are wrong, an entry is not finite, or a matrix is zero.
+        Shapes are wrong, an entry is not finite, or a matrix is zero.
 
     Notes
     -----

@@ -79,13 +79,13 @@ class Savable:
         Parameters
         ----------
         path : path
-                File to write or replace, by convention ending in ``.safetensors``.
+            File to write or replace, by convention ending in ``.safetensors``.
 
         Raises
         ------
         ValueError
-                The object is not fitted or has a part that cannot be saved, such as
-                precomputed matrices or a custom family without a `kind`.
+            The object is not fitted or has a part that cannot be saved, such as
+            precomputed matrices or a custom family without a `kind`.
 
         Notes
         -----
@@ -105,17 +105,17 @@ def load(path: str | os.PathLike[str]) -> Any:
     Parameters
     ----------
     path : path
-            File to read.
+        File to read.
 
     Returns
     -------
     saved : estimator, Model or LearnedKernel
-            Object with the same predictions, bit-for-bit on the same machine.
+        Object with the same predictions, bit-for-bit on the same machine.
 
     Raises
     ------
     ValueError
-            The file is damaged, of a newer version, or not written by `save`.
+        The file is damaged, of a newer version, or not written by `save`.
     OSError
         The file cannot be opened.
 

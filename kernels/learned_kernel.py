@@ -40,8 +40,7 @@ class LearnedKernel(Savable, Value):
     Base kernels are centered by the training rows, of weights w and total weight W, and
     divided by their scales t_k:
 
-    .. math:: K_{kc}(x, x') = K_k(x, x') - \tfrac1W \sum_i w_i K_k(x, x_i) - \tfrac1W
-    \sum_i w_i K_k(x_i, x')
+    .. math:: K_{kc}(x, x') = K_k(x, x') - \tfrac1W \sum_i w_i K_k(x, x_i) - \tfrac1W \sum_i w_i K_k(x_i, x')
               + \tfrac1{W^2} \sum_{ij} w_i w_j K_k(x_i, x_j)
 
     With `centering` "none" and "target", base kernels are not centered.
@@ -49,53 +48,52 @@ class LearnedKernel(Savable, Value):
     Attributes
     ----------
     family : KernelFamily
-            The p base kernels.
+        The p base kernels.
     learner : str
         Name of the learner.
     weights : ndarray of shape (p,)
-            Weights mu; two-stage learners scale them to 2-norm one.
+        Weights mu; two-stage learners scale them to 2-norm one.
     normalize : {"trace", "frobenius", "none"}
         Normalization of the base kernels.
     scales : ndarray of shape (p,)
-            Scales t; zero for a constant feature. One-stage learners scale the mean
-            diagonal to one.
+        Scales t; zero for a constant feature. One-stage learners scale the mean
+        diagonal to one.
     alignment : float
-            Centered alignment with the target kernel on the training rows.
+        Centered alignment with the target kernel on the training rows.
     alignments : ndarray of shape (p,)
         Centered alignment of each base kernel.
     certificate : Certificate or None
-            Optimality gap of the learner.
+        Optimality gap of the learner.
     X : ndarray or CSR matrix of shape (m, d)
         Training rows minus `origin`.
     rows : ndarray of shape (m,)
-            Position of each training row in the data set.
+        Position of each training row in the data set.
     origin : ndarray of shape (d,)
-            Row subtracted from all rows: the mean, or zero if centered kernels depend
-            on it.
+        Row subtracted from all rows: the mean, or zero if centered kernels depend on
+        it.
     shift, row_means : ndarray of shape (p,) and (m,)
-            Constant subtracted from each base kernel, and row means of the weighted
-            sum.
+        Constant subtracted from each base kernel, and row means of the weighted sum.
     degree : int
-            Power d.
+        Power d.
     offset : float
-            Constant c.
+        Constant c.
     C : float or None
-            C = 1 / lambda with which a one-stage learner learned the weights.
+        C = 1 / lambda with which a one-stage learner learned the weights.
     parameters : ndarray of shape (p, r) or None
-            Bandwidths sigma per base kernel, from continuous learners.
+        Bandwidths sigma per base kernel, from continuous learners.
     sample_weight : ndarray of shape (m,) or None
-            Weights of the training rows.
+        Weights of the training rows.
     history : tuple of float
-            Alignments after each added base kernel, or per round of metric learning on
-            held-out rows.
+        Alignments after each added base kernel, or per round of metric learning on
+        held-out rows.
     sampling : Sampling or None
-            Numbers of rows, if the kernel was learned on a sample.
+        Numbers of rows, if the kernel was learned on a sample.
     traces : ndarray of shape (p,) or None
-            Traces of the centered base kernels, for `view_shares`.
+        Traces of the centered base kernels, for `view_shares`.
     spread : ndarray of shape (d,) or None
-            Standard deviation of each feature, if `X` lacks training rows.
+        Standard deviation of each feature, if `X` lacks training rows.
     centering : Centering
-            Centering of base kernels and target.
+        Centering of base kernels and target.
     """
 
     family: KernelFamily
@@ -267,7 +265,7 @@ class LearnedKernel(Savable, Value):
         Parameters
         ----------
         X_new : ndarray or CSR matrix of shape (n, d)
-                New rows.
+            New rows.
 
         Returns
         -------
@@ -276,7 +274,7 @@ class LearnedKernel(Savable, Value):
         Raises
         ------
         ValueError
-                The number of features is wrong, or a value is not finite.
+            The number of features is wrong, or a value is not finite.
         """
         K = self.combination.matrix(
             move(checked_rows(self.X, X_new), self.origin), self.X
@@ -292,11 +290,11 @@ class LearnedKernel(Savable, Value):
         Parameters
         ----------
         X_new : ndarray or CSR matrix of shape (n, d)
-                New rows.
+            New rows.
         target : Target
-                Target of the new rows.
+            Target of the new rows.
         sample_weight : ndarray of shape (n,), optional
-                Positive weights of the new rows.
+            Positive weights of the new rows.
 
         Notes
         -----
@@ -423,8 +421,7 @@ class LinearScores:
     training rows that sum to one, row means r and the uncentered kernel C,
 
     .. math:: K_c(x, x_i) = C(x, x_i) - \sum_l w_l C(x, x_l) - r_i + \bar r, \qquad
-              \sum_i \alpha_i K_c(x, x_i) = \sum_i (\alpha_i - w_i \sigma) \, C(x, x_i)
-              - \sum_i \alpha_i r_i
+              \sum_i \alpha_i K_c(x, x_i) = \sum_i (\alpha_i - w_i \sigma) \, C(x, x_i) - \sum_i \alpha_i r_i
               + \sigma \bar r, \qquad \sigma = \sum_i \alpha_i
 
     Predictors with an intercept have :math:`\sigma = 0` up to rounding. Scores then
@@ -484,11 +481,11 @@ class LinearScores:
         Parameters
         ----------
         X : ndarray or CSR matrix of shape (n, d)
-                New rows, finite.
+            New rows, finite.
         dtype : dtype, default float64
-                Precision of the kernel; powers are computed in float64.
+            Precision of the kernel; powers are computed in float64.
         strip : int, default 256
-                Most rows of a tile, which affects rounding.
+            Most rows of a tile, which affects rounding.
 
         Returns
         -------

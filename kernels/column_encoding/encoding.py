@@ -177,17 +177,17 @@ class TableEncoding(Value):
             DataFrame or Arrow table of training rows, the result of `read_columns`, or
             a `ColumnSummary` by name.
         column_types : mapping of str to str or sequence of str, optional
-                Types that override the inferred ones, see `Kind`, or lists of ordered
-                levels, lowest first.
+            Types that override the inferred ones, see `Kind`, or lists of ordered
+            levels, lowest first.
         scale : {"none", "unit", "max", "standard", "quantile"}, default "standard"
-                Scaling of numbers: none, to [0, 1], to a largest absolute value of 1,
-                to unit variance, or to normal scores.
+            Scaling of numbers: none, to [0, 1], to a largest absolute value of 1, to
+            unit variance, or to normal scores.
 
         Raises
         ------
         ValueError
-                A column of `column_types` does not exist or has another type, a number
-                is infinite, or no column is left.
+            A column of `column_types` does not exist or has another type, a number is
+            infinite, or no column is left.
         """
         overrides = dict(column_types or {})
         encodings: list[ColumnEncoding] = []
@@ -255,7 +255,7 @@ class TableEncoding(Value):
         table : DataFrame or Arrow table of n rows, or its columns
             Rows, or an array of shape (n, columns) if all columns are numbers.
         report : EncodingReport, optional
-                Report of unusual values.
+            Report of unusual values.
 
         Raises
         ------
@@ -606,18 +606,18 @@ def target_of(
     Parameters
     ----------
     column : Column
-            Column of the target.
+        Column of the target.
     task : {"classification", "regression"} or None
         Task, if known.
     report : EncodingReport
-            Report of values that are not numbers.
+        Report of values that are not numbers.
     is_typed : bool, default True
-            Whether the source has column types, so that texts are labels.
+        Whether the source has column types, so that texts are labels.
 
     Returns
     -------
     values : ndarray of shape (m,)
-            Numbers with NaN, or labels as texts with None, for missing values.
+        Numbers with NaN, or labels as texts with None, for missing values.
 
     Raises
     ------

@@ -590,17 +590,17 @@ def default_family(X: Rows) -> GaussianFamily:
     Parameters
     ----------
     X : ndarray or CSR matrix of shape (m, d)
-            Rows, standardized if units differ.
+        Rows, standardized if units differ.
 
     Returns
     -------
     family : GaussianFamily
-            Gaussian kernels, which depend only on the set of distinct rows.
+        Gaussian kernels, which depend only on the set of distinct rows.
 
     Raises
     ------
     ValueError
-            All rows are equal, X is not finite, or distances are out of range.
+        All rows are equal, X is not finite, or distances are out of range.
 
     Notes
     -----

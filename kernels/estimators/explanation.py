@@ -38,21 +38,21 @@ class Explanation:
     Attributes
     ----------
     contributions : ndarray of shape (n, d) or (n, d, q)
-            Contribution of each column to each prediction.
+        Contribution of each column to each prediction.
     base_values : ndarray of shape (n,) or (n, q)
-            Mean prediction of the background rows.
+        Mean prediction of the background rows.
     predictions : ndarray of shape (n,) or (n, q)
-            Explained predictions.
+        Explained predictions.
     data : ndarray of shape (n, d)
-            Values of the columns.
+        Values of the columns.
     columns : tuple of str
-            Names of the columns.
+        Names of the columns.
     outputs : tuple of str
-            Names of the classes or outputs; empty for one number per row.
+        Names of the classes or outputs; empty for one number per row.
     n_background : int
         Number of background rows.
     standard_errors : ndarray of shape (n, d) or (n, d, q), or None
-            Standard errors from the draws of background rows and orders; None if exact.
+        Standard errors from the draws of background rows and orders; None if exact.
 
     Examples
     --------
@@ -251,8 +251,7 @@ def exact_contributions(
 ) -> np.ndarray:
     r"""Return Shapley values from all subsets of the columns, shape (n, d, q).
 
-    .. math:: \phi_j = \sum_{S \not\ni j} \frac{|S|! \, (d - |S| - 1)!}{d!} \, (v(S \cup
-    j) - v(S))
+    .. math:: \phi_j = \sum_{S \not\ni j} \frac{|S|! \, (d - |S| - 1)!}{d!} \, (v(S \cup j) - v(S))
 
     where v(S) is the mean prediction if the columns S are those of the explained row.
     """

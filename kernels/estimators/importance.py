@@ -172,8 +172,7 @@ class ImportanceProblem:
     def _relevance(self, tested: TestedRows) -> np.ndarray:
         r"""Return the increase of the error if values of a column are exchanged.
 
-        .. math:: r_j = \frac{\sum_i \lVert y_i - f(x_i^{(j)}) \rVert^2 - \lVert y_i -
-        f(x_i) \rVert^2}
+        .. math:: r_j = \frac{\sum_i \lVert y_i - f(x_i^{(j)}) \rVert^2 - \lVert y_i - f(x_i) \rVert^2}
                   {\sum_i \lVert y_i - \bar y \rVert^2}
 
         The model f was fitted without row i, and :math:`x_i^{(j)}` is row i with column
@@ -196,8 +195,7 @@ class ImportanceProblem:
     ) -> tuple[np.ndarray, np.ndarray]:
         r"""Return the pairs of columns with the largest interactions, and these.
 
-        .. math:: s_{jk} = \frac{\sum_i \lVert f(x_i) - f(x_i^{(j)}) - f(x_i^{(k)}) +
-        f(x_i^{(jk)}) \rVert^2}
+        .. math:: s_{jk} = \frac{\sum_i \lVert f(x_i) - f(x_i^{(j)}) - f(x_i^{(k)}) + f(x_i^{(jk)}) \rVert^2}
                   {4 \sum_i \lVert y_i - \bar y \rVert^2}
 
         Both columns take the values of the same other row.

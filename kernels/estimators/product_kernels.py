@@ -159,8 +159,7 @@ class ProductScores:
     ) -> np.ndarray:
         r"""Return the mean score, without constants, of each subset, shape (n, 2^d, q).
 
-        .. math:: v(S) = \sum_i V_i \prod_{j \in S} k_j(x, x_i) \, \frac1B \sum_z
-        \prod_{j \notin S} k_j(z, x_i)
+        .. math:: v(S) = \sum_i V_i \prod_{j \in S} k_j(x, x_i) \, \frac1B \sum_z \prod_{j \notin S} k_j(z, x_i)
 
         Subsets are in the order of binary numbers, the first column in front.
         """

@@ -171,14 +171,14 @@ class SupervisedLearner(KernelLearner):
         Parameters
         ----------
         path : path
-                File to write, ending in ``.py``; an earlier export is replaced.
+            File to write, ending in ``.py``; an earlier export is replaced.
 
         Raises
         ------
         ValueError
-                The path is not one of a module or holds another file; or the model has
-                precomputed or custom base kernels, sparse rows, or `boost` other than
-                scikit-learn's histogram-based trees.
+            The path is not one of a module or holds another file; or the model has
+            precomputed or custom base kernels, sparse rows, or `boost` other than
+            scikit-learn's histogram-based trees.
 
         Notes
         -----
@@ -482,9 +482,9 @@ class SupervisedLearner(KernelLearner):
         Parameters
         ----------
         X : array-like or table of shape (n, d)
-                New rows; not sparse.
+            New rows; not sparse.
         background : int or array-like or table, default 50
-                Background rows, or how many rows of `kernel_` to draw.
+            Background rows, or how many rows of `kernel_` to draw.
         permutations : int, default 1
             Number of orders of the columns per background row.
 
@@ -680,73 +680,70 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     Parameters
     ----------
     learner : str or Learner, default "auto"
-            Method that learns the kernel, see ``learnkernels learners``; not
-            `ensemble`. "auto": `rfm`, or `alignf` if `family` is given or X is sparse.
+        Method that learns the kernel, see ``learnkernels learners``; not `ensemble`.
+        "auto": `rfm`, or `alignf` if `family` is given or X is sparse.
     family : KernelFamily or None, default None
-            Base kernels. None: found by the learner (`rfm`, `ca`, `cr`), or Gaussian
-            kernels with seven bandwidths, see `default_family`.
+        Base kernels. None: found by the learner (`rfm`, `ca`, `cr`), or Gaussian
+        kernels with seven bandwidths, see `default_family`.
     C : float or "auto", default "auto"
-            Inverse regularization strength, as in `sklearn.svm.SVC`, for a kernel with
-            unit mean diagonal. "auto": least cross-validation error on at most 1,500
-            rows, or log loss of leave-one-out scores for ridge regression; for a
-            one-stage learner, with equal weights.
+        Inverse regularization strength, as in `sklearn.svm.SVC`, for a kernel with unit
+        mean diagonal. "auto": least cross-validation error on at most 1,500 rows, or
+        log loss of leave-one-out scores for ridge regression; for a one-stage learner,
+        with equal weights.
     columns : mapping of str to str or sequence of str, or None, default None
-            Column types of a table that override inferred ones: "number",
-            "categorical", "date", "drop", "text", "code" (a category as a code), or a
-            list of ordered levels, lowest first.
+        Column types of a table that override inferred ones: "number", "categorical",
+        "date", "drop", "text", "code" (a category as a code), or a list of ordered
+        levels, lowest first.
     normalize : {"trace", "frobenius", "none"}, default "trace"
-            Scaling of the centered base kernels before learning; ignored by `ca` and
-            `cr`.
+        Scaling of the centered base kernels before learning; ignored by `ca` and `cr`.
     centering : {"center", "target", "none"}, default "center"
-            Whether to center the base kernels in feature space. "target": no centering,
-            the intercept is the mean target. "none": neither centering nor intercept.
-            "target" and "none" are for one-stage learners, unif and align.
+        Whether to center the base kernels in feature space. "target": no centering, the
+        intercept is the mean target. "none": neither centering nor intercept. "target"
+        and "none" are for one-stage learners, unif and align.
     sample : "auto", "all", int or None, default None
-            Number of training rows drawn to learn the kernel. "auto": 8,192, or 5,000
-            for learners that find base kernels. None: all up to 20,000 (5,000 for rfm),
-            otherwise as "auto". The predictor is always fitted on all rows.
+        Number of training rows drawn to learn the kernel. "auto": 8,192, or 5,000 for
+        learners that find base kernels. None: all up to 20,000 (5,000 for rfm),
+        otherwise as "auto". The predictor is always fitted on all rows.
     random_state : int, RandomState or None, default 0
-            Seed of samples and of landmarks.
+        Seed of samples and of landmarks.
     n_jobs : int or None, default None
-            Largest number of threads. None and -1: all available cores.
+        Largest number of threads. None and -1: all available cores.
     predictor : str or Predictor, default "auto"
-            Classifier on the learned kernel: "krr" (kernel ridge regression), "krr-cg"
-            (the same by conjugate gradients), "svm", "nystroem" (linear classifier on
-            landmarks) or an object. "auto": the learner's own; otherwise krr after rfm
-            up to 5,000 rows, svm up to 20,000 rows, krr-cg or nystroem.
+        Classifier on the learned kernel: "krr" (kernel ridge regression), "krr-cg" (the
+        same by conjugate gradients), "svm", "nystroem" (linear classifier on landmarks)
+        or an object. "auto": the learner's own; otherwise krr after rfm up to 5,000
+        rows, svm up to 20,000 rows, krr-cg or nystroem.
     boost : "auto", False or estimator, default "auto"
-            Boosted trees, whose probabilities are averaged with those of the kernel.
-            "auto": scikit-learn's histogram-based gradient boosting, with at least
-            1,000 rows and at most 12 classes, if `learner`, `family` and `class_weight`
-            are defaults.
+        Boosted trees, whose probabilities are averaged with those of the kernel.
+        "auto": scikit-learn's histogram-based gradient boosting, with at least 1,000
+        rows and at most 12 classes, if `learner`, `family` and `class_weight` are
+        defaults.
     precision : {"float64", "float32"}, default "float64"
-            Precision of kernel values in predictions; fits use float64. "float32" takes
-            half the time and changes scores by about 1e-6 of the largest, more with a
-            large C.
+        Precision of kernel values in predictions; fits use float64. "float32" takes
+        half the time and changes scores by about 1e-6 of the largest, more with a large
+        C.
     time_limit : float or None, default None
-            Approximate time limit of `fit`, in seconds: fits growing samples of the
-            rows and keeps the last, with a warning if it is not all rows. No fit is
-            interrupted.
+        Approximate time limit of `fit`, in seconds: fits growing samples of the rows
+        and keeps the last, with a warning if it is not all rows. No fit is interrupted.
     verbose : bool, default False
-            Whether to print the steps of `fit`.
+        Whether to print the steps of `fit`.
     class_weight : dict, "balanced" or None, default None
-            Weights of the classes, multiplied by the sample weights. "balanced":
-            inversely proportional to class frequencies.
+        Weights of the classes, multiplied by the sample weights. "balanced": inversely
+        proportional to class frequencies.
     probability : bool, default True
-            Whether to calibrate `predict_proba`. Cost: none for krr, half a fit for
-            krr-cg, otherwise five fits, or one beyond 10,000 rows.
+        Whether to calibrate `predict_proba`. Cost: none for krr, half a fit for krr-cg,
+        otherwise five fits, or one beyond 10,000 rows.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-            Class labels, ascending; for several labels per row, positions of their
-            columns.
+        Class labels, ascending; for several labels per row, positions of their columns.
     multilabel_ : bool
         Whether rows have several labels.
     learner_ : str
         Name of the learner in use.
     learner_reason_ : str
-            Reason for the automatic choice of the learner, or empty.
+        Reason for the automatic choice of the learner, or empty.
     kernel_ : LearnedKernel
         The learned kernel.
     weights_ : ndarray of shape (p,)
@@ -758,46 +755,45 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     predictor_ : {"svm", "krr", "krr-cg", "nystroem"}
         Name of the predictor in use.
     predictor_reason_ : str
-            Reason for the automatic choice of the predictor, or empty.
+        Reason for the automatic choice of the predictor, or empty.
     C_ : float
         The requested or selected C.
     landmarks_ : ndarray of int of shape (M,)
-            Positions of the landmarks among the training rows; only for nystroem.
+        Positions of the landmarks among the training rows; only for nystroem.
     dual_coef_ : ndarray of shape (m, q)
-            Dual coefficients: ``kernel_.cross_gram(X) @ dual_coef_ + intercept_`` are
-            the scores, one for two classes, otherwise one per class, label or (svm)
-            pair of classes.
+        Dual coefficients: ``kernel_.cross_gram(X) @ dual_coef_ + intercept_`` are the
+        scores, one for two classes, otherwise one per class, label or (svm) pair of
+        classes.
     intercept_ : ndarray of shape (q,)
         Intercept of each score.
     calibration_ : ndarray of shape (2,) or (n_labels, 2)
-            Slope and offset of the sigmoid, shared by all classes or per label.
+        Slope and offset of the sigmoid, shared by all classes or per label.
     boost_ : estimator or None
         Fitted trees; None if only the kernel predicts.
     boost_share_ : float
         Weight of the trees in the mean with the kernel, between 0 and 1.
     table_ : TableEncoding or None
-            Column types of a table, with the resulting features; None for arrays.
+        Column types of a table, with the resulting features; None for arrays.
     relevance_ : dict of str to float
-            Permutation importance of each column or feature, in descending order:
-            relative increase of the squared error of probabilities. Computed when first
-            read.
+        Permutation importance of each column or feature, in descending order: relative
+        increase of the squared error of probabilities. Computed when first read.
     feature_importances_ : ndarray of shape (n_features,)
-            Relevance in the order of the columns, with zero for negative ones, divided
-            by the sum.
+        Relevance in the order of the columns, with zero for negative ones, divided by
+        the sum.
     interactions_ : dict of tuple of str to float
-            The ten largest interactions of two of the eight most relevant columns, in
-            descending order.
+        The ten largest interactions of two of the eight most relevant columns, in
+        descending order.
     sampling_ : FitSampling
-            Number of training rows used in each step of `fit`.
+        Number of training rows used in each step of `fit`.
     n_samples_fit_ : int
-            Number of rows that the predictor was fitted on.
+        Number of rows that the predictor was fitted on.
     n_groups_ : int or None
-            Number of groups, times or clusters of near-duplicates that choices
-            respected; None for single rows.
+        Number of groups, times or clusters of near-duplicates that choices respected;
+        None for single rows.
     n_features_in_ : int
-            Number of features in `fit`.
+        Number of features in `fit`.
     feature_names_in_ : ndarray of shape (d,)
-            Names of features in `fit`, if X has feature names.
+        Names of features in `fit`, if X has feature names.
 
     Notes
     -----
@@ -898,19 +894,18 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         Parameters
         ----------
         X : array-like, sparse matrix or table of shape (m, d)
-                Training rows; sparse if the base kernels support it. A table is a
-                DataFrame of pandas or polars, or an Arrow table, see `TableEncoding`.
+            Training rows; sparse if the base kernels support it. A table is a DataFrame
+            of pandas or polars, or an Arrow table, see `TableEncoding`.
         y : array-like of shape (m,), or array-like or sparse matrix of shape (m, n_labels)
-                Class labels, at least two; for several labels per row, 0 and 1 per
-                label.
+            Class labels, at least two; for several labels per row, 0 and 1 per label.
         sample_weight : array-like of shape (m,), optional
-                Non-negative weights, of which only ratios matter.
+            Non-negative weights, of which only ratios matter.
         groups : array-like of shape (m,), optional
-                Group of each row, such as a patient: all choices are validated on
-                unseen groups.
+            Group of each row, such as a patient: all choices are validated on unseen
+            groups.
         time : array-like of shape (m,), optional
-                Time of each row: all choices are validated on later rows. Not with
-                `groups`.
+            Time of each row: all choices are validated on later rows. Not with
+            `groups`.
 
         Returns
         -------
@@ -919,8 +914,8 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         Raises
         ------
         ValueError
-                A parameter is invalid or does not support several labels per row, y has
-                a single class, or a class has only late rows.
+            A parameter is invalid or does not support several labels per row, y has a
+            single class, or a class has only late rows.
 
         Warns
         -----
@@ -1062,11 +1057,10 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         Returns
         -------
         scores : ndarray of shape (n,), (n, n_classes) or (n, n_labels)
-                Positive for the second of two classes; otherwise one score per class,
-                of which `predict` takes the largest. For svm, these are numbers of
-                pairwise decisions plus their margins; with boosted trees, log-odds or
-                logarithms of the mixed probabilities. For several labels, one score per
-                label.
+            Positive for the second of two classes; otherwise one score per class, of
+            which `predict` takes the largest. For svm, these are numbers of pairwise
+            decisions plus their margins; with boosted trees, log-odds or logarithms of
+            the mixed probabilities. For several labels, one score per label.
         """
         return self._decisions(self._validate_new(X))
 
@@ -1114,7 +1108,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         Returns
         -------
         labels : ndarray of shape (n,) or (n, n_labels)
-                Classes or, for several labels per row, 0 and 1 per label.
+            Classes or, for several labels per row, 0 and 1 per label.
         """
         return self._labels(self._validate_new(X))
 
@@ -1157,7 +1151,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         Returns
         -------
         P : ndarray of shape (n, n_classes) or (n, n_labels)
-                One column per class, with sum one in each row, or one column per label.
+            One column per class, with sum one in each row, or one column per label.
 
         Notes
         -----
@@ -1176,64 +1170,60 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
     Parameters
     ----------
     learner : str or Learner, default "auto"
-            Method that learns the kernel, see ``learnkernels learners``; not
-            `ensemble`. "auto": `rfm`, or `alignf` if `family` is given or X is sparse.
+        Method that learns the kernel, see ``learnkernels learners``; not `ensemble`.
+        "auto": `rfm`, or `alignf` if `family` is given or X is sparse.
     family : KernelFamily or None, default None
-            Base kernels. None: found by the learner (`rfm`, `ca`, `cr`), or Gaussian
-            kernels with seven bandwidths, see `default_family`.
+        Base kernels. None: found by the learner (`rfm`, `ca`, `cr`), or Gaussian
+        kernels with seven bandwidths, see `default_family`.
     alpha : float or "auto", default "auto"
-            Regularization strength (1 / C), as in `sklearn.kernel_ridge.KernelRidge`,
-            for a kernel with unit mean diagonal. "auto": least squared leave-one-out
-            residuals on at most 1,500 rows; for a one-stage learner, with equal
-            weights.
+        Regularization strength (1 / C), as in `sklearn.kernel_ridge.KernelRidge`, for a
+        kernel with unit mean diagonal. "auto": least squared leave-one-out residuals on
+        at most 1,500 rows; for a one-stage learner, with equal weights.
     columns : mapping of str to str or sequence of str, or None, default None
-            Column types of a table that override inferred ones: "number",
-            "categorical", "date", "drop", "text", "code" (a category as a code), or a
-            list of ordered levels, lowest first.
+        Column types of a table that override inferred ones: "number", "categorical",
+        "date", "drop", "text", "code" (a category as a code), or a list of ordered
+        levels, lowest first.
     normalize : {"trace", "frobenius", "none"}, default "trace"
-            Scaling of the centered base kernels before learning; ignored by `ca` and
-            `cr`.
+        Scaling of the centered base kernels before learning; ignored by `ca` and `cr`.
     centering : {"center", "target", "none"}, default "center"
-            Whether to center the base kernels in feature space. "target": no centering,
-            the intercept is the mean target. "none": neither centering nor intercept.
-            "target" and "none" are for one-stage learners, unif and align.
+        Whether to center the base kernels in feature space. "target": no centering, the
+        intercept is the mean target. "none": neither centering nor intercept. "target"
+        and "none" are for one-stage learners, unif and align.
     sample : "auto", "all", int or None, default None
-            Number of training rows drawn to learn the kernel. "auto": 8,192, or 5,000
-            for learners that find base kernels. None: all up to 20,000 (5,000 for rfm),
-            otherwise as "auto". The predictor is always fitted on all rows.
+        Number of training rows drawn to learn the kernel. "auto": 8,192, or 5,000 for
+        learners that find base kernels. None: all up to 20,000 (5,000 for rfm),
+        otherwise as "auto". The predictor is always fitted on all rows.
     random_state : int, RandomState or None, default 0
-            Seed of samples and of landmarks.
+        Seed of samples and of landmarks.
     n_jobs : int or None, default None
-            Largest number of threads. None and -1: all available cores.
+        Largest number of threads. None and -1: all available cores.
     predictor : str or Predictor, default "auto"
-            Solver of the ridge regression: "krr" (one factorization), "krr-cg"
-            (conjugate gradients), "nystroem" (on landmarks) or an object. "auto": krr
-            up to 5,000 rows; otherwise krr-cg or nystroem, by size and memory.
+        Solver of the ridge regression: "krr" (one factorization), "krr-cg" (conjugate
+        gradients), "nystroem" (on landmarks) or an object. "auto": krr up to 5,000
+        rows; otherwise krr-cg or nystroem, by size and memory.
     boost : "auto", False or estimator, default "auto"
-            Boosted trees, whose predictions are averaged with those of the kernel.
-            "auto": scikit-learn's histogram-based gradient boosting, with at least
-            1,000 rows and one output, if `learner` and `family` are defaults.
+        Boosted trees, whose predictions are averaged with those of the kernel. "auto":
+        scikit-learn's histogram-based gradient boosting, with at least 1,000 rows and
+        one output, if `learner` and `family` are defaults.
     precision : {"float64", "float32"}, default "float64"
-            Precision of kernel values in predictions; fits use float64. "float32" takes
-            half the time and changes scores by about 1e-6 of the largest, more with a
-            small alpha.
+        Precision of kernel values in predictions; fits use float64. "float32" takes
+        half the time and changes scores by about 1e-6 of the largest, more with a small
+        alpha.
     time_limit : float or None, default None
-            Approximate time limit of `fit`, in seconds: fits growing samples of the
-            rows and keeps the last, with a warning if it is not all rows. No fit is
-            interrupted.
+        Approximate time limit of `fit`, in seconds: fits growing samples of the rows
+        and keeps the last, with a warning if it is not all rows. No fit is interrupted.
     verbose : bool, default False
-            Whether to print the steps of `fit`.
+        Whether to print the steps of `fit`.
     intervals : bool, default True
-            Whether to enable `predict_interval` and `predict_quantiles`. Cost: little
-            for krr, half a fit for krr-cg, five fits for nystroem, or one beyond 10,000
-            rows.
+        Whether to enable `predict_interval` and `predict_quantiles`. Cost: little for
+        krr, half a fit for krr-cg, five fits for nystroem, or one beyond 10,000 rows.
 
     Attributes
     ----------
     learner_ : str
         Name of the learner in use.
     learner_reason_ : str
-            Reason for the automatic choice of the learner, or empty.
+        Reason for the automatic choice of the learner, or empty.
     kernel_ : LearnedKernel
         The learned kernel.
     weights_ : ndarray of shape (p,)
@@ -1245,52 +1235,51 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
     predictor_ : {"krr", "krr-cg", "nystroem"}
         Name of the predictor in use.
     predictor_reason_ : str
-            Reason for the automatic choice of the predictor, or empty.
+        Reason for the automatic choice of the predictor, or empty.
     alpha_ : float
         Requested or selected alpha.
     C_ : float
         1 / `alpha_`.
     landmarks_ : ndarray of int of shape (M,)
-            Positions of the landmarks among the training rows; only for nystroem.
+        Positions of the landmarks among the training rows; only for nystroem.
     dual_coef_ : ndarray of shape (m, q)
-            Dual coefficients: ``kernel_.cross_gram(X) @ dual_coef_ + intercept_`` are
-            the predictions, one column per output.
+        Dual coefficients: ``kernel_.cross_gram(X) @ dual_coef_ + intercept_`` are the
+        predictions, one column per output.
     intercept_ : ndarray of shape (q,)
-            Intercept of each output.
+        Intercept of each output.
     residuals_ : ndarray of shape (n, q)
-            Quantiles of the absolute residuals of held-out rows, ascending; at most
-            999.
+        Quantiles of the absolute residuals of held-out rows, ascending; at most 999.
     signed_residuals_ : ndarray of shape (n, q)
-            Quantiles of the signed residuals, target minus prediction.
+        Quantiles of the signed residuals, target minus prediction.
     boost_ : estimator or None
         Fitted trees; None if only the kernel predicts.
     boost_share_ : float
         Weight of the trees in the mean with the kernel, between 0 and 1.
     residual_scale_ : ResidualScale or None
-            Expected absolute residual of a row. None, for intervals of one width, if y
-            is constant or fewer than 40 distinct rows are held out.
+        Expected absolute residual of a row. None, for intervals of one width, if y is
+        constant or fewer than 40 distinct rows are held out.
     table_ : TableEncoding or None
-            Column types of a table, with the resulting features; None for arrays.
+        Column types of a table, with the resulting features; None for arrays.
     relevance_ : dict of str to float
-            Permutation importance of each column or feature, in descending order:
-            relative increase of the squared error. Computed when first read.
+        Permutation importance of each column or feature, in descending order: relative
+        increase of the squared error. Computed when first read.
     feature_importances_ : ndarray of shape (n_features,)
-            Relevance in the order of the columns, with zero for negative ones, divided
-            by the sum.
+        Relevance in the order of the columns, with zero for negative ones, divided by
+        the sum.
     interactions_ : dict of tuple of str to float
-            The ten largest interactions of two of the eight most relevant columns, in
-            descending order.
+        The ten largest interactions of two of the eight most relevant columns, in
+        descending order.
     sampling_ : FitSampling
-            Number of training rows used in each step of `fit`.
+        Number of training rows used in each step of `fit`.
     n_samples_fit_ : int
-            Number of rows that the predictor was fitted on.
+        Number of rows that the predictor was fitted on.
     n_groups_ : int or None
-            Number of groups, times or clusters of near-duplicates that choices
-            respected; None for single rows.
+        Number of groups, times or clusters of near-duplicates that choices respected;
+        None for single rows.
     n_features_in_ : int
-            Number of features in `fit`.
+        Number of features in `fit`.
     feature_names_in_ : ndarray of shape (d,)
-            Names of features in `fit`, if X has feature names.
+        Names of features in `fit`, if X has feature names.
 
     Notes
     -----
@@ -1375,18 +1364,18 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         Parameters
         ----------
         X : array-like, sparse matrix or table of shape (m, d)
-                Training rows; sparse if the base kernels support it. A table is a
-                DataFrame of pandas or polars, or an Arrow table, see `TableEncoding`.
+            Training rows; sparse if the base kernels support it. A table is a DataFrame
+            of pandas or polars, or an Arrow table, see `TableEncoding`.
         y : array-like of shape (m,) or (m, q)
             Target values.
         sample_weight : array-like of shape (m,), optional
-                Non-negative weights, of which only ratios matter.
+            Non-negative weights, of which only ratios matter.
         groups : array-like of shape (m,), optional
-                Group of each row, such as a patient: all choices are validated on
-                unseen groups.
+            Group of each row, such as a patient: all choices are validated on unseen
+            groups.
         time : array-like of shape (m,), optional
-                Time of each row: all choices are validated on later rows. Not with
-                `groups`.
+            Time of each row: all choices are validated on later rows. Not with
+            `groups`.
 
         Returns
         -------
@@ -1400,8 +1389,8 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         Warns
         -----
         UserWarning
-                The target is constant, so no kernel is learned; some weights are too
-                small to matter; or parts of a table are not used.
+            The target is constant, so no kernel is learned; some weights are too small
+            to matter; or parts of a table are not used.
         """
         self._requested_C()
         X, y = self._validate_training(X, y, multi_output=True, y_numeric=True)
@@ -1555,8 +1544,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         X : array-like, sparse matrix or table of shape (n_new, d)
             New rows.
         alpha : float, default 0.1
-                Expected share of new targets outside their interval; at least 1 / (n +
-                1).
+            Expected share of new targets outside their interval; at least 1 / (n + 1).
 
         Returns
         -------
@@ -1566,7 +1554,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         Raises
         ------
         ValueError
-                `alpha` is not between 0 and 1, or too small for n.
+            `alpha` is not between 0 and 1, or too small for n.
 
         Notes
         -----
@@ -1638,18 +1626,18 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         X : array-like, sparse matrix or table of shape (n_new, d)
             New rows.
         quantiles : sequence of float, default (0.1, 0.5, 0.9)
-                Expected shares p of new targets below their quantile, between 1 / (n +
-                1) and n / (n + 1).
+            Expected shares p of new targets below their quantile, between 1 / (n + 1)
+            and n / (n + 1).
 
         Returns
         -------
         values : ndarray of shape (n_new, n_quantiles) or (n_new, n_quantiles, q)
-                Quantiles in the given order, nondecreasing in p.
+            Quantiles in the given order, nondecreasing in p.
 
         Raises
         ------
         ValueError
-                `quantiles` is not a sequence of numbers, or one is too close to 0 or 1.
+            `quantiles` is not a sequence of numbers, or one is too close to 0 or 1.
 
         Notes
         -----
@@ -1820,16 +1808,16 @@ def fit_on_kernel(
     estimator : KernelLearningClassifier or KernelLearningRegressor
         Fitted in place.
     kernel : LearnedKernel
-            Kernel learned by the estimator's `learner`.
+        Kernel learned by the estimator's `learner`.
     y : array-like of shape (m,) or (m, q)
-            Target of the rows of `X`, by default of ``kernel.X``.
+        Target of the rows of `X`, by default of ``kernel.X``.
     X : ndarray or CSR matrix of shape (m, d), optional
-            All training rows, if the kernel was learned on the sample
-            ``X[kernel.rows]``. Finite; may be a memory map.
+        All training rows, if the kernel was learned on the sample ``X[kernel.rows]``.
+        Finite; may be a memory map.
     workers : Workers, optional
-            Backend that executes passes over the rows; default threads.
+        Backend that executes passes over the rows; default threads.
     progress : callable, optional
-            Function of the step and the largest residual.
+        Function of the step and the largest residual.
 
     Returns
     -------
@@ -1839,8 +1827,8 @@ def fit_on_kernel(
     Raises
     ------
     ValueError
-            The kernel was learned with a different C, a shape is wrong, or `fit` would
-            raise.
+        The kernel was learned with a different C, a shape is wrong, or `fit` would
+        raise.
     """
     y = np.asarray(y)
     d = kernel.X.shape[1]
@@ -1892,23 +1880,23 @@ def fit_on_features(
     estimator : KernelLearningClassifier or KernelLearningRegressor
         Fitted in place.
     features : ndarray of shape (m, d)
-            Finite features of the training rows.
+        Finite features of the training rows.
     y : array-like of shape (m,)
         Class labels, or target values.
     table : TableEncoding, optional
-            Encoding of the table, for boosted trees.
+        Encoding of the table, for boosted trees.
     sample_weight, groups, time : array-like of shape (m,), optional
         As in `fit`.
 
     Returns
     -------
     estimator : KernelLearningClassifier or KernelLearningRegressor
-            The same object.
+        The same object.
 
     Raises
     ------
     ValueError
-            `fit` would raise, or the features are not those of the table.
+        `fit` would raise, or the features are not those of the table.
     """
     estimator._requested_C()
     features = np.asarray(features, dtype=np.float64)
@@ -1931,7 +1919,7 @@ class FeaturePredictor:
     Parameters
     ----------
     estimator : KernelLearningClassifier or KernelLearningRegressor
-            Fitted estimator with one output.
+        Fitted estimator with one output.
     """
 
     estimator: KernelLearningClassifier | KernelLearningRegressor
@@ -1981,12 +1969,12 @@ def keep_support(estimator: Estimator) -> Estimator:
     Parameters
     ----------
     estimator : KernelLearningClassifier or KernelLearningRegressor
-            Fitted estimator.
+        Fitted estimator.
 
     Returns
     -------
     estimator : KernelLearningClassifier or KernelLearningRegressor
-            Estimator with the same predictions up to rounding.
+        Estimator with the same predictions up to rounding.
     """
     scores = estimator._linear.on_support()
     if scores is estimator._linear:

@@ -38,44 +38,42 @@ class LearnedKernelTransformer(
     Parameters
     ----------
     learner : str or Learner, default "alignf"
-            Method that learns the kernel, see ``learnkernels learners``; not
-            `ensemble`.
+        Method that learns the kernel, see ``learnkernels learners``; not `ensemble`.
     family : KernelFamily or None, default None
-            Base kernels. None: found by the learner (`rfm`, `ca`, `cr`), or Gaussian
-            kernels with seven bandwidths, see `default_family`.
+        Base kernels. None: found by the learner (`rfm`, `ca`, `cr`), or Gaussian
+        kernels with seven bandwidths, see `default_family`.
     n_components : int, default 100
         Largest number of features.
     columns : mapping of str to str or sequence of str, or None, default None
-            Column types of a table that override inferred ones: "number",
-            "categorical", "date", "drop", "text", "code" (a category as a code), or a
-            list of ordered levels, lowest first.
+        Column types of a table that override inferred ones: "number", "categorical",
+        "date", "drop", "text", "code" (a category as a code), or a list of ordered
+        levels, lowest first.
     normalize : {"trace", "frobenius", "none"}, default "trace"
-            Scaling of the centered base kernels before learning; ignored by `ca` and
-            `cr`.
+        Scaling of the centered base kernels before learning; ignored by `ca` and `cr`.
     centering : {"center", "target", "none"}, default "center"
-            Whether to center the base kernels in feature space. "target" and "none"
-            leave them uncentered, for one-stage learners, unif and align.
+        Whether to center the base kernels in feature space. "target" and "none" leave
+        them uncentered, for one-stage learners, unif and align.
     sample : "auto", "all", int or None, default None
-            Number of training rows drawn to learn the kernel and as landmarks. "auto":
-            8,192, or 5,000 for learners that find base kernels. None: all up to 20,000,
-            otherwise as "auto".
+        Number of training rows drawn to learn the kernel and as landmarks. "auto":
+        8,192, or 5,000 for learners that find base kernels. None: all up to 20,000,
+        otherwise as "auto".
     random_state : int, RandomState or None, default 0
         Seed of samples and landmarks.
     n_jobs : int or None, default None
-            Largest number of threads. None and -1: all available cores.
+        Largest number of threads. None and -1: all available cores.
     method : {"nystroem", "eigen"}, default "nystroem"
-            "nystroem": features from landmarks, drawn training rows. "eigen": leading
-            eigenvectors of the kernel on all rows, as in kernel PCA.
+        "nystroem": features from landmarks, drawn training rows. "eigen": leading
+        eigenvectors of the kernel on all rows, as in kernel PCA.
     task : {"classification", "regression"} or None, default None
-            Type of the target. None: strings, Booleans and at most 20 distinct integers
-            are classes.
+        Type of the target. None: strings, Booleans and at most 20 distinct integers are
+        classes.
     C : float, default 1.0
-            Inverse regularization strength (or 1 / alpha) of one-stage learners.
+        Inverse regularization strength (or 1 / alpha) of one-stage learners.
 
     Attributes
     ----------
     kernel_ : LearnedKernel
-            The learned kernel; for two-stage learners, with unit mean diagonal.
+        The learned kernel; for two-stage learners, with unit mean diagonal.
     weights_ : ndarray of shape (p,)
         Weights of the base kernels.
     alignment_ : float
@@ -83,24 +81,24 @@ class LearnedKernelTransformer(
     family_ : KernelFamily
         The base kernels.
     relevance_, feature_importances_, interactions_
-            Importances of columns for kernel ridge regression, as in
-            `KernelLearningRegressor`.
+        Importances of columns for kernel ridge regression, as in
+        `KernelLearningRegressor`.
     landmarks_ : ndarray of int of shape (l,)
-            Positions of the landmarks among the rows of ``kernel_.X``; all for "eigen".
+        Positions of the landmarks among the rows of ``kernel_.X``; all for "eigen".
     landmark_kernel_ : LearnedKernel
-            `kernel_` restricted to the landmarks and centered on them.
+        `kernel_` restricted to the landmarks and centered on them.
     components_ : ndarray of shape (l, q)
-            Coefficients of the landmarks: ``landmark_kernel_.cross_gram(X) @
-            components_ - mean_`` are the features (for a polynomial combination, with
-            the columns `landmarks_`).
+        Coefficients of the landmarks: ``landmark_kernel_.cross_gram(X) @ components_ -
+        mean_`` are the features (for a polynomial combination, with the columns
+        `landmarks_`).
     mean_ : ndarray of shape (q,)
-            Mean feature of the training rows before centering.
+        Mean feature of the training rows before centering.
     table_ : TableEncoding or None
-            Column types of a table, with the resulting features; None for arrays.
+        Column types of a table, with the resulting features; None for arrays.
     n_features_in_ : int
-            Number of features in `fit`.
+        Number of features in `fit`.
     feature_names_in_ : ndarray of shape (d,)
-            Names of features in `fit`, if X has feature names.
+        Names of features in `fit`, if X has feature names.
 
     Notes
     -----
@@ -176,8 +174,8 @@ class LearnedKernelTransformer(
         Parameters
         ----------
         X : array-like, sparse matrix or table of shape (m, d)
-                Training rows; sparse if the base kernels support it. A table is a
-                DataFrame of pandas or polars, or an Arrow table, see `TableEncoding`.
+            Training rows; sparse if the base kernels support it. A table is a DataFrame
+            of pandas or polars, or an Arrow table, see `TableEncoding`.
         y : array-like of shape (m,) or (m, q)
             Class labels or target values.
 
@@ -188,7 +186,7 @@ class LearnedKernelTransformer(
         Raises
         ------
         ValueError
-                A parameter is invalid, or `y` is constant or has the wrong type.
+            A parameter is invalid, or `y` is constant or has the wrong type.
         """
         n_components = whole_number("n_components", self.n_components, 1)
         require_one_of("method", self.method, get_args(Method))

@@ -257,9 +257,9 @@ class KernelFamily(Parameterized, ABC):
         Parameters
         ----------
         A, B : ndarray or CSR matrix of shape (a, d) and (b, d)
-                Rows; the same object twice marks a diagonal tile.
+            Rows; the same object twice marks a diagonal tile.
         shift : ndarray of shape (p,), optional
-                Constant to subtract from each kernel.
+            Constant to subtract from each kernel.
 
         Returns
         -------
@@ -283,20 +283,19 @@ class KernelFamily(Parameterized, ABC):
         Parameters
         ----------
         A : ndarray or CSR matrix of shape (a, d)
-                Rows.
+            Rows.
         shift : ndarray of shape (p,)
-                Constant to subtract from each kernel.
+            Constant to subtract from each kernel.
         center : ndarray of shape (d,), optional
-                Row to subtract if the kernels are invariant to translation.
+            Row to subtract if the kernels are invariant to translation.
         dtype : dtype, optional
-                Precision of the seeds.
+            Precision of the seeds.
 
         Returns
         -------
         operands : list
-                Operands in the order of the seeds. They have `n_seeds`, can be sliced
-                by rows, and ``right.fill(left, out)`` writes seeds of shape (n_seeds,
-                a, b).
+            Operands in the order of the seeds. They have `n_seeds`, can be sliced by
+            rows, and ``right.fill(left, out)`` writes seeds of shape (n_seeds, a, b).
         """
         rows = A if dtype is None else A.astype(dtype, copy=False)
         return [PlainRows(rows, self, shift)]
@@ -549,7 +548,7 @@ def squared_distances(A: Rows, B: Rows) -> np.ndarray:
     Parameters
     ----------
     A, B : ndarray or CSR matrix of shape (a, d) and (b, d)
-            Rows; ``A is B`` gives an exactly zero diagonal.
+        Rows; ``A is B`` gives an exactly zero diagonal.
 
     Returns
     -------

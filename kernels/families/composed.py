@@ -144,11 +144,11 @@ class FamilyUnion(ComposedFamily):
     Parameters
     ----------
     families : sequence of KernelFamily
-            Families of base kernels.
+        Families of base kernels.
     columns : sequence of (sequence of int or None), optional
-            Positions of the features of each family; None for all.
+        Positions of the features of each family; None for all.
     views : sequence of (str or None), optional
-            Names of the views in the names of the kernels.
+        Names of the views in the names of the kernels.
 
     Raises
     ------
@@ -313,14 +313,14 @@ class MetricFamily(MappedFamily):
     base : KernelFamily
         The p base kernels :math:`K^0_k`.
     map : ndarray of shape (d,) or (d, r)
-            Weights of the features, or a matrix A that maps them to r features.
+        Weights of the features, or a matrix A that maps them to r features.
     label : str, default "metric"
-            Name of the metric.
+        Name of the metric.
 
     Raises
     ------
     ValueError
-            `map` is not finite or is zero, or rows do not have d features.
+        `map` is not finite or is zero, or rows do not have d features.
 
     Notes
     -----
@@ -373,17 +373,17 @@ class ScaledFamily(ComposedFamily):
     Parameters
     ----------
     base : KernelFamily
-            A family of one kernel K.
+        A family of one kernel K.
     scales : ndarray of shape (p, d)
-            Positive factors :math:`s_k` of the features for each kernel.
+        Positive factors :math:`s_k` of the features for each kernel.
     names : sequence of str, optional
-            One name per kernel; by default the range of the scales.
+        One name per kernel; by default the range of the scales.
 
     Raises
     ------
     ValueError
-            `base` has several kernels, `scales` or `names` are invalid, or rows do not
-            have d features.
+        `base` has several kernels, `scales` or `names` are invalid, or rows do not have
+        d features.
 
     Notes
     -----
@@ -500,15 +500,15 @@ class NormalScoresFamily(MappedFamily):
     Parameters
     ----------
     base : KernelFamily
-            The p base kernels :math:`K^0_k` of d features and their scores.
+        The p base kernels :math:`K^0_k` of d features and their scores.
     knots : sequence of (ndarray of shape (n, 2) or None)
-            Values of each feature, ascending, and their scores, see `normal_scores`;
-            None for a feature without score.
+        Values of each feature, ascending, and their scores, see `normal_scores`; None
+        for a feature without score.
 
     Raises
     ------
     ValueError
-            Knots are invalid, or rows do not have d features.
+        Knots are invalid, or rows do not have d features.
 
     Notes
     -----

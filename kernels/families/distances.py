@@ -125,7 +125,7 @@ class GaussianFamily(ExponentialFamily):
     Parameters
     ----------
     gammas : sequence of float
-            Values of gamma, positive, per squared distance.
+        Values of gamma, positive, per squared distance.
 
     Raises
     ------
@@ -154,15 +154,15 @@ class LaplacianFamily(ExponentialFamily):
     Parameters
     ----------
     gammas : sequence of float
-            Values of gamma, positive, per distance.
+        Values of gamma, positive, per distance.
     norm : {1, 2}, default 1
-            Norm of the distance. With 1, the kernel is a product over features; with 2,
-            it is invariant to rotations (Matern kernel of smoothness 1/2).
+        Norm of the distance. With 1, the kernel is a product over features; with 2, it
+        is invariant to rotations (Matern kernel of smoothness 1/2).
 
     Raises
     ------
     ValueError
-            `gammas` is empty, a value is not positive, or the norm is not 1 or 2.
+        `gammas` is empty, a value is not positive, or the norm is not 1 or 2.
 
     Notes
     -----
@@ -199,16 +199,15 @@ class CategoricalFamily(ExponentialFamily):
     Parameters
     ----------
     gammas : sequence of float
-            Values of gamma, positive; with 64, the kernel is one for equal rows and
-            zero otherwise.
+        Values of gamma, positive; with 64, the kernel is one for equal rows and zero
+        otherwise.
     weights : sequence of float, optional
-            Positive weight w of each column; by default one.
+        Positive weight w of each column; by default one.
 
     Raises
     ------
     ValueError
-            `gammas` is empty, a value is not positive, or the number of columns is
-            wrong.
+        `gammas` is empty, a value is not positive, or the number of columns is wrong.
 
     Notes
     -----

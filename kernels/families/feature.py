@@ -30,10 +30,10 @@ class FeatureFamily(KernelFamily):
     Parameters
     ----------
     features : int or sequence of str
-            Number of features, or their names.
+        Number of features, or their names.
     columns : sequence of int, optional
-            Column of the data for each feature, by default in order; -1 is a feature of
-            ones.
+        Column of the data for each feature, by default in order; -1 is a feature of
+        ones.
 
     Raises
     ------

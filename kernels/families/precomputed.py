@@ -27,17 +27,17 @@ class PrecomputedFamily(KernelFamily):
     Parameters
     ----------
     matrices : ndarray of shape (p, n, n), or sequence of p matrices of shape (n, n)
-            Matrices; arrays of float32 and float64, also memory-mapped, are not copied.
+        Matrices; arrays of float32 and float64, also memory-mapped, are not copied.
     names : sequence of str, optional
-            One name per matrix; by default numbers.
+        One name per matrix; by default numbers.
     kernels : sequence of int, optional
-            Positions of the matrices that are base kernels; by default all.
+        Positions of the matrices that are base kernels; by default all.
 
     Raises
     ------
     ValueError
-            A matrix is not square, symmetric and finite on a sample of rows, shapes or
-            labels differ between matrices, or `names` or `kernels` are invalid.
+        A matrix is not square, symmetric and finite on a sample of rows, shapes or
+        labels differ between matrices, or `names` or `kernels` are invalid.
 
     Notes
     -----

@@ -161,7 +161,7 @@ class PolynomialFamily(KernelFamily):
     gamma : float, default 1
         Scale of the inner product, positive.
     coef0 : float, default 1
-            Constant c, not negative.
+        Constant c, not negative.
 
     Raises
     ------
@@ -230,9 +230,9 @@ class DirichletFamily(KernelFamily):
     Parameters
     ----------
     frequencies : sequence of float
-            Positive frequencies, in radians per unit of the features.
+        Positive frequencies, in radians per unit of the features.
     degree : int, default 1
-            Number n of harmonics.
+        Number n of harmonics.
 
     Raises
     ------
@@ -327,7 +327,7 @@ class ProductFamily(KernelFamily):
     base : KernelFamily
         The p base kernels :math:`K^0_k`.
     powers : sequence of sequence of int, of shape (n, p)
-            Exponents :math:`e_{jk}`, with a positive one in each row.
+        Exponents :math:`e_{jk}`, with a positive one in each row.
 
     Raises
     ------
