@@ -534,7 +534,7 @@ def make_kernels(
 
     def chain(n: int, has_weights: bool) -> None:
         totals = [v.zeros() for _ in range(n)]
-        own_offsets = [v.spread(offsets, v.place(k)) for k in range(n)]
+        kernel_offsets = [v.spread(offsets, v.place(k)) for k in range(n)]
         two = v.constant(2)
         zero = v.constant(0)
         row_root = v.splat(root)
@@ -548,7 +548,7 @@ def make_kernels(
                 column_root = v.load(roots, place)
                 both_roots = build.fmul(row_root, column_root)
             for k in range(n):
-                value = build.fadd(kernel, own_offsets[k])
+                value = build.fadd(kernel, kernel_offsets[k])
                 if has_weights:
                     value = build.fmul(value, both_roots)
                 if mask is not None:
@@ -565,9 +565,8 @@ def make_kernels(
         rest = build.srem(columns, one_vector)
         with v.loop(n_full) as i:
             make(i, None)
-        with v.loop(
-            build.sdiv(build.add(rest, v.place(v.lanes - 1)), one_vector)
-        ):  # at most once
+        has_rest = build.sdiv(build.add(rest, v.place(v.lanes - 1)), one_vector)
+        with v.loop(has_rest):
             make(n_full, v.within(build.mul(n_full, one_vector), columns))
         for k in range(n):
             v.add_to_sums(totals[k], row_sums, v.place(0), k)
@@ -644,13 +643,13 @@ def add_triangle(
         with v.loop(vectors) as i:
             sums = [v.zeros() for _ in range(n)]
             with v.loop(rows):
-                here = build.load(place)
-                target_kernel = v.load(target, here)
+                row_place = build.load(place)
+                target_kernel = v.load(target, row_place)
                 if has_weights:
-                    row_root = v.load(target, here, 1)
+                    row_root = v.load(target, row_place, 1)
                 kernels: list[Value] = []
                 for k in range(n):
-                    x = v.load(strip, here, k)
+                    x = v.load(strip, row_place, k)
                     kernels.append(x)
                     if has_weights:
                         v.add_product(sums[k], x, row_root)
@@ -659,7 +658,7 @@ def add_triangle(
                     v.add_product(with_target[k], x, target_kernel)
                     for l in range(k + 1):
                         v.add_product(pairs[k, l], x, kernels[l])
-                build.store(build.add(here, step), place)
+                build.store(build.add(row_place, step), place)
             for k in range(n):
                 v.add_to_sums(
                     sums[k],

@@ -285,7 +285,7 @@ class PackedRows(RightSide):
         self._references = [part.reference for part in operands]
         parts = Parts.of(operands, self._dtype)
         stride = -(-rows.shape[0] // parts.across) * parts.across
-        values_per_column = 1 + self._weights.n_seeds + self._weights.n_kept
+        values_per_column = 1 + self._weights.n_seeds + self._weights.n_stored
         most_panels = max(
             1, min(MOST_COLUMNS, MOST_VALUES // values_per_column) // parts.across
         )
@@ -395,10 +395,8 @@ def compile_combinations() -> None:
         np.float64,
     )
     for side in (packed, unpacked):
-        for out in (
-            np.zeros((2, 2)),
-            np.zeros((2, 3))[:, :2],
-        ):  # a contiguous and a strided matrix
+        # A contiguous and a strided matrix.
+        for out in (np.zeros((2, 2)), np.zeros((2, 3))[:, :2]):
             side.fill(side.left(X), slice(0, 2), slice(0, 2), out)
     packed.applied(X, X)
     packed.products(X, X, X, np.zeros((2, 1)))
@@ -409,9 +407,9 @@ def _weights(combination: Combination, dtype: np.dtype[Any]) -> Weights:
     plan = combination.plan
     kernels, groups = chains(plan)
     constant = dtype.type(coefficients @ plan.offset)
-    n_kept = 1 + int(groups[:, 3].max())
+    n_stored = 1 + int(groups[:, 3].max())
     return Weights(
-        groups, coefficients[kernels].astype(dtype), constant, plan.n_seeds, n_kept
+        groups, coefficients[kernels].astype(dtype), constant, plan.n_seeds, n_stored
     )
 
 
@@ -420,7 +418,7 @@ def _work_arrays(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return work arrays for `ROWS` rows of intermediate values, and of the kernel."""
     size = ROWS * n_columns
-    values_per_pair = 1 + weights.n_seeds + weights.n_kept
+    values_per_pair = 1 + weights.n_seeds + weights.n_stored
     return empty_vectors(size * values_per_pair, dtype), empty_vectors(size, dtype)
 
 

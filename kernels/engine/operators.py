@@ -26,7 +26,7 @@ LARGEST_MATRIX = 2**30
 """Memory limit of a Gram matrix that learners form."""
 
 
-def has_room(n_rows: int) -> bool:
+def gram_fits_in_memory(n_rows: int) -> bool:
     """Return whether learners may form a matrix of all pairs of rows."""
     return 8 * n_rows**2 <= LARGEST_MATRIX
 

@@ -77,13 +77,13 @@ def chains(
             length = next((n for n in lengths if n <= len(chain)), len(chain))
             piece = chain[:length]
             chain = chain[length:]
-            keep = 0
+            stored_row = 0
             if chain or branches:
-                keep = n_rows
+                stored_row = n_rows
                 n_rows += 1
-            groups.append((len(kernels), length, source, keep))
+            groups.append((len(kernels), length, source, stored_row))
             kernels += piece
-            source = -1 - keep
+            source = -1 - stored_row
         starts += [(k, source) for k in branches]
     return np.array(kernels), np.array(groups)
 
@@ -115,7 +115,7 @@ class TileSums:
             SEED_ROWS * vectors * self.width * (1 + plan.n_seeds), dtype
         )
         self._strip = empty_vectors(vectors * ROWS * (self.p + 2) * self.width, dtype)
-        self._kept = empty_vectors(
+        self._stored = empty_vectors(
             (1 + groups[:, 3].max()) * vectors * self.width, dtype
         )
 
@@ -166,12 +166,12 @@ class TileSums:
             B=right,
             U=U.astype(self.dtype).reshape(-1),
             V=padded_V.reshape(-1),
-            q=n_outputs,
+            n_outputs=n_outputs,
             weighted=int(row_weights is not None),
-            own=row_roots,
-            roots=column_roots,
+            row_roots=row_roots,
+            column_roots=column_roots,
             strip=self._strip,
-            kept=self._kept,
+            stored=self._stored,
             G=G,
             T=T,
             rows=rows,
@@ -287,11 +287,11 @@ class Tile(NamedTuple):
         Packed rows of both sides.
     U, V : ndarray
         Targets: by rows, and by outputs for the columns, padded.
-    q, weighted : int
+    n_outputs, weighted : int
         Number of outputs; one if rows have weights, otherwise zero.
-    own, roots : ndarray of shape (a,) and (b,) or more
+    row_roots, column_roots : ndarray of shape (a,) and (b,) or more
         Roots of the weights of the rows and of the columns.
-    strip, kept : ndarray
+    strip, stored : ndarray
         Work arrays.
     G, T, rows : ndarray
         Sums of shapes (p, p, width), (p, width) and (a, p, width); G below the
@@ -305,12 +305,12 @@ class Tile(NamedTuple):
     B: np.ndarray
     U: np.ndarray
     V: np.ndarray
-    q: int
+    n_outputs: int
     weighted: int
-    own: np.ndarray
-    roots: np.ndarray
+    row_roots: np.ndarray
+    column_roots: np.ndarray
     strip: np.ndarray
-    kept: np.ndarray
+    stored: np.ndarray
     G: np.ndarray
     T: np.ndarray
     rows: np.ndarray
@@ -325,7 +325,24 @@ def add_tile(
     A strip is its first column, first and last row, and the start of its column sums;
     `columns` has shape (b / width, p, width), flat.
     """
-    a, b, seeds, A, B, U, V, q, weighted, own, roots, strip, kept, G, T, rows = tile
+    (
+        a,
+        b,
+        seeds,
+        A,
+        B,
+        U,
+        V,
+        n_outputs,
+        weighted,
+        row_roots,
+        column_roots,
+        strip,
+        stored,
+        G,
+        T,
+        rows,
+    ) = tile
     parts, groups, offsets, cuts, vectors = layout
     width = parts.width
     panel_rows = parts.across
@@ -353,7 +370,7 @@ def add_tile(
             for r in range(height):
                 i = top + r
                 for g in range(len(groups)):
-                    slot, length, source, keep = groups[g]
+                    slot, length, source, stored_row = groups[g]
                     if source >= 0 and makes_seeds:
                         first_kernel = (
                             seeds,
@@ -362,15 +379,15 @@ def add_tile(
                     elif source >= 0:
                         first_kernel = (seeds, (source * a + i) * b + column)
                     else:
-                        first_kernel = (kept, (-1 - source) * vectors * width)
+                        first_kernel = (stored, (-1 - source) * vectors * width)
                     make_kernels(
                         length, weighted, first_kernel, (strip, r * stride + slot * width), step, n_columns,
-                        (offsets, slot), (roots, column), own[i], (rows, (i * p + slot) * width),
-                        (kept, keep * vectors * width),
+                        (offsets, slot), (column_roots, column), row_roots[i], (rows, (i * p + slot) * width),
+                        (stored, stored_row * vectors * width),
                     )  # fmt: skip
                 make_target(
-                    weighted, (U, i * q), (V, column), padded, q, (strip, r * stride + p * width), step, n,
-                    (roots, column), own[i],
+                    weighted, (U, i * n_outputs), (V, column), padded, n_outputs,
+                    (strip, r * stride + p * width), step, n, (column_roots, column), row_roots[i],
                 )  # fmt: skip
             for run in range(n_runs):
                 k = cuts[run]

@@ -29,7 +29,7 @@ class Weights(NamedTuple):
         Weights of the kernels in the order of the chains.
     constant : float
         Weighted sum of all offsets.
-    n_seeds, n_kept : int
+    n_seeds, n_stored : int
         Number of seeds per pair of rows, and of values stored between chains.
     """
 
@@ -37,7 +37,7 @@ class Weights(NamedTuple):
     coefficients: np.ndarray
     constant: float
     n_seeds: int
-    n_kept: int
+    n_stored: int
 
 
 class PackedColumns(NamedTuple):
@@ -73,13 +73,13 @@ def combine_seeds(
     `buffer` has blocks of `size` values: distances, seeds, and values between chains.
     """
     K[:size] = weights.constant
-    kept_start = size * (1 + weights.n_seeds)
+    stored_start = size * (1 + weights.n_seeds)
     for g in range(len(weights.groups)):
-        first, length, source, keep = weights.groups[g]
+        first, length, source, stored_row = weights.groups[g]
         if source >= 0:
             start = size * (1 + source)
         else:
-            start = kept_start + size * (-1 - source)
+            start = stored_start + size * (-1 - source)
         coefficients = (weights.coefficients, first)
         add_chain(
             length,
@@ -87,7 +87,7 @@ def combine_seeds(
             size // width,
             coefficients,
             (K, 0),
-            (buffer, kept_start + size * keep),
+            (buffer, stored_start + size * stored_row),
         )
 
 
@@ -108,9 +108,8 @@ def combine_rows(
     `ROWS` rows. The rows of `out` are contiguous.
     """
     n_rows, n_columns = out.shape
-    packed, stride, parts, weights, max_panels = (
-        B  # unpacked once, as each access counts a reference
-    )
+    # Unpacked once, as each access counts a reference.
+    packed, stride, parts, weights, max_panels = B
     across = parts.across
     last = column + n_columns
     end = -(-last // across)

@@ -29,25 +29,25 @@ class ModuleSource:
         self.imports: dict[str, str] = {}
         self.origins: dict[str, Definition] = {}
         for statement in ast.parse(text).body:
-            self._note(statement)
+            self._record(statement)
 
-    def _note(self, statement: ast.stmt) -> None:
+    def _record(self, statement: ast.stmt) -> None:
         """Record the names that a statement at the top defines or imports."""
         if isinstance(statement, ast.Import | ast.ImportFrom):
-            self._note_import(statement)
+            self._record_import(statement)
         elif isinstance(statement, ast.FunctionDef | ast.ClassDef):
             self.statements[statement.name] = statement
         elif isinstance(statement, ast.AnnAssign):
-            self._note_target(statement.target, statement)
+            self._record_target(statement.target, statement)
         elif isinstance(statement, ast.Assign):
             for target in statement.targets:
-                self._note_target(target, statement)
+                self._record_target(target, statement)
 
-    def _note_target(self, target: ast.expr, statement: ast.stmt) -> None:
+    def _record_target(self, target: ast.expr, statement: ast.stmt) -> None:
         if isinstance(target, ast.Name):
             self.statements[target.id] = statement
 
-    def _note_import(self, statement: ast.Import | ast.ImportFrom) -> None:
+    def _record_import(self, statement: ast.Import | ast.ImportFrom) -> None:
         for alias in statement.names:
             name = alias.asname or alias.name
             if isinstance(statement, ast.Import):

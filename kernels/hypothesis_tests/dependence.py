@@ -292,11 +292,11 @@ def alignment_test(
     moved = move(X, statistics.origin)
     diagonals = np.empty((family.n_kernels, m))
     diagonals[:] = family.diag(moved) - statistics.shift[:, None]
-    debiased = _debiased(statistics, diagonals)
+    debiased = _debiased_alignments(statistics, diagonals)
     groups = set(range(n_groups))
     without_group = np.array(
         [
-            _debiased(statistics.restrict(sorted(groups - {g})), diagonals)
+            _debiased_alignments(statistics.restrict(sorted(groups - {g})), diagonals)
             for g in range(n_groups)
         ]
     )
@@ -325,7 +325,9 @@ def alignment_test(
     )
 
 
-def _debiased(statistics: AlignmentStatistics, diagonals: np.ndarray) -> np.ndarray:
+def _debiased_alignments(
+    statistics: AlignmentStatistics, diagonals: np.ndarray
+) -> np.ndarray:
     """Return debiased alignments of base kernels."""
     p = statistics.n_kernels
     means = statistics.combined_row_means(np.eye(p))

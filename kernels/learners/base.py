@@ -37,11 +37,11 @@ def require_family(family: object) -> None:
             f"family must be a family of base kernels or None, got a learner; write learner={family!r}."
         )
     if isinstance(family, str | type):
-        shown = (
+        description = (
             repr(family) if isinstance(family, str) else f"the class {family.__name__}"
         )
         raise ValueError(
-            f"family must be a family of base kernels or None, got {shown}; give an object such as "
+            f"family must be a family of base kernels or None, got {description}; give an object such as "
             "GaussianFamily([0.1, 1.0])."
         )
     raise ValueError(

@@ -10,7 +10,12 @@ from scipy.linalg import cho_solve
 from scipy.optimize import brentq
 
 from ..centering import center_gram
-from ..engine.operators import GramOperator, StackedGrams, gram_operator, has_room
+from ..engine.operators import (
+    GramOperator,
+    StackedGrams,
+    gram_fits_in_memory,
+    gram_operator,
+)
 from ..families.base import KernelFamily, Rows, drawn_rows, move
 from ..solvers.certificate import Certificate
 from ..solvers.factor import ridge_factor
@@ -86,14 +91,16 @@ class CR(KernelSearchLearner):
         C = positive("C", C)
         Y = target.Y - target.Y.mean(axis=0)
         m = X.shape[0]
-        if not (self.corrective or has_room(m)):
+        if not (self.corrective or gram_fits_in_memory(m)):
             raise ValueError(
                 f"cr without corrective forms matrices of all pairs of rows, and {m:,} rows are too many for them; "
                 "leave corrective out."
             )
         if not sparse.issparse(X):
             X = move(X, X.mean(axis=0))
-        search_rows = np.arange(m) if has_room(m) else drawn_rows(m, SEARCH_ROWS, 0)
+        search_rows = (
+            np.arange(m) if gram_fits_in_memory(m) else drawn_rows(m, SEARCH_ROWS, 0)
+        )
         pairs = RadialPairs(self.kind, X[search_rows])
         inner_tolerance = max(self.tol / 10, 1e-8)
         log_sigmas = np.array([_steepest(pairs, Y, search_rows)])
@@ -140,7 +147,7 @@ class CR(KernelSearchLearner):
                 K += change
                 grams = StackedGrams(K[None])
                 mu = np.ones(1)
-        measure = "duality gap" if has_room(m) else "duality gap on a sample"
+        measure = "duality gap" if gram_fits_in_memory(m) else "duality gap on a sample"
         certificate = Certificate(
             measure, gap, self.tol, len(objectives), tuple(objectives)
         )

@@ -219,9 +219,7 @@ class NKRR(JointLearner):
         for number in range(1, n_starts):
             if number == 1:
                 next_start = minimize_linear(gradient, mu_0, self.radius, descent.norm)
-            elif (
-                self.norm == 2
-            ):  # both distributions are uniform over the directions above mu_0
+            elif self.norm == 2:
                 next_start = mu_0 + np.abs(rng.normal(size=p))
             else:
                 next_start = mu_0 + rng.exponential(size=p)

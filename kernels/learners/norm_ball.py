@@ -9,7 +9,12 @@ from typing import Literal
 
 import numpy as np
 
-from ..engine.operators import FeatureGrams, GramOperator, StackedGrams, has_room
+from ..engine.operators import (
+    FeatureGrams,
+    GramOperator,
+    StackedGrams,
+    gram_fits_in_memory,
+)
 from ..solvers.certificate import TOLERANCE, Certificate
 from ..solvers.interior_point import weights_by_interior_point
 from ..solvers.lasso import ridge_weights, svm_weights
@@ -354,7 +359,7 @@ class LpSVM(BallLearner):
     def problem(self, grams: GramOperator, target: Target, C: float) -> InnerProblem:
         """Return the SVMs; on a sample with larger C if a Gram matrix does not fit."""
         m = grams.n_rows
-        if not has_room(m) and not isinstance(grams, StackedGrams):
+        if not gram_fits_in_memory(m) and not isinstance(grams, StackedGrams):
             grams, target = on_drawn_rows(grams, target, SVM_SAMPLE)
             C *= m / grams.n_rows
         return SupportVectorProblem(grams, target, C)

@@ -292,9 +292,7 @@ def convergence_note(solutions: ShiftedSolutions, values: np.ndarray) -> str:
         )
         return f"conjugate gradients: {steps} to a relative residual of {residual:.1e}"
     # Imported here because it imports pandas.
-    from sklearn.exceptions import (
-        ConvergenceWarning,
-    )
+    from sklearn.exceptions import ConvergenceWarning
 
     text = (
         f"conjugate gradients ended after {solutions.iterations} steps at a relative residual of {residual:.1e}, for "

@@ -140,12 +140,9 @@ def _fit(
     tolerance: float,
 ) -> _PairwiseSVM:
     """Return SVMs by libsvm, or by the active-set solver without convergence."""
+    # Imported here because scikit-learn imports pandas and pyarrow.
     from sklearn.exceptions import ConvergenceWarning
-
-    # Imported here because it imports pandas and pyarrow.
-    from sklearn.svm import (
-        SVC,
-    )
+    from sklearn.svm import SVC
 
     max_iter = MAX_ITERATIONS if sample_weight is None else MAX_WEIGHTED_ITERATIONS
     pairs = class_pairs(labels)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..base import Value, warn_caller
-from ..engine.operators import GramOperator, has_room
+from ..engine.operators import GramOperator, gram_fits_in_memory
 
 TOLERANCE = 1e-6
 """Default tolerance of iterative learners."""
@@ -67,7 +67,7 @@ class Certificate(Value):
 
 def indefinite_kernels(grams: GramOperator) -> str:
     """Return a phrase that names base kernels indefinite on 1,000 rows, or ""."""
-    if not has_room(grams.n_rows):
+    if not gram_fits_in_memory(grams.n_rows):
         return ""
     indefinite = []
     for k, unit_weights in enumerate(np.eye(grams.n_kernels)):

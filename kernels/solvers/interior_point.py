@@ -88,7 +88,7 @@ class InteriorPoint(ABC):
         return min(1.0, TO_BOUNDARY / fall)
 
 
-def balanced(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def balance_classes(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Return x >= 0 with equal sums over both signs y, by reduction of the larger."""
     positive = x[y > 0].sum()
     negative = x[y < 0].sum()
@@ -156,7 +156,7 @@ class SimplexPath(InteriorPoint):
         for j, ((rows, y), svm) in enumerate(zip(self.pairs, self._svms, strict=True)):
             shares = x[svm]
             if self.intercept:
-                shares = balanced(shares, y)
+                shares = balance_classes(shares, y)
             beta[rows, j] = self.C * y * shares
         return beta
 
@@ -275,9 +275,8 @@ def weights_by_interior_point(
     least_residual = np.inf
     while True:
         residual = path.measure()
-        if (
-            residual < least_residual or steps == 0
-        ):  # rounding may make a later step worse
+        # Rounding may make a later step worse.
+        if residual < least_residual or steps == 0:
             least_residual = residual
             weights = path.weights
             dual = path.dual()
@@ -368,7 +367,7 @@ class FeaturePath(InteriorPoint):
             return self.free[2:]
         x, _, _ = self._parts(self.slacks)
         if self._intercept:
-            return balanced(x, self._y)
+            return balance_classes(x, self._y)
         return x
 
     @property
@@ -388,7 +387,7 @@ class FeaturePath(InteriorPoint):
         """Return V x, shape (p,)."""
         return self._grams.projections(self._y * x)
 
-    def _pull(self, v: np.ndarray) -> np.ndarray:
+    def _transposed_products(self, v: np.ndarray) -> np.ndarray:
         """Return V' v, shape (m,)."""
         return self._y * self._grams.scores(v)
 
@@ -403,7 +402,7 @@ class FeaturePath(InteriorPoint):
         products = self._products(self._x)
         ratios = multipliers / slack
         self._residual = -2 * (
-            self._quadratic * self._x - self._linear + self._pull(self.w)
+            self._quadratic * self._x - self._linear + self._transposed_products(self.w)
         )
         diagonal = np.full(len(self._x), 2 * self._quadratic)
         if self._boxed:
@@ -412,12 +411,12 @@ class FeaturePath(InteriorPoint):
         self._residual_s = float(multipliers.sum()) - 2 * self._weight * s
         self._residual_slack = np.stack([s - products, s + products]) - slack
         E = ratios.sum(axis=0)
-        A = self._grams.combine(self._relevant(E, float(diagonal.min())))
+        A = self._grams.combine(self._omit_negligible(E, float(diagonal.min())))
         A *= self._y
         A *= self._y[:, None]
         A.flat[:: len(A) + 1] += diagonal
         self._factor = factored(A)
-        border = [self._pull(ratios[0] - ratios[1])]
+        border = [self._transposed_products(ratios[0] - ratios[1])]
         if self._intercept:
             border.append(-2 * self._y)
         self._border = np.column_stack(border)
@@ -428,7 +427,7 @@ class FeaturePath(InteriorPoint):
             self._small[0, 0] + float(E.sum()), 0.0
         )
 
-    def _relevant(self, E: np.ndarray, smallest: float) -> np.ndarray:
+    def _omit_negligible(self, E: np.ndarray, smallest: float) -> np.ndarray:
         """Return E without the smallest entries, whose sum is negligible."""
         added = E * self._grams.squares
         order = np.argsort(added, kind="stable")
@@ -441,7 +440,7 @@ class FeaturePath(InteriorPoint):
         lower, upper, multipliers = self._parts(self.multipliers)
         right_lower, right_upper, right_features = self._parts(right)
         h = (right_features - multipliers * self._residual_slack) / slack
-        residual = self._residual - self._pull(h[0] - h[1])
+        residual = self._residual - self._transposed_products(h[0] - h[1])
         if self._boxed:
             residual = residual + right_lower / x - right_upper / rest
         solved = cho_solve(self._factor, residual, check_finite=False)

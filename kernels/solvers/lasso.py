@@ -157,8 +157,8 @@ class SquaredLasso:
                 cho_solve(factored(H, 1e-12), slope, check_finite=False)
             )
             for length in (1.0, 0.5, 0.25, 0.125):
-                better = self._moved(
-                    fit, active, _projected(before + length * change, signs)
+                better = self._with_coefficients(
+                    fit, active, _clip_to_signs(before + length * change, signs)
                 )
                 if better is not None:
                     return better
@@ -166,8 +166,8 @@ class SquaredLasso:
             if not has_wrong_sign.any():
                 falling = signs * change < 0
                 length = float((-before[falling] / change[falling]).min(initial=1.0))
-                return self._moved(
-                    fit, active, _projected(before + length * change, signs)
+                return self._with_coefficients(
+                    fit, active, _clip_to_signs(before + length * change, signs)
                 )
             active = active[~has_wrong_sign]
         return None
@@ -183,7 +183,7 @@ class SquaredLasso:
         largest = np.argsort(-violation, kind="stable")[: max(1, n_entering)]
         return np.union1d(active, largest[violation[largest] > 0])
 
-    def _moved(
+    def _with_coefficients(
         self, fit: LassoFit, active: np.ndarray, coefficients: np.ndarray
     ) -> LassoFit | None:
         """Return the fit with other active coefficients if it descends."""
@@ -206,7 +206,7 @@ class SquaredLasso:
         return None
 
 
-def _projected(coefficients: np.ndarray, signs: np.ndarray) -> np.ndarray:
+def _clip_to_signs(coefficients: np.ndarray, signs: np.ndarray) -> np.ndarray:
     return signs * np.maximum(signs * coefficients, 0.0)
 
 
@@ -334,14 +334,14 @@ def _along_path(
     ):
         fit = problem.at(size * path.w)
         best.add(fit)
-        n_failures = _failures(n_failures, fit.gap, smallest_gap)
+        n_failures = _count_failures(n_failures, fit.gap, smallest_gap)
         if fit.gap < smallest_gap:
             smallest_gap = fit.gap
             nearest = size * path.sparse_w()
     return problem.at(nearest)
 
 
-def _failures(n_failures: int, gap: float, smallest_gap: float) -> int:
+def _count_failures(n_failures: int, gap: float, smallest_gap: float) -> int:
     """Return the number of successive path steps without a smaller gap."""
     if gap < smallest_gap or smallest_gap > PATIENT_GAP:
         return 0
@@ -427,7 +427,7 @@ def svm_weights(
         if fit.value < dense_fit.value:
             dense_fit = fit
         # The gap of the path may at first exceed that of zero coefficients.
-        n_failures = _failures(n_failures, fit.gap, smallest_gap)
+        n_failures = _count_failures(n_failures, fit.gap, smallest_gap)
         smallest_gap = min(smallest_gap, fit.gap)
     if best.gap > tolerance and dense_fit.value < best.fit.value:
         # The active features are not settled, so none is removed.

@@ -216,7 +216,7 @@ class AlignedBall:
     .. math:: \lVert \mu \rVert_2 \le \Lambda, \qquad \Omega \sqrt{\mu^\top M \mu} \le \mu^\top a
 
     M and a are products of the base kernels with each other and with the target kernel
-    of unit norm; `best` has the largest alignment. Steps are convex programs, solved by
+    of unit norm; `best_aligned` has the largest alignment. Steps are convex programs, solved by
     SLSQP. By Lagrange duality, :math:`\mu^\top v \le \Lambda \lVert (v + t g)_+ \rVert`
     for any t >= 0, with g the derivative of the constraint.
 
@@ -227,24 +227,24 @@ class AlignedBall:
 
     M: np.ndarray
     a: np.ndarray
-    least: float
+    min_alignment: float
     radius: float
-    best: np.ndarray
+    best_aligned: np.ndarray
 
     def start(self, p: int) -> np.ndarray:
         """Return the weights of largest alignment and norm."""
-        return self.best * (self.radius / np.linalg.norm(self.best))
+        return self.best_aligned * (self.radius / np.linalg.norm(self.best_aligned))
 
     def penalty(self, mu: np.ndarray) -> tuple[float, np.ndarray]:
         return 0.0, np.zeros_like(mu)
 
     def slack(self, mu: np.ndarray) -> float:
         """Return ``mu . a - Omega |K_mu|``, not negative for feasible weights."""
-        return float(mu @ self.a - self.least * np.sqrt(mu @ self.M @ mu))
+        return float(mu @ self.a - self.min_alignment * np.sqrt(mu @ self.M @ mu))
 
     def _derivative(self, mu: np.ndarray) -> np.ndarray:
         return np.asarray(
-            self.a - self.least * (self.M @ mu) / np.sqrt(mu @ self.M @ mu)
+            self.a - self.min_alignment * (self.M @ mu) / np.sqrt(mu @ self.M @ mu)
         )
 
     def _minimizer(
@@ -270,9 +270,9 @@ class AlignedBall:
         )
         mu = np.maximum(solution.x, 0.0) * radius
         mu *= min(1.0, radius / np.linalg.norm(mu))
-        return self._made_feasible(mu)
+        return self._make_feasible(mu)
 
-    def _made_feasible(self, mu: np.ndarray) -> np.ndarray:
+    def _make_feasible(self, mu: np.ndarray) -> np.ndarray:
         """Move infeasible weights towards the largest alignment."""
         if self.slack(mu) >= 0:
             return mu

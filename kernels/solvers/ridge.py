@@ -13,8 +13,8 @@ from ..engine.operators import (
     FeatureGrams,
     GramOperator,
     TiledGrams,
+    gram_fits_in_memory,
     gram_operator,
-    has_room,
 )
 from ..engine.workers import one_blas_thread
 from ..families.base import drawn_rows
@@ -155,7 +155,7 @@ class StreamedRidge:
         precondition = self._preconditioner(mu)
         alpha = self._start(mu)
         if not alpha.any():
-            alpha = self._corrected(mu, alpha, None, 1e-2, precondition)
+            alpha = self._refine(mu, alpha, None, 1e-2, precondition)
         residual = None
         for _ in range(MAX_REFINEMENTS):
             largest_norm = np.sqrt(
@@ -164,7 +164,7 @@ class StreamedRidge:
             tolerance = max(
                 SMALLEST_TOLERANCE, 0.5 * largest_norm / float(np.linalg.norm(self.Y))
             )
-            alpha = self._corrected(mu, alpha, residual, tolerance, precondition)
+            alpha = self._refine(mu, alpha, residual, tolerance, precondition)
             products = self.grams.products(alpha)
             residual = (
                 self.Y - np.einsum("k,kiq->iq", mu, products) - self.ridge * alpha
@@ -186,7 +186,7 @@ class StreamedRidge:
             shape = (len(alpha), len(kernels), alpha.shape[1])
             P = products[kernels].transpose(1, 0, 2).reshape(len(alpha), -1)
             # The error of the Hessian is of the order of the squared tolerance.
-            solved = self._solved(mu, P, 1e-3, precondition)
+            solved = self._solve(mu, P, 1e-3, precondition)
             Z = solved.solutions.reshape(shape)
             R = solved.remainders.reshape(shape)
             self._response = kernels, Z
@@ -207,7 +207,7 @@ class StreamedRidge:
         kernels, response = self._response
         return alpha - np.einsum("k,ikq->iq", (mu - last_mu)[kernels], response)
 
-    def _corrected(
+    def _refine(
         self,
         mu: np.ndarray,
         alpha: np.ndarray,
@@ -226,10 +226,10 @@ class StreamedRidge:
             return alpha
         return (
             alpha
-            + self._solved(mu, residual, largest_norm / norm, precondition).solutions
+            + self._solve(mu, residual, largest_norm / norm, precondition).solutions
         )
 
-    def _solved(
+    def _solve(
         self,
         mu: np.ndarray,
         B: np.ndarray,
@@ -267,6 +267,10 @@ def ridge_problem(
     grams: GramOperator, target: Target, C: float, tolerance: float = TOLERANCE
 ) -> RidgeProblem | StreamedRidge:
     """Return the ridge regression; streamed if a Gram matrix does not fit."""
-    if isinstance(grams, TiledGrams) and not has_room(grams.n_rows) and 0 < C < np.inf:
+    if (
+        isinstance(grams, TiledGrams)
+        and not gram_fits_in_memory(grams.n_rows)
+        and 0 < C < np.inf
+    ):
         return StreamedRidge(grams, target, C, tolerance)
     return RidgeProblem(grams, target, C)

@@ -79,14 +79,14 @@ class SupportVectorProblem:
             loss = np.maximum(0.0, 1.0 - y * (scores + b)).sum()
             primal += float(beta @ scores + 2 * self.C * loss)
             if len(free) > int(self._intercept):
-                free_blocks.append((j, rows[free], _factored(submatrix(K_pair, free))))
+                free_blocks.append((j, rows[free], _factorize(submatrix(K_pair, free))))
         products = self.grams.products(dual)
 
         def hessian(kernels: np.ndarray) -> np.ndarray:
             H = np.zeros((len(kernels), len(kernels)))
             for j, free, factor in free_blocks:
                 g = products[kernels][:, free, j].T
-                response, _ = _solved(factor, g, 0.0, self._intercept)
+                response, _ = _solve_with_sum(factor, g, 0.0, self._intercept)
                 H += 2 * g.T @ response
             return H
 
@@ -176,10 +176,10 @@ def _active_sets(
         K_free = submatrix(K, free)
         right = y[free] - (K @ beta)[free]
         total = -float(beta.sum())
-        factor = _factored(K_free)
-        x, b = _solved(factor, right, total, intercept)
+        factor = _factorize(K_free)
+        x, b = _solve_with_sum(factor, right, total, intercept)
         # One step of iterative refinement removes the error of the ridge.
-        dx, db = _solved(
+        dx, db = _solve_with_sum(
             factor, right - K_free @ x - b, total - float(x.sum()), intercept
         )
         beta[free] = x + dx
@@ -199,13 +199,13 @@ def _active_sets(
     return None
 
 
-def _factored(K: np.ndarray) -> Factor:
+def _factorize(K: np.ndarray) -> Factor:
     """Return the Cholesky factor with a ridge, so that dependent rows share weight."""
     mean_diagonal = float(K.trace()) / max(len(K), 1)
     return factored(K, 1e-11, mean_diagonal or 1.0)
 
 
-def _solved(
+def _solve_with_sum(
     factor: Factor, G: np.ndarray, total: float, intercept: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return X and b with ``K X + 1 b' = G`` and columns of X that sum to `total`."""

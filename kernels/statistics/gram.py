@@ -76,9 +76,8 @@ class AlignmentStatistics(Value, ABC):
         Powers of two that divide base kernels beyond 2^200 or below 2^-200.
     """
 
-    refuses_constant: ClassVar[bool] = (
-        True  # rank-one features may be constant among others
-    )
+    # Rank-one features may be constant among others.
+    refuses_constant: ClassVar[bool] = True
 
     names: tuple[str, ...]
     labels: tuple[int, ...]
@@ -581,7 +580,7 @@ def gram_statistics(
     """
     X = as_rows(X)
     m = X.shape[0]
-    Y, groups = paired(m, Y, groups)
+    Y, groups = checked_targets_and_groups(m, Y, groups)
     if not np.isfinite(Y).all():
         raise ValueError("Y must be finite, got NaN or infinity; drop those rows.")
     if not np.ptp(Y, axis=0).any():
@@ -679,7 +678,7 @@ def _require_moderate(w: np.ndarray, dtype: type[np.floating[Any]]) -> None:
         )
 
 
-def paired(
+def checked_targets_and_groups(
     m: int, Y: np.ndarray, groups: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return checked targets, shape (m, q), and fold groups."""

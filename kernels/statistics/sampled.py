@@ -15,8 +15,8 @@ from .gram import (
     AlignmentStatistics,
     FeatureStatistics,
     GramStatistics,
+    checked_targets_and_groups,
     gram_statistics,
-    paired,
 )
 
 SAMPLE_ROWS = 8192
@@ -248,7 +248,7 @@ def sample_statistics(
         )
     require_sample(sample)
     m = X.shape[0]
-    Y, groups = paired(m, Y, groups)
+    Y, groups = checked_targets_and_groups(m, Y, groups)
     n_sampled = SAMPLE_ROWS
     if sample != "auto":
         n_sampled = int(sample)
