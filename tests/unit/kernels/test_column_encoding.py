@@ -579,7 +579,16 @@ def test_counted_values_are_as_good_as_repeated_ones():
         NumberSummary.of(values, counts),
         NumberSummary.of(np.repeat(values, counts)),
     )
-    for name in ("n", "gaps", "infinite", "low", "high", "fill", "are_integers", "exact"):
+    for name in (
+        "n",
+        "gaps",
+        "infinite",
+        "low",
+        "high",
+        "fill",
+        "are_integers",
+        "exact",
+    ):
         assert getattr(one, name) == getattr(other, name)
     # Sums in another order
     assert one.scaling("standard") == pytest.approx(
