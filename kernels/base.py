@@ -51,7 +51,6 @@ class Value:
             ) from None
 
     def _values(self) -> Hashable:
-        """Return the values that distinguish objects of this class."""
         return _comparable(self._parameters())
 
     def __eq__(self, other: object) -> bool:
@@ -75,7 +74,6 @@ class Value:
         return f"{type(self).__name__}({', '.join(arguments)})"
 
     def _brief(self, value: Any) -> str:
-        """Return the `repr` of a value in one line, or its size if it is long."""
         if hasattr(value, "tocsr"):
             return f"<array of shape {value.shape}>"
         if isinstance(value, np.ndarray):
@@ -262,20 +260,9 @@ def as_object(
     class_of: Callable[[str], type[Object]],
     example: str,
 ) -> Object:
-    """Return an object below `base`, by name or from an object, with new parameters.
+    """Return an object of class `base`, by name or from an object, with new parameters.
 
-    Parameters
-    ----------
-    value : str or object
-        Name or object.
-    params : mapping of str to object
-        Parameters to change.
-    base : type
-        Base class of the object.
-    class_of : callable
-        Function that returns the class of a name, or raises ValueError.
-    example : str
-        A name and an object, for messages.
+    `class_of` returns the class of a name; messages show `example`.
     """
     kind = base.__name__.lower()
     if isinstance(value, str):

@@ -31,12 +31,10 @@ class Centering(StrEnum):
 
     @property
     def subtracts(self) -> bool:
-        """Whether kernels are centered."""
         return self is Centering.CENTER
 
     @property
     def intercept(self) -> bool:
-        """Whether predictors have an intercept."""
         return self is not Centering.NONE
 
     def target_mean(self, Y: np.ndarray, w: np.ndarray | None = None) -> np.ndarray:
@@ -68,7 +66,6 @@ class Centering(StrEnum):
         return w / w.sum()
 
     def gram(self, K: np.ndarray, w: np.ndarray | None = None) -> np.ndarray:
-        """Return the matrix, centered by `center_gram` if kernels are."""
         if not self.subtracts:
             return K
         return center_gram(K, w)
@@ -250,7 +247,6 @@ def centered_diagonals(diagonals: np.ndarray, row_means: np.ndarray) -> np.ndarr
 
 
 def mirror(K: np.ndarray) -> np.ndarray:
-    """Copy the upper triangle of a matrix to the lower one; return the matrix."""
     block = 64  # two such squares fit into the first cache of a core
     for i in range(0, len(K), block):
         j = min(i + block, len(K))
@@ -420,7 +416,6 @@ def alignment_of_matrix(K: np.ndarray, Y: np.ndarray, w: np.ndarray | None) -> f
 
 
 def mean_over(values: np.ndarray, w: np.ndarray | None, axis: int = 0) -> np.ndarray:
-    """Return the (weighted) means of values along an axis of samples."""
     if w is None:
         return np.asarray(values.mean(axis=axis))
     return np.asarray(np.moveaxis(values, axis, -1) @ w / w.sum())
@@ -441,7 +436,6 @@ def grand_mean(K: np.ndarray, w: np.ndarray | None) -> float:
 
 
 def _scaled_weights(sample_weight: np.ndarray | None, n_rows: int) -> np.ndarray | None:
-    """Return checked weights, scaled so that no sum overflows."""
     w = as_sample_weight(sample_weight, n_rows)
     if w is None:
         return None

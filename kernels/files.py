@@ -27,7 +27,6 @@ from .centering import Centering
 from .estimator_files import estimator_from_array, estimator_to_array
 
 FORMAT = "learnkernels"
-"""Name of the format, and key of the text in the header."""
 
 VERSION = 1
 """Version of the format, raised if earlier releases cannot read new files."""
@@ -145,7 +144,6 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def to_bytes(saved: Savable) -> bytes:
-    """Return an object as the content of a file."""
     arrays: dict[str, np.ndarray] = {}
     data = to_data(saved, arrays, "")
     text = json.dumps(
@@ -318,7 +316,6 @@ def _classes() -> dict[str, Mapping[str, Any]]:
 
 
 def _kind_and_name(value_type: type) -> tuple[str, str] | None:
-    """Return kind and name of a class that files may name, or None."""
     for kind, table in _classes().items():
         for name, known_class in table.items():
             if value_type is known_class:

@@ -28,7 +28,6 @@ ALL_FEATURES = "all features"
 """View of base kernels on all features."""
 
 POWER_ROWS = 512
-"""Most rows of a tile of powers of kernels."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -356,7 +355,6 @@ class LearnedKernel(Savable, Value):
             ) from None
 
     def _require_arrays(self) -> None:
-        """Raise ValueError if an array does not fit the base kernels or rows."""
         by_kernel = (self.family.n_kernels,)
         by_row = (self.X.shape[0],)
         by_feature = (self.X.shape[1],)

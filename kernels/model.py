@@ -40,7 +40,6 @@ INTERVAL_ALPHA = 0.1
 """Expected share of numbers outside of their prediction interval."""
 
 LEAST_BATCH_ROWS = 4096
-"""Fewest rows of a batch."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -102,7 +101,6 @@ class Model(Savable, Value):
 
     @classmethod
     def of_table(cls, estimator: Estimator, about: Mapping[str, Any]) -> Self:
-        """Return the model of an estimator that was fitted on a table."""
         assert estimator.table_ is not None
         names = estimator.table_.names
         return cls(estimator, names, np.zeros(len(names)), np.ones(len(names)), about)

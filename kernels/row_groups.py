@@ -37,7 +37,6 @@ class RowGroups(Value):
 
     @property
     def n_groups(self) -> int:
-        """Number of groups that have rows."""
         return len(np.unique(self.numbers))
 
     def take(self, rows: np.ndarray | Sequence[int] | slice) -> RowGroups:
@@ -106,7 +105,6 @@ class RowGroups(Value):
 
 
 Split = tuple[np.ndarray, np.ndarray]
-"""Positions of training rows and of test rows."""
 
 
 def as_row_groups(groups: Any, time: Any, n_rows: int) -> RowGroups | None:
@@ -156,13 +154,11 @@ def as_row_groups(groups: Any, time: Any, n_rows: int) -> RowGroups | None:
 def near_duplicates(X: Any) -> RowGroups | None:
     """Return clusters of nearly equal rows, or None unless they hold most rows.
 
-    Notes
-    -----
-    Features are standardized. A cluster of a single-linkage tree is isolated if its
-    gaps are at most `NEAR` of the median distance and half of the gap around it, or a
-    smaller ratio in fewer than six dimensions. `CLUSTERED_SHARE` of the rows must be in
-    such clusters; a ratio of three quarters then defines the groups. The time is O(m
-    d), or O(m^2 d) if many rows have near neighbors.
+    A cluster of a single-linkage tree is isolated if its gaps are at most `NEAR` of the
+    median distance of standardized rows, and half of the gap around it (a smaller share
+    in fewer than six dimensions). If `CLUSTERED_SHARE` of the rows are in such
+    clusters, groups are the clusters with gaps of at most three quarters of the gap
+    around.
     """
     m = X.shape[0]
     if sparse.issparse(X) or not FEWEST_CLUSTERED <= m <= MOST_CLUSTERED:
@@ -217,7 +213,6 @@ def _isolated_clusters(tree: np.ndarray, near: float, ratio: float) -> np.ndarra
 
 
 def _is_missing(values: np.ndarray) -> np.ndarray:
-    """Return whether each value is None, NaN or NaT."""
     if values.dtype.kind == "O":
         return np.array(
             [value is None or value != value for value in values], dtype=bool

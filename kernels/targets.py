@@ -21,7 +21,6 @@ Task = Literal["classification", "regression"]
 Labels = Literal["text", "integer", "boolean"]
 
 FEW_VALUES = 20
-"""Largest number of distinct whole numbers that are labels."""
 
 _LABELS: dict[str, Labels] = {"i": "integer", "u": "integer", "b": "boolean"}
 """Kind of labels by kind of dtype; others are text."""
@@ -104,7 +103,6 @@ class Target(Value):
 
     @property
     def group_numbers(self) -> np.ndarray | None:
-        """Group of each row, or None."""
         if self.row_groups is None:
             return None
         return self.row_groups.numbers

@@ -9,7 +9,6 @@ import numpy as np
 from .registry import did_you_mean
 
 NAMED = 5
-"""Number of names that a sentence lists."""
 
 
 def listed(names: Sequence[str]) -> str:
@@ -21,7 +20,6 @@ def listed(names: Sequence[str]) -> str:
 
 
 def no_parameter(owner: str, name: str, known: Iterable[str]) -> str:
-    """Return the message for an unknown parameter."""
     names = list(known)
     if not names:
         return f"{owner} takes no parameters, got {name!r}."
@@ -82,7 +80,6 @@ def positive_numbers(name: str, values: Any) -> tuple[float, ...]:
 
 
 def as_numbers(name: str, values: Any) -> np.ndarray:
-    """Return a new array of float64; ValueError for values that are not numeric."""
     try:
         return np.array(values, dtype=np.float64)
     except (TypeError, ValueError):

@@ -49,7 +49,6 @@ def as_sample_weight(
 def weights_of_rows(
     weights: np.ndarray | None, rows: np.ndarray | slice
 ) -> np.ndarray | None:
-    """Return the weights of some rows, or None."""
     if weights is None:
         return None
     return weights[rows]
@@ -89,26 +88,10 @@ def relative_weights(*factors: np.ndarray) -> np.ndarray:
 def counting_rows(
     *factors: np.ndarray, name: str = "sample_weight"
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return the rows with weight and their products of weights, of mean one.
+    """Return the rows with weight, at least two, and their weights of mean one.
 
-    Parameters
-    ----------
-    *factors : ndarray of shape (m,)
-        Finite weights, not negative.
-    name : str
-        Name of the weights in errors and warnings.
-
-    Returns
-    -------
-    rows : ndarray of int
-        Positions of the rows with weight, at least two.
-    weights : ndarray or None
-        Weights of these rows; None if all are equal.
-
-    Warns
-    -----
-    UserWarning
-        A positive weight is too small to count.
+    Weights are products of `factors`, and None if all are equal. A warning counts
+    positive weights that are negligible.
     """
     weights = relative_weights(*factors)
     rows = np.flatnonzero(weights)
@@ -128,7 +111,6 @@ def counting_rows(
 
 
 def too_small_to_count(n_too_small: int, n_rows: int) -> str:
-    """Return the predicate of a warning about negligible weights."""
     return (
         f"is too small to count in {n_too_small:,} of {n_rows:,} rows, at most {LEAST_SHARE:.1e} of the total, and "
         "these rows are left out"

@@ -104,7 +104,6 @@ class EncodingReport:
 
 
 def _example(cells: Cells) -> str:
-    """Return a phrase with the first cell and the number of the others."""
     others = f" and {cells.rows - 1:,} more rows" if cells.rows > 1 else ""
     return f"{cells.value!r} in row {cells.row:,} (from 0){others}"
 
@@ -112,7 +111,6 @@ def _example(cells: Cells) -> str:
 def _joined(
     earlier_block: Mapping[str, Cells], later_block: Mapping[str, Cells]
 ) -> dict[str, Cells]:
-    """Return the cells of two blocks by column."""
     joined = dict(earlier_block)
     for name, cells in later_block.items():
         first = joined.get(name)
@@ -519,7 +517,6 @@ def require_scaling(column: NumberColumn | DateColumn) -> None:
 
 
 def gap_feature(name: str, gaps: bool) -> tuple[tuple[str, View], ...]:
-    """Return the indicator of missing values, if there are some."""
     if not gaps:
         return ()
     return ((f"{name} missing", "gaps"),)
@@ -565,7 +562,6 @@ def require_no_infinity(
 
 
 def _normal_scores(values: np.ndarray, knots: Sequence[float]) -> np.ndarray:
-    """Return the normal scores of values by their ranks among the knots."""
     return np.asarray(ndtri(ranks_among(values, knots)))
 
 
@@ -694,7 +690,6 @@ class DateColumn(ColumnEncoding):
 
     @property
     def _columns(self) -> dict[str, slice]:
-        """Positions of the features of each cycle."""
         columns: dict[str, slice] = {}
         start = 1
         for cycle in self.cycles:

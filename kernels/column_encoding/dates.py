@@ -112,7 +112,6 @@ CALENDAR: dict[str, tuple[str, tuple[str, ...], Callable[[np.ndarray], np.ndarra
 """Cycle, names and positions of months and weekdays, for days since 1970."""
 
 ENCODED_CYCLES = ("year", "month", "weekday", "day")
-"""Cycles that features of dates may encode."""
 
 
 def _whole(days: np.ndarray) -> np.ndarray:
@@ -206,7 +205,6 @@ def _offsets(
 
 
 def days_of(moments: np.ndarray) -> np.ndarray:
-    """Return moments as days since 1970, NaN for missing ones."""
     days = moments.astype("datetime64[us]").astype(np.int64) / (1e6 * SECONDS_PER_DAY)
     return np.asarray(np.where(np.isnat(moments), np.nan, days))
 
@@ -220,7 +218,6 @@ def without_placeholders(dates: np.ndarray) -> np.ndarray:
 
 
 def iso_dates(texts: Sequence[str]) -> np.ndarray | None:
-    """Return texts as dates if all have the form of ISO 8601, otherwise None."""
     if not texts or not all(map(ISO.fullmatch, texts)):
         return None
     try:
@@ -345,7 +342,6 @@ def _time_of_day(parts: dict[str, str | None]) -> tuple[int, int, int, int]:
 
 
 def _offset(parts: dict[str, str | None]) -> timedelta | None:
-    """Return the offset from UTC, or None."""
     zone = parts.get("zone")
     if not zone:
         return None
@@ -357,7 +353,6 @@ def _offset(parts: dict[str, str | None]) -> timedelta | None:
 
 
 def _year(digits: str) -> int:
-    """Return the year of four digits, or of two without their century."""
     year = int(digits)
     if len(digits) == 4:
         return year

@@ -44,7 +44,6 @@ EMPTY = "it is empty"
 FREE_TEXT = "it is free text"
 
 DROPPED_BY_USER = "as said"
-"""Reason for a column that the user drops."""
 
 ColumnTypes: TypeAlias = Mapping[str, Kind | Sequence[str]]
 """Column types by name: a kind, or ordered levels, lowest first."""
@@ -62,22 +61,18 @@ DIFFERENT = 0.9
 """Smallest share of distinct values among identifiers and free text."""
 
 PHRASE_SPACES = 3
-"""Smallest mean number of spaces in phrases."""
 
 SENTENCE_SPACES = 7
-"""Smallest mean number of spaces in sentences."""
 
 REPEATED_SENTENCES = 0.2
 """Smallest share of distinct sentences in free text."""
 
 MOST_UNITS = 8
-"""Largest number of units of a column of numbers."""
 
 LEAST_SHARE_OF_SET_TYPE = 0.5
 """Smallest share of values of the type that the user sets."""
 
 MOST_CHARACTERS_OF_NAME = 80
-"""Most characters in the name of a feature."""
 
 IDENTIFIER = re.compile(
     r"^\W*$|(^|[_\W])(id|uuid|guid|index|key|rowid|rownames?|row[_ ]?n(r|o|um|umber)|unnamed)([_\W]|$)"
@@ -230,12 +225,10 @@ class TableEncoding(Value):
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Names of the encoded columns."""
         return tuple(column.name for column in self.columns)
 
     @property
     def of_numbers(self) -> bool:
-        """Whether all columns are numbers."""
         return all(column.is_number for column in self.columns)
 
     @property
@@ -244,7 +237,6 @@ class TableEncoding(Value):
 
     @cached_property
     def features(self) -> TableFeatures:
-        """Names of the features."""
         return TableFeatures.of(self.columns, self.scaled)
 
     def encode(self, table: Any, report: EncodingReport | None = None) -> np.ndarray:
@@ -380,7 +372,6 @@ def _summaries(
 
 
 def as_levels(column_type: str | Sequence[str] | None) -> bool:
-    """Return whether a type set by the user treats numbers as levels."""
     return column_type not in (None, "number", "date", "drop")
 
 
@@ -436,7 +427,6 @@ def _checked_levels(name: str, levels: Sequence[str]) -> tuple[str, ...]:
 def _ordered(
     column: summary.ColumnSummary, levels: tuple[str, ...], scale: summary.Scale
 ) -> ColumnEncoding:
-    """Return the encoding of ordered levels by their positions."""
     counts = column.counts()
     unknown = sorted(
         level for level in counts if level is not None and level not in levels
@@ -562,7 +552,6 @@ def _are_units(units: Mapping[str, int], all_differ: bool) -> bool:
 
 
 def _several_units(units: Mapping[str, int]) -> str:
-    """Return the reason for dropping numbers in several units."""
     counts = ", ".join(
         f"{unit or 'none'} in {rows:,} rows"
         for unit, rows in list(units.items())[:MOST_UNITS]
@@ -601,28 +590,10 @@ def _number(
 def target_of(
     column: Column, task: str | None, report: EncodingReport, is_typed: bool = True
 ) -> np.ndarray:
-    """Return the values of a target, and report cells of the wrong kind.
+    """Return the values of a target, NaN or None if missing, and report other cells.
 
-    Parameters
-    ----------
-    column : Column
-        Column of the target.
-    task : {"classification", "regression"} or None
-        Task, if known.
-    report : EncodingReport
-        Report of values that are not numbers.
-    is_typed : bool, default True
-        Whether the source has column types, so that texts are labels.
-
-    Returns
-    -------
-    values : ndarray of shape (m,)
-        Numbers with NaN, or labels as texts with None, for missing values.
-
-    Raises
-    ------
-    ValueError
-        The target holds dates.
+    With `is_typed`, the source has column types, so that texts are labels. Otherwise,
+    as in a CSV file, they may be numbers. Dates raise ValueError.
     """
     target_summary = summary.ColumnSummary.of(column, as_levels=True)
     numbers = _numbers_of_target(target_summary, task, is_typed)

@@ -13,7 +13,6 @@ from .units import CURRENCIES, degrees_in, seconds_in, sum_of_parts
 Mark: TypeAlias = Literal[".", ","]
 
 PLAIN = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-"""A number in the notation of programs."""
 
 CANONICAL_NUMBER = r"-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 """A number without sign +, leading zeros, or digits beyond float64."""
@@ -26,7 +25,6 @@ ZERO_PADDED = re.compile(r"0[0-9]+")
 """An integer with leading zeros, as codes have them."""
 
 MOST_DIGITS = 15
-"""Digits that float64 represents."""
 
 INFINITE = re.compile(r"[+-]?inf(?:inity)?", re.IGNORECASE)
 
@@ -56,7 +54,6 @@ WRITTEN = re.compile(
 GROUPED = re.compile(
     rf"[1-9][0-9]{{0,2}}(?:(?:,[0-9]{{3}})+|(?:['’{SPACES}][0-9]{{3}})+)(?:\.[0-9]*)?"
 )
-"""Digits with thousands separators."""
 
 INDIAN = re.compile(r"[1-9][0-9]{0,2}(?:,[0-9]{2})+,[0-9]{3}(?:\.[0-9]*)?")
 

@@ -81,13 +81,11 @@ class Column:
         return np.isnat(self.values)
 
     def texts(self) -> list[str]:
-        """Return the distinct texts in order of appearance."""
         return [
             text for text in dict.fromkeys(self.as_texts().tolist()) if text is not None
         ]
 
     def read_numbers(self, written: Written) -> Numbers:
-        """Return the values as numbers in one unit."""
         n = len(self.values)
         if self.kind != "text":
             values = self.values if self.kind == "number" else np.full(n, np.nan)
@@ -383,7 +381,6 @@ def _ordered_levels(series: Any) -> tuple[str, ...]:
 
 
 def _is_container(value: Any) -> bool:
-    """Return whether a cell holds bytes, a list, a record or an array."""
     return isinstance(value, Sized) and not isinstance(value, str)
 
 

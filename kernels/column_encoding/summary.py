@@ -20,7 +20,6 @@ Scale: TypeAlias = Literal["none", "unit", "max", "standard", "quantile"]
 """Scaling of numbers: none, to [0, 1], by the maximum, variance or ranks."""
 
 KNOTS = 101
-"""Number of quantiles for the scale "quantile"."""
 
 QUANTILES_OF_BLOCK = 128
 """Number of quantiles of a block that does not keep all numbers."""
@@ -210,7 +209,6 @@ class NumberSummary:
         )
 
     def converted(self, conversion: Conversion) -> NumberSummary:
-        """Return the summary of the numbers converted to another unit."""
         factor, offset = conversion
         if factor == 1.0 and offset == 0.0:
             return self
@@ -237,12 +235,10 @@ class NumberSummary:
 
     @property
     def n_values(self) -> int:
-        """Number of values, finite or infinite."""
         return self.finite + self.infinite
 
     @property
     def gaps(self) -> int:
-        """Number of rows without a value."""
         return self.n - self.n_values
 
     @property
@@ -347,7 +343,6 @@ def _first_of_equals(ascending: np.ndarray) -> np.ndarray:
 def _quantiles(
     points: np.ndarray, weights: np.ndarray, n: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return n quantiles of ascending points, and their equal weights."""
     ends = np.cumsum(weights)
     ranks = (np.arange(n) + 0.5) / n * ends[-1]
     return points[np.searchsorted(ends, ranks)], np.full(n, ends[-1] / n)
@@ -442,7 +437,6 @@ class ColumnSummary:
         return summary._with_texts_read(Counter(present.tolist()), all_kept)
 
     def _with_moments(self, column: reading.Column, all_kept: bool) -> ColumnSummary:
-        """Add the dates of a block."""
         moments = column.read_dates("year")
         days = NumberSummary.of(dates.days_of(moments.instants), None, all_kept)
         if column.local is None:
@@ -452,7 +446,6 @@ class ColumnSummary:
         return replace(self, dates={"year": days}, local_dates={"year": local_days})
 
     def _with_numbers(self, column: reading.Column, all_kept: bool) -> ColumnSummary:
-        """Add the numbers of a block."""
         numbers = NumberSummary.of(column.values, None, all_kept, column.exact)
         days = _dates_of_digits(column.values, None, all_kept)
         return replace(
@@ -605,7 +598,6 @@ class ColumnSummary:
 
     @property
     def n_values(self) -> int:
-        """Number of values."""
         return self.n - self.gaps
 
     @property
@@ -782,7 +774,6 @@ def _main_unit(rows_of_unit: Mapping[str, int]) -> str:
 def summarize_table(
     block: Any, as_levels: Collection[str] = (), all_kept: bool = True
 ) -> dict[str, ColumnSummary]:
-    """Return the summary of each column of a block of rows."""
     columns = reading.read_columns(block)
     return {
         name: ColumnSummary.of(column, name in as_levels, all_kept)

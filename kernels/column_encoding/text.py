@@ -33,10 +33,8 @@ RUNS = (3, 4)
 """Lengths of the runs of characters that are counted within words."""
 
 LONGEST_WORD = 32
-"""Number of characters after which a word is divided."""
 
 MOST_CHARACTERS = 5000
-"""Number of characters of a text that are read."""
 
 HASH_VALUES = 1 << 20
 """Number of hash values of n-grams."""
@@ -90,7 +88,6 @@ class TextColumn(ColumnEncoding):
 
     @classmethod
     def of(cls, column: ColumnSummary, scale: Scale) -> Self:
-        """Return the encoding of a column with at least one value."""
         n_texts = len(column.texts)
         n_topics = min(
             n_texts, MOST_TOPICS, max(LEAST_TOPICS, n_texts // TEXTS_PER_TOPIC)
@@ -208,7 +205,6 @@ def _count_ngrams(texts: Sequence[str]) -> sparse.csr_matrix:
 
 
 def _ngrams_of(text: str) -> list[str]:
-    """Return the words of a text and their runs of characters."""
     ngrams: list[str] = []
     readable = text[:MOST_CHARACTERS].encode(errors="replace").decode()
     for word in WORD.findall(readable.lower()):

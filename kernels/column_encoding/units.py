@@ -37,7 +37,6 @@ PREFIXED_UNITS = {
     "pressure": "Pa",
     "resistance": "Ω",
 }
-"""Units that take SI prefixes, by quantity."""
 
 CONVERSIONS: dict[str, dict[str, float | Conversion]] = {
     COUNT: {"": 1.0, "B": 1e9},
@@ -129,7 +128,6 @@ def canonical_unit(unit: str) -> str:
 
 
 def is_unit(text: str) -> bool:
-    """Return whether a text is a known unit or a currency."""
     return (
         canonical_unit(text) in KNOWN_UNITS
         or re.fullmatch(CURRENCIES, text) is not None
@@ -137,7 +135,6 @@ def is_unit(text: str) -> bool:
 
 
 def _spellings(unit: str) -> Iterator[str]:
-    """Yield the spellings of a unit, the most literal one first."""
     bare = unit.replace(" ", "").rstrip(".")
     for word in (bare, bare.lower(), bare.lower().removesuffix("s")):
         yield word
@@ -170,7 +167,6 @@ def _composed(source: float | Conversion, target: float | Conversion) -> Convers
 
 
 def convert(value: float, unit: str, target_unit: str) -> float | None:
-    """Return a value in another unit; None for other quantities."""
     conversion = conversion_between(unit, target_unit)
     if conversion is None:
         return None

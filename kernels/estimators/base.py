@@ -52,10 +52,8 @@ Precision = Literal["float64", "float32"]
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 CHUNK_BYTES = 1 << 26
-"""Largest matrix between a chunk of new rows and the training rows."""
 
 MOST_CHUNK_ROWS = 1 << 13
-"""Most new rows in a chunk."""
 
 MOST_SORTED = 1 << 14
 """Most rows that are sorted for default bandwidths."""
@@ -141,7 +139,6 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
 
     @property
     def _columns(self) -> list[str]:
-        """Names of the columns of a table, or of the features of an array."""
         numbers = [str(j) for j in range(self.n_features_in_)]
         return list(getattr(self, "feature_names_in_", numbers))
 
@@ -160,7 +157,6 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
 
     @property
     def _importance_problem(self) -> ImportanceProblem:
-        """The fitted model with the rows that importances are measured on."""
         rows = getattr(self, "_importance_rows", None)
         if rows is None:
             raise AttributeError(
@@ -442,7 +438,6 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         self._stored_importance = None
 
     def _set_kernel(self, kernel: LearnedKernel) -> None:
-        """Set the learned kernel and the attributes derived from it."""
         self.__dict__.pop("_importance", None)
         self.kernel_ = kernel
         self.weights_ = kernel.weights
@@ -547,7 +542,6 @@ def set_table(estimator: KernelLearner, table: TableEncoding | None) -> None:
 
 
 def require_precision(precision: Any) -> Precision:
-    """Return the precision; ValueError if it is invalid."""
     require_one_of("precision", precision, get_args(Precision))
     return cast(Precision, precision)
 
@@ -558,21 +552,9 @@ def warn_of_cells(sentences: Sequence[str]) -> None:
 
 
 def chunk_rows_for(m: int) -> int:
-    """Return the number of new rows that are predicted at once.
+    """Return the number of new rows that are predicted at once, given m training rows.
 
-    Parameters
-    ----------
-    m : int
-        Number of training rows.
-
-    Returns
-    -------
-    n_rows : int
-        A power of two, for a matrix of at most 64 MB.
-
-    Notes
-    -----
-    Batches of a multiple of this size are predicted bit-for-bit as all rows at once.
+    Batches of a multiple of this number are predicted bit-for-bit as all rows at once.
     """
     return int(
         np.clip(

@@ -58,7 +58,8 @@ class Explanation:
     --------
     For figures of the package shap::
 
-        shap.Explanation(e.contributions, e.base_values, e.data, feature_names=list(e.columns))
+        shap.Explanation(e.contributions, e.base_values, e.data,
+        feature_names=list(e.columns))
     """
 
     contributions: np.ndarray
@@ -81,7 +82,6 @@ class Explanation:
         return f"Explanation({', '.join(parts)})"
 
     def of_first_output(self) -> Explanation:
-        """Return the explanation of the first output, without its axis."""
         errors = self.standard_errors
         if errors is not None:
             errors = errors[..., 0]
@@ -198,20 +198,8 @@ def contributions_of(
 ) -> Contributions:
     """Return contributions, from all subsets of columns if fast, else from orders.
 
-    Parameters
-    ----------
-    predict, predict_in_single : callable
-        Functions that predict rows, the second in single precision.
-    X : ndarray of shape (n, f)
-        Explained rows.
-    rows : CompositeRows
-        Background rows.
-    n_permutations : int
-        Number of orders of the columns per background row.
-    seed : int
-        Seed of the orders.
-    products : ProductScores, optional
-        The predictions, if they are linear in kernels with a factor per column.
+    `products` are the predictions, if they are linear in kernels with a factor per
+    column.
     """
     by_row = predict(X)
     by_background = predict(rows.background)
@@ -279,7 +267,6 @@ def exact_contributions(
 
 
 def _subsets(d: int) -> np.ndarray:
-    """Return all subsets of d columns, shape (2^d, d), as binary numbers."""
     return np.array(list(product([False, True], repeat=d)))
 
 

@@ -41,7 +41,6 @@ SEARCH_FOLDS = 3
 """Number of folds if base kernels are learned again; otherwise five."""
 
 MOST_TESTED = 500
-"""Most tested rows."""
 
 LEAST_TESTED = 100
 """Least number of tested rows, used for many columns."""
@@ -50,7 +49,6 @@ MOST_PREDICTIONS = 30_000
 """Number of predictions above which fewer rows and donors are used."""
 
 MOST_DONORS = 5
-"""Most rows whose values replace those of a tested row, in turn."""
 
 BATCH_ROWS = 4096
 
@@ -58,7 +56,6 @@ INTERACTING_COLUMNS = 8
 """Number of most important columns whose pairs are measured."""
 
 MOST_INTERACTIONS = 10
-"""Number of interactions that are returned."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -469,7 +466,6 @@ class TestedRows:
     def _predicted(
         self, batch: Sequence[tuple[np.ndarray, Rows]]
     ) -> Iterator[Exchange]:
-        """Yield the exchanges of a batch, predicted at once."""
         if not batch:
             return
         parts = [X for _, X in batch]
@@ -500,7 +496,6 @@ class TestedRows:
 
     @cached_property
     def _calibration(self) -> np.ndarray:
-        """Slope and offset of the sigmoid for the held-out scores."""
         scores = self._scores(np.arange(len(self)), self.X)
         return fit_calibration(scores, self.target.values, self.weights)
 

@@ -15,12 +15,10 @@ from ..targets import Target
 
 
 def has_labels(y: np.ndarray) -> bool:
-    """Return whether a validated target has several labels per row."""
     return y.ndim == 2 and y.shape[1] > 1
 
 
 def dense_indicators(y: Any) -> np.ndarray:
-    """Return indicator columns as a dense array."""
     if sparse.issparse(y):
         return np.asarray(y.toarray())
     return np.asarray(y)
@@ -95,6 +93,5 @@ def shift_to_even_odds(calibration: np.ndarray) -> np.ndarray:
 
 
 def label_probabilities(scores: np.ndarray, calibration: np.ndarray) -> np.ndarray:
-    """Return the probability of each label, shape (n, n_labels)."""
     slope, offset = calibration.T
     return np.asarray(expit(slope * scores + offset))

@@ -15,36 +15,20 @@ MOST_ROWS = 20_000
 """Most rows whose pairs are all used without a warning."""
 
 SEARCHED_ROWS = 5_000
-"""Default number of rows for finding base kernels."""
 
 BANDWIDTH_ROWS = 1024
-"""Most distinct rows for default bandwidths."""
 
 
 @dataclass(frozen=True)
 class FitSampling:
-    """Numbers of training rows that each step of a fit uses; None for unused steps.
+    """Numbers of training rows that each step of a fit uses; None for unused steps."""
 
-    Attributes
-    ----------
-    n_rows : int
-        Training rows with a weight.
-    kernel : int
-        Rows for learning the kernel.
-    search : int or None
-        Most rows for finding base kernels.
-    medians, units : int or None
-        Most rows for bandwidths, and for the scales of base kernels.
-    C : int or None
-        Most rows for selecting C or alpha.
-    """
-
-    n_rows: int
-    kernel: int
-    search: int | None = None
-    medians: int | None = None
-    units: int | None = None
-    C: int | None = None
+    n_rows: int  # with a weight
+    kernel: int  # for learning the kernel
+    search: int | None = None  # for finding base kernels
+    medians: int | None = None  # for bandwidths
+    units: int | None = None  # for scales of base kernels
+    C: int | None = None  # for selecting C or alpha
 
     @classmethod
     def of(
@@ -85,13 +69,7 @@ def kernel_rows(
     n_rows: int,
     has_weights: bool,
 ) -> int:
-    """Return the number of rows for learning the kernel, checked.
-
-    Warns
-    -----
-    UserWarning
-        There are more than 20,000 rows, and `sample` is None.
-    """
+    """Return the number of rows for learning the kernel, with a warning for many."""
     has_features = isinstance(family, FeatureFamily)
     obstacle = None
     if has_weights:

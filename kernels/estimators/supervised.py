@@ -461,7 +461,6 @@ class SupervisedLearner(KernelLearner):
     def _with_trees(
         self, by_kernel: np.ndarray, features: Rows, n_classes: int | None = None
     ) -> np.ndarray:
-        """Return the weighted mean of predictions by the kernel and by the trees."""
         X_trees, _ = tree_features(self.table_, features)
         by_trees = tree_predictions(self.boost_, X_trees, n_classes)
         return (1.0 - self.boost_share_) * by_kernel + self.boost_share_ * by_trees
@@ -896,7 +895,8 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         X : array-like, sparse matrix or table of shape (m, d)
             Training rows; sparse if the base kernels support it. A table is a DataFrame
             of pandas or polars, or an Arrow table, see `TableEncoding`.
-        y : array-like of shape (m,), or array-like or sparse matrix of shape (m, n_labels)
+        y : array-like of shape (m,), or array-like or sparse matrix of shape (m,
+        n_labels)
             Class labels, at least two; for several labels per row, 0 and 1 per label.
         sample_weight : array-like of shape (m,), optional
             Non-negative weights, of which only ratios matter.
@@ -986,11 +986,6 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         rows: np.ndarray,
         scores: np.ndarray,
     ) -> np.ndarray:
-        """Fit the sigmoid without class weights, and return probabilities.
-
-        For two classes and a squared loss, also move the intercept to equal
-        probabilities.
-        """
         if self.multilabel_:
             return self._calibrate_labels(
                 scores,
@@ -1510,7 +1505,6 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         return values
 
     def _predictions(self, features: Rows) -> np.ndarray:
-        """Return predicted values of shape (n, q), given the features of the rows."""
         by_kernel = self._scores(features)
         if self.boost_ is None:
             return by_kernel
@@ -1596,7 +1590,6 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         return conformal_quantile(self._relative_residuals, alpha)
 
     def _half_widths(self, X: Rows, alpha: float) -> np.ndarray:
-        """Return half of the width of each interval, shape (n, q)."""
         quantile = self._residual_quantile(alpha)
         assert quantile is not None
         return self._residual_sizes(X) * quantile
@@ -1729,7 +1722,6 @@ def rows_with_weight(
 def take_rows(
     X: Rows, y: np.ndarray, rows: np.ndarray | slice
 ) -> tuple[Rows, np.ndarray]:
-    """Return some rows and their targets, without a copy if all are taken."""
     if isinstance(rows, slice):
         return X, y
     return X[rows], y[rows]
@@ -1801,28 +1793,11 @@ def fit_on_kernel(
     workers: Workers | None = None,
     progress: Progress | None = None,
 ) -> Estimator:
-    """Fit the predictor of an estimator on an already learned kernel.
+    """Fit the predictor of an estimator, in place, on an already learned kernel.
 
-    Parameters
-    ----------
-    estimator : KernelLearningClassifier or KernelLearningRegressor
-        Fitted in place.
-    kernel : LearnedKernel
-        Kernel learned by the estimator's `learner`.
-    y : array-like of shape (m,) or (m, q)
-        Target of the rows of `X`, by default of ``kernel.X``.
-    X : ndarray or CSR matrix of shape (m, d), optional
-        All training rows, if the kernel was learned on the sample ``X[kernel.rows]``.
-        Finite; may be a memory map.
-    workers : Workers, optional
-        Backend that executes passes over the rows; default threads.
-    progress : callable, optional
-        Function of the step and the largest residual.
-
-    Returns
-    -------
-    estimator : KernelLearningClassifier or KernelLearningRegressor
-        The same object.
+    The rows of `y` are those of `X`, by default ``kernel.X``; if the kernel was learned
+    on a sample, `X` has all rows and ``kernel.rows`` are positions in it. `workers`
+    execute passes over the rows, and iterative predictors report to `progress`.
 
     Raises
     ------
@@ -1873,25 +1848,9 @@ def fit_on_features(
     groups: Any = None,
     time: Any = None,
 ) -> Estimator:
-    """Fit an estimator on the features of a table that is already encoded.
+    """Fit an estimator, in place, on the features of a table that is already encoded.
 
-    Parameters
-    ----------
-    estimator : KernelLearningClassifier or KernelLearningRegressor
-        Fitted in place.
-    features : ndarray of shape (m, d)
-        Finite features of the training rows.
-    y : array-like of shape (m,)
-        Class labels, or target values.
-    table : TableEncoding, optional
-        Encoding of the table, for boosted trees.
-    sample_weight, groups, time : array-like of shape (m,), optional
-        As in `fit`.
-
-    Returns
-    -------
-    estimator : KernelLearningClassifier or KernelLearningRegressor
-        The same object.
+    `table` is the encoding, which boosted trees use; `FeaturePredictor` predicts.
 
     Raises
     ------
@@ -1914,13 +1873,7 @@ def fit_on_features(
 
 @dataclass(frozen=True, eq=False)
 class FeaturePredictor:
-    """Predictions of a fitted estimator for rows whose table is already encoded.
-
-    Parameters
-    ----------
-    estimator : KernelLearningClassifier or KernelLearningRegressor
-        Fitted estimator with one output.
-    """
+    """Predictions of an estimator with one output, for already encoded rows."""
 
     estimator: KernelLearningClassifier | KernelLearningRegressor
 
@@ -1964,18 +1917,7 @@ def set_coefficients(
 
 
 def keep_support(estimator: Estimator) -> Estimator:
-    """Return a copy that stores only the rows with a coefficient, or the estimator.
-
-    Parameters
-    ----------
-    estimator : KernelLearningClassifier or KernelLearningRegressor
-        Fitted estimator.
-
-    Returns
-    -------
-    estimator : KernelLearningClassifier or KernelLearningRegressor
-        Estimator with the same predictions up to rounding.
-    """
+    """Return an estimator that stores only the training rows with a coefficient."""
     scores = estimator._linear.on_support()
     if scores is estimator._linear:
         return estimator

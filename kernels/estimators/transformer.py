@@ -219,7 +219,6 @@ class LearnedKernelTransformer(
         self._set_feature_map(self.kernel_)
 
     def _fit_landmarks(self, n_landmarks: int, seed: int) -> None:
-        """Fit Nystroem features on randomly drawn landmarks."""
         kernel = self.kernel_
         n_rows = kernel.X.shape[0]
         landmarks = np.arange(n_rows)
@@ -238,7 +237,6 @@ class LearnedKernelTransformer(
         self._set_feature_map(kernel)
 
     def _set_feature_map(self, kernel: LearnedKernel) -> None:
-        """Set the feature map from a kernel on the landmarks or on all rows."""
         dual = self._dual_coefficients(kernel)
         mean = np.zeros(self.components_.shape[1])
         if kernel is not self.kernel_:

@@ -28,7 +28,6 @@ class TilePlan:
 
     @classmethod
     def identity(cls, p: int) -> TilePlan:
-        """Return the plan in which each kernel equals its seed."""
         return cls(
             np.repeat(np.arange(p), 2).reshape(p, 2), np.full(p, -1), np.zeros(p)
         )
@@ -39,7 +38,6 @@ class TilePlan:
 
     @classmethod
     def joined(cls, plans: Sequence[TilePlan]) -> TilePlan:
-        """Return the plan of concatenated kernels and seeds of several families."""
         orders = []
         halves = []
         n_kernels = 0
@@ -61,7 +59,6 @@ class TilePlan:
 
 
 FINITE_BLOCK = 1 << 20
-"""Number of values that are checked at once."""
 
 FAR = 2.0**22
 """Largest gamma times squared norm for distances by inner products (error 1e-9)."""
@@ -474,23 +471,12 @@ def distinct_examples(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
     """Return distinct rows, with the mean target and the total weight of copies.
 
-    Parameters
-    ----------
-    X : ndarray or CSR matrix of shape (m, d)
-        Rows.
-    Y : ndarray of shape (m, q)
-        Targets.
-    w : ndarray of shape (m,) or None
-        Weights of the rows.
-    groups : ndarray of int of shape (m,), optional
-        Group of each row; equal rows of different groups are distinct.
+    Equal rows of different `groups` are distinct.
 
     Returns
     -------
-    first : ndarray of int of shape (n,)
-        First position of each distinct row.
-    which : ndarray of int of shape (m,)
-        Position in `first` of each row.
+    first, which : ndarray of int of shape (n,) and (m,)
+        First position of each distinct row, and the number of each row.
     means : ndarray of shape (n, q)
         Mean targets.
     weights : ndarray of shape (n,) or None
@@ -534,31 +520,16 @@ def move(X: Rows, origin: np.ndarray) -> Rows:
 
 
 def mean_row(X: Rows) -> np.ndarray:
-    """Return the mean of the rows, shape (d,), zeros for no rows."""
     if not X.shape[0]:
         return np.zeros(X.shape[1])
     return np.asarray(X.mean(axis=0)).ravel()
 
 
 def squared_distances(A: Rows, B: Rows) -> np.ndarray:
-    r"""Return the squared Euclidean distances between two sets of rows.
+    r"""Return the squared Euclidean distances between rows, shape (a, b).
 
-    .. math:: D_{ij} = \lVert a_i \rVert^2 + \lVert b_j \rVert^2 - 2 a_i \cdot b_j
-
-    Parameters
-    ----------
-    A, B : ndarray or CSR matrix of shape (a, d) and (b, d)
-        Rows; ``A is B`` gives an exactly zero diagonal.
-
-    Returns
-    -------
-    D : ndarray of shape (a, b)
-        Squared distances, not negative.
-
-    Notes
-    -----
-    One matrix product with an error of about ``eps * ||x||^2``. Dense rows are
-    translated by the mean of `B`, which reduces their norms.
+    ``A is B`` gives an exactly zero diagonal. The error is about ``eps * ||x||^2``, so
+    that dense rows are first translated by the mean of `B`.
     """
     center = mean_row(B)
     right = ExpandedRows.of(B, center, "squared")
@@ -567,14 +538,12 @@ def squared_distances(A: Rows, B: Rows) -> np.ndarray:
 
 
 def inner_products(A: Rows, B: Rows) -> np.ndarray:
-    """Return the inner products of rows, a dense (a, b) array."""
     if sparse.issparse(A):
         return np.asarray((A @ B.T).toarray(), dtype=np.float64)
     return np.asarray(A @ B.T)
 
 
 def squared_norms(A: Rows) -> np.ndarray:
-    """Return the squared Euclidean norm of each row, shape (a,)."""
     if sparse.issparse(A):
         return np.asarray(A.multiply(A).sum(axis=1), dtype=np.float64).ravel()
     return np.einsum("ij,ij->i", A, A)

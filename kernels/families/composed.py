@@ -53,13 +53,11 @@ class ComposedFamily(KernelFamily):
 
     @cached_property
     def _ends(self) -> list[int]:
-        """End position of the kernels of each part."""
         return list(accumulate(family.n_kernels for family, _ in self.parts()))
 
     def _split(
         self, shift: np.ndarray
     ) -> list[tuple[KernelFamily, RowMap, np.ndarray]]:
-        """Return the parts with their entries of `shift`."""
         split = []
         start = 0
         for (family, map_rows), end in zip(self.parts(), self._ends, strict=True):
@@ -461,7 +459,6 @@ class ScaledFamily(ComposedFamily):
         )
 
     def _scaled(self, k: int, A: Rows) -> Rows:
-        """Return the rescaled rows for kernel k, with the dtype of `A`."""
         d = self.scales.shape[1]
         if A.shape[1] != d:
             raise ValueError(

@@ -48,7 +48,6 @@ class ExponentialFamily(KernelFamily):
 
     @cached_property
     def _doubling(self) -> tuple[np.ndarray, np.ndarray, tuple[float, ...]]:
-        """Order and halves of a plan, and the ascending gammas of its seeds."""
         position_of_gamma = {gamma: k for k, gamma in enumerate(self.gammas)}
         half = np.array([position_of_gamma.get(gamma / 2, -1) for gamma in self.gammas])
         ascending = sorted(range(self.n_kernels), key=self.gammas.__getitem__)

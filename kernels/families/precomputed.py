@@ -13,7 +13,6 @@ from ..centering import as_gram_matrices, as_numbers
 from .base import KernelFamily, Rows
 
 SAMPLE = 32
-"""Number of rows for the test of symmetry."""
 
 Positions: TypeAlias = "slice | np.ndarray"
 """Positions; contiguous ones as a slice, to read a mapped file in order."""
@@ -151,7 +150,6 @@ class PrecomputedFamily(KernelFamily):
         return family
 
     def _positions(self, A: Rows) -> np.ndarray:
-        """Return positions as integers, shape (a,)."""
         if sparse.issparse(A) or A.ndim != 2 or A.shape[1] != 1:
             raise ValueError(
                 f"X must be a column of row positions, shape (m, 1), as the kernels are matrices; got shape {A.shape}."

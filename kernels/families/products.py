@@ -126,7 +126,6 @@ class CosineFamily(SingleFamily):
 
 
 def _sizes(A: Rows) -> np.ndarray:
-    """Return the largest absolute value of each row, shape (a,)."""
     if sparse.issparse(A):
         return np.asarray(abs(A).max(axis=1).toarray()).ravel()
     return np.abs(A).max(axis=1, initial=0.0)
@@ -140,7 +139,6 @@ def _unit_rows(A: Rows) -> Rows:
 
 
 def _divided(A: Rows, lengths: np.ndarray) -> Rows:
-    """Return the rows divided by their lengths, if positive."""
     lengths = np.where(lengths > 0, lengths, 1.0)
     if not sparse.issparse(A):
         return A / lengths[:, None]
@@ -418,7 +416,6 @@ class ProductFamily(KernelFamily):
         return self.base.takes_sparse
 
     def _products(self, K: np.ndarray) -> np.ndarray:
-        """Return the products of the values K of the base kernels."""
         products = []
         for row in self.powers:
             first, *others = [K[k] for k, power in enumerate(row) for _ in range(power)]
