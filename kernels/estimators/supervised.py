@@ -696,13 +696,12 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     normalize : {"trace", "frobenius", "none"}, default "trace"
         Scaling of the centered base kernels before learning; ignored by `ca` and `cr`.
     centering : {"center", "target", "none"}, default "center"
-        Whether to center the base kernels in feature space. "target": no centering, the
-        intercept is the mean target. "none": neither centering nor intercept. "target"
-        and "none" are for one-stage learners, unif and align.
+        Whether to center the base kernels in feature space. Otherwise, the intercept is
+        the mean target ("target") or zero ("none"); for one-stage learners, unif, align.
     sample : "auto", "all", int or None, default None
         Number of training rows drawn to learn the kernel. "auto": 8,192, or 5,000 for
         learners that find base kernels. None: all up to 20,000 (5,000 for rfm),
-        otherwise as "auto". The predictor is always fitted on all rows.
+        otherwise as "auto".
     random_state : int, RandomState or None, default 0
         Seed of samples and of landmarks.
     n_jobs : int or None, default None
@@ -718,12 +717,10 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         rows and at most 12 classes, if `learner`, `family` and `class_weight` are
         defaults.
     precision : {"float64", "float32"}, default "float64"
-        Precision of kernel values in predictions; fits use float64. "float32" takes
-        half the time and changes scores by about 1e-6 of the largest, more with a large
-        C.
+        Precision of predictions; fits use float64. "float32" takes half the time, with
+        relative errors of about 1e-6.
     time_limit : float or None, default None
-        Approximate time limit of `fit`, in seconds: fits growing samples of the rows
-        and keeps the last, with a warning if it is not all rows. No fit is interrupted.
+        Approximate time limit of `fit` in seconds, which fits growing samples of rows.
     verbose : bool, default False
         Whether to print the steps of `fit`.
     class_weight : dict, "balanced" or None, default None
@@ -739,26 +736,22 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         Class labels, ascending; for several labels per row, positions of their columns.
     multilabel_ : bool
         Whether rows have several labels.
-    learner_ : str
-        Name of the learner in use.
-    learner_reason_ : str
-        Reason for the automatic choice of the learner, or empty.
+    learner_, learner_reason_ : str
+        Learner in use, and the reason for an automatic choice.
     kernel_ : LearnedKernel
         The learned kernel.
     weights_ : ndarray of shape (p,)
         Weights of the base kernels.
     alignment_ : float
-        Centered alignment of the kernel with the target on the training rows.
+        Centered alignment of the kernel with the target.
     family_ : KernelFamily
         The base kernels.
-    predictor_ : {"svm", "krr", "krr-cg", "nystroem"}
-        Name of the predictor in use.
-    predictor_reason_ : str
-        Reason for the automatic choice of the predictor, or empty.
+    predictor_, predictor_reason_ : str
+        Predictor in use, and the reason for an automatic choice.
     C_ : float
         The requested or selected C.
     landmarks_ : ndarray of int of shape (M,)
-        Positions of the landmarks among the training rows; only for nystroem.
+        Training rows that are landmarks; only for nystroem.
     dual_coef_ : ndarray of shape (m, q)
         Dual coefficients: ``kernel_.cross_gram(X) @ dual_coef_ + intercept_`` are the
         scores, one for two classes, otherwise one per class, label or (svm) pair of
@@ -768,27 +761,24 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     calibration_ : ndarray of shape (2,) or (n_labels, 2)
         Slope and offset of the sigmoid, shared by all classes or per label.
     boost_ : estimator or None
-        Fitted trees; None if only the kernel predicts.
+        Fitted trees.
     boost_share_ : float
-        Weight of the trees in the mean with the kernel, between 0 and 1.
+        Weight of the trees in predictions, between 0 and 1.
     table_ : TableEncoding or None
-        Column types of a table, with the resulting features; None for arrays.
+        Column types and features of a table.
     relevance_ : dict of str to float
         Permutation importance of each column or feature, in descending order: relative
         increase of the squared error of probabilities. Computed when first read.
     feature_importances_ : ndarray of shape (n_features,)
-        Relevance in the order of the columns, with zero for negative ones, divided by
-        the sum.
+        Relevance of each column, at least zero, divided by the sum.
     interactions_ : dict of tuple of str to float
-        The ten largest interactions of two of the eight most relevant columns, in
-        descending order.
+        Ten largest interactions of two columns, in descending order.
     sampling_ : FitSampling
         Number of training rows used in each step of `fit`.
     n_samples_fit_ : int
         Number of rows that the predictor was fitted on.
     n_groups_ : int or None
-        Number of groups, times or clusters of near-duplicates that choices respected;
-        None for single rows.
+        Number of groups, times or clusters of near-duplicates that choices respected.
     n_features_in_ : int
         Number of features in `fit`.
     feature_names_in_ : ndarray of shape (d,)
@@ -811,8 +801,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     overconfident. `sklearn.calibration.CalibratedClassifierCV` learns the kernel per
     fold instead.
 
-    Several labels per row share one kernel, learned by regression on their indicators,
-    and a ridge regression without boosted trees.
+    Several labels per row share one kernel, learned by regression on their indicators.
     `sklearn.multioutput.MultiOutputClassifier` learns a kernel per label instead.
 
     Relevances and interactions use models fitted without the tested rows, on at most
@@ -895,8 +884,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         X : array-like, sparse matrix or table of shape (m, d)
             Training rows; sparse if the base kernels support it. A table is a DataFrame
             of pandas or polars, or an Arrow table, see `TableEncoding`.
-        y : array-like of shape (m,), or array-like or sparse matrix of shape (m,
-        n_labels)
+        y : array-like or sparse matrix of shape (m,) or (m, n_labels)
             Class labels, at least two; for several labels per row, 0 and 1 per label.
         sample_weight : array-like of shape (m,), optional
             Non-negative weights, of which only ratios matter.
@@ -1181,13 +1169,12 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
     normalize : {"trace", "frobenius", "none"}, default "trace"
         Scaling of the centered base kernels before learning; ignored by `ca` and `cr`.
     centering : {"center", "target", "none"}, default "center"
-        Whether to center the base kernels in feature space. "target": no centering, the
-        intercept is the mean target. "none": neither centering nor intercept. "target"
-        and "none" are for one-stage learners, unif and align.
+        Whether to center the base kernels in feature space. Otherwise, the intercept is
+        the mean target ("target") or zero ("none"); for one-stage learners, unif, align.
     sample : "auto", "all", int or None, default None
         Number of training rows drawn to learn the kernel. "auto": 8,192, or 5,000 for
         learners that find base kernels. None: all up to 20,000 (5,000 for rfm),
-        otherwise as "auto". The predictor is always fitted on all rows.
+        otherwise as "auto".
     random_state : int, RandomState or None, default 0
         Seed of samples and of landmarks.
     n_jobs : int or None, default None
@@ -1201,12 +1188,10 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         scikit-learn's histogram-based gradient boosting, with at least 1,000 rows and
         one output, if `learner` and `family` are defaults.
     precision : {"float64", "float32"}, default "float64"
-        Precision of kernel values in predictions; fits use float64. "float32" takes
-        half the time and changes scores by about 1e-6 of the largest, more with a small
-        alpha.
+        Precision of predictions; fits use float64. "float32" takes half the time, with
+        relative errors of about 1e-6.
     time_limit : float or None, default None
-        Approximate time limit of `fit`, in seconds: fits growing samples of the rows
-        and keeps the last, with a warning if it is not all rows. No fit is interrupted.
+        Approximate time limit of `fit` in seconds, which fits growing samples of rows.
     verbose : bool, default False
         Whether to print the steps of `fit`.
     intervals : bool, default True
@@ -1215,28 +1200,24 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
 
     Attributes
     ----------
-    learner_ : str
-        Name of the learner in use.
-    learner_reason_ : str
-        Reason for the automatic choice of the learner, or empty.
+    learner_, learner_reason_ : str
+        Learner in use, and the reason for an automatic choice.
     kernel_ : LearnedKernel
         The learned kernel.
     weights_ : ndarray of shape (p,)
         Weights of the base kernels.
     alignment_ : float
-        Centered alignment of the kernel with the target on the training rows.
+        Centered alignment of the kernel with the target.
     family_ : KernelFamily
         The base kernels.
-    predictor_ : {"krr", "krr-cg", "nystroem"}
-        Name of the predictor in use.
-    predictor_reason_ : str
-        Reason for the automatic choice of the predictor, or empty.
+    predictor_, predictor_reason_ : str
+        Predictor in use, and the reason for an automatic choice.
     alpha_ : float
         Requested or selected alpha.
     C_ : float
         1 / `alpha_`.
     landmarks_ : ndarray of int of shape (M,)
-        Positions of the landmarks among the training rows; only for nystroem.
+        Training rows that are landmarks; only for nystroem.
     dual_coef_ : ndarray of shape (m, q)
         Dual coefficients: ``kernel_.cross_gram(X) @ dual_coef_ + intercept_`` are the
         predictions, one column per output.
@@ -1247,30 +1228,27 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
     signed_residuals_ : ndarray of shape (n, q)
         Quantiles of the signed residuals, target minus prediction.
     boost_ : estimator or None
-        Fitted trees; None if only the kernel predicts.
+        Fitted trees.
     boost_share_ : float
-        Weight of the trees in the mean with the kernel, between 0 and 1.
+        Weight of the trees in predictions, between 0 and 1.
     residual_scale_ : ResidualScale or None
         Expected absolute residual of a row. None, for intervals of one width, if y is
         constant or fewer than 40 distinct rows are held out.
     table_ : TableEncoding or None
-        Column types of a table, with the resulting features; None for arrays.
+        Column types and features of a table.
     relevance_ : dict of str to float
         Permutation importance of each column or feature, in descending order: relative
         increase of the squared error. Computed when first read.
     feature_importances_ : ndarray of shape (n_features,)
-        Relevance in the order of the columns, with zero for negative ones, divided by
-        the sum.
+        Relevance of each column, at least zero, divided by the sum.
     interactions_ : dict of tuple of str to float
-        The ten largest interactions of two of the eight most relevant columns, in
-        descending order.
+        Ten largest interactions of two columns, in descending order.
     sampling_ : FitSampling
         Number of training rows used in each step of `fit`.
     n_samples_fit_ : int
         Number of rows that the predictor was fitted on.
     n_groups_ : int or None
-        Number of groups, times or clusters of near-duplicates that choices respected;
-        None for single rows.
+        Number of groups, times or clusters of near-duplicates that choices respected.
     n_features_in_ : int
         Number of features in `fit`.
     feature_names_in_ : ndarray of shape (d,)
@@ -1911,7 +1889,7 @@ def set_coefficients(
     dual: np.ndarray,
     intercept: np.ndarray,
 ) -> None:
-    """Set the predictions of an estimator to ``kernel.cross_gram(X) @ dual + intercept``."""
+    """Set the kernel, the dual coefficients and the intercepts of predictions."""
     estimator._set_kernel(kernel)
     estimator._linear = LinearScores(kernel, dual, intercept)
 
