@@ -340,19 +340,19 @@ def from_data(data: Any, arrays: Mapping[str, np.ndarray]) -> Any:
         case "estimator", {"array": str(name)}:
             return estimator_from_array(arrays[name])
         case "texts", [width, list(texts)]:
-            return _texts(width, texts)
+            return _texts_from_data(width, texts)
         case "tuple", list():
             return tuple(from_data(content, arrays))
         case "dict", list():
             return dict(from_data(content, arrays))
         case "csr_matrix" | "csr_array", list():
-            return _sparse_rows(kind, *from_data(content, arrays))
+            return _sparse_from_data(kind, *from_data(content, arrays))
         case "family" | "learner" | "predictor" | "record", [str(name), *states]:
             values = [
                 {key: from_data(part, arrays) for key, part in state.items()}
                 for state in states
             ]
-            return _made(kind, name, *values)
+            return _restored_object(kind, name, *values)
     raise ValueError(f"a value must be of a known kind, got {kind!r:.40}")
 
 
@@ -362,7 +362,7 @@ def _array_from_data(kind: str, array: np.ndarray) -> np.ndarray:
     return array
 
 
-def _texts(width: int | None, texts: list[str]) -> np.ndarray:
+def _texts_from_data(width: int | None, texts: list[str]) -> np.ndarray:
     if not all(type(text) is str for text in texts):
         raise ValueError("labels must be texts")
     if width is None:
@@ -375,7 +375,7 @@ def _texts(width: int | None, texts: list[str]) -> np.ndarray:
     return np.array(texts, dtype=f"U{width}")
 
 
-def _sparse_rows(
+def _sparse_from_data(
     kind: str,
     data: np.ndarray,
     indices: np.ndarray,
@@ -389,7 +389,7 @@ def _sparse_rows(
     return rows
 
 
-def _made(
+def _restored_object(
     kind: str,
     name: str,
     parameters: dict[str, Any],

@@ -340,9 +340,9 @@ class Model(Savable, Value):
         -------
         columns : dict of str to ndarray of shape (n,)
             ``prediction``, then for regression ``lower`` and ``upper`` (coverage 0.9);
-            for two classes ``score``, positive for the second, otherwise ``score
-            <class>``; and ``probability <class>`` if calibrated. Several outputs have
-            only ``prediction <position>``. See `column_types`.
+            for two classes ``score``, positive for the second, otherwise
+            ``score <class>``; and ``probability <class>`` if calibrated. Several
+            outputs have only ``prediction <position>``. See `column_types`.
 
         Raises
         ------

@@ -32,8 +32,8 @@ class LearnedKernelTransformer(
 ):
     r"""Feature map of a kernel that is learned from the training data.
 
-    Inner products of the features approximate the learned kernel, :math:`Z Z^\top
-    \approx K_\mu`.
+    Inner products of the features approximate the learned kernel,
+    :math:`Z Z^\top \approx K_\mu`.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ class LearnedKernelTransformer(
     weights_ : ndarray of shape (p,)
         Weights of the base kernels.
     alignment_ : float
-        Centered alignment of the kernel with the target on the training rows.
+        Centered alignment of the kernel with the target.
     family_ : KernelFamily
         The base kernels.
     relevance_, feature_importances_, interactions_
@@ -88,13 +88,13 @@ class LearnedKernelTransformer(
     landmark_kernel_ : LearnedKernel
         `kernel_` restricted to the landmarks and centered on them.
     components_ : ndarray of shape (l, q)
-        Coefficients of the landmarks: ``landmark_kernel_.cross_gram(X) @ components_ -
-        mean_`` are the features (for a polynomial combination, with the columns
-        `landmarks_`).
+        Coefficients of the landmarks:
+        ``landmark_kernel_.cross_gram(X) @ components_ - mean_`` are the features (for a
+        polynomial combination, with the columns `landmarks_`).
     mean_ : ndarray of shape (q,)
         Mean feature of the training rows before centering.
     table_ : TableEncoding or None
-        Column types of a table, with the resulting features; None for arrays.
+        Column types and features of a table.
     n_features_in_ : int
         Number of features in `fit`.
     feature_names_in_ : ndarray of shape (d,)
