@@ -104,8 +104,10 @@ class EncodingReport:
 
 
 def _example(cells: Cells) -> str:
-    others = f" and {cells.rows - 1:,} more rows" if cells.rows > 1 else ""
-    return f"{cells.value!r} in row {cells.row:,} (from 0){others}"
+    first = f"{cells.value!r} in row {cells.row:,} (from 0)"
+    if cells.rows == 1:
+        return first
+    return f"{first} and {cells.rows - 1:,} more rows"
 
 
 def _joined(
@@ -113,10 +115,11 @@ def _joined(
 ) -> dict[str, Cells]:
     joined = dict(earlier_block)
     for name, cells in later_block.items():
-        first = joined.get(name)
-        joined[name] = (
-            cells if first is None else first._replace(rows=first.rows + cells.rows)
-        )
+        if name in joined:
+            first = joined[name]
+            joined[name] = first._replace(rows=first.rows + cells.rows)
+        else:
+            joined[name] = cells
     return joined
 
 
@@ -289,9 +292,10 @@ class NumberColumn(ColumnEncoding):
         numbers = column.read_numbers(self.written)
         self._require_some(column, "numbers", np.isnan(numbers.values), report)
         report.note_numbers(column, self.written, numbers)
-        infinite = np.isinf(numbers.values)
-        first = report.first + int(infinite.argmax()) if infinite.any() else None
-        require_no_infinity(self.name, int(infinite.sum()), len(infinite), first)
+        infinite = np.flatnonzero(np.isinf(numbers.values))
+        if len(infinite):
+            first = report.first + int(infinite[0])
+            require_no_infinity(self.name, len(infinite), len(numbers.values), first)
         return numbers.values
 
     def encode(
@@ -417,15 +421,15 @@ class CategoryColumn(ColumnEncoding):
 
     @property
     def gap_place(self) -> int | None:
-        return self.levels.index(None) if None in self.levels else None
+        if None in self.levels:
+            return self.levels.index(None)
+        return None
 
     @property
     def assumed(self) -> str:
-        return (
-            "the category 'missing'"
-            if self.has_gaps or self.many
-            else "none of its categories"
-        )
+        if self.has_gaps or self.many:
+            return "the category 'missing'"
+        return "none of its categories"
 
     def encode(
         self, column: reading.Column, out: np.ndarray, report: EncodingReport
@@ -490,8 +494,11 @@ class CategoryColumn(ColumnEncoding):
         }
         codes: list[str | None] = []
         for text in texts:
-            code = None if text is None else text.zfill(self.width)
-            if code is not None and code not in self.levels:
+            if text is None:
+                codes.append(None)
+                continue
+            code = text.zfill(self.width)
+            if code not in self.levels:
                 code = levels_by_number.get(code, code)
             codes.append(code)
         return np.array(codes, dtype=object)
@@ -614,13 +621,18 @@ class DateColumn(ColumnEncoding):
         """Return the encoding of days since 1970, in UTC and in local time."""
         varying = set()
         for cycle, phase_of in dates.CYCLES.items():
-            smallest_span = 0.25 if cycle == "year" else 1e-6
+            smallest_span = 1e-6
+            if cycle == "year":
+                smallest_span = 0.25
             if np.ptp(phase_of(local_days.points)) > smallest_span:
                 varying.add(cycle)
         for indicated, (cycle, *_) in dates.CALENDAR.items():
             if cycle in varying:
                 varying.add(indicated)
-        low, spread = days.scaling("standard" if scale == "quantile" else scale)
+        is_scaled = scale in ("standard", "quantile")
+        if is_scaled:
+            scale = "standard"
+        low, spread = days.scaling(scale)
         return cls(
             name=name,
             fill=days.fill,
@@ -629,7 +641,7 @@ class DateColumn(ColumnEncoding):
             spread=spread,
             cycles=tuple(cycle for cycle in dates.ENCODED_CYCLES if cycle in varying),
             first=first,
-            scaled=scale in ("standard", "quantile"),
+            scaled=is_scaled,
             zone=zone,
         )
 
@@ -732,16 +744,19 @@ class DateColumn(ColumnEncoding):
 
     def decode(self, Z: np.ndarray) -> list[Any]:
         seconds = np.round((Z[:, 0] * self.spread + self.low) * dates.SECONDS_PER_DAY)
-        begin = 11 if self.first == "time" else 0
-        offset = "Z" if self.zone else ""
-        return [
-            str(moment)[begin:] + offset for moment in seconds.astype("datetime64[s]")
-        ]
+        texts = [str(moment) for moment in seconds.astype("datetime64[s]")]
+        if self.first == "time":
+            texts = [text.partition("T")[2] for text in texts]
+        if self.zone:
+            texts = [f"{text}Z" for text in texts]
+        return texts
 
     def describe(self) -> str:
         parts = ", ".join(("time", *self.cycles))
         if self.first == "time":
             return f"time of day ({parts})"
-        order = "" if self.first == "year" else f"{self.first} first; "
-        zone = f"{self.zone}; " if self.zone else ""
-        return f"date ({order}{zone}{parts})"
+        if self.zone:
+            parts = f"{self.zone}; {parts}"
+        if self.first != "year":
+            parts = f"{self.first} first; {parts}"
+        return f"date ({parts})"

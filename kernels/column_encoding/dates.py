@@ -164,7 +164,9 @@ def tzinfo_of(zone: str) -> tzinfo:
         offset = timedelta(
             hours=int(match["hours"]), minutes=int(match["minutes"] or 0)
         )
-        return timezone(-offset if match["sign"] == "-" else offset)
+        if match["sign"] == "-":
+            offset = -offset
+        return timezone(offset)
     try:
         return ZoneInfo(zone)
     except (ZoneInfoNotFoundError, ValueError, OSError):
@@ -290,7 +292,9 @@ def moment_of(text: str, first: First) -> Moment | None:
     """
     if not text[:1].isalnum() or not any(map(str.isdigit, text)):
         return None
-    forms = [TIME] if first == "time" else [*FORMS, COMPACT, MONTH]
+    forms = [*FORMS, COMPACT, MONTH]
+    if first == "time":
+        forms = [TIME]
     matches = (form.fullmatch(text) for form in forms)
     match = next(filter(None, matches), None)
     if match is None or (match.re is NUMERIC_DATE and first == "year"):
@@ -349,11 +353,15 @@ def _offset(parts: dict[str, str | None]) -> timedelta | None:
     if not digits:
         return timedelta(0)
     ahead = timedelta(hours=int(digits[1:3]), minutes=int(digits[3:] or 0))
-    return -ahead if digits[0] == "-" else ahead
+    if digits[0] == "-":
+        return -ahead
+    return ahead
 
 
 def _year(digits: str) -> int:
     year = int(digits)
     if len(digits) == 4:
         return year
-    return year + (1900 if year >= CENTURY_PIVOT else 2000)
+    if year >= CENTURY_PIVOT:
+        return 1900 + year
+    return 2000 + year

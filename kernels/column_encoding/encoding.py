@@ -115,7 +115,9 @@ def _shortened(name: str) -> str:
 
 def shares_by_column(features: Sequence[str], shares: np.ndarray) -> dict[str, float]:
     """Return the shares of features by name, summed by column for a table."""
-    names = features.owners if isinstance(features, TableFeatures) else features
+    names = features
+    if isinstance(features, TableFeatures):
+        names = features.owners
     summed = dict.fromkeys(names, 0.0)
     for name, share in zip(names, shares.tolist(), strict=True):
         summed[name] += share
@@ -354,7 +356,9 @@ def _summaries(
     is_summarized = isinstance(table, Mapping) and all(
         isinstance(column, summary.ColumnSummary) for column in table.values()
     )
-    columns: Mapping[str, Any] = table if is_summarized else read_columns(table)
+    columns: Mapping[str, Any] = table
+    if not is_summarized:
+        columns = read_columns(table)
     unknown = [name for name in overrides if name not in columns]
     if unknown:
         suggestion = did_you_mean(unknown[0], map(str, columns))
@@ -475,7 +479,9 @@ def _inferred(
         return _ordered(column, column.levels, scale)
     if column.is_category:
         return _category(column, scale)
-    numbers = None if column.is_zero_padded else column.as_numbers()
+    numbers = None
+    if not column.is_zero_padded:
+        numbers = column.as_numbers()
     dates = column.as_dates()
     if numbers is not None and (
         dates is None or not _are_dates(column, numbers, dates)
@@ -517,9 +523,10 @@ def _category(
         return "it holds several numbers in one cell; write one column for each"
     if _is_free_text(column):
         return FREE_TEXT
-    units = column.units() if has_many_levels else {}
-    if _are_units(units, all_differ):
-        return _several_units(units)
+    if has_many_levels:
+        units = column.units()
+        if _are_units(units, all_differ):
+            return _several_units(units)
     if all_differ:
         return "nearly all of its texts differ, as those of identifiers do"
     return CategoryColumn.of(column, scale)
@@ -574,9 +581,10 @@ def _number(
         if nearly_all_differ:
             return "its whole numbers have more digits than a number keeps"
         return CategoryColumn.of(column, scale)
-    all_differ = not numbers.gaps and numbers.distinct_share >= (
-        1.0 if numbers.exact else DIFFERENT
-    )
+    least_share = DIFFERENT
+    if numbers.exact:
+        least_share = 1.0
+    all_differ = not numbers.gaps and numbers.distinct_share >= least_share
     counts_rows = (
         all_differ
         and numbers.low in (0, 1)
@@ -625,7 +633,9 @@ def _numbers_of_target(
     if task == "regression":
         return target.as_numbers(LEAST_SHARE_OF_SET_TYPE)
     if target.kind == "number":
-        return None if target.has_codes else target.as_numbers()
+        if target.has_codes:
+            return None
+        return target.as_numbers()
     if (
         task == "classification"
         or is_typed
@@ -643,4 +653,6 @@ def _numbers_of_target(
         and not values.are_integers
         and values.n_values == target.n_values
     )
-    return numbers if are_decimals else None
+    if are_decimals:
+        return numbers
+    return None

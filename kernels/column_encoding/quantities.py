@@ -140,8 +140,9 @@ def number_in(text: str, mark: Mark) -> Quantity | None:
     ]
     if magnitude is None or len(signs) > 1:
         return None
-    value = -magnitude if signs and signs[0] != "+" else magnitude
-    return Quantity(value, _unit(currency_or_unit), match["limit"] is not None)
+    if signs and signs[0] != "+":
+        magnitude = -magnitude
+    return Quantity(magnitude, _unit(currency_or_unit), match["limit"] is not None)
 
 
 def _magnitude(digits: str, multiplier: str | None, mark: Mark) -> float | None:

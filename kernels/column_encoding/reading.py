@@ -88,7 +88,9 @@ class Column:
     def read_numbers(self, written: Written) -> Numbers:
         n = len(self.values)
         if self.kind != "text":
-            values = self.values if self.kind == "number" else np.full(n, np.nan)
+            values = np.full(n, np.nan)
+            if self.kind == "number":
+                values = self.values
             return Numbers(values, np.zeros(n, dtype=bool), np.zeros(n, dtype=bool))
         read: dict[str | None, tuple[float, bool, bool]] = {
             None: (np.nan, False, False)
@@ -105,7 +107,9 @@ class Column:
     def read_dates(self, first: First) -> Moments:
         """Return the values as dates; texts begin with `first`."""
         if self.kind == "date":
-            local = self.values if self.local is None else self.local
+            local = self.local
+            if local is None:
+                local = self.values
             return Moments(
                 self.values,
                 local,
@@ -113,7 +117,9 @@ class Column:
                 self.zone,
             )
         texts = self.texts()
-        iso_moments = None if first == "time" else iso_dates(texts)
+        iso_moments = None
+        if first != "time":
+            iso_moments = iso_dates(texts)
         if iso_moments is not None:
             return self._moments(
                 dict(zip(texts, iso_moments, strict=True)), {}, frozenset()
@@ -155,7 +161,9 @@ class Column:
         """Return the values as texts, with None for gaps."""
         if self.kind == "text":
             return self.values
-        values = self.values if self.exact is None else self.exact
+        values = self.exact
+        if values is None:
+            values = self.values
         return as_texts(values.tolist())
 
     def as_levels(self) -> np.ndarray:
@@ -219,7 +227,9 @@ def read_columns(table: Any, names: Iterable[str] | None = None) -> dict[str, Co
             f"X must be a table with the columns that the model was fitted on, {listed(list(names or ()))}, got "
             f"{type(table).__name__}; give a DataFrame."
         )
-    selected_names = list(columns) if names is None else list(names)
+    if names is None:
+        names = columns
+    selected_names = list(names)
     absent = [name for name in selected_names if name not in columns]
     if len(absent) == 1:
         raise ValueError(
@@ -305,7 +315,9 @@ def column_of(name: str, series: Any, is_ordered: bool = True) -> Column:
         return _column_of_objects(name, values)
     if dtype in (nw.Object, nw.Unknown) and any(map(_is_container, values)):
         return Column(name, "other", np.empty(len(values)))
-    levels = _ordered_levels(series) if is_category and is_ordered else ()
+    levels: tuple[str, ...] = ()
+    if is_category and is_ordered:
+        levels = _ordered_levels(series)
     return Column(name, "text", as_texts(values), levels, is_category=is_category)
 
 
@@ -314,7 +326,9 @@ def _column_of_objects(name: str, values: Sequence[Any]) -> Column:
         [np.nan if _is_missing(value) else float(value) for value in values],
         dtype=np.float64,
     )
-    exact = as_texts(values) if (np.abs(numbers) > LARGEST).any() else None
+    exact = None
+    if (np.abs(numbers) > LARGEST).any():
+        exact = as_texts(values)
     return Column(name, "number", numbers, exact=exact)
 
 
@@ -334,7 +348,7 @@ def _zone_of(series: Any) -> str:
     """Return the time zone of dates, also of types of pandas, or ""."""
     native_type = getattr(series.to_native(), "dtype", None)
     zone = getattr(series.dtype, "time_zone", None) or getattr(native_type, "tz", None)
-    return "" if zone is None else str(zone)
+    return str(zone or "")
 
 
 def _date_column(name: str, series: Any) -> Column:

@@ -151,9 +151,9 @@ class NumberSummary:
         are_integers = bool((numbers == np.round(numbers)).all())
         codes = np.empty(0)
         if are_integers:
-            codes = _codes_of_numbers(
-                numbers, None if texts is None else texts[is_finite]
-            )
+            if texts is not None:
+                texts = texts[is_finite]
+            codes = _codes_of_numbers(numbers, texts)
         with np.errstate(
             over="ignore", invalid="ignore"
         ):  # squares of very large numbers, which cannot be scaled
@@ -218,7 +218,10 @@ class NumberSummary:
             points = points[::-1]
             weights = weights[::-1]
         low, high = sorted(end * factor + offset for end in (self.low, self.high))
-        is_whole = bool(self.exact and (points == np.round(points)).all())
+        are_integers = bool(self.exact and (points == np.round(points)).all())
+        codes = np.empty(0)
+        if are_integers:
+            codes = smallest(_codes_of_numbers(points, None))
         return replace(
             self,
             low=low,
@@ -227,10 +230,8 @@ class NumberSummary:
             squares=self.squares * factor**2,
             points=points,
             weights=weights,
-            are_integers=is_whole,
-            codes=smallest(_codes_of_numbers(points, None))
-            if is_whole
-            else np.empty(0),
+            are_integers=are_integers,
+            codes=codes,
         )
 
     @property
@@ -352,7 +353,9 @@ def added(first: Mapping[Any, Any], second: Mapping[Any, Any]) -> dict[Any, Any]
     """Return the union of two mappings, with the sum for keys of both."""
     total = dict(first)
     for key, summary in second.items():
-        total[key] = first[key] + summary if key in first else summary
+        if key in first:
+            summary = first[key] + summary
+        total[key] = summary
     return total
 
 
@@ -541,7 +544,10 @@ class ColumnSummary:
         column = reading.Column(self.name, "text", np.array(texts, dtype=object))
         days: dict[First, NumberSummary] = {}
         local_days: dict[First, NumberSummary] = {}
-        for first in FIRSTS if places else ("year", "time"):
+        firsts: Sequence[First] = ("year", "time")
+        if places:
+            firsts = FIRSTS
+        for first in firsts:
             moments = column.read_dates(first)
             is_date = ~np.isnat(moments.instants)
             if not is_date.any():
@@ -615,7 +621,9 @@ class ColumnSummary:
 
     def counts(self) -> Mapping[str | None, int]:
         """Return the number of rows of each level, and of missing values as None."""
-        counts: dict[str | None, int] = {None: self.gaps} if self.gaps else {}
+        counts: dict[str | None, int] = {}
+        if self.gaps:
+            counts[None] = self.gaps
         counts.update(self.texts)
         return counts
 
@@ -644,7 +652,9 @@ class ColumnSummary:
         if not self.n_zero_padded or len(self.widths) != 1:
             return 0
         (width,) = self.widths
-        return width if width <= quantities.MOST_DIGITS else 0
+        if width > quantities.MOST_DIGITS:
+            return 0
+        return width
 
     @property
     def repeated_texts(self) -> dict[str, int]:
@@ -665,7 +675,9 @@ class ColumnSummary:
                 dict(sorted(rows.items(), key=lambda item: (-item[1], item[0])))
             )
         units = max(by_mark, key=lambda rows: sum(rows.values()))
-        return units if self._suffices(sum(units.values()), NEARLY_ALL) else {}
+        if self._suffices(sum(units.values()), NEARLY_ALL):
+            return units
+        return {}
 
     @property
     def has_several_numbers(self) -> bool:

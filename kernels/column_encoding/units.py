@@ -200,7 +200,9 @@ def seconds_in(text: str) -> float | None:
     total = 86_400.0 * days + (
         3600.0 * int(parts["hours"] or 0) + 60.0 * int(parts["minutes"] or 0) + seconds
     )
-    return -total if parts["sign"] == "-" else total
+    if parts["sign"] == "-":
+        return -total
+    return total
 
 
 DEGREES = re.compile(

@@ -127,7 +127,9 @@ class ExpandedRows:
         return len(self.gammas)
 
     def __getitem__(self, rows: slice) -> ExpandedRows:
-        augmented = None if self.augmented is None else self.augmented[rows]
+        augmented = self.augmented
+        if augmented is not None:
+            augmented = augmented[rows]
         return ExpandedRows(
             self.rows[rows], self.norms[rows], augmented, self.metric, self.gammas
         )
@@ -294,8 +296,9 @@ class KernelFamily(Parameterized, ABC):
             Operands in the order of the seeds. They have `n_seeds`, can be sliced by
             rows, and ``right.fill(left, out)`` writes seeds of shape (n_seeds, a, b).
         """
-        rows = A if dtype is None else A.astype(dtype, copy=False)
-        return [PlainRows(rows, self, shift)]
+        if dtype is not None:
+            A = A.astype(dtype, copy=False)
+        return [PlainRows(A, self, shift)]
 
     def completed_grid(self) -> tuple[KernelFamily, np.ndarray]:
         """Return a family with added bandwidths, and the positions of its kernels in
@@ -516,7 +519,9 @@ def all_finite(values: Any) -> bool:
 
 def move(X: Rows, origin: np.ndarray) -> Rows:
     """Subtract `origin` from all rows, without a copy if it is zero."""
-    return X - origin if origin.any() else X
+    if not origin.any():
+        return X
+    return X - origin
 
 
 def mean_row(X: Rows) -> np.ndarray:
@@ -533,7 +538,9 @@ def squared_distances(A: Rows, B: Rows) -> np.ndarray:
     """
     center = mean_row(B)
     right = ExpandedRows.of(B, center, "squared")
-    left = right if A is B else ExpandedRows.of(A, center, "squared")
+    if A is B:
+        return right.distances(right)
+    left = ExpandedRows.of(A, center, "squared")
     return right.distances(left)
 
 

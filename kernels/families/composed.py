@@ -90,7 +90,9 @@ class ComposedFamily(KernelFamily):
     ) -> list[Any]:
         operands = []
         for family, map_rows, part_shift in self._split(shift):
-            mapped_center = None if center is None else map_rows(center[None])[0]
+            mapped_center = None
+            if center is not None:
+                (mapped_center,) = map_rows(center[None])
             operands += family.operands(map_rows(A), part_shift, mapped_center, dtype)
         return operands
 
@@ -105,8 +107,10 @@ class ComposedFamily(KernelFamily):
             positions.append(start + positions_in_part)
             start += completed.n_kernels
             changed = changed or completed is not family
-        family_of_all = self._of(completed_families) if changed else self
-        return family_of_all, np.concatenate(positions)
+        all_positions = np.concatenate(positions)
+        if not changed:
+            return self, all_positions
+        return self._of(completed_families), all_positions
 
     def mapped_once(self, X: Rows) -> tuple[KernelFamily, Rows]:
         parts = self.parts()
@@ -221,8 +225,10 @@ class FamilyUnion(ComposedFamily):
     def names(self) -> tuple[str, ...]:
         names = []
         for family, view in zip(self.families, self.views, strict=True):
-            suffix = "" if view is None else f" on {view}"
-            names += [f"{name}{suffix}" for name in family.names]
+            if view is None:
+                names += family.names
+            else:
+                names += [f"{name} on {view}" for name in family.names]
         return distinct(names)
 
     @property
@@ -264,7 +270,9 @@ def _checked_columns(positions: Any) -> np.ndarray | None:
 
 
 def _take_columns(columns: np.ndarray | None, A: Rows) -> Rows:
-    return A if columns is None else A[:, columns]
+    if columns is None:
+        return A
+    return A[:, columns]
 
 
 def _name_of_columns(columns: np.ndarray | None) -> str | None:
@@ -559,8 +567,9 @@ def normal_scores(
 
     Features with at most two values have None, as scores would be redundant.
     """
-    w = np.ones(len(X)) if sample_weight is None else sample_weight
-    return tuple(_knots(column, w) for column in X.T)
+    if sample_weight is None:
+        sample_weight = np.ones(len(X))
+    return tuple(_knots(column, sample_weight) for column in X.T)
 
 
 def scores_beside(A: np.ndarray, knots: Sequence[np.ndarray | None]) -> np.ndarray:
@@ -619,7 +628,9 @@ class DividedFamily(KernelFamily):
         return self.family.takes_sparse
 
     def tile(self, A: Rows, B: Rows, shift: np.ndarray | None = None) -> np.ndarray:
-        K = self.family.tile(A, B, None if shift is None else shift * self.divisors)
+        if shift is not None:
+            shift = shift * self.divisors
+        K = self.family.tile(A, B, shift)
         return np.asarray(K / self.divisors[:, None, None])
 
     def diag(self, A: Rows) -> np.ndarray:

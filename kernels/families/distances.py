@@ -180,7 +180,9 @@ class LaplacianFamily(ExponentialFamily):
         if norm not in (1, 2):
             raise ValueError(f"norm must be 1 or 2, got {norm!r}.")
         self.norm = norm
-        self.distance = "cityblock" if norm == 1 else "euclidean"
+        self.distance = "cityblock"
+        if norm == 2:
+            self.distance = "euclidean"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -222,7 +224,9 @@ class CategoricalFamily(ExponentialFamily):
         self, gammas: Sequence[float], weights: Sequence[float] | None = None
     ) -> None:
         super().__init__(gammas)
-        self.weights = None if weights is None else positive_numbers("weights", weights)
+        self.weights = None
+        if weights is not None:
+            self.weights = positive_numbers("weights", weights)
 
     def _weights_of(self, A: Rows) -> np.ndarray | None:
         if self.weights is None:
