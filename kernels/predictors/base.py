@@ -158,6 +158,7 @@ class RegularizationPath:
     ----------
     target : Target
         Type and classes of the target, without rows.
+    dual : ndarray of shape (L, m, q)
         Dual coefficients, one column per output, class, or pair of classes; a single
         column for two classes.
     intercept : ndarray of shape (L, q)

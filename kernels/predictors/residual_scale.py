@@ -52,7 +52,6 @@ class ResidualScale(Value):
     smallest, largest : ndarray of shape (q,)
         Bounds of s: 0.3 times the median and the maximum over the training rows.
     ratios : ndarray of shape (n, q)
-        Ratios of the absolute residuals of held-out training rows to their sizes,
         Absolute residuals of held-out training rows divided by their sizes, ascending
         in each column; at most 999.
     signed_ratios : ndarray of shape (n, q)

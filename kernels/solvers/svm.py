@@ -55,8 +55,7 @@ class SupportVectorProblem:
         """Solve at the weights mu, shape (p,), starting from the last solution.
 
         `objective` is the primal value, `constant` belongs to the dual solution; their
-        gap shows any error of the solver. If the free rows do not change,
-        differentiable as long as the free rows do not change, with
+        gap shows any error of the solver. As long as the free rows do not change,
 
         .. math:: H_{kl} = 2\\, g_k^\\top Z g_l, \\qquad g_k = (K_k \\beta)_{free}
 

@@ -171,6 +171,7 @@ class AlignmentStatistics(Value, ABC):
     @abstractmethod
     def combined_row_means(self, coefficients: np.ndarray) -> np.ndarray:
         """Return the row means of ``sum_k coefficients_k (K_k - shift_k)``, shape (m,).
+
         With `coefficients` of shape (r, p), the result has shape (r, m).
         """
 
