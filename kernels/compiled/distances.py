@@ -137,10 +137,8 @@ class Parts(NamedTuple):
 
     Attributes
     ----------
-    d, code : ndarray of int of shape (n_parts,)
-        Number of features, and code of the metric.
-    rooted : ndarray of bool of shape (n_parts,)
-        Whether seeds use the roots of the distances.
+    d, code, rooted : ndarray of shape (n_parts,)
+        Number of features, code of the metric, and whether seeds use roots.
     repeated : ndarray of bool of shape (n_parts,)
         Whether the distances, before roots, equal those of the previous part.
     before : ndarray of int of shape (n_parts,)
@@ -151,10 +149,9 @@ class Parts(NamedTuple):
         Factors of all seeds, and weights of all features.
     has_reference : ndarray of bool of shape (n_parts,)
         Whether rows are relative to a reference.
-    from_reference : ndarray of shape (n_parts, n_rows)
-        Distances of the right rows from the reference; no rows if no part has one.
-    small : ndarray of shape (n_parts, n_rows)
-        Distances below which digits cancel; these are summed over all features.
+    from_reference, small : ndarray of shape (n_parts, n_rows)
+        Distances of the right rows from the reference, and distances below which digits
+        cancel.
     width, across : int
         Values per vector, and rows per panel.
     """

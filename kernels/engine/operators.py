@@ -94,20 +94,9 @@ class TiledGrams:
     """Base kernels that are recomputed by tiles for each product.
 
     With H the centering matrix, ``(H K H) v = H (K (H v))`` and ``<H K H, W> = <K, H W
-    H>``: arguments and results are centered instead of tiles.
-
-    Attributes
-    ----------
-    family : KernelFamily
-        The p base kernels.
-    X : ndarray or CSR matrix of shape (m, d)
-        Training rows minus the origin.
-    shift : ndarray of shape (p,)
-        Constants subtracted from the base kernels; zero without centering.
-    scales : ndarray of shape (p,)
-        Divisors of the centered base kernels.
-    centering : Centering
-        Centering of the base kernels.
+    H>``: arguments and results are centered instead of tiles. X are rows minus the
+    origin; `shift` is subtracted before centering, and `scales` divide the centered
+    base kernels.
     """
 
     family: KernelFamily

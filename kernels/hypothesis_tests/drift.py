@@ -79,16 +79,8 @@ class Reference(Value):
 class NewRows:
     """Statistics of new rows; those of blocks can be added.
 
-    Attributes
-    ----------
-    n : int
-        Number of rows.
-    outside : ndarray of int of shape (d,)
-        Number of rows with a feature outside of the training range.
-    keys : ndarray of shape (s,)
-        Random number per sampled row; the sample has the smallest.
-    rows, scores : ndarray of shape (s, d) and (s, q)
-        Features and scores of the sample.
+    `outside` counts rows outside of the training range per feature. The sample, `rows`
+    and `scores`, has the rows with the smallest random `keys`.
     """
 
     n: int

@@ -118,13 +118,9 @@ class AlignfLinear(AlignmentLearner):
 
     Notes
     -----
-    O(p^3), by a pivoted Cholesky factor of M scaled to unit diagonal. A kernel is
-    dependent if its squared distance from the span of others is below 1e-10 of its
-    squared norm.
-
-    With negative weights, the combined kernel need not be positive semi-definite. The
-    certificate is the largest residual of ``M v = a``, relative to the largest entry of
-    a, for base kernels of unit norm.
+    O(p^3), by a pivoted Cholesky factor. A kernel is dependent if its squared distance
+    from the span of others is below 1e-10 of its squared norm. With negative weights,
+    the combined kernel need not be positive semi-definite.
 
     References
     ----------

@@ -69,9 +69,8 @@ class CA(KernelSearchLearner):
 
     Notes
     -----
-    With one sigma, candidates are compared on binned distances, and the best is refined
-    with the exact derivative. Each evaluation takes O(m^2) time and memory on the
-    search rows. With more rows, each addition takes one pass over tiles.
+    Each evaluation takes O(m^2) time and memory on the search rows. With more rows,
+    each addition takes one pass over tiles.
 
     References
     ----------

@@ -54,12 +54,9 @@ class CR(KernelSearchLearner):
     Notes
     -----
     With :math:`\alpha = (K + \lambda I)^{-1} Y`, each addition is the kernel with the
-    largest :math:`\alpha^\top K_\sigma \alpha`. An addition takes about eight Cholesky
-    factors, O(m^3) each. Bandwidths are compared on binned distances and refined by
-    Newton's method, not by D.C. programming (Argyriou et al. 2006).
-
-    With more than about 11,600 rows, bandwidths are searched on 2,000 random rows. The
-    weights and the gap still use all rows.
+    largest :math:`\alpha^\top K_\sigma \alpha`, in about eight Cholesky factors, O(m^3)
+    each. With more than about 11,600 rows, bandwidths are searched on 2,000 random
+    rows.
 
     References
     ----------

@@ -41,18 +41,13 @@ class EasyMKL(JointLearner):
     Notes
     -----
     The gamma are scaled coefficients of the hard-margin SVM on ``(1 - L) K + L I``,
-    with K the sum of the base kernels. With a tradeoff near zero and classes that K
-    does not separate, the solution may not converge.
-
-    Several classes are handled one-vs-one. The kernels are combined once, in O(p m^2);
-    each pair of n rows takes one SVM, O(n^2) to O(n^3). The weights have sum one and do
-    not depend on C.
+    with K the sum of the base kernels. Several classes are handled one-vs-one; each
+    pair of n rows takes one SVM. The weights have sum one and do not depend on C.
 
     References
     ----------
-    Aiolli, Donini (2015), EasyMKL: a scalable multiple kernel learning algorithm,
-    Neurocomputing 169:215-224. Bennett, Bredensteiner (2000), Duality and geometry in
-    SVM classifiers, ICML: distances of convex hulls.
+    Aiolli, Donini (2015), Neurocomputing 169:215-224. Bennett, Bredensteiner (2000),
+    Duality and geometry in SVM classifiers, ICML: distances of convex hulls.
     """
 
     name = "easymkl"

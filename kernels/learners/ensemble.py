@@ -97,9 +97,8 @@ class KernelEnsemble(Value):
 
     References
     ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 3.3; (2011), Ensembles
-    of kernel predictors, UAI. Breiman (1996), Stacked regressions, Machine Learning
-    24:49-64.
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 3.3; (2011), UAI.
+    Breiman (1996), Stacked regressions, Machine Learning 24:49-64.
     """
 
     family: KernelFamily

@@ -125,28 +125,21 @@ class NKRR(JointLearner):
 
     Notes
     -----
-    Of equation (2), the set I has all monomials of degree d, and J is empty. For free
-    coefficients, equation (1), give `ProductFamily.monomials` to `l2-krr`.
-
     The gradient is never positive, so the search is over the boundary of the ball above
     mu_0. F is convex only for degree 1; for higher degrees, several starts guard
-    against poor stationary points.
+    against poor stationary points. A start usually takes 5 to 130 regressions. The
+    certificate holds the stationarity gap,
 
-    A start usually takes 5 to 10 regressions for norm 2, and 10 to 130 for norm 1,
-    O(m^3) each. If rank-one kernels have D monomials, at most half the number of rows,
-    a regression takes O(D^3 / 3 + m D) (`kernels.solvers.monomial_ridge`).
+    <<141
 
-    The certificate holds the stationarity gap,
-
-    .. math:: \max_{\mu'} \nabla F(\mu)^\top (\mu - \mu') / F(\mu)
+    For free coefficients, equation (1), give `ProductFamily.monomials` to `l2-krr`.
 
     References
     ----------
     Cortes, Mohri, Rostamizadeh (2009), *Learning non-linear combinations of kernels*,
-    NIPS 22, equation (10), Propositions 1 to 3, Algorithm 1. Equation (13) lacks the
-    factor -2 of the gradient. The kernel is the power of the sum, as in (4). Birgin,
-    Martinez, Raydan (2000), SIAM Journal on Optimization 10:1196-1211: the spectral
-    projected gradient.
+    NIPS 22, equation (10), Propositions 1 to 3, Algorithm 1; equation (13) lacks the
+    factor -2. Birgin, Martinez, Raydan (2000), SIAM Journal on Optimization
+    10:1196-1211: spectral projected gradient.
     """
 
     name = "nkrr"

@@ -338,11 +338,9 @@ class LpSVM(BallLearner):
 
     Notes
     -----
-    Newton's method over the weights (`kernels.solvers.minimax`), with active-set SVMs
-    (`kernels.solvers.svm`). Several classes are handled one-vs-one.
-
-    With more than about 11,600 rows, the weights are learned on 5,000 random rows, with
-    C increased in proportion.
+    Newton's method over the weights (`kernels.solvers.minimax`), with active-set SVMs,
+    one-vs-one. With more than about 11,600 rows, the weights are learned on 5,000
+    random rows.
 
     References
     ----------

@@ -138,12 +138,10 @@ class FoldResult:
     ----------
     error, trivial_error : float
         Test errors of the predictor and of a constant.
-    candidate : int
-        Position of the selected candidate.
-    position : int
-        Position of the selected C on the grid.
+    candidate, position : int
+        Positions of the selected candidate, and of C on the grid.
     validation_errors : ndarray of shape (L,)
-        Validation errors of the selected candidate along the grid.
+        Validation errors of the selected candidate.
     candidate_errors : ndarray of shape (n_candidates, L)
         Validation errors of all candidates.
     C : float

@@ -200,36 +200,12 @@ def assign_split(
 ) -> np.ndarray:
     """Return a random split into training, validation and test, stratified by class.
 
-    Parameters
-    ----------
-    target : Target
-        Target of all m rows.
-    train, validation, test : int
-        Number of rows of each part; `validation` may be None, and `test` with
-        `held_out`.
-    seed : int
-        Random seed.
-    held_out : ndarray of bool of shape (m,), optional
-        Rows from which test rows are drawn.
-    groups : ndarray of int of shape (m,), optional
-        Group of each row; groups are not split.
-    times : ndarray of int of shape (m,), optional
-        Time of each row; the last rows test. Not supported with `held_out` or `groups`.
+    `validation` may be None, and `test` with `held_out`, the mask of possible test
+    rows. Groups are not split; by `times`, the last rows test. Returns 0 for training,
+    1 for validation, 2 for test (1 without validation), and -1 for unused rows.
+    ValueError for too few rows, groups or times, a group that is held out in part, or a
+    class without training row.
 
-    Returns
-    -------
-    folds : ndarray of int of shape (m,)
-        0 for training, 1 for validation, 2 for test (1 without validation), -1 if
-        unused.
-
-    Raises
-    ------
-    ValueError
-        There are too few rows, groups or times, a group is held out in part, or a class
-        has no training row.
-
-    Notes
-    -----
     The shuffled rows of each class are spread evenly over a line, row r of n at ``(r +
     1/2) / n``, which is cut into parts. A group is at its middle row, with its most
     frequent class.

@@ -96,17 +96,15 @@ class PredictionProblem:
     n_rows, n_kernels, n_features : int
         Numbers of training rows, base kernels and mapped features.
     n_columns : int
-        Number of right-hand sides: outputs times values of C.
+        Number of outputs times values of C.
     n_seeds : int, default 1
         Number of base kernels with their own exponential.
     single : bool, default False
         Whether there is a single C.
     fits : float, default 1
-        Number of fits; held-out scores add a fraction.
-    power : bool, default False
-        Whether the kernel is a polynomial combination.
-    indefinite : bool, default False
-        Whether the kernel has negative weights.
+        Number of fits.
+    power, indefinite : bool, default False
+        Whether the kernel is polynomial, or has negative weights.
     suited : str or None, default None
         Best exact predictor for a learner without its own.
     """

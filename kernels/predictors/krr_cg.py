@@ -61,9 +61,8 @@ class ConjugateGradients(Predictor):
     -----
     Each step is a pass over all pairs of m training rows, O(m^2 (d + p + L q)) for L
     values of C and q outputs. The preconditioner is a Nystroem approximation from at
-    most 2,000 columns. Memory is O(m (r + L q)). With a tolerance of 0.01 or more, the
-    matrix is stored, up to 3 GB. Held-out scores come from a regression without these
-    rows.
+    most 2,000 columns. With a tolerance of 0.01 or more, the matrix is stored, up to 3
+    GB.
     """
 
     name = "krr-cg"

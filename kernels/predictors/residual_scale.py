@@ -57,11 +57,6 @@ class ResidualScale(Value):
     signed_ratios : ndarray of shape (n, q)
         Signed residuals, target minus prediction, divided by the sizes.
 
-    Notes
-    -----
-    The ridge has the smallest leave-one-out error for each output. O(n M^2) for n
-    residuals.
-
     References
     ----------
     Lei, G'Sell, Rinaldo, Tibshirani, Wasserman (2018), Journal of the American
@@ -84,23 +79,10 @@ class ResidualScale(Value):
         residuals: np.ndarray,
         row_groups: RowGroups | None = None,
     ) -> Self | None:
-        """Return the scale of the residuals of held-out rows.
+        """Return the scale of the residuals (target minus prediction) of held-out rows.
 
-        Parameters
-        ----------
-        kernel : LearnedKernel
-            Learned kernel with its training rows.
-        X : ndarray or CSR matrix of shape (n, d)
-            Held-out rows minus the origin of the kernel.
-        residuals : ndarray of shape (n, q)
-            Residuals of these rows, target minus prediction.
-        row_groups : RowGroups, optional
-            Groups or times of these rows.
-
-        Returns
-        -------
-        scale : ResidualScale or None
-            None for fewer than 40 distinct rows, or if the kernel is constant.
+        Rows X are minus the origin of the kernel. None for fewer than 40 distinct rows,
+        or if the kernel is constant.
         """
         absolute = np.abs(residuals)
         unit = absolute.max(axis=0)

@@ -27,16 +27,8 @@ class Preconditioner:
     .. math:: (F F^\top + s I)^{-1} = \frac 1 s \left( I - F (F^\top F + s I)^{-1} F^\top \right), \qquad
               F = C L^{-\top}, \qquad L L^\top = W
 
-    Parameters
-    ----------
-    C : ndarray of shape (n, r)
-        Columns in C order; overwritten.
-    W : ndarray of shape (r, r)
-        Rows of C, positive semi-definite.
-
-    Notes
-    -----
-    O(2 n r^2), and O(r^3 / 3) per shift.
+    C is in C order and overwritten; W are its rows. O(2 n r^2), and O(r^3 / 3) per
+    shift.
 
     References
     ----------

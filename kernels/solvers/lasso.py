@@ -78,18 +78,10 @@ class LassoFit:
 
 @dataclass(frozen=True)
 class SquaredLasso:
-    r"""Least squares with the squared 1-norm as penalty.
+    r"""Least squares with the squared 1-norm as penalty, for centered y.
 
     .. math:: \min_w P(w) = \frac1\lambda \lVert y - Z w \rVert^2 + \frac1\Lambda \lVert w \rVert_1^2
               = \max_\alpha 2 \alpha^\top y - \lambda \lVert \alpha \rVert^2 - \Lambda \max_k (z_k^\top \alpha)^2
-
-    Attributes
-    ----------
-    grams : FeatureGrams
-    y : ndarray of shape (m,)
-        Centered target.
-    ridge, radius : float
-        lambda, and the sum Lambda of the weights.
 
     References
     ----------
