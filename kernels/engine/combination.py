@@ -129,7 +129,10 @@ class Combination:
     def side(self, B: Rows, dtype: Any = np.float64) -> RightSide:
         family, _, shift = self.evaluated
         center = mean_row(B)
-        if packable(family.operands(B[:1], shift, center, dtype)) is None:
+        if (
+            as_packable_differences(family.operands(B[:1], shift, center, dtype))
+            is None
+        ):
             return RightSide(
                 self, B, family.operands(B, shift, center, dtype), center, dtype
             )
@@ -225,7 +228,7 @@ class RightSide:
             self._buffers.seeds = np.empty(size, dtype=self._dtype)
         return np.asarray(self._buffers.seeds[:size])
 
-    def applied(self, A: Rows, beta: np.ndarray) -> np.ndarray:
+    def multiply(self, A: Rows, beta: np.ndarray) -> np.ndarray:
         """Return ``K beta``, shape (a, n), for the kernel K with the right side."""
         left = self.left(A)
         a = A.shape[0]
@@ -296,7 +299,7 @@ class PackedRows(RightSide):
         family, _, shift = self._combination.evaluated
         # Only rounding to float32 needs a translation.
         center = None if self._dtype == np.float64 else self._center
-        differences = packable(
+        differences = as_packable_differences(
             family.operands(
                 A.astype(np.float64, copy=False), shift, center, self._dtype
             )
@@ -328,9 +331,9 @@ class PackedRows(RightSide):
         padded[:, : len(beta)] = beta.T
         return padded
 
-    def applied(self, A: Rows, beta: np.ndarray) -> np.ndarray:
+    def multiply(self, A: Rows, beta: np.ndarray) -> np.ndarray:
         if beta.shape[1] > MOST_TOGETHER:
-            return super().applied(A, beta)
+            return super().multiply(A, beta)
         product = np.zeros((A.shape[0], beta.shape[1]))
         apply_rows(
             self.left(A)[0],
@@ -370,7 +373,7 @@ class PackedRows(RightSide):
         return forth
 
 
-def packable(operands: Sequence[Any]) -> list[Differences] | None:
+def as_packable_differences(operands: Sequence[Any]) -> list[Differences] | None:
     """Return operands as differences of rows, or None if this is impossible."""
     differences = []
     for operand in operands:
@@ -398,7 +401,7 @@ def compile_combinations() -> None:
         # A contiguous and a strided matrix.
         for out in (np.zeros((2, 2)), np.zeros((2, 3))[:, :2]):
             side.fill(side.left(X), slice(0, 2), slice(0, 2), out)
-    packed.applied(X, X)
+    packed.multiply(X, X)
     packed.products(X, X, X, np.zeros((2, 1)))
 
 
@@ -830,7 +833,7 @@ class Expansion:
 
     def _sums(self, A: Rows, dtype: np.dtype[Any]) -> np.ndarray:
         """Return the sums over the training rows, without the constant."""
-        sums = self._side(dtype).applied(A, self.V)
+        sums = self._side(dtype).multiply(A, self.V)
         _, sums_without_tiles = self._split
         for part in sums_without_tiles:
             sums += part.of(A)

@@ -93,10 +93,10 @@ class StackedGrams:
 class TiledGrams:
     """Base kernels that are recomputed by tiles for each product.
 
-    With H the centering matrix, ``(H K H) v = H (K (H v))`` and ``<H K H, W> = <K, H W
-    H>``: arguments and results are centered instead of tiles. X are rows minus the
-    origin; `shift` is subtracted before centering, and `scales` divide the centered
-    base kernels.
+    With H the centering matrix, ``(H K H) v = H (K (H v))`` and
+    ``<H K H, W> = <K, H W H>``: arguments and results are centered instead of tiles. X
+    are rows minus the origin; `shift` is subtracted before centering, and `scales`
+    divide the centered base kernels.
     """
 
     family: KernelFamily

@@ -102,10 +102,10 @@ def permutation_test(
     values = np.concatenate(
         [statistic(np.array(list(islice(orders, run)))) for run in runs], axis=-1
     )
-    seen = values[..., 0]
-    return seen, np.mean(
-        values >= np.expand_dims(seen - ROUNDING * np.asarray(magnitude), -1), axis=-1
-    )
+    observed_statistic = values[..., 0]
+    rounding = ROUNDING * np.asarray(magnitude)
+    threshold = np.expand_dims(observed_statistic - rounding, -1)
+    return observed_statistic, np.mean(values >= threshold, axis=-1)
 
 
 def unbiased_products(M: np.ndarray, diagonals: np.ndarray) -> np.ndarray:
@@ -386,10 +386,10 @@ def independence_test(
     K_norm = np.vdot(K_c, K_c)
     L_norm = np.vdot(L_c, L_c)
     magnitude = float(np.sqrt(K_norm * L_norm))
-    seen, p = permutation_test(
+    observed_statistic, p = permutation_test(
         products, len(K), n_permutations, rng, magnitude=magnitude, at_once=1
     )
-    M = np.array([[K_norm, seen], [seen, L_norm]])
+    M = np.array([[K_norm, observed_statistic], [observed_statistic, L_norm]])
     hsic = unbiased_products(M, np.array([np.diag(K_c), np.diag(L_c)]))[0, 1]
     return IndependenceTest(float(hsic), float(p))
 

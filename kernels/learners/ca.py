@@ -24,7 +24,7 @@ from .continuous import (
 )
 
 NEGLIGIBLE = 1e-6
-"""Share of the largest weight up to which kernels are not returned."""
+"""Kernels with a smaller share of the largest weight are dropped."""
 
 SEARCH_ROWS = 2000
 
@@ -96,7 +96,7 @@ class CA(KernelSearchLearner):
         m = X.shape[0]
         rows = drawn_rows(m, self.search_rows, self.random_state)
         pairs = self._pairs(X[rows])
-        steepest = self._steepest(pairs, X, target)
+        find_log_sigma = self._make_search(pairs, X, target)
         Y = target.Y - target.Y.mean(axis=0)
         ascent = Ascent(pairs, Y[rows] - Y[rows].mean(axis=0), self.eps)
         log_sigmas: list[np.ndarray] = []
@@ -107,7 +107,7 @@ class CA(KernelSearchLearner):
             np.vdot(Y, Y) / (np.sqrt(m - 1) * np.linalg.norm(Y.T @ Y))
         )
         while len(weights) < self.max_kernels:
-            log_sigma = np.atleast_1d(steepest(ascent.gradient()))
+            log_sigma = np.atleast_1d(find_log_sigma(ascent.gradient()))
             candidates = [*log_sigmas, log_sigma]
             new_weights = np.append(weights, ascent.add(log_sigma, self.largest_step))
             alignment = ascent.alignment
@@ -150,12 +150,12 @@ class CA(KernelSearchLearner):
             return scaled_gaussians(log_sigmas)
         return radial_kernels(self.kind, log_sigmas)
 
-    def _steepest(
+    def _make_search(
         self, pairs: FeaturePairs | RadialPairs, X: Rows, target: Target
     ) -> Callable[[np.ndarray], np.ndarray | float]:
         """Return the function from the gradient F' to log sigma of the next kernel."""
         if isinstance(pairs, RadialPairs):
-            return partial(pairs.steepest, settled=SETTLED)
+            return partial(pairs.steepest, tolerance=SETTLED)
         isotropic = replace(self, per_feature=False, shrinkage=0.0).find(X, target)
         mean_sigma = (
             isotropic.weights @ isotropic.parameters[:, 0] / isotropic.weights.sum()

@@ -125,7 +125,7 @@ class RadialPairs:
         exponents = {"gaussian": -2.0, "laplacian": -1.0, "dirichlet": 1.0}
         return np.asarray(np.exp(exponents[self.kind] * np.asarray(u)))
 
-    def _of_scaled(self, scaled: np.ndarray) -> np.ndarray:
+    def _kernel_of_scaled_distances(self, scaled: np.ndarray) -> np.ndarray:
         """Return the kernel for distances times the rate, in place."""
         if self.kind == "dirichlet":
             np.cos(scaled, out=scaled)
@@ -142,7 +142,9 @@ class RadialPairs:
 
     def matrix(self, u: np.ndarray) -> np.ndarray:
         K = np.asarray(
-            squareform(self._of_scaled(self.D * self.rate(u[0])), checks=False)
+            squareform(
+                self._kernel_of_scaled_distances(self.D * self.rate(u[0])), checks=False
+            )
         )
         np.fill_diagonal(K, self.diagonal)
         return K
@@ -151,13 +153,13 @@ class RadialPairs:
         self, u: np.ndarray, P: np.ndarray
     ) -> tuple[float, np.ndarray]:
         """Return the product of kernel and symmetric P, and its derivative by u."""
-        value, slope = self._sums(float(u[0]), squareform(P, checks=False))
+        value, slope = self._sums_over_pairs(float(u[0]), squareform(P, checks=False))
         return 2 * value + self.diagonal * float(np.trace(P)), np.array([2 * slope])
 
-    def _sums(self, u: float, p: np.ndarray) -> tuple[float, float]:
+    def _sums_over_pairs(self, u: float, p: np.ndarray) -> tuple[float, float]:
         """Return the sums over pairs of p times the kernel and its derivative by u."""
         scaled = self.D * self.rate(u)
-        K = self._of_scaled(scaled.copy())
+        K = self._kernel_of_scaled_distances(scaled.copy())
         if self.kind == "dirichlet":
             return float(p @ K), -2 * float(p @ (scaled * np.sin(scaled)))
         scaled *= K
@@ -171,14 +173,15 @@ class RadialPairs:
     def values_on_bins(self, u: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Return ``sum_b weights_b kappa_u(D_b)`` for each u."""
         return np.asarray(
-            self._of_scaled(self.centers * self.rate(u[:, None])) @ weights
+            self._kernel_of_scaled_distances(self.centers * self.rate(u[:, None]))
+            @ weights
         )
 
-    def steepest(self, P: np.ndarray, settled: float) -> float:
+    def steepest(self, P: np.ndarray, tolerance: float) -> float:
         """Return the u with the largest product with a symmetric, centered P.
 
         Newton's method refines the best candidate on bins, until a step is at most
-        `settled`.
+        `tolerance`.
         """
         weights = self.binned(P)
         u = self._best_on_bins(weights)
@@ -188,7 +191,7 @@ class RadialPairs:
         previous_u = u
         previous_slope = 0.0
         for _ in range(20):  # two or three steps are usual
-            slope = 2 * self._sums(u, p)[1]
+            slope = 2 * self._sums_over_pairs(u, p)[1]
             if u != previous_u:
                 curvature = (slope - previous_slope) / (u - previous_u)
             if not curvature < 0:
@@ -196,7 +199,7 @@ class RadialPairs:
             previous_u = u
             previous_slope = slope
             u = float(np.clip(u - slope / curvature, low, high))
-            if abs(u - previous_u) <= settled:
+            if abs(u - previous_u) <= tolerance:
                 break
         return u
 
@@ -204,7 +207,7 @@ class RadialPairs:
         candidates = self.candidates
         best_u = 0.0
         best_value = -np.inf
-        for peak in peaks(self.values_on_bins(candidates, weights)):
+        for peak in highest_maxima(self.values_on_bins(candidates, weights)):
             left = candidates[max(peak - 1, 0)]
             right = candidates[min(peak + 1, len(candidates) - 1)]
             result = minimize_scalar(
@@ -239,7 +242,7 @@ def _distances(kind: Kind, X: Rows) -> np.ndarray:
     return np.asarray(pdist(X, "cityblock"))
 
 
-def peaks(values: np.ndarray) -> np.ndarray:
+def highest_maxima(values: np.ndarray) -> np.ndarray:
     """Return the positions of the three highest local maxima, highest first."""
     padded = np.concatenate([[-np.inf], values, [-np.inf]])
     maxima = np.flatnonzero(
@@ -353,7 +356,7 @@ class FeaturePairs:
         gradient += (row_sums + column_sums) @ squares
         return 2.0 * float(row_sums.sum()) + float(np.trace(P)), 4.0 * gradient
 
-    def shrunk(
+    def value_and_gradient_shrunk(
         self, u: np.ndarray, P: np.ndarray, shrinkage: float
     ) -> tuple[float, np.ndarray]:
         """Return `value_and_gradient` minus shrinkage times the spread of sigma."""
@@ -368,13 +371,18 @@ class FeaturePairs:
     def steepest(
         self, P: np.ndarray, start: np.ndarray, shrinkage: float
     ) -> np.ndarray:
-        """Return the local maximum of `shrunk` that an ascent from `start` reaches."""
+        """Return the local maximum that an ascent from `start` reaches."""
         low, high = self.bounds
         start = np.clip(start, low, high)
         # The tolerances of the optimizer need an objective of about one.
-        unit = max(abs(self.shrunk(start, P, shrinkage)[0]), np.finfo(float).tiny)
+        unit = max(
+            abs(self.value_and_gradient_shrunk(start, P, shrinkage)[0]),
+            np.finfo(float).tiny,
+        )
         result = minimize(
-            lambda u: tuple(-part / unit for part in self.shrunk(u, P, shrinkage)),
+            lambda u: tuple(
+                -part / unit for part in self.value_and_gradient_shrunk(u, P, shrinkage)
+            ),
             start,
             jac=True,
             method="L-BFGS-B",

@@ -100,7 +100,7 @@ class CR(KernelSearchLearner):
         )
         pairs = RadialPairs(self.kind, X[search_rows])
         inner_tolerance = max(self.tol / 10, 1e-8)
-        log_sigmas = np.array([_steepest(pairs, Y, search_rows)])
+        log_sigmas = np.array([_find_log_sigma(pairs, Y, search_rows)])
         weights = np.ones(1)
         # The current kernel is `grams` with weights `mu`. A step of the papers replaces
         # the base kernels by their sum, so that `mu` is [1].
@@ -113,7 +113,7 @@ class CR(KernelSearchLearner):
             alpha = inner.dual
             current_form = float(mu @ inner.forms)
             del inner  # frees a matrix
-            log_sigma = _steepest(pairs, alpha, search_rows)
+            log_sigma = _find_log_sigma(pairs, alpha, search_rows)
             new_grams = self._grams(np.array([log_sigma]), X)
             new_form = float(new_grams.quadratic_forms(alpha)[0])
             gap = max(new_form - current_form, 0.0) / objectives[-1]
@@ -136,7 +136,7 @@ class CR(KernelSearchLearner):
             else:
                 K = grams.combine(mu)
                 change = new_grams.combine(np.ones(1))
-                step = _step(K, change, 1.0 / C, Y)
+                step = _best_step(K, change, 1.0 / C, Y)
                 weights *= 1 - step
                 weights[same_kernel[0] if len(same_kernel) else -1] += step
                 change -= K
@@ -167,12 +167,14 @@ class CR(KernelSearchLearner):
         return gram_operator(family, X, shift=zeros, scales=zeros + 1.0)
 
 
-def _steepest(pairs: RadialPairs, V: np.ndarray, search_rows: np.ndarray) -> float:
+def _find_log_sigma(
+    pairs: RadialPairs, V: np.ndarray, search_rows: np.ndarray
+) -> float:
     """Return log sigma of the kernel with the largest product with ``V V^T``."""
     return pairs.steepest(center_gram(V[search_rows] @ V[search_rows].T), SETTLED)
 
 
-def _step(K: np.ndarray, new: np.ndarray, ridge: float, Y: np.ndarray) -> float:
+def _best_step(K: np.ndarray, new: np.ndarray, ridge: float, Y: np.ndarray) -> float:
     """Return the share of the new kernel that minimizes the objective, in [0, 1]."""
     # No closure: SciPy would keep its matrices until the next garbage collection.
     args = (K, new - K, ridge, Y)

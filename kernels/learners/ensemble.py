@@ -175,7 +175,7 @@ class KernelEnsemble(Value):
         else:
             grams = TiledGrams(family, rows, statistics.shift, scales)
             regressions = _regressions_on_kernels(grams, statistics, Y, C, scales)
-        weights, errors, single_errors = _combine(
+        weights, errors, single_errors = _combine_by_least_squares(
             regressions.left_out, (Y - Y.mean(axis=0)) / (1 - 1 / m)
         )
         coefficients = regressions.coefficients
@@ -310,7 +310,7 @@ def _regressions_on_kernels(
     return _Regressions(left_out, coefficients, means)
 
 
-def _combine(
+def _combine_by_least_squares(
     left_out: np.ndarray, Y: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return weights, errors of the combination, and errors of each regression."""

@@ -78,7 +78,7 @@ class PolynomialRidge:
         return Iterate(mu, float(np.vdot(alpha, self.Y)), gradient)
 
     def objective(self) -> Callable[[np.ndarray], Iterate]:
-        """Return `at`, or its version on monomials if rank-one kernels have few."""
+        """Return the objective as a function of mu, on monomials if these are few."""
         if isinstance(self.grams, FeatureGrams) and has_few_monomials(
             self.grams, self.degree, self.offset
         ):

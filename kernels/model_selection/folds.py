@@ -206,9 +206,9 @@ def assign_split(
     ValueError for too few rows, groups or times, a group that is held out in part, or a
     class without training row.
 
-    The shuffled rows of each class are spread evenly over a line, row r of n at ``(r +
-    1/2) / n``, which is cut into parts. A group is at its middle row, with its most
-    frequent class.
+    The shuffled rows of each class are spread evenly over a line, row r of n at
+    ``(r + 1/2) / n``, which is cut into parts. A group is at its middle row, with its
+    most frequent class.
     """
     sizes = {"train": train}
     if validation is not None:

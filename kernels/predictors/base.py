@@ -164,8 +164,8 @@ class RegularizationPath:
     intercept : ndarray of shape (L, q)
         Intercepts of the scores.
     kernel : LearnedKernel or None
-        Kernel over the training rows or landmarks; ``kernel.cross_gram(X) @ dual +
-        intercept`` are the scores.
+        Kernel over the training rows or landmarks;
+        ``kernel.cross_gram(X) @ dual + intercept`` are the scores.
     pairs_of : ndarray of int or None
         Classes with one column per pair, as integers.
     notes : tuple of str

@@ -202,8 +202,8 @@ class _RidgeSystem:
     def _tolerates(self, precision: float, ridge: float) -> bool:
         """Return whether the system stays definite with these relative errors of K.
 
-        Errors up to h / 2 add a random symmetric matrix of spectral norm ``h sqrt(m /
-        3)``.
+        Errors up to h / 2 add a random symmetric matrix of spectral norm
+        ``h sqrt(m / 3)``.
         """
         step = precision * float(
             np.abs(self.training.kernel.combination.coefficients).sum()

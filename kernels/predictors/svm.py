@@ -73,7 +73,7 @@ class SVM(ExactPredictor):
         fits: list[_PairwiseSVM] = []
         for C in grid:
             previous = fits[-1] if fits and C >= fits[-1].C else None
-            if previous is not None and previous.is_free(sample_weight):
+            if previous is not None and previous.is_inside_bounds(sample_weight):
                 fits.append(previous)
             elif previous is not None and previous.exact:
                 fits.append(_fit_exactly(K, labels, C, previous, intercept))
@@ -95,7 +95,7 @@ class _PairwiseSVM:
     intercept: np.ndarray
     exact: bool
 
-    def is_free(self, sample_weight: np.ndarray | None) -> bool:
+    def is_inside_bounds(self, sample_weight: np.ndarray | None) -> bool:
         """Return whether no coefficient is at its upper bound."""
         bounds = np.asarray(self.C)
         if sample_weight is not None:

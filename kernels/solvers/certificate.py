@@ -24,8 +24,8 @@ class Certificate(Value):
     measure : str
         Kind of `residual`: ``duality gap`` (bound on the possible decrease of the
         objective), ``KKT residual`` (largest violation of the optimality conditions) or
-        ``stationarity gap`` (decrease of the linearized objective); possibly ``on a
-        sample``.
+        ``stationarity gap`` (decrease of the linearized objective); possibly
+        ``on a sample``.
     residual : float
         Relative residual, zero at the optimum.
     tolerance : float

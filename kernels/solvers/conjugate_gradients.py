@@ -97,9 +97,9 @@ def solve_shifted(
 ) -> ShiftedSolutions:
     """Solve :math:`(A + s_j I) x_j = b_j` for all columns j.
 
-    ``apply(V)`` is ``A @ V`` for positive semi-definite A, and ``precondition(R,
-    shifts)`` about ``(A + shift_j I)^-1 r_j``. `tolerance` bounds relative residuals.
-    `start` has initial solutions and their residuals.
+    ``apply(V)`` is ``A @ V`` for positive semi-definite A, and
+    ``precondition(R, shifts)`` about ``(A + shift_j I)^-1 r_j``. `tolerance` bounds
+    relative residuals. `start` has initial solutions and their residuals.
 
     The residual of the recurrence drifts by rounding. It is recomputed at the end of a
     search, which then restarts while that helps.

@@ -295,8 +295,9 @@ class FeaturePath(InteriorPoint):
               \quad \text{with } |z_k^\top (y \circ x)| \le s \text{ for each } k
 
     and, for an SVM, :math:`0 \le x \le 1` and, with an intercept, :math:`y^\top x = 0`.
-    The multipliers :math:`\pi_k, \nu_k \ge 0` of the two sides give :math:`w = (\pi -
-    \nu) / 2`; stationarity in s is :math:`\sum_k \pi_k + \nu_k = 2 \kappa s`.
+    The multipliers :math:`\pi_k, \nu_k \ge 0` of the two sides give
+    :math:`w = (\pi - \nu) / 2`; stationarity in s is
+    :math:`\sum_k \pi_k + \nu_k = 2 \kappa s`.
 
     Notes
     -----

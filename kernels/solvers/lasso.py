@@ -36,7 +36,7 @@ FEW_ACTIVE = 0.75
 """Largest number of active features per row; more have nearly singular products."""
 
 MIN_ENTERING = 16
-"""Smallest limit of entering features per pass."""
+"""Number of features that may enter per pass, at least."""
 
 EXACT_GAP = 1e-13
 """Relative duality gap of the order of rounding."""
@@ -116,8 +116,8 @@ class SquaredLasso:
     def from_weights(self, mu: np.ndarray) -> np.ndarray:
         r"""Return the ridge regression at weights mu, a of them nonzero; O(a^3).
 
-        With :math:`w = \mu^{1/2} \circ u`, u solves :math:`(\mu^{1/2} G \mu^{1/2} /
-        \lambda + I) u = \mu^{1/2} \circ Z^\top y / \lambda`.
+        With :math:`w = \mu^{1/2} \circ u`, u solves
+        :math:`(\mu^{1/2} G \mu^{1/2} / \lambda + I) u = \mu^{1/2} \circ Z^\top y / \lambda`.
         """
         active = np.flatnonzero(mu)
         roots = np.sqrt(mu[active])

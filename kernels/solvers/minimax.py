@@ -216,9 +216,10 @@ class AlignedBall:
     .. math:: \lVert \mu \rVert_2 \le \Lambda, \qquad \Omega \sqrt{\mu^\top M \mu} \le \mu^\top a
 
     M and a are products of the base kernels with each other and with the target kernel
-    of unit norm; `best_aligned` has the largest alignment. Steps are convex programs, solved by
-    SLSQP. By Lagrange duality, :math:`\mu^\top v \le \Lambda \lVert (v + t g)_+ \rVert`
-    for any t >= 0, with g the derivative of the constraint.
+    of unit norm; `best_aligned` has the largest alignment. Steps are convex programs,
+    solved by SLSQP. By Lagrange duality,
+    :math:`\mu^\top v \le \Lambda \lVert (v + t g)_+ \rVert` for any t >= 0, with g the
+    derivative of the constraint.
 
     References
     ----------

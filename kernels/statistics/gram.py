@@ -297,7 +297,7 @@ class AlignmentStatistics(Value, ABC):
     def _selected(
         self, groups: Sequence[int]
     ) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
-        """Return positions of fold groups and their rows, and their attributes."""
+        """Return positions of fold groups and rows, and attributes of these rows."""
         unknown = sorted(set(groups) - set(self.labels))
         if unknown or not len(groups):
             raise ValueError(
@@ -392,9 +392,9 @@ def require_normalization(normalize: str) -> None:
 class GramStatistics(AlignmentStatistics):
     r"""Exact statistics of p base kernels over m rows, stored per pair of fold groups.
 
-    With D the diagonal matrix of the weights w, W their sum, products :math:`G_{kl} =
-    \langle K_k, K_l \rangle_F`, row sums :math:`r_k = K_k w`, totals :math:`s_k =
-    w^\top r_k` and :math:`\bar y = Y^\top w / W`, for shifted kernels:
+    With D the diagonal matrix of the weights w, W their sum, products
+    :math:`G_{kl} = \langle K_k, K_l \rangle_F`, row sums :math:`r_k = K_k w`, totals
+    :math:`s_k = w^\top r_k` and :math:`\bar y = Y^\top w / W`, for shifted kernels:
 
     .. math:: M_{kl} = \langle K_{kc}, K_{lc} \rangle_F
               = G_{kl} - \tfrac{2}{W} r_k^\top D r_l + \tfrac{s_k s_l}{W^2}

@@ -68,8 +68,8 @@ class SampledStatistics(AlignmentStatistics):
     Notes
     -----
     Both estimates are exact at n = m. :math:`\hat M` is positive semi-definite, as a
-    positive combination of D, :math:`t t^\top` and :math:`M - D - t t^\top / (n (n -
-    1))`.
+    positive combination of D, :math:`t t^\top` and
+    :math:`M - D - t t^\top / (n (n - 1))`.
 
     References
     ----------
@@ -306,10 +306,11 @@ def _draw_rows(groups: np.ndarray, n: int, seed: int) -> np.ndarray:
 def expectations(n: int) -> np.ndarray:
     r"""Return the expectations of M, D and t t' over n rows in terms of three moments.
 
-    The moments of kernels centered by the distribution's mean feature are :math:`E[K(x,
-    x') L(x, x')]`, :math:`E[K(x, x) L(x, x)]` and :math:`E[K(x, x)] \, E[L(x, x)]`.
-    With kernels centered on the sample, ``K - r 1'/n - 1 r'/n + s 1 1'/n^2``, a product
-    of entries has mean zero unless each of its rows occurs twice.
+    The moments of kernels centered by the distribution's mean feature are
+    :math:`E[K(x, x') L(x, x')]`, :math:`E[K(x, x) L(x, x)]` and
+    :math:`E[K(x, x)] \, E[L(x, x)]`. With kernels centered on the sample, ``K - r 1'/n
+    - 1 r'/n + s 1 1'/n^2``, a product of entries has mean zero unless each of its rows
+    occurs twice.
     """
     return np.array(
         [

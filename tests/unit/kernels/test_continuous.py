@@ -401,9 +401,12 @@ def test_the_shrunk_objective_has_the_derivative_of_finite_differences():
     ascent = Ascent(pairs, centered_targets(target), 1.0)
     ascent.add(np.array([0.1, 0.4, -0.2]), 1.0)
     P, u, h = ascent.gradient(), np.array([0.3, -0.1, 0.2]), 1e-6
-    _, slope = pairs.shrunk(u, P, 0.3)
+    _, slope = pairs.value_and_gradient_shrunk(u, P, 0.3)
     for k, unit in enumerate(np.eye(3)):
-        ends = [pairs.shrunk(u + s * h * unit, P, 0.3)[0] for s in (1, -1)]
+        ends = [
+            pairs.value_and_gradient_shrunk(u + s * h * unit, P, 0.3)[0]
+            for s in (1, -1)
+        ]
         assert slope[k] == pytest.approx((ends[0] - ends[1]) / (2 * h), rel=1e-6)
 
 
