@@ -89,11 +89,8 @@ def is_pattern(path: str) -> bool:
 def files_of(path: str) -> list[str] | None:
     """Return the files of a path, by name; None if there is no such file.
 
-    Parameters
-    ----------
-    path : str
-        A file; a folder, for all tables below it; or a pattern, with ``*`` for part of
-        a name and ``**`` for folders.
+    `path` is a file; a folder, for all tables below it; or a pattern, with ``*`` for
+    part of a name and ``**`` for folders.
 
     Raises
     ------
@@ -117,16 +114,8 @@ def files_of(path: str) -> list[str] | None:
 def chosen(files: Sequence[str], path: str, within: str | None = None) -> list[str]:
     """Return the tables among files, by name; see `files_of`.
 
-    Names that begin with a dot or an underscore are skipped.
-
-    Parameters
-    ----------
-    files : sequence of str
-        All files below the folder, or matches of the pattern.
-    path : str
-        Folder or pattern.
-    within : str, optional
-        Folder below which names count; by default the part of `path` before a wildcard.
+    Names that begin with a dot or an underscore are skipped. Only names below `within`
+    count, by default the part of `path` before a wildcard.
     """
     if within is None:
         within = path

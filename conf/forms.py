@@ -119,22 +119,8 @@ def with_form_fields(
 ) -> CompareConfig:
     """Change a configuration by the fields of a form; empty fields change nothing.
 
-    Parameters
-    ----------
-    config : CompareConfig
-        Configuration to change.
-    dataset : str, optional
-        Label of the only data set to use.
-    table, target : str, optional
-        Path and target column of the only data set.
-    learners : sequence of str
-        Names of the learners; configured learners keep their parameters.
-    folds : int
-        Number of folds, also instead of a split.
-    metric : str
-        A metric, or "as configured".
-    baseline : str
-        A key of `BASELINES`, or "as configured".
+    `dataset` is the label of the only data set to use, `table` and `target` its path
+    and target. Configured learners keep their parameters. `folds` replace a split, too.
 
     Raises
     ------

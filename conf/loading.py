@@ -294,19 +294,8 @@ def read_yaml(
 ) -> dict[str, Any]:
     """Return the mapping of a YAML file.
 
-    Parameters
-    ----------
-    path : Path
-        File to read.
-    expected, advice : str
-        Expected content, and remedy for an unreadable file, for messages.
-    loader : type
-        YAML loader.
-
-    Raises
-    ------
-    InputError
-        The file cannot be read, is not YAML, or is no mapping.
+    `expected` and `advice` are the expected content, and the remedy for an unreadable
+    file, for messages.
     """
     try:
         with path.open("rb") as file:

@@ -1,1 +1,1 @@
-"""The questions a user asks, each one flow: wiring of tasks and nothing else."""
+"""Prefect flows, one per command, which connect tasks."""

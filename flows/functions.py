@@ -67,7 +67,6 @@ class TableOptions:
 
     @property
     def set_names(self) -> list[str]:
-        """Names of the options that have a value."""
         return [name for name in KEYS if getattr(self, name)]
 
     @property
@@ -458,7 +457,6 @@ def require_table(
 def infer(
     files: Sequence[str], options: TableOptions, caller: Caller = PROGRAM
 ) -> InferredConfig:
-    """Infer the configuration of data files."""
     from learnkernels.conf.schema.base import several
     from learnkernels.tasks.data.infer_config import infer_config
 

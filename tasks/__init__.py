@@ -1,1 +1,1 @@
-"""The steps of a flow: thin tasks over `kernels`, each with its one contact to the outside."""
+"""Prefect tasks over `kernels`: data, measurements, models, reports and servers."""

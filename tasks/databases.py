@@ -64,7 +64,7 @@ def prepare_mlflow(url: str) -> None:
 
     with one_at_a_time():
         if not _is_complete(path):
-            _put(path, create)
+            _create_database(path, create)
 
 
 def mlflow_is_prepared(url: str) -> bool:
@@ -84,7 +84,7 @@ def copy_prefect_tables(path: Path) -> bool:
         _require_prefect_tables(temporary)
 
     try:
-        _put(path, copy)
+        _create_database(path, copy)
     except (OSError, sqlite3.Error, InputError):  # missing or damaged
         return False
     return True
@@ -290,7 +290,7 @@ def _writing_pids(files: Collection[str]) -> set[int]:
     return pids
 
 
-def _put(path: Path, create: Callable[[Path], None]) -> None:
+def _create_database(path: Path, create: Callable[[Path], None]) -> None:
     """Create a database, and replace an incomplete one."""
     with atomic_path(path) as temporary:
         create(temporary)
@@ -329,7 +329,6 @@ def _lock_soon(lock: IO[str]) -> bool:
 
 
 def mlflow_ui() -> str:
-    """Return the address of MLflow's pages."""
     import mlflow
 
     if mlflow_is_served():
@@ -388,7 +387,6 @@ def _error_of_sqlite(error: BaseException | None) -> sqlite3.Error | None:
 
 
 def mlflow_address() -> str:
-    """Return the address of MLflow's store without passwords."""
     import mlflow
 
     return without_passwords(mlflow.get_registry_uri())

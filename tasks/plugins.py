@@ -31,7 +31,6 @@ from .store import digest, is_stored, keep, store_path
 
 
 def learner_class(name: str) -> type[Learner]:
-    """Return the class of a learner, or raise InputError."""
     _search_working_directory(name)
     try:
         return learners.learner_class(name)
@@ -53,7 +52,6 @@ def as_learner(
 
 
 def require_params(learner: LearnerConfig) -> None:
-    """Raise InputError if the parameters or the tuning of a learner are invalid."""
     try:
         default_learner = as_learner(learner.name)
         defaults = default_learner.get_params(deep=False)
@@ -254,7 +252,6 @@ def _store_file(
 
 
 def own_family(config: OwnConfig, where: str = "kernels") -> KernelFamily:
-    """Return the base kernels of a custom family."""
     try:
         family = _family_class(config.family)(**config.params)
         family.get_params(False)  # fails here rather than in a later step

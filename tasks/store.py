@@ -182,7 +182,7 @@ def checked(path: Path) -> Path:
     """Return the folder of an entry; raise InputError if it is damaged or missing."""
     damage = harm_of(path)
     if damage is not None:
-        raise _changed(path, damage)
+        raise _changed_error(path, damage)
     return path
 
 
@@ -210,7 +210,7 @@ def versions_of(path: Path) -> list[dict[str, str]]:
     try:
         recorded: list[dict[str, str]] = _contents(path)["versions"]
     except (ValueError, OSError):
-        raise _changed(path, f"{CONTENTS} is damaged or gone") from None
+        raise _changed_error(path, f"{CONTENTS} is damaged or gone") from None
     return recorded
 
 
@@ -243,13 +243,13 @@ def _contents(path: Path) -> dict[str, Any]:
     return contents
 
 
-def _changed(path: Path, damage: str) -> InputError:
+def _changed_error(path: Path, damage: str) -> InputError:
     return InputError(
         f"{path}: {damage}, since this run began; start again, and it is made again."
     )
 
 
-_WHOLE: dict[Path, tuple[tuple[str, int, int, int], ...]] = {}
+_VERIFIED_STATES: dict[Path, tuple[tuple[str, int, int, int], ...]] = {}
 """State of the files of entries that this process has verified."""
 
 SETTLED_SECONDS = 0.1
@@ -262,7 +262,7 @@ def harm_of(path: Path) -> str | None:
     All files are hashed when a process first reads an entry, and after a change.
     """
     state = _state_of(path)
-    if state is not None and _WHOLE.get(path) == state:
+    if state is not None and _VERIFIED_STATES.get(path) == state:
         return None
     harm = _harm_of_files(path)
     last_change = max((changed for _, _, changed, _ in state or ()), default=0)
@@ -271,7 +271,7 @@ def harm_of(path: Path) -> str | None:
         and harm is None
         and time.time() - last_change / 1e9 > SETTLED_SECONDS
     ):
-        _WHOLE[path] = state
+        _VERIFIED_STATES[path] = state
     return harm
 
 
@@ -364,7 +364,7 @@ def atomic_path(
     path : Path
         Path of the file or folder. Missing parents are created.
     lasting : bool
-        Whether to sync, so that the files survive a power cut.
+        Whether the files survive a power cut.
     replaces : bool
         Whether a folder replaces an existing one, as a file always does.
     """

@@ -244,7 +244,6 @@ Grid = Annotated[
 
 
 def grid_values(grid: list[float] | Powers | Spaced) -> list[float]:
-    """Return the numbers of a grid in order."""
     if isinstance(grid, list):
         return list(grid)
     return grid.values()

@@ -108,7 +108,6 @@ class NgramsConfig(Strict):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Columns to read."""
         if self.counts is None:
             return self.column
         return (*self.column, self.counts)

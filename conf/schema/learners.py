@@ -359,7 +359,6 @@ class PredictorConfig(base.Strict):
         return super()._place_of(key)
 
     def options(self) -> dict[str, Any]:
-        """Return the options that have a value."""
         return {
             key: value for key, value in self if key != "name" and value is not None
         }

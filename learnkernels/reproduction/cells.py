@@ -33,11 +33,9 @@ class Cell:
     apart : float or None
         Distance ``here - paper`` in standard deviations; None for ranks.
     unit : {"paper", "binomial", "here"}
-        Source of the standard deviation: published, binomial for a paper that tests
-        once, or of these trials.
+        Source of the standard deviation.
     standard_errors : float or None
-        Distance in standard errors of the difference of means, if the trials here are
-        known.
+        Distance in standard errors of the difference of means.
     shared_by : tuple of str
         Learners for which the paper prints this number once.
     """

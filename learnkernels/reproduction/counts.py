@@ -52,7 +52,6 @@ class Findings:
 
     @property
     def claims(self) -> dict[str, list[Verdict]]:
-        """Checks of each claim, without identities."""
         return group_by_claim([check for check in self.checks if not check.identity])
 
     def summary(self) -> Summary:

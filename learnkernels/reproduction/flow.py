@@ -22,20 +22,24 @@ from learnkernels.tasks.measure.run_learner import FoldsRef
 from learnkernels.tasks.naming import THREADS, new_run_id, run_name
 from learnkernels.tasks.reporting.mlflow_datasets import dataset_inputs
 from learnkernels.tasks.reporting.tables import read_folds
-from learnkernels.tasks.reporting.tracking import log_run, track_result, tracked_run
+from learnkernels.tasks.reporting.tracking import (
+    TrackedRun,
+    log_run,
+    track_result,
+    tracked_run,
+)
 from learnkernels.tasks.signals import stopping_steps
 from learnkernels.tasks.workers.cluster import DaskPool
 
 from .counts import Summary, summarize
 from .item import (
     BaseKernelsStudy,
-    CellConfig,
     NotOnOpenML,
     PaperItem,
     StudyConfig,
     choose_items,
 )
-from .judge import StudyResult, failing_checks
+from .judge import ReproducedItem, StudyResult, failing_checks
 from .report import claims_not_reproduced, item_section, write_item, write_report
 from .studies import STUDIES
 
@@ -203,37 +207,50 @@ def reproduce(
             item, result, seconds, _data_sources(configs, study), quick, results
         )
         summary = summarize(reproduced)
-        images = {
-            name: f"get-artifact?path={name}&run_uuid={comparison.run_id}"
-            for name in reproduced.figures
-        }
-        log_run(
-            comparison,
-            metrics={
-                key: float(str(count))
-                for key, count in summary.items()
-                if key != "seconds"
-            },
-            params={"item": item.name, "paper": item.paper, "where": item.where},
-            inputs=_mlflow_inputs(prepared),
-            note=item_section(reproduced, images),
-            artifacts=reproduced.folder,
-        )
+        _log_reproduced(comparison, reproduced, summary, prepared)
         progress.advance()
-    checks: Sequence[CellConfig] = ()
-    if quick and item.quick:
-        checks = item.quick.checks
     return Outcome(
         item=item.name,
         status="done",
         reason="",
         summary=summary,
         not_holding=claims_not_reproduced(reproduced),
-        failing=[
-            f"{item.name}: {sentence}"
-            for sentence in failing_checks(checks, result.folds, reproduced.values)
-        ],
+        failing=_failing_quick_checks(reproduced),
     )
+
+
+def _log_reproduced(
+    comparison: TrackedRun,
+    reproduced: ReproducedItem,
+    summary: Summary,
+    prepared: Sequence[Prepared],
+) -> None:
+    item = reproduced.item
+    counts = {
+        key: float(str(count)) for key, count in summary.items() if key != "seconds"
+    }
+    images = {
+        name: f"get-artifact?path={name}&run_uuid={comparison.run_id}"
+        for name in reproduced.figures
+    }
+    log_run(
+        comparison,
+        metrics=counts,
+        params={"item": item.name, "paper": item.paper, "where": item.where},
+        inputs=_mlflow_inputs(prepared),
+        note=item_section(reproduced, images),
+        artifacts=reproduced.folder,
+    )
+
+
+def _failing_quick_checks(reproduced: ReproducedItem) -> list[str]:
+    item = reproduced.item
+    if not reproduced.facts["quick"] or item.quick is None:
+        return []
+    sentences = failing_checks(
+        item.quick.checks, reproduced.result.folds, reproduced.values
+    )
+    return [f"{item.name}: {sentence}" for sentence in sentences]
 
 
 def _mlflow_inputs(prepared: Sequence[Prepared]) -> list[Any]:

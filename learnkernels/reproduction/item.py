@@ -284,7 +284,6 @@ class CellConfig(schema.Strict):
 
     @property
     def learners(self) -> tuple[str | None, ...]:
-        """Learners for which the paper prints the numbers."""
         return (self.learner, *self.also)
 
     def measures(self) -> dict[str, list[float]]:
@@ -530,7 +529,6 @@ class PaperItem(schema.Strict):
         return self.model_copy(update=changes)
 
     def tracking(self, quick: bool) -> schema.TrackingConfig:
-        """Return the MLflow experiment and the tags of the runs."""
         experiment = f"papers: {self.paper}"
         if quick:
             experiment += " (quick)"

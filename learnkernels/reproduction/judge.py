@@ -42,18 +42,16 @@ class Evidence:
     better, than : float or None
         Means of the two learners.
     p : float or None
-        One-sided p-value that the first learner is better: corrected resampled t-test
-        over all trials, or Wilcoxon's signed-rank test across data sets.
+        One-sided p-value that the first learner is better: corrected resampled t-test,
+        or Wilcoxon's signed-rank test across data sets.
     paired : float or None
-        p-value of the papers' uncorrected paired t-test on the folds of the first
-        repeat; of a split, on all repeats.
+        p-value of the papers' uncorrected paired t-test on the first repeat; of a
+        split, on all repeats.
     below, repeats : int
         Repeats in which that test is significant, and all repeats with the test.
     detectable : float or None
         Difference that the test detects with a power of 0.8, for claims of no
         difference.
-    word : str
-        Verdict on this data set.
     """
 
     on: str
@@ -73,8 +71,6 @@ class Verdict:
 
     Attributes
     ----------
-    says : str
-        The claim.
     expected : str
         Expected kind of difference; empty for a claim on a number.
     learners : str
@@ -97,7 +93,6 @@ class Verdict:
 def judge_claims(
     item: PaperItem, folds: pd.DataFrame | None, values: Mapping[str, float]
 ) -> list[Verdict]:
-    """Return the verdict on each check of each claim of an item."""
     verdicts = []
     for claim in item.claims:
         if claim.value is not None:
@@ -432,8 +427,6 @@ class StudyResult:
 
     Attributes
     ----------
-    folds : DataFrame or None
-        Fold table of a comparison.
     values : dict of str to float
         Named numbers; their standard deviations have the suffix ``" sd"``.
     tables : list of (str, list of dict)

@@ -376,7 +376,6 @@ def verdict_text(checks: Sequence[Verdict]) -> str:
 
 
 def evidence_line(evidence: Evidence, learners: str = "") -> str:
-    """Return the evidence on a data set as text."""
     line = evidence.on
     if learners:
         line = f"{learners}; {line}"
@@ -505,7 +504,6 @@ def _publish_page(reproduced: ReproducedItem) -> None:
 
 
 def study_digest(item: PaperItem, quick: bool) -> str:
-    """Return the digest of the computations of an item."""
     reduced = None
     if quick and item.quick:
         reduced = item.quick.model_dump(mode="json", exclude={"checks"})
@@ -804,7 +802,6 @@ def _part_of(part: int, total: int) -> str:
 def overview_row(
     item: PaperItem, summary: Summary | None, status: str
 ) -> dict[str, str]:
-    """Return the counts of an item as a row of a table."""
     duration = ""
     if summary:
         duration = minutes(summary["seconds"])

@@ -99,19 +99,13 @@ def infer_config(
     sample_columns : mapping of str to str, optional
         Columns of `groups` and `time`.
     metric : str, optional
-        Metric of the protocol; by default that of the task.
+        Metric of the protocol.
     without : sequence of str, optional
         Baselines to leave out.
     minutes : float, optional
-        Approximate duration of the comparison on this machine, which limits the rows.
+        Approximate duration of the comparison, which limits the rows.
     by_command : bool
         Whether messages name command options instead of function arguments.
-
-    Raises
-    ------
-    InputError
-        The file cannot be read, the target is not a column, no row or column is left,
-        or a baseline does not exist.
     """
     paths = several(path)
     targets = several(target or ())
@@ -177,7 +171,7 @@ class _TableRequest:
         """Return the data set of a target and the selected rows; append messages."""
         config = {
             "source": "file",
-            "path": _single(self.paths),
+            "path": _only_item_or_all(self.paths),
             "label": self.label,
             "target": target,
             "drop": [other for other in self.targets if other != target],
@@ -191,7 +185,7 @@ class _TableRequest:
         )
 
 
-def _single(values: list[str]) -> str | list[str]:
+def _only_item_or_all(values: list[str]) -> str | list[str]:
     if len(values) == 1:
         return values[0]
     return values
@@ -404,10 +398,10 @@ def _column_remarks(table: TableEncoding, X: np.ndarray) -> Iterator[str]:
             name += f" ({_shown(example[name][0])})"
         names_by_kind.setdefault(_kind_of(column), []).append(name)
     for kind, names in names_by_kind.items():
-        yield f"{kind}: {_joined(names)}"
+        yield f"{kind}: {_shortened_list(names)}"
     with_gaps = [column.name for column in table.columns if column.has_gaps]
     if with_gaps:
-        yield f"missing values, imputed, with an indicator feature: {_joined(with_gaps)}"
+        yield f"missing values, imputed, with an indicator feature: {_shortened_list(with_gaps)}"
     for name, reason in table.left_out.items():
         if reason != DROPPED_BY_USER:
             remedy = ""
@@ -466,7 +460,7 @@ def _warnings(dataset: Dataset, target: str) -> Iterator[str]:
     leaks = leaking_columns(dataset)
     if leaks:
         verb = "determines" if len(leaks) == 1 else "each determine"
-        yield f"check: {_joined(leaks)} alone {verb} {target}; drop columns that are unknown at prediction time"
+        yield f"check: {_shortened_list(leaks)} alone {verb} {target}; drop columns that are unknown at prediction time"
     rows = np.column_stack(
         [dataset.X[:CHECKED_ROWS], dataset.target.values[:CHECKED_ROWS]]
     )
@@ -480,7 +474,7 @@ def _warnings(dataset: Dataset, target: str) -> Iterator[str]:
         yield f"check: {copies}, with the same {target}; 'distinct: true' keeps one of each"
 
 
-def _joined(names: Sequence[str]) -> str:
+def _shortened_list(names: Sequence[str]) -> str:
     text = ", ".join(names[:MOST_NAMED])
     if len(names) > MOST_NAMED:
         text += f" and {len(names) - MOST_NAMED} more"
@@ -553,9 +547,9 @@ def _config_text(
         "",
         "datasets:",
         "  - source: file",
-        f"    path: {_yaml_value(_single(request.paths))}",
+        f"    path: {_yaml_value(_only_item_or_all(request.paths))}",
         f"    label: {_yaml_value(request.label)}",
-        f"    target: {_yaml_value(_single(request.targets))}",
+        f"    target: {_yaml_value(_only_item_or_all(request.targets))}",
         *_row_lines(request, datasets, selection),
         "    missing: impute  # or drop rows with missing values, or refuse them",
         "    scale: standard  # or quantile, against outliers",

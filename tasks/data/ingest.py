@@ -101,18 +101,7 @@ def load_source(
 ) -> Dataset:
     """Return the data set of a configuration.
 
-    Parameters
-    ----------
-    config : DatasetConfig
-        Source, columns and rows.
-    data_dir : str
-        Folder of relative paths.
-    seed : int
-        Seed of `subsample`.
-    tell : callable
-        Function that receives remarks and warnings.
-    readers : Readers, optional
-        Workers that read a table in parts; by default this process.
+    `tell` receives remarks and warnings; `readers` read a table in parts.
 
     Notes
     -----
@@ -124,7 +113,7 @@ def load_source(
         config, data_dir, seed, tell, f"data set {config.label}", readers
     )
     files = source_files(config, data_dir) if config.source == "file" else None
-    with _opened(request, files) as source:
+    with _opened_source(request, files) as source:
         if source.table is None:
             X, features = source.matrix
             return _dataset_of_matrix(
@@ -145,7 +134,6 @@ class _Request:
     readers: Readers | None
 
     def tell_all(self, sentences: Sequence[str]) -> None:
-        """Report sentences, which lack the period."""
         for sentence in sentences:
             self.tell(f"{self.where}: {sentence}.")
 
@@ -219,7 +207,7 @@ def _labeled_rows(
         )
         sample_columns["folds"] = folds if selected is None else folds[selected]
     values = _target_values(y, request, source.is_typed)
-    usable = _usable(values, sample_columns, request)
+    usable = _usable_rows(values, sample_columns, request)
     labeled = _LabeledRows(request, values, sample_columns, usable)
     labeled.require_some(usable)
     return labeled
@@ -342,7 +330,7 @@ def _dataset_of_matrix(
     config = request.config
     usable = labeled.usable
     if config.missing == "drop":
-        rows_with_gaps, _ = _not_finite(X)
+        rows_with_gaps, _ = _entries_not_finite(X)
         usable = usable & ~np.isin(np.arange(X.shape[0]), rows_with_gaps)
         labeled.require_some(usable)
     positions = np.flatnonzero(usable)
@@ -353,7 +341,7 @@ def _dataset_of_matrix(
     if config.ngrams is not None:
         X, features = select_ngrams(X, tuple(features), config.ngrams)
     drawn, target, sample_columns = labeled.draw(positions)
-    _, columns_with_gaps = _not_finite(X)
+    _, columns_with_gaps = _entries_not_finite(X)
     if len(columns_with_gaps):
         gaps = sorted(Counter(columns_with_gaps.tolist()).items())
         counts = listed(
@@ -380,7 +368,7 @@ def _dataset_of_matrix(
     )
 
 
-def _not_finite(X: Any) -> tuple[np.ndarray, np.ndarray]:
+def _entries_not_finite(X: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return row and column of each entry that is not finite."""
     if sparse.issparse(X):
         entries = X.tocoo()
@@ -406,7 +394,9 @@ class _Source(NamedTuple):
 
 
 @contextmanager
-def _opened(request: _Request, files: Sequence[Location] | None) -> Iterator[_Source]:
+def _opened_source(
+    request: _Request, files: Sequence[Location] | None
+) -> Iterator[_Source]:
     config = request.config
     where = request.where
     if config.source == "openml":
@@ -442,12 +432,12 @@ def _source_of_arrays(
     return _Source(pa.table(dict(zip(features, X.T, strict=True))), name, y=y)
 
 
-def _usable(
+def _usable_rows(
     y: np.ndarray, sample_columns: Mapping[str, np.ndarray], request: _Request
 ) -> np.ndarray:
     """Return which rows have a target, sample columns and a positive weight."""
     config = request.config
-    usable = _present(y) | (config.missing == "refuse")
+    usable = _rows_with_finite_values(y) | (config.missing == "refuse")
     if config.missing == "impute" and not usable.all() and usable.any():
         request.tell(
             f"{request.where}: {(~usable).sum():,} of {len(usable):,} rows have no target, and are left out."
@@ -471,7 +461,7 @@ def _usable(
 def _target(values: np.ndarray, config: DatasetConfig, where: str) -> Target:
     """Return the target, or raise InputError if it does not suit the task."""
     title = f"{where}: target {config.target!r}"
-    n_missing = int((~_present(values)).sum())
+    n_missing = int((~_rows_with_finite_values(values)).sum())
     if n_missing:
         raise InputError(
             f"{title} is missing or not finite in {n_missing} of {len(values)} rows; drop them, or set 'missing: drop'."
@@ -544,7 +534,7 @@ def _target_values(y: Any, request: _Request, is_typed: bool) -> np.ndarray:
             f"{title} is infinite in {is_infinite.sum()} of {len(values)} rows, at first in row "
             f"{int(is_infinite.argmax())} (the first is row 0); correct these, or leave them empty."
         )
-    if len(values) and not _present(values).any():
+    if len(values) and not _rows_with_finite_values(values).any():
         raise InputError(f"{title} has no value in any row; name another column.")
     return values
 
@@ -601,7 +591,7 @@ def _labels_of_csv(labels: np.ndarray) -> np.ndarray:
     return np.array(booleans, dtype=bool)
 
 
-def _present(values: np.ndarray) -> np.ndarray:
+def _rows_with_finite_values(values: np.ndarray) -> np.ndarray:
     """Return whether each row of a target has finite values, shape (m,)."""
     if values.dtype.kind == "f":
         is_there = np.isfinite(values)

@@ -51,7 +51,6 @@ class Location:
     ----------
     text : str
         Path or address as the user wrote it.
-    filesystem : pyarrow.fs.FileSystem
     path : str
         Absolute path, or ``bucket/key``.
     folder_columns : tuple of (str, value, str)
@@ -97,7 +96,6 @@ class Location:
         )
 
     def open_input(self) -> Any:
-        """Return the content as a seekable pyarrow file."""
         self.size()
         return self.filesystem.open_input_file(self.path)
 
@@ -278,7 +276,6 @@ def _unfit(location: Location, what: str, called: str, error: Exception) -> Inpu
 
 @contextmanager
 def explained(location: Location) -> Iterator[None]:
-    """Turn errors of a file system into an `InputError`."""
     try:
         yield
     except OSError as error:

@@ -42,13 +42,6 @@ def read_openml(
 
     A default target is renamed to ``target``, unless another column has that name.
     `tell` receives warnings of scikit-learn, such as an inactive version.
-
-    Raises
-    ------
-    TransferError
-        There is no copy, and OpenML cannot be reached or sends invalid data.
-    InputError
-        OpenML has no such data set, or it does not suit the configuration.
     """
     bunch = _fetch(config, where, tell)
     table = pa.Table.from_pandas(bunch.frame, preserve_index=False)

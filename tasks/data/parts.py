@@ -74,7 +74,7 @@ class TablePart(
     n_file_rows, n_rows : int
         Rows in the file or row group, and those of the data set among them.
     mask : bytes or None
-        A bit for each row in the file, set for rows of the data set; None for all.
+        Bits of the rows of the data set; None for all.
     told : tuple of (str, value, str)
         `folder_columns` of the location.
     """
@@ -109,7 +109,7 @@ class TablePart(
         complete: TableEncoding | None = None,
         n_bytes: int | None = None,
     ) -> Iterator[tuple[pa.Table, np.ndarray]]:
-        """Yield pieces of about `n_bytes`, and masks of their rows among the file's rows.
+        """Yield pieces of about `n_bytes`, with masks of their rows in the file.
 
         Rows with missing values in the columns of `complete` are left out.
 
@@ -292,16 +292,7 @@ class PartedTable:
     def encode(
         self, encoding: TableEncoding
     ) -> tuple[RowFiles, np.ndarray, EncodingReport]:
-        """Return the features after one pass over the rows.
-
-        Returns
-        -------
-        X : RowFiles of n rows
-        is_there : ndarray of bool of shape (m,)
-            Mask of these rows in the table.
-        report : EncodingReport
-            Cells that do not have the type of their column.
-        """
+        """Return the features after one pass, and a mask of their rows."""
         encodings = [
             to_data(table, {}, "table")
             for table in (encoding, self.completed)
@@ -441,7 +432,6 @@ def parts_to_json(X: RowFiles) -> str:
 
 
 def parts_from_json(text: str) -> RowFiles:
-    """Return the rows that `parts_to_json` describes."""
     stored = StoredParts.model_validate_json(text)
     encoding = from_data(stored.encoding, {})
     blocks = tuple(EncodedPart(part, encoding) for part in stored.parts)

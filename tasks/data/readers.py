@@ -42,7 +42,6 @@ CONSTANT_NGRAM = "constant"
 
 
 def read_bundled(name: str) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
-    """Return rows, target and feature names of a data set of scikit-learn."""
     bunch = getattr(bundled, f"load_{name}")()
     y = bunch.target
     labels = getattr(bunch, "target_names", ())
@@ -63,20 +62,12 @@ def sample_columns_of(
 ) -> dict[str, np.ndarray]:
     """Return the sample columns of the selected rows of a table.
 
-    Returns
-    -------
-    sample_columns : dict of ndarray of shape (n,)
-        ``groups`` and ``times`` hold ranks, ``weights`` numbers, and ``held_out``
-        whether a row is a test row. Missing values are -1, or NaN for weights.
-
-    Raises
-    ------
-    InputError
-        A column has the wrong type or missing values, or 'test' selects no row or all.
+    ``groups`` and ``times`` hold ranks, ``weights`` numbers, and ``held_out`` whether a
+    row is a test row. Missing values are -1, or NaN for weights.
     """
     sample_columns = {}
     for key, name in config.sample_columns.items():
-        column = _decoded(_filtered(table.select([name]), selected)[name])
+        column = _without_dictionary(_filtered(table.select([name]), selected)[name])
         if _is_text(column.type):
             column = stripped_texts(column)
         place = f"{where}: column {name!r} of {key!r}"
@@ -156,7 +147,7 @@ def _groups(column: pa.Array, place: str) -> np.ndarray:
     """Number the different values by first appearance; -1 for missing values."""
     if pa.types.is_nested(column.type):
         raise InputError(f"{place} is {column.type}; name one of text or numbers.")
-    return _numbered(column, lambda values: values.dictionary_encode().indices)
+    return _numbers_of_values(column, lambda values: values.dictionary_encode().indices)
 
 
 def _times(column: pa.Array, place: str) -> np.ndarray:
@@ -166,7 +157,7 @@ def _times(column: pa.Array, place: str) -> np.ndarray:
     is_number = is_numeric(column.type) and not pa.types.is_boolean(column.type)
     if not (pa.types.is_temporal(column.type) or is_number):
         raise InputError(f"{place} is {column.type}; name one of numbers, or of dates.")
-    return _numbered(
+    return _numbers_of_values(
         column, lambda values: pc.subtract(pc.rank(values, tiebreaker="dense"), 1)
     )
 
@@ -229,7 +220,7 @@ _PARSERS: dict[str, Callable[[pa.Array, str], np.ndarray]] = {
 }
 
 
-def _decoded(column: pa.ChunkedArray) -> pa.Array:
+def _without_dictionary(column: pa.ChunkedArray) -> pa.Array:
     """Return a column as one array without a dictionary."""
     array = column.combine_chunks()
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
@@ -239,7 +230,9 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def _numbered(column: pa.Array, number: Callable[[pa.Array], pa.Array]) -> np.ndarray:
+def _numbers_of_values(
+    column: pa.Array, number: Callable[[pa.Array], pa.Array]
+) -> np.ndarray:
     """Apply `number` to the values that are not missing; -1 for missing values."""
     is_there = ~column.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
     numbers = np.full(len(column), -1, dtype=np.int64)
@@ -345,7 +338,6 @@ def _named_columns(config: DatasetConfig, target: str) -> dict[str, Sequence[str
 def target_column(
     table: Table | pa.Table, target: str, selected: np.ndarray | None, where: str
 ) -> pa.Array:
-    """Return the target of the selected rows."""
     y = _filtered(table.select([target]), selected)[target].combine_chunks()
     kind = y.type
     if pa.types.is_dictionary(kind):
@@ -522,20 +514,14 @@ def _bytes(column: pa.ChunkedArray, name: str, where: str) -> np.ndarray:
 def count_ngrams(
     table: pa.Table, config: NgramsConfig, where: str
 ) -> tuple[sparse.csr_matrix, tuple[str, ...]]:
-    """Count the n-grams of each row.
-
-    Returns
-    -------
-    counts : CSR matrix of float64 of shape (m, d)
-        Counts of all n-grams of the requested sizes, in alphabetical order.
-    ngrams : tuple of str
+    """Count the n-grams of the requested sizes in each row, in alphabetical order.
 
     Raises
     ------
     InputError
         A column has the wrong type, or holds no n-gram of these sizes.
     """
-    columns = [_decoded(table[name]) for name in config.column]
+    columns = [_without_dictionary(table[name]) for name in config.column]
     has_lists = False
     for name, column in zip(config.column, columns, strict=True):
         if _is_list(column.type):
@@ -611,7 +597,11 @@ def _count_tokens(
     counts = np.ones(int(lengths.sum()))
     if config.counts is not None:
         counts = _counts_of_tokens(
-            _decoded(table[config.counts]), lengths, name, config.counts, where
+            _without_dictionary(table[config.counts]),
+            lengths,
+            name,
+            config.counts,
+            where,
         )
     encoded = tokens.flatten().dictionary_encode()
     vocabulary = encoded.dictionary
@@ -697,7 +687,6 @@ def _count_texts(
 def read_libsvm(
     files: Sequence[Location], config: DatasetConfig, where: str
 ) -> tuple[Any, np.ndarray, Sequence[str]]:
-    """Return the sparse rows, the target and the feature names of LIBSVM files."""
     for key in (
         "drop",
         "features",

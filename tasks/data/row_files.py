@@ -76,10 +76,6 @@ class RowFiles:
 
     Attributes
     ----------
-    blocks : tuple of Block
-    n_features : int
-    dtype : numpy.dtype
-        float64 or float32.
     name : str
         Folder of the local files; if relative, below `folder`.
     folder : str
@@ -147,7 +143,6 @@ class RowFiles:
         return np.array(self.extremes[1])
 
     def __getitem__(self, rows: slice | np.ndarray, /) -> np.ndarray:
-        """Return the rows of a slice or at some positions as a new array."""
         if isinstance(rows, slice):
             rows = np.arange(*rows.indices(len(self)))
         positions = np.asarray(rows)

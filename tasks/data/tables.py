@@ -58,7 +58,6 @@ NO_NAME = re.compile("|Unnamed: [0-9]+")
 
 
 def joint_name(locations: Sequence[Location]) -> str:
-    """Return the name of files in messages."""
     first, *others = locations
     if not others:
         return first.name
@@ -136,20 +135,8 @@ def _typed_by_folders(texts: Sequence[str | None]) -> pa.Array:
 class TableFile:
     """A table in one file, whose columns are read batch by batch.
 
-    Parameters
-    ----------
-    location : Location
-        File or object.
-    group : int, optional
-        Row group of a Parquet file to read; by default all.
-
-    Attributes
-    ----------
-    schema : pyarrow.Schema
-        Columns of the file and of its folder names, with plain types; columns of a CSV
-        file are text.
-    share_read : float
-        Share of the file that was read, from 0 to 1.
+    `group` is a row group of a Parquet file. Columns of the folder names are appended;
+    columns of a CSV file are text. `share_read` is the share of the file that was read.
     """
 
     schema: Any
@@ -253,7 +240,6 @@ def _plain_item(kind: pa.DataType) -> pa.DataType:
 
 
 def as_plain(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return a column as its `plain_type`."""
     if column.type == kind:
         return column
     if pa.types.is_run_end_encoded(column.type):
@@ -561,15 +547,8 @@ def _delimiter_of(sample: str) -> str:
 def _agreement(text: str, delimiter: str) -> tuple[int, float, int]:
     """Return how well a delimiter fits lines; a larger tuple is a better fit.
 
-    Returns
-    -------
-    level : {0, 1, 2}
-        2 if the header has as many cells as most lines, 1 if only the header differs,
-        else 0.
-    share : float
-        Share of the lines with the most frequent number of cells.
-    n_cells : int
-        Most frequent number of cells.
+    The items are a level (2 if the header has as many cells as most lines, 1 if only
+    the header differs), and share and length of the most frequent lines.
     """
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     try:
@@ -601,18 +580,7 @@ FORMATS: dict[str, type[TableFile]] = {
 class Table(AbstractContextManager["Table"]):
     """A table whose columns, or pieces of rows, are read on request.
 
-    Parameters
-    ----------
-    locations : sequence of Location
-        Files of one format.
-    where : str
-        Beginning of messages about the content.
-    group : int, optional
-        Row group of a Parquet file to read; by default all.
-
-    Attributes
-    ----------
-    schema : pyarrow.Schema
+    The files have one format; `where` is the beginning of messages.
     """
 
     def __init__(
@@ -733,7 +701,7 @@ class Table(AbstractContextManager["Table"]):
             file.share_read = 1.0
 
     def tables(self, names: Sequence[str], rows: int) -> Iterator[pa.Table]:
-        """Yield some columns in pieces of `rows` rows; the last piece may be shorter."""
+        """Yield some columns in pieces of `rows` rows; the last may be shorter."""
         waiting = self._schema_of(names).empty_table()
         for batch in self.batches(names, rows):
             waiting = pa.concat_tables([waiting, pa.Table.from_batches([batch])])
@@ -953,16 +921,9 @@ GROUP_ROWS = 2**17
 class TableOutput(AbstractContextManager["TableOutput"]):
     """A table that is written piece by piece, in the format of its ending.
 
-    Parameters
-    ----------
-    path : Path
-        File to write.
-    location : Location
-        Final place of the file, for messages.
-    schema : pyarrow.Schema
-        Columns; Parquet and Arrow files also hold its metadata.
-    escaped : bool
-        Whether to escape formulas in a CSV file.
+    `location` is the final place of the file, for messages. Parquet and Arrow files
+    also hold the metadata of `schema`. If `escaped`, formulas in a CSV file are
+    escaped.
     """
 
     def __init__(
@@ -979,7 +940,6 @@ class TableOutput(AbstractContextManager["TableOutput"]):
             self._writer = _WRITERS[location.suffix](str(path), schema)
 
     def write(self, table: Any) -> None:
-        """Append rows."""
         self._waiting.append(table)
         self._n_waiting += table.num_rows
         if self._n_waiting >= GROUP_ROWS:

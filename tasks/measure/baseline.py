@@ -113,7 +113,6 @@ def predictor_of(kind: BaselineName, task: str) -> str:
 
 
 def settings_of(kind: BaselineName, baseline: BaselineConfig) -> str:
-    """Return the settings of a baseline for the keys of the store."""
     if kind == GRID_SEARCH:
         settings = baseline.model_dump_json(
             exclude={"boosting", "estimator", "without"}
@@ -198,8 +197,7 @@ class FittedBaseline:
     Attributes
     ----------
     errors : ndarray of shape (n_candidates, L)
-        Validation errors, NaN without a search; the best setting is at `candidate` and
-        `position`.
+        Validation errors, NaN without a search.
     C : float
         Chosen value along the grid, or NaN.
     params : dict of str to float

@@ -69,13 +69,11 @@ class Prepared:
 
 
 def steps(config: CompareConfig) -> int:
-    """Return the number of steps of `prepare` and `measure`."""
     n_methods = len(config.learners) + len(kinds_of(config))
     return len(config.datasets) * (2 + n_methods)
 
 
 def timed_steps(config: CompareConfig) -> int:
-    """Return the number of steps with trials that take time."""
     n_methods = len(config.learners) + len(_slow_baselines(config))
     return len(config.datasets) * n_methods
 
@@ -276,7 +274,6 @@ def measure_learners(
     pool: DaskPool,
     progress: RunProgress,
 ) -> list[FoldsRef]:
-    """Return the fold results of each learner; each is a step of the progress."""
     submissions = enumerate(_submit_learners(rows, statistics, config, pool, progress))
     results = dict(side_by_side(submissions, config.parallel))
     return [results[position] for position in range(len(results))]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 from prefect import get_run_logger
@@ -38,6 +39,7 @@ from learnkernels.kernels.statistics.gram import (
 )
 from learnkernels.kernels.statistics.sampled import SampledStatistics, sample_statistics
 from learnkernels.kernels.targets import Target
+from learnkernels.kernels.weights import weights_of_rows
 
 from ..data.dataset import (
     Dataset,
@@ -55,6 +57,8 @@ from ..store import is_stored, result_key, store_path
 from ..workers.cluster import Advance, DaskPool
 from .families import build_family, require_varying
 from .trials import StatisticsRef, save_statistics
+
+Statistics: TypeAlias = GramStatistics | FeatureStatistics | SampledStatistics
 
 
 def planned_trials(protocol: ProtocolConfig, ordered: bool = False) -> list[Trial]:
@@ -156,10 +160,9 @@ def compute_statistics(
         log.info("%s: statistics %s are in the store", ref.name, key)
         advance(1.0)
         return from_store(result)
-    protocol = config.protocol
     dataset = load_dataset(ref)
     family = build_family(config.kernels, dataset.features)
-    folds = draw_folds(dataset, protocol, repeat)
+    folds = draw_folds(dataset, config.protocol, repeat)
     if dataset.groups is not None:
         rows_of_folds = np.bincount(folds[folds >= 0]).tolist()
         log.info("%s: whole groups; rows of each part: %s", ref.name, rows_of_folds)
@@ -169,36 +172,30 @@ def compute_statistics(
             ref.name,
         )
     started = time.perf_counter()
-    if trial is None:
-        served = planned_trials(protocol, ref.ordered)
-    else:
+    served = planned_trials(config.protocol, ref.ordered)
+    if trial is not None:
         served = [trial]
-    X = _readable(dataset, ref, config, pool)
-    Y = dataset.target.Y
-    groups = folds
-    weights = dataset.weights
-    training = None
-    if protocol.split is not None or trial is not None:
-        # A single trial needs the statistics of its training rows only
-        training = rows_of(folds, served[0].final)
-        if ref.in_parts and sampled(config):
-            X = SelectedRows(X, training, np.zeros(ref.n_features))
-        else:
-            X = X[training]
-        Y = Y[training]
-        groups = folds[training]
-        if weights is not None:
-            weights = weights[training]
+    seed = fold_seed(config.protocol.seed, repeat)
+    measure_rows = partial(
+        measure_statistics, family, config=config, seed=seed, pool=pool, advance=advance
+    )
     with input_errors(f"data set {ref.name}"):
-        seed = fold_seed(protocol.seed, repeat)
-        statistics = measure_statistics(
-            family, X, Y, groups, config, seed, pool, advance, weights
-        )
+        if config.protocol.split is None and trial is None:
+            X = _rows_to_measure(dataset, ref, config, pool)
+            statistics = measure_rows(
+                X, dataset.target.Y, folds, sample_weight=dataset.weights
+            )
+        else:
+            training = rows_of(folds, served[0].final)
+            X = _training_rows_to_measure(dataset, training, ref, config, pool)
+            weights = weights_of_rows(dataset.weights, training)
+            statistics = measure_rows(
+                X, dataset.target.Y[training], folds[training], sample_weight=weights
+            )
+            statistics = replace(statistics, rows=training[statistics.rows])
         for training_folds in _training_folds(served):
             restricted = statistics.restrict(training_folds)
             restricted.require_informative(Centering(config.centering).subtracts)
-    if training is not None:
-        statistics = replace(statistics, rows=training[statistics.rows])
     seconds = time.perf_counter() - started
     log.info(
         "%s: statistics of %d kernels over %d rows in %.2f s",
@@ -241,7 +238,7 @@ def _key(
     return result_key("statistics", settings, [ref.digest])
 
 
-def _readable(
+def _rows_to_measure(
     dataset: Dataset, ref: DatasetRef, config: CompareConfig, pool: DaskPool
 ) -> Any:
     """Return the rows of a data set, in memory for exact statistics."""
@@ -254,6 +251,20 @@ def _readable(
             "read in parts; set 'statistics: {sample: auto}'."
         )
     return X[:]
+
+
+def _training_rows_to_measure(
+    dataset: Dataset,
+    training: np.ndarray,
+    ref: DatasetRef,
+    config: CompareConfig,
+    pool: DaskPool,
+) -> Any:
+    """Return the rows of a single trial, which needs no others."""
+    X = _rows_to_measure(dataset, ref, config, pool)
+    if ref.in_parts and sampled(config):
+        return SelectedRows(X, training, np.zeros(ref.n_features))
+    return X[training]
 
 
 def sampled(config: CompareConfig) -> bool:
@@ -280,7 +291,7 @@ def measure_statistics(
     pool: DaskPool,
     advance: Advance,
     sample_weight: np.ndarray | None = None,
-) -> GramStatistics | FeatureStatistics | SampledStatistics:
+) -> Statistics:
     """Return exact statistics, or estimates, which ignore `sample_weight`."""
     dtype = np.dtype(config.precision).type
     keep_origin = _uncentered(config)

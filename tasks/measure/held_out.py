@@ -52,11 +52,11 @@ class HeldOutPredictions:
     rows : ndarray of int of shape (n,)
         Positions in the data set.
     measured, predicted : ndarray of shape (n,) or (n, q)
-        Targets and predictions: numbers, or positions of classes.
+        Numbers, or positions of classes.
     scores : ndarray of shape (n,) or (n, n_classes), optional
         Decision values of the second of two classes, or of each class.
     probabilities : ndarray of shape (n, n_classes), optional
-        None if the metric and the method do not need them.
+        Probabilities, if they are needed.
     """
 
     task: Task
@@ -167,7 +167,6 @@ def _as_lists(values: np.ndarray | None, n_rows: int) -> list[Any]:
 
 
 def read_predictions(folder: Path) -> list[HeldOutPredictions]:
-    """Return the stored predictions of each trial; [] without a file."""
     path = folder / PREDICTIONS
     if not path.is_file():
         return []

@@ -39,18 +39,8 @@ Dtype = Literal["float64", "float32"]
 class MatrixIndex(BaseModel, frozen=True):
     """Contents of a folder of matrices, stored as JSON.
 
-    Attributes
-    ----------
-    dataset, data_digest : str
-        Name and digest of the data set.
-    n_rows : int
-        Number of rows and columns of each matrix, in the order of the data set.
-    kernels : tuple of str
-        Names of the base kernels, in the order of the files.
-    families : list of dict
-        Configured families with all their parameters.
-    numerics : int
-        `kernels.NUMERICS_VERSION` of the values.
+    Rows and columns of each matrix are in the order of the data set. `families` are the
+    configured families with all their parameters.
     """
 
     format: Literal["learnkernels-matrices"] = "learnkernels-matrices"
@@ -65,12 +55,10 @@ class MatrixIndex(BaseModel, frozen=True):
 
     @property
     def decisive(self) -> dict[str, Any]:
-        """Everything that determines the values."""
         return self.model_dump(mode="json", exclude={"format", "version", "dataset"})
 
     @property
     def id(self) -> str:
-        """Digest of everything that determines the values."""
         return digest(self.decisive)
 
     @property
@@ -82,7 +70,6 @@ class MatrixIndex(BaseModel, frozen=True):
 
 
 def read_index(folder: Path) -> MatrixIndex:
-    """Return the index of a folder of matrices."""
     path = folder / INDEX
     try:
         return MatrixIndex.model_validate_json(path.read_bytes())
@@ -244,7 +231,6 @@ def _write_index(folder: Path, index: MatrixIndex) -> None:
 
 
 def require_matrices(ref: DatasetRef, config: CompareConfig) -> None:
-    """Raise InputError if base kernels cannot be written as matrices."""
     if any(isinstance(family, PrecomputedConfig) for family in config.kernels):
         raise InputError(
             "kernels: family precomputed is matrices already; name the families to compute."
@@ -292,7 +278,6 @@ def require_place(folder: Path, index: MatrixIndex) -> None:
 
 
 def require_space(places: Sequence[tuple[Path, MatrixIndex]]) -> None:
-    """Raise InputError if the disk has too little space for missing matrices."""
     missing_bytes = sum(
         index.n_bytes for folder, index in places if not folder.exists()
     )

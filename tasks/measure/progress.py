@@ -46,12 +46,10 @@ class RunProgress(AbstractContextManager["RunProgress"]):
 
     Parameters
     ----------
-    steps : int
-        Number of steps.
+    steps, timed : int
+        Number of steps, and of steps with trials, which predict the remaining time.
     key, subject : str
         Key of the artifact, and name of the run in its description.
-    timed : int, default 0
-        Number of steps with trials, which predict the remaining time.
     at_once : int, default 1
         Number of simultaneous steps.
     """
@@ -97,7 +95,6 @@ class RunProgress(AbstractContextManager["RunProgress"]):
         return self
 
     def start(self, description: str, trials: int = 0) -> StepProgress:
-        """Show that a step begins, and return its progress."""
         self._step = StepProgress(self, description, trials)
         with self._lock:
             if trials:
@@ -115,7 +112,6 @@ class RunProgress(AbstractContextManager["RunProgress"]):
             self._done += 1
 
     def advance_step(self, step: StepProgress, steps: float) -> None:
-        """Add steps, or a share of a step."""
         now = time.monotonic()
         with self._lock:
             # Stored results come all together, in no time

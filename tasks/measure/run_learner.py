@@ -226,7 +226,6 @@ def _require_usable(
 
 
 def configured_predictor(config: schema.CompareConfig) -> Predictor:
-    """Return the configured predictor with its options, memory and seed."""
     stage = config.predictor
     options = {
         "memory": predictor_memory(stage.memory),
@@ -243,7 +242,6 @@ def configured_predictor(config: schema.CompareConfig) -> Predictor:
 
 
 def predictor_options(config: schema.CompareConfig, predictor: str) -> dict[str, Any]:
-    """Return the options of a predictor, without defaults."""
     candidate = configured_predictor(config).candidates().get(predictor)
     if candidate is None:  # the predictor belongs to the learner
         return {}
@@ -562,7 +560,6 @@ def write_fold_table(
     statistics: Sequence[StatisticsRef],
     n_parallel: int,
 ) -> None:
-    """Store predictions, and rows of the fold table."""
     held_out = [
         (row["repeat"], row["fold"], row[HELD_OUT])
         for row in rows

@@ -80,33 +80,9 @@ def track_model(
     facts = _facts_of_training(config, ref)
     version = registry.newest_version(name)
     if version is not None and version.digest == file_digest(path):
-        changed = {
-            key: fact for key, fact in facts.items() if version.tags.get(key) != fact
-        }
-        registry.tag_version(name, version.version, changed)
-        get_run_logger().info(
-            "%s: version %d is this very model; nothing new to register",
-            name,
-            version.version,
-        )
+        _update_tags(version, facts)
     else:
-        uri = registry.log_model(run.run_id, path, example=training.raw_example(ref))
-        tags = {
-            "dataset": ref.name,
-            "dataset_digest": ref.digest,
-            "learner": choice.learner.title,
-            "test_error": f"{about['test_error']:.6g}",
-            "alignment": f"{about['alignment']:.6g}",
-            "mlflow_run": run.run_id,
-            **facts,
-        }
-        version = registry.register(
-            uri,
-            name,
-            run.run_id,
-            tags=tags,
-            description=plain(_summarize(choice, about)),
-        )
+        version = _register(run, name, ref, choice, path, about, facts)
     title = choice.learner.title
     tags_of_run = {
         "model_version": str(version.version),
@@ -115,6 +91,41 @@ def track_model(
     }
     log_run(run, tags=tags_of_run)
     return version
+
+
+def _update_tags(version: ModelVersion, facts: Mapping[str, str]) -> None:
+    changed = {
+        key: fact for key, fact in facts.items() if version.tags.get(key) != fact
+    }
+    registry.tag_version(version.name, version.version, changed)
+    get_run_logger().info(
+        "%s: version %d is this very model; nothing new to register",
+        version.name,
+        version.version,
+    )
+
+
+def _register(
+    run: TrackedRun,
+    name: str,
+    ref: DatasetRef,
+    choice: training.ModelChoice,
+    path: Path,
+    about: Mapping[str, Any],
+    facts: Mapping[str, str],
+) -> ModelVersion:
+    uri = registry.log_model(run.run_id, path, example=training.raw_example(ref))
+    tags = {
+        "dataset": ref.name,
+        "dataset_digest": ref.digest,
+        "learner": choice.learner.title,
+        "test_error": f"{about['test_error']:.6g}",
+        "alignment": f"{about['alignment']:.6g}",
+        "mlflow_run": run.run_id,
+        **facts,
+    }
+    description = plain(_summarize(choice, about))
+    return registry.register(uri, name, run.run_id, tags=tags, description=description)
 
 
 def _params_of_training(

@@ -27,16 +27,9 @@ LEAST_ROWS = 10
 class NewestRows:
     """Errors of two versions on rows that the earlier one has not seen.
 
-    Attributes
-    ----------
-    measure : str
-        Name of the error.
-    challenger : float
-        Error of the challenger's recipe, fitted without the rows that it predicts.
-    champion : float
-        Error of the champion in use.
-    p : float or None
-        p-value of the two-sided paired t-test; None if all differences are equal.
+    `challenger` is the error of the challenger's recipe, fitted without the rows that
+    it predicts; `p` is the p-value of the two-sided paired t-test, None if all
+    differences are equal.
     """
 
     n_rows: int

@@ -110,14 +110,7 @@ class ModelVersion:
 def log_model(run_id: str, path: Path, *, example: pd.DataFrame) -> str:
     """Log a model's file to a run, with the code and requirements to serve it.
 
-    Parameters
-    ----------
-    run_id : str
-        Existing run; its parameters and metrics are shown with the model.
-    path : Path
-        File of `Model.save`, named `MODEL`.
-    example : DataFrame
-        A few raw rows with at least the model's columns.
+    `path` is a file of `Model.save`, named `MODEL`; `example` has a few raw rows.
 
     Returns
     -------
@@ -250,18 +243,8 @@ def register(
 ) -> ModelVersion:
     """Register a new version of a model, which becomes the challenger.
 
-    Parameters
-    ----------
-    model_uri : str
-        Result of `log_model`.
-    name : str
-        Name of the registered model, which is created if it is missing.
-    run_id : str
-        Run that the model was logged to.
-    tags : mapping of str to str
-        Tags of the version.
-    description : str
-        Description of the version, in Markdown.
+    `model_uri` is the result of `log_model`. The registered model is created if it is
+    missing.
     """
     model_id = model_uri.removeprefix("models:/")
     with mlflow_store() as client:
@@ -270,7 +253,7 @@ def register(
             raise InputError(
                 f"model {model_uri}: was not logged by this program; register what log_model returned."
             )
-        with _accepting("RESOURCE_ALREADY_EXISTS"):
+        with _ignoring_errors("RESOURCE_ALREADY_EXISTS"):
             client.create_registered_model(
                 name, description=render("registered.md", name=name)
             )
@@ -371,7 +354,6 @@ def _no_such_model(name: str) -> str:
 
 
 def as_served(version: ModelVersion) -> PyFuncModel:
-    """Return a version as MLflow serves it."""
     from mlflow.pyfunc import load_model as load_pyfunc  # imports many modules
 
     with mlflow_store():
@@ -385,13 +367,12 @@ def newest_version(name: str) -> ModelVersion | None:
 
 
 def alias_of(name: str, alias: str) -> ModelVersion | None:
-    """Return the version with an alias, or None."""
     # Missing model or version, and missing alias
     missing_codes = (
         "RESOURCE_DOES_NOT_EXIST",
         "INVALID_PARAMETER_VALUE",
     )
-    with mlflow_store() as client, _accepting(*missing_codes):
+    with mlflow_store() as client, _ignoring_errors(*missing_codes):
         return _version_of(client.get_model_version_by_alias(name, alias))
     return None
 
@@ -474,7 +455,7 @@ def last_scored(version: ModelVersion) -> tuple[str, list[str]] | None:
 
 
 @contextmanager
-def _accepting(*codes: str) -> Iterator[None]:
+def _ignoring_errors(*codes: str) -> Iterator[None]:
     try:
         yield
     except MlflowException as error:

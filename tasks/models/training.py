@@ -91,16 +91,8 @@ def training_config(
 ) -> CompareConfig:
     """Return the configuration of a training: one data set, and learners to compare.
 
-    Parameters
-    ----------
-    config : CompareConfig
-        Configuration of a comparison.
-    dataset : str, optional
-        Label of the data set; required if there are several.
-    learner : str, optional
-        Title of the only learner to consider.
-    by_command : bool
-        Whether messages name command options instead of function arguments.
+    `dataset` is the label of the data set, required if there are several; `learner` is
+    the title of the only learner to consider.
     """
     labels = [data.label for data in config.datasets]
     if dataset is None and len(labels) > 1:
@@ -141,7 +133,6 @@ def training_config(
 
 
 def require_columns(ref: DatasetRef, ignore: Sequence[str]) -> None:
-    """Raise InputError if `drift.ignore` names a missing column."""
     dataset = load_dataset(ref)
     columns = list(dataset.features)
     if dataset.table is not None:
@@ -252,7 +243,6 @@ def fit_on_all_rows(
     """
     log = get_run_logger()
     dataset = load_dataset(ref)
-    data = config.datasets[0]
     selected = run_learner.predictor_for(config, choice.learner, ref, ref.n_rows)
     options = run_learner.predictor_options(config, selected.predictor.name)
     predictor = as_predictor(selected.predictor.name, **options)
@@ -263,25 +253,12 @@ def fit_on_all_rows(
             choice.predictor,
             selected.reason,
         )
-    recipe = config.model_copy(update={"learners": (choice.learner,)})
-    about: dict[str, Any] = {
-        "name": config.name,
-        "dataset": ref.name,
-        "digest": ref.digest,
-        "task": ref.task,
-        "target": data.target,
-        "drop": [*data.drop, *data.where, *data.test, *data.sample_columns.values()],
-        "n_rows": ref.n_rows,
+    predictor_facts = {
         "predictor": predictor.name,
         "predictor_options": options,
         "predictor_reason": selected.reason if options else "",
-        "regularization": choice.C,
-        "validation_error": choice.validation_error,
-        **choice.about,
-        "config": recipe.model_dump(mode="json", by_alias=True, exclude=PLACE_KEYS),
-        "versions": versions(),
-        "earlier_versions": earlier_versions([Path(statistics.path)]),
     }
+    about = _facts_of_model(ref, config, choice, predictor_facts, statistics)
     settings = {"about": about, "reference_rows": REFERENCE_ROWS, "file": MODEL}
     entry = store_path(
         "models",
@@ -312,6 +289,34 @@ def fit_on_all_rows(
         model.save(folder / MODEL)
     advance(1.0)
     return path, about
+
+
+def _facts_of_model(
+    ref: DatasetRef,
+    config: CompareConfig,
+    choice: ModelChoice,
+    predictor_facts: Mapping[str, Any],
+    statistics: StatisticsRef,
+) -> dict[str, Any]:
+    """Return the facts that the model file states, in their order in the file."""
+    data = config.datasets[0]
+    recipe = config.model_copy(update={"learners": (choice.learner,)})
+    return {
+        "name": config.name,
+        "dataset": ref.name,
+        "digest": ref.digest,
+        "task": ref.task,
+        "target": data.target,
+        "drop": [*data.drop, *data.where, *data.test, *data.sample_columns.values()],
+        "n_rows": ref.n_rows,
+        **predictor_facts,
+        "regularization": choice.C,
+        "validation_error": choice.validation_error,
+        **choice.about,
+        "config": recipe.model_dump(mode="json", by_alias=True, exclude=PLACE_KEYS),
+        "versions": versions(),
+        "earlier_versions": earlier_versions([Path(statistics.path)]),
+    }
 
 
 def _kernel_of_all_rows(
@@ -403,7 +408,6 @@ def place_of(config: CompareConfig) -> str:
 
 
 def recipe_of(model: Model, version: ModelVersion) -> CompareConfig:
-    """Return the recipe of a model, with data folder, workers and tracking."""
     try:
         return CompareConfig.model_validate(
             {**model.about["config"], **json.loads(version.tags.get(PLACE, "{}"))}

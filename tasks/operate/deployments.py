@@ -54,29 +54,7 @@ BUNDLED = Path(conf.__file__).parent / "operations" / "prefect.yaml"
 
 @dataclass(frozen=True)
 class Plan:
-    """Deployments of a registered model.
-
-    Parameters
-    ----------
-    model : str
-        Name of the registered model.
-    config : CompareConfig
-        Configuration of `compare` and `train`.
-    cron, timezone : str, optional
-        Schedule of `compare` and `train`; by default, schedules in Prefect stay.
-    dataset : str, optional
-        Data set of `train`.
-    refresh : bool
-        Whether `promote` accepts the same recipe on other rows unless it is worse.
-    input, output : str, optional
-        Files of `predict`, which needs both.
-    id : sequence of str
-        Columns that `predict` copies.
-    pool : str
-        Work pool; by default the pool of `learnkernels up`.
-    job_variables : mapping
-        Additional job variables of the pool.
-    """
+    """Deployments of a registered model; see the options of `learnkernels deploy`."""
 
     model: str
     config: CompareConfig
@@ -135,9 +113,9 @@ def printed(plan: Plan) -> str:
     """Return the `prefect.yaml` of a plan; only other pools need a server."""
     check_plan(plan)
     if plan.pool == POOL:
-        return _written(prefect_yaml(plan, "process"))
+        return _as_yaml(prefect_yaml(plan, "process"))
     with connected() as client:
-        return _written(prefect_yaml(plan, _type_of_pool(client, plan.pool)))
+        return _as_yaml(prefect_yaml(plan, _type_of_pool(client, plan.pool)))
 
 
 def deploy(plan: Plan) -> list[dict[str, str]]:
@@ -159,10 +137,10 @@ def deploy(plan: Plan) -> list[dict[str, str]]:
                     automation.enabled for automation in automations
                 )
         _one_run_at_a_time(client, plan)
-        _run_prefect_deploy(_written(content))
+        _run_prefect_deploy(_as_yaml(content))
         if plan.input is None:
             _delete_deployment(client, "predict", plan.model)
-        return [_row(client, step, plan.model) for step in steps]
+        return [_row_of_deployment(client, step, plan.model) for step in steps]
 
 
 def _delete_deployment(client: SyncPrefectClient, step: Step, model: str) -> None:
@@ -171,18 +149,20 @@ def _delete_deployment(client: SyncPrefectClient, step: Step, model: str) -> Non
         client.delete_deployment(deployment.id)
 
 
-def _row(client: SyncPrefectClient, step: Step, model: str) -> dict[str, str]:
+def _row_of_deployment(
+    client: SyncPrefectClient, step: Step, model: str
+) -> dict[str, str]:
     name = f"{step}/{model}"
     deployment = client.read_deployment_by_name(name)
     address = str(PREFECT_API_URL.value()).removesuffix("/api")
     return {
         "deployment": name,
-        "starts": _start(deployment, step),
+        "starts": _start_of_deployment(deployment, step),
         "page": f"{address}/deployments/deployment/{deployment.id}",
     }
 
 
-def _start(deployment: DeploymentResponse, step: Step) -> str:
+def _start_of_deployment(deployment: DeploymentResponse, step: Step) -> str:
     if deployment.paused:
         return "paused"
     if step in FOLLOWS:
@@ -190,21 +170,20 @@ def _start(deployment: DeploymentResponse, step: Step) -> str:
     if not deployment.schedules:
         return "by hand"
     times = [
-        _times(schedule.schedule)
+        _schedule_as_text(schedule.schedule)
         for schedule in deployment.schedules
         if schedule.active
     ]
     return ", ".join(times) or "paused"
 
 
-def _times(schedule: Any) -> str:
+def _schedule_as_text(schedule: Any) -> str:
     if isinstance(schedule, CronSchedule):
         return f"{schedule.cron} {schedule.timezone or 'UTC'}"
     return str(schedule)
 
 
 def prefect_yaml(plan: Plan, pool_type: str) -> dict[str, Any]:
-    """Return the content of a `prefect.yaml` with the deployments of a plan."""
     runs_in_processes = pool_type == "process"
     if not runs_in_processes and "image" not in plan.job_variables:
         raise InputError(
@@ -281,7 +260,7 @@ def _for_model(value: Any, model: str) -> Any:
     return value
 
 
-def _written(content: dict[str, Any]) -> str:
+def _as_yaml(content: dict[str, Any]) -> str:
     return yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=100)
 
 
@@ -321,7 +300,6 @@ def connected() -> Iterator[SyncPrefectClient]:
 
 
 def job_variables(settings: Sequence[str]) -> dict[str, Any]:
-    """Return job variables of ``KEY=VALUE``, with values in YAML."""
     variables = {}
     for setting in settings:
         name, _, value = setting.partition("=")

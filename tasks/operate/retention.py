@@ -147,16 +147,10 @@ def _results(name: str) -> list[Old]:
 
 
 def clean(keep_days: float, keep_runs: float, yes: bool) -> list[Old]:
-    """Return old files and runs, and delete them if `yes`.
+    """Return old files and runs, and delete them if `yes`; 0 days keep them.
 
-    Parameters
-    ----------
-    keep_days : float
-        Days for which cached files are kept after their last use; 0 keeps them.
-    keep_runs : float
-        Days for which results and MLflow runs of deployments are kept; 0 keeps them.
-    yes : bool
-        Whether to delete.
+    `keep_days` counts from the last use of cached files, `keep_runs` applies to results
+    and MLflow runs of deployments.
     """
     old_entries: list[Old] = []
     if keep_days:

@@ -17,7 +17,6 @@ ENGINE = "prefect.engine"
 
 
 def command(module: str) -> list[str]:
-    """Return the command that runs a flow of a module."""
     # -P: ignore modules of the working directory
     return [
         sys.executable,

@@ -204,7 +204,6 @@ def mlflow_server(port: int) -> Service:
 
 
 def worker(api: str) -> Service:
-    """Return the worker that runs schedules in local processes."""
     command = [
         sys.executable,
         "-m",
@@ -224,25 +223,34 @@ def worker(api: str) -> Service:
 def stop(children: Sequence[Service]) -> None:
     """End runs in progress, then children with their descendants; kill the rest."""
     began = time.monotonic()
-    runs = [run for child in children if child.port is None for run in _runs(child)]
-    family = [process for child in reversed(children) for process in _family(child)]
+    runs = [
+        run
+        for child in children
+        if child.port is None
+        for run in _runs_of_worker(child)
+    ]
+    family = [
+        process
+        for child in reversed(children)
+        for process in _session_with_descendants(child)
+    ]
     # Sent twice: a signal during garbage collection is lost
     for share in (
         0.6,
         0.4,
     ):
-        runs = _send(runs, psutil.Process.terminate, share * RUN_SECONDS)
-    remaining = _send(
+        runs = _signal_and_wait(runs, psutil.Process.terminate, share * RUN_SECONDS)
+    remaining = _signal_and_wait(
         family,
         psutil.Process.terminate,
         max(0.5, began + STOP_SECONDS - time.monotonic()),
     )
-    _send(remaining, psutil.Process.kill, 1.0)
+    _signal_and_wait(remaining, psutil.Process.kill, 1.0)
     for child in children:
         child.process.wait()
 
 
-def _family(child: Service) -> list[psutil.Process]:
+def _session_with_descendants(child: Service) -> list[psutil.Process]:
     family = {process.pid: process for process in _session(child)}
     for member in list(family.values()):
         with suppress(psutil.NoSuchProcess):
@@ -252,7 +260,7 @@ def _family(child: Service) -> list[psutil.Process]:
     return list(family.values())
 
 
-def _runs(worker: Service) -> list[psutil.Process]:
+def _runs_of_worker(worker: Service) -> list[psutil.Process]:
     """Return the runs of a worker, also if the worker has ended."""
     started = [
         process for process in _session(worker) if process.pid != worker.process.pid
@@ -275,7 +283,7 @@ def _session(child: Service) -> list[psutil.Process]:
     return session
 
 
-def _send(
+def _signal_and_wait(
     processes: Sequence[psutil.Process],
     signal_: Callable[[psutil.Process], None],
     seconds: float,
@@ -302,7 +310,7 @@ class Children(AbstractContextManager["Children"]):
             self.running.append(service)
         for service in services:
             service.wait_until_up()
-            self._say(_where(service))
+            self._say(_address_line(service))
 
     def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
         if kind is not None and issubclass(kind, KeyboardInterrupt):
@@ -363,7 +371,7 @@ def temporary_prefect() -> Service:
 def _start_temporary(child: Service) -> None:
     child.start()
     _temporary[environment.state_dir()] = child
-    atexit.register(_end, child)
+    atexit.register(_end_temporary, child)
 
 
 def _prefect_database() -> Path | None:
@@ -377,7 +385,7 @@ def _prefect_database() -> Path | None:
     return database
 
 
-def _end(child: Service) -> None:
+def _end_temporary(child: Service) -> None:
     if child.process.poll() is None:
         stop([child])
         child.log.unlink(missing_ok=True)
@@ -389,17 +397,9 @@ def serve(
     say: Callable[[str], None],
     schedules: bool = False,
 ) -> None:
-    """Run both servers until the user interrupts.
+    """Run both servers on two ports of loopback until the user interrupts.
 
-    Parameters
-    ----------
-    prefect_port, mlflow_port : int
-        Ports on loopback.
-    say : callable
-        Function that prints a line.
-    schedules : bool
-        Whether to run schedules, too; then servers in PREFECT_API_URL and
-        MLFLOW_TRACKING_URI are used.
+    With `schedules`, servers in PREFECT_API_URL and MLFLOW_TRACKING_URI are used.
     """
     tracking = os.environ["MLFLOW_TRACKING_URI"]
     mlflow_is_remote = tracking.startswith("http")
@@ -421,16 +421,11 @@ def serve(
         addresses["mlflow"] = servers["mlflow"].url
     key_file = environment.key_file()
     about_key = f"log in with what {key_file} holds: USER:PASSWORD on Prefect's page, USER and PASSWORD on MLflow's."
-    if not schedules and all(
-        environment.running_server(name) == address
-        for name, address in addresses.items()
-    ):
-        for line in (
-            *map(_where, servers.values()),
-            "both run already, from another terminal.",
-            about_key,
-        ):
-            say(line)
+    if not schedules and _are_running(addresses):
+        for server in servers.values():
+            say(_address_line(server))
+        say("both run already, from another terminal.")
+        say(about_key)
         return
     with Children(say) as start:
         say("starting ...")
@@ -443,18 +438,27 @@ def serve(
             "runs of this folder that are started now show up live; Ctrl-C stops both."
         )
         if schedules:
-            call_in_child_process(
-                "learnkernels.tasks.operate.recovery",
-                "set_up",
-                prefect_api,
-                not prefect_is_remote,
-            )
-            start(worker(prefect_api))
+            _start_worker(start, prefect_api, prefect_is_remote)
             hint = "deploy with 'learnkernels deploy CONF --model NAME'; Ctrl-C stops everything, the worker first."
         say(about_key)
-        with _noted(addresses):
+        with _noting_addresses(addresses):
             say(hint)
             start.watch()
+
+
+def _are_running(addresses: Mapping[str, str]) -> bool:
+    return all(
+        environment.running_server(name) == address
+        for name, address in addresses.items()
+    )
+
+
+def _start_worker(start: Children, prefect_api: str, is_remote: bool) -> None:
+    """Handle crashed and missed runs, and start the worker."""
+    call_in_child_process(
+        "learnkernels.tasks.operate.recovery", "set_up", prefect_api, not is_remote
+    )
+    start(worker(prefect_api))
 
 
 def _start_servers(
@@ -473,14 +477,14 @@ def _start_servers(
         start(*servers.values())
 
 
-def _where(service: Service) -> str:
+def _address_line(service: Service) -> str:
     if service.port is None:
         return f"{service.name:8} takes runs of the work pool {POOL}"
     return f"{service.name:8} {service.url}"
 
 
 @contextmanager
-def _noted(addresses: Mapping[str, str]) -> Iterator[None]:
+def _noting_addresses(addresses: Mapping[str, str]) -> Iterator[None]:
     if not addresses:
         yield
         return

@@ -66,7 +66,6 @@ def panels(datasets: Sequence[str], height: float = 4.2) -> tuple[Figure, list[A
 
 
 def add_legend(figure: Figure, axes: Sequence[Axes]) -> None:
-    """Put one legend with all learners next to the panels."""
     entries: dict[str, Any] = {}
     for axis in axes:
         handles, labels = axis.get_legend_handles_labels()
@@ -430,7 +429,6 @@ def by_learner(
 
 
 def convergence_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure | None:
-    """Return the figure of the objectives of iterative learners, or None."""
     has_iterations = [
         objectives is not None and len(objectives) > 1
         for objectives in folds["objectives"]
@@ -454,7 +452,6 @@ def _draw_objectives(axis: Axes, trials: pd.DataFrame, style: dict[str, Any]) ->
 
 
 def history_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure | None:
-    """Return the figure of alignments while base kernels are selected, or None."""
     results = folds.groupby(["dataset", "learner"], sort=False)
     with_history = results.filter(lambda trials: len(tables.mean_history(trials)) > 0)
     return by_learner(
@@ -505,7 +502,6 @@ def _draw_parameters(axis: Axes, trials: pd.DataFrame, style: dict[str, Any]) ->
 
 
 def relevance_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure | None:
-    """Return the figure of the most relevant features, or None."""
     relevances = dict(tables.mean_relevance(folds))
     if not relevances:
         return None

@@ -40,7 +40,6 @@ def plain(value: object) -> Markdown:
 
 
 def code(value: object) -> Markdown:
-    """Return a value as code within a line."""
     line = " ".join(str(value).split())
     if "`" not in line:
         return Markdown(f"`{line}`")
@@ -50,7 +49,6 @@ def code(value: object) -> Markdown:
 
 
 def markdown_table(rows: Sequence[Mapping[str, object]]) -> list[str]:
-    """Return the lines of a table; missing cells are empty."""
     columns = list(dict.fromkeys(column for row in rows for column in row))
     lines = [map(_cell, columns), ["---"] * len(columns)]
     for row in rows:
@@ -67,7 +65,6 @@ def _cell(value: object) -> str:
 
 
 def link(name: object, place: str) -> Markdown:
-    """Return a link, with an escaped address."""
     address = re.sub(r"[\s()<>\[\]\\|`*~]", _percent_encoded, place)
     return Markdown(f"[{plain(name)}]({address})")
 

@@ -121,7 +121,6 @@ def _view_of_comparison(run: str, charted: Sequence[str]) -> SavedView:
 
 
 def models_view() -> SavedView:
-    """Return the view of the models of an experiment, the newest first."""
     charts = [
         _bars("error", "test_error", "models"),
         _scatter("scatter", "test_error", "models"),
@@ -143,7 +142,6 @@ def metric_of_dataset(name: str) -> str:
 
 
 def metric_name(text: str) -> str:
-    """Return a text as a valid name of a metric."""
     name = re.sub(r"[^A-Za-z0-9_.\- ]", "_", text)[:100]
     if not name.strip(" ."):  # no valid file name
         return "_"
@@ -273,7 +271,6 @@ def run_path(experiment_id: str, run_id: str, artifact: str | None = None) -> st
 
 
 def experiment_note(experiment_id: str, newest: str | None = None) -> str:
-    """Return the note of an experiment: links and a legend."""
     links = {}
     if newest is not None:
         links["Newest comparison"] = _chart_and_table(experiment_id, "result", newest)
@@ -320,7 +317,6 @@ def comparison_note(
 
 
 def result_note(sentence: str, links: Mapping[str, str], train: str) -> str:
-    """Return the note of a result: a sentence, links, and the command for training."""
     note = f"{plain(sentence)}\n\n{inline_links(links)}"
     if train:
         note += f"\n\nA model of it: {code(train)}"

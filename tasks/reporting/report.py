@@ -213,12 +213,10 @@ def _error(row: pd.Series) -> str:
 
 
 def as_sentence(text: str) -> str:
-    """Return text with a capital letter and a period."""
     return f"{text[0].upper()}{text[1:].rstrip('.')}."
 
 
 def measures(summary: pd.DataFrame) -> str:
-    """Return errors with their data sets, for a sentence."""
     groups = summary.groupby("metric", sort=False)["dataset"].unique()
     return "; ".join(
         f"{in_words(str(metric))} ({', '.join(datasets)})"

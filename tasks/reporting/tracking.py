@@ -164,7 +164,7 @@ def tracked_run(
     _close_abandoned(client, experiment_id)
     flow_run_id = str(runtime.flow_run.id)
     tracked = None
-    tags = _tags(tracking, level, run_id, flow_run_id)
+    tags = _tags_of_run(tracking, level, run_id, flow_run_id)
     try:
         run = client.create_run(experiment_id, run_name=run_name, tags=tags)
         tracked = TrackedRun(experiment_id, run.info.run_id, flow_run_id, run_id, level)
@@ -181,7 +181,7 @@ def tracked_run(
             if tracked is not None:
                 note = f"{plain(reason)}\n\n{link('Prefect', tracked.flow_run_url)}"
                 client.set_tag(tracked.run_id, NOTE, note)
-            _end(client, experiment_id, run_id, status)
+            _end_open_runs(client, experiment_id, run_id, status)
             if isinstance(error, MlflowException | SQLAlchemyError):
                 raise
         if requested():
@@ -203,7 +203,9 @@ def _system_metrics(run: TrackedRun, tracking: TrackingConfig) -> Iterator[None]
         monitor.finish()  # type: ignore[no-untyped-call]
 
 
-def _end(client: MlflowClient, experiment_id: str, run_id: str, status: str) -> None:
+def _end_open_runs(
+    client: MlflowClient, experiment_id: str, run_id: str, status: str
+) -> None:
     """End the open runs of a flow in this process, also a run in creation."""
     conditions = [
         "attributes.status = 'RUNNING'",
@@ -215,7 +217,6 @@ def _end(client: MlflowClient, experiment_id: str, run_id: str, status: str) -> 
 
 
 def find_run(name: str) -> TrackedRun | None:
-    """Return the flow's run with named results, or None."""
     with mlflow_store() as client:
         experiments = [
             experiment.experiment_id for experiment in client.search_experiments()
@@ -235,7 +236,7 @@ def find_run(name: str) -> TrackedRun | None:
     )
 
 
-def _tags(
+def _tags_of_run(
     tracking: TrackingConfig, level: Level, run_id: str, flow_run_id: str
 ) -> dict[str, str]:
     tags = {
@@ -348,17 +349,19 @@ def track_result(
         comparison.experiment_id,
         run_name=f"{ref.name} {folds.learner}",
         tags=tags
-        | _tags(config.tracking, "result", comparison.name, comparison.flow_run_id),
+        | _tags_of_run(
+            config.tracking, "result", comparison.name, comparison.flow_run_id
+        ),
     )
     run_id = str(run.info.run_id)
     _log_inputs(client, run_id, dataset_inputs([ref], "validation", config))
     n_trials = len(planned_trials(config.protocol, ref.ordered))
     client.log_batch(
         run_id,
-        metrics=_metrics(row, table, n_trials),
+        metrics=_metrics_of_result(row, table, n_trials),
         params=[
             Param(key, str(value))
-            for key, value in _params(config, ref, row, folds).items()
+            for key, value in _params_of_result(config, ref, row, folds).items()
         ],
     )
     client.set_terminated(run_id)
@@ -400,7 +403,7 @@ def _result_note(
     return result_note(f"{sentence}.", links, command)
 
 
-def _params(
+def _params_of_result(
     config: CompareConfig, ref: DatasetRef, row: pd.Series, folds: FoldsRef
 ) -> dict[str, object]:
     params: dict[str, object] = {"dataset": ref.name, "task": ref.task}
@@ -470,7 +473,9 @@ def _baseline_settings(config: CompareConfig, row: pd.Series) -> dict[str, objec
     return {}
 
 
-def _metrics(row: pd.Series, table: pd.DataFrame, n_trials: int) -> list[Metric]:
+def _metrics_of_result(
+    row: pd.Series, table: pd.DataFrame, n_trials: int
+) -> list[Metric]:
     # The page of a run shows metrics in this order
     means = {
         "test_error": row.error_mean,

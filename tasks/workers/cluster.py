@@ -257,7 +257,6 @@ class DaskPool(AbstractContextManager["DaskPool"]):
             self.config = self.config.model_copy(update={"workers": 0})
 
     def require_usable(self) -> None:
-        """Raise InputError if the scheduler or its workers cannot be used."""
         if self.config.elsewhere:
             require_same_versions(self.client)
 
@@ -355,7 +354,6 @@ class DaskPool(AbstractContextManager["DaskPool"]):
 
     @property
     def n_workers(self) -> int:
-        """Number of local or remote workers."""
         if self.config.elsewhere:
             return max(1, len(self._connected_workers()))
         if self.config.workers is None:
@@ -489,7 +487,6 @@ class DaskWorkers:
         return view
 
     def broadcast(self, value: Any) -> Shared:
-        """Send a value to every worker, and return its handle."""
         return Shared(self._pool.send(value), value)
 
     def super_tile(self, n_rows: int, row_bytes: int) -> int:
@@ -555,7 +552,6 @@ def _sum(*parts: Any) -> Any:
 def map_here(
     run: Callable[..., Result], jobs: Sequence[Job], advance: Advance, **arguments: Any
 ) -> list[Result]:
-    """Run independent jobs in this process."""
     results = []
     for job in jobs:
         results.append(run(job, **arguments))

@@ -412,9 +412,9 @@ def test_a_worker_of_another_machine_leaves_the_note_of_the_servers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path))
-    with servers._noted({"mlflow": "http://127.0.0.1:5000"}):
+    with servers._noting_addresses({"mlflow": "http://127.0.0.1:5000"}):
         noted = servers_note().read_text()
-        with servers._noted({}):
+        with servers._noting_addresses({}):
             assert servers_note().read_text() == noted
         assert servers_note().read_text() == noted
     assert not servers_note().exists()

@@ -58,7 +58,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_making_that_was_cut_short_leaves_none_or_one_that_is_made_anew(here: Path):
     path, pid = here / "mlflow.db", os.fork()
     if not pid:
-        databases._put(
+        databases._create_database(
             path, lambda aside: (aside.write_bytes(b"half"), os.kill(os.getpid(), 9))
         )
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -9

@@ -43,7 +43,7 @@ from learnkernels.tasks.reporting.tables import (
     stored_line,
     summarize,
 )
-from learnkernels.tasks.reporting.tracking import _metrics
+from learnkernels.tasks.reporting.tracking import _metrics_of_result
 
 ERRORS = {
     "unif": [0.30, 0.20, 0.40],
@@ -749,7 +749,7 @@ def test_features_that_count_are_in_table_figure_and_metrics():
     (summary,) = summarize(rows).itertuples()
     logged = {
         one.key: one.value
-        for one in _metrics(summary, rows, 2)
+        for one in _metrics_of_result(summary, rows, 2)
         if one.key.startswith("relevance/")
     }
     assert logged == {
