@@ -9,7 +9,7 @@ from learnkernels.conf.loading import config_of, existing_files
 from learnkernels.conf.schema import BASELINE_TITLES, DatasetConfig
 
 from .locations import Location
-from .tables import FORMATS, Table, joint_name, locations_of
+from .tables import FORMATS, Table, first_of, joint_name, locations_of
 
 
 def source_files(config: DatasetConfig, data_dir: str) -> tuple[Location, ...]:
@@ -54,10 +54,7 @@ def require_names(
                 f"{option_text}: {meant}the baselines are {', '.join(BASELINE_TITLES)}."
             )
     names = columns_of(paths)
-    most_shown = 12
-    columns = ", ".join(names[:most_shown])
-    if len(names) > most_shown:
-        columns += ", ..."
+    columns = first_of(names)
     where = joint_title(paths)
     if not targets:
         target_option = option("target", by_command)
@@ -125,4 +122,4 @@ def require_keys(
 
 
 def joint_title(paths: Sequence[str]) -> str:
-    return ", ".join(paths[:2]) + (", ..." if len(paths) > 2 else "")
+    return first_of(paths, 2)

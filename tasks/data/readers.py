@@ -31,7 +31,7 @@ from learnkernels.kernels.column_encoding.reading import Column, as_texts, colum
 from learnkernels.kernels.column_encoding.summary import ColumnSummary
 
 from .locations import Location, transferring
-from .tables import Table, joint_name, locations_of, stripped_texts
+from .tables import Table, first_of, joint_name, locations_of, stripped_texts
 
 MOST_FEATURES = 1 << 24
 """Largest feature index of a LIBSVM file; a larger one is probably a typing error."""
@@ -298,12 +298,9 @@ def features_among(
     for key, columns in _named_columns(config, target).items():
         for column in columns:
             if column not in names:
-                first_names = ", ".join(names[:12]) + (
-                    ", ..." if len(names) > 12 else ""
-                )
                 meant = did_you_mean(column, names)
                 raise InputError(
-                    f"{where}: {key} {column!r} is not a column of {title}; {meant}it has {first_names}."
+                    f"{where}: {key} {column!r} is not a column of {title}; {meant}it has {first_of(names)}."
                 )
     if config.ngrams is not None:
         return list(config.ngrams.columns)

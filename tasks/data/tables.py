@@ -64,6 +64,14 @@ def joint_name(locations: Sequence[Location]) -> str:
     return f"{first.name} and {len(others)} more"
 
 
+def first_of(names: Sequence[str], limit: int = 12) -> str:
+    """Return the first names for a message."""
+    text = ", ".join(names[:limit])
+    if len(names) > limit:
+        text += ", ..."
+    return text
+
+
 def locations_of(*addresses: str) -> tuple[Location, ...]:
     """Return the locations of paths, addresses, folders or patterns, sorted by name.
 

@@ -44,7 +44,7 @@ from learnkernels.kernels.estimators import (
 from learnkernels.kernels.estimators.boosting import tree_features, tree_threads
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.model_selection.evaluation import FoldResult
-from learnkernels.kernels.model_selection.folds import Trial, inner_trials, rows_of
+from learnkernels.kernels.model_selection.folds import Trial, rows_of
 from learnkernels.kernels.model_selection.metrics import Metric, metric_for
 from learnkernels.kernels.predictors.calibration import fit_calibration, probabilities
 from learnkernels.kernels.predictors.choice import best_on_grid
@@ -52,6 +52,7 @@ from learnkernels.kernels.targets import Target
 from learnkernels.kernels.weights import weights_of_rows
 
 from ..data.dataset import Dataset, DatasetRef, load_dataset
+from .fold_statistics import choosing_trials
 from .held_out import HeldOutPredictions
 from .trials import HELD_OUT, TrialJob, kept_test_rows, load_folds, trial_columns
 
@@ -534,17 +535,10 @@ class CenteredKernelRidge(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(self.ridge_.predict(K) + self.intercept_)
 
 
-def _inner_trials(trial: Trial) -> list[Trial]:
-    """Return the trial, or its inner trials without a validation fold."""
-    if trial.validation is None:
-        return inner_trials(trial)
-    return [trial]
-
-
 def _choosing_rows(trial: Trial, folds: np.ndarray) -> np.ndarray:
     validation_folds = [
         inner.validation
-        for inner in _inner_trials(trial)
+        for inner in choosing_trials(trial)
         if inner.validation is not None
     ]
     return rows_of(folds, [*trial.training, *validation_folds])
@@ -558,7 +552,7 @@ def _inner_parts(trial: Trial, folds: np.ndarray, rows: np.ndarray) -> Parts:
             np.flatnonzero(np.isin(folds_of_rows, inner.training)),
             np.flatnonzero(folds_of_rows == inner.validation),
         )
-        for inner in _inner_trials(trial)
+        for inner in choosing_trials(trial)
     ]
 
 

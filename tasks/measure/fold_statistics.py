@@ -110,7 +110,7 @@ def _require_measurable(
     metric: Metric, target: Target, folds: np.ndarray, planned: Sequence[Trial]
 ) -> None:
     validation_folds = {
-        inner.validation for trial in planned for inner in _choosing_trials(trial)
+        inner.validation for trial in planned for inner in choosing_trials(trial)
     }
     for fold in validation_folds:
         metric.check_rows(target.take(np.flatnonzero(folds == fold)), "validate")
@@ -118,7 +118,7 @@ def _require_measurable(
         metric.check_rows(target.take(np.flatnonzero(folds == trial.test)), "test")
 
 
-def _choosing_trials(trial: Trial) -> list[Trial]:
+def choosing_trials(trial: Trial) -> list[Trial]:
     """Return the trial, or its inner trials, whose validation folds choose settings."""
     if trial.validation is None:
         return inner_trials(trial)
@@ -212,7 +212,7 @@ def _training_folds(served: Sequence[Trial]) -> list[tuple[int, ...]]:
     """Return the distinct unions of folds that train together."""
     unions = [trial.final for trial in served]
     for trial in served:
-        unions += [inner.training for inner in _choosing_trials(trial)]
+        unions += [inner.training for inner in choosing_trials(trial)]
     return list(dict.fromkeys(unions))
 
 

@@ -233,15 +233,13 @@ def curves_figure(predicted: Predicted, kind: CurveKind) -> Figure | None:
     title = f"class: mean {kind.score_name} over {n_trials} trials,\n{lines}"
     if len(classes) > len(handles) > 1:
         title += f"; {len(handles)} of {len(classes)} classes"
-    legend = axis.legend(
+    _add_legend(
+        axis,
         handles=handles,
         title=title,
         loc=kind.legend_corner,
-        fontsize="small",
         title_fontsize="small",
     )
-    for text in legend.get_texts():
-        text.set_parse_math(False)
     axis.set(xlabel=kind.xlabel, ylabel=kind.ylabel)
     axis.grid(alpha=0.3)
     return figure
@@ -289,13 +287,15 @@ def calibration_figure(predicted: Predicted) -> Figure | None:
         xlabel="mean predicted probability of the class",
         ylabel="share of test rows of the class",
     )
-    legend = axis.legend(
-        loc="upper left", fontsize="small", title=f"{n_bins} bins of equal size"
-    )
-    for text in legend.get_texts():
-        text.set_parse_math(False)
+    _add_legend(axis, loc="upper left", title=f"{n_bins} bins of equal size")
     axis.grid(alpha=0.3)
     return figure
+
+
+def _add_legend(axis: Axes, **options: Any) -> None:
+    legend = axis.legend(fontsize="small", **options)
+    for text in legend.get_texts():
+        text.set_parse_math(False)
 
 
 # Regression
