@@ -152,7 +152,7 @@ def config_of_text(text: str, path: Path, changes: Sequence[str] = ()) -> Compar
 def config_of(data: Any, where: object, changes: Sequence[str] = ()) -> CompareConfig:
     """Return the configuration of plain values; `where` begins error messages."""
     for change in changes:
-        _apply(data, change)
+        _apply_change(data, change)
     return validated(CompareConfig.model_validate, data, where)
 
 
@@ -241,7 +241,7 @@ def describe(error: ValidationError, data: Any) -> str:
     ]
     complaints = inner or complaints[:1]
     first = complaints[0]
-    sentence = _sentence(first)
+    sentence = _message_of_complaint(first)
     where = ".".join(_location(first["loc"], data, first["type"] == "missing"))
     if where:
         sentence = f"{where}: {sentence}"
@@ -250,7 +250,7 @@ def describe(error: ValidationError, data: Any) -> str:
     return f"{sentence}."
 
 
-def _sentence(complaint: Mapping[str, Any]) -> str:
+def _message_of_complaint(complaint: Mapping[str, Any]) -> str:
     kind = complaint["type"]
     context = complaint.get("ctx", {})
     if kind == "missing":
@@ -311,13 +311,15 @@ def read_yaml(
     try:
         data = yaml.load(text, loader)
     except yaml.YAMLError as error:
-        raise InputError(f"{path}: is not valid YAML{_complaint(error)}.") from None
+        raise InputError(
+            f"{path}: is not valid YAML{_yaml_complaint(error)}."
+        ) from None
     if not isinstance(data, dict):
         raise InputError(f"{path}: must hold {expected} got {type(data).__name__}.")
     return data
 
 
-def _complaint(error: yaml.YAMLError) -> str:
+def _yaml_complaint(error: yaml.YAMLError) -> str:
     mark = getattr(error, "problem_mark", None)
     where = ""
     if mark:
@@ -325,7 +327,7 @@ def _complaint(error: yaml.YAMLError) -> str:
     return f"{where} ({one_line(getattr(error, 'problem', None) or str(error))[:160]})"
 
 
-def _apply(data: dict[str, Any], change: str) -> None:
+def _apply_change(data: dict[str, Any], change: str) -> None:
     where = f"change {short(change)}"
     if not isinstance(change, str):
         raise InputError(f"{where}: expected a text, such as 'protocol.folds=10'.")
@@ -336,7 +338,7 @@ def _apply(data: dict[str, Any], change: str) -> None:
         value = yaml.load(text, Loader)
     except yaml.YAMLError as error:
         raise InputError(
-            f"{where}: the value is not valid YAML{_complaint(error)}."
+            f"{where}: the value is not valid YAML{_yaml_complaint(error)}."
         ) from None
     set_key(data, key.strip(), value, where)
 
@@ -352,14 +354,14 @@ def set_key(data: dict[str, Any], key: str, value: Any, where: str) -> None:
     place: Any = data
     *above, last = key.split(".")
     for depth, part in enumerate(above):
-        index = _index(place, part, key.split(".")[:depth], where)
+        index = _key_or_position(place, part, key.split(".")[:depth], where)
         if isinstance(place, dict) and place.get(index) is None:
             place[index] = {}
         place = place[index]
-    place[_index(place, last, above, where)] = value
+    place[_key_or_position(place, last, above, where)] = value
 
 
-def _index(place: Any, part: str, above: Sequence[str], where: str) -> Any:
+def _key_or_position(place: Any, part: str, above: Sequence[str], where: str) -> Any:
     if isinstance(place, dict):
         return part
     if not isinstance(place, list):

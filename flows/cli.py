@@ -216,7 +216,9 @@ def compare(
     Write results to results/NAME/RUN, to MLflow (mlflow.db, or MLFLOW_TRACKING_URI) and
     to Prefect (a temporary server, `learnkernels ui`, or PREFECT_API_URL).
     """
-    options = TableOptions(target, group, time, metric, _split(without), minutes)
+    options = TableOptions(
+        target, group, time, metric, _split_at_commas(without), minutes
+    )
     caller = _caller(verbose)
     with user_errors(f"what was computed is kept, {GOES_ON}"):
         config = configuration(files, options, changes or (), caller)
@@ -224,7 +226,7 @@ def compare(
     command = ""
     if is_table(files):
         command = _init_command(files, options)
-    _show(config, Path(result["results"]), result["mlflow_chart"], command)
+    _print_comparison(config, Path(result["results"]), result["mlflow_chart"], command)
 
 
 def _init_command(files: Sequence[str], options: TableOptions) -> str:
@@ -261,7 +263,9 @@ def init(
     ] = None,
 ) -> None:
     """Write the configuration of `compare TABLE --target COLUMN` to a YAML file."""
-    options = TableOptions(target, group, time, metric, _split(without), minutes)
+    options = TableOptions(
+        target, group, time, metric, _split_at_commas(without), minutes
+    )
     caller = Caller(by_command=True)
     with user_errors("nothing was written"):
         from learnkernels.conf.schema import name_of_files
@@ -286,12 +290,12 @@ def init(
     )
 
 
-def _split(values: Sequence[str] | None) -> list[str]:
+def _split_at_commas(values: Sequence[str] | None) -> list[str]:
     return [name.strip() for value in values or () for name in value.split(",")]
 
 
 def _caller(verbose: bool) -> Caller:
-    return Caller(by_command=True, verbose=verbose, say=_report)
+    return Caller(by_command=True, verbose=verbose, say=_print_to_stderr)
 
 
 @contextmanager
@@ -301,7 +305,7 @@ def user_errors(after_stop: str) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        _report(f"error: {error}")
+        _print_to_stderr(f"error: {error}")
         raise typer.Exit(BAD_INPUT) from None
     except typer.Exit:
         raise
@@ -309,7 +313,7 @@ def user_errors(after_stop: str) -> Iterator[None]:
         if requested():  # a library has raised another error after the signal
             raise Stopped from error
         is_of_the_machine, sentence = explain(error)
-        _report(f"error: {sentence}")
+        _print_to_stderr(f"error: {sentence}")
         exit_code = 1
         if is_of_the_machine:
             exit_code = BAD_INPUT
@@ -323,7 +327,7 @@ def say(*lines: str) -> None:
         out.print(line, markup=False, soft_wrap=True)
 
 
-def _show(
+def _print_comparison(
     config: CompareConfig, results: Path, chart: str, init_command: str = ""
 ) -> None:
     import pandas as pd
@@ -383,7 +387,7 @@ def gram(
             raise InputError(
                 f"{conf}: 'kernels' gives none whose matrices could be written; give families."
             )
-        _report(
+        _print_to_stderr(
             f"{conf}: matrices of {', '.join(dataset.label for dataset in config.datasets)}"
         )
         from .gram import gram as flow
@@ -664,7 +668,7 @@ def ui(prefect_port: PrefectPort = 4200, mlflow_port: MlflowPort = 5000) -> None
         prepare_environment()
         from learnkernels.tasks.operate.servers import serve
 
-        serve(prefect_port, mlflow_port, _report)
+        serve(prefect_port, mlflow_port, _print_to_stderr)
 
 
 @app.command("open")
@@ -718,11 +722,11 @@ def up(
 
         for name, value in (LASTING_LEASES | retention(keep_days)).items():
             os.environ.setdefault(name, value)
-        tend(keep_days, keep_runs, _report)
-        serve(prefect_port, mlflow_port, _report, schedules=True)
+        tend(keep_days, keep_runs, _print_to_stderr)
+        serve(prefect_port, mlflow_port, _print_to_stderr, schedules=True)
 
 
-def _report(line: str) -> None:
+def _print_to_stderr(line: str) -> None:
     err.print(line, markup=False, soft_wrap=True)
 
 

@@ -194,12 +194,12 @@ def _rows_of(path: Path, statement: str) -> list[tuple[Any, ...]]:
         return _execute(path, statement, SILENT_SECONDS)
     except sqlite3.DatabaseError as error:
         if _code_of(error) not in LOCKED:
-            raise _input_error(path, error) from None
-    _print(f"waiting for {path}, which is locked by {_lock_holders(path)}")
+            raise _as_input_error(path, error) from None
+    _print_to_terminal(f"waiting for {path}, which is locked by {_lock_holders(path)}")
     try:
         return _execute(path, statement, LOCKED_SECONDS - SILENT_SECONDS)
     except sqlite3.DatabaseError as error:
-        raise _input_error(path, error) from None
+        raise _as_input_error(path, error) from None
 
 
 def _execute(path: Path, statement: str, seconds: float) -> list[tuple[Any, ...]]:
@@ -207,7 +207,7 @@ def _execute(path: Path, statement: str, seconds: float) -> list[tuple[Any, ...]
         return database.execute(statement).fetchall()
 
 
-def _print(sentence: str) -> None:
+def _print_to_terminal(sentence: str) -> None:
     if sys.stderr is not None:
         sys.stderr.write(f"learnkernels: {sentence} ...\n")
 
@@ -216,7 +216,7 @@ def _code_of(error: sqlite3.Error) -> int:
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
-def _input_error(path: Path, error: sqlite3.Error) -> InputError:
+def _as_input_error(path: Path, error: sqlite3.Error) -> InputError:
     code = _code_of(error)
     if code in DAMAGED:
         return InputError(
@@ -309,7 +309,7 @@ def one_at_a_time() -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as lock:
         if not _lock_soon(lock):
-            _print(
+            _print_to_terminal(
                 f"waiting for another process that makes a database of {path.parent}"
             )
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -366,7 +366,7 @@ def mlflow_store() -> Iterator[MlflowClient]:
             and cause is not None
             and _code_of(cause) in {*LOCKED, *DAMAGED, *SYSTEM_ERRORS}
         ):
-            raise _input_error(path, cause) from None
+            raise _as_input_error(path, cause) from None
         raise InputError(
             f"MLflow store {mlflow_address()}: cannot be used ({first_line(error)}); check MLFLOW_TRACKING_URI and "
             "what is named."
@@ -377,7 +377,9 @@ def mlflow_store() -> Iterator[MlflowClient]:
 
 def _print_lock_holders(path: Path | None) -> None:
     if path is not None and _writing_pids(_files_of(path)) - {os.getpid()}:
-        _print(f"waiting for {path}, which is locked by {_lock_holders(path)}")
+        _print_to_terminal(
+            f"waiting for {path}, which is locked by {_lock_holders(path)}"
+        )
 
 
 def _error_of_sqlite(error: BaseException | None) -> sqlite3.Error | None:

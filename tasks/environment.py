@@ -156,7 +156,7 @@ def prepare_environment() -> Path:
     """
     _require_drivers()
     state = state_dir()
-    homes = _homes(state)
+    homes = _folders_of_libraries(state)
     try:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
         for folder in homes.values():
@@ -270,7 +270,7 @@ def sqlite_url(path: Path, driver: str = "sqlite", folder: Path | None = None) -
     return f"{driver}:///{name}"
 
 
-def _homes(state: Path) -> dict[str, Path]:
+def _folders_of_libraries(state: Path) -> dict[str, Path]:
     return {
         "PREFECT_HOME": state / "prefect",
         "DASK_CONFIG": state / "dask",
@@ -289,7 +289,7 @@ def scheduled_settings() -> dict[str, str]:
     names = (
         *OF_PYTHON,
         *QUIET,
-        *_homes(state_dir()),
+        *_folders_of_libraries(state_dir()),
         "MPLBACKEND",
         "LEARNKERNELS_HOME",
     )

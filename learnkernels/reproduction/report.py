@@ -639,7 +639,7 @@ def report_text(
         places[item.name] = link(title, f"{pages}/{item.name}.md")
     machine = ""
     if reproduced:
-        machine = _environment([results.facts for results in reproduced.values()])
+        machine = _environment_text([results.facts for results in reproduced.values()])
     return render(
         "papers.md",
         TEMPLATES,
@@ -745,7 +745,7 @@ def _search_counts(fold_tables: Sequence[pd.DataFrame | None]) -> Rows:
     return counts
 
 
-def _environment(facts: Sequence[Mapping[str, Any]]) -> str:
+def _environment_text(facts: Sequence[Mapping[str, Any]]) -> str:
     newest = max(facts, key=lambda fact: str(fact["date"]))
     versions = newest["environment"]
     parts = [

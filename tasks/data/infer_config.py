@@ -395,7 +395,7 @@ def _column_remarks(table: TableEncoding, X: np.ndarray) -> Iterator[str]:
     for column in table.columns:
         name = column.name
         if not column.is_coded and not isinstance(column, TextColumn):
-            name += f" ({_shown(example[name][0])})"
+            name += f" ({_value_in_remark(example[name][0])})"
         names_by_kind.setdefault(_kind_of(column), []).append(name)
     for kind, names in names_by_kind.items():
         yield f"{kind}: {_shortened_list(names)}"
@@ -416,7 +416,7 @@ def _most_complete_row(table: TableEncoding, X: np.ndarray) -> np.ndarray:
     return np.asarray(X[[n_missing.argmin()]])
 
 
-def _shown(value: object) -> str:
+def _value_in_remark(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     return short(str(value), str)

@@ -115,7 +115,7 @@ class Location:
                 == pyarrow.fs.FileType.NotFound
             ):
                 raise InputError(
-                    f"{self.text}: there is no bucket {self.bucket!r}{_server()}; correct or create it."
+                    f"{self.text}: there is no bucket {self.bucket!r}{_server_phrase()}; correct or create it."
                 )
 
     def is_same(self, other: Location) -> bool:
@@ -187,7 +187,7 @@ def _endpoint() -> str | None:
     )
 
 
-def _server() -> str:
+def _server_phrase() -> str:
     endpoint = _endpoint()
     if endpoint is None:
         return ""
@@ -250,15 +250,17 @@ def transferring(
     except OSError as error:
         is_of_content = error.errno is None and "AWS Error" not in str(error)
         if what == "read" and is_of_content:
-            raise _unfit(location, what, called, error) from error
+            raise _error_of_content(location, what, called, error) from error
         raise explanation(location, error) from error
     except UNREADABLE as error:
         if what != "read" and not isinstance(error, pa.ArrowException):
             raise
-        raise _unfit(location, what, called, error) from error
+        raise _error_of_content(location, what, called, error) from error
 
 
-def _unfit(location: Location, what: str, called: str, error: Exception) -> InputError:
+def _error_of_content(
+    location: Location, what: str, called: str, error: Exception
+) -> InputError:
     advice = (
         "correct the file, or its ending" if what == "read" else "take another format"
     )
@@ -301,7 +303,7 @@ def explanation(location: Location, error: OSError) -> InputError:
         )
     if re.search(r"NO_?SUCH_?BUCKET|Bucket '.*' not found", reason, re.IGNORECASE):
         return InputError(
-            f"{location.text}: there is no bucket {location.bucket!r}{_server()}; correct or create it."
+            f"{location.text}: there is no bucket {location.bucket!r}{_server_phrase()}; correct or create it."
         )
     if re.search(
         r"ACCESS_?DENIED|INVALID_?ACCESS_?KEY|SIGNATURE|CREDENTIALS|TOKEN|status 40[13]",
@@ -309,19 +311,19 @@ def explanation(location: Location, error: OSError) -> InputError:
         re.IGNORECASE,
     ):
         return InputError(
-            f"{location.text}: the server{_server()} refuses access; check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY "
-            "(or AWS_PROFILE), and what they are allowed to do."
+            f"{location.text}: the server{_server_phrase()} refuses access; check AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY (or AWS_PROFILE), and what they are allowed to do."
         )
     if re.search(
         r"NETWORK_CONNECTION|Could not connect|Connect(ion)? .*(timeout|closed|reset|broken)",
         reason,
     ):
         return TransferError(
-            f"{location.text}: the server{_server()} cannot be reached; check AWS_ENDPOINT_URL, the network, and that "
-            "it runs."
+            f"{location.text}: the server{_server_phrase()} cannot be reached; check AWS_ENDPOINT_URL, "
+            "the network, and that it runs."
         )
     return TransferError(
-        f"{location.text}: {reason}; check the address, AWS_REGION and the server{_server()}."
+        f"{location.text}: {reason}; check the address, AWS_REGION and the server{_server_phrase()}."
     )
 
 

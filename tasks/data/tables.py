@@ -524,11 +524,11 @@ def _encoding_of_all(stream: Any) -> str:
             try:
                 decoder.decode(block)
             except UnicodeDecodeError:
-                return _guessed(block[:SAMPLE_BYTES])
+                return _guessed_encoding(block[:SAMPLE_BYTES])
     return "utf8"
 
 
-def _guessed(sample: bytes) -> str:
+def _guessed_encoding(sample: bytes) -> str:
     letters = [byte for byte in sample if byte > 127 or chr(byte).isalpha()]
     if 3 * sum(byte > 127 for byte in letters) > len(letters):
         candidates = [

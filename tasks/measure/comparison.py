@@ -91,13 +91,13 @@ def work(config: CompareConfig, ref: DatasetRef) -> float:
         if not as_learner(learner.name, **learner.params).two_stage:
             paths_of_learner *= SEARCHES
         paths += paths_of_learner
-    n_fits = _trials(config, ref)
+    n_fits = _number_of_trials(config, ref)
     if protocol.choose is not None:
         n_fits *= protocol.choose.folds
     return n_fits * paths * (training_rows(protocol, ref.n_rows) / 1000) ** 3
 
 
-def _trials(config: CompareConfig, ref: DatasetRef) -> int:
+def _number_of_trials(config: CompareConfig, ref: DatasetRef) -> int:
     return config.protocol.repeats * len(planned_trials(config.protocol, ref.ordered))
 
 
@@ -210,7 +210,7 @@ def _submit_results(
                 continue
             n_trials = 0
             if kind in SLOW:
-                n_trials = _trials(local, ref)
+                n_trials = _number_of_trials(local, ref)
             started = progress.start(f"{ref.name}: {BASELINE_TITLES[kind]}", n_trials)
             future = evaluate_baseline.submit(
                 ref, measured, local, pool, started.advance, kind
@@ -287,7 +287,9 @@ def _submit_learners(
     progress: RunProgress,
 ) -> Iterator[PrefectFuture[FoldsRef]]:
     for learner in config.learners:
-        started = progress.start(f"{rows.name}: {learner.title}", _trials(config, rows))
+        started = progress.start(
+            f"{rows.name}: {learner.title}", _number_of_trials(config, rows)
+        )
         yield evaluate_learner.submit(
             rows, statistics, learner, config, pool, started.advance
         )

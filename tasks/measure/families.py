@@ -39,7 +39,9 @@ def build_family(
         None if config.columns is None else _positions(config, features)
         for config in configs
     ]
-    return kinds.FamilyUnion(families, columns, [_view(config) for config in configs])
+    return kinds.FamilyUnion(
+        families, columns, [_title_of_columns(config) for config in configs]
+    )
 
 
 def _require_known_columns(
@@ -102,7 +104,7 @@ def require_varying(
                 kinds.CosineFamily().check_rows(X[:, positions])
 
 
-def _view(config: FamilyConfig) -> str | None:
+def _title_of_columns(config: FamilyConfig) -> str | None:
     if config.columns is None or isinstance(config, FeatureConfig):
         return None
     names = ", ".join(config.columns[:4])

@@ -336,11 +336,17 @@ def evaluate_learner(
     )
     if choice.reason:
         log.info("%s, %s: %s", ref.name, learner.title, choice.reason)
-    stored = _from_store(result, advance)
+    stored = _stored_result(result, advance)
     if stored is not None:
         return from_store(stored)
     rows = _run_trials(
-        _jobs(statistics, config, ref), ref, learner, predictor, options, pool, advance
+        _trial_jobs(statistics, config, ref),
+        ref,
+        learner,
+        predictor,
+        options,
+        pool,
+        advance,
     )
     rows = [row | {"predictor_reason": choice.reason or None} for row in rows]
     write_fold_table(Path(result.path), rows, statistics, config.parallel)
@@ -469,11 +475,11 @@ def evaluate_baseline(
         predictor_of(kind, ref.task),
         str(path),
     )
-    stored = _from_store(result, advance)
+    stored = _stored_result(result, advance)
     if stored is not None:
         return from_store(stored)
     parallel = training_rows(config.protocol, ref.n_rows) <= PARALLEL_ITERATIONS
-    jobs = _jobs(statistics, config, ref)
+    jobs = _trial_jobs(statistics, config, ref)
     rows = run_jobs(
         partial(run_baseline, kind=kind), jobs, ref, pool, parallel, advance
     )
@@ -481,7 +487,7 @@ def evaluate_baseline(
     return result
 
 
-def _from_store(result: FoldsRef, advance: Advance) -> FoldsRef | None:
+def _stored_result(result: FoldsRef, advance: Advance) -> FoldsRef | None:
     log = get_run_logger()
     path = Path(result.path)
     if not is_stored(path, log.warning):
@@ -496,7 +502,7 @@ def _from_store(result: FoldsRef, advance: Advance) -> FoldsRef | None:
     return replace(result, stored=computed_at(path))
 
 
-def _jobs(
+def _trial_jobs(
     statistics: Sequence[StatisticsRef], config: schema.CompareConfig, ref: DatasetRef
 ) -> list[TrialJob]:
     planned = planned_trials(config.protocol, ref.ordered)

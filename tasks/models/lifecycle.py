@@ -379,16 +379,18 @@ def _log_decision(decision: promotion.Challenge, run: TrackedRun, target: Path) 
         run, metrics, params, {PARENT: challenger.run_id}, note=report, artifacts=target
     )
     outcome = f"**{decision.model}**: {decision.reason}."
-    create_table_artifact([_row(decision)], key="promotion", description=outcome)
+    create_table_artifact(
+        [_row_of_decision(decision)], key="promotion", description=outcome
+    )
     create_markdown_artifact(report, key="promotion-report", description=outcome)
 
 
-def _row(decision: promotion.Challenge) -> dict[str, str]:
+def _row_of_decision(decision: promotion.Challenge) -> dict[str, str]:
     row = {
         "model": decision.model,
         "champion now": f"version {decision.champion}",
         "moved": "no",
-        "challenger": _describe(decision.challenger),
+        "challenger": _describe_version(decision.challenger),
         "champion before": "none",
         "tested": decision.test or "nothing",
         "corrected p": promotion.shown_p(decision.p),
@@ -398,9 +400,9 @@ def _row(decision: promotion.Challenge) -> dict[str, str]:
     if decision.moved:
         row["moved"] = "yes"
     if decision.defender is not None:
-        row["champion before"] = _describe(decision.defender)
+        row["champion before"] = _describe_version(decision.defender)
     return row
 
 
-def _describe(competitor: promotion.Contender) -> str:
+def _describe_version(competitor: promotion.Contender) -> str:
     return f"version {competitor.version}: {competitor.shown}"

@@ -209,7 +209,7 @@ def _copy_metrics(
     client: MlflowClient, run_id: str, names: Sequence[str], model_id: str
 ) -> None:
     """Copy the metrics of a run to its model, except those with a slash."""
-    dataset = _dataset_of(client, run_id)
+    dataset = _dataset_of_run(client, run_id)
     copies = []
     for name in names:
         if "/" in name:
@@ -230,7 +230,7 @@ def _copy_metrics(
         client.log_batch(run_id, metrics=copies[:1000])
 
 
-def _dataset_of(client: MlflowClient, run_id: str) -> dict[str, str]:
+def _dataset_of_run(client: MlflowClient, run_id: str) -> dict[str, str]:
     inputs = client.get_run(run_id).inputs
     if inputs is None or not inputs.dataset_inputs:
         return {}

@@ -278,7 +278,7 @@ def fit_on_all_rows(
         "sampling": kernel.sampling and asdict(kernel.sampling),
     }
     estimator = keep_support(
-        _fitted(kernel, dataset, ref.name, choice, config, predictor, pool)
+        _fitted_estimator(kernel, dataset, ref.name, choice, config, predictor, pool)
     )
     if dataset.table is None:
         model = Model(estimator, tuple(dataset.features), *dataset.scaling, about)
@@ -356,7 +356,7 @@ def _kernel_of_all_rows(
     return kernel
 
 
-def _fitted(
+def _fitted_estimator(
     kernel: LearnedKernel,
     dataset: Dataset,
     name: str,

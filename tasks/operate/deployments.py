@@ -197,7 +197,7 @@ def prefect_yaml(plan: Plan, pool_type: str) -> dict[str, Any]:
     }
     deployments: list[dict[str, Any]] = []
     for step, parameters in _parameters(plan).items():
-        variables = _variables(plan, runs_in_processes)
+        variables = _variables_of_runs(plan, runs_in_processes)
         if runs_in_processes:
             variables["command"] = shlex.join(command(f"learnkernels.flows.{step}"))
         deployment = _for_model(bundled_steps[step], plan.model)
@@ -236,7 +236,7 @@ def _parameters(plan: Plan) -> dict[Step, dict[str, Any]]:
     return parameters
 
 
-def _variables(plan: Plan, runs_in_processes: bool) -> dict[str, Any]:
+def _variables_of_runs(plan: Plan, runs_in_processes: bool) -> dict[str, Any]:
     variables: dict[str, Any] = {}
     environment = {**OF_PYTHON, **QUIET}
     if runs_in_processes:

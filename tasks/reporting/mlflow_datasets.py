@@ -39,7 +39,7 @@ def dataset_inputs(
         source = _source(ref.source, Path(config.data_dir))
         schema = _schema_of(ref, targets.get(ref.name) or "target")
         sizes = {"num_rows": ref.n_rows, "num_features": ref.n_features}
-        inputs.append(_input(ref.name, ref.digest, source, schema, sizes, context))
+        inputs.append(_run_input(ref.name, ref.digest, source, schema, sizes, context))
     return inputs
 
 
@@ -53,12 +53,12 @@ def scored_input(source: str, columns: Sequence[str], n_rows: int) -> DatasetInp
     schema = Schema([ColSpec(of_any_type, name) for name in columns[:SCHEMA_COLUMNS]])
     key = digest(source, changed, list(columns), n_rows)
     sizes = {"num_rows": n_rows, "num_features": len(columns)}
-    return _input(
+    return _run_input(
         path.name, key, _source(source, Path()), _as_json(schema), sizes, "scoring"
     )
 
 
-def _input(
+def _run_input(
     name: str,
     digest: str,
     source: tuple[str, str],

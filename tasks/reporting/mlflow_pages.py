@@ -107,10 +107,12 @@ def _view_of_comparison(run: str, charted: Sequence[str]) -> SavedView:
         _section("errors", "Test error"),
     ]
     state = {
-        **_search(
-            _filter("result", run), "metrics.`percent_above_best`", ascending=True
+        **_search_settings(
+            _filter_of_runs("result", run),
+            "metrics.`percent_above_best`",
+            ascending=True,
         ),
-        **_columns(VIEW_COLUMNS),
+        **_column_settings(VIEW_COLUMNS),
         "compareRunCharts": charts,
         "compareRunSections": [
             *sections,
@@ -126,8 +128,10 @@ def models_view() -> SavedView:
         _scatter("scatter", "test_error", "models"),
     ]
     state = {
-        **_search(_filter("model"), "attributes.start_time", ascending=False),
-        **_columns(MODEL_COLUMNS),
+        **_search_settings(
+            _filter_of_runs("model"), "attributes.start_time", ascending=False
+        ),
+        **_column_settings(MODEL_COLUMNS),
         "compareRunCharts": charts,
         "compareRunSections": [
             _section("models", "Models"),
@@ -159,14 +163,14 @@ def weight_metrics(kernels: Sequence[str], shares: Iterable[float]) -> dict[str,
     }
 
 
-def _filter(level: str, run: str | None = None) -> str:
+def _filter_of_runs(level: str, run: str | None = None) -> str:
     condition = f"tags.`{LEVEL}` = '{level}'"
     if run is not None:
         condition += f" and tags.`{RUN}` = '{run}'"
     return condition
 
 
-def _search(runs: str, order: str, *, ascending: bool) -> dict[str, Any]:
+def _search_settings(runs: str, order: str, *, ascending: bool) -> dict[str, Any]:
     return {
         "searchFilter": runs,
         "orderByKey": order,
@@ -178,7 +182,7 @@ def _search(runs: str, order: str, *, ascending: bool) -> dict[str, Any]:
     }
 
 
-def _columns(columns: Sequence[str]) -> dict[str, Any]:
+def _column_settings(columns: Sequence[str]) -> dict[str, Any]:
     name = "attributes.`Run Name`"
     return {
         "selectedColumns": list(columns),
@@ -257,7 +261,7 @@ def runs_path(
     elif level == "model":
         query["viewStateShareKey"] = MODELS_VIEW
     else:
-        query["searchFilter"] = _filter(level)
+        query["searchFilter"] = _filter_of_runs(level)
         query |= {"orderByKey": "metrics.`percent_above_best`", "orderByAsc": "true"}
     return f"#/experiments/{experiment_id}/runs?{urlencode(query, quote_via=quote)}"
 

@@ -80,8 +80,8 @@ def verdicts(summary: pd.DataFrame) -> list[str]:
     for dataset, group in summary.groupby("dataset", sort=False):
         in_order = group.reset_index(drop=True).sort_values("error_mean", kind="stable")
         ranked = [row for _, row in in_order.iterrows()]
-        subject = f"{dataset}{_sample(ranked[0])}"
-        sentences.append(f"{subject}: {_winner(ranked)}.")
+        subject = f"{dataset}{_sample_phrase(ranked[0])}"
+        sentences.append(f"{subject}: {_sentence_on_best(ranked)}.")
         learners = [
             row for row in ranked if row.algorithm not in WITHOUT_LEARNED_KERNEL
         ]
@@ -95,13 +95,14 @@ def verdicts(summary: pd.DataFrame) -> list[str]:
     return sentences
 
 
-def _winner(ranked: Sequence[pd.Series]) -> str:
+def _sentence_on_best(ranked: Sequence[pd.Series]) -> str:
     best = ranked[0]
     lowest = f"{_name(best)} has the lowest {in_words(best.metric)}, {_error(best)}"
     if len(ranked) == 1:
         return lowest
     second = ranked[1]
-    lowest += f", {_relation(best, second)} that of {_name(second)}, {_error(second)} ({_difference(best, second)})"
+    difference = _difference_phrase(best, second)
+    lowest += f", {_relation(best, second)} that of {_name(second)}, {_error(second)} ({difference})"
     tied = [best]
     tied += [row for row in ranked[1:] if _p(best, row) >= SIGNIFICANCE]
     simplest = min(tied, key=_complexity)
@@ -136,11 +137,11 @@ def _complexity(row: pd.Series) -> int:
 def _advice(learners: Sequence[pd.Series], other: pd.Series) -> str:
     """Return whether to use the learned kernel, and why."""
     best = learners[0]
-    learned = _representative(learners)
+    learned = _learner_to_judge(learners)
     name = _name(learned)
     is_better = learned.error_mean <= other.error_mean
     is_significant = _p(learned, other) < SIGNIFICANCE
-    compared = f"{_name(other)} ({_difference(learned, other)})"
+    compared = f"{_name(other)} ({_difference_phrase(learned, other)})"
     if is_significant and is_better:
         answer = f"Yes: {name} is significantly better than {compared}"
     elif is_significant:
@@ -150,17 +151,15 @@ def _advice(learners: Sequence[pd.Series], other: pd.Series) -> str:
     else:
         answer = f"Not needed: {name} is not better than {compared}"
     if is_better:
-        answer += f"; in Python: {_estimator(learned, learned.algorithm in (ESTIMATOR, DEFAULT_LEARNER))}"
+        answer += f"; in Python: {_python_call(learned, learned.algorithm in (ESTIMATOR, DEFAULT_LEARNER))}"
     else:
         answer += f"; {WITHOUT_LEARNED_KERNEL[other.algorithm].advice}"
     if best is not learned:
-        answer += (
-            f"; {_estimator(best)} has {_error(best)} ({_difference(best, learned)})"
-        )
+        answer += f"; {_python_call(best)} has {_error(best)} ({_difference_phrase(best, learned)})"
     return answer
 
 
-def _representative(learners: Sequence[pd.Series]) -> pd.Series:
+def _learner_to_judge(learners: Sequence[pd.Series]) -> pd.Series:
     for algorithm in (ESTIMATOR, DEFAULT_LEARNER):
         matching = [row for row in learners if row.algorithm == algorithm]
         if matching:
@@ -168,7 +167,7 @@ def _representative(learners: Sequence[pd.Series]) -> pd.Series:
     return learners[0]
 
 
-def _estimator(row: pd.Series, is_default: bool = False) -> str:
+def _python_call(row: pd.Series, is_default: bool = False) -> str:
     kind = "Classifier"
     if row.task == "regression":
         kind = "Regressor"
@@ -178,7 +177,7 @@ def _estimator(row: pd.Series, is_default: bool = False) -> str:
     return f"KernelLearning{kind}({argument})"
 
 
-def _sample(row: pd.Series) -> str:
+def _sample_phrase(row: pd.Series) -> str:
     if row.n_train + 2 * row.n_test >= 0.5 * row.n_rows:
         return ""
     return f", on {row.n_train:,.0f} of {row.n_rows:,.0f} rows"
@@ -189,7 +188,7 @@ def _p(row: pd.Series, other: pd.Series) -> float:
     return np.nan if p is None else float(p)  # Parquet files hold null for NaN
 
 
-def _difference(row: pd.Series, other: pd.Series) -> str:
+def _difference_phrase(row: pd.Series, other: pd.Series) -> str:
     p = _p(row, other)
     test = "one trial, no test"
     if not np.isnan(p):
@@ -388,7 +387,7 @@ def write_results(
             "comparison.md", figures=files, predictions=predictions, **lasting_values
         )
         _write_text(folder / "report.md", report)
-    _publish(
+    _publish_in_prefect(
         config,
         run,
         render("comparison.md", figures=inline_figures, predictions={}, **values),
@@ -447,7 +446,7 @@ def _write_figures_of_best(
     return links
 
 
-def _publish(
+def _publish_in_prefect(
     config: CompareConfig, run: tables.RunTables, report: str, values: Mapping[str, Any]
 ) -> None:
     sentences = values["verdicts"]

@@ -158,7 +158,7 @@ def tracked_run(
     saved view. Open runs of killed processes are closed first.
     """
     with mlflow_store() as client:
-        experiment_id = _experiment(client, tracking.experiment or name)
+        experiment_id = _find_or_create_experiment(client, tracking.experiment or name)
         newest = run_id if level == "comparison" else None
         _describe_experiment(client, experiment_id, newest, datasets)
     _close_abandoned(client, experiment_id)
@@ -244,7 +244,7 @@ def _tags_of_run(
         OWNER: str(Owner.this()),
         RUN: run_id,
         "prefect.flow_run_id": flow_run_id,
-        "mlflow.user": _user(),
+        "mlflow.user": _user_name(),
         "mlflow.source.type": "LOCAL",
         "mlflow.source.name": str(runtime.flow_run.flow_name),
     }
@@ -256,14 +256,14 @@ def _tags_of_run(
     return {**tags, **tracking.tags}
 
 
-def _user() -> str:
+def _user_name() -> str:
     try:
         return getpass.getuser()
     except (ImportError, KeyError, OSError):
         return "unknown"
 
 
-def _experiment(client: MlflowClient, name: str) -> str:
+def _find_or_create_experiment(client: MlflowClient, name: str) -> str:
     experiment = client.get_experiment_by_name(name)
     if experiment is not None:
         if experiment.lifecycle_stage == "deleted":

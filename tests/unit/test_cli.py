@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from learnkernels import compare, predict, train
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.loading import load_config, located
-from learnkernels.flows.cli import _show, app
+from learnkernels.flows.cli import _print_comparison, app
 from learnkernels.flows.functions import TABLES, TableOptions, configuration, is_table
 from learnkernels.kernels.learners import COLUMNS, LEARNERS
 from learnkernels.tasks.data import tables
@@ -407,7 +407,7 @@ def test_a_piped_table_is_wide_enough_for_long_names_and_shows_brackets_as_they_
     }
     summary = summarize(folds(errors, "iris [/raw]"))
     summary.to_parquet(tmp_path / "summary.parquet")
-    _show(load_config(Path(CONF)), tmp_path, "chart")
+    _print_comparison(load_config(Path(CONF)), tmp_path, "chart")
     said = capsys.readouterr().out
     rows = display_table(summary)
     # As wide as a terminal is taken to be
@@ -422,7 +422,7 @@ def test_a_piped_table_is_wide_enough_for_long_names_and_shows_brackets_as_they_
     assert f"         learnkernels open {tmp_path}\n" in said
     # Which `learnkernels ui` refuses
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
-    _show(load_config(Path(CONF)), tmp_path, "chart")
+    _print_comparison(load_config(Path(CONF)), tmp_path, "chart")
     said = capsys.readouterr().out
     assert "learnkernels ui" not in said
     assert "next:    the chart of this comparison, on the MLflow server" in said

@@ -31,7 +31,7 @@ from learnkernels.tasks.reporting.mlflow_pages import (
 from learnkernels.tasks.reporting.tracking import (
     OWNER,
     TrackedRun,
-    _experiment,
+    _find_or_create_experiment,
     log_run,
     tracked_run,
 )
@@ -136,7 +136,10 @@ def test_runs_that_add_one_data_set_or_make_one_experiment_at_once_all_have_it(
             )
         for name in (f"at-once-{number}" for number in range(4)):
             made = set(
-                pool.map(lambda _, name=name: _experiment(client, name), range(6))
+                pool.map(
+                    lambda _, name=name: _find_or_create_experiment(client, name),
+                    range(6),
+                )
             )
             assert made == {client.get_experiment_by_name(name).experiment_id}
     for run in runs:
