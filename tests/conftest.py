@@ -102,17 +102,20 @@ def scheduler_elsewhere() -> Iterator[str]:
 def _made_once(
     factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]
 ) -> Path:
-    """Return a file that the first process of a run makes; the others wait and take it."""
-    mine = factory.getbasetemp()
-    folder = (mine.parent if "PYTEST_XDIST_WORKER" in os.environ else mine) / name
+    """Return a file that the first process of a run makes, and the others reuse."""
+    parent = factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        parent = parent.parent
+    folder = parent / name
     folder.mkdir(exist_ok=True)
-    made, making = folder / "empty.db", folder / f"{name}.db"
+    complete = folder / "empty.db"
+    incomplete = folder / f"{name}.db"
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not made.exists():
-            make(making)
-            making.rename(made)
-    return made
+        if not complete.exists():
+            make(incomplete)
+            incomplete.rename(complete)
+    return complete
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Sentences that refuse wrong input: a table of them is one test, which reports every row that fails."""
+"""Check error messages of wrong input: a table of cases is one test that reports every failure."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -10,18 +10,18 @@ import pytest
 def refusal(
     act: Callable[..., object], *args: Any, error: type[ValueError] = ValueError
 ) -> str:
-    """Return the sentence, of one line, by which something is refused with an error of exactly this type."""
+    """Return the one-line message of a call that must raise exactly `error`."""
+    # The exception is not kept, so that its frames close their files
     try:
         act(*args)
-    except (
-        ValueError
-    ) as refused:  # not kept, so that what its frames hold open is closed
-        kind, said = type(refused), str(refused)
+    except ValueError as raised:
+        kind = type(raised)
+        message = str(raised)
     else:
         pytest.fail("nothing was refused")
-    assert kind is error, f"{kind.__name__}: {said}"
-    assert re.fullmatch(r"[^\n]*\.", said), said
-    return said
+    assert kind is error, f"{kind.__name__}: {message}"
+    assert re.fullmatch(r"[^\n]*\.", message), message
+    return message
 
 
 def require_refusals(
@@ -30,29 +30,33 @@ def require_refusals(
     by: Callable[[Callable[[], object]], str] | None = None,
     error: type[ValueError] = ValueError,
 ) -> list[str]:
-    """Fail with every row of a table that is not refused as it says; return the
-    sentences.
+    """Return the messages of calls that must fail; report every call that does not.
 
     Parameters
     ----------
     table : iterable of (callable, str)
-        What is refused when it is called, and a pattern that its sentence contains.
+        Calls, and a pattern that the message contains.
     literal : bool
         Whether the patterns are plain texts.
     by : callable, optional
-        Returns the sentence by which something is refused; by default `refusal` does.
+        Function that returns the message of a call, by default `refusal`.
     error : type
-        The type of the error, and none of its kinds.
+        Exact type of the error.
     """
-    told, failures, n = [], [], 0
+    messages = []
+    failures = []
+    n_rows = 0
     for act, pattern in table:
-        n += 1
+        n_rows += 1
         try:
-            said = by(act) if by else refusal(act, error=error)
-            assert re.search(re.escape(pattern) if literal else pattern, said), said
-            told.append(said)
+            message = by(act) if by else refusal(act, error=error)
+            expected = re.escape(pattern) if literal else pattern
+            assert re.search(expected, message), message
+            messages.append(message)
         except (Exception, pytest.fail.Exception) as wrong:
-            failures.append(f"row {n}, {pattern!r}: {type(wrong).__name__}: {wrong}")
-    assert n, "the table has no rows"
+            failures.append(
+                f"row {n_rows}, {pattern!r}: {type(wrong).__name__}: {wrong}"
+            )
+    assert n_rows, "the table has no rows"
     assert not failures, "\n".join(failures)
-    return told
+    return messages

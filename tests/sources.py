@@ -48,9 +48,9 @@ def write(
     rows: int = 1000,
     packed: str | None = None,
 ) -> str:
-    """Write a table in pieces of so many rows, in the format that the ending names, or a text; return the path."""
+    """Write a table in pieces of `rows` rows, in the format of the ending, or a text."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    framed = isinstance(table, pd.DataFrame)
+    is_frame = isinstance(table, pd.DataFrame)
     if isinstance(table, str):
         path.write_text(table)
     elif path.suffix == ".libsvm":
@@ -58,9 +58,9 @@ def write(
             table.drop(columns="target"), table["target"], str(path), zero_based=False
         )
     elif path.suffix == ".csv":
-        table.to_csv(path, index=False) if framed else pa.csv.write_csv(table, path)
+        table.to_csv(path, index=False) if is_frame else pa.csv.write_csv(table, path)
     elif path.suffix == ".parquet":
-        content = pa.Table.from_pandas(table) if framed else table
+        content = pa.Table.from_pandas(table) if is_frame else table
         pa.parquet.write_table(content, path, rows, compression=packed or "snappy")
     else:
         compression = packed or ("lz4" if path.suffix == ".feather" else "uncompressed")
@@ -82,8 +82,7 @@ def read(
 def require_refused(
     folder: Path, files: Iterable[tuple[str, Any, dict[str, Any], str]]
 ) -> list[str]:
-    """Fail with every file that is not refused under its keys by one line that matches
-    its pattern; return the lines.
+    """Return the messages of files that must be refused; report every other file.
 
     A row holds the name of the file, its content or None, the keys and the pattern.
     """
@@ -95,14 +94,12 @@ def require_refused(
     return require_refusals(table, error=InputError)
 
 
-def require_equal(one: Dataset, other: Dataset) -> None:
-    """Fail unless two data sets have the same features, target, groups, times and weights."""
-    assert one.features == other.features
-    assert (one.target.task, one.target.classes) == (
-        other.target.task,
-        other.target.classes,
-    )
-    np.testing.assert_array_equal(one.target.values, other.target.values)
-    assert one.sample_columns.keys() == other.sample_columns.keys()
-    for name, values in other.sample_columns.items():
-        np.testing.assert_array_equal(one.sample_columns[name], values, err_msg=name)
+def require_equal(actual: Dataset, expected: Dataset) -> None:
+    """Fail unless two data sets have equal features, targets and sample columns."""
+    assert actual.features == expected.features
+    assert actual.target.task == expected.target.task
+    assert actual.target.classes == expected.target.classes
+    np.testing.assert_array_equal(actual.target.values, expected.target.values)
+    assert actual.sample_columns.keys() == expected.sample_columns.keys()
+    for name, values in expected.sample_columns.items():
+        np.testing.assert_array_equal(actual.sample_columns[name], values, err_msg=name)
