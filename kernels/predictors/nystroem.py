@@ -560,7 +560,7 @@ class Nystroem(Predictor):
         is_ridge = self.loss == "squared"
         m, q = target.Y.shape
         M = min(self._n_landmarks(training, q, len(grid)), m)
-        drawn = np.sort(rng.choice(m, M, replace=False))
+        drawn = self._drawn_landmarks(training, M, rng)
         subspace = Subspace.of(kernel, *training.take(drawn), m)
         if is_ridge and _refining_pays(training, subspace, q * len(grid)):
             subspace = refined(training, subspace, REFINING_ROWS * M, rng)
@@ -595,6 +595,12 @@ class Nystroem(Predictor):
         return RegularizationPath(
             target, dual, intercepts, subspace.kernel, notes=notes, solutions=solutions
         )
+
+    def _drawn_landmarks(
+        self, training: TrainingSet, n_landmarks: int, rng: np.random.Generator
+    ) -> np.ndarray:
+        """Return the ascending positions of the landmarks among the training rows."""
+        return np.sort(rng.choice(training.n_rows, n_landmarks, replace=False))
 
     def _n_landmarks(self, training: TrainingSet, n_outputs: int, n_C: int) -> int:
         if self.n_components is not None:
