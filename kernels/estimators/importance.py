@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from scipy import sparse
@@ -17,7 +17,7 @@ from ..families.base import Rows, distinct_rows, positions_of
 from ..learned_kernel import LearnedKernel
 from ..learners import KernelSearchLearner, learn_from_rows
 from ..predictors import PREDICTORS, Predictor, TrainingSet, as_predictor
-from ..predictors.base import ExactPredictor, RegularizationPath
+from ..predictors.base import ExactPredictor
 from ..predictors.calibration import (
     N_FOLDS,
     fit_calibration,
@@ -163,29 +163,10 @@ class ImportanceProblem:
             return Importance(
                 np.zeros(n_columns), np.empty((0, 2), dtype=np.intp), np.empty(0)
             )
-        relevance = self._relevance(tested)
-        return Importance(relevance, *self._interactions(tested, relevance))
-
-    def _relevance(self, tested: TestedRows) -> np.ndarray:
-        r"""Return the increase of the error if values of a column are exchanged.
-
-        .. math:: r_j = \frac{\sum_i \lVert y_i - f(x_i^{(j)}) \rVert^2 - \lVert y_i - f(x_i) \rVert^2}
-                  {\sum_i \lVert y_i - \bar y \rVert^2}
-
-        The model f was fitted without row i, and :math:`x_i^{(j)}` is row i with column
-        j of another row.
-        """
-        rises = np.zeros(len(self.columns))
-        loss = tested.losses(np.arange(len(tested)), tested.predictions)
         affordable = MOST_PREDICTIONS // (len(tested) * len(self.columns))
         n_donors = int(np.clip(affordable, 1, min(MOST_DONORS, len(tested) - 1)))
-        for j, exchange in enumerate(
-            tested.exchanges([[features] for features in self.columns], n_donors)
-        ):
-            rises[j] = (
-                tested.losses(exchange.rows, exchange.predictions) - loss[exchange.rows]
-            ).sum() / n_donors
-        return rises / tested.constant_loss
+        relevance = relevance_of(tested, self.columns, n_donors)
+        return Importance(relevance, *self._interactions(tested, relevance))
 
     def _interactions(
         self, tested: TestedRows, relevance: np.ndarray
@@ -362,6 +343,16 @@ class Exchange:
     predictions: np.ndarray
 
 
+class ScoringModel(Protocol):
+    """Interface of the predictors that tested rows are predicted with, see `RegularizationPath`."""
+
+    def scores(self, X_new: Rows) -> np.ndarray:
+        """Return predicted numbers, shape (1, n, q)."""
+
+    def class_scores(self, X_new: Rows) -> list[np.ndarray]:
+        """Return the scores of classes, shape (n,) or (n, n_classes), in a list."""
+
+
 @dataclass(frozen=True, eq=False)
 class TestedRows:
     """Rows that are predicted by models fitted without them."""
@@ -370,7 +361,7 @@ class TestedRows:
     target: Target
     split_of_row: np.ndarray  # position of the model of each row
     weights: np.ndarray | None
-    models: Sequence[RegularizationPath]  # each with a single C
+    models: Sequence[ScoringModel]  # each with a single C
     trees: HeldOutTrees | None  # averaged with the models
 
     def __len__(self) -> int:
@@ -519,3 +510,25 @@ class TestedRows:
         splits = self.split_of_row[rows]
         for split in np.unique(splits).tolist():
             yield split, np.flatnonzero(splits == split)
+
+
+def relevance_of(
+    tested: TestedRows, columns: Sequence[np.ndarray], n_donors: int
+) -> np.ndarray:
+    r"""Return the relevance of each column, shape (d,): the increase of the error if its
+    values are exchanged.
+
+    .. math:: r_j = \frac{\sum_i \lVert y_i - f(x_i^{(j)}) \rVert^2 - \lVert y_i - f(x_i) \rVert^2}
+              {\sum_i \lVert y_i - \bar y \rVert^2}
+
+    The model f was fitted without row i, and :math:`x_i^{(j)}` is row i with column j of
+    another row. `columns` has the positions of the features of each column.
+    """
+    rises = np.zeros(len(columns))
+    loss = tested.losses(np.arange(len(tested)), tested.predictions)
+    exchanges = tested.exchanges([[features] for features in columns], n_donors)
+    for j, exchange in enumerate(exchanges):
+        rises[j] = (
+            tested.losses(exchange.rows, exchange.predictions) - loss[exchange.rows]
+        ).sum() / n_donors
+    return rises / tested.constant_loss

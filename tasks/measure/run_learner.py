@@ -81,6 +81,9 @@ _FIELDS = [
     *_columns(INTEGER, "n_parallel"),
 ]
 
+RELEVANCE = "test rows of the first trial"
+"""Rows on which the relevance of columns is measured. Part of the key of stored results."""
+
 COLUMNS = pa.schema(_FIELDS)
 """Columns of the fold table, one row per trial; see docs/reference/results.md."""
 
@@ -319,6 +322,7 @@ def evaluate_learner(
         "learner": learner.model_dump(mode="json"),
         "normalize": config.normalize,
         "centering": config.centering,
+        "relevance": RELEVANCE,
         "predictor": predictor,
         "options": options,
         "protocol": protocol.model_dump(

@@ -14,7 +14,6 @@ import numpy as np
 
 from learnkernels.conf.errors import input_errors
 from learnkernels.conf.schema import CompareConfig, LearnerConfig, grid_values
-from learnkernels.kernels.column_encoding import shares_by_column
 from learnkernels.kernels.engine.workers import Threads, Workers
 from learnkernels.kernels.estimators import (
     KernelLearningClassifier,
@@ -54,6 +53,7 @@ from ..plugins import as_learner, learner_class
 from ..store import checked, keep
 from .families import build_family
 from .held_out import evenly_spaced, predict_held_out, sampled_test_rows
+from .relevance import measure_relevance
 
 ARRAYS = "statistics.npz"
 """File of the statistics in their entry of the store."""
@@ -395,7 +395,10 @@ def run_trial(
             "seconds_weights": fitter.seconds_weights,
             "seconds_fit": time.perf_counter() - started - fitter.seconds_weights,
             "seconds_pass": seconds_share,
-            **_learned_columns(best.learned, family, position, dataset.features),
+            **_learned_columns(best.learned, family, position),
+            **_relevance_columns(
+                job, best.predictors, position, X, dataset, training.rows, test_rows
+            ),
             "notes": _notes(best.predictors),
             "test_alignment": _test_alignment(
                 best.learned, position, X, dataset, test_rows
@@ -528,8 +531,26 @@ def _lowest(errors: np.ndarray) -> float | None:
     return float(np.nanmin(errors))
 
 
+def _relevance_columns(
+    job: TrialJob,
+    fitted: PredictorPath,
+    position: int,
+    X: Rows,
+    dataset: Dataset,
+    training: np.ndarray,
+    test_rows: np.ndarray,
+) -> dict[str, Any]:
+    """Return the relevance of columns on test rows of the first trial; nothing for the other trials, to save time."""
+    if job.statistics.repeat or job.trial.index:
+        return {}
+    relevance = measure_relevance(fitted, position, X, dataset, training, test_rows)
+    if relevance is None:
+        return {}
+    return {"relevance": list(relevance.values()), "features": list(relevance)}
+
+
 def _learned_columns(
-    learned: Learned, family: KernelFamily, position: int, features: Sequence[str]
+    learned: Learned, family: KernelFamily, position: int
 ) -> dict[str, Any]:
     if isinstance(learned, KernelEnsemble):
         weights = learned.weights[position].tolist()
@@ -549,10 +570,6 @@ def _learned_columns(
         "history": list(kernel.history) or None,
         "n_sampled": None if kernel.sampling is None else kernel.sampling.n_rows,
     }
-    if kernel.relevance is not None:
-        relevance = shares_by_column(features, kernel.relevance)
-        columns["relevance"] = list(relevance.values()) or None
-        columns["features"] = list(relevance) or None
     if kernel.certificate is not None:
         columns |= {
             "certificate": kernel.certificate.residual,

@@ -521,7 +521,7 @@ def relevance_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure |
                 zorder=1,
             )
             axis.plot(group["mean"], heights, "o", color=color, label=learner)
-        axis.set(xlabel="share of what all features count")
+        axis.set(xlabel="increase of the error without the column (test rows)")
         axis.set_yticks(range(len(features)), features, parse_math=False)
         axis.invert_yaxis()
     add_legend(figure, axes)

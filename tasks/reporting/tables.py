@@ -470,7 +470,7 @@ def mean_relevance(folds: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """Yield each data set with the mean relevance of its features.
 
     Columns are `learner`, `feature`, `mean` and `sd`, with the `SHOWN_FEATURES` largest
-    features of all learners.
+    features of all learners. `sd` is NaN for one trial.
     """
     with_relevance = folds[folds["relevance"].map(_is_list)]
     for dataset, trials in with_relevance.groupby("dataset", sort=False):
@@ -485,9 +485,7 @@ def mean_relevance(folds: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
         ).fillna(0.0)
         largest = shares.mean().nlargest(SHOWN_FEATURES).index.rename("feature")
         of_learner = shares[largest].groupby(trials["learner"].to_numpy(), sort=False)
-        moments = (
-            of_learner.agg(["mean", "std"]).fillna(0.0).stack(0, future_stack=True)
-        )
+        moments = of_learner.agg(["mean", "std"]).stack(0, future_stack=True)
         moments = moments.rename(columns={"std": "sd"}).rename_axis(
             ["learner", "feature"]
         )

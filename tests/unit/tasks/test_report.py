@@ -744,7 +744,9 @@ def test_features_that_count_are_in_table_figure_and_metrics():
         "b",
     ]
     report = report_of(table)
-    assert "over folds" in report.partition("## Feature relevance")[2]
+    section = report.partition("## Feature relevance")[2]
+    assert "test rows of the first trial" in section
+    assert "Share" not in section.partition("\n## ")[0]
     rows = table[:2].assign(regularization=1.0, parameters=None)
     (summary,) = summarize(rows).itertuples()
     logged = {
@@ -757,6 +759,13 @@ def test_features_that_count_are_in_table_figure_and_metrics():
         "relevance/price in _": 0.3,
         "relevance/b": 0.1,
     }
+    table["relevance"] = [[0.7, 0.1, -0.2], None, None, None]
+    assert [row["rfm"] for row in relevance_table(table)] == [
+        "0.7000",
+        "0.1000",
+        "-0.2000",
+    ]
+    assert figures.relevance_figure(table, {"rfm": "#000000"}) is not None
     table["relevance"] = None
     assert relevance_table(table) == []
     assert figures.relevance_figure(table, {}) is None

@@ -75,6 +75,7 @@ from learnkernels.tasks.measure.held_out import (
     sampled_test_rows,
 )
 from learnkernels.tasks.measure.matrices import require_matrices
+from learnkernels.tasks.measure.relevance import measure_relevance
 from learnkernels.tasks.measure.trials import (
     HELD_OUT,
     StatisticsRef,
@@ -1056,3 +1057,73 @@ def test_relative_bandwidths_are_multiples_of_the_scale_of_scikit_learn_sparse_o
     assert dense == pytest.approx(by_hand, rel=1e-12)
     # Distances of sparse rows are summed in another order
     assert in_csr == pytest.approx(by_hand, rel=1e-9)
+
+
+# Relevance -----------------------------------------------------------------------------------------------------------
+
+
+def named_rows(task: str) -> pd.DataFrame:
+    """Rows whose target depends on two numbers, and not on one of 300 random names."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(600, 2)), columns=["width", "height"])
+    frame["name"] = [f"name {i}" for i in rng.integers(300, size=600)]
+    value = 2 * frame["width"] + frame["height"] + 0.5 * rng.normal(size=600)
+    if task == "regression":
+        return frame.assign(y=value)
+    return frame.assign(y=np.where(value > 0, "high", "low"))
+
+
+@pytest.mark.parametrize("task", ["regression", "classification"])
+@pytest.mark.parametrize("learner", ["rfm", "alignf"])
+def test_random_names_are_not_relevant_on_test_rows(task: str, learner: str):
+    named_rows(task).to_parquet("data.parquet")
+    of = config({}, learners=learner)
+    first, second, *_ = planned_trials(of.protocol)
+    ref, _, row = measured(of, first, "krr")
+    assert ref.n_rows == 600
+    relevance = dict(zip(row["features"], row["relevance"], strict=True))
+    assert list(relevance) == ["width", "height", "name"]
+    assert relevance["width"] > relevance["height"] > 0.05
+    # Chance: a column without effect changes the error by noise alone
+    assert abs(relevance["name"]) < 0.05
+    assert "relevance" not in measured(of, second, "krr")[2]
+
+
+def test_relevance_is_the_rise_of_the_error_of_exchanged_test_rows():
+    named_rows("regression")[["width", "height", "y"]].to_parquet("data.parquet")
+    of = config({})
+    (trial, *_) = planned_trials(of.protocol)
+    ref, statistics, row = measured(of, trial, "krr")
+    training, _, test = rows_of(statistics, trial)
+    dataset = load_dataset(ref)
+    model = KernelLearningRegressor(
+        family=build_family(of.kernels, dataset.features),
+        learner="alignf",
+        alpha=1 / row["regularization"],
+        predictor="krr",
+        boost=False,
+        intervals=False,
+    ).fit(dataset.X[training], dataset.target.values[training])
+    X, y = dataset.X[test], dataset.target.values[test]
+    error = np.mean((model.predict(X) - y) ** 2)
+    for position, relevance in enumerate(row["relevance"]):
+        rises = []
+        for seed in range(20):
+            exchanged = X.copy()
+            order = np.random.default_rng(seed).permutation(len(X))
+            exchanged[:, position] = X[order, position]
+            rises.append(np.mean((model.predict(exchanged) - y) ** 2) - error)
+        expected = np.array(rises) / y.var()
+        # Within the spread of exchanges with other rows
+        assert abs(relevance - expected.mean()) < 4 * expected.std(ddof=1)
+
+
+@pytest.mark.parametrize("case", ["one column", "many columns", "constant target"])
+def test_relevance_is_not_measured_without_meaning_or_at_a_high_price(case: str):
+    n_columns = {"one column": 1, "many columns": 301}.get(case, 3)
+    X = np.random.default_rng(0).normal(size=(60, n_columns))
+    y = X[:, 0] * (case != "constant target")
+    names = tuple(f"x{j}" for j in range(n_columns))
+    dataset = Dataset(X, Target.of(y, "regression"), names)
+    rows = np.arange(60)
+    assert measure_relevance(None, 0, X, dataset, rows[:30], rows[30:]) is None

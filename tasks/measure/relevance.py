@@ -1,0 +1,114 @@
+"""Relevance of columns for the predictions of a trial, measured on its test rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from learnkernels.kernels.column_encoding import TableFeatures
+from learnkernels.kernels.engine.workers import blas_threads_for
+from learnkernels.kernels.estimators.importance import TestedRows, relevance_of
+from learnkernels.kernels.families.base import Rows
+from learnkernels.kernels.model_selection.evaluation import (
+    KernelPredictors,
+    PredictorPath,
+)
+
+from ..data.dataset import Dataset
+from .held_out import evenly_spaced, has_every_class
+
+MOST_COLUMNS = 300
+"""Largest number of columns whose relevance is measured."""
+
+MOST_ROWS = 500
+"""Largest number of test rows whose values are exchanged."""
+
+LEAST_ROWS = 100
+"""Number of test rows whose values are exchanged, if there are many columns."""
+
+MOST_PREDICTIONS = 5000
+"""Number of predictions from which fewer rows than `MOST_ROWS` are tested."""
+
+
+@dataclass(frozen=True)
+class FittedPredictor:
+    """Predictor at a position of the grid, with the methods that `TestedRows` uses."""
+
+    path: PredictorPath
+    position: int
+
+    def scores(self, X_new: Rows) -> np.ndarray:
+        """Return predicted numbers, shape (1, n, q)."""
+        numbers = self.path.predict(X_new)[self.position]
+        return np.reshape(numbers, (1, X_new.shape[0], -1))
+
+    def class_scores(self, X_new: Rows) -> list[np.ndarray]:
+        """Return the scores of classes, shape (n,) or (n, n_classes), in a list."""
+        return [self.path.scores(X_new)[self.position]]
+
+
+def features_by_column(features: Sequence[str]) -> dict[str, np.ndarray]:
+    """Return the positions of the features of each column; each feature of an array is a column."""
+    names = features.owners if isinstance(features, TableFeatures) else features
+    positions: dict[str, list[int]] = {name: [] for name in names}
+    for position, name in enumerate(names):
+        positions[name].append(position)
+    return {name: np.array(of_name) for name, of_name in positions.items()}
+
+
+def measure_relevance(
+    fitted: PredictorPath,
+    position: int,
+    X: Rows,
+    dataset: Dataset,
+    training: np.ndarray,
+    test_rows: np.ndarray,
+) -> dict[str, float] | None:
+    """Return the relevance of each column on at most `MOST_ROWS` test rows, as `relevance_` of the estimators.
+
+    None for one column or more than `MOST_COLUMNS`, a target that is constant on the
+    test rows, and a class without a training row or a test row.
+
+    Parameters
+    ----------
+    fitted, position : PredictorPath, int
+        Fitted predictors, and the position of the chosen one in the grid.
+    X : ndarray or CSR matrix of shape (n, d), or rows in files
+        All rows of the data set.
+    dataset : Dataset
+        Target, weights and names of the features.
+    training, test_rows : ndarray of int
+        Positions of the training rows and of the test rows.
+    """
+    columns = features_by_column(dataset.features)
+    if not 1 < len(columns) <= MOST_COLUMNS:
+        return None
+    n_tested = int(np.clip(MOST_PREDICTIONS // len(columns), LEAST_ROWS, MOST_ROWS))
+    rows = evenly_spaced(test_rows, n_tested)
+    target = dataset.target.take(rows)
+    if len(rows) < 2 or not np.ptp(target.Y, axis=0).any():
+        return None
+    if target.task == "classification" and not (
+        has_every_class(dataset.target, training)
+        and has_every_class(dataset.target, rows)
+    ):
+        return None
+    if isinstance(fitted, KernelPredictors) and len(fitted.kernels) > 1:
+        fitted = fitted.only(position)
+        position = 0
+    weights = None
+    if dataset.weights is not None:
+        weights = dataset.weights[rows]
+    tested = TestedRows(
+        X=X[rows],
+        target=target,
+        split_of_row=np.zeros(len(rows), dtype=np.intp),
+        weights=weights,
+        models=[FittedPredictor(fitted, position)],
+        trees=None,
+    )
+    with blas_threads_for(len(training)):
+        relevance = relevance_of(tested, list(columns.values()), n_donors=1)
+    return dict(zip(columns, relevance.tolist(), strict=True))
