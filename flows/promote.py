@@ -111,10 +111,10 @@ def promote(
                 challenge, defender=defender, reference=contender(reference)[0]
             )
             if challenge.measurable:
-                challenge, results, ref = _measured(
+                challenge, results, data = _measured(
                     challenge, config, against, progress
                 )
-                newest = score_newest_rows(ours, theirs, ref)
+                newest = score_newest_rows(ours, theirs, *data)
                 challenge = replace(challenge, newest=newest)
         decision = decide(challenge)
         folder = record_decision(run, decision, run_id, results)
@@ -143,8 +143,8 @@ def _measured(
     config: CompareConfig,
     against: CompareConfig,
     progress: RunProgress,
-) -> tuple[Challenge, tuple[FoldsRef, FoldsRef], DatasetRef]:
-    """Return a challenge with measured errors, their tables and the data."""
+) -> tuple[Challenge, tuple[FoldsRef, FoldsRef], tuple[DatasetRef, DatasetRef]]:
+    """Return a challenge with measured errors, their tables and the data of each."""
     ours = challenge.challenger
     theirs = challenge.defender
     assert theirs is not None
@@ -174,4 +174,4 @@ def _measured(
         dataset=data[0].name,
         digest=data[0].digest,
     )
-    return measured, (results[0], results[1]), data[0]
+    return measured, (results[0], results[1]), (data[0], data[1])

@@ -93,7 +93,8 @@ class Dataset:
     folds : ndarray of int of shape (n, repeats) or None
         Fold of each row in each repeat; None if the protocol draws folds.
     raw : pyarrow.Table or None
-        Columns of a table before encoding, if each trial learns the encoding.
+        Columns of a table before encoding, if each trial learns the encoding or a
+        column is a text.
     by_training : str
         Scale that each trial learns on its training rows; empty for one scaling.
     """

@@ -155,7 +155,8 @@ class TrialData:
         statistics = {}
         for job in jobs:
             if job.ref.path not in datasets:
-                datasets[job.ref.path] = _with_folder(load_dataset(job.ref), folder)
+                dataset = replace(load_dataset(job.ref), raw=None)
+                datasets[job.ref.path] = _with_folder(dataset, folder)
             if job.statistics.path not in statistics:
                 statistics[job.statistics.path] = load_statistics(job.statistics)
         return cls(datasets, statistics)

@@ -39,29 +39,44 @@ class NewestRows:
     p: float | None
 
 
-@step("score the newest rows of {ref.name}")
+@step("score the newest rows of {challenger_ref.name}")
 def score_newest_rows(
-    ours: ModelVersion, theirs: ModelVersion, ref: DatasetRef
+    ours: ModelVersion,
+    theirs: ModelVersion,
+    challenger_ref: DatasetRef,
+    champion_ref: DatasetRef,
+) -> NewestRows | None:
+    """Return the errors of two versions on appended rows, see `errors_on_newest_rows`."""
+    return errors_on_newest_rows(
+        load_version(ours), load_version(theirs), challenger_ref, champion_ref
+    )
+
+
+def errors_on_newest_rows(
+    challenger: Model,
+    champion: Model,
+    challenger_ref: DatasetRef,
+    champion_ref: DatasetRef,
 ) -> NewestRows | None:
     """Return the errors on rows appended since the champion was trained.
 
-    None if fewer than `LEAST_ROWS` rows were appended, the champion's rows are not
-    stored, or the data set has groups, times, parts, texts or an encoding per trial.
+    The references are the current rows by the recipe of each version. None if fewer
+    than `LEAST_ROWS` rows were appended, the champion's rows are not stored, a column
+    of the champion is not used, or the rows have groups or times or are in parts.
     """
-    if ref.in_parts or ref.by_training:
+    if challenger_ref.in_parts or champion_ref.in_parts:
         return None
-    challenger = load_version(ours)
-    champion = load_version(theirs)
-    dataset = load_dataset(ref)
+    dataset = load_dataset(challenger_ref)
     earlier = store_path("datasets", champion.about["digest"]) / "y.npy"
     if dataset.groups is not None or dataset.times is not None or not earlier.exists():
-        return None
-    if dataset.table is not None and dataset.table.has_texts:
         return None
     rows = appended_rows(np.load(earlier, allow_pickle=False), champion, dataset.target)
     if len(rows) < LEAST_ROWS:
         return None
-    columns = champion.columns(_raw_rows(dataset, rows, champion))
+    raw_rows = _raw_rows(load_dataset(champion_ref), rows, champion)
+    if raw_rows is None:
+        return None
+    columns = champion.columns(raw_rows)
     champion_predictions = columns["prediction"]
     if champion.task == "regression":
         champion_predictions = champion.scores_in(columns)
@@ -100,10 +115,11 @@ def predict_without(model: Model, dataset: Dataset, rows: np.ndarray) -> np.ndar
         weights = {}
         if dataset.weights is not None:
             weights["sample_weight"] = dataset.weights[training]
-        estimator = clone(model.estimator).fit(
-            dataset.X[training], y[training], **weights
-        )
-        predictions[fold] = estimator.predict(dataset.X[rows[fold]])
+        X = dataset.X
+        if dataset.by_training:
+            X = dataset.learned_on(training).X
+        estimator = clone(model.estimator).fit(X[training], y[training], **weights)
+        predictions[fold] = estimator.predict(X[rows[fold]])
     return predictions
 
 
@@ -133,10 +149,20 @@ def _losses(y: np.ndarray, predictions: np.ndarray, task: str) -> np.ndarray:
 
 
 def _raw_rows(dataset: Dataset, rows: np.ndarray, champion: Model) -> Any:
-    """Return unscaled rows with the champion's columns; missing values are imputed."""
+    """Return unscaled rows with the champion's columns; None if a column is missing.
+
+    Missing values are imputed by the data set if it stores no raw columns.
+    """
     columns = list(champion.features)
+    names = dataset.features if dataset.table is None else dataset.table.names
+    if not set(columns) <= set(names):
+        return None
+    if dataset.raw is not None:
+        return champion.raw_rows(dataset.raw.take(rows))
     X = dataset.X[rows]
     if dataset.table is not None:
+        if dataset.table.has_texts:  # an earlier release stored the features alone
+            return None
         return pd.DataFrame(dataset.table.decode(np.asarray(X)))[columns]
     if issparse(X):
         X = X.toarray()

@@ -37,6 +37,7 @@ from tests.refusals import require_refusals
 from tests.service.flows.test_notifications import sends, told_of
 from tests.unit.tasks.test_comparison import DIABETES, WINE
 from tests.unit.tasks.test_comparison import small as comparison
+from tests.unit.tasks.test_promotion import reviews as parcels
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 alone = pytest.mark.usefixtures("working_folder")
@@ -747,7 +748,39 @@ def test_a_column_of_text_is_compared_trained_served_and_promoted(working_folder
     predictions = pd.read_csv("scored.csv")["prediction"]
     assert (predictions[2:] == reviews(250)["kind"][152:].to_numpy()).mean() > 0.95
     assert scored["gaps"] == {"review": 1}
-    # Features of the new rows do not give the champion its texts
     reviews(200).to_csv("reviews.csv", index=False)
     assert train(config=config, model="reviews")["version"] == 2
     assert promote("reviews")["challenger"] == 2
+
+
+@pytest.mark.slow(30)
+@alone
+def test_a_champion_that_reads_texts_is_scored_on_appended_rows():
+    rows = parcels(180)
+    data = {
+        **{"source": "file", "path": "rows.csv", "target": "y", "missing": "impute"},
+        "columns": {"review": "text", "size": "number", "weight": "number"},
+    }
+    recipe = partial(
+        small,
+        kernels=[{"family": "gaussian", "gammas": [0.1]}],
+        learners=["unif"],
+        predictor="krr",
+    )
+    with_text = recipe(datasets=[data])
+    rows[:120].to_csv("rows.csv", index=False)
+    train(config=with_text, model="reviews")
+    assert promote("reviews")["champion"] == 1
+    rows[:150].to_csv("rows.csv", index=False)
+    train(config=with_text, model="reviews")
+    refreshed = promote("reviews")
+    assert refreshed["champion"] == 2
+    rate = "has not seen, misclassification rate "
+    assert f"on 30 rows that version 1 {rate}" in refreshed["reason"]
+    # Another recipe, without a column of the champion
+    del data["columns"]["review"]
+    rows.to_csv("rows.csv", index=False)
+    train(config=recipe(datasets=[data | {"drop": ["review"]}]), model="reviews")
+    stays = promote("reviews")
+    assert (stays["champion"], stays["moved"]) == (2, False)
+    assert f"on 30 rows that version 2 {rate}" in stays["reason"]

@@ -11,10 +11,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from prefect.logging import disable_run_logger
 from scipy import stats
 
+from learnkernels import GaussianFamily, KernelLearningClassifier
 from learnkernels.conf import errors, schema
+from learnkernels.kernels.estimators import set_table
+from learnkernels.kernels.model import Model
 from learnkernels.kernels.targets import Target
+from learnkernels.tasks.data.dataset import DatasetRef, load_dataset
+from learnkernels.tasks.data.ingest import ingest
 from learnkernels.tasks.measure.run_learner import FoldsRef, write_fold_table
 from learnkernels.tasks.measure.t_tests import (
     SIGNIFICANCE,
@@ -22,7 +28,12 @@ from learnkernels.tasks.measure.t_tests import (
     higher_p,
     paired_p,
 )
-from learnkernels.tasks.models.newest import NewestRows, appended_rows, compare_losses
+from learnkernels.tasks.models.newest import (
+    NewestRows,
+    appended_rows,
+    compare_losses,
+    errors_on_newest_rows,
+)
 from learnkernels.tasks.models.promotion import (
     Challenge,
     Contender,
@@ -493,3 +504,98 @@ def test_what_leads_to_no_model_is_refused():
         for keys, *given, sentence in REFUSED
     )
     require_refusals(acts, error=errors.InputError)
+
+
+# Appended rows -------------------------------------------------------------------------------------------------------
+
+
+def reviews(n: int) -> pd.DataFrame:
+    """Rows whose class depends on the words of a text, and on a number with gaps."""
+    rng = np.random.default_rng(0)
+    positive = rng.random(n) < 0.5
+    words = np.array(["fine", "lovely", "great", "poor", "broken", "late"])
+    texts = []
+    for is_positive in positive:
+        mood = rng.choice(words[:3] if is_positive else words[3:], 3)
+        texts.append(f"the parcel was {' '.join(mood)} on day {rng.integers(10_000)}")
+    size = positive + rng.normal(size=n)
+    return pd.DataFrame(
+        {
+            "review": texts,
+            "size": np.where(rng.random(n) < 0.1, np.nan, size),
+            "weight": rng.normal(size=n),
+            "y": np.where(positive, "good", "bad"),
+        }
+    )
+
+
+def ingested(**keys: Any) -> DatasetRef:
+    data = {"source": "file", "path": "rows.csv", "target": "y", "missing": "impute"}
+    config = schema.CompareConfig.model_validate(
+        {"name": "reviews", "datasets": data | keys}
+    )
+    with disable_run_logger():
+        return ingest.fn(config.datasets[0], ".", 0)
+
+
+def model_on(ref: DatasetRef) -> Model:
+    dataset = load_dataset(ref)
+    if dataset.by_training:
+        dataset = dataset.learned_on(np.arange(len(dataset.target)))
+    estimator = KernelLearningClassifier(
+        family=GaussianFamily([0.1]), learner="unif", predictor="krr", boost=False
+    ).fit(dataset.X, dataset.target.given)
+    set_table(estimator, dataset.table)
+    return Model.of_table(estimator, {"digest": ref.digest})
+
+
+TEXT = {"columns": {"review": "text", "size": "number", "weight": "number"}}
+NUMBERS = {"columns": {"size": "number", "weight": "number"}, "drop": ["review"]}
+
+
+@pytest.mark.parametrize("scale_on", ["all", "training"])
+@pytest.mark.parametrize("recipe", [TEXT, NUMBERS], ids=["text", "numbers"])
+@pytest.mark.usefixtures("state")
+def test_a_champion_is_scored_on_appended_rows_of_every_kind_of_column(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    recipe: dict[str, Any],
+    scale_on: str,
+):
+    monkeypatch.chdir(tmp_path)
+    rows = reviews(150)
+    rows[:120].to_csv("rows.csv", index=False)
+    keys = recipe | {"scale": "standard", "scale_on": scale_on}
+    champion = model_on(ingested(**keys))
+    rows.to_csv("rows.csv", index=False)
+    ref = ingested(**keys)
+    newest = errors_on_newest_rows(model_on(ref), champion, ref, ref)
+    assert newest is not None
+    assert (newest.n_rows, newest.measure) == (30, "misclassification rate")
+    predicted = champion.columns(champion.raw_rows(rows[120:]))["prediction"]
+    if recipe is TEXT:
+        assert newest.champion == np.mean(predicted != rows["y"][120:])
+        assert newest.challenger <= 0.1
+    else:  # gaps are imputed by the data set
+        assert newest.champion == pytest.approx(
+            np.mean(predicted != rows["y"][120:]), abs=0.1
+        )
+
+
+@pytest.mark.usefixtures("state")
+def test_a_champion_is_scored_with_its_own_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    rows = reviews(150)
+    rows[:120].to_csv("rows.csv", index=False)
+    champion = model_on(ingested(**TEXT))
+    rows.to_csv("rows.csv", index=False)
+    without_text = ingested(**NUMBERS)
+    challenger = model_on(without_text)
+    newest = errors_on_newest_rows(challenger, champion, without_text, ingested(**TEXT))
+    assert newest is not None
+    assert newest.champion < newest.challenger
+    assert (
+        errors_on_newest_rows(challenger, champion, without_text, without_text) is None
+    )
