@@ -38,6 +38,7 @@ from .functions import (
     is_table,
     prefect_runs,
     prepare,
+    require_one_target,
     require_table,
     run_comparison,
     run_scoring,
@@ -427,6 +428,7 @@ def train(
     """
     caller = _caller(verbose)
     with user_errors(f"what was computed is kept, {GOES_ON}"):
+        require_one_target(target, dataset, caller)
         config = configuration(
             files, TableOptions(target, group, time, metric), changes or (), caller
         )

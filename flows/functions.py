@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from learnkernels.conf.errors import InputError, did_you_mean, option
+from learnkernels.conf.errors import InputError, did_you_mean, listed, option
 from learnkernels.conf.files import ending_of
 from learnkernels.tasks.environment import (
     lacking_libraries,
@@ -184,6 +184,7 @@ def train(
     InputError
         The table, an argument or the configuration cannot be used.
     """
+    require_one_target(target, dataset, PROGRAM)
     with _own_environment():
         config = configuration(
             table, TableOptions(target, group, time, metric), changes
@@ -279,6 +280,20 @@ def predict(
         if not explain:
             return predictions
         return predictions, pd.read_parquet(result["contributions"])
+
+
+def require_one_target(
+    target: str | Sequence[str] | None, dataset: str | None, caller: Caller
+) -> None:
+    """Raise InputError for several targets of a table of which a model is to predict one, before the table is read."""
+    if dataset is not None or target is None or isinstance(target, str):
+        return
+    if len(target) > 1:
+        name = option("target", caller.by_command)
+        raise InputError(
+            f"{name}: a registered model predicts one column, got {listed(target)}; name one, or for several labels "
+            "per row fit KernelLearningClassifier on their columns of 0 and 1."
+        )
 
 
 def run_comparison(config: CompareConfig, caller: Caller = PROGRAM) -> dict[str, str]:

@@ -344,9 +344,10 @@ def target_column(
         or is_binary(kind)
         or isinstance(kind, pa.BaseExtensionType)
     ):
-        raise InputError(
-            f"{where}: target {target!r} is {kind}; name a column of text or numbers."
-        )
+        remedy = "name a column of text or numbers"
+        if pa.types.is_nested(kind):
+            remedy += "; for several labels per row fit KernelLearningClassifier on a column of 0 and 1 per label"
+        raise InputError(f"{where}: target {target!r} is {kind}; {remedy}.")
     return y
 
 

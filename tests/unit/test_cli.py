@@ -120,6 +120,10 @@ def test_functions_name_their_arguments_and_commands_their_options(here: Path):
     columns = "its columns are a, churn."
     baselines = "did you mean 'boosting'? the baselines are constant, linear, grid-search, boosting, estimator."
     several = "datasets: a model learns from one data set, got breast_cancer, diabetes; name one with"
+    labels = (
+        "a registered model predicts one column, got 'red', 'blue'; name one, or for several labels per row fit "
+        "KernelLearningClassifier on their columns of 0 and 1."
+    )
     table = [
         (
             partial(compare, "table.csv"),
@@ -166,6 +170,10 @@ def test_functions_name_their_arguments_and_commands_their_options(here: Path):
             f"file not found: none.csv (working directory: {here}); correct the path.",
         ),
         (partial(train, quick), f"{several} dataset=."),
+        (
+            partial(train, "none.csv", ["red", "blue"]),
+            f"target=: {labels}",
+        ),
     ]
     require_refusals(table, literal=True, error=InputError)
     commands = [
@@ -189,6 +197,10 @@ def test_functions_name_their_arguments_and_commands_their_options(here: Path):
         (
             ["train", "table.csv"],
             f"table.csv: name the column to predict with --target; {columns}",
+        ),
+        (
+            ["train", "none.csv", "--target", "red", "--target", "blue"],
+            f"--target: {labels}",
         ),
         (
             ["train", quick, "--metric", "f1"],

@@ -223,7 +223,11 @@ FAULTY = [
         "no row is complete, so 'missing: dr",
     ),
     ({"target": "yes"}, {}, r"at least two classes, got only \['yes'\]"),
-    ({"target": [[1], [2]] * 15}, {}, NO_KIND),
+    (
+        {"target": [["red"], ["red", "blue"]] * 15},
+        {},
+        f"{NO_KIND}; for several labels per row fit KernelLearningClassifier on a column of 0 and 1 per label",
+    ),
     ({"target": [b"1", b"2"] * 15}, {}, NO_KIND),
     ({"target": [{"x": 1}, {"x": 2}] * 15}, {}, NO_KIND),
     (LACK, {"missing": "refuse"}, NO_TARGET),
