@@ -101,6 +101,7 @@ class Model(Savable, Value):
 
     @classmethod
     def of_table(cls, estimator: Estimator, about: Mapping[str, Any]) -> Self:
+        """Return the model of an estimator that was fitted on a table."""
         assert estimator.table_ is not None
         names = estimator.table_.names
         return cls(estimator, names, np.zeros(len(names)), np.ones(len(names)), about)

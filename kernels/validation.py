@@ -19,8 +19,8 @@ def listed(names: Sequence[str]) -> str:
     return quoted_names
 
 
-def no_parameter(owner: str, name: str, known: Iterable[str]) -> str:
-    names = list(known)
+def no_parameter(owner: str, name: str, known_names: Iterable[str]) -> str:
+    names = list(known_names)
     if not names:
         return f"{owner} takes no parameters, got {name!r}."
     inverse = {"C": "alpha", "alpha": "C"}.get(name)

@@ -208,16 +208,7 @@ class TableEncoding(Value):
         return cls(tuple(encodings), left_out, scale in ("standard", "quantile"))
 
     def learned_on(self, table: Any, scale: summary.Scale) -> Self:
-        """Return an encoding with the same features, with fills and scales of other
-        rows.
-
-        Parameters
-        ----------
-        table : DataFrame or Arrow table of m rows, or its columns
-            Rows to fit to.
-        scale : {"none", "unit", "max", "standard", "quantile"}
-            Scale of this encoding.
-        """
+        """Return an encoding with the same features, fitted to the rows of a table."""
         table_columns = read_columns(table, self.names)
         columns = tuple(
             column.learned_on(table_columns[column.name], scale)

@@ -229,8 +229,8 @@ def _ngrams_of_word(word: str) -> tuple[str, ...]:
 def _frequent_ngrams(N: sparse.csr_matrix) -> np.ndarray:
     """Return the hash values in most texts, ascending; all if no text shares one."""
     texts_of_ngram = np.bincount(N.indices, minlength=N.shape[1])
-    least = min(LEAST_TEXTS, int(texts_of_ngram.max()))
-    ngrams = np.flatnonzero(texts_of_ngram >= least)
+    least_texts = min(LEAST_TEXTS, int(texts_of_ngram.max()))
+    ngrams = np.flatnonzero(texts_of_ngram >= least_texts)
     by_frequency = np.argsort(-texts_of_ngram[ngrams], kind="stable")
     most_frequent = ngrams[by_frequency[:MOST_NGRAMS]]
     return np.sort(most_frequent).astype(np.int64)

@@ -171,10 +171,10 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         else:
             columns = [np.array([j]) for j in range(self.n_features_in_)]
         learner = self._checked_learner(self.kernel_.X, rows.target.task)
-        finds_kernels = (
-            isinstance(learner, KernelSearchLearner)
-            and learner.name == self.kernel_.learner
-        )
+        search_learner = None
+        has_learned = learner.name == self.kernel_.learner
+        if has_learned and isinstance(learner, KernelSearchLearner):
+            search_learner = learner
         return ImportanceProblem(
             kernel=self.kernel_,
             target=rows.target,
@@ -185,7 +185,7 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
             table=self.table_,
             trees=getattr(self, "boost_", None),
             share=getattr(self, "boost_share_", 0.0),
-            learner=cast(KernelSearchLearner, learner) if finds_kernels else None,
+            learner=search_learner,
         )
 
     def set_params(self, **params: Any) -> Self:
@@ -297,7 +297,9 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
             isinstance(self.learner, str) and self.learner in LEARNERS
         ):
             takes_sparse = as_learner(self.learner).takes_sparse(self.family)
-        return "csr" if takes_sparse else False
+        if takes_sparse:
+            return "csr"
+        return False
 
     def _sentence_on_sparse_rows(self) -> str:
         if not getattr(self.family, "takes_sparse", True):

@@ -126,8 +126,7 @@ class Contributions(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class CompositeRows:
-    """Rows that take some columns from an explained row, and others from a background
-    row.
+    """Rows that mix columns of an explained row and of a background row.
 
     `groups` are the positions of the features of each of the d columns.
     """

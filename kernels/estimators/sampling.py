@@ -48,7 +48,9 @@ class FitSampling:
                 for step, limit in learner.row_limits.items()
             }
             return cls(n_rows, n_kernel_rows, n_searched, **limits)
-        medians = min(n_rows, BANDWIDTH_ROWS) if family is None else None
+        medians = None
+        if family is None:
+            medians = min(n_rows, BANDWIDTH_ROWS)
         return cls(n_rows, n_kernel_rows, medians=medians)
 
     def __str__(self) -> str:
@@ -88,7 +90,9 @@ def kernel_rows(
                 f"sample must be None where {obstacle}, got {sample!r}; learn from all rows."
             )
         require_sample(sample)
-        return min(n_rows, n_by_default if sample == "auto" else int(sample))
+        if sample == "auto":
+            return min(n_rows, n_by_default)
+        return min(n_rows, int(sample))
     if learner.sampled_by_default and not has_weights and n_rows > SEARCHED_ROWS:
         return n_by_default
     if n_rows <= MOST_ROWS or (has_features and learner.two_stage):
@@ -99,10 +103,8 @@ def kernel_rows(
             f"{many}: the kernel is learned from a sample of them; sample='auto' says that this is meant, 'all' no."
         )
         return n_by_default
-    cost = (
-        "a matrix of all pairs of them may be formed"
-        if has_features
-        else "a pass goes over all pairs of them"
-    )
+    cost = "a pass goes over all pairs of them"
+    if has_features:
+        cost = "a matrix of all pairs of them may be formed"
     warn_caller(f"{many}: as {obstacle}, {cost}; sample='all' says that this is meant.")
     return n_rows

@@ -41,11 +41,11 @@ class MeasuredFits:
         """Power of the number of rows with which the time grows."""
         if len(self.rows) < 2:
             return EXPONENT_OF_ONE_FIT
-        growth = log(self.seconds[-1] / self.seconds[-2]) / log(
-            self.rows[-1] / self.rows[-2]
-        )
-        least, largest = EXPONENTS
-        return min(max(growth, least), largest)
+        growth_of_time = self.seconds[-1] / self.seconds[-2]
+        growth_of_rows = self.rows[-1] / self.rows[-2]
+        exponent = log(growth_of_time) / log(growth_of_rows)
+        smallest, largest = EXPONENTS
+        return min(max(exponent, smallest), largest)
 
     def expected_seconds(self, n_rows: int) -> float:
         """Return the expected time of a fit on more rows."""
@@ -54,7 +54,9 @@ class MeasuredFits:
     def next_rows(self, time_left: float, n_all: int) -> int | None:
         """Return the largest next sample in time, or None if not worth it."""
         growth = (max(time_left, 0.0) / self.seconds[-1]) ** (1.0 / self.exponent)
-        most_growth = FIRST_GROWTH if len(self.rows) < 2 else MOST_GROWTH
+        most_growth = MOST_GROWTH
+        if len(self.rows) < 2:
+            most_growth = FIRST_GROWTH
         n_next = min(n_all, int(self.rows[-1] * min(growth, most_growth)))
         if n_next < min(LEAST_GROWTH * self.rows[-1], n_all):
             return None

@@ -301,8 +301,7 @@ class KernelFamily(Parameterized, ABC):
         return [PlainRows(A, self, shift)]
 
     def completed_grid(self) -> tuple[KernelFamily, np.ndarray]:
-        """Return a family with added bandwidths, and the positions of its kernels in
-        it.
+        """Return a family with added bandwidths, and the positions of these kernels.
 
         Powers of one kernel then replace exponentials.
         """
