@@ -615,10 +615,6 @@ class ColumnSummary:
             else estimated_n_distinct(self.codes)
         )
 
-    @property
-    def spaces(self) -> float:
-        return self.n_spaces / max(1, self.n_values)
-
     def counts(self) -> Mapping[str | None, int]:
         """Return the number of rows of each level, and of missing values as None."""
         counts: dict[str | None, int] = {}

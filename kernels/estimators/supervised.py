@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from math import ceil
@@ -124,16 +124,15 @@ class SupervisedLearner(KernelLearner):
 
     _saved = (
         *KernelLearner._saved,
-        *(
-            "predictor_",
-            "predictor_reason_",
-            "C_",
-            "n_samples_fit_",
-            "n_groups_",
-            "dual_coef_",
-            "intercept_",
-        ),
-        *("boost_", "boost_share_"),
+        "predictor_",
+        "predictor_reason_",
+        "C_",
+        "n_samples_fit_",
+        "n_groups_",
+        "dual_coef_",
+        "intercept_",
+        "boost_",
+        "boost_share_",
     )
 
     @property
@@ -647,28 +646,17 @@ class FitLog:
             self.write(f"step {step}, relative residual {residual:.1e}")
 
 
-def _has_probabilities(estimator: KernelLearningClassifier) -> bool:
-    if not estimator.probability:
-        raise AttributeError(
-            "predict_proba is only available with probability=True, before fit."
-        )
-    return True
+def _requires(parameter: str, method: str) -> Callable[[Any], bool]:
+    """Return a check that a parameter of an estimator enables one of its methods."""
 
+    def is_available(estimator: Any) -> bool:
+        if not getattr(estimator, parameter):
+            raise AttributeError(
+                f"{method} is only available with {parameter}=True, before fit."
+            )
+        return True
 
-def _has_intervals(estimator: KernelLearningRegressor) -> bool:
-    if not estimator.intervals:
-        raise AttributeError(
-            "predict_interval is only available with intervals=True, before fit."
-        )
-    return True
-
-
-def _has_quantiles(estimator: KernelLearningRegressor) -> bool:
-    if not estimator.intervals:
-        raise AttributeError(
-            "predict_quantiles is only available with intervals=True, before fit."
-        )
-    return True
+    return is_available
 
 
 @explain_unknown_arguments
@@ -1122,7 +1110,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
             return class_probabilities
         return decisions.reshape(len(decisions), -1)
 
-    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
+    @available_if(_requires("probability", "predict_proba"))  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of each class, with ``probability=True``.
 
@@ -1501,7 +1489,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
     def _explained_outputs(self, features: Rows) -> np.ndarray:
         return self._predictions(features)
 
-    @available_if(_has_intervals)  # type: ignore[untyped-decorator]
+    @available_if(_requires("intervals", "predict_interval"))  # type: ignore[untyped-decorator]
     def predict_interval(self, X: Any, alpha: float = 0.1) -> np.ndarray:
         r"""Return a prediction interval with coverage ``1 - alpha`` for each new row.
 
@@ -1579,7 +1567,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
             return np.ones((X.shape[0], self._n_scores))
         return scale.sizes(self._scores_of(scale.scores, X))
 
-    @available_if(_has_quantiles)  # type: ignore[untyped-decorator]
+    @available_if(_requires("intervals", "predict_quantiles"))  # type: ignore[untyped-decorator]
     def predict_quantiles(
         self, X: Any, quantiles: Sequence[float] = (0.1, 0.5, 0.9)
     ) -> np.ndarray:
