@@ -155,7 +155,7 @@ class CA(KernelSearchLearner):
     ) -> Callable[[np.ndarray], np.ndarray | float]:
         """Return the function from the gradient F' to log sigma of the next kernel."""
         if isinstance(pairs, RadialPairs):
-            return partial(pairs.steepest, tolerance=SETTLED)
+            return partial(pairs.steepest, settled=SETTLED)
         isotropic = replace(self, per_feature=False, shrinkage=0.0).find(X, target)
         mean_sigma = (
             isotropic.weights @ isotropic.parameters[:, 0] / isotropic.weights.sum()

@@ -177,11 +177,11 @@ class RadialPairs:
             @ weights
         )
 
-    def steepest(self, P: np.ndarray, tolerance: float) -> float:
+    def steepest(self, P: np.ndarray, settled: float) -> float:
         """Return the u with the largest product with a symmetric, centered P.
 
         Newton's method refines the best candidate on bins, until a step is at most
-        `tolerance`.
+        `settled`.
         """
         weights = self.binned(P)
         u = self._best_on_bins(weights)
@@ -199,7 +199,7 @@ class RadialPairs:
             previous_u = u
             previous_slope = slope
             u = float(np.clip(u - slope / curvature, low, high))
-            if abs(u - previous_u) <= tolerance:
+            if abs(u - previous_u) <= settled:
                 break
         return u
 
