@@ -52,19 +52,11 @@ SAMPLE_ROWS = 256
 
 @dataclass(frozen=True)
 class Differences:
-    """Rows of one side for distances feature by feature.
+    """Rows of one side, shape (a, d), for distances feature by feature.
 
-    Attributes
-    ----------
-    rows : ndarray of shape (a, d)
-    metric : {"squared", "euclidean", "cityblock", "differing"}
-    gammas : tuple of float
-        Factors of the exponentials.
-    weights : ndarray of shape (d,) or None
-        Weights of differing features.
-    reference : ndarray of shape (d,) or None
-        Row that shares most features with most rows; distances then only read the
-        others.
+    `gammas` are factors of exponentials, and `weights` those of differing features.
+    `reference` is a row that shares most features with most rows; distances then only
+    read the others.
     """
 
     rows: np.ndarray
@@ -132,7 +124,7 @@ def as_differences(operands: Sequence[object]) -> list[Differences] | None:
 class Parts(NamedTuple):
     """Distances of several parts of rows, flat one after the other.
 
-    Of n rows with panels, the rows of part f begin at ``n before[f]``; parts may share
+    The rows of part f begin at ``n before[f]``, n rows with padding; parts may share
     rows.
 
     Attributes
@@ -481,20 +473,8 @@ def make_seeds(
 ) -> None:
     """Write the seeds of up to `ROWS` rows with some panels, after space for distances.
 
-    Parameters
-    ----------
-    A, B : ndarray
-        Rows of all parts, by `pack_rows` and `pack_columns`.
-    a, b : int
-        Number of rows of either side; on the right with padding.
-    i, rows : int
-        First row, and number of rows.
-    panel, panels : int
-        First panel, and number of panels.
-    parts : Parts
-        Distances and seeds.
-    out : ndarray of shape (1 + n_seeds, rows, panels across), flat
-        Result.
+    A and B are packed by `pack_rows` and `pack_columns`; a and b are their numbers of
+    rows, b with padding. `out` is flat, of shape (1 + n_seeds, rows, panels across).
     """
     size = rows * panels * parts.across
     for f in range(len(parts.d)):

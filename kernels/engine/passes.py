@@ -35,18 +35,9 @@ Pair = tuple[int, int]
 class RowBlocks:
     """Rows of a data set sorted by fold group and divided into blocks.
 
-    Attributes
-    ----------
-    order : ndarray of shape (m,)
-        Position of each sorted row in the data set.
-    bounds : ndarray of shape (n_blocks + 1,)
-        Block b has the sorted rows ``bounds[b]:bounds[b + 1]``.
-    group : ndarray of shape (n_blocks,)
-        Position in `labels` of the group of each block.
-    labels : tuple of int
-        Distinct fold groups, ascending.
-    sample_weight : ndarray of shape (m,) or None
-        Weight of each sorted row.
+    `order`, shape (m,), are positions of sorted rows in the data set. Block b has the
+    sorted rows ``bounds[b]:bounds[b + 1]``, of the fold group ``labels[group[b]]``.
+    Weights are those of sorted rows.
     """
 
     order: np.ndarray

@@ -42,20 +42,11 @@ def chains(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the chains in which a plan computes kernels, each from the previous one.
 
-    Parameters
-    ----------
-    plan : TilePlan
-        Plan of p kernels.
-    lengths : sequence of int
-        Lengths of the pieces of chains, descending; by default chains are not divided.
-
-    Returns
-    -------
-    kernels : ndarray of int of shape (p,)
-        Positions of the kernels in the order of computation.
-    groups : ndarray of int of shape (n, 4)
-        Per chain: position of its first kernel in `kernels`, length, source, and row in
-        which its next value is stored. The source is a seed, or -1 - r for row r.
+    The first array, shape (p,), has the kernels in the order of computation. The
+    second, shape (n, 4), has per chain the position of its first kernel in the order,
+    its length, its source, and the row in which its next value is stored. The source is
+    a seed, or -1 - r for row r. Chains are divided into pieces of these descending
+    lengths, if any.
     """
     doubles_of: dict[int, list[int]] = {}
     starts: list[tuple[int, int]] = []
@@ -253,18 +244,10 @@ def compile_tiles(dtype: np.dtype) -> None:
 class KernelLayout(NamedTuple):
     """Computation of the kernels of the tiles of a family, and of their products.
 
-    Attributes
-    ----------
-    parts : Parts
-        Computation of the seeds, if any.
-    groups : ndarray of int of shape (n, 4)
-        Chains of kernels, see `chains`.
-    offsets : ndarray of shape (p,)
-        Constants added to the kernels, in the order of the chains.
-    cuts : ndarray of int of shape (n_runs + 1,)
-        Bounds of the runs of kernels whose products are computed together.
-    vectors : int
-        Number of vectors of columns of a strip.
+    `parts` compute the seeds, if any; `groups` are chains, see `chains`. `offsets`,
+    shape (p,), are added to the kernels, in the order of the chains. `cuts` are bounds
+    of runs of kernels whose products are computed together. A strip has `vectors`
+    vectors of columns.
     """
 
     parts: Parts

@@ -21,16 +21,9 @@ MOST_VALUES = 1024
 class Weights(NamedTuple):
     """Weights of kernels that are computed in chains.
 
-    Attributes
-    ----------
-    groups : ndarray of int of shape (n_chains, 4)
-        Chains of any length, see `learnkernels.kernels.engine.tiles.chains`.
-    coefficients : ndarray of shape (p,)
-        Weights of the kernels in the order of the chains.
-    constant : float
-        Weighted sum of all offsets.
-    n_seeds, n_stored : int
-        Number of seeds per pair of rows, and of values stored between chains.
+    `groups` are chains, see `tiles.chains`; `coefficients`, in the order of the chains,
+    have shape (p,). `constant` is the weighted sum of all offsets. A pair of rows has
+    `n_seeds` seeds, and `n_stored` values between chains.
     """
 
     groups: np.ndarray
@@ -41,20 +34,10 @@ class Weights(NamedTuple):
 
 
 class PackedColumns(NamedTuple):
-    """Rows of the right side of a kernel of distances.
+    """Rows of the right side of a kernel of distances, in panels.
 
-    Attributes
-    ----------
-    rows : ndarray
-        Rows in panels, see `pack_columns`.
-    stride : int
-        Number of rows, with padding.
-    parts : Parts
-        Computation of the seeds from the rows.
-    weights : Weights
-        Weights of the kernels.
-    max_panels : int
-        Largest number of panels that are processed at a time.
+    `stride` is the number of rows with padding. At most `max_panels` panels are
+    processed at a time.
     """
 
     rows: np.ndarray

@@ -32,14 +32,8 @@ def _controller() -> ThreadpoolController:
 class _ThreadState:
     """Thread state of this process, as BLAS has one number of threads per process.
 
-    Attributes
-    ----------
-    single_threaded : int
-        Number of open contexts in which BLAS has one thread.
-    limit
-        Previous setting of BLAS, if it changed.
-    busy : int
-        Number of threads in passes.
+    `single_threaded` counts contexts with one BLAS thread, `limit` is the previous
+    setting of BLAS if it changed, and `busy` counts threads in passes.
     """
 
     single_threaded: int = 0
@@ -209,17 +203,7 @@ class Workers(Protocol):
 
 @dataclass(frozen=True)
 class SelectedRows:
-    """Rows of a data set minus an origin, computed when they are read.
-
-    Attributes
-    ----------
-    X : ndarray or CSR matrix of shape (n, d), or an object with the same indexing
-        Data set, in memory or in files.
-    rows : ndarray of int of shape (m,)
-        Positions of the rows.
-    origin : ndarray of shape (d,)
-        Row to subtract.
-    """
+    """Rows of a data set minus an origin, computed when they are read."""
 
     X: Rows
     rows: np.ndarray

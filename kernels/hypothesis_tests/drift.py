@@ -29,16 +29,9 @@ FEWEST_ROWS = 20
 class Reference(Value):
     """Statistics of the training rows, with which new rows are compared.
 
-    Attributes
-    ----------
-    rows : ndarray of shape (r, d)
-        Features of random training rows.
-    scores : ndarray of shape (r, q)
-        Predictions or decision values of these rows.
-    low, high : ndarray of shape (d,)
-        Range of each feature in all training rows.
-    shares : ndarray of shape (d,)
-        Fraction of training rows in which a feature is not zero.
+    `rows` and `scores`, shapes (r, d) and (r, q), are a random sample. `low`, `high`
+    and `shares`, shape (d,), are the range of each feature in all rows, and its
+    fraction of nonzero values.
     """
 
     rows: np.ndarray

@@ -52,21 +52,9 @@ class RadialPairs:
     .. math:: e^{-\lVert x - z \rVert_2^2 / \sigma^2}, \qquad e^{-\lVert x - z \rVert_1 / \sigma}, \qquad
               1 + 2 \cos(\sigma |x - z|)
 
-    Parameters
-    ----------
-    kind : {"gaussian", "laplacian", "dirichlet"}
-        Kind of the base kernels.
-    X : ndarray or CSR matrix of shape (m, d)
-        Rows; sparse only for Gaussians.
-
-    Attributes
-    ----------
-    D : ndarray of shape (m (m - 1) / 2,)
-        Distances above the diagonal, squared for Gaussians.
-    bins : ndarray of int of shape (m (m - 1) / 2,)
-        Bin of each distance, spaced logarithmically (Dirichlet: linearly).
-    centers : ndarray of shape (BINS,)
-        Mean distance in each bin.
+    D has the distances above the diagonal, squared for Gaussians, `bins` their bins,
+    spaced logarithmically (Dirichlet: linearly), and `centers` the mean distance in
+    each bin.
 
     References
     ----------
@@ -256,11 +244,6 @@ class FeaturePairs:
     r"""Gaussians over all pairs of m rows, one bandwidth :math:`\sigma_k` per feature.
 
     .. math:: \kappa(x, z) = e^{-\sum_k (x_k - z_k)^2 / \sigma_k^2}
-
-    Parameters
-    ----------
-    X : ndarray of shape (m, d)
-        Dense rows; a centered copy is stored.
 
     References
     ----------

@@ -246,14 +246,10 @@ class KernelEnsemble(Value):
 class _Regressions(NamedTuple):
     """Ridge regressions with each of p base kernels and L values of C.
 
-    Attributes
-    ----------
-    left_out : ndarray of shape (L, m, q, p)
-        Leave-one-out predictions, minus the mean of the other targets.
-    coefficients : ndarray of shape (p, m, L, q) or (p, L, q)
-        Coefficients before multiplication by the weights.
-    means : ndarray of shape (L, q, p)
-        Mean predictions for the training rows, without intercept.
+    `left_out`, shape (L, m, q, p), are leave-one-out predictions minus the mean of the
+    other targets. `coefficients`, shape (p, m, L, q) or (p, L, q), are not yet
+    multiplied by the weights; `means`, shape (L, q, p), are mean predictions without
+    intercept.
     """
 
     left_out: np.ndarray

@@ -24,13 +24,7 @@ from .metrics import Metric, metric_for
 
 
 class PredictorPath(Protocol):
-    """Predictors of one learner, one per value of C.
-
-    Attributes
-    ----------
-    grid : sequence of float
-        Values of C, ascending.
-    """
+    """Predictors of one learner, one per value of C of an ascending `grid`."""
 
     @property
     def grid(self) -> Sequence[float]: ...
@@ -48,16 +42,8 @@ class PredictorPath(Protocol):
 class KernelPredictors:
     """Predictors on learned kernels, one per value of C.
 
-    Attributes
-    ----------
-    kernels : sequence of LearnedKernel
-        A single kernel for the whole grid, or one per value of C.
-    grid : sequence of float
-        Values of C.
-    paths : list of RegularizationPath
-        Predictors of each kernel.
-    notes : tuple of str
-        Messages about the fits.
+    There is a single kernel for the whole grid, or one per value of C. `paths` are the
+    predictors of each kernel, and `notes` messages about the fits.
     """
 
     def __init__(
@@ -168,16 +154,8 @@ class FoldResult:
 class Selection:
     """Candidate and C with the lowest validation error.
 
-    Attributes
-    ----------
-    errors : ndarray of shape (n_candidates, L)
-        Validation errors along the grid; NaN if not compared.
-    candidate, position : int
-        Positions of the selected candidate and of C.
-    C : float
-        The selected C.
-    sigmoid : ndarray of shape (2,)
-        Slope and offset of the sigmoid for probabilities, or NaN.
+    `errors`, shape (n_candidates, L), are NaN if not compared. `sigmoid` is the slope
+    and offset of the sigmoid for probabilities, or NaN.
     """
 
     errors: np.ndarray

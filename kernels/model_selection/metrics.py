@@ -25,14 +25,10 @@ class Metric:
 
     Attributes
     ----------
-    name : str
-        scikit-learn's name of the score.
-    task : {"classification", "regression"}
-        Supported task.
-    error : str
-        Name of the error in tables.
-    words : str
-        Name of the error in reports.
+    name, task : str
+        scikit-learn's name of the score, and the supported task.
+    error, words : str
+        Names of the error in tables, and in reports.
     measure : callable
         Function that returns the error, see `Measure`.
     positive : bool
@@ -148,7 +144,7 @@ def metric_for(name: str | None, target: Target, weighted: bool = False) -> Metr
     return METRICS[name]
 
 
-# scikit-learn is imported where it is used, because it imports pandas.
+# scikit-learn is imported in functions, because it imports pandas.
 
 
 def _sklearn_error(
@@ -422,9 +418,9 @@ _ALL = (
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _ALL}
 
 
-def in_words(shown: str) -> str:
+def in_words(error_in_table: str) -> str:
     """Return the name of an error in reports, from its name in tables."""
-    error, _, positive = shown.partition(" of ")
+    error, _, positive = error_in_table.partition(" of ")
     words = next(
         (metric.words for metric in METRICS.values() if metric.error == error), error
     )

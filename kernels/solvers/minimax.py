@@ -34,20 +34,11 @@ RELATIVE_RIDGE = 1e-9
 
 @dataclass(frozen=True)
 class InnerSolution:
-    """Solution of the inner problem at some weights.
+    """Solution alpha (`dual`, shape (m, q)) of the inner problem at some weights.
 
-    Attributes
-    ----------
-    objective : float
-        J(mu), or an upper bound of it.
-    constant : float
-        l(alpha); ``constant - mu . forms`` is a lower bound of J(mu) for every mu.
-    forms : ndarray of shape (p,)
-        Quadratic forms v of alpha; -v is the gradient of J.
-    dual : ndarray of shape (m, q)
-        alpha.
-    hessian : callable
-        Function that returns the Hessian of J for some base kernels.
+    `objective` is J(mu), or an upper bound. `forms` are the quadratic forms v of alpha;
+    -v is the gradient of J. ``constant - mu . forms`` is a lower bound of J(mu) for
+    every mu. ``hessian(kernels)`` is the Hessian of J for some base kernels.
     """
 
     objective: float

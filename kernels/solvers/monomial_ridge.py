@@ -32,7 +32,7 @@ def not_definite(degree: int, ridge: float, largest: float) -> ValueError:
 
 
 def has_few_monomials(grams: FeatureGrams, degree: int, offset: float) -> bool:
-    """Return whether there are at most half as many monomials as rows."""
+    """Return whether monomials are at most half the number of rows."""
     n_variables = grams.n_kernels
     if offset:
         n_variables += 1

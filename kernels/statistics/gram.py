@@ -339,16 +339,7 @@ class AlignmentStatistics(Value, ABC):
 class NormalizedProducts:
     """Products M of some normalized base kernels, formed by conversion to an array.
 
-    Attributes
-    ----------
-    statistics : AlignmentStatistics
-        Statistics of all base kernels.
-    kernels : ndarray of int of shape (k,)
-        Positions of the base kernels.
-    scales : ndarray of shape (k,)
-        Divisors of the base kernels.
-    centered : bool
-        Whether the base kernels are centered.
+    `kernels` are positions of base kernels, and `scales` their divisors.
     """
 
     statistics: AlignmentStatistics
