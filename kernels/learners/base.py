@@ -119,7 +119,7 @@ def require_solution(solution: Any, learner: str, n_kernels: int) -> Solution:
     if not defect:
         return cast(Solution, solution)
     raise ValueError(
-        f"learner {learner} must return a Solution whose weights are an array of {n_kernels} finite numbers, one a "
+        f"learner {learner} must return a Solution whose weights are an array of {n_kernels} finite numbers, one per "
         f"base kernel that is not constant, got {defect}; correct its class."
     )
 

@@ -527,7 +527,7 @@ class SingleStageSVM(SingleStage):
 
     Parameters
     ----------
-    gamma, gamma1, gamma2, least_alignment, radius, tolerance, max_iter
+    gamma, gamma1, gamma2, least_alignment, radius, tol, max_iter
         As in `SingleStage`.
 
     Notes

@@ -20,7 +20,7 @@ class SingleStageLogistic(SingleStage):
 
     Parameters
     ----------
-    gamma, gamma1, gamma2, least_alignment, radius, tolerance, max_iter
+    gamma, gamma1, gamma2, least_alignment, radius, tol, max_iter
         As in `SingleStage`.
 
     Notes

@@ -418,17 +418,10 @@ class ExactPredictor(Predictor):
 def usable_gram(kernel: LearnedKernel) -> tuple[np.ndarray, np.ndarray | float]:
     r"""Return a positive semi-definite Gram matrix, and the factor for new rows.
 
-    Returns
-    -------
-    K : ndarray of shape (m, m)
-        Positive semi-definite part, with unit mean diagonal unless the kernel was
-        learned with a C.
-    new_rows : ndarray of shape (m, m) or float
-        Factor such that ``np.dot(kernel.cross_gram(X), new_rows)`` is the same kernel
-        between new and training rows.
+    K, shape (m, m), has unit mean diagonal unless the kernel was learned with a C.
+    ``np.dot(kernel.cross_gram(X), factor)`` is the same kernel between new and training
+    rows.
 
-    Notes
-    -----
     With sample weights w, :math:`D = \operatorname{diag} \sqrt w` and eigenvectors U of
     :math:`D K D` with positive eigenvalues, K becomes :math:`D^{-1} (D K D)_+ D^{-1}`
     and the factor :math:`D U U^\top D^{-1}`, as for w copies of each row.

@@ -327,10 +327,10 @@ def best_C(
 ) -> float:
     """Return the C (SVM) or 1 / alpha (ridge) with the lowest held-out error.
 
-    Ridge regressions are compared by leave-one-out errors on at most `SELECTION_ROWS`
-    rows: the squared error, or the log loss of calibrated probabilities. The best ridge
-    is then scaled to all rows, see `GROWTH`. Other losses use the smoothed five-fold
-    cross-validation error of SVMs. Copies of a row, and groups, are left out together.
+    Ridge regressions are compared on at most `SELECTION_ROWS` rows by leave-one-out
+    errors or calibrated log losses; the best ridge is scaled to all rows. Other losses
+    use the smoothed five-fold error of SVMs. Copies of a row, and groups, are left out
+    together.
     """
     n_all = training.n_rows
     if training.n_rows > SELECTION_ROWS:

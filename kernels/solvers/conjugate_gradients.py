@@ -27,8 +27,8 @@ class Preconditioner:
     .. math:: (F F^\top + s I)^{-1} = \frac 1 s \left( I - F (F^\top F + s I)^{-1} F^\top \right), \qquad
               F = C L^{-\top}, \qquad L L^\top = W
 
-    C is in C order and overwritten; W are its rows. O(2 n r^2), and O(r^3 / 3) per
-    shift.
+    C, in C order, is overwritten; W holds the rows of C at the same positions.
+    O(2 n r^2), and O(r^3 / 3) per shift.
 
     References
     ----------

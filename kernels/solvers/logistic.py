@@ -91,8 +91,7 @@ class LogisticProblem:
 
         .. math:: H_{kl} = 2\, g_k^\top Z g_l, \qquad g_k = K_k \beta
 
-        and Z the inverse of :math:`K_\mu + W^{-1}`, restricted to coefficients of sum
-        zero if there is an intercept.
+        and Z the inverse of :math:`K_\mu + W^{-1}`, for sums of zero with an intercept.
         """
         K = self.grams.combine(mu)
         dual = np.zeros((len(K), len(self.pairs)))

@@ -54,16 +54,15 @@ class Ball:
 
     .. math:: \mu = \mu_0 + \nu, \qquad \nu \ge 0, \qquad \lVert \nu \rVert_s \le \Lambda
 
-    The order s of the norm may be infinite. J decreases in every weight, so the minimum
-    is on the boundary, at :math:`\nu = \Lambda\, T(v)` with
-    :math:`T_k \propto v_k^{1/(s-1)}` of unit norm.
+    J decreases in every weight, so the minimum is on the boundary, at
+    :math:`\nu = \Lambda\, T(v)` with :math:`T_k \propto v_k^{1/(s-1)}` of unit norm.
+    The step is Newton's on this equation, or for s = 1 a quadratic model on the
+    simplex.
 
     References
     ----------
     Cortes, Mohri, Rostamizadeh (2009), UAI, Theorem 1 (s = 2); Kloft, Brefeld,
-    Sonnenburg, Zien (2011), JMLR 12:953-997, section 3. For s > 1 the step is Newton's
-    on ``nu = Lambda T(v(nu))``; for s = 1 a quadratic model is minimized on the
-    simplex.
+    Sonnenburg, Zien (2011), JMLR 12:953-997, section 3.
     """
 
     center: np.ndarray

@@ -52,9 +52,10 @@ class SampledStatistics(AlignmentStatistics):
     .. math:: \hat M = \alpha M + \beta D + \gamma \, t t^\top, \qquad
               \hat t = \tfrac{m - 1}{n - 1} \, t
 
-    where :math:`\hat M`, a U-statistic, is unbiased. For uncentered kernels, pairs of
-    different rows count :math:`m (m - 1) / (n (n - 1))` times and pairs of equal rows
-    :math:`m / n` times. Arrays over rows cover the sample.
+    where :math:`\hat M`, a U-statistic, is unbiased and positive semi-definite. For
+    uncentered kernels, pairs of different rows count :math:`m (m - 1) / (n (n - 1))`
+    times and pairs of equal rows :math:`m / n` times. Arrays over rows cover the
+    sample.
 
     Attributes
     ----------
@@ -64,12 +65,6 @@ class SampledStatistics(AlignmentStatistics):
         ``K_k(i, i) - shift_k``.
     population : ndarray of shape (F,)
         Number of rows of the data set per fold group.
-
-    Notes
-    -----
-    Both estimates are exact at n = m. :math:`\hat M` is positive semi-definite, as a
-    positive combination of D, :math:`t t^\top` and
-    :math:`M - D - t t^\top / (n (n - 1))`.
 
     References
     ----------
