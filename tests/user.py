@@ -19,29 +19,27 @@ COMMAND = [
 
 
 def new_home(folder: Path) -> Path:
-    """Make an empty home and an empty working folder in a folder, and return that."""
+    """Make an empty home and an empty working folder in `folder`; return `folder`."""
     (folder / "home").mkdir()
     (folder / "work").mkdir()
     return folder
 
 
 def environment(home: Path) -> dict[str, str]:
-    """Return the environment of a new user: an empty home, no settings, this project importable."""
-    # The last for `make coverage`
-    named, begun = (
-        ("PATH", "LANG", "LC_ALL", "CI"),
-        ("OPENBLAS_", "COVERAGE_"),
-    )
-    kept = [key for key in os.environ if key in named or key.startswith(begun)]
-    return (
-        {key: os.environ[key] for key in kept}
-        | {
-            "HOME": str(home / "home"),
-            "PYTHONPATH": str(ROOT),
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "LOKY_MAX_CPU_COUNT": "1",  # the number of cores for joblib, and so for this project: tests share the cores
-        }
-    )
+    """Return the environment of a new user: an empty home, no settings, this project."""
+    names = ("PATH", "LANG", "LC_ALL", "CI")
+    prefixes = ("OPENBLAS_", "COVERAGE_")
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if name in names or name.startswith(prefixes)
+    }
+    return inherited | {
+        "HOME": str(home / "home"),
+        "PYTHONPATH": str(ROOT),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "LOKY_MAX_CPU_COUNT": "1",  # tests share the cores
+    }
 
 
 def learnkernels(
@@ -55,7 +53,7 @@ def learnkernels(
 
 
 def open_to_others(folder: Path) -> list[Path]:
-    """Return what others than the user may read, write or enter of all that is below a folder."""
+    """Return the paths below a folder that other users may read, write or enter."""
     paths = [path for path in folder.rglob("*") if not path.is_symlink()]
     return [path for path in paths if path.stat().st_mode & 0o077]
 

@@ -15,10 +15,10 @@ import pytest
 from learnkernels.tasks.data.locations import locate, upload
 
 PATIENCE = 180
-"""Seconds within which the server answers: its first requests import it, on a machine with other work to do."""
+"""Seconds for an answer; the first request imports the server."""
 
 
-def _asked(request: str | urllib.request.Request) -> str:
+def _request(request: str | urllib.request.Request) -> str:
     with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
         return str(answer.read().decode())
 
@@ -30,7 +30,7 @@ class S3:
     port: int
     server: Any = None
     refuse: Callable[[str], str | None] | None = None
-    """Is given every request, and returns the status and code of an error or None, or loses the connection."""
+    """Function of a request that returns the status and code of an error or None."""
     asked: list[str] = field(default_factory=list)
 
     @property
@@ -45,11 +45,9 @@ class S3:
         )
         self.server.start()
         self.port = int(self.server.get_host_and_port()[1])
-        serving = self.server._server
-        answer, serving.app = (
-            serving.app,
-            lambda environ, start: self._answer(answer, environ, start),
-        )
+        http_server = self.server._server
+        answer = http_server.app
+        http_server.app = lambda environ, start: self._answer(answer, environ, start)
 
     def _answer(self, answer: Any, environ: dict[str, Any], start: Any) -> Any:
         self.asked.append(f"{environ['REQUEST_METHOD']} {environ['RAW_URI']}")
@@ -80,23 +78,28 @@ class S3:
         return sorted(info.path for info in infos)
 
     def unfinished(self) -> list[str]:
-        """Return the keys of uploads of which parts lie on the server."""
-        return re.findall(r"<Key>(.*?)</Key>", _asked(f"{self.url}/rows?uploads"))
+        """Return the keys of incomplete uploads."""
+        return re.findall(r"<Key>(.*?)</Key>", _request(f"{self.url}/rows?uploads"))
 
     def authenticate(self, on: bool) -> None:
         """Let the server check keys, or not."""
-        url, text = f"{self.url}/moto-api/reset-auth", {"Content-Type": "text/plain"}
-        _asked(urllib.request.Request(url, b"0" if on else b"inf", text, method="POST"))
+        request = urllib.request.Request(
+            f"{self.url}/moto-api/reset-auth",
+            b"0" if on else b"inf",
+            {"Content-Type": "text/plain"},
+            method="POST",
+        )
+        _request(request)
 
 
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[S3]:
     level = logging.getLogger("werkzeug").level
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    one = S3(0)
-    one.start()
-    yield one
-    one.server.stop()
+    s3 = S3(0)
+    s3.start()
+    yield s3
+    s3.server.stop()
     logging.getLogger("werkzeug").setLevel(level)
 
 
@@ -119,5 +122,5 @@ def s3(s3_server: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S3:
     s3_server.refuse = None
     s3_server.asked.clear()
     for path, method in (("moto-api/reset", "POST"), ("rows", "PUT")):
-        _asked(urllib.request.Request(f"{s3_server.url}/{path}", b"", method=method))
+        _request(urllib.request.Request(f"{s3_server.url}/{path}", b"", method=method))
     return s3_server
