@@ -27,7 +27,7 @@ from learnkernels.tasks.environment import (
     prepare_environment,
     running_server,
 )
-from learnkernels.tasks.signals import Stopped, keep, requested
+from learnkernels.tasks.signals import Stopped, set_stop_message, stop_requested
 
 from .functions import (
     EXPLAINED_ROWS,
@@ -302,7 +302,7 @@ def _caller(verbose: bool) -> Caller:
 @contextmanager
 def user_errors(after_stop: str) -> Iterator[None]:
     """Print a message instead of a traceback; `after_stop` follows a stop."""
-    keep(after_stop)
+    set_stop_message(after_stop)
     try:
         yield
     except InputError as error:
@@ -311,7 +311,7 @@ def user_errors(after_stop: str) -> Iterator[None]:
     except typer.Exit:
         raise
     except Exception as error:
-        if requested():  # a library has raised another error after the signal
+        if stop_requested():  # a library has raised another error after the signal
             raise Stopped from error
         is_of_the_machine, sentence = explain(error)
         _print_to_stderr(f"error: {sentence}")

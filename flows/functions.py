@@ -669,7 +669,7 @@ def _require_params(config: CompareConfig) -> None:
     from learnkernels.tasks.data.synthetic import (
         require_params as require_params_of_set,
     )
-    from learnkernels.tasks.plugins import own_family, require_params
+    from learnkernels.tasks.plugins import custom_family, require_params
 
     for dataset in config.datasets:
         if dataset.source == "synthetic":
@@ -682,4 +682,4 @@ def _require_params(config: CompareConfig) -> None:
         family for dataset in config.datasets for family in config.on(dataset).kernels
     ):
         if isinstance(family, OwnConfig):
-            own_family(family)
+            custom_family(family)

@@ -119,11 +119,11 @@ def as_configuration(mapping: Mapping[str, Any]) -> dict[str, Any]:
     InputError
         A worker process cannot import a class.
     """
-    data = {key: _plain(value) for key, value in mapping.items() if key != "datasets"}
+    data = {key: _convert(value) for key, value in mapping.items() if key != "datasets"}
     datasets = several(mapping.get("datasets", ()))
     for position, dataset in enumerate(datasets):
         _require_arrays(dataset, f"the configuration: datasets.{position}")
-    data["datasets"] = [_with_files(dataset) for dataset in datasets]
+    data["datasets"] = [_with_arrays_as_files(dataset) for dataset in datasets]
     return data
 
 
@@ -148,23 +148,23 @@ def _require_arrays(dataset: Any, where: str) -> None:
         )
 
 
-def _plain(value: Any) -> Any:
+def _convert(value: Any) -> Any:
     """Convert a value of a configuration, at any depth."""
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_convert(item) for item in value]
     if isinstance(value, Mapping):
-        return _plain_mapping(value)
+        return _convert_mapping(value)
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     cls = value if isinstance(value, type) else type(value)
     if issubclass(cls, Learner | KernelFamily):
-        return _plain_object(value, cls)
+        return _name_and_params(value, cls)
     return value
 
 
-def _plain_mapping(mapping: Mapping[str, Any]) -> dict[str, Any]:
+def _convert_mapping(mapping: Mapping[str, Any]) -> dict[str, Any]:
     """Convert a mapping; an object under ``name`` or ``family`` becomes two keys."""
-    plain = {key: _plain(value) for key, value in mapping.items()}
+    plain = {key: _convert(value) for key, value in mapping.items()}
     for key in ("name", "family"):
         described = plain.get(key)
         if isinstance(described, dict):
@@ -173,7 +173,7 @@ def _plain_mapping(mapping: Mapping[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def _plain_object(value: Any, cls: type) -> dict[str, Any]:
+def _name_and_params(value: Any, cls: type) -> dict[str, Any]:
     if cls.__module__ == "__main__" or "." in cls.__qualname__:
         raise InputError(
             f"{cls.__qualname__} is defined in {cls.__module__}, from where no worker process imports it; put it "
@@ -183,7 +183,7 @@ def _plain_object(value: Any, cls: type) -> dict[str, Any]:
     params: dict[str, Any] = {}
     if value is not cls:
         params = {
-            key: _plain(param) for key, param in value.get_params(deep=False).items()
+            key: _convert(param) for key, param in value.get_params(deep=False).items()
         }
     if not issubclass(cls, Learner):
         return {"family": name, "params": params}
@@ -195,7 +195,7 @@ def _plain_object(value: Any, cls: type) -> dict[str, Any]:
     return {"name": name, "params": params}
 
 
-def _with_files(dataset: Any) -> Any:
+def _with_arrays_as_files(dataset: Any) -> Any:
     if not isinstance(dataset, Mapping):
         return dataset
     data = {key: value for key, value in dataset.items() if key not in ("X", "y")}
@@ -213,7 +213,7 @@ def _with_files(dataset: Any) -> Any:
     ):
         data["kernels"] = _kernels_as_file(kernels)
     return {
-        key: str(value) if isinstance(value, Path) else _plain(value)
+        key: str(value) if isinstance(value, Path) else _convert(value)
         for key, value in data.items()
     }
 
@@ -251,7 +251,7 @@ def _store_file(
     return str(path / name)
 
 
-def own_family(config: OwnConfig, where: str = "kernels") -> KernelFamily:
+def custom_family(config: OwnConfig, where: str = "kernels") -> KernelFamily:
     try:
         family = _family_class(config.family)(**config.params)
         family.get_params(False)  # fails here rather than in a later step

@@ -30,18 +30,18 @@ class Stopped(KeyboardInterrupt):
 
 
 _state = SimpleNamespace(
-    handles_signals=False, received=None, since=0.0, kept="nothing was begun"
+    handles_signals=False, received=None, since=0.0, stop_message="nothing was begun"
 )
-"""State of `orderly_end`; `kept` is what the final message names."""
+"""State of `orderly_end`; `stop_message` names the kept results."""
 
 
-def requested() -> bool:
+def stop_requested() -> bool:
     return bool(_state.received)
 
 
-def keep(what: str) -> None:
+def set_stop_message(message: str) -> None:
     """Set the sentence about what this command keeps when it is stopped."""
-    _state.kept = what
+    _state.stop_message = message
 
 
 class StepStopped(BaseException):
@@ -148,14 +148,14 @@ def orderly_end() -> Iterator[None]:
     try:
         yield
     except BaseException:
-        if not requested():
+        if not stop_requested():
             raise
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         _state.handles_signals = False
         for number in handled:
             signal.signal(number, signal.SIG_DFL)
-    if requested():
+    if stop_requested():
         _print_message()
         signal.signal(signal.SIGALRM, _end_by_signal)
         # The exit of Python waits for threads
@@ -164,7 +164,7 @@ def orderly_end() -> Iterator[None]:
 
 
 def _print_message() -> None:
-    sys.stderr.write(f"stopped; {_state.kept}.\n")
+    sys.stderr.write(f"stopped; {_state.stop_message}.\n")
     sys.stderr.flush()
 
 
@@ -175,7 +175,7 @@ def _end_by_signal(number: int, frame: FrameType | None) -> None:
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     """Raise `Stopped` unless an interrupt already unwinds the stack."""
-    if not requested():
+    if not stop_requested():
         _state.received = number
         _state.since = time.monotonic()
         signal.setitimer(signal.ITIMER_REAL, AGAIN, AGAIN)

@@ -35,7 +35,7 @@ from .fold_statistics import (
     require_feasible,
     rows_of_trial,
 )
-from .matrices import StoredMatrices, matrix_folder, own_matrices
+from .matrices import StoredMatrices, import_matrices, matrix_folder
 from .progress import RunProgress, StepProgress
 from .run_learner import (
     FoldsRef,
@@ -313,7 +313,7 @@ def rows_for(
         return ref, config
     folder = None
     if family.own:
-        folder = own_matrices(Path(config.data_dir, family.path), ref)
+        folder = import_matrices(Path(config.data_dir, family.path), ref)
     stored = StoredMatrices(folder or matrix_folder(family.path, ref.name))
     stored.require_whole()
     index = stored.about

@@ -15,7 +15,7 @@ from learnkernels.kernels.column_encoding import TableFeatures
 from learnkernels.kernels.families import FeatureFamily, KernelFamily
 from learnkernels.kernels.families.base import Rows
 
-from ..plugins import own_family
+from ..plugins import custom_family
 from .matrices import StoredMatrices
 
 MOST_FEATURES_BY_TILES = 1000
@@ -138,7 +138,7 @@ _BUILDERS: dict[str, Callable[[Any], KernelFamily]] = {
 
 def _build(config: FamilyConfig, features: Sequence[str], where: str) -> KernelFamily:
     if isinstance(config, OwnConfig):
-        return own_family(config, where)
+        return custom_family(config, where)
     if not isinstance(config, FeatureConfig):
         return _BUILDERS[config.family](config)
     names = [features[c] for c in _positions(config, features)]

@@ -158,7 +158,7 @@ def matrix_folder(output: str, name: str) -> Path:
     return (Path(output) / name).absolute()
 
 
-def own_matrices(path: Path, ref: DatasetRef) -> Path:
+def import_matrices(path: Path, ref: DatasetRef) -> Path:
     """Import the matrices of a user's file into the store; return their folder.
 
     Raises

@@ -51,7 +51,7 @@ from ..measure.baseline import (
 from ..measure.fold_statistics import planned_trials
 from ..measure.run_learner import FoldsRef, predictor_options
 from ..naming import file_name, step
-from ..signals import Stopped, requested
+from ..signals import Stopped, stop_requested
 from ..store import Owner
 from . import tables
 from .figures import learner_colors
@@ -174,7 +174,7 @@ def tracked_run(
         status = "KILLED"
         reason = "Stopped by the user."
         # Libraries turn a signal into errors of their own
-        if isinstance(error, Exception) and not requested():
+        if isinstance(error, Exception) and not stop_requested():
             status = "FAILED"
             reason = f"Failed: {error}"
         with mlflow_store():
@@ -184,7 +184,7 @@ def tracked_run(
             _end_open_runs(client, experiment_id, run_id, status)
             if isinstance(error, MlflowException | SQLAlchemyError):
                 raise
-        if requested():
+        if stop_requested():
             raise Stopped from error
         raise
     client.set_terminated(tracked.run_id, "FINISHED")

@@ -30,7 +30,7 @@ from learnkernels.kernels.model_selection.folds import assign_folds, trials
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.dataset import fold_seed
 from learnkernels.tasks.measure.families import build_family
-from learnkernels.tasks.plugins import as_learner, own_family, sources
+from learnkernels.tasks.plugins import as_learner, custom_family, sources
 from learnkernels.tasks.reporting.mlflow_pages import LEVEL
 from tests.pages import files_of, python_blocks
 from tests.refusals import require_refusals
@@ -227,7 +227,7 @@ def test_a_model_of_ones_own_family_is_refused_before_any_work(here: Path):
 def test_a_family_that_has_a_kind_is_saved_where_it_is_imported(
     here: Path, tmp_path: Path
 ):
-    own = own_family(load_config(here / "own.yaml").kernels[0])
+    own = custom_family(load_config(here / "own.yaml").kernels[0])
     X, y = load_wine(return_X_y=True)
     path = tmp_path / "kernel.safetensors"
     kernel = learn_kernel(X, y, learner="alignf", family=own)
