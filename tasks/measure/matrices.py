@@ -341,10 +341,7 @@ def write_matrices(
 
 def _strips(index: MatrixIndex) -> list[tuple[int, int]]:
     size = max(1, STRIP_BYTES * index.n_rows // index.n_bytes)
-    return [
-        (start, min(start + size, index.n_rows))
-        for start in range(0, index.n_rows, size)
-    ]
+    return _blocks(0, index.n_rows, size)
 
 
 def _write_strip(

@@ -362,17 +362,15 @@ def as_served(version: ModelVersion) -> PyFuncModel:
 
 
 def newest_version(name: str) -> ModelVersion | None:
-    versions = _versions(name)
-    return versions[-1] if versions else None
+    return next(reversed(_versions(name)), None)
 
 
 def alias_of(name: str, alias: str) -> ModelVersion | None:
-    # Missing model or version, and missing alias
-    missing_codes = (
-        "RESOURCE_DOES_NOT_EXIST",
-        "INVALID_PARAMETER_VALUE",
-    )
-    with mlflow_store() as client, _ignoring_errors(*missing_codes):
+    # Codes of a missing model or version, and of a missing alias
+    with (
+        mlflow_store() as client,
+        _ignoring_errors("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"),
+    ):
         return _version_of(client.get_model_version_by_alias(name, alias))
     return None
 
