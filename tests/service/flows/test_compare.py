@@ -151,7 +151,7 @@ def test_a_comparison_leaves_the_evidence_in_all_three_places(finished: dict[str
     names = {path.name for path in folder.iterdir()}
     assert names == {
         "folds.parquet", "summary.parquet", "report.md", "config.yaml", "environment.json", "alignment_vs_error.png",
-        "errors.png", "pairwise.parquet", "pairwise.tex", "ranks.png", "results.tex", "rows",
+        "errors.png", "pairwise.parquet", "pairwise.tex", "ranks.png", "relevance.png", "results.tex", "rows",
         "predictions",
     }  # fmt: skip
     folds = pd.read_parquet(folder / "folds.parquet")
