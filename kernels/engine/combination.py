@@ -117,12 +117,18 @@ class Combination:
         family, _, shift = self.evaluated
         return family.operands(A, shift)
 
-    def matrix(self, A: Rows, B: Rows, symmetric: bool = False) -> np.ndarray:
-        """Return the kernel between rows, shape (a, b).
+    def matrix(
+        self,
+        A: Rows,
+        B: Rows,
+        symmetric: bool = False,
+        dtype: DTypeLike = np.float64,
+    ) -> np.ndarray:
+        """Return the kernel between rows, shape (a, b), computed in `dtype`.
 
         If `symmetric`, B are the rows of A, and half of the tiles are mirrored.
         """
-        K = np.empty((A.shape[0], B.shape[0]))
+        K = np.empty((A.shape[0], B.shape[0]), dtype=dtype)
         self.fill(A, B, K, symmetric)
         return K
 
@@ -151,7 +157,7 @@ class Combination:
         if isinstance(family, FeatureFamily):
             out[...] = family.combine(coefficients, A, B)
             return
-        side = self.side(B) if right is None else right
+        side = self.side(B, out.dtype) if right is None else right
         left = side.left(A, symmetric)
 
         def write(rows: slice, columns: slice) -> int:
@@ -554,12 +560,12 @@ class CombinedGram:
             return BlockResults({i: forth})
         return BlockResults({i: forth, j: back})
 
-    def columns(self, B: Rows) -> np.ndarray:
-        """Return the kernel between all rows and a few others, shape (m, b)."""
+    def columns(self, B: Rows, dtype: DTypeLike = np.float64) -> np.ndarray:
+        """Return the kernel between all rows and a few others, shape (m, b), computed in a precision."""
         if self._rows_are_mapped:
             B = self._original_family.mapped_once(B)[1]
         pieces: BlockResults = self._workers.total(
-            _columns, self._shared, B, range(len(self._spans))
+            _columns, self._shared, (B, np.dtype(dtype)), range(len(self._spans))
         )
         return pieces.joined()
 
@@ -606,9 +612,13 @@ def _symmetric_product(combination: Combination, A: Rows, V: np.ndarray) -> np.n
     return product
 
 
-def _columns(shared: Shared, B: Rows, run: int) -> BlockResults:
+def _columns(
+    shared: Shared, argument: tuple[Rows, np.dtype[Any]], run: int
+) -> BlockResults:
     combination, rows, runs = shared
-    return BlockResults({run: combination.matrix(rows[slice(*runs[run])], B)})
+    B, dtype = argument
+    A = rows[slice(*runs[run])]
+    return BlockResults({run: combination.matrix(A, B, dtype=dtype)})
 
 
 def split_kernels(

@@ -72,6 +72,9 @@ LINEAR_GAIN = 0.02
 LINEAR_ROWS = 750
 """Most rows of that comparison."""
 
+PRECISION = np.float32
+"""Precision of the regressions that metrics and kernels are selected by."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RFM(KernelSearchLearner):
@@ -261,7 +264,7 @@ class RFM(KernelSearchLearner):
             ridges_of_first = None
             for train, test in examples.splits(self.random_state):
                 rounds = self._rounds(train, columns, numbers, ridges_of_first)
-                half = SplitHalf(train, test, columns, rounds, best_ridges)
+                half = SplitHalf(train, test, columns, rounds, best_ridges, PRECISION)
                 half.learn(2 if self.rounds == "auto" else last_round)
                 ridges_of_first = half.ridges
                 halves.append(half)
@@ -305,6 +308,7 @@ class RFM(KernelSearchLearner):
             start,
             near=near,
             row_groups=examples.row_groups,
+            precision=PRECISION,
         )
         for learned in rounds:
             if learned.number in numbers:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, reduce
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_solve
@@ -284,6 +284,7 @@ def learned_metrics(
     start: RfmMetric | None = None,
     near: Mapping[int, Sequence[float] | np.ndarray] | None = None,
     row_groups: RowGroups | None = None,
+    precision: type[np.floating[Any]] = np.float64,
 ) -> Iterator[Round]:
     r"""Yield the metrics of each round, from the gradients of a ridge regression in the
     previous metric.
@@ -314,6 +315,8 @@ def learned_metrics(
         round.
     row_groups : RowGroups, optional
         Groups or times of the rows, for the ridge and the gradients.
+    precision : {numpy.float64, numpy.float32}, default float64
+        Precision of matrices of all pairs of rows.
 
     Notes
     -----
@@ -345,7 +348,7 @@ def learned_metrics(
             if number in near:
                 ridge = near[number][position]
             B, M, ridge = _factored_outer_product(
-                Z, A, Y, sample_weight, ridge, row_groups
+                Z, A, Y, sample_weight, ridge, row_groups, precision
             )
             outer_products.append((B, M))
             ridges.append(ridge)
@@ -371,16 +374,21 @@ def _factored_outer_product(
     sample_weight: np.ndarray | None,
     near: float | None,
     row_groups: RowGroups | None,
+    precision: type[np.floating[Any]],
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Return B and M with the outer product ``B M B^T`` of gradients in the metric ``A A^T``, and the ridge."""
     mapped = Z * A if A.ndim == 1 else Z @ A
     if mapped.shape[1] <= len(Z):
-        M, ridge = gradient_outer_product(mapped, Y, sample_weight, near, row_groups)
+        M, ridge = gradient_outer_product(
+            mapped, Y, sample_weight, near, row_groups, precision
+        )
         return A, M, ridge
     # With more features than rows, M is in an orthonormal basis of the span of the
     # rows.
     basis, coordinates = np.linalg.qr(mapped.T)
-    M, ridge = gradient_outer_product(coordinates.T, Y, sample_weight, near, row_groups)
+    M, ridge = gradient_outer_product(
+        coordinates.T, Y, sample_weight, near, row_groups, precision
+    )
     B = A[:, None] * basis if A.ndim == 1 else A @ basis
     return B, M, ridge
 
@@ -416,6 +424,7 @@ def gradient_outer_product(
     sample_weight: np.ndarray | None = None,
     near: float | None = None,
     row_groups: RowGroups | None = None,
+    precision: type[np.floating[Any]] = np.float64,
 ) -> tuple[np.ndarray, float]:
     """Return the average outer product of the gradients of a ridge regression on
     Gaussians and Euclidean Laplacians.
@@ -436,6 +445,8 @@ def gradient_outer_product(
         Ridge close to the best one.
     row_groups : RowGroups, optional
         Groups that are left out together, or times of the rows, see `LeaveOneOut`.
+    precision : {numpy.float64, numpy.float32}, default float64
+        Precision of matrices of all pairs of rows.
 
     Returns
     -------
@@ -449,7 +460,8 @@ def gradient_outer_product(
     ValueError
         All rows are equal, or the prediction is constant.
     """
-    K, slopes = radial_kernel(Z, sample_weight)
+    Z = Z - Z.mean(axis=0)  # sums of differences then lose no digits
+    K, slopes = radial_kernel(Z, sample_weight, precision)
     fit = LeaveOneOut(K, Y, sample_weight, row_groups=row_groups).best(
         ridges_of(K, sample_weight), near
     )
@@ -473,7 +485,9 @@ def ridges_of(K: np.ndarray, w: np.ndarray | None = None) -> list[float]:
 
 
 def radial_kernel(
-    Z: np.ndarray, w: np.ndarray | None = None
+    Z: np.ndarray,
+    w: np.ndarray | None = None,
+    precision: type[np.floating[Any]] = np.float64,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return a centered sum of Gaussians and Euclidean Laplacians, and its derivative
     by the squared distance.
@@ -492,14 +506,20 @@ def radial_kernel(
     assert isinstance(laplacians, LaplacianFamily)
     D = squared_distances(Z, Z)
     np.sqrt(D, out=D)
+    is_apart = D > 0
     n = gaussians.n_kernels
-    slopes = summed(laplacians, units[n:] * laplacians.gammas, Z, Z, shift=0.0)
-    # Slope of the distance itself
-    slopes *= np.divide(-0.5, D, out=np.zeros_like(D), where=D > 0)
-    slopes -= np.where(
-        D > 0, summed(gaussians, units[:n] * gaussians.gammas, Z, Z, shift=0.0), 0.0
+    slopes = summed(
+        laplacians, units[n:] * laplacians.gammas, Z, Z, 0.0, precision=precision
     )
-    return center_gram(summed(family, units, Z, Z), w), slopes
+    # Slope of the distance itself
+    slopes *= np.divide(-0.5, D, out=np.zeros_like(D), where=is_apart)
+    slopes_of_gaussians = summed(
+        gaussians, units[:n] * gaussians.gammas, Z, Z, 0.0, precision=precision
+    )
+    slopes_of_gaussians *= is_apart
+    slopes -= slopes_of_gaussians
+    K = summed(family, units, Z, Z, precision=precision)
+    return center_gram(K, w).astype(precision, copy=False), slopes
 
 
 def _radial_family(
@@ -539,15 +559,15 @@ def summed(
     A: np.ndarray,
     B: np.ndarray,
     shift: float = 1.0,
+    precision: type[np.floating[Any]] = np.float64,
 ) -> np.ndarray:
     """Return the weighted sum of ``k(x, z) - shift`` over base kernels k, shape (a, b).
 
     The shift of one preserves the precision of kernels near one, which are centered
     later.
     """
-    return Combination(family, weights, np.full(len(weights), shift)).matrix(
-        A, B, symmetric=A is B
-    )
+    combination = Combination(family, weights, np.full(len(weights), shift))
+    return combination.matrix(A, B, symmetric=A is B, dtype=precision)
 
 
 def left_out_gradients(
@@ -581,7 +601,7 @@ def left_out_gradients(
     all pairs of rows. Without the group g of row i, it is ``alpha_j - G_jg r_g``, and
     each output takes a product of its own.
     """
-    with_ones = np.column_stack([Z, np.ones(len(Z))])
+    with_ones = np.column_stack([Z, np.ones(len(Z))]).astype(slopes.dtype)
     if fit.row_groups is not None and fit.row_groups.n_groups < len(Z):
         for alpha, residuals in zip(
             fit.alpha.T, fit.residuals_of_groups.T, strict=True
@@ -594,7 +614,8 @@ def left_out_gradients(
         return
     corrections = _sums_of_differences((slopes * fit.inverse) @ with_ones, Z)
     for alpha, residuals in zip(fit.alpha.T, fit.residuals_of_groups.T, strict=True):
-        of_regression = _sums_of_differences(slopes @ (alpha[:, None] * with_ones), Z)
+        terms = (alpha[:, None] * with_ones).astype(slopes.dtype, copy=False)
+        of_regression = _sums_of_differences(slopes @ terms, Z)
         yield 2.0 * (of_regression - residuals[:, None] * corrections)
 
 
@@ -769,6 +790,8 @@ class SplitHalf:
     best_ridges : dict of str to int, optional
         Position of the best ridge so far by kind, from which searches start; may be
         shared by two halves.
+    precision : {numpy.float64, numpy.float32}, default float64
+        Precision of matrices of all pairs of rows.
 
     Attributes
     ----------
@@ -786,6 +809,7 @@ class SplitHalf:
         columns: FeatureColumns,
         rounds: Iterator[Round],
         best_ridges: dict[str, int] | None = None,
+        precision: type[np.floating[Any]] = np.float64,
     ) -> None:
         self.train = train
         self.test = test
@@ -793,6 +817,7 @@ class SplitHalf:
         self.rounds: dict[int, Round] = {}
         self.alignments: list[float] = []
         self._next_rounds = rounds
+        self._precision = precision
         self._best_ridges = {} if best_ridges is None else best_ridges
         self._medians: dict[int, list[MedianDistances]] = {}
         self._kernels_of_rounds: dict[tuple[int, str], _SplitKernel] = {}
@@ -900,7 +925,8 @@ class SplitHalf:
             X_test = X_test[:, columns]
         weights = unit_weights(family, X, self.train.w)
         return _SplitKernel(
-            summed(family, weights, X, X), summed(family, weights, X_test, X)
+            summed(family, weights, X, X, precision=self._precision),
+            summed(family, weights, X_test, X, precision=self._precision),
         )
 
 
@@ -936,11 +962,11 @@ class _RidgeErrors:
         self.train = train
         self.test = test
         w = train.w
-        centered = center_gram(K, w)
+        centered = center_gram(K, w).astype(K.dtype, copy=False)
         self.ridges = ridges_of(centered, w)
         self.weighted_gram = weighted_by_roots(centered, w)
         self.roots = np.ones((len(K), 1)) if w is None else np.sqrt(w)[:, None]
-        self.Y = self.roots * (train.Y - mean_over(train.Y, w))
+        self.Y = (self.roots * (train.Y - mean_over(train.Y, w))).astype(K.dtype)
 
     def at(self, position: int) -> float:
         """Return the weighted sum of squared test errors with the ridge at this position of the grid."""
@@ -948,6 +974,7 @@ class _RidgeErrors:
         if factor is None:
             return np.inf
         alpha = self.roots * cho_solve(factor, self.Y, check_finite=False)
+        alpha = alpha.astype(self.K.dtype, copy=False)
         intercept = mean_over(self.train.Y - self.K @ alpha, self.train.w)
         squared = np.square(self.test.Y - self.cross @ alpha - intercept).sum(axis=1)
         if self.test.w is None:

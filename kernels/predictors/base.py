@@ -139,7 +139,10 @@ class TrainingSet:
         if self.own:
             return self.kernel
         gram = CombinedGram(self.kernel.combination, self.source, self.workers)
-        row_means = gram.matvec(self.shares[:, None])[:, 0]
+        return self.kernel_with_means(gram.matvec(self.shares[:, None])[:, 0])
+
+    def kernel_with_means(self, row_means: np.ndarray) -> LearnedKernel:
+        """Return the kernel over all training rows, given its row means, shape (m,)."""
         X, rows = self.take()
         return replace(
             self.kernel,

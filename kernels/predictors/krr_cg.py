@@ -166,21 +166,30 @@ class _RidgeSystem:
         self.gram = CombinedGram(
             training.kernel.combination, training.source, training.workers
         )
-        self.kernel = training.whole_kernel()
         self.shares = training.shares[:, None]
         self.root = np.ones((training.n_rows, 1))
         if weights is not None:
             self.root = np.sqrt(weights)[:, None]
-        self.mean = self.kernel.centering.target_mean(target.Y, weights)
-        mean_diagonal = 1.0
-        if self.kernel.C is None:
-            mean_diagonal = float(
-                mean_over(self.gram.diagonal(), weights)
-                - mean_over(self.kernel.row_means, weights)
-            )
+        kernel = training.kernel
+        self.mean = kernel.centering.target_mean(target.Y, weights)
+        # The rows that the kernel was learned from suffice to choose a precision.
+        mean_diagonal = self._mean_diagonal(kernel)
         self.dtype = self._choose_precision(mean_diagonal / max(grid))
+        if not training.own:
+            # This product stores the blocks for later ones.
+            row_means = self.gram.matvec(self.shares, self.dtype)[:, 0]
+            kernel = training.kernel_with_means(row_means)
+            mean_diagonal = self._mean_diagonal(kernel)
+        self.kernel = kernel
         self.right = np.tile(self.root * (target.Y - self.mean), len(grid))
         self.shifts = np.repeat(mean_diagonal / np.asarray(grid), target.Y.shape[1])
+
+    def _mean_diagonal(self, kernel: LearnedKernel) -> float:
+        """Return the mean diagonal of the centered matrix, or one for a kernel that was learned with a C."""
+        if kernel.C is not None:
+            return 1.0
+        diagonal = mean_over(self.gram.diagonal(), self.training.sample_weight)
+        return float(diagonal - mean_over(kernel.row_means, kernel.sample_weight))
 
     def _choose_precision(self, least_ridge: float) -> type:
         """Return the type of products; store blocks if tolerance and ridge allow it."""
@@ -223,7 +232,8 @@ class _RidgeSystem:
             np.random.default_rng(seed).choice(m, n_sketched(m), replace=False)
         )
         row_means = self.kernel.row_means
-        C = self.gram.columns(self.training.take(drawn)[0])
+        columns = self.gram.columns(self.training.take(drawn)[0], self.dtype)
+        C = columns.astype(np.float64, copy=False)
         report_progress(f"{len(drawn):,} columns of the matrix")
         subtract_means(
             C, row_means, row_means[drawn], float(self.shares[:, 0] @ row_means), out=C

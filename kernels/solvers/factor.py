@@ -13,11 +13,11 @@ from scipy.linalg import (
     cho_factor,
     cho_solve,
     eigh,
-    lapack,
+    get_lapack_funcs,
     solve_triangular,
 )
 
-from ..centering import Centering, weighted_by_roots
+from ..centering import Centering, mirror, weighted_by_roots
 from ..row_groups import RowGroups
 
 Factor = tuple[np.ndarray, bool]
@@ -117,7 +117,9 @@ class LeftOut:
     @cached_property
     def _inverse(self) -> np.ndarray:
         """Inverse of the factor, in the lower triangle."""
-        inverse, _ = lapack.dtrtri(self._factor[0], lower=1)
+        lower, _ = self._factor
+        (invert,) = get_lapack_funcs(("trtri",), (lower,))
+        inverse, _ = invert(lower, lower=1)
         return np.asarray(inverse)
 
     @cached_property
@@ -174,10 +176,13 @@ class LeftOut:
     @cached_property
     def inverse(self) -> np.ndarray:
         """G: ``alpha = G Y``, and ``alpha_j - G_ji alpha_i / G_ii`` without row i."""
-        lower, _ = lapack.dlauum(self._inverse, lower=1)
+        (multiply,) = get_lapack_funcs(("lauum",), (self._inverse,))
+        lower, _ = multiply(self._inverse, lower=1)
+        G = mirror(lower.T)
+        if (self.sample_weight == 1.0).all():
+            G -= self._constant
+            return G
         roots = np.sqrt(np.outer(self.sample_weight, self.sample_weight))
-        G = np.tril(lower)
-        G += np.tril(lower, -1).T
         G -= self._constant * roots
         G *= roots
         return G
@@ -207,7 +212,7 @@ class LeaveOneOut:
     Parameters
     ----------
     K : ndarray of shape (m, m)
-        Gram matrix.
+        Gram matrix, in float64 or float32, the precision of factors.
     Y : ndarray of shape (m, q)
         Targets.
     sample_weight : ndarray of shape (m,), optional
@@ -246,17 +251,21 @@ class LeaveOneOut:
         else:
             self._weights = sample_weight
         roots = np.sqrt(self._weights)
+        precision = np.float32 if K.dtype == np.float32 else np.float64
         self._matrix = weighted_by_roots(
-            np.array(K, dtype=np.float64, order="C"), sample_weight
+            np.array(K, dtype=precision, order="C"), sample_weight
         )
         self._eigenvalue: float | None = None
         if centering.subtracts:
             self._eigenvalue = 2.0 * float(np.trace(self._matrix))
-            self._matrix += np.outer(
-                roots * (self._eigenvalue / self._weights.sum()), roots
-            )
-        self._roots = roots[:, None]
-        self._targets = self._roots * (Y - centering.target_mean(Y, sample_weight))
+            share = self._eigenvalue / float(self._weights.sum())
+            if sample_weight is None:
+                self._matrix += share
+            else:
+                self._matrix += np.outer(roots * share, roots)
+        self._roots = roots[:, None].astype(precision)
+        targets = self._roots * (Y - centering.target_mean(Y, sample_weight))
+        self._targets = targets.astype(precision)
         self._mean_of_others = centering.intercept and not centering.subtracts
 
     def at(self, ridge: float) -> LeftOut:
