@@ -179,8 +179,8 @@ class Model(Savable, Value):
 
     @property
     def explained_names(self) -> list[str]:
-        """Return the columns of a prediction that `explain` explains: probabilities, decision values or numbers."""
-        if self.task == "classification" and self._calibration is not None:
+        """Columns of a prediction that `explain` explains."""
+        if hasattr(self.estimator, "calibration_"):
             return [f"probability {label}" for label in self.estimator.classes_]
         return self.score_names
 
