@@ -36,6 +36,7 @@ from learnkernels.kernels.learners.rfm_metrics import (
     radial_kernel,
     spread_of,
 )
+from learnkernels.kernels.solvers import factor
 from learnkernels.kernels.solvers.factor import LeaveOneOut, least_along
 from learnkernels.kernels.statistics.gram import gram_statistics
 from learnkernels.kernels.targets import Target
@@ -143,6 +144,39 @@ def test_left_out_residuals_are_those_of_regressions_without_the_row_and_its_cop
     assert fit.loss == pytest.approx(
         float(w @ (fit.residuals**2).sum(axis=1)), rel=1e-12
     )
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_regressions_in_single_precision_are_those_in_double_precision(weighted):
+    X, Y = rows(60)
+    w = np.arange(1.0, 61.0) % 3 + 1.0 if weighted else None
+    # Rows far from the origin lose digits unless they are centered
+    X = X + 1000.0
+    double = radial_kernel(X, w)
+    single = radial_kernel(X, w, np.float32)
+    # Three digits more than the rounding of sums of 60 values in float32
+    for matrix, expected in zip(single, double, strict=True):
+        assert matrix.dtype == np.float32
+        np.testing.assert_allclose(matrix, expected, rtol=0, atol=1e-4)
+    fits = [LeaveOneOut(K, Y, w).at(0.3) for K, _ in (single, double)]
+    assert fits[0].inverse.dtype == np.float32
+    np.testing.assert_allclose(fits[0].residuals, fits[1].residuals, rtol=0, atol=1e-4)
+    products = [
+        rfm_metrics.gradient_outer_product(X, Y, w, precision=precision)[0]
+        for precision in (np.float32, np.float64)
+    ]
+    np.testing.assert_allclose(products[0], products[1], rtol=0, atol=1e-3)
+
+
+def test_residuals_of_many_rows_are_rounded_to_single_precision(monkeypatch):
+    X, Y = rows(60)
+    K = radial_kernel(X)[0]
+    expected = LeaveOneOut(K, Y).at(1e-3).residuals
+    monkeypatch.setattr(factor, "SINGLE_ROWS", 59)
+    rounded = LeaveOneOut(K, Y).at(1e-3).residuals
+    assert (rounded != expected).any()
+    # The condition of the factor is below 1e3, the rounding 6e-8
+    np.testing.assert_allclose(rounded, expected, rtol=1e-4)
 
 
 def test_the_best_ridge_has_the_least_residuals_wherever_the_search_begins():
