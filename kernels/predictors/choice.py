@@ -52,9 +52,6 @@ SELECTION_ROWS = 1500
 RIDGES = tuple(2.0**exponent for exponent in range(-26, 11))
 """Ridges for leave-one-out errors, for a kernel with unit mean diagonal."""
 
-LEAST_SINGLE = 2.0**-8
-"""Smallest ridge that is selected in single precision."""
-
 GROWTH = 0.5
 """Exponent with which the best ridge falls with the number of rows."""
 
@@ -396,29 +393,7 @@ def _best_ridge(
             K_sample, Y[sample], sample_weights, task, centering, ridges, sample_groups
         )
         start *= step**-GROWTH
-    K = centering.gram(K, weights)
-    ridge = start
-    if start is not None:
-        ridge = _best_on_path(
-            K.astype(np.float32), Y, weights, task, centering, ridges, row_groups, start
-        )
-        if ridge >= LEAST_SINGLE:
-            return ridge
-    return _best_on_path(K, Y, weights, task, centering, ridges, row_groups, ridge)
-
-
-def _best_on_path(
-    K: np.ndarray,
-    Y: np.ndarray,
-    weights: np.ndarray | None,
-    task: Task,
-    centering: Centering,
-    ridges: Sequence[float],
-    row_groups: RowGroups | None,
-    start: float | None,
-) -> float:
-    """Return the best ridge for a matrix that is centered if kernels are, in the precision of the matrix."""
-    path = LeaveOneOut(K, Y, weights, centering, row_groups)
+    path = LeaveOneOut(centering.gram(K, weights), Y, weights, centering, row_groups)
     if task == "regression":
         return path.best(ridges, start).ridge
     shares = Y

@@ -23,9 +23,6 @@ from ..row_groups import RowGroups
 Factor = tuple[np.ndarray, bool]
 """Cholesky factor in the format of `scipy.linalg.cho_solve`."""
 
-SINGLE_ROWS = 2000
-"""Most rows with which leave-one-out residuals are computed in the precision of the factor; float32 with more."""
-
 LATER_BLOCKS = 5
 """Number of later blocks of time, predicted from earlier rows."""
 
@@ -121,8 +118,6 @@ class LeftOut:
     def _inverse(self) -> np.ndarray:
         """Inverse of the factor, in the lower triangle."""
         lower, _ = self._factor
-        if len(lower) > SINGLE_ROWS:
-            lower = lower.astype(np.float32)
         (invert,) = get_lapack_funcs(("trtri",), (lower,))
         inverse, _ = invert(lower, lower=1)
         return np.asarray(inverse)

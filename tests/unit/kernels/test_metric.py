@@ -36,7 +36,6 @@ from learnkernels.kernels.learners.rfm_metrics import (
     radial_kernel,
     spread_of,
 )
-from learnkernels.kernels.solvers import factor
 from learnkernels.kernels.solvers.factor import LeaveOneOut, least_along
 from learnkernels.kernels.statistics.gram import gram_statistics
 from learnkernels.kernels.targets import Target
@@ -166,17 +165,6 @@ def test_regressions_in_single_precision_are_those_in_double_precision(weighted)
         for precision in (np.float32, np.float64)
     ]
     np.testing.assert_allclose(products[0], products[1], rtol=0, atol=1e-3)
-
-
-def test_residuals_of_many_rows_are_rounded_to_single_precision(monkeypatch):
-    X, Y = rows(60)
-    K = radial_kernel(X)[0]
-    expected = LeaveOneOut(K, Y).at(1e-3).residuals
-    monkeypatch.setattr(factor, "SINGLE_ROWS", 59)
-    rounded = LeaveOneOut(K, Y).at(1e-3).residuals
-    assert (rounded != expected).any()
-    # The condition of the factor is below 1e3, the rounding 6e-8
-    np.testing.assert_allclose(rounded, expected, rtol=1e-4)
 
 
 def test_the_best_ridge_has_the_least_residuals_wherever_the_search_begins():
