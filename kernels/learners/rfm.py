@@ -72,8 +72,8 @@ LINEAR_GAIN = 0.02
 LINEAR_ROWS = 750
 """Most rows of that comparison."""
 
-PRECISION = np.float32
-"""Precision of the regressions that metrics and kernels are selected by."""
+DOUBLE_ROWS = 500
+"""Most rows of regressions in float64; metrics and kernels are selected in float32 with more."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -264,7 +264,8 @@ class RFM(KernelSearchLearner):
             ridges_of_first = None
             for train, test in examples.splits(self.random_state):
                 rounds = self._rounds(train, columns, numbers, ridges_of_first)
-                half = SplitHalf(train, test, columns, rounds, best_ridges, PRECISION)
+                precision = _precision_for(train)
+                half = SplitHalf(train, test, columns, rounds, best_ridges, precision)
                 half.learn(2 if self.rounds == "auto" else last_round)
                 ridges_of_first = half.ridges
                 halves.append(half)
@@ -308,7 +309,7 @@ class RFM(KernelSearchLearner):
             start,
             near=near,
             row_groups=examples.row_groups,
-            precision=PRECISION,
+            precision=_precision_for(examples),
         )
         for learned in rounds:
             if learned.number in numbers:
@@ -346,6 +347,13 @@ class RFM(KernelSearchLearner):
         require_one_of("metric", self.metric, ("both", "diagonal", "full"))
         require_one_of("kernels", self.kernels, ("auto", *KINDS))
         require_one_of("weights", self.weights, tuple(WEIGHT_LEARNERS))
+
+
+def _precision_for(examples: Examples) -> type[np.floating[Any]]:
+    """Return the precision of regressions on the examples."""
+    if len(examples.X) > DOUBLE_ROWS:
+        return np.float32
+    return np.float64
 
 
 def _with_scores(

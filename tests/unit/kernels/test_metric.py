@@ -618,9 +618,7 @@ def test_what_is_chosen_errs_least_on_halves_that_taught_nothing(
     X, Y = rows(80)
     y, kinds = Y[:, :1], ["diagonal", "full"] if metric == "both" else [metric]
     examples, columns = Examples(X, y, None), FeatureColumns.of(3, ())
-    learned = partial(
-        learned_metrics, kinds=kinds, rounds=3, rank=100, precision=rfm.PRECISION
-    )
+    learned = partial(learned_metrics, kinds=kinds, rounds=3, rank=100)
     split = examples.halves(0)
     pair = [
         SplitHalf(
@@ -628,7 +626,6 @@ def test_what_is_chosen_errs_least_on_halves_that_taught_nothing(
             other,
             columns,
             learned(one.X, one.Y),
-            precision=rfm.PRECISION,
         )
         for one, other in (split, split[::-1])
     ]
