@@ -75,6 +75,9 @@ LINEAR_ROWS = 750
 DOUBLE_ROWS = 500
 """Most rows of regressions in float64; metrics and kernels are selected in float32 with more."""
 
+LARGEST_SPREAD = 1000
+"""Largest ratio of deviations of scaled features for regressions in float32."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RFM(KernelSearchLearner):
@@ -264,7 +267,7 @@ class RFM(KernelSearchLearner):
             ridges_of_first = None
             for train, test in examples.splits(self.random_state):
                 rounds = self._rounds(train, columns, numbers, ridges_of_first)
-                precision = _precision_for(train)
+                precision = self._precision_for(train)
                 half = SplitHalf(train, test, columns, rounds, best_ridges, precision)
                 half.learn(2 if self.rounds == "auto" else last_round)
                 ridges_of_first = half.ridges
@@ -309,11 +312,24 @@ class RFM(KernelSearchLearner):
             start,
             near=near,
             row_groups=examples.row_groups,
-            precision=_precision_for(examples),
+            precision=self._precision_for(examples),
         )
         for learned in rounds:
             if learned.number in numbers:
                 yield learned
+
+    def _precision_for(self, examples: Examples) -> type[np.floating[Any]]:
+        """Return the precision of regressions on the examples."""
+        if len(examples.X) <= DOUBLE_ROWS:
+            return np.float64
+        if not self.scaled:
+            return np.float32
+        # In one unit for all features, small ones would be lost beside large ones.
+        deviations = examples.X.std(axis=0)
+        deviations = deviations[deviations > 0]
+        if len(deviations) and deviations.max() > LARGEST_SPREAD * deviations.min():
+            return np.float64
+        return np.float32
 
     def for_features(self, features: Any) -> RFM:
         """Return the learner with the units and codes of the features of a table."""
@@ -347,13 +363,6 @@ class RFM(KernelSearchLearner):
         require_one_of("metric", self.metric, ("both", "diagonal", "full"))
         require_one_of("kernels", self.kernels, ("auto", *KINDS))
         require_one_of("weights", self.weights, tuple(WEIGHT_LEARNERS))
-
-
-def _precision_for(examples: Examples) -> type[np.floating[Any]]:
-    """Return the precision of regressions on the examples."""
-    if len(examples.X) > DOUBLE_ROWS:
-        return np.float32
-    return np.float64
 
 
 def _with_scores(

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.datasets import make_friedman1
 
 from learnkernels import (
     KernelLearningClassifier,
@@ -909,3 +910,11 @@ def test_no_linear_kernel_is_added_where_it_gains_little_nor_for_classes():
         assert not any(
             name.startswith("linear") for name in learner.find(X, target).family.names
         )
+
+
+def test_features_in_their_units_are_learned_in_double_precision_if_their_sizes_differ():
+    X, y = make_friedman1(600, n_features=6, noise=1.0, random_state=0)
+    X[:, 1] *= 1e25
+    model = KernelLearningRegressor(learner=RFM(scaled=True), boost=False).fit(X, y)
+    # In single precision, squares of the large feature overflow.
+    assert model.score(X, y) > 0.7
