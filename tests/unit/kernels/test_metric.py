@@ -913,8 +913,8 @@ def test_no_linear_kernel_is_added_where_it_gains_little_nor_for_classes():
 
 
 def test_features_in_their_units_are_learned_in_double_precision_if_their_sizes_differ():
-    X, y = make_friedman1(600, n_features=6, noise=1.0, random_state=0)
-    X[:, 1] *= 1e25
+    X, y = make_friedman1(800, n_features=6, noise=1.0, random_state=0)
+    X[:, 0] *= 1e25
     model = KernelLearningRegressor(learner=RFM(scaled=True), boost=False).fit(X, y)
     # In single precision, squares of the large feature overflow.
     assert model.score(X, y) > 0.7
