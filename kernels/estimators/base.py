@@ -72,7 +72,7 @@ def within_n_jobs(method: Method) -> Method:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
-    """Base of the estimators: learns a kernel and applies it to new rows."""
+    """Base class of the estimators, which learn a kernel and apply it to new rows."""
 
     learner: str | Learner = "auto"
     family: KernelFamily | None = None
@@ -109,7 +109,7 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
 
     @property
     def learner_(self) -> str:
-        """Name of the learner."""
+        """Name of the learner that learned the kernel."""
         return self.kernel_.learner
 
     @property
@@ -123,7 +123,7 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
 
     @property
     def feature_importances_(self) -> np.ndarray:
-        """Relevance of each column, not below zero, divided by the sum."""
+        """Relevance of each column, clipped at zero and scaled to a sum of one."""
         importances = np.maximum(self._importance.relevance, 0.0)
         return importances / (importances.sum() or 1.0)
 
@@ -489,7 +489,7 @@ def _copy_family(family: KernelFamily, **params: Any) -> KernelFamily:
 
 
 def error_of_rows(X: Any, error: ValueError, missing: str) -> ValueError:
-    """Return a clearer error about missing values, infinity or text, or `error`."""
+    """Return a clearer error if X holds NaN, infinity or text; otherwise `error`."""
     if str(error).startswith("Input X contains"):
         return ValueError(sentence_on_values(X, missing))
     text = first_text(X)
@@ -502,7 +502,7 @@ def error_of_rows(X: Any, error: ValueError, missing: str) -> ValueError:
 
 
 def sentence_on_values(X: Any, missing: str) -> str:
-    """Return a sentence on NaN or infinity, with the number of rows and columns."""
+    """Return a sentence on the rows and columns of X that hold NaN or infinity."""
     values = check_array(
         X, accept_sparse="csr", dtype=np.float64, ensure_all_finite=False
     )
@@ -554,7 +554,7 @@ def warn_of_cells(sentences: Sequence[str]) -> None:
 
 
 def chunk_rows_for(m: int) -> int:
-    """Return the number of new rows that are predicted at once, given m training rows.
+    """Return how many new rows to predict at once, given m training rows.
 
     Batches of a multiple of this number are predicted bit-for-bit as all rows at once.
     """
@@ -676,7 +676,7 @@ def default_learner(family: KernelFamily | None, X: Rows) -> tuple[str, str]:
 def learner_reason(
     learner: str | Learner, family: KernelFamily | None, X: Rows, learned_by: str
 ) -> str:
-    """Return the reason for the automatic choice of the learner, or an empty string."""
+    """Return why "auto" selected the learner; an empty string if it did not."""
     default, reason = default_learner(family, X)
     if learner == "auto" and default == learned_by:
         return reason

@@ -44,7 +44,7 @@ SERIAL_ROWS = 5000
 
 @dataclass(frozen=True, eq=False)
 class BoostingProblem:
-    """Unfitted trees and their training rows, in the features X of the kernel and those for trees."""
+    """Boosted trees to fit, and training rows with features for kernel and trees."""
 
     trees: Any
     X: np.ndarray
@@ -62,7 +62,7 @@ class BoostingProblem:
         weights: np.ndarray | None,
         seed: int,
     ) -> BoostingProblem:
-        """Return the problem for the parameter `boost` and the table of an estimator."""
+        """Return the problem for an estimator's parameter `boost` and its table."""
         X_trees, categories = tree_features(table, X)
         if boost != "auto":
             trees = clone(boost)
@@ -77,7 +77,7 @@ class BoostingProblem:
         return cls(trees, X, X_trees, target, weights)
 
     def fit(self, rows: np.ndarray | None = None) -> Any:
-        """Return trees that are fitted on some of the training rows, by default on all."""
+        """Return trees fitted on the training rows at `rows`, by default on all."""
         if rows is None:
             rows = np.arange(len(self.X))
         rows = self._rows_of_frequent_classes(rows)
@@ -115,8 +115,7 @@ class BoostingProblem:
         return bool((np.bincount(self.target.values[rows]) == 1).any())
 
     def held_out_predictions(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return some of the given rows, and their predictions by trees that have not
-        seen them.
+        """Return positions among `rows`, and predictions by trees fitted without them.
 
         Splits are used one by one until they have `SHARE_ROWS` rows.
         """
@@ -150,7 +149,7 @@ class BoostingProblem:
     def best_share(
         self, rows: np.ndarray, by_kernel: np.ndarray, by_trees: np.ndarray
     ) -> float:
-        """Return the share of the trees with the lowest loss on held-out rows, given both predictions."""
+        """Return the weight of the trees that minimizes the loss on held-out rows."""
         weights = weights_of_rows(self.weights, rows)
         if self.target.task == "classification":
             return share_of_classes(
@@ -159,8 +158,8 @@ class BoostingProblem:
         return share_of_numbers(self.target.Y[rows], by_kernel, by_trees, weights)
 
 
-def pays_by_default(target: Target) -> bool:
-    """Return whether ``boost="auto"`` fits trees for a target: for enough rows, and not too many classes."""
+def is_boosted_by_default(target: Target) -> bool:
+    """Return whether ``boost="auto"`` fits trees: many rows, not too many classes."""
     if len(target) < LEAST_ROWS:
         return False
     return target.task == "regression" or len(target.classes) <= MOST_CLASSES
@@ -169,21 +168,21 @@ def pays_by_default(target: Target) -> bool:
 def tree_features(
     table: TableEncoding | None, X: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return features for trees, given those of the kernel, and which of them are
-    levels of categories.
+    """Return features for trees, and which of them are levels of categories.
 
     Trees get the levels and the missing values of a table; the features of an array are
     returned.
     """
     if table is None:
         return X, None
-    return table.for_trees(np.asarray(X))
+    X_trees, is_level = table.for_trees(np.asarray(X))
+    return X_trees, is_level
 
 
 def tree_predictions(
     trees: Any, X_trees: np.ndarray, n_classes: int | None
 ) -> np.ndarray:
-    """Return predicted numbers of shape (n, 1), or the probability of each class, shape (n, n_classes)."""
+    """Return numbers of shape (n, 1), or probabilities of classes, (n, n_classes)."""
     if n_classes is None:
         return np.asarray(trees.predict(X_trees)).reshape(-1, 1)
     P = np.zeros((len(X_trees), n_classes))
@@ -197,10 +196,9 @@ def share_of_numbers(
     by_trees: np.ndarray,
     weights: np.ndarray | None,
 ) -> float:
-    r"""Return the share w of the trees with the least squared error of
-    ``(1 - w) by_kernel + w by_trees``, in [0, 1].
+    r"""Return the weight w of the trees, in [0, 1], that minimizes the squared error.
 
-    Closed form on held-out rows; arrays have shape (n, 1).
+    Predictions are ``(1 - w) by_kernel + w by_trees``, arrays of shape (n, 1).
     """
     difference = by_trees - by_kernel
     if weights is not None:
@@ -218,10 +216,9 @@ def share_of_classes(
     by_trees: np.ndarray,
     weights: np.ndarray | None,
 ) -> float:
-    """Return the share w of the trees with the least log loss of
-    ``(1 - w) by_kernel + w by_trees``, in [0, 1].
+    """Return the weight w of the trees, in [0, 1], that minimizes the log loss.
 
-    The loss is convex in w. Probabilities have shape (n, n_classes).
+    Probabilities are ``(1 - w) by_kernel + w by_trees``; the loss is convex in w.
     """
     rows = np.arange(len(codes))
     p_kernel = by_kernel[rows, codes]
@@ -240,7 +237,7 @@ def share_of_classes(
 
 
 def require_trees(boost: Any, task: str) -> None:
-    """Raise ValueError if `boost` is neither "auto", False nor an estimator that serves the task."""
+    """Raise ValueError unless `boost` is "auto", False or an estimator for the task."""
     if boost is False or (isinstance(boost, str) and boost == "auto"):
         return
     method = "predict_proba" if task == "classification" else "predict"
@@ -256,7 +253,7 @@ def require_trees(boost: Any, task: str) -> None:
 
 @contextmanager
 def tree_threads(n_rows: int) -> Iterator[None]:
-    """Enter a context with one thread of OpenMP for boosting on at most `SERIAL_ROWS` rows."""
+    """Limit OpenMP to one thread in a context, for at most `SERIAL_ROWS` rows."""
     if n_rows > SERIAL_ROWS:
         yield
         return

@@ -38,7 +38,7 @@ class CountTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     @property
     @abstractmethod
     def family(self) -> BlockFamily:
-        """Base kernels of the rows that `transform` returns."""
+        """Base kernels to use on the rows that `transform` returns."""
 
     @abstractmethod
     def _counts(self, X: Iterable[Any]) -> list[list[Counter[str]]]:
@@ -74,7 +74,7 @@ class CountTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self._rows(counts)
 
     def transform(self, X: Iterable[Any]) -> sparse.csr_matrix:
-        """Return the counts of the parts of objects.
+        """Return counts of the parts of each object, with unit length per block.
 
         Parameters
         ----------

@@ -31,7 +31,7 @@ CHUNK_VALUES = 1 << 22
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Explanation:
-    """Contributions of columns to predictions.
+    """Result of `explain`: the contribution of each column to each prediction.
 
     A row's contributions and base value add up to its prediction.
 
@@ -95,7 +95,7 @@ class Explanation:
 
 
 class Contributions(NamedTuple):
-    """Contributions of shape (n, d, q), and predictions of both kinds of rows."""
+    """Contributions of columns, and predictions of explained and background rows."""
 
     values: np.ndarray
     errors: np.ndarray | None
@@ -105,7 +105,7 @@ class Contributions(NamedTuple):
     def explanation(
         self, data: np.ndarray, columns: tuple[str, ...], outputs: tuple[str, ...]
     ) -> Explanation:
-        """Return the explanation; without `outputs`, arrays lose their last axis."""
+        """Return the explanation; without `outputs`, arrays have no output axis."""
         base_values = np.broadcast_to(
             self.by_background.mean(axis=0), self.by_row.shape
         ).copy()
@@ -139,12 +139,12 @@ class CompositeRows:
         return len(self.groups)
 
     def of_features(self, of_columns: np.ndarray) -> np.ndarray:
-        """Repeat values of columns, shape (..., d), for features, shape (..., f)."""
+        """Return the value of each column for each of its features, shape (..., f)."""
         widths = [group.stop - group.start for group in self.groups]
         return np.repeat(of_columns, widths, axis=-1)
 
     def differing(self, X: np.ndarray) -> np.ndarray:
-        """Return whether pairs of rows differ in each column, shape (n, B, d)."""
+        """Return whether rows of X and the background differ, by column, (n, B, d)."""
         differs = np.empty((len(X), len(self.background), self.n_columns), dtype=bool)
         for column, group in enumerate(self.groups):
             differs[:, :, column] = (
@@ -153,7 +153,7 @@ class CompositeRows:
         return differs
 
     def chunks(self, n_rows: int, n_outputs: int, n_subsets: int) -> list[slice]:
-        """Return slices of the explained rows for `n_subsets` composites per pair."""
+        """Return slices of the explained rows whose composite rows fit into memory."""
         values_per_row = (
             len(self.background) * n_subsets * max(self.background.shape[1], n_outputs)
         )
@@ -164,7 +164,7 @@ class CompositeRows:
 
 
 def column_slices(table: TableEncoding | None, n_features: int) -> list[slice]:
-    """Return the positions of the features of each column of a table or array."""
+    """Return, for each column of a table or array, the positions of its features."""
     if table is not None:
         return [features for _, features in table.places]
     return [slice(feature, feature + 1) for feature in range(n_features)]
@@ -178,7 +178,7 @@ def cells_of(X: Any, table: TableEncoding | None) -> np.ndarray:
 
 
 def column_cells(columns: Mapping[str, Column]) -> np.ndarray:
-    """Return the values of columns side by side, shape (n, d): numbers, or objects if any column has others."""
+    """Return the columns as one array, (n, d): of numbers, or else of objects."""
     if all(column.kind == "number" for column in columns.values()):
         return np.column_stack([column.values for column in columns.values()])
     return np.column_stack(
@@ -195,7 +195,7 @@ def contributions_of(
     seed: int,
     products: ProductScores | None = None,
 ) -> Contributions:
-    """Return contributions, from all subsets of columns if fast, else from orders.
+    """Return contributions: exact ones if fast, otherwise from sampled orders.
 
     `products` are the predictions, if they are linear in kernels with a factor per
     column.
@@ -225,7 +225,7 @@ def contributions_of(
 
 
 def is_enumerated(d: int, n_permutations: int) -> bool:
-    """Return whether all subsets cost at most about twice as much as orders."""
+    """Return whether d columns have few enough subsets to predict all of them."""
     return 2**d <= max(MOST_SUBSETS, 2 * n_permutations * (d - 1) + 2)
 
 
@@ -292,7 +292,7 @@ def sampled_contributions(
     n_permutations: int,
     seed: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Estimate Shapley values, and return them with standard errors, (n, d, q).
+    """Return estimated Shapley values and their standard errors, both (n, d, q).
 
     Contributions are changes of the prediction as columns, in some order, take the
     values of the explained row. Every second order reverses the one before: such a pair

@@ -60,7 +60,7 @@ MOST_INTERACTIONS = 10
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ImportanceRows(Value):
-    """Targets of the training rows that importances are measured with."""
+    """Training rows on which importances are measured, with their targets."""
 
     positions: np.ndarray  # among the rows of the learned kernel
     values: np.ndarray  # numbers, or positions of classes
@@ -72,7 +72,7 @@ class ImportanceRows(Value):
     def of(
         cls, kernel: LearnedKernel, rows: np.ndarray, target: Target
     ) -> ImportanceRows:
-        """Return at most `MOST_ROWS` rows of a kernel; `target` belongs to `rows`."""
+        """Return at most `MOST_ROWS` of the rows `rows`, with their targets."""
         places = positions_of(kernel.rows, rows)
         positions = target.take(places).sample(MOST_ROWS, seed=0)
         drawn = target.take(places[positions])
@@ -95,7 +95,7 @@ class ImportanceRows(Value):
         return Target("classification", self.values, classes, row_groups=row_groups)
 
     def require_sound(self, n_rows: int) -> None:
-        """Raise ValueError if the arrays do not fit each other or `n_rows`."""
+        """Raise ValueError if shapes do not match or positions reach `n_rows`."""
         n = len(self.values)
         require_positions("positions for importances", self.positions, (n,), n_rows)
         if self.groups is not None:
@@ -121,7 +121,7 @@ class Importance(Value):
     interactions: np.ndarray
 
     def require_sound(self, n_columns: int) -> None:
-        """Raise ValueError if the arrays do not fit each other or `n_columns`."""
+        """Raise ValueError if shapes do not match or positions reach `n_columns`."""
         k = len(self.interactions)
         require_numbers("relevance of columns", self.relevance, (n_columns,))
         require_numbers("interactions", self.interactions, (k,))
@@ -131,7 +131,7 @@ class Importance(Value):
 def require_positions(
     name: str, positions: np.ndarray, shape: tuple[int, ...], end: int | None = None
 ) -> None:
-    """Raise ValueError unless an array holds whole numbers from 0 to `end`."""
+    """Raise ValueError unless an array holds integers from 0 to ``end - 1``."""
     require_shape(name, positions, shape)
     is_valid = positions.dtype.kind == "i" and (positions >= 0).all()
     if not is_valid or (end is not None and (positions >= end).any()):
@@ -142,7 +142,7 @@ def require_positions(
 
 @dataclass(frozen=True, eq=False)
 class ImportanceProblem:
-    """A fitted model whose importances are measured."""
+    """Fitted model, and the settings to measure importances of its columns."""
 
     kernel: LearnedKernel
     target: Target  # of the rows at `positions` of the kernel
@@ -156,7 +156,7 @@ class ImportanceProblem:
     learner: KernelSearchLearner | None = None  # None to keep the kernel
 
     def measure(self) -> Importance:
-        """Return importances and interactions, zero if no row can be held out."""
+        """Return importances and interactions; zero if no row can be held out."""
         tested = self._tested_rows()
         if tested is None or tested.constant_loss <= 0:
             n_columns = len(self.columns)
@@ -301,7 +301,7 @@ class ImportanceProblem:
 
 
 def with_groups(target: Target, X: Rows) -> Target:
-    """Return the target with groups, by default of equal rows, numbered."""
+    """Return the target with row groups: the given ones, or groups of equal rows."""
     if target.task == "classification" and np.bincount(target.values).max() < N_FOLDS:
         # Too few rows to divide groups by class
         return replace(target, row_groups=None)
@@ -314,7 +314,7 @@ def with_groups(target: Target, X: Rows) -> Target:
 
 
 def restored_features(X: Rows, origin: np.ndarray) -> Rows:
-    """Return features plus an origin, with zeros in place of rounding errors."""
+    """Add `origin` to the features again, and set rounding errors to zero."""
     if sparse.issparse(X) or not origin.any():
         return X
     features = np.asarray(X) + origin
@@ -324,7 +324,7 @@ def restored_features(X: Rows, origin: np.ndarray) -> Rows:
 
 @dataclass(frozen=True, eq=False)
 class HeldOutTrees:
-    """Trees of each split, and their weight in predictions."""
+    """Boosted trees of each split, and their weight in the averaged predictions."""
 
     trees: Sequence[Any]
     share: float
@@ -337,25 +337,25 @@ class HeldOutTrees:
 
 @dataclass(frozen=True, eq=False)
 class Exchange:
-    """Rows that an exchange of values changes, and their predictions, shape (n, q)."""
+    """Rows that take column values of other rows, and their new predictions."""
 
     rows: np.ndarray
     predictions: np.ndarray
 
 
 class ScoringModel(Protocol):
-    """Interface of the predictors that tested rows are predicted with, see `RegularizationPath`."""
+    """Interface of fitted models that score rows, such as `RegularizationPath`."""
 
     def scores(self, X_new: Rows) -> np.ndarray:
         """Return predicted numbers, shape (1, n, q)."""
 
     def class_scores(self, X_new: Rows) -> list[np.ndarray]:
-        """Return the scores of classes, shape (n,) or (n, n_classes), in a list."""
+        """Return a list with the scores of classes, (n,) or (n, n_classes)."""
 
 
 @dataclass(frozen=True, eq=False)
 class TestedRows:
-    """Rows that are predicted by models fitted without them."""
+    """Held-out rows, and the models that were fitted without them."""
 
     X: Rows
     target: Target
@@ -369,11 +369,11 @@ class TestedRows:
 
     @cached_property
     def predictions(self) -> np.ndarray:
-        """Predictions without exchanges, shape (n, q)."""
+        """Predictions for the rows with their own values, shape (n, q)."""
         return self._predict(np.arange(len(self)), self.X)
 
     @cached_property
-    def measured(self) -> np.ndarray:
+    def target_columns(self) -> np.ndarray:
         """Target values, or one indicator column per class, shape (n, q)."""
         if self.target.task == "classification":
             return np.eye(len(self.target.classes))[self.target.values]
@@ -381,28 +381,30 @@ class TestedRows:
 
     @cached_property
     def constant_loss(self) -> float:
-        """Sum of the losses of the mean of the target."""
-        mean = np.average(self.measured, axis=0, weights=self.weights)
+        """Total loss if the mean of the target is predicted for every row."""
+        mean = np.average(self.target_columns, axis=0, weights=self.weights)
         everyone = np.arange(len(self))
         return float(
-            self.losses(everyone, np.broadcast_to(mean, self.measured.shape)).sum()
+            self.losses(
+                everyone, np.broadcast_to(mean, self.target_columns.shape)
+            ).sum()
         )
 
     def losses(self, rows: np.ndarray, predictions: np.ndarray) -> np.ndarray:
-        """Return the weighted squared errors, or Brier scores of probabilities."""
-        losses = np.square(self.measured[rows] - predictions).sum(axis=1)
+        """Return the weighted loss of each row: squared error, or Brier score."""
+        losses = np.square(self.target_columns[rows] - predictions).sum(axis=1)
         if self.weights is not None:
             losses = losses * self.weights[rows]
         return np.asarray(losses)
 
     def changes(self, exchange: Exchange) -> np.ndarray:
-        """Return the changes of the predictions by an exchange, shape (n, q)."""
+        """Return how an exchange of values changes each prediction, shape (n, q)."""
         changes = np.zeros_like(self.predictions)
         changes[exchange.rows] = exchange.predictions - self.predictions[exchange.rows]
         return changes
 
     def weighted_sum(self, changes: np.ndarray) -> float:
-        """Return the weighted sum of squares of changes."""
+        """Return the sum of squared changes, weighted by row."""
         squares = np.square(changes).sum(axis=1)
         if self.weights is not None:
             squares = squares * self.weights
@@ -411,7 +413,7 @@ class TestedRows:
     def exchanges(
         self, columns: Sequence[Sequence[np.ndarray]], n_donors: int
     ) -> Iterator[Exchange]:
-        """Yield changed rows and predictions for each list of features in `columns`.
+        """Yield the changed rows and their predictions, for each entry of `columns`.
 
         Features of a list are exchanged together. Each row takes the values of the same
         `n_donors` other rows in turn.
@@ -495,7 +497,7 @@ class TestedRows:
         n_classes = len(self.target.classes)
         shape: tuple[int, ...] = (len(rows),)
         if n_classes != 2:
-            shape = (len(rows), self.measured.shape[1])
+            shape = (len(rows), self.target_columns.shape[1])
         scores = np.empty(shape)
         for split, selected in self._by_split(rows):
             model = self.models[split]
@@ -515,8 +517,7 @@ class TestedRows:
 def relevance_of(
     tested: TestedRows, columns: Sequence[np.ndarray], n_donors: int
 ) -> np.ndarray:
-    r"""Return the relevance of each column, shape (d,): the increase of the error if its
-    values are exchanged.
+    r"""Return the increase of the error if values of a column are exchanged, (d,).
 
     .. math:: r_j = \frac{\sum_i \lVert y_i - f(x_i^{(j)}) \rVert^2 - \lVert y_i - f(x_i) \rVert^2}
               {\sum_i \lVert y_i - \bar y \rVert^2}

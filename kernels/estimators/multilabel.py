@@ -25,7 +25,7 @@ def dense_indicators(y: Any) -> np.ndarray:
 
 
 def require_no_columns_of_classes(y: Any) -> None:
-    """Raise ValueError for several columns, which are not 0 and 1."""
+    """Raise ValueError if classes are in several columns of y."""
     shape: tuple[int, ...] = getattr(y, "shape", ())
     if len(shape) == 2 and shape[1] > 1:
         raise ValueError(
@@ -35,7 +35,7 @@ def require_no_columns_of_classes(y: Any) -> None:
 
 
 def labels_target(y: np.ndarray) -> Target:
-    """Return one regression target per label, on -1 and 1; ValueError if not 0 or 1."""
+    """Return 0/1 labels as a regression target of -1 and 1; ValueError for others."""
     is_indicator = np.isin(y, (0, 1))
     if not is_indicator.all():
         wrong = np.unique(y[~is_indicator]).tolist()[0]
@@ -70,7 +70,7 @@ def require_label_options(
 def fit_label_calibration(
     scores: np.ndarray, has_label: np.ndarray, weights: np.ndarray | None
 ) -> np.ndarray:
-    """Return slope and offset of each label's sigmoid, shape (n_labels, 2)."""
+    """Fit a sigmoid to each label; return slopes and offsets, (n_labels, 2)."""
     columns = zip(scores.T, has_label.T, strict=True)
     return np.array(
         [
@@ -81,7 +81,7 @@ def fit_label_calibration(
 
 
 def shift_to_even_odds(calibration: np.ndarray) -> np.ndarray:
-    """Return shifts of scores after which a score of zero has probability one half.
+    """Return shifts of scores that give a score of zero the probability one half.
 
     The shift is zero for a label whose probability does not increase with the score.
     """

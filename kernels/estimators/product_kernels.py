@@ -30,8 +30,8 @@ METRICS = {"squared": "sqeuclidean", "cityblock": "cityblock"}
 
 
 @dataclass(frozen=True, eq=False)
-class MappedRows:
-    """Map of rows to features that each depend on one feature of the rows.
+class FeaturewiseMap:
+    """Map from rows to new features, each computed from one original feature.
 
     `sources` are the positions of these, and `maps` are applied one after the other.
     """
@@ -41,8 +41,8 @@ class MappedRows:
 
     def then(
         self, map_rows: Callable[[np.ndarray], np.ndarray], sources: np.ndarray
-    ) -> MappedRows:
-        """Return this map followed by another."""
+    ) -> FeaturewiseMap:
+        """Return the map that applies `map_rows` after this map."""
         return replace(self, sources=sources, maps=(*self.maps, map_rows))
 
     def of(self, X: np.ndarray) -> np.ndarray:
@@ -53,15 +53,18 @@ class MappedRows:
 
 @dataclass(frozen=True, eq=False)
 class ProductKernels:
-    r"""Kernels :math:`\exp(-\gamma \sum_j D_j(x_j, x'_j))` on mapped rows."""
+    r"""Exponential kernels with one factor per feature of mapped rows.
+
+    .. math:: K(x, x') = \exp(-\gamma \sum_j D_j(x_j, x'_j))
+    """
 
     family: ExponentialFamily
-    mapped: MappedRows
+    mapped: FeaturewiseMap
 
     def distances(
         self, A: np.ndarray, B: np.ndarray, groups: Sequence[slice]
     ) -> np.ndarray:
-        """Return distances in each group of features, shape (groups, a, b)."""
+        """Return the distances of rows in each group of features, (groups, a, b)."""
         left = self.mapped.of(A)
         right = self.mapped.of(B)
         sources = self.mapped.sources
@@ -81,9 +84,9 @@ class ProductKernels:
 
 
 def product_kernels_of(
-    family: KernelFamily, mapped: MappedRows
+    family: KernelFamily, mapped: FeaturewiseMap
 ) -> Iterator[ProductKernels | None]:
-    """Yield the kernels of a family, or None for kernels without these factors."""
+    """Yield the product kernels of a family; None for kernels of another form."""
     if isinstance(family, ExponentialFamily) and family.distance != "euclidean":
         yield ProductKernels(family, mapped)
         return
@@ -119,7 +122,7 @@ def _sources(
 
 @dataclass(frozen=True, eq=False)
 class ProductScores:
-    """Scores that are linear in kernels with a factor for each column."""
+    """Scores that are linear in kernels with one factor per column."""
 
     kernels: tuple[ProductKernels, ...]  # in the order of `coefficients`
     coefficients: np.ndarray
@@ -129,11 +132,11 @@ class ProductScores:
 
     @classmethod
     def of(cls, scores: LinearScores) -> ProductScores | None:
-        """Return the scores in this form, or None for other kernels."""
+        """Return the scores as `ProductScores`; None if a kernel is not a product."""
         if scores.kernel.degree != 1 or not isinstance(scores.kernel.X, np.ndarray):
             return None
         expansion = scores.expansion
-        features = MappedRows(np.arange(expansion.X.shape[1]))
+        features = FeaturewiseMap(np.arange(expansion.X.shape[1]))
         kernels: list[ProductKernels] = []
         for kernel in product_kernels_of(expansion.combination.family, features):
             if kernel is None:
@@ -149,7 +152,7 @@ class ProductScores:
         )
 
     def is_fast(self, n_columns: int) -> bool:
-        """Return whether all subsets cost about as much as sampled orders."""
+        """Return whether computing all subsets of the columns is fast."""
         return bool(
             np.count_nonzero(self.coefficients) * 2.0**n_columns <= MOST_PRODUCTS
         )
@@ -157,7 +160,7 @@ class ProductScores:
     def values_of_subsets(
         self, X: np.ndarray, background: np.ndarray, groups: Sequence[slice]
     ) -> np.ndarray:
-        r"""Return the mean score, without constants, of each subset, shape (n, 2^d, q).
+        r"""Return the mean score of each subset of columns, (n, 2^d, q).
 
         .. math:: v(S) = \sum_i V_i \prod_{j \in S} k_j(x, x_i) \, \frac1B \sum_z \prod_{j \notin S} k_j(z, x_i)
 

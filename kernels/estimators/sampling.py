@@ -21,7 +21,7 @@ BANDWIDTH_ROWS = 1024
 
 @dataclass(frozen=True)
 class FitSampling:
-    """Numbers of training rows that each step of a fit uses; None for unused steps."""
+    """Number of training rows that each step of a fit uses; None for unused steps."""
 
     n_rows: int  # with a weight
     kernel: int  # for learning the kernel
@@ -71,7 +71,7 @@ def kernel_rows(
     n_rows: int,
     has_weights: bool,
 ) -> int:
-    """Return the number of rows for learning the kernel, with a warning for many."""
+    """Return how many rows the kernel is learned from; warn if they are many."""
     has_features = isinstance(family, FeatureFamily)
     obstacle = None
     if has_weights:

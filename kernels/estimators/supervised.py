@@ -68,7 +68,7 @@ from .base import (
 from .boosting import (
     LEAST_SHARE,
     BoostingProblem,
-    pays_by_default,
+    is_boosted_by_default,
     require_trees,
     tree_features,
     tree_predictions,
@@ -102,7 +102,7 @@ WORK_OF_HELD_OUT = 0.5
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class SupervisedLearner(KernelLearner):
-    """Base of classifier and regressor: a predictor linear in the learned kernel.
+    """Base class of classifier and regressor, which are linear in the kernel.
 
     A subclass also has the parameters `predictor`, `boost`, `precision`, `time_limit`
     and `verbose`.
@@ -147,7 +147,7 @@ class SupervisedLearner(KernelLearner):
 
     @property
     def landmarks_(self) -> np.ndarray:
-        """Positions of the landmarks among the training rows with a weight."""
+        """Positions of the landmarks among the training rows with positive weight."""
         if not PREDICTORS[getattr(self, "predictor_", "auto")].on_landmarks:
             raise AttributeError(
                 "landmarks_ is only available after a fit with predictor='nystroem'."
@@ -355,7 +355,7 @@ class SupervisedLearner(KernelLearner):
         obstacle = self._obstacle_to_boosting(X, target)
         if self.boost == "auto":
             is_named = self.learner != "auto" or self.family is not None
-            if is_named or obstacle is not None or not pays_by_default(target):
+            if is_named or obstacle is not None or not is_boosted_by_default(target):
                 return None
         elif (
             obstacle is None
@@ -621,7 +621,7 @@ class SupervisedLearner(KernelLearner):
 
 
 class FitLog:
-    """Lines that `verbose` prints during one fit."""
+    """Writer of the lines that `verbose` prints during one fit."""
 
     def __init__(self, estimator: str, is_printed: bool) -> None:
         self.estimator = estimator
@@ -640,7 +640,7 @@ class FitLog:
         )
 
     def write_step(self, step: int, residual: float) -> None:
-        """Print every tenth step, and each step after two seconds of silence."""
+        """Print every tenth step, or any step after two seconds without a line."""
         longest_silence = 2.0
         if step % 10 == 0 or time.perf_counter() - self.last_line >= longest_silence:
             self.write(f"step {step}, relative residual {residual:.1e}")
@@ -1112,7 +1112,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
 
     @available_if(_requires("probability", "predict_proba"))  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Return the probability of each class, with ``probability=True``.
+        """Return the probability of each class; requires ``probability=True``.
 
         Parameters
         ----------
@@ -1308,7 +1308,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
 
     @property
     def alpha_(self) -> float:
-        """Requested or selected alpha."""
+        """Regularization strength alpha, as given or as selected."""
         return 1 / self.C_
 
     @within_n_jobs
@@ -1649,7 +1649,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
 
 
 def nested_samples(target: Target, seed: int) -> np.ndarray:
-    """Return an order whose first n rows are a stratified sample, for every n."""
+    """Return an order of rows whose first n are a stratified sample, for every n."""
     m = len(target)
     codes = np.zeros(m, dtype=np.intp)
     if target.task == "classification":
@@ -1667,7 +1667,7 @@ def rows_with_weight(
     sample_weight: Any,
     class_weight: Mapping[Any, float] | str | None = None,
 ) -> tuple[np.ndarray | slice, np.ndarray | None]:
-    """Return the rows with a positive weight, and their weights of mean one.
+    """Return the rows with positive weight, and their weights scaled to mean one.
 
     All rows are a slice, and equal weights None.
     """
@@ -1696,7 +1696,7 @@ def take_rows(
 def groups_of_copies(
     X: Rows, row_groups: RowGroups | None, rows: np.ndarray | slice
 ) -> RowGroups | None:
-    """Return the groups of some rows of X, joined with those of equal rows."""
+    """Return the groups of `rows`, joined so that equal rows share a group."""
     if row_groups is None:
         return None
     row_groups = row_groups.take(rows)
@@ -1709,7 +1709,7 @@ def groups_of_copies(
 
 
 def require_divided_classes(target: Target, row_groups: RowGroups | None) -> None:
-    """Raise ValueError if each class is in one group, or a class has only late rows."""
+    """Raise ValueError if no class spans two groups, or a class has only late rows."""
     if row_groups is None:
         return
     if not row_groups.ordered:
@@ -1734,7 +1734,7 @@ def weights_of_classes(
     class_weight: Mapping[Any, float] | str,
     sample_weight: np.ndarray | None,
 ) -> np.ndarray:
-    """Return the weight of the class of each row, "balanced" by weighted rows."""
+    """Return each row's class weight; "balanced" ignores rows without weight."""
     if class_weight != "balanced" or sample_weight is None or not sample_weight.any():
         class_weights = compute_sample_weight(class_weight, y)
     else:
@@ -1814,7 +1814,7 @@ def fit_on_features(
     groups: Any = None,
     time: Any = None,
 ) -> Estimator:
-    """Fit an estimator, in place, on the features of a table that is already encoded.
+    """Fit an estimator, in place, on features of an already encoded table.
 
     `table` is the encoding, which boosted trees use; `FeaturePredictor` predicts.
 
@@ -1839,7 +1839,7 @@ def fit_on_features(
 
 @dataclass(frozen=True, eq=False)
 class FeaturePredictor:
-    """Predictions of an estimator with one output, for already encoded rows."""
+    """Predictor for already encoded rows, from a fitted estimator with one output."""
 
     estimator: KernelLearningClassifier | KernelLearningRegressor
 
@@ -1863,7 +1863,7 @@ class FeaturePredictor:
         return self.estimator._predictions(features)[:, 0]
 
     def decision_function(self, features: np.ndarray) -> np.ndarray:
-        """Return the scores of the rows, as the classifier does."""
+        """Return the decision scores of the rows; only for a classifier."""
         return self._classifier._decisions(features)
 
     def predict_proba(self, features: np.ndarray) -> np.ndarray:
@@ -1877,13 +1877,13 @@ def set_coefficients(
     dual: np.ndarray,
     intercept: np.ndarray,
 ) -> None:
-    """Set the kernel, the dual coefficients and the intercepts of predictions."""
+    """Set the kernel, dual coefficients and intercepts that `predict` uses."""
     estimator._set_kernel(kernel)
     estimator._linear = LinearScores(kernel, dual, intercept)
 
 
 def keep_support(estimator: Estimator) -> Estimator:
-    """Return an estimator that stores only the training rows with a coefficient."""
+    """Return an estimator that stores only training rows with nonzero coefficients."""
     scores = estimator._linear.on_support()
     if scores is estimator._linear:
         return estimator

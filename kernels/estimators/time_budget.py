@@ -24,7 +24,7 @@ EXPONENT_OF_ONE_FIT = 2.0
 
 @dataclass(frozen=True)
 class MeasuredFits:
-    """Numbers of rows, ascending, and seconds of fits on growing samples.
+    """Rows and seconds of fits on growing samples, to predict the time of the next.
 
     Larger fits are extrapolated by the power between the last two.
     """
@@ -33,12 +33,12 @@ class MeasuredFits:
     seconds: tuple[float, ...] = ()
 
     def plus(self, n_rows: int, seconds: float) -> MeasuredFits:
-        """Return these fits and another one."""
+        """Return the measured fits with another one added."""
         return MeasuredFits((*self.rows, n_rows), (*self.seconds, seconds))
 
     @property
     def exponent(self) -> float:
-        """Power of the number of rows with which the time grows."""
+        """Exponent e, if the time grows as the number of rows to the power e."""
         if len(self.rows) < 2:
             return EXPONENT_OF_ONE_FIT
         growth_of_time = self.seconds[-1] / self.seconds[-2]
@@ -48,11 +48,11 @@ class MeasuredFits:
         return min(max(exponent, smallest), largest)
 
     def expected_seconds(self, n_rows: int) -> float:
-        """Return the expected time of a fit on more rows."""
+        """Return the expected time of a fit on `n_rows` rows."""
         return self.seconds[-1] * (n_rows / self.rows[-1]) ** self.exponent
 
     def next_rows(self, time_left: float, n_all: int) -> int | None:
-        """Return the largest next sample in time, or None if not worth it."""
+        """Return the largest sample that fits the time; None if hardly larger."""
         growth = (max(time_left, 0.0) / self.seconds[-1]) ** (1.0 / self.exponent)
         most_growth = MOST_GROWTH
         if len(self.rows) < 2:

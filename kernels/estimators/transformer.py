@@ -266,7 +266,7 @@ class LearnedKernelTransformer(
         return Target.of(y, self.task)
 
     def transform(self, X: Any) -> np.ndarray:
-        """Return the features of new rows.
+        """Return features Z of new rows; ``Z Z'`` approximates the learned kernel.
 
         Parameters
         ----------
@@ -285,7 +285,7 @@ class LearnedKernelTransformer(
 
 
 def with_unit_diagonal(kernel: LearnedKernel) -> LearnedKernel:
-    """Return a kernel of degree one whose positive part has unit mean diagonal."""
+    """Scale a kernel so that the diagonal of its positive part has mean one."""
     if kernel.indefinite:
         eigenvalues = np.linalg.eigvalsh(kernel.gram())
         mean_diagonal = float(eigenvalues[eigenvalues > 0].sum()) / len(eigenvalues)
@@ -305,7 +305,7 @@ def with_unit_diagonal(kernel: LearnedKernel) -> LearnedKernel:
 
 
 def positive_part(K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the eigenvalues above rounding errors, ascending, and eigenvectors."""
+    """Return eigenvalues above rounding errors, ascending, and their eigenvectors."""
     eigenvalues, U = np.linalg.eigh(K)
     rounding = (
         10 * len(eigenvalues) * np.finfo(np.float64).eps * np.abs(eigenvalues).max()
