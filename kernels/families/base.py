@@ -20,7 +20,7 @@ Rows: TypeAlias = Any
 
 @dataclass(frozen=True)
 class TilePlan:
-    """Plan to compute the kernels of a tile from its seeds."""
+    """Recipe to compute all kernels of a block of rows from a few matrices (seeds)."""
 
     order: np.ndarray  # pairs (kernel, seed), (p, 2); seed -1 for doubling
     half: np.ndarray  # kernel E in E (E + 2), for doubling
@@ -72,7 +72,7 @@ KINDS: dict[str, type[KernelFamily]] = {}
 
 @dataclass(frozen=True)
 class PlainRows:
-    """Rows of a family whose seeds are the values of its `tile`."""
+    """Rows of a family that computes kernels directly, by its method `tile`."""
 
     rows: Rows
     family: KernelFamily
@@ -108,7 +108,7 @@ class ExpandedRows:
         gammas: Sequence[float] = (),
         dtype: Any = None,
     ) -> Self:
-        """Return rows in the precision `dtype`, dense ones moved by `center`."""
+        """Prepare rows: convert them to `dtype`, and subtract `center` if dense."""
         rows = A
         if center is not None and not sparse.issparse(A):
             rows = A - center
@@ -143,7 +143,7 @@ class ExpandedRows:
         exponentiate(self.distances(left), self.gammas, out)
 
     def distances(self, left: ExpandedRows) -> np.ndarray:
-        """Return distances from `left`, shape (a, b); zeros for ``left is self``."""
+        """Return distances from rows of `left`, (a, b); for itself, zero diagonal."""
         if self.metric == "cityblock" or self._is_far_from(left):
             return self._distances_by_differences(left)
         A = left.rows
@@ -191,7 +191,7 @@ class ExpandedRows:
 
 
 class KernelFamily(Parameterized, ABC):
-    """Set of p base kernels that are computed together, tile by tile.
+    """Set of p base kernels that are computed together, for blocks of rows.
 
     Notes
     -----
@@ -236,17 +236,17 @@ class KernelFamily(Parameterized, ABC):
 
     @property
     def n_kernels(self) -> int:
-        """p, the number of base kernels."""
+        """Number p of base kernels."""
         return len(self.names)
 
     @property
     def n_seeds(self) -> int:
-        """Number of matrices from which a tile is computed."""
+        """Number of matrices from which all p kernels are computed."""
         return self.plan(np.zeros(self.n_kernels)).n_seeds
 
     @property
     def kernel_views(self) -> tuple[str | None, ...]:
-        """Name of the view of each base kernel; None for all columns."""
+        """Name of the view (group of columns) of each kernel; None for all columns."""
         return (None,) * self.n_kernels
 
     @abstractmethod
@@ -267,7 +267,7 @@ class KernelFamily(Parameterized, ABC):
         """
 
     def plan(self, shift: np.ndarray) -> TilePlan:
-        """Return the plan for the kernels minus `shift`, by default the identity."""
+        """Return how to compute the kernels minus `shift` from matrices (seeds)."""
         return TilePlan.identity(self.n_kernels)
 
     def operands(
@@ -277,7 +277,7 @@ class KernelFamily(Parameterized, ABC):
         center: np.ndarray | None = None,
         dtype: Any = None,
     ) -> list[Any]:
-        """Return the rows prepared as one side of tiles.
+        """Prepare rows for the computation of kernels with other rows.
 
         Parameters
         ----------
@@ -301,34 +301,34 @@ class KernelFamily(Parameterized, ABC):
         return [PlainRows(A, self, shift)]
 
     def completed_grid(self) -> tuple[KernelFamily, np.ndarray]:
-        """Return a family with added bandwidths, and the positions of these kernels.
+        """Return a family with bandwidths added, and positions of the given kernels.
 
         Powers of one kernel then replace exponentials.
         """
         return self, np.arange(self.n_kernels)
 
     def mapped_once(self, X: Rows) -> tuple[KernelFamily, Rows]:
-        """Return base kernels without a map of rows, and the mapped rows."""
+        """Map rows once; return base kernels without the map, and the mapped rows."""
         return self, X
 
     @property
     def translation_invariant(self) -> bool:
-        """Whether the kernels are invariant to translation of all rows."""
+        """Whether kernels do not change if a vector is added to all rows."""
         return False
 
     @property
     def translates(self) -> bool:
-        """Whether the centered kernels are invariant to translation."""
+        """Whether centered kernels do not change if a vector is added to all rows."""
         return self.translation_invariant
 
     @property
     def takes_sparse(self) -> bool:
-        """Whether rows may be sparse."""
+        """Whether rows may be a sparse matrix."""
         return True
 
     @abstractmethod
     def diag(self, A: Rows) -> np.ndarray:
-        """Return ``K_k(A_i, A_i)``, shape (p, a)."""
+        """Return the diagonal ``K_k(A_i, A_i)`` of each kernel, shape (p, a)."""
 
     def check_rows(self, X: Rows) -> None:
         """Raise ValueError if training rows are not valid for the base kernels."""
@@ -336,7 +336,7 @@ class KernelFamily(Parameterized, ABC):
 
     @abstractmethod
     def subset(self, kernels: Sequence[int]) -> KernelFamily:
-        """Return the family of the base kernels at some positions, in that order."""
+        """Return a family of the base kernels at the positions `kernels`, in order."""
 
 
 def _place_of_definition(cls: type, name: str) -> int:
@@ -349,7 +349,7 @@ def _place_of_definition(cls: type, name: str) -> int:
 def sides_of_tile(
     operands: Callable[..., list[Any]], A: Rows, B: Rows, shift: np.ndarray
 ) -> tuple[list[Any], list[Any]]:
-    """Return the operands of both sides, translated by the mean of `B`."""
+    """Prepare the rows `A` and `B`, minus the mean of `B`, to compute kernels."""
     center = mean_row(B)
     right = operands(B, shift, center)
     if A is B:
@@ -358,13 +358,13 @@ def sides_of_tile(
 
 
 def n_mapped(family: KernelFamily, d: int) -> int:
-    """Return the number of mapped features of rows that are `mapped_once`."""
+    """Return how many features rows of d features have after the family's maps."""
     operands = family.operands(np.zeros((1, d)), np.zeros(family.n_kernels))
     return max(int(operand.rows.shape[1]) for operand in operands)
 
 
 def fill_seeds(left: Sequence[Any], right: Sequence[Any], out: np.ndarray) -> None:
-    """Write the seeds of a tile, from the operands of its sides, into `out`."""
+    """Compute the seed matrices between two sets of prepared rows, into `out`."""
     start = 0
     for A, B in zip(left, right, strict=True):
         stop = start + B.n_seeds
@@ -375,7 +375,7 @@ def fill_seeds(left: Sequence[Any], right: Sequence[Any], out: np.ndarray) -> No
 def seeded_tile(
     kind: Any, family: KernelFamily, A: Rows, B: Rows, shift: Any
 ) -> np.ndarray:
-    """Return a tile by the plan and the operands of `kind`, a base class."""
+    """Return the kernels between `A` and `B`, by the plan of the base class `kind`."""
     if shift is None:
         shift = np.zeros(family.n_kernels)
     plan = kind.plan(family, shift)
@@ -415,7 +415,7 @@ def readable(value: float) -> str:
 
 
 def distinct(names: Sequence[str]) -> tuple[str, ...]:
-    """Return distinct names, with numbers appended to repeated ones."""
+    """Append numbers to repeated names, so that all names are distinct."""
     used_names = set(names)
     occurrences: dict[str, int] = {}
     distinct_names = []
@@ -451,7 +451,7 @@ def as_rows(X: Rows) -> Rows:
 
 
 def distinct_rows(X: Rows) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first position of each distinct row, and its number for each row.
+    """Number the distinct rows; return their first positions, and a number per row.
 
     The order depends only on the values of the distinct rows.
     """
@@ -471,7 +471,7 @@ def distinct_rows(X: Rows) -> tuple[np.ndarray, np.ndarray]:
 def distinct_examples(
     X: Rows, Y: np.ndarray, w: np.ndarray | None, groups: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
-    """Return distinct rows, with the mean target and the total weight of copies.
+    """Merge equal rows; return distinct rows, mean targets and total weights.
 
     Equal rows of different `groups` are distinct.
 
@@ -495,20 +495,20 @@ def distinct_examples(
 
 
 def positions_of(selected_rows: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return the position of each selected row in an array of distinct rows."""
+    """Return the position in `rows` of each of `selected_rows`."""
     ascending = np.argsort(rows)
     return np.asarray(ascending[np.searchsorted(rows, selected_rows, sorter=ascending)])
 
 
 def drawn_rows(m: int, n_drawn: int, seed: int) -> np.ndarray:
-    """Return all m positions, or `n_drawn` random ones, ascending."""
+    """Return positions of `n_drawn` random rows, ascending; of all m if fewer."""
     if m <= n_drawn:
         return np.arange(m)
     return np.sort(np.random.default_rng(seed).choice(m, n_drawn, replace=False))
 
 
 def all_finite(values: Any) -> bool:
-    """Return whether all values are finite, in blocks to save memory."""
+    """Return whether all values are finite; check them in blocks to save memory."""
     step = max(1, FINITE_BLOCK // max(1, values[:1].size))
     return all(
         np.isfinite(values[start : start + step]).all()

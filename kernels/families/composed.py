@@ -34,14 +34,14 @@ RowMap: TypeAlias = Callable[[Rows], Rows]
 
 
 class ComposedFamily(KernelFamily):
-    """Base of families that concatenate base kernels, each on mapped rows."""
+    """Base class of families that join other families, each with a map of rows."""
 
     maps_once: ClassVar[bool] = True
     """Whether to store mapped rows if there is one part."""
 
     @abstractmethod
     def parts(self) -> Sequence[tuple[KernelFamily, RowMap]]:
-        """Return the families and the maps of their rows."""
+        """Return each family together with the map of its rows."""
 
     @abstractmethod
     def _of(self, families: Sequence[KernelFamily]) -> Self:
@@ -286,7 +286,7 @@ def _name_of_columns(columns: np.ndarray | None) -> str | None:
 
 
 class MappedFamily(ComposedFamily):
-    """Base of families that evaluate the base kernels of `base` on mapped rows."""
+    """Base class of families that apply the kernels of `base` to mapped rows."""
 
     base: KernelFamily
 
@@ -309,7 +309,7 @@ class MappedFamily(ComposedFamily):
 
 
 class MetricFamily(MappedFamily):
-    r"""Base kernels on features that are weighted, or mapped by a matrix.
+    r"""Base kernels on features that are scaled by weights, or mapped by a matrix.
 
     .. math:: K_k(x, x') = K^0_k(A^\top x, \, A^\top x'), \qquad
               \lVert A^\top (x - x') \rVert^2 = (x - x')^\top A A^\top (x - x')
@@ -372,7 +372,7 @@ class MetricFamily(MappedFamily):
 
 
 class ScaledFamily(ComposedFamily):
-    r"""One base kernel on p rescalings of the features.
+    r"""One base kernel, on p different scalings of the features.
 
     .. math:: K_k(x, x') = K(s_k \circ x, \, s_k \circ x')
 
@@ -476,7 +476,7 @@ class ScaledFamily(ComposedFamily):
 
 
 def scaled_columns(A: Rows, scale: np.ndarray) -> Rows:
-    """Return the rows with columns multiplied by `scale`."""
+    """Return the rows with each column multiplied by its entry of `scale`."""
     if not sparse.issparse(A):
         return A * scale
     scaled = A.copy()
@@ -494,7 +494,7 @@ def readable_range(values: np.ndarray) -> str:
 
 
 class NormalScoresFamily(MappedFamily):
-    r"""Base kernels on the features and their normal scores.
+    r"""Base kernels on the features together with their normal scores.
 
     .. math:: K_k(x, x') = K^0_k \bigl( (x, s(x)), \, (x', s(x')) \bigr), \qquad
               s_j(x) = \Phi^{-1} \bigl( \hat F_j(x_j) \bigr)
@@ -573,7 +573,7 @@ def normal_scores(
 
 
 def scores_beside(A: np.ndarray, knots: Sequence[np.ndarray | None]) -> np.ndarray:
-    """Return the features followed by their scores, with the dtype of `A`."""
+    """Return the features followed by their normal scores, with the dtype of `A`."""
     d = len(knots)
     scored = [j for j, feature_knots in enumerate(knots) if feature_knots is not None]
     mapped = np.empty((A.shape[0], d + len(scored)), dtype=A.dtype)
@@ -645,7 +645,7 @@ class DividedFamily(KernelFamily):
 
 
 def divisors_for(sizes: np.ndarray) -> np.ndarray | None:
-    """Return powers of two near extreme sizes, 1 for others; None if all are 1."""
+    """Return powers of two to divide kernels by; None if sizes are ordinary."""
     _, exponents = np.frexp(sizes)
     exponents[np.abs(exponents) <= ORDINARY] = 0
     if not exponents.any():

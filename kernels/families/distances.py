@@ -21,7 +21,7 @@ FEW_FEATURES = 64
 
 
 class ExponentialFamily(KernelFamily):
-    r"""Base of kernels ``exp(-gamma D(x, x'))`` of a distance D.
+    r"""Base class of kernels ``exp(-gamma D(x, x'))`` with a distance D.
 
     The seeds of a tile are :math:`E_\gamma = e^{-\gamma D} - 1` for each gamma whose
     half is not in the family. The others follow by doubling, which is stable:
@@ -94,7 +94,7 @@ class ExponentialFamily(KernelFamily):
         return None
 
     def completed_grid(self) -> tuple[Self, np.ndarray]:
-        """Return a family with the values between gammas that are doublings apart."""
+        """Return the family with the missing doublings between its gammas added."""
         positions = np.arange(self.n_kernels)
         if type(self).subset is not ExponentialFamily.subset:
             return self, positions

@@ -101,11 +101,11 @@ class FeatureFamily(KernelFamily):
         return self._names
 
     def origins(self, origin: np.ndarray) -> np.ndarray:
-        """Return the translation of each feature, shape (p,), for one of rows."""
+        """Return the shift of each feature, (p,), if rows subtract `origin`."""
         return np.where(self.columns == CONSTANT, 0.0, origin[self.columns])
 
     def take(self, A: Rows) -> Rows:
-        """Return the features of rows, shape (a, p); ValueError if too few."""
+        """Return the features of rows, (a, p); ValueError if columns are missing."""
         last = int(self.columns.max())
         if last >= A.shape[1] or self.columns.min() < CONSTANT:
             raise ValueError(
@@ -150,7 +150,7 @@ class FeatureFamily(KernelFamily):
         )
 
     def combine(self, coefficients: np.ndarray, A: Rows, B: Rows) -> np.ndarray:
-        """Return ``sum_k coefficients_k K_k(A_i, B_j)`` as one product, (a, b)."""
+        """Return the sum of coefficients times kernels, (a, b), as one product."""
         left = self.take(A)
         right = left if A is B else self.take(B)
         if not sparse.issparse(left):

@@ -111,11 +111,11 @@ class PrecomputedFamily(KernelFamily):
 
     @property
     def X(self) -> np.ndarray:
-        """Positions of all rows, shape (n, 1)."""
+        """Positions of all rows, shape (n, 1), which serve as training rows."""
         return np.arange(self._n, dtype=np.float64)[:, None]
 
     def tile(self, A: Rows, B: Rows, shift: np.ndarray | None = None) -> np.ndarray:
-        """Return the entries between rows at the positions `A` and `B`, checked."""
+        """Check the positions `A` and `B`; return the matrix entries between them."""
         rows = _as_slice(self._positions(A))
         columns = rows if A is B else _as_slice(self._positions(B))
         K = np.empty((self.n_kernels, A.shape[0], B.shape[0]))

@@ -28,7 +28,7 @@ LARGEST_EXPONENT = 700.0
 
 
 class SingleFamily(KernelFamily):
-    """Base of families of one kernel without parameters."""
+    """Base class of families of a single kernel without parameters."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -371,7 +371,7 @@ class ProductFamily(KernelFamily):
 
     @classmethod
     def monomials(cls, base: KernelFamily, degree: int, *, lower: bool = False) -> Self:
-        """Return all products of `degree` base kernels, or of at most `degree`."""
+        """Return all products of `degree` base kernels; with `lower`, also of fewer."""
         p = base.n_kernels
         lowest_degree = 1 if lower else degree
         powers = []
