@@ -21,7 +21,7 @@ MOST_LEVELS = 32
 
 
 class Cells(NamedTuple):
-    """Unusual cells of a column: their number, and the first one."""
+    """Count of unusual cells in a column, with the first one as an example."""
 
     kinds: str  # kind of the other values, or their unit
     rows: int  # number of cells
@@ -56,13 +56,13 @@ class EncodingReport:
             self.levels[name] += levels
 
     def note_unread(self, column: reading.Column, kinds: str, rows: np.ndarray) -> None:
-        """Record values of the wrong kind in the given rows, a Boolean array."""
+        """Record values of the wrong kind, in the rows where `rows` is true."""
         self._note(self.unread, column, kinds, rows)
 
     def note_numbers(
         self, column: reading.Column, written: Written, numbers: reading.Numbers
     ) -> None:
-        """Record cells without numbers, detection limits, and converted numbers."""
+        """Record cells that are no numbers, detection limits or in other units."""
         self._note(
             self.unread, column, "numbers", np.isnan(numbers.values) & ~column.gaps
         )
@@ -86,7 +86,7 @@ class EncodingReport:
         notes.update(_joined(notes, {column.name: cells}))
 
     def sentences(self) -> list[str]:
-        """Return a sentence per column and kind of unusual values."""
+        """Return a sentence for each column and kind of unusual values."""
         sentences = []
         for name, cells in self.unread.items():
             sentences.append(
@@ -129,7 +129,7 @@ View: TypeAlias = Literal["numbers", "categories", "dates", "texts", "gaps", "co
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ColumnEncoding(Value):
-    """Encoding of the values of a column as features, fitted to training rows."""
+    """Base class of encodings of one column as features, fitted to training rows."""
 
     name: str
 
@@ -139,16 +139,16 @@ class ColumnEncoding(Value):
     @property
     @abstractmethod
     def features(self) -> tuple[tuple[str, View], ...]:
-        """Name and view of each feature."""
+        """Name and view (kind, such as "numbers") of each feature."""
 
     @property
     def is_number(self) -> bool:
-        """Whether values are numbers in the standard notation."""
+        """Whether the column holds numbers, written as programs write them."""
         return False
 
     @property
     def gap_place(self) -> int | None:
-        """Position of the indicator of missing values, or None."""
+        """Position of the feature that marks missing values, or None."""
         for position, (_, view) in enumerate(self.features):
             if view == "gaps":
                 return position
@@ -160,13 +160,13 @@ class ColumnEncoding(Value):
 
     @property
     def depends_on_rows(self) -> bool:
-        """Whether unscaled features depend on the training rows."""
+        """Whether training rows affect features in more than their scales."""
         return self.has_gaps
 
     @property
     @abstractmethod
     def assumed(self) -> str:
-        """Short description of the imputed value."""
+        """Short description of the value that missing values take."""
 
     @property
     def is_coded(self) -> bool:
@@ -174,13 +174,13 @@ class ColumnEncoding(Value):
 
     @abstractmethod
     def learned_on(self, column: reading.Column, scale: Scale) -> Self:
-        """Return an encoding with the same features, fitted to other rows."""
+        """Return the same features, with fills and scales learned from `column`."""
 
     @abstractmethod
     def encode(
         self, column: reading.Column, out: np.ndarray, report: EncodingReport
     ) -> None:
-        """Write the features into `out`, shape (n, features); record unusual values."""
+        """Write features of `column` into `out`; record unusual values in `report`."""
 
     def lacks(self, column: reading.Column) -> np.ndarray:
         """Return whether each value is missing or of the wrong kind, shape (n,)."""
@@ -188,10 +188,10 @@ class ColumnEncoding(Value):
 
     @abstractmethod
     def decode(self, Z: np.ndarray) -> list[Any]:
-        """Return values with the given features; missing values are imputed."""
+        """Return the values that features `Z` encode; missing ones are imputed."""
 
     def for_trees(self, Z: np.ndarray) -> np.ndarray:
-        """Return features for trees: NaN if missing, a number per level."""
+        """Return features for trees: NaN if missing, one number per category."""
         _, last_view = self.features[-1]
         if last_view != "gaps":
             return np.array(Z)
@@ -201,7 +201,7 @@ class ColumnEncoding(Value):
 
     @abstractmethod
     def describe(self) -> str:
-        """Return the column type in a few words."""
+        """Return a short description of the column type."""
 
     def _require_some(
         self,
@@ -228,7 +228,7 @@ class ColumnEncoding(Value):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NumberColumn(ColumnEncoding):
-    """Encoding of numbers, or of ordered levels by their position."""
+    """Encoding of a column of numbers, or of ordered levels by their position."""
 
     fill: float  # median, for missing values
     gaps: bool  # whether there is an indicator of them
@@ -252,7 +252,7 @@ class NumberColumn(ColumnEncoding):
         levels: tuple[str, ...] = (),
         written: Written = POINT,
     ) -> Self:
-        """Return the encoding of numbers with at least one value."""
+        """Return the encoding for a summary of at least one number."""
         gaps = numbers.gaps > 0
         if scale == "quantile" and not numbers.constant:
             return cls(
@@ -359,7 +359,7 @@ class NumberColumn(ColumnEncoding):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CategoryColumn(ColumnEncoding):
-    """Encoding of a category by indicators of levels and, for many levels, a code.
+    """Encoding of a category: an indicator per level, and a code if levels are many.
 
     A missing value is a level. A new level has no indicator.
     """
@@ -388,7 +388,7 @@ class CategoryColumn(ColumnEncoding):
     def of(
         cls, column: ColumnSummary, scale: Scale, max_levels: int = MOST_LEVELS
     ) -> Self:
-        """Return the encoding of a column, with the most frequent levels."""
+        """Return the encoding of a summarized column, by its most frequent levels."""
         counts = column.counts()
         by_frequency = sorted(
             counts, key=lambda level: (-counts[level], level is None, level or "")
@@ -512,7 +512,7 @@ class CategoryColumn(ColumnEncoding):
 
 
 def require_scaling(column: NumberColumn | DateColumn) -> None:
-    """Raise ValueError for fills or scales that are not finite."""
+    """Raise ValueError unless the fill and the scaling of a column are finite."""
     if (
         not np.isfinite([column.fill, column.low, column.spread]).all()
         or not column.spread > 0
@@ -532,7 +532,7 @@ def gap_feature(name: str, gaps: bool) -> tuple[tuple[str, View], ...]:
 def indicator_scales(
     counts: Mapping[str | None, int], n: int, levels: Sequence[str | None], scale: Scale
 ) -> tuple[float, ...]:
-    """Return the value of the indicator of each level, from its number of rows.
+    """Return the scale of each level's indicator, from the level's number of rows.
 
     The standard scale is the geometric mean of two scales: a total variance of one, and
     a variance of one for each indicator.
@@ -548,7 +548,7 @@ def indicator_scales(
 def places_of(
     texts: Sequence[str | None] | np.ndarray, levels: Sequence[str]
 ) -> np.ndarray:
-    """Return the position of each text among the levels, NaN for unknown ones."""
+    """Return the position of each text among the levels; NaN for an unknown text."""
     positions: dict[str | None, float] = {
         level: float(i) for i, level in enumerate(levels)
     }
@@ -558,7 +558,7 @@ def places_of(
 def require_no_infinity(
     name: str, infinite: int, n: int, first: int | None = None
 ) -> None:
-    """Raise ValueError if some of n numbers are infinite, with their first row."""
+    """Raise ValueError if a column holds infinity, and name the first such row."""
     if not infinite:
         return
     where = "" if first is None else f", at first in row {first} (the first is row 0)"
@@ -573,7 +573,7 @@ def _normal_scores(values: np.ndarray, knots: Sequence[float]) -> np.ndarray:
 
 
 def ranks_among(values: np.ndarray, knots: Sequence[float]) -> np.ndarray:
-    """Return the mean ranks of values among the knots, between zero and one."""
+    """Return the mean ranks of values among the knots, scaled to (0, 1)."""
     ranks = np.linspace(0.0, 1.0, len(knots))
     quantiles = np.asarray(knots)
     share_up_to = np.interp(values, quantiles, ranks)
@@ -585,7 +585,7 @@ def ranks_among(values: np.ndarray, knots: Sequence[float]) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DateColumn(ColumnEncoding):
-    """Encoding of dates by time, cycles, and indicators of month and weekday.
+    """Encoding of a column of dates: time, yearly and daily cycles, month, weekday.
 
     Cycles are in the time zone of the column; constant ones are omitted.
     """
@@ -618,7 +618,7 @@ class DateColumn(ColumnEncoding):
         first: dates.First = "year",
         zone: str = "",
     ) -> Self:
-        """Return the encoding of days since 1970, in UTC and in local time."""
+        """Return the encoding for summaries of days since 1970, UTC and local."""
         varying = set()
         for cycle, phase_of in dates.CYCLES.items():
             smallest_span = 1e-6

@@ -119,7 +119,7 @@ def _whole(days: np.ndarray) -> np.ndarray:
 
 
 class Moment(NamedTuple):
-    """A moment in UTC and as written; `has_offset` if the text has an offset."""
+    """A date and time, in UTC and as the text has it."""
 
     instant: np.datetime64
     local: np.datetime64
@@ -127,7 +127,7 @@ class Moment(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Moments of n rows, NaT for missing ones."""
+    """Dates and times of n rows, in UTC and as written; NaT for missing ones."""
 
     instants: np.ndarray  # in UTC, if rows have an offset or zone
     local: np.ndarray  # date and time of day of each row
@@ -135,7 +135,7 @@ class Moments(NamedTuple):
     zone: str = ""  # of the column, or empty
 
     def in_zone(self, zone: str) -> Moments:
-        """Return the moments in a time zone, also assumed for rows without one."""
+        """Return the moments in time zone `zone`, also assumed where rows have none."""
         if not zone or zone == self.zone:
             return self
         instants = np.where(
@@ -158,7 +158,7 @@ OFFSET_MINUTES = 15
 
 
 def tzinfo_of(zone: str) -> tzinfo:
-    """Return the time zone of a name or an offset; ValueError if it is unknown."""
+    """Return the time zone with a name or an offset; ValueError if unknown."""
     match = FIXED_OFFSET.fullmatch(zone)
     if match is not None:
         offset = timedelta(
@@ -177,7 +177,7 @@ def tzinfo_of(zone: str) -> tzinfo:
 
 
 def local_times(instants: np.ndarray, zone: str) -> np.ndarray:
-    """Return the local date and time of moments in UTC, shape (n,)."""
+    """Return dates and times in time zone `zone`, from moments in UTC, shape (n,)."""
     place = tzinfo_of(zone)
     return instants + _offsets(
         instants, lambda moment: moment.replace(tzinfo=UTC).astimezone(place)
@@ -185,7 +185,7 @@ def local_times(instants: np.ndarray, zone: str) -> np.ndarray:
 
 
 def instants_of(local: np.ndarray, zone: str) -> np.ndarray:
-    """Return the moments in UTC of local dates and times, shape (n,)."""
+    """Return moments in UTC, from dates and times in time zone `zone`, shape (n,)."""
     place = tzinfo_of(zone)
     return local - _offsets(local, lambda moment: moment.replace(tzinfo=place))
 
@@ -212,7 +212,7 @@ def days_of(moments: np.ndarray) -> np.ndarray:
 
 
 def without_placeholders(dates: np.ndarray) -> np.ndarray:
-    """Return moments with NaT for years such as 9999 that represent missing dates."""
+    """Replace dates in years such as 9999, which mean missing, by NaT."""
     years = dates.astype("datetime64[Y]").astype(np.int64) + 1970
     return np.where(
         np.isin(years, PLACEHOLDER_YEARS), np.datetime64("NaT", "us"), dates
@@ -229,7 +229,7 @@ def iso_dates(texts: Sequence[str]) -> np.ndarray | None:
 
 
 def days_of_digits(numbers: np.ndarray) -> np.ndarray | None:
-    """Return numbers such as 20241231 as days since 1970; None if one is no date."""
+    """Return numbers such as 20241231 as days since 1970; None if any is no date."""
     digits = numbers[~np.isnan(numbers)]
     if (
         not len(digits)
@@ -255,7 +255,7 @@ def days_of_digits(numbers: np.ndarray) -> np.ndarray | None:
 
 
 def day_places(texts: Iterable[str]) -> frozenset[str]:
-    """Return evidence on the position of the day in texts of `NUMERIC_DATE`."""
+    """Return where the day can stand in dates such as 31.12.2024, over all texts."""
     places: set[str] = set()
     for text in texts:
         match = NUMERIC_DATE.fullmatch(text)
@@ -273,7 +273,7 @@ def day_places(texts: Iterable[str]) -> frozenset[str]:
 
 
 def first_of(places: frozenset[str]) -> First | None:
-    """Return the first part of dates, by `day_places`; None if ambiguous."""
+    """Return the first part of numeric dates, from `day_places`; None if ambiguous."""
     if not places:
         return "year"
     if "first" in places:
@@ -286,7 +286,7 @@ def first_of(places: frozenset[str]) -> First | None:
 
 
 def moment_of(text: str, first: First) -> Moment | None:
-    """Return the date of a text, or None.
+    """Return the date and time that a text states; None if it states none.
 
     A month or a year denotes its first day; times of day are on January 1, 1970.
     """

@@ -83,7 +83,7 @@ IDENTIFIER = re.compile(
 
 
 class TableFeatures(tuple[str, ...]):
-    """Names of the features of a table."""
+    """Names of the features of a table, with the column that each one is from."""
 
     owners: tuple[str, ...]  # column of each feature
     codes: tuple[int, ...]  # positions of codes of levels
@@ -114,7 +114,7 @@ def _shortened(name: str) -> str:
 
 
 def shares_by_column(features: Sequence[str], shares: np.ndarray) -> dict[str, float]:
-    """Return the shares of features by name, summed by column for a table."""
+    """Return shares by feature name; for a table, sums by column."""
     names = features
     if isinstance(features, TableFeatures):
         names = features.owners
@@ -126,7 +126,7 @@ def shares_by_column(features: Sequence[str], shares: np.ndarray) -> dict[str, f
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TableEncoding(Value):
-    """Column types of a table, and the columns that were dropped.
+    """Encoding of a table as features: column types, and the columns left out.
 
     Attributes
     ----------
@@ -208,7 +208,7 @@ class TableEncoding(Value):
         return cls(tuple(encodings), left_out, scale in ("standard", "quantile"))
 
     def learned_on(self, table: Any, scale: summary.Scale) -> Self:
-        """Return an encoding with the same features, fitted to the rows of a table."""
+        """Return the same features, with fills and scales learned from other rows."""
         table_columns = read_columns(table, self.names)
         columns = tuple(
             column.learned_on(table_columns[column.name], scale)
@@ -268,7 +268,7 @@ class TableEncoding(Value):
 
     @cached_property
     def places(self) -> list[tuple[ColumnEncoding, slice]]:
-        """Each column with the positions of its features."""
+        """Encoding of each column, with the positions of its features."""
         places = []
         start = 0
         for column in self.columns:
@@ -278,7 +278,7 @@ class TableEncoding(Value):
         return places
 
     def for_trees(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return features for trees, NaN if missing, and which of them are levels."""
+        """Return features for trees (NaN if missing), and which are categories."""
         parts: list[np.ndarray] = []
         is_level: list[bool] = []
         for column, features in self.places:
@@ -290,7 +290,7 @@ class TableEncoding(Value):
         return np.hstack(parts), np.array(is_level)
 
     def decode(self, X: np.ndarray) -> dict[str, list[Any]]:
-        """Return columns with the given features; missing values are imputed."""
+        """Return the columns that features `X` encode; missing ones are imputed."""
         return {
             column.name: column.decode(X[:, features])
             for column, features in self.places
@@ -309,7 +309,7 @@ class TableEncoding(Value):
     def sentences(
         self, but: Collection[str] = (DROPPED_BY_USER, CONSTANT, EMPTY)
     ) -> list[str]:
-        """Return a sentence for each dropped column, except for some reasons."""
+        """Return a sentence for each column left out, except for reasons in `but`."""
         sentences = []
         for name, reason in self.left_out.items():
             if reason in but:
@@ -321,7 +321,7 @@ class TableEncoding(Value):
         return sentences
 
     def describe(self) -> list[str]:
-        """Return one line per column type and one per dropped column."""
+        """Return one line per column type, and one per column that is left out."""
         names_by_type: dict[str, list[str]] = {}
         for column in self.columns:
             names_by_type.setdefault(column.describe(), []).append(column.name)
@@ -336,7 +336,7 @@ class TableEncoding(Value):
 
 
 def setting_of_text(name: str) -> str:
-    """Return the parameter that makes a column a text, also valid in YAML."""
+    """Return the parameter that declares a column as text, as Python and YAML."""
     return f"columns={json.dumps({name: 'text'}, ensure_ascii=False)}"
 
 
@@ -589,7 +589,7 @@ def _number(
 def target_of(
     column: Column, task: str | None, report: EncodingReport, is_typed: bool = True
 ) -> np.ndarray:
-    """Return the values of a target, NaN or None if missing, and report other cells.
+    """Return the target values of a column; missing ones are NaN or None.
 
     With `is_typed`, the source has column types, so that texts are labels. Otherwise,
     as in a CSV file, they may be numbers. Dates raise ValueError.

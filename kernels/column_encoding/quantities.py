@@ -79,7 +79,7 @@ MAY_BEGIN_A_QUANTITY = frozenset("+-0123456789PNSEWO")
 
 
 class Written(NamedTuple):
-    """Notation of numbers: the decimal mark, and the currency or unit, or ""."""
+    """Notation of numbers: the decimal mark, and a currency or unit, or ""."""
 
     mark: Mark = "."
     unit: str = ""
@@ -90,7 +90,7 @@ COMMA = Written(",")
 
 
 class Quantity(NamedTuple):
-    """Number in a text; `is_limit` for a detection limit, as in <0.5."""
+    """Number that a text states; `is_limit` marks a detection limit, as in <0.5."""
 
     value: float
     unit: str = ""
@@ -98,7 +98,7 @@ class Quantity(NamedTuple):
 
 
 def quantity_in(text: str, mark: Mark) -> Quantity | None:
-    """Return the number, duration (s) or angle (°) of a text, or None."""
+    """Return the number, duration (s) or angle (°) that a text states, or None."""
     number = number_in(text, mark)
     if number is not None or text[:1] not in MAY_BEGIN_A_QUANTITY:
         return number
@@ -168,7 +168,7 @@ def _unit(text: str) -> str:
 
 
 def plain_numbers(texts: Sequence[str]) -> np.ndarray | None:
-    """Return texts as numbers if all are in the notation of programs, or None."""
+    """Return texts as numbers; None if one is not written as programs write numbers."""
     if not all(map(PLAIN.fullmatch, texts)):
         return None
     return np.array([float(text) for text in texts])

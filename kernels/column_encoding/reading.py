@@ -46,7 +46,7 @@ ColumnKind: TypeAlias = Literal["number", "date", "text", "other"]
 
 
 class Numbers(NamedTuple):
-    """Numbers of n rows in one unit, NaN without a number in this quantity.
+    """Numbers of n rows, converted to one unit; NaN for rows without such a number.
 
     `is_limit` marks detection limits and `is_converted` numbers from another unit.
     """
@@ -58,7 +58,7 @@ class Numbers(NamedTuple):
 
 @dataclass(frozen=True)
 class Column:
-    """Values of one column."""
+    """Values of one column of a table, as an array of one kind."""
 
     name: str
     kind: ColumnKind
@@ -105,7 +105,7 @@ class Column:
         )
 
     def read_dates(self, first: First) -> Moments:
-        """Return the values as dates; texts begin with `first`."""
+        """Return the values as dates; `first` is the first part of numeric dates."""
         if self.kind == "date":
             local = self.local
             if local is None:
@@ -158,7 +158,7 @@ class Column:
         return Moments(row_instants, row_local, has_offset)
 
     def as_texts(self) -> np.ndarray:
-        """Return the values as texts, with None for gaps."""
+        """Return the values as texts; None for missing values."""
         if self.kind == "text":
             return self.values
         values = self.exact
@@ -167,7 +167,7 @@ class Column:
         return as_texts(values.tolist())
 
     def as_levels(self) -> np.ndarray:
-        """Return the values as levels: texts, with integers without decimals."""
+        """Return the values as category names: texts, in which 1.0 becomes 1."""
         texts = self.as_texts()
         without_decimals = {}
         for text in self.texts():
@@ -209,7 +209,7 @@ def is_table(X: Any) -> bool:
 
 
 def read_columns(table: Any, names: Iterable[str] | None = None) -> dict[str, Column]:
-    """Return columns of a table by name, by default all, unless read before.
+    """Return the columns of a table by name; columns read before are returned.
 
     Raises
     ------
@@ -399,7 +399,7 @@ def _is_container(value: Any) -> bool:
 
 
 def as_texts(values: Sequence[Any]) -> np.ndarray:
-    """Return values as texts, with integers without a point and None for gaps."""
+    """Return values as texts: 1.0 becomes "1", and a missing value None."""
     texts = np.empty(len(values), dtype=object)
     try:
         text_of_value = {value: _text(value) for value in dict.fromkeys(values)}
@@ -435,7 +435,7 @@ def _text(value: Any) -> str | None:
 
 
 def codes_of(texts: Sequence[str | None] | np.ndarray) -> np.ndarray:
-    """Return a hash code in [0, 1) for each text."""
+    """Return a hash code of each text, a number in [0, 1)."""
     codes: dict[str | None, float] = {}
     for level in set(texts):
         message = (

@@ -66,7 +66,7 @@ def pooled(
     other_mean: float,
     other_squares: float,
 ) -> tuple[int, float, float]:
-    """Return number, mean and sum of squared deviations of a union of numbers."""
+    """Return number, mean and sum of squared deviations of two joined samples."""
     total = n + other_n
     difference = other_mean - mean
     share = other_n / max(total, 1)
@@ -75,12 +75,12 @@ def pooled(
 
 
 def smallest(codes: np.ndarray) -> np.ndarray:
-    """Return the smallest distinct hash codes, ascending."""
+    """Return at most `MOST_CODES` of the smallest distinct hash codes, ascending."""
     return np.unique(codes)[:MOST_CODES]
 
 
 def estimated_n_distinct(codes: np.ndarray) -> int:
-    """Return the number of distinct values, estimated by their smallest codes."""
+    """Return the number of distinct values, estimated from smallest hash codes."""
     if len(codes) < MOST_CODES:
         return len(codes)
     return round((MOST_CODES - 1) / max(float(codes[-1]), 2.0**-53))
@@ -102,7 +102,7 @@ def _codes_of_numbers(values: np.ndarray, texts: np.ndarray | None) -> np.ndarra
 
 @dataclass(frozen=True)
 class NumberSummary:
-    """Summary of numbers; summaries of blocks can be added."""
+    """Summary of numbers, which can be added to that of other rows."""
 
     n: int  # rows
     finite: int  # finite numbers
@@ -122,10 +122,10 @@ class NumberSummary:
         cls,
         values: np.ndarray,
         counts: np.ndarray | None = None,
-        all_kept: bool = True,
+        keep_all_numbers: bool = True,
         texts: np.ndarray | None = None,
     ) -> Self:
-        """Return the summary of numbers, with NaN for missing values.
+        """Return the summary of numbers; NaN is a missing value.
 
         Parameters
         ----------
@@ -133,7 +133,7 @@ class NumberSummary:
             Numbers.
         counts : ndarray of int of shape (n,), optional
             Number of occurrences of each value; default one.
-        all_kept : bool, default True
+        keep_all_numbers : bool, default True
             Whether to keep all distinct numbers rather than quantiles.
         texts : ndarray of shape (n,), optional
             Texts with all digits of large integers.
@@ -145,7 +145,7 @@ class NumberSummary:
         number_counts = counts[is_finite]
         finite = int(number_counts.sum())
         points, weights = _counted(numbers, number_counts)
-        exact = all_kept or len(points) <= QUANTILES_OF_BLOCK
+        exact = keep_all_numbers or len(points) <= QUANTILES_OF_BLOCK
         if not exact:
             points, weights = _quantiles(points, weights, QUANTILES_OF_BLOCK)
         are_integers = bool((numbers == np.round(numbers)).all())
@@ -248,7 +248,7 @@ class NumberSummary:
 
     @property
     def distinct_share(self) -> float:
-        """Share of distinct values if all are integers; zero otherwise."""
+        """Number of distinct values over all values if integers; otherwise zero."""
         if not self.are_integers:
             return 0.0
         points_are_distinct = (
@@ -270,7 +270,7 @@ class NumberSummary:
         return float(self.points[np.minimum(middle, len(ends) - 1)].mean())
 
     def scaling(self, scale: Scale) -> tuple[float, float]:
-        """Return the number to subtract and the divisor, with missing values filled."""
+        """Return the offset and the divisor that scale the numbers."""
         if scale == "none":
             return 0.0, 1.0
         largest = max(abs(self.low), abs(self.high))
@@ -300,7 +300,7 @@ class NumberSummary:
         return mean, float(np.sqrt(squares / n))
 
     def knots(self) -> tuple[float, ...]:
-        """Return `KNOTS` quantiles at even steps."""
+        """Return `KNOTS` quantiles of the numbers, equally spaced in probability."""
         if self.exact:
             values = np.repeat(self.points, self.weights.astype(np.intp))
             return tuple(np.quantile(values, np.linspace(0.0, 1.0, KNOTS)).tolist())
@@ -350,7 +350,7 @@ def _quantiles(
 
 
 def added(first: Mapping[Any, Any], second: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Return the union of two mappings, with the sum for keys of both."""
+    """Return the union of two mappings, in which values of a common key are added."""
     total = dict(first)
     for key, summary in second.items():
         if key in first:
@@ -360,18 +360,18 @@ def added(first: Mapping[Any, Any], second: Mapping[Any, Any]) -> dict[Any, Any]
 
 
 def _dates_of_digits(
-    numbers: np.ndarray, counts: np.ndarray | None, all_kept: bool
+    numbers: np.ndarray, counts: np.ndarray | None, keep_all_numbers: bool
 ) -> dict[First, NumberSummary]:
     """Return the summary of numbers such as 20241231 as dates, or {}."""
     days = dates.days_of_digits(numbers)
     if days is None:
         return {}
-    return dict.fromkeys(FIRSTS[:3], NumberSummary.of(days, counts, all_kept))
+    return dict.fromkeys(FIRSTS[:3], NumberSummary.of(days, counts, keep_all_numbers))
 
 
 @dataclass(frozen=True)
 class ColumnSummary:
-    """Summary of a column; summaries of blocks can be added."""
+    """Summary of a column, which can be added to that of other rows."""
 
     name: str
     kind: reading.ColumnKind
@@ -400,9 +400,12 @@ class ColumnSummary:
 
     @classmethod
     def of(
-        cls, column: reading.Column, as_levels: bool = False, all_kept: bool = True
+        cls,
+        column: reading.Column,
+        as_levels: bool = False,
+        keep_all_numbers: bool = True,
     ) -> ColumnSummary:
-        """Return the summary of rows; `as_levels` also counts numbers as levels."""
+        """Return the summary of a column; `as_levels` also counts distinct numbers."""
         if column.kind == "other":
             return cls(column.name, "other", (), False, len(column.values), 0)
         gaps = column.gaps
@@ -418,14 +421,14 @@ class ColumnSummary:
             zone=column.zone,
         )
         if column.kind == "date":
-            return summary._with_moments(column, all_kept)
+            return summary._with_date_values(column, keep_all_numbers)
         if column.kind == "number":
-            summary = summary._with_numbers(column, all_kept)
+            summary = summary._with_numbers(column, keep_all_numbers)
             if not as_levels and not summary.has_codes:
                 return summary
         counts = Counter(column.as_levels().tolist())
         del counts[None]
-        are_all_counted = all_kept or len(counts) <= MOST_COUNTED
+        are_all_counted = keep_all_numbers or len(counts) <= MOST_COUNTED
         summary = replace(
             summary,
             texts=dict(
@@ -437,20 +440,26 @@ class ColumnSummary:
         )
         if column.kind == "number":
             return summary
-        return summary._with_texts_read(Counter(present.tolist()), all_kept)
+        return summary._with_texts_read(Counter(present.tolist()), keep_all_numbers)
 
-    def _with_moments(self, column: reading.Column, all_kept: bool) -> ColumnSummary:
+    def _with_date_values(
+        self, column: reading.Column, keep_all_numbers: bool
+    ) -> ColumnSummary:
         moments = column.read_dates("year")
-        days = NumberSummary.of(dates.days_of(moments.instants), None, all_kept)
+        days = NumberSummary.of(dates.days_of(moments.instants), None, keep_all_numbers)
         if column.local is None:
             local_days = days
         else:
-            local_days = NumberSummary.of(dates.days_of(moments.local), None, all_kept)
+            local_days = NumberSummary.of(
+                dates.days_of(moments.local), None, keep_all_numbers
+            )
         return replace(self, dates={"year": days}, local_dates={"year": local_days})
 
-    def _with_numbers(self, column: reading.Column, all_kept: bool) -> ColumnSummary:
-        numbers = NumberSummary.of(column.values, None, all_kept, column.exact)
-        days = _dates_of_digits(column.values, None, all_kept)
+    def _with_numbers(
+        self, column: reading.Column, keep_all_numbers: bool
+    ) -> ColumnSummary:
+        numbers = NumberSummary.of(column.values, None, keep_all_numbers, column.exact)
+        days = _dates_of_digits(column.values, None, keep_all_numbers)
         return replace(
             self,
             numbers={POINT: numbers, COMMA: numbers},
@@ -460,9 +469,9 @@ class ColumnSummary:
         )
 
     def _with_texts_read(
-        self, counts: Mapping[str, int], all_kept: bool
+        self, counts: Mapping[str, int], keep_all_numbers: bool
     ) -> ColumnSummary:
-        """Add the texts of a block that are numbers or dates."""
+        """Return the summary with the texts of a block that are numbers or dates."""
         texts = list(counts)
         times = np.array(list(counts.values()), dtype=np.intp)
         summary = replace(
@@ -481,24 +490,25 @@ class ColumnSummary:
         plain = quantities.plain_numbers(texts)
         if plain is not None and not any("." in text for text in texts):
             numbers = NumberSummary.of(
-                plain, times, all_kept, np.array(texts, dtype=object)
+                plain, times, keep_all_numbers, np.array(texts, dtype=object)
             )
-            days = _dates_of_digits(plain, times, all_kept)
+            days = _dates_of_digits(plain, times, keep_all_numbers)
             by_mark = {POINT: numbers, COMMA: numbers} if texts else {}
             return replace(summary, numbers=by_mark, dates=days, local_dates=days)
         moments = dates.iso_dates(texts)
         if moments is not None:
             by_order = dict.fromkeys(
-                FIRSTS[:3], NumberSummary.of(dates.days_of(moments), times, all_kept)
+                FIRSTS[:3],
+                NumberSummary.of(dates.days_of(moments), times, keep_all_numbers),
             )
             return replace(summary, dates=by_order, local_dates=by_order)
-        summary = summary._with_quantities(texts, times, all_kept)
+        summary = summary._with_quantities(texts, times, keep_all_numbers)
         if plain is not None:
             return summary
-        return summary._with_dates(texts, times, all_kept)
+        return summary._with_dates(texts, times, keep_all_numbers)
 
     def _with_quantities(
-        self, texts: Sequence[str], times: np.ndarray, all_kept: bool
+        self, texts: Sequence[str], times: np.ndarray, keep_all_numbers: bool
     ) -> ColumnSummary:
         """Add the texts that are numbers, by decimal mark and unit."""
         digits = np.array(texts, dtype=object)
@@ -520,7 +530,7 @@ class ColumnSummary:
                 positions = np.flatnonzero(units == unit)
                 values = np.array([read[position].value for position in positions])  # type: ignore[union-attr]
                 numbers[Written(mark, unit)] = NumberSummary.of(
-                    values, times[positions], all_kept, digits[positions]
+                    values, times[positions], keep_all_numbers, digits[positions]
                 )
             is_limit = np.array(
                 [quantity is not None and quantity.is_limit for quantity in read],
@@ -537,7 +547,7 @@ class ColumnSummary:
         )
 
     def _with_dates(
-        self, texts: Sequence[str], times: np.ndarray, all_kept: bool
+        self, texts: Sequence[str], times: np.ndarray, keep_all_numbers: bool
     ) -> ColumnSummary:
         """Add the texts that are dates or times, by the first part of dates."""
         places = dates.day_places(texts)
@@ -553,12 +563,16 @@ class ColumnSummary:
             if not is_date.any():
                 continue
             days[first] = NumberSummary.of(
-                dates.days_of(moments.instants)[is_date], times[is_date], all_kept
+                dates.days_of(moments.instants)[is_date],
+                times[is_date],
+                keep_all_numbers,
             )
             local_days[first] = days[first]
             if moments.has_offset.any():
                 local_days[first] = NumberSummary.of(
-                    dates.days_of(moments.local)[is_date], times[is_date], all_kept
+                    dates.days_of(moments.local)[is_date],
+                    times[is_date],
+                    keep_all_numbers,
                 )
         if "year" in days and not places:  # the dates are the same in any order
             days |= {"day": days["year"], "month": days["year"]}
@@ -616,7 +630,7 @@ class ColumnSummary:
         )
 
     def counts(self) -> Mapping[str | None, int]:
-        """Return the number of rows of each level, and of missing values as None."""
+        """Return the number of rows of each text, with None for missing values."""
         counts: dict[str | None, int] = {}
         if self.gaps:
             counts[None] = self.gaps
@@ -636,7 +650,7 @@ class ColumnSummary:
 
     @property
     def is_zero_padded(self) -> bool:
-        """Whether integers are codes: many have leading zeros, or equal widths."""
+        """Whether the integers are codes, as leading zeros show."""
         return (
             self.n_zero_padded > (1 - NEARLY_ALL) * self.n_values
             or self.padded_width > 0
@@ -644,7 +658,7 @@ class ColumnSummary:
 
     @property
     def padded_width(self) -> int:
-        """Common number of digits of integers with leading zeros; otherwise zero."""
+        """Number of digits of the integers if zeros pad them to it; otherwise zero."""
         if not self.n_zero_padded or len(self.widths) != 1:
             return 0
         (width,) = self.widths
@@ -654,12 +668,12 @@ class ColumnSummary:
 
     @property
     def repeated_texts(self) -> dict[str, int]:
-        """Number of rows of each text that many rows share, such as placeholders."""
+        """Number of rows of each frequent text, such as a placeholder."""
         threshold = max(LEAST_PLACEHOLDERS, PLACEHOLDER_SHARE * self.n_values)
         return {text: rows for text, rows in self.texts.items() if rows >= threshold}
 
     def units(self) -> dict[str, int]:
-        """Return the number of rows of each unit, if nearly all values are numbers."""
+        """Return the number of rows in each unit; empty if few values are numbers."""
         by_mark = []
         for mark in get_args(quantities.Mark):
             rows = {
@@ -682,7 +696,7 @@ class ColumnSummary:
     def as_numbers(
         self, share: float = NEARLY_ALL
     ) -> tuple[Written, NumberSummary] | None:
-        """Return notation and summary of the numbers; None if they are too few.
+        """Return notation and numbers; None if too few of the values are numbers.
 
         A smaller share suffices next to one or two texts.
         """
@@ -727,7 +741,7 @@ class ColumnSummary:
     def as_dates(
         self, share: float = NEARLY_ALL
     ) -> tuple[First | None, NumberSummary] | None:
-        """Return first part and days of the dates, or None if they are too few.
+        """Return date format and days; None if too few of the values are dates.
 
         The first part is None if day and month are ambiguous.
         """
@@ -780,10 +794,10 @@ def _main_unit(rows_of_unit: Mapping[str, int]) -> str:
 
 
 def summarize_table(
-    block: Any, as_levels: Collection[str] = (), all_kept: bool = True
+    block: Any, as_levels: Collection[str] = (), keep_all_numbers: bool = True
 ) -> dict[str, ColumnSummary]:
     columns = reading.read_columns(block)
     return {
-        name: ColumnSummary.of(column, name in as_levels, all_kept)
+        name: ColumnSummary.of(column, name in as_levels, keep_all_numbers)
         for name, column in columns.items()
     }

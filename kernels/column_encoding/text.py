@@ -57,7 +57,7 @@ SMALLEST_DEVIATION = 1e-5
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TextColumn(ColumnEncoding):
-    """Encoding of texts by the directions in which training texts differ most.
+    """Encoding of texts: their position along the main directions of variation.
 
     A missing text has the mean features.
     """
@@ -173,7 +173,7 @@ class TextColumn(ColumnEncoding):
         report.add(self.name, int(gaps.sum()), 0)
 
     def decode(self, Z: np.ndarray) -> list[Any]:
-        """Return the same text for all rows, since features determine none."""
+        """Return one placeholder text for all rows, as features determine no text."""
         return ["text"] * len(Z)
 
     def describe(self) -> str:
@@ -201,10 +201,10 @@ def _count_ngrams(texts: Sequence[str]) -> sparse.csr_matrix:
     hasher = FeatureHasher(
         HASH_VALUES, input_type="string", dtype=np.float32, alternate_sign=False
     )
-    return hasher.transform(map(_ngrams_of, texts))
+    return hasher.transform(map(_words_and_runs, texts))
 
 
-def _ngrams_of(text: str) -> list[str]:
+def _words_and_runs(text: str) -> list[str]:
     ngrams: list[str] = []
     readable = text[:MOST_CHARACTERS].encode(errors="replace").decode()
     for word in WORD.findall(readable.lower()):
@@ -263,7 +263,7 @@ def _main_directions(
 
 
 def _topic_scales(deviations: np.ndarray) -> np.ndarray:
-    """Return the scale of each topic, as `indicator_scales`; zero if constant."""
+    """Return a scale per topic, as `indicator_scales` does; zero if constant."""
     varies = deviations > SMALLEST_DEVIATION * max(1e-3, deviations.max())
     total = float((deviations[varies] ** 2).sum())
     scales = np.zeros(len(deviations))

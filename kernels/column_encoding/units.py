@@ -19,7 +19,7 @@ COUNT = "count"
 
 
 class Conversion(NamedTuple):
-    """``value * factor + offset`` is a value in the base unit."""
+    """Conversion to another unit: ``value * factor + offset``."""
 
     factor: float
     offset: float = 0.0
@@ -120,7 +120,7 @@ KNOWN_UNITS = frozenset(unit for units in CONVERSIONS.values() for unit in units
 
 
 def canonical_unit(unit: str) -> str:
-    """Return the spelling of a unit in `CONVERSIONS`, or the unit."""
+    """Return the unit as spelled in `CONVERSIONS`; an unknown unit is unchanged."""
     for spelling in _spellings(unit):
         if spelling in KNOWN_UNITS:
             return spelling
@@ -143,7 +143,7 @@ def _spellings(unit: str) -> Iterator[str]:
 
 @lru_cache(maxsize=1024)
 def conversion_between(unit: str, target_unit: str) -> Conversion | None:
-    """Return the conversion between units, "" for none; None for other quantities."""
+    """Return the conversion from a unit to another; None if quantities differ."""
     if unit == target_unit:
         return Conversion(1.0)
     source = canonical_unit(unit)
@@ -188,7 +188,7 @@ ISO_DURATION = re.compile(
 
 
 def seconds_in(text: str) -> float | None:
-    """Return the seconds of a duration, or None."""
+    """Return the seconds of the duration that a text states; None if it states none."""
     match = CLOCK_DURATION.fullmatch(text) or ISO_DURATION.fullmatch(text)
     if match is None:
         return None
@@ -219,7 +219,7 @@ DIRECTION_FIRST = re.compile(
 
 
 def degrees_in(text: str) -> tuple[float, str] | None:
-    """Return the degrees and the unit of an angle, or None."""
+    """Return degrees and unit of the angle that a text states; None if it has none."""
     match = DIRECTION_FIRST.fullmatch(text)
     if match:
         return float(
@@ -243,7 +243,7 @@ PART = re.compile(
 
 
 def sum_of_parts(text: str) -> tuple[float, str] | None:
-    """Return the sum of numbers in one quantity, and the first unit, or None.
+    """Return the sum of parts such as 1h 30m, in the first unit; None for others.
 
     Examples are 1h 30m and 5 ft 7 in, with units in descending order.
     """

@@ -272,7 +272,8 @@ class PartedTable:
                 if as_levels(column_type)
             ],
             "complete": self.completed,
-            "all_kept": n_rows <= MOST_EXACT and n_rows * len(names) <= MOST_NUMBERS,
+            "keep_all_numbers": n_rows <= MOST_EXACT
+            and n_rows * len(names) <= MOST_NUMBERS,
         }
         summary: dict[str, ColumnSummary] = {}
         for first in range(0, len(self.parts), HELD_RESULTS):
@@ -342,7 +343,7 @@ def _summarize(
     columns: Sequence[str],
     levels: Sequence[str],
     complete: TableEncoding | None,
-    all_kept: bool,
+    keep_all_numbers: bool,
 ) -> dict[str, ColumnSummary]:
     """Summarize the columns of a part; empty if no row is used."""
 
@@ -352,7 +353,9 @@ def _summarize(
             if piece.num_rows:
                 summary = added(
                     summary,
-                    summarize_table(piece.select(list(columns)), levels, all_kept),
+                    summarize_table(
+                        piece.select(list(columns)), levels, keep_all_numbers
+                    ),
                 )
         return summary
 

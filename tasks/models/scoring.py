@@ -74,7 +74,7 @@ Distribution = Counter[str] | NumberSummary
 def distribution_of(values: np.ndarray, numbers: bool) -> Distribution:
     """Return the distribution of numbers or labels, shape (n,)."""
     if numbers:
-        return NumberSummary.of(values, all_kept=False)
+        return NumberSummary.of(values, keep_all_numbers=False)
     return Counter(map(str, values))
 
 

@@ -503,25 +503,31 @@ NUMBERS = {
 }
 
 
-def known(blocks: Iterable[np.ndarray], all_kept: bool) -> NumberSummary:
+def known(blocks: Iterable[np.ndarray], keep_all_numbers: bool) -> NumberSummary:
     """Return what is known of numbers from their blocks."""
-    return reduce(add, (NumberSummary.of(block, all_kept=all_kept) for block in blocks))
+    return reduce(
+        add,
+        (
+            NumberSummary.of(block, keep_all_numbers=keep_all_numbers)
+            for block in blocks
+        ),
+    )
 
 
-@pytest.mark.parametrize("all_kept", [True, False])
+@pytest.mark.parametrize("keep_all_numbers", [True, False])
 @pytest.mark.parametrize("name", NUMBERS)
 def test_medians_quantiles_and_units_of_blocks_are_those_of_all(
-    name: str, all_kept: bool
+    name: str, keep_all_numbers: bool
 ):
     values = NUMBERS[name]
     held, found = (
         np.sort(values[~np.isnan(values)]),
-        known(np.array_split(values, 13), all_kept),
+        known(np.array_split(values, 13), keep_all_numbers),
     )
     assert (found.n, found.gaps) == (len(values), len(values) - len(held))
     assert (found.low, found.high) == (held[0], held[-1])
     knots, asked = np.array(found.knots()), np.linspace(0.0, 1.0, KNOTS)
-    if all_kept:
+    if keep_all_numbers:
         whole = NumberSummary.of(values)
         assert found.fill == np.median(held)
         for scale in ("unit", "max", "standard"):
@@ -558,7 +564,7 @@ def test_of_very_many_blocks_few_numbers_are_held_and_no_quantile_drifts(
         sizes.append(len((found := one + other).points))
         return found
 
-    parts = [NumberSummary.of(block, all_kept=False) for block in blocks]
+    parts = [NumberSummary.of(block, keep_all_numbers=False) for block in blocks]
     if order == "by parts":
         parts = [
             reduce(together, parts[part : part + 70]) for part in range(0, 600, 70)
@@ -692,7 +698,7 @@ def test_many_rows_in_blocks_are_known_by_quantiles_and_frequent_levels(
     )
     whole = TableEncoding.of(table, said)
     blocks = [
-        summarize_table(table.slice(i, 250), said, all_kept=False)
+        summarize_table(table.slice(i, 250), said, keep_all_numbers=False)
         for i in range(0, n, 250)
     ]
     encoding = TableEncoding.of(reduce(added, blocks), said)
