@@ -19,7 +19,7 @@ class Definition(NamedTuple):
 
 
 class ModuleSource:
-    """Definitions and imports of a module, by name."""
+    """Source of a module: its definitions and imports, by name."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -63,7 +63,7 @@ class ModuleSource:
                 )
 
     def text_of(self, statement: ast.stmt) -> str:
-        """Return the lines of a statement, with its decorators."""
+        """Return the source lines of a statement, with its decorators."""
         first = min(
             [
                 statement.lineno,
@@ -81,7 +81,7 @@ def source_of(module: str) -> ModuleSource:
 def with_all_used(
     definitions: Iterable[Definition],
 ) -> tuple[set[Definition], set[str]]:
-    """Return definitions with all that they use, and import statements."""
+    """Return definitions and all others that they use, with import statements."""
     used: set[Definition] = set()
     imports: set[str] = set()
     pending = list(definitions)
@@ -106,7 +106,7 @@ def names_in(statement: ast.stmt) -> set[str]:
 
 
 def copied_source(definitions: Iterable[Definition]) -> str:
-    """Return a module's text with copies of definitions and of all that they use."""
+    """Return the text of a module with definitions and all that they use."""
     used, imports = with_all_used(definitions)
     modules_by_name: dict[str, str] = {}
     for module, name in sorted(used):
@@ -128,7 +128,7 @@ def copied_source(definitions: Iterable[Definition]) -> str:
 
 
 def modules_in_order(modules: set[str]) -> list[str]:
-    """Return modules in the order of their imports."""
+    """Return modules so that each one comes after the modules that it imports."""
     graph = {}
     for module in sorted(modules):
         imported = {origin.module for origin in source_of(module).origins.values()}

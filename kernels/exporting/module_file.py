@@ -94,7 +94,7 @@ def write_module(estimator: Any, path: str | PathLike[str]) -> None:
 
 
 def require_module_path(path: Path) -> None:
-    """Raise ValueError unless a path is a Python file that is new or an export."""
+    """Raise ValueError unless `path` names a new Python file, or an earlier export."""
     if path.suffix != ".py" or not path.stem.isidentifier():
         raise ValueError(
             f"path must name a Python module, such as model.py, got {path.name!r}."
@@ -132,7 +132,7 @@ def module_text(estimator: Any, content: str) -> str:
 
 
 def text_of_parts(parts: dict[str, Any]) -> str:
-    """Return the parts of a model as text: a checksum and npz in base 64."""
+    """Return the parts of a model as text: a checksum, and arrays in base 64."""
     arrays: dict[str, np.ndarray] = {}
     description = json.dumps(to_data(parts, arrays, "model"), allow_nan=False)
     entries: dict[str, Any] = {
@@ -146,7 +146,7 @@ def text_of_parts(parts: dict[str, Any]) -> str:
 
 
 def parts_of(estimator: Any) -> dict[str, Any]:
-    """Return all that predictions depend on; ValueError if not supported."""
+    """Return the parts of a model that predictions need; ValueError if unsupported."""
     kernel = estimator.kernel_
     if sparse.issparse(kernel.X):
         raise ValueError(
@@ -179,7 +179,7 @@ def parts_of(estimator: Any) -> dict[str, Any]:
 
 
 def require_supported(family: KernelFamily) -> None:
-    """Raise ValueError for families without NumPy code."""
+    """Raise ValueError for base kernels that have no NumPy code."""
     if type(family) not in SUPPORTED:
         raise ValueError(
             f"a model with the base kernels {type(family).__name__} cannot be exported, as there is no NumPy code for "
@@ -191,7 +191,7 @@ def require_supported(family: KernelFamily) -> None:
 
 
 def parts_of_scores(linear: LinearScores) -> dict[str, Any]:
-    """Return the parts of linear scores: base kernels, rows and coefficients."""
+    """Return base kernels, training rows and coefficients of linear scores."""
     kernel = linear.kernel
     combination = kernel.combination
     active = np.flatnonzero(combination.coefficients)
@@ -215,7 +215,7 @@ def parts_of_scores(linear: LinearScores) -> dict[str, Any]:
 
 
 def parts_of_power(linear: LinearScores) -> dict[str, Any]:
-    """Return the parts of scores by a power of a centered sum of base kernels."""
+    """Return the parts of scores whose kernel is a power of a sum of kernels."""
     kernel = linear.kernel
     power = {
         "degree": kernel.degree,
@@ -233,7 +233,7 @@ def parts_of_power(linear: LinearScores) -> dict[str, Any]:
 
 
 def parts_of_scale(scale: Any) -> dict[str, Any] | None:
-    """Return the parts of the size of residuals; None for intervals of one width."""
+    """Return the scale of residuals as a dict; None for intervals of one width."""
     if scale is None:
         return None
     return {
@@ -244,7 +244,7 @@ def parts_of_scale(scale: Any) -> dict[str, Any] | None:
 
 
 def parts_of_trees(estimator: Any) -> dict[str, Any]:
-    """Return the boosted trees as arrays; ValueError for other estimators."""
+    """Return boosted trees as arrays; ValueError for estimators of other types."""
     trees = estimator.boost_
     obstacle = (
         f"a model that is combined with a {type(trees).__name__} cannot be exported; fit it with boost=False, or use "
@@ -260,7 +260,7 @@ def parts_of_trees(estimator: Any) -> dict[str, Any]:
 
 
 def require_equal_predictions(estimator: Any, parts: SimpleNamespace) -> None:
-    """Raise ValueError if predictions differ from those of the estimator."""
+    """Raise ValueError if the export and the estimator predict differently."""
     kernel: LearnedKernel = estimator.kernel_
     features = np.asarray(kernel.X[:CHECKED_ROWS]) + kernel.origin
     in_float64 = copy(estimator)
@@ -286,7 +286,7 @@ def require_equal_predictions(estimator: Any, parts: SimpleNamespace) -> None:
 
 
 def require_equal(expected: np.ndarray, computed: np.ndarray) -> None:
-    """Raise ValueError if values differ by more than rounding."""
+    """Raise ValueError if two arrays differ by more than rounding."""
     largest = max(1.0, float(np.abs(expected).max(initial=0.0)))
     if not np.abs(expected - computed).max(initial=0.0) <= LARGEST_DIFFERENCE * largest:
         raise ValueError(

@@ -43,7 +43,7 @@ NEAR = 1e-4
 
 
 def read_parts(text: str) -> SimpleNamespace:
-    """Return the parts of a model from the text in an exported file."""
+    """Return the parts of a model from its text; ValueError if damaged."""
     checksum, _, encoded = text.strip().partition("\n")
     try:
         content = b64decode(encoded)
@@ -61,7 +61,7 @@ def read_parts(text: str) -> SimpleNamespace:
 
 
 def decoded(data: Any, arrays: Mapping[str, np.ndarray]) -> Any:
-    """Return a value of JSON with its arrays; objects become namespaces."""
+    """Return the exported value from JSON, with its arrays; dicts become namespaces."""
     if isinstance(data, list):
         return [decoded(entry, arrays) for entry in data]
     if not isinstance(data, dict):
@@ -97,7 +97,7 @@ def decoded(data: Any, arrays: Mapping[str, np.ndarray]) -> Any:
 
 
 def column_of(name: str, values: Any) -> Column:
-    """Return values as a column of numbers, dates or texts."""
+    """Return the values of a column, as numbers, dates or texts."""
     dtype = getattr(values, "dtype", None)
     if getattr(dtype, "tz", None):  # pandas
         return column_of_instants(
@@ -129,13 +129,13 @@ def column_of(name: str, values: Any) -> Column:
 
 
 def column_of_instants(name: str, values: Any, zone: str) -> Column:
-    """Return moments in UTC as dates in a time zone."""
+    """Return moments in UTC as a column of dates in the time zone `zone`."""
     instants = without_placeholders(np.asarray(values).astype("datetime64[us]"))
     return Column(name, "date", instants, local=local_times(instants, zone), zone=zone)
 
 
 def column_of_objects(name: str, cells: Sequence[Any]) -> Column:
-    """Return numbers or durations in seconds, or texts if others are among them."""
+    """Return a column of numbers, or of texts if a cell is not a number."""
     numbers = np.empty(len(cells))
     for row, cell in enumerate(cells):
         if is_missing(cell):
@@ -153,7 +153,7 @@ def column_of_objects(name: str, cells: Sequence[Any]) -> Column:
 
 
 def column_of_numbers(name: str, array: np.ndarray) -> Column:
-    """Return an array of numbers as a column; large integers are also kept as texts."""
+    """Return a column of numbers; integers too large for floats are kept as texts."""
     numbers = array.astype(np.float64)
     exact = None
     if array.dtype.kind in "iu" and (np.abs(numbers) > LARGEST).any():
@@ -172,7 +172,7 @@ def is_missing(cell: Any) -> bool:
 
 
 def columns_of_rows(rows: Any, encodings: Sequence[Any]) -> list[Column]:
-    """Return the columns of rows, a DataFrame or a dictionary of columns.
+    """Return the columns of a DataFrame or dictionary, in the order of `encodings`.
 
     An array is also possible if all columns are numbers.
     """
@@ -236,7 +236,7 @@ def encode_column(encoding: Any, column: Column) -> np.ndarray:
 
 
 def encode_numbers(encoding: Any, column: Column) -> np.ndarray:
-    """Return scaled numbers or positions of levels, and the missing-value indicator."""
+    """Return features of numbers: scaled values, and a missing-value indicator."""
     if encoding.levels:
         numbers = places_of(column.as_texts(), encoding.levels)
     else:
@@ -259,7 +259,7 @@ def encode_numbers(encoding: Any, column: Column) -> np.ndarray:
 
 
 def normal_scores(values: np.ndarray, knots: Sequence[float]) -> np.ndarray:
-    """Return the normal scores of values by their ranks among the knots."""
+    """Return normal scores of values, from their ranks among the knots."""
     normal = NormalDist()
     return np.array(
         [normal.inv_cdf(rank) for rank in ranks_among(values, knots).tolist()]
@@ -267,7 +267,7 @@ def normal_scores(values: np.ndarray, knots: Sequence[float]) -> np.ndarray:
 
 
 def encode_levels(encoding: Any, column: Column) -> np.ndarray:
-    """Return the indicators of levels, and the code if there are many levels."""
+    """Return features of categories: an indicator per level, and a code for many."""
     texts = texts_of_levels(encoding, column).tolist()
     features = np.zeros((len(texts), len(encoding.levels) + encoding.many))
     place_of_level = {level: place for place, level in enumerate(encoding.levels)}
@@ -281,7 +281,7 @@ def encode_levels(encoding: Any, column: Column) -> np.ndarray:
 
 
 def texts_of_levels(encoding: Any, column: Column) -> np.ndarray:
-    """Return the values as levels, in the notation of the training rows."""
+    """Return the values as category names, spelled as in the training rows."""
     texts = column.as_levels()
     if encoding.numeric and column.kind == "text":
         numbers = column.read_numbers(POINT).values
@@ -308,7 +308,7 @@ def texts_of_levels(encoding: Any, column: Column) -> np.ndarray:
 
 
 def encode_dates(encoding: Any, column: Column) -> np.ndarray:
-    """Return the time, the cycles of the calendar, and the missing-value indicator."""
+    """Return features of dates: time, cycles, and a missing-value indicator."""
     moments = column.read_dates(encoding.first).in_zone(encoding.zone)
     check_cells(column, "dates", np.isnat(moments.instants))
     days = days_of(moments.instants)
@@ -327,7 +327,7 @@ def encode_dates(encoding: Any, column: Column) -> np.ndarray:
 
 
 def indicators_of_dates(cycle: str, local_days: np.ndarray, scaled: bool) -> np.ndarray:
-    """Return the indicators of months or weekdays, shape (n, levels)."""
+    """Return indicators of the months or weekdays of days, shape (n, levels)."""
     _, levels, level_of = CALENDAR[cycle]
     indicators = np.eye(len(levels))[level_of(local_days)]
     if scaled:
@@ -338,7 +338,7 @@ def indicators_of_dates(cycle: str, local_days: np.ndarray, scaled: bool) -> np.
 
 
 def check_cells(column: Column, expected: str, is_missing_cell: np.ndarray) -> None:
-    """Warn of cells of an unexpected kind; ValueError if all are."""
+    """Warn of cells that are not of the expected kind; ValueError if none is."""
     unread = is_missing_cell & ~column.gaps
     if not unread.any():
         return
@@ -355,7 +355,7 @@ def check_cells(column: Column, expected: str, is_missing_cell: np.ndarray) -> N
 
 
 def features_for_trees(encoding: Any, features: np.ndarray) -> np.ndarray:
-    """Return features for trees: NaN for missing values, and a number per level."""
+    """Return features for trees: NaN if missing, and one number per category."""
     if encoding.kind == "CategoryColumn":
         if encoding.many:
             return features
@@ -400,7 +400,7 @@ def linear_scores(scores: Any, X: np.ndarray) -> np.ndarray:
 def combined_kernel(
     scores: Any, left: Sequence[Any], right: Sequence[Any]
 ) -> np.ndarray:
-    """Return the learned kernel between rows and training rows."""
+    """Return the learned kernel between new rows and training rows."""
     _, first_rows = left[0]
     K = np.zeros((len(first_rows), len(scores.X)))
     if scores.family.kind == "feature":
@@ -428,7 +428,7 @@ def combined_kernel(
 
 
 def mapped_rows(family: Any, rows: np.ndarray) -> list[tuple[Any, np.ndarray]]:
-    """Return the elementary families within a family, with their rows."""
+    """Return the families that a family joins, each with its mapped rows."""
     kind = family.kind
     if kind == "union":
         parts = []
@@ -460,7 +460,7 @@ def mapped_rows(family: Any, rows: np.ndarray) -> list[tuple[Any, np.ndarray]]:
 def kernels_between(
     left: Sequence[Any], right: Sequence[Any]
 ) -> Iterator[tuple[np.ndarray, float]]:
-    """Yield the values of each base kernel up to a constant, and the constant."""
+    """Yield each base kernel as a matrix and a constant to add to it."""
     for (family, A), (_, B) in zip(left, right, strict=True):
         if family.kind == "product":
             yield from products_of_kernels(family, A, B)
@@ -507,7 +507,7 @@ def kernels_of_products(
 
 
 def features_of(family: Any, A: np.ndarray) -> np.ndarray:
-    """Return the features of rank-one kernels; position -1 is constant."""
+    """Return the features of rank-one kernels; a column at -1 is constant."""
     if family.columns is None:
         return A
     with_ones = np.column_stack([A, np.ones(len(A))])
@@ -538,7 +538,7 @@ def dirichlet_kernel(
 def exponentials(
     family: Any, A: np.ndarray, B: np.ndarray
 ) -> Iterator[tuple[np.ndarray, float]]:
-    """Yield exponentials of distances minus one, and one."""
+    """Yield each ``exp(-gamma D)`` as a matrix and a constant 1 to add to it."""
     distance = distances(family, A, B)
     by_gamma: dict[float, np.ndarray] = {}
     for gamma in sorted(set(family.gammas)):
@@ -552,7 +552,7 @@ def exponentials(
 
 
 def distances(family: Any, A: np.ndarray, B: np.ndarray) -> np.ndarray:
-    """Return the distances in the exponentials of a family, shape (a, b)."""
+    """Return distances between rows, as a family's exponentials use them, (a, b)."""
     if family.kind == "categorical":
         weights = family.weights or np.ones(A.shape[1])
         return sums_of_differences(A, B, is_not_zero, weights)
@@ -572,7 +572,7 @@ def is_not_zero(difference: np.ndarray, out: np.ndarray) -> None:
 def sums_of_differences(
     A: np.ndarray, B: np.ndarray, function: Any, weights: Any = None
 ) -> np.ndarray:
-    """Return the sums of a function of the differences of features, shape (a, b)."""
+    """Return sums over features of `function` of their differences, shape (a, b)."""
     sums = np.zeros((len(A), len(B)))
     difference = np.empty_like(sums)
     for j, (left, right) in enumerate(zip(A.T, B.T, strict=True)):
@@ -585,7 +585,7 @@ def sums_of_differences(
 
 
 def squared_distances(A: np.ndarray, B: np.ndarray) -> np.ndarray:
-    """Return squared Euclidean distances, by differences if small."""
+    """Return squared Euclidean distances, exact for nearly equal rows."""
     if not len(B):
         return np.zeros((len(A), 0))
     center = B.mean(axis=0)
@@ -626,7 +626,7 @@ def tree_probabilities(trees: Any, X: np.ndarray) -> np.ndarray:
 
 
 def features_of_trees(trees: Any, X: np.ndarray) -> np.ndarray:
-    """Return features in the order of the trees: categories, then numbers."""
+    """Return features in the order of the trees: categories first, then numbers."""
     columns = []
     for j, levels in zip(trees.categorical, trees.categories, strict=True):
         place_of_level = {
@@ -686,14 +686,14 @@ class ExportedModel:
 
 
 class ExportedRegressor(ExportedModel):
-    """Predictions of a fitted regressor."""
+    """Exported regressor, which predicts with only NumPy."""
 
     def predict(self, rows: Any) -> np.ndarray:
-        """Return predictions of rows: a DataFrame, dictionary of columns or array."""
+        """Return predictions for a DataFrame, a dictionary of columns or an array."""
         return self._shaped(self._values(*self._features(rows)))
 
     def predict_interval(self, rows: Any, alpha: float = 0.1) -> np.ndarray:
-        """Return lower and upper bounds with coverage ``1 - alpha``, shape (n, 2)."""
+        """Return interval bounds with coverage ``1 - alpha``, shape (n, 2)."""
         residuals = self._parts.residuals
         if residuals is None:
             raise ValueError(
@@ -734,21 +734,21 @@ class ExportedRegressor(ExportedModel):
 
 
 class ExportedClassifier(ExportedModel):
-    """Predictions of a fitted classifier."""
+    """Exported classifier, which predicts with only NumPy."""
 
     @property
     def classes_(self) -> np.ndarray:
         return np.asarray(self._parts.classes)
 
     def predict(self, rows: Any) -> np.ndarray:
-        """Return classes of rows: a DataFrame, dictionary of columns or array."""
+        """Return classes for a DataFrame, a dictionary of columns or an array."""
         decisions = self.decision_function(rows)
         if decisions.ndim == 1:
             return self.classes_[(decisions > 0).astype(np.intp)]
         return self.classes_[decisions.argmax(axis=1)]
 
     def predict_proba(self, rows: Any) -> np.ndarray:
-        """Return probabilities, one column per class of `classes_`."""
+        """Return the probability of each class, with columns as `classes_`."""
         if self._parts.calibration is None:
             raise ValueError(
                 "probabilities are only available for a model that was fitted with probability=True."
@@ -757,7 +757,7 @@ class ExportedClassifier(ExportedModel):
         return probabilities
 
     def decision_function(self, rows: Any) -> np.ndarray:
-        """Return scores, one per class, or for two classes positive for the second."""
+        """Return scores per class; for two classes, of the second one."""
         decisions, _ = self._decisions_and_probabilities(rows)
         return decisions
 

@@ -14,7 +14,7 @@ from ..estimator_files import SCHEMA, estimator_to_array
 
 
 class SkopsFile:
-    """Content of a skops file as dictionaries, lists and arrays."""
+    """Reader of a skops file, which returns dictionaries, lists and arrays."""
 
     def __init__(self, content: bytes) -> None:
         self._archive = ZipFile(BytesIO(content))
@@ -52,7 +52,7 @@ class SkopsFile:
 
 
 def trees_as_parts(trees: Any, n_outputs: int) -> dict[str, Any]:
-    """Return the nodes of fitted histogram-based gradient boosting as arrays.
+    """Return the nodes of fitted histogram-based boosted trees as arrays.
 
     `left` and `right` are positions of nodes, `roots` the first node of each tree,
     `output` the sum that a tree adds to, `classes` the positions of predicted classes.
@@ -100,7 +100,7 @@ def trees_as_parts(trees: Any, n_outputs: int) -> dict[str, Any]:
 
 
 def categories_of(state: Mapping[str, Any], n_categorical: int) -> list[np.ndarray]:
-    """Return the known values of each categorical feature."""
+    """Return the known category values of each categorical feature."""
     if not n_categorical:
         return []
     encoder = state["_preprocessor"]["transformers_"][0][1]
