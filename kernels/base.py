@@ -32,7 +32,7 @@ Object = TypeVar("Object", bound="Parameterized")
 
 
 class Value:
-    """Base of objects that store each argument of `__init__` by its name.
+    """Base class of objects that are equal if their `__init__` parameters are.
 
     Objects of a class are equal if their parameters are. Dataclasses are declared with
     ``eq=False, repr=False`` to inherit both methods.
@@ -90,7 +90,7 @@ class Value:
 
 
 class Parameterized(Value):
-    """Base of objects whose parameters scikit-learn can read, set and search.
+    """Base class of objects whose parameters scikit-learn can read and set.
 
     Only `set_params` changes an object.
     """
@@ -110,7 +110,7 @@ class Parameterized(Value):
         return params
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters, with the names of `get_params`, and return this object.
+        """Set parameters by the names of `get_params`, and return this object.
 
         It is unchanged if a name or a value raises ValueError.
         """
@@ -127,7 +127,7 @@ class Parameterized(Value):
 
 
 def explain_unknown_arguments(decorated: Decorated) -> Decorated:
-    """Decorate a function or class so that errors suggest parameter names."""
+    """Decorate a function or class: errors suggest the right parameter name."""
     function: Callable[..., Any] = decorated
     if isinstance(decorated, type):
         function = decorated.__init__  # type: ignore[misc]
@@ -147,7 +147,7 @@ def explain_unknown_arguments(decorated: Decorated) -> Decorated:
 
 
 def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn at the line of the user's code, outside of this package and libraries."""
+    """Issue a warning at the line of the user's code that called this package."""
     frame = currentframe()
     while frame is not None and frame.f_back is not None:
         package = frame.f_globals.get("__name__", "").partition(".")[0]
@@ -228,7 +228,7 @@ def _with_changes(
 
 
 def import_class(name: str, base: Class, kind: str) -> Class:
-    """Import the subclass of `base` with the name ``module:Class``.
+    """Import the class named ``module:Class``, which must be a subclass of `base`.
 
     `kind` begins messages. ValueError if the import fails or the class is unsuitable.
     """
@@ -260,7 +260,7 @@ def as_object(
     class_of: Callable[[str], type[Object]],
     example: str,
 ) -> Object:
-    """Return an object of class `base`, by name or from an object, with new parameters.
+    """Return an object of class `base`, from its name or itself, with new parameters.
 
     `class_of` returns the class of a name; messages show `example`.
     """
@@ -285,7 +285,7 @@ def as_object(
 
 @contextmanager
 def progress_to(write: Callable[[str], None]) -> Iterator[None]:
-    """Pass the texts of `report_progress` to a function within a context."""
+    """Call `write` with the texts that `report_progress` gets within the context."""
     token = _write_progress.set(write)
     try:
         yield
@@ -294,7 +294,7 @@ def progress_to(write: Callable[[str], None]) -> Iterator[None]:
 
 
 def report_progress(step: str) -> None:
-    """Report a step of a fit to the enclosing `progress_to`, if there is one."""
+    """Report a step of a fit to the enclosing `progress_to`; otherwise do nothing."""
     write = _write_progress.get()
     if write is not None:
         write(step)

@@ -13,7 +13,7 @@ from .weights import as_sample_weight, near_one
 
 
 class Centering(StrEnum):
-    """Whether kernels and targets are centered by the training rows.
+    """Which of kernels and targets are centered: both, only targets, or none.
 
     "target" centers only targets, and "none" nothing, so that predictors have no
     intercept. Means that are not subtracted are zeros here.
@@ -25,7 +25,7 @@ class Centering(StrEnum):
 
     @classmethod
     def of(cls, value: str) -> Centering:
-        """Return the centering of a name, or raise ValueError."""
+        """Return the centering with a name; ValueError if there is none."""
         require_one_of("centering", value, cls)
         return cls(value)
 
@@ -38,7 +38,7 @@ class Centering(StrEnum):
         return self is not Centering.NONE
 
     def target_mean(self, Y: np.ndarray, w: np.ndarray | None = None) -> np.ndarray:
-        """Return the mean to subtract from targets of shape (m, q), shape (q,)."""
+        """Return the mean to subtract from targets, (m, q): shape (q,), maybe zero."""
         if not self.intercept:
             return np.zeros(Y.shape[1])
         return mean_over(Y, w)
@@ -46,19 +46,19 @@ class Centering(StrEnum):
     def mean(
         self, values: np.ndarray, w: np.ndarray | None = None, axis: int = 0
     ) -> np.ndarray:
-        """Return the mean to subtract from values along an axis of samples."""
+        """Return the mean to subtract from kernel values, along the axis of samples."""
         if not self.subtracts:
             return np.zeros(np.delete(values.shape, axis))
         return mean_over(values, w, axis)
 
     def less_mean(self, values: np.ndarray) -> np.ndarray:
-        """Return values of shape (m, ...), centered over samples if kernels are."""
+        """Return values of shape (m, ...), minus their mean if kernels are centered."""
         if not self.subtracts:
             return values
         return values - values.mean(axis=0)
 
     def shares(self, m: int, w: np.ndarray | None = None) -> np.ndarray:
-        """Return the share of each sample in the mean to subtract, shape (m,)."""
+        """Return the weight of each sample in the mean to subtract, shape (m,)."""
         if not self.subtracts:
             return np.zeros(m)
         if w is None:
@@ -72,7 +72,7 @@ class Centering(StrEnum):
 
 
 def as_numbers(matrix: Any, name: str) -> np.ndarray:
-    """Return a matrix of any container as floating-point numbers.
+    """Convert a matrix, such as a DataFrame, to an array of floating-point numbers.
 
     Arrays of float32 and float64, also memory-mapped, are returned unchanged. `name` is
     for error messages.
@@ -101,7 +101,7 @@ def as_numbers(matrix: Any, name: str) -> np.ndarray:
 
 
 def as_gram_matrices(matrices: Iterable[tuple[str, Any]]) -> list[np.ndarray]:
-    """Return named matrices over the same rows as floating-point numbers.
+    """Convert named matrices over the same rows to arrays of floats.
 
     Raises
     ------
@@ -236,13 +236,13 @@ def center_cross_gram(
 
 
 def center_in_place(K: np.ndarray) -> np.ndarray:
-    """Center a symmetric matrix in place; return the matrix."""
+    """Center a symmetric matrix in place; return the same matrix."""
     means = K.mean(axis=1)
     return subtract_means(K, means, means, float(means.mean()), out=K)
 
 
 def centered_diagonals(diagonals: np.ndarray, row_means: np.ndarray) -> np.ndarray:
-    """Return the diagonals of centered kernels, shape (p, m)."""
+    """Return the diagonals of p kernels after centering, shape (p, m)."""
     return np.asarray(diagonals - 2 * row_means + row_means.mean(axis=1, keepdims=True))
 
 
@@ -263,7 +263,7 @@ def subtract_means(
     grand: float,
     out: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Return ``K - rows[:, None] - columns + grand``, in `out` if given."""
+    """Subtract row and column means, and add the grand mean; into `out` if given."""
     centered: np.ndarray = np.subtract(K, rows[:, None], out=out)
     centered -= columns - grand
     return centered
@@ -379,7 +379,7 @@ def alignment(K: np.ndarray, L: np.ndarray) -> float:
 
 
 def u_center_gram(K: np.ndarray) -> np.ndarray:
-    """Return the U-centered Gram matrix, with zero row sums and diagonal; m >= 3."""
+    """Return the U-centered Gram matrix: zero diagonal and row sums; m >= 3."""
     m = len(K)
     K = K - np.diag(np.diag(K))
     rows = K.sum(axis=1) / (m - 2)
@@ -389,7 +389,7 @@ def u_center_gram(K: np.ndarray) -> np.ndarray:
 
 
 def require_gram_matrices(K: np.ndarray, L: np.ndarray) -> None:
-    """Raise ValueError unless two matrices are square, of one size and finite."""
+    """Raise ValueError unless K and L are square, of one size and finite."""
     _require_square("K", K)
     _require_square("L", L)
     if K.shape != L.shape:
@@ -404,7 +404,7 @@ def require_gram_matrices(K: np.ndarray, L: np.ndarray) -> None:
 
 
 def alignment_of_matrix(K: np.ndarray, Y: np.ndarray, w: np.ndarray | None) -> float:
-    """Return the centered alignment with ``Y Y'``; zero for a constant kernel."""
+    """Return the centered alignment of K with ``Y Y'``; zero if K is constant."""
     rounding = 4 * np.finfo(np.float64).eps * len(K) * float(np.abs(K).max())
     K = weighted_by_roots(center_gram(K, w), w)
     norm = float(np.linalg.norm(K))
@@ -422,7 +422,7 @@ def mean_over(values: np.ndarray, w: np.ndarray | None, axis: int = 0) -> np.nda
 
 
 def weighted_by_roots(K: np.ndarray, w: np.ndarray | None) -> np.ndarray:
-    """Multiply rows and columns by roots of weights, for weighted products."""
+    """Multiply rows and columns in place by the square roots of their weights."""
     if w is not None:
         K *= np.sqrt(w)[:, None]
         K *= np.sqrt(w)

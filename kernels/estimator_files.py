@@ -27,7 +27,7 @@ SCHEMA = "schema.json"
 
 
 def estimator_to_array(estimator: BaseEstimator) -> np.ndarray:
-    """Return an estimator as bytes in the format of skops; ValueError if untrusted."""
+    """Return an estimator as bytes of a skops file; ValueError for untrusted types."""
     import skops.io
 
     content = skops.io.dumps(estimator)
@@ -41,7 +41,7 @@ def estimator_to_array(estimator: BaseEstimator) -> np.ndarray:
 
 
 def estimator_from_array(content: np.ndarray) -> BaseEstimator:
-    """Return the estimator; ValueError for types that are not trusted."""
+    """Return the estimator in the bytes of a skops file; ValueError if untrusted."""
     import skops.io
     from sklearn.base import BaseEstimator
 

@@ -70,7 +70,7 @@ RECORDS = {
 
 
 class Savable:
-    """Base of classes whose objects can be saved."""
+    """Base class of objects that can be saved to a file."""
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the object to a file for `learnkernels.load`.
@@ -131,7 +131,7 @@ def load(path: str | os.PathLike[str]) -> Any:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file, which replaces an earlier one once it is complete."""
+    """Write a file, which replaces an earlier one only when it is complete."""
     temporary = path.with_name(f".{path.name}.{uuid4().hex}")
     try:
         with temporary.open("xb") as file:
@@ -154,7 +154,7 @@ def to_bytes(saved: Savable) -> bytes:
 
 
 def from_bytes(content: bytes) -> Any:
-    """Return the object in the content of a file; ValueError if it is damaged."""
+    """Return the object that a file's bytes hold; ValueError if they are damaged."""
     try:
         arrays = read_arrays(content)
         header_end = 8 + int.from_bytes(content[:8], "little")
@@ -190,7 +190,7 @@ def from_bytes(content: bytes) -> Any:
 
 
 def to_data(value: Any, arrays: dict[str, np.ndarray], where: str) -> Any:
-    """Return a value as JSON, and add its arrays to `arrays` by name.
+    """Return a value in the form of JSON, and add its arrays to `arrays` by name.
 
     Raises
     ------
@@ -324,7 +324,7 @@ def _kind_and_name(value_type: type) -> tuple[str, str] | None:
 
 
 def from_data(data: Any, arrays: Mapping[str, np.ndarray]) -> Any:
-    """Return the value that `to_data` converted; an error for other data."""
+    """Return the value that `to_data` converted to the form of JSON."""
     if data is None or isinstance(data, bool | int | float | str):
         return data
     if isinstance(data, list):

@@ -32,7 +32,7 @@ POWER_ROWS = 512
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LearnedKernel(Savable, Value):
-    r"""Weighted sum of normalized base kernels, or a power of the sum.
+    r"""Weighted sum of normalized base kernels, or a power of such a sum.
 
     .. math:: K_\mu(x, x') = \Big( c + \sum_k \frac{\mu_k}{t_k} K_{kc}(x, x') \Big)^d
 
@@ -162,7 +162,7 @@ class LearnedKernel(Savable, Value):
 
     @property
     def view_shares(self) -> dict[str, float]:
-        r"""Share of the trace of the learned kernel per view.
+        r"""Share of each view (group of columns) in the trace of the learned kernel.
 
         .. math:: r_v \propto \sum_{k \in v} \frac{|\mu_k|}{t_k} \operatorname{tr} K_{kc}
         """
@@ -179,19 +179,19 @@ class LearnedKernel(Savable, Value):
 
     @property
     def indefinite(self) -> bool:
-        """Whether a weight is negative, so that eigenvalues may be, too."""
+        """Whether a weight, and thus maybe an eigenvalue, is negative."""
         return bool((self.weights < 0).any())
 
     @property
     def gram_centering(self) -> Centering:
-        """Centering of the Gram matrix: none for a power, or a sum with an offset."""
+        """Centering of the Gram matrix: none for a power, or with an offset."""
         if self.centering.subtracts and (self.degree != 1 or self.offset != 0):
             return Centering.TARGET
         return self.centering
 
     @property
     def is_weighted_sum(self) -> bool:
-        """Whether predictors can use the weighted sum in place of the kernel.
+        """Whether the weighted sum of base kernels predicts as the kernel does.
 
         With an intercept, coefficients sum to zero, so that an offset has no effect.
         """
@@ -199,7 +199,7 @@ class LearnedKernel(Savable, Value):
 
     @property
     def relevance(self) -> np.ndarray | None:
-        r"""Share of each feature in the metric, shape (d,); None without bandwidths.
+        r"""Share of each feature in the learned metric, (d,); None without a metric.
 
         .. math:: r_j \propto s_j \sum_k \frac{|\mu_k|}{\sigma_{kj}}
 
@@ -226,7 +226,7 @@ class LearnedKernel(Savable, Value):
 
     @cached_property
     def combination(self) -> Combination:
-        """Weighted sum of the base kernels minus `shift`, before centering."""
+        """Weighted sum of the base kernels, before centering."""
         used = self.weights != 0  # constant features have weight and scale zero
         coefficients = np.divide(
             self.weights, self.scales, out=np.zeros(len(self.weights)), where=used
@@ -245,7 +245,7 @@ class LearnedKernel(Savable, Value):
         )
 
     def over(self, positions: np.ndarray) -> LearnedKernel:
-        """Return the kernel on some of the training rows, centered on these."""
+        """Return the kernel over the training rows at `positions`, centered on them."""
         X = self.X[positions]
         shares = self.centering.shares(len(positions))[:, None]
         means = Expansion(self.combination, X, shares, np.zeros(1), 0 * self.origin)
@@ -259,7 +259,7 @@ class LearnedKernel(Savable, Value):
         )
 
     def cross_gram(self, X_new: Rows) -> np.ndarray:
-        """Return the kernel between new rows and the training rows, centered.
+        """Return the centered kernel between new rows and the training rows.
 
         Parameters
         ----------
@@ -284,7 +284,7 @@ class LearnedKernel(Savable, Value):
     def alignment_with(
         self, X_new: Rows, target: Target, sample_weight: np.ndarray | None = None
     ) -> float:
-        """Return the centered alignment among new rows with their target kernel.
+        """Return the centered alignment of the kernel with a target, on new rows.
 
         Parameters
         ----------
@@ -309,7 +309,7 @@ class LearnedKernel(Savable, Value):
     def gram_among(
         self, X_new: Rows, sample_weight: np.ndarray | None = None
     ) -> np.ndarray:
-        """Return the Gram matrix of new rows, shape (n, n), centered on these."""
+        """Return the Gram matrix of new rows, (n, n), centered on the new rows."""
         X_new = move(as_rows(X_new), self.origin)
         return self._power(
             self.centering.gram(
@@ -391,7 +391,7 @@ class LearnedKernel(Savable, Value):
 
 
 def checked_rows(X: Rows, X_new: Rows) -> Rows:
-    """Return new rows as float64; ValueError for a wrong number of features."""
+    """Return new rows as float64; ValueError if the number of features is wrong."""
     X_new = as_rows(X_new)
     d = X.shape[1]
     if X_new.shape[1] != d:
@@ -403,7 +403,7 @@ def checked_rows(X: Rows, X_new: Rows) -> Rows:
 
 
 class LinearScores:
-    r"""Scores ``kernel.cross_gram(X) @ dual + intercept``.
+    r"""Scores linear in a kernel: ``kernel.cross_gram(X) @ dual + intercept``.
 
     Parameters
     ----------
@@ -450,7 +450,7 @@ class LinearScores:
 
     @cached_property
     def support(self) -> np.ndarray:
-        """Positions of the training rows that scores depend on, shape (s,)."""
+        """Positions of the training rows that the scores depend on, shape (s,)."""
         if self.kernel.degree != 1 or (
             self._sums.any() and self.kernel.centering.subtracts
         ):

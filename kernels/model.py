@@ -44,7 +44,7 @@ LEAST_BATCH_ROWS = 4096
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Model(Savable, Value):
-    """A fitted estimator with its columns, metadata and reference rows.
+    """Fitted estimator with the names and scaling of its columns, and metadata.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ class Model(Savable, Value):
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
-        """Return the model in a file.
+        """Return the model that `save` wrote to a file.
 
         Parameters
         ----------
@@ -109,7 +109,7 @@ class Model(Savable, Value):
     def with_reference(
         self, X: Rows, low: np.ndarray, high: np.ndarray, seed: int
     ) -> Self:
-        """Return the model with a reference drawn from its training rows.
+        """Return the model with some training rows, to compare new rows with.
 
         Parameters
         ----------
@@ -135,7 +135,7 @@ class Model(Savable, Value):
 
     @property
     def batch_rows(self) -> int:
-        """Number of rows per batch for which batches do not change any bit."""
+        """Rows per batch with which predictions are bit for bit those of all rows."""
         from .estimators import chunk_rows_for
 
         chunk_rows = chunk_rows_for(self.estimator.kernel_.X.shape[0])
@@ -144,7 +144,7 @@ class Model(Savable, Value):
 
     @cached_property
     def column_types(self) -> dict[str, np.dtype[Any]]:
-        """Columns of a prediction, in order, and their dtypes."""
+        """Dtype of each column of the predictions, by name and in order."""
         if self.task == "regression":
             return dict.fromkeys(self._regression_columns(), np.dtype(np.float64))
         score_names = self._score_columns_of_classes()
@@ -171,7 +171,7 @@ class Model(Savable, Value):
 
     @property
     def score_names(self) -> list[str]:
-        """Columns of a prediction with predicted numbers or decision values."""
+        """Names of the columns of predictions that hold numbers or decision values."""
         prefix = "score"
         if self.task == "regression":
             prefix = "prediction"
@@ -179,18 +179,18 @@ class Model(Savable, Value):
 
     @property
     def explained_names(self) -> list[str]:
-        """Columns of a prediction that `explain` explains."""
+        """Names of the columns of predictions that `explain` explains."""
         if hasattr(self.estimator, "calibration_"):
             return [f"probability {label}" for label in self.estimator.classes_]
         return self.score_names
 
     def scores_in(self, columns: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return the scores among the columns of a prediction, shape (n, q)."""
+        """Return the score columns of predictions as one array, shape (n, q)."""
         return np.column_stack([columns[name] for name in self.score_names])
 
     @cached_property
     def feature_columns(self) -> list[tuple[str, str]]:
-        """Column of each feature, and its view, such as "numbers"."""
+        """Column that each feature is from, and its view, such as "numbers"."""
         if self.table is None:
             return [(name, "numbers") for name in self.features]
         return [
@@ -201,7 +201,7 @@ class Model(Savable, Value):
 
     @property
     def missing_at_training(self) -> dict[str, float]:
-        """Share of training rows without a value, for columns with missing values."""
+        """Share of training rows without a value, by column with missing values."""
         if self.table is None or self.reference is None:
             return {}
         shares = {}
@@ -222,11 +222,11 @@ class Model(Savable, Value):
 
     @property
     def table(self) -> TableEncoding | None:
-        """Column types of a table, or None."""
+        """Encoding of the table that the model was fitted on; None for an array."""
         return getattr(self.estimator, "table_", None)
 
     def lacking(self, names: Sequence[str], others: Sequence[str] = ()) -> str:
-        """Return a sentence on columns that a table lacks, or an empty text.
+        """Return a sentence on the columns that a table lacks; empty if it has all.
 
         `names` are the columns of the table, and `others` those that the model ignores:
         one of them may be the lacking column under another name.
@@ -255,7 +255,7 @@ class Model(Savable, Value):
         return f"{name!r} (without values: {column.assumed})"
 
     def raw_rows(self, table: Any, first: int = 0) -> Any:
-        """Return the rows of a table as an array, or as columns for `self.table`.
+        """Return the rows of a table, as an array or as columns to encode.
 
         Parameters
         ----------
@@ -287,7 +287,7 @@ class Model(Savable, Value):
         return np.column_stack(numbers)
 
     def scaled(self, X_raw: Rows) -> Rows:
-        """Return the features of raw rows.
+        """Return features: the columns of raw rows, scaled by `low` and `spread`.
 
         Parameters
         ----------
@@ -328,7 +328,7 @@ class Model(Savable, Value):
     def columns(
         self, X_raw: Any, report: EncodingReport | None = None
     ) -> dict[str, np.ndarray]:
-        """Return the columns of predictions for raw rows.
+        """Return predictions for raw rows, as named columns.
 
         Parameters
         ----------
@@ -380,7 +380,7 @@ class Model(Savable, Value):
         )
 
     def columns_of(self, X: Rows) -> dict[str, np.ndarray]:
-        """Return the columns of predictions, given the features of the rows."""
+        """Return predictions as named columns, given the features of the rows."""
         types = self.column_types
         if not X.shape[0]:
             return {name: np.empty(0, dtype) for name, dtype in types.items()}
@@ -417,7 +417,7 @@ class Model(Savable, Value):
         return columns
 
     def explain(self, table: Any, background: int = 50) -> Explanation:
-        """Return the contributions of columns to the predictions of a table.
+        """Return the contribution of each column to the predictions for a table.
 
         Parameters
         ----------

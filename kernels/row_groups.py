@@ -30,7 +30,7 @@ CLUSTERED_SHARE = 0.8
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RowGroups(Value):
-    """Groups of rows that no split into training and test rows divides."""
+    """Groups of rows; no split into training and test rows divides a group."""
 
     numbers: np.ndarray  # group of each row
     ordered: bool = False  # whether groups are points in time
@@ -43,7 +43,7 @@ class RowGroups(Value):
         return RowGroups(self.numbers[rows], self.ordered)
 
     def sample(self, n_rows: int, seed: int) -> np.ndarray:
-        """Return about `n_rows` drawn rows, as whole groups unless large or ordered."""
+        """Draw about `n_rows` rows: whole groups, unless these are large or ordered."""
         m = len(self.numbers)
         if m <= n_rows:
             return np.arange(m)
@@ -61,7 +61,7 @@ class RowGroups(Value):
     def splits(
         self, n_splits: int, seed: int = 0, classes: np.ndarray | None = None
     ) -> list[Split]:
-        """Return splits, each as the positions of training and test rows.
+        """Return splits, each as positions of training rows and of test rows.
 
         Folds of whole groups are stratified by `classes`. Blocks of groups in order are
         tested after training on all earlier rows.
@@ -81,11 +81,11 @@ class RowGroups(Value):
         ]
 
     def blocks(self, n_blocks: int) -> np.ndarray:
-        """Return the block of each row: consecutive blocks of about equal size."""
+        """Return each row's block; blocks are consecutive and of about equal size."""
         return consecutive_blocks(self.numbers, min(n_blocks, self.n_groups))
 
     def joined_by(self, which: np.ndarray) -> RowGroups:
-        """Return groups that also hold rows with equal `which`, such as copies.
+        """Return groups, joined where rows of different groups have equal `which`.
 
         Groups in order do not change, nor if most rows would be in one group.
         """
@@ -108,7 +108,7 @@ Split = tuple[np.ndarray, np.ndarray]
 
 
 def as_row_groups(groups: Any, time: Any, n_rows: int) -> RowGroups | None:
-    """Return the row groups for arguments of `fit`, checked, or None."""
+    """Check `groups` and `time` of `fit`, and return row groups; None without both."""
     if groups is None and time is None:
         return None
     if groups is not None and time is not None:
@@ -152,7 +152,7 @@ def as_row_groups(groups: Any, time: Any, n_rows: int) -> RowGroups | None:
 
 
 def near_duplicates(X: Any) -> RowGroups | None:
-    """Return clusters of nearly equal rows, or None unless they hold most rows.
+    """Return clusters of nearly equal rows as groups; None if few rows are in one.
 
     A cluster of a single-linkage tree is isolated if its gaps are at most `NEAR` of the
     median distance of standardized rows, and half of the gap around it (a smaller share
@@ -227,7 +227,7 @@ def draw_folds(
     groups: np.ndarray | None = None,
     classes: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Return a random fold for each row: whole groups, stratified by class."""
+    """Draw a fold for each row; folds have whole groups and are stratified by class."""
     from sklearn.model_selection import (  # slow to import
         GroupKFold,
         KFold,
@@ -252,14 +252,14 @@ def draw_folds(
 
 
 def consecutive_blocks(times: np.ndarray, n_blocks: int) -> np.ndarray:
-    """Return the block of time of each row, with nearly equal numbers of rows."""
+    """Return each row's block of time; blocks have nearly equal numbers of rows."""
     _, time_of_row, counts = np.unique(times, return_inverse=True, return_counts=True)
     ends = len(times) * np.arange(1, n_blocks + 1) / n_blocks
     return cut_in_parts(counts, ends)[time_of_row]
 
 
 def cut_in_parts(sizes: np.ndarray, ends: Sequence[float] | np.ndarray) -> np.ndarray:
-    """Return the part of each unit in a sequence that is cut between units.
+    """Cut a sequence of units into parts, and return the part of each unit.
 
     `sizes` are the rows per unit, and `ends` the desired rows before the end of each
     part. Parts have at least one unit; units after the last part have -1.

@@ -27,7 +27,7 @@ _LABELS: dict[str, Labels] = {"i": "integer", "u": "integer", "b": "boolean"}
 
 
 def task_of(y: np.ndarray) -> Task:
-    """Return the default task of a target of shape (m,) or (m, q).
+    """Return the default task, classification or regression, of a target.
 
     Classification for text, Booleans and one column of few distinct whole numbers.
     """
@@ -41,7 +41,7 @@ def task_of(y: np.ndarray) -> Task:
 
 
 def all_whole(y: np.ndarray) -> bool:
-    """Return whether all numbers of a column are whole, in blocks to save memory."""
+    """Return whether all numbers of a column are whole; check blocks to save memory."""
     size = 1 << 16
     for start in range(0, len(y), size):
         part = y[start : start + size]
@@ -52,7 +52,7 @@ def all_whole(y: np.ndarray) -> bool:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Target(Value):
-    """Target of a classification or regression."""
+    """Target of a classification or regression, with its class names and row groups."""
 
     task: Task
     values: np.ndarray  # numbers, or positions in `classes`
@@ -62,7 +62,7 @@ class Target(Value):
 
     @classmethod
     def of(cls, y: np.ndarray, task: Task | None = None) -> Target:
-        """Return the target of labels or numbers, for a given or inferred task.
+        """Return the target of labels or numbers; infer the task if it is None.
 
         Raises
         ------
@@ -95,7 +95,7 @@ class Target(Value):
         return len(self.values)
 
     def take(self, rows: np.ndarray | Sequence[int]) -> Target:
-        """Return the target of some rows; the classes do not change."""
+        """Return the target of the rows at `rows`, with the same classes."""
         row_groups = self.row_groups
         if row_groups is not None:
             row_groups = row_groups.take(rows)
@@ -108,7 +108,7 @@ class Target(Value):
         return self.row_groups.numbers
 
     def sample(self, n_rows: int, seed: int) -> np.ndarray:
-        """Return the positions of at most `n_rows` drawn rows, ascending."""
+        """Return positions of at most `n_rows` randomly drawn rows, ascending."""
         if self.row_groups is not None:
             return self.row_groups.sample(n_rows, seed)
         return drawn_rows(len(self), n_rows, seed)
@@ -125,7 +125,7 @@ class Target(Value):
         return np.eye(len(self.classes))[self.values]
 
     def decode(self, scores: np.ndarray) -> np.ndarray:
-        """Return predictions in the format of `values` from scores (..., n, q)."""
+        """Return the values or class positions that `scores`, (..., n, q), predict."""
         if self.task == "regression" and self.values.ndim == 2:
             return scores
         if self.task == "regression":
@@ -136,7 +136,7 @@ class Target(Value):
 
     @property
     def given(self) -> np.ndarray:
-        """Target in its original format."""
+        """Target values as the user gave them: labels or numbers."""
         if self.task == "regression":
             return self.values
         classes = np.asarray(self.classes)
@@ -149,7 +149,7 @@ class Target(Value):
     def error(
         self, predictions: np.ndarray, sample_weight: np.ndarray | None = None
     ) -> float:
-        """Return the (weighted) misclassification rate, or root mean squared error."""
+        """Return the misclassification rate, or for numbers the RMSE, weighted."""
         if sample_weight is not None:
             sample_weight = near_one(sample_weight)
         if self.task == "classification":
@@ -161,7 +161,7 @@ class Target(Value):
 
 
 def class_pairs(codes: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return rows and signs of each pair of classes, 1 for the second class."""
+    """Return the rows of each pair of classes, with 1 for the second class, else -1."""
     pairs = []
     for first, second in combinations(np.unique(codes).tolist(), 2):
         rows = np.flatnonzero((codes == first) | (codes == second))

@@ -12,7 +12,7 @@ NAMED = 5
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return the first five names, quoted, and the number of the others."""
+    """Return the first five names, quoted, and how many more there are."""
     quoted_names = ", ".join(repr(str(name)) for name in names[:NAMED])
     if len(names) > NAMED:
         return f"{quoted_names} and {len(names) - NAMED} more"
@@ -32,7 +32,7 @@ def no_parameter(owner: str, name: str, known_names: Iterable[str]) -> str:
 
 
 def positive(name: str, value: Any) -> float:
-    """Return a positive, finite number as a float, or raise ValueError."""
+    """Return the value as a float; ValueError unless it is positive and finite."""
     if (
         isinstance(value, Real)
         and not isinstance(value, bool)
@@ -43,7 +43,7 @@ def positive(name: str, value: Any) -> float:
 
 
 def entries_of(name: str, values: Any, kind: str) -> list[Any]:
-    """Return the entries of a sequence of `kind`; ValueError for other objects."""
+    """Return the entries of a sequence as a list; ValueError for other objects."""
     if (
         isinstance(values, str | bytes)
         or not isinstance(values, Iterable)
@@ -54,7 +54,7 @@ def entries_of(name: str, values: Any, kind: str) -> list[Any]:
 
 
 def numbers_of(name: str, values: Any, kind: str) -> list[Any]:
-    """Return the entries of a sequence of numbers, or raise ValueError."""
+    """Return the entries of a sequence as a list; ValueError for a single number."""
     if isinstance(values, Real):
         raise ValueError(
             f"{name} must be a sequence of {kind}, got {values}; write [{values}]."
@@ -63,7 +63,7 @@ def numbers_of(name: str, values: Any, kind: str) -> list[Any]:
 
 
 def positive_numbers(name: str, values: Any) -> tuple[float, ...]:
-    """Return positive, finite numbers, at least one, or raise ValueError."""
+    """Return one or more positive, finite numbers; ValueError for other values."""
     entries = numbers_of(name, values, "positive, finite numbers")
     if not entries:
         raise ValueError(f"{name} must hold at least one number, got an empty list.")
@@ -87,7 +87,7 @@ def as_numbers(name: str, values: Any) -> np.ndarray:
 
 
 def whole_number(name: str, value: Any, minimum: int) -> int:
-    """Return an integer of at least `minimum`, or raise ValueError."""
+    """Return the value as an int; ValueError unless it is at least `minimum`."""
     if (
         isinstance(value, Integral)
         and not isinstance(value, bool)
@@ -102,7 +102,7 @@ def whole_number(name: str, value: Any, minimum: int) -> int:
 def require_one_of(
     name: str, value: object, valid_names: Iterable[str], others: str = ""
 ) -> None:
-    """Raise ValueError, with the nearest name, unless a value is a known name."""
+    """Raise ValueError, with the nearest name, if a value is not a known name."""
     names = list(valid_names)
     if isinstance(value, str) and value in names:
         return
@@ -124,7 +124,7 @@ def require_shape(name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
 
 
 def require_numbers(name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
-    """Raise ValueError unless an array has this shape and finite float64 values."""
+    """Raise ValueError unless an array has the shape and finite float64 values."""
     require_shape(name, array, shape)
     if array.dtype != np.float64 or not np.isfinite(array).all():
         raise ValueError(

@@ -17,7 +17,7 @@ def as_sample_weight(
     zero: bool = False,
     name: str = "sample_weight",
 ) -> np.ndarray | None:
-    """Return checked weights as float64, shape (m,), or None for no weights.
+    """Check sample weights; return float64, shape (m,), or None for no weights.
 
     They must be finite and positive, or with `zero` not negative.
     """
@@ -66,7 +66,7 @@ def of_mean_one(w: np.ndarray) -> np.ndarray:
 
 
 def relative_weights(*factors: np.ndarray) -> np.ndarray:
-    """Return products of weights, divided by their mean over rows with weight.
+    """Return products of weights, relative to the mean of those that are positive.
 
     Products may overflow. At most `LEAST_SHARE` of the total becomes zero.
     """
@@ -88,7 +88,7 @@ def relative_weights(*factors: np.ndarray) -> np.ndarray:
 def counting_rows(
     *factors: np.ndarray, name: str = "sample_weight"
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return the rows with weight, at least two, and their weights of mean one.
+    """Return rows with positive weight, at least two, and weights of mean one.
 
     Weights are products of `factors`, and None if all are equal. A warning counts
     positive weights that are negligible.
