@@ -19,7 +19,7 @@ FOR_THE_USER_ALONE = 0o077
 
 
 def main() -> None:
-    """Run the command; exit with a message if libraries are missing."""
+    """Run the command; if a library is missing, exit with a message."""
     prepare_python()
     os.umask(FOR_THE_USER_ALONE)
     # Otherwise Python would visit all objects once more, for two seconds

@@ -85,21 +85,21 @@ def _learned_kernel(estimator: Any) -> LearnedKernel:
 
 
 class KernelLabel(NamedTuple):
-    """Label of a base kernel in a figure, and the name of its group."""
+    """Label of a base kernel in a figure, and the group to which it belongs."""
 
     group: str
     text: str
 
 
 class Line(NamedTuple):
-    """Line of a figure: a base kernel, or the name of a group."""
+    """Text line of a figure: the label of a base kernel, or a group name."""
 
     kernel: int | None
     text: str
 
 
 def short_names(names: Sequence[str]) -> list[str]:
-    """Round parameters to three digits, unless names would become equal."""
+    """Round numbers in names to three digits, unless names would become equal."""
     number = re.compile(r"(?<==)-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?=[,) ]|$)")
     rounded = [
         number.sub(lambda match: f"{float(match[0]):.3g}", name) for name in names
@@ -112,7 +112,7 @@ def short_names(names: Sequence[str]) -> list[str]:
 
 
 def kernel_labels(names: Sequence[str]) -> list[KernelLabel]:
-    """Return the label of each base kernel: its first parameter, and its group.
+    """Return a label for each base kernel: its first parameter, and its group.
 
     Groups share metric, family and other parameters. Names of another form are the
     group *other base kernels*. A single group has no name, and its labels are names.
@@ -174,7 +174,7 @@ class KernelWeightsDisplay(_Display):
     def from_estimator(
         cls, estimator: Any, *, largest: int = 12, ax: Axes | None = None
     ) -> Self:
-        """Plot the weights of a fitted estimator.
+        """Plot the kernel weights of a fitted estimator.
 
         Parameters
         ----------
@@ -202,7 +202,7 @@ class KernelWeightsDisplay(_Display):
         )
 
     def plot(self, *, largest: int = 12, ax: Axes | None = None) -> Self:
-        """Plot the largest shares as bars, the largest on top, and alignments as dots.
+        """Plot the largest weights as bars, and alignments as dots.
 
         Base kernels are grouped by metric and family, in descending order of their
         shares.
@@ -266,7 +266,7 @@ class KernelWeightsDisplay(_Display):
 
 @dataclass
 class RelevanceDisplay(_Display):
-    """Bar plot of the relevance of columns for predictions of held-out rows.
+    """Bar plot of the relevance of columns, measured on held-out rows.
 
     Use `from_estimator` to create a display.
 
@@ -290,7 +290,7 @@ class RelevanceDisplay(_Display):
     def from_estimator(
         cls, estimator: Any, *, largest: int = 12, ax: Axes | None = None
     ) -> Self:
-        """Plot the relevance of the columns that a fitted estimator predicts from.
+        """Plot the relevance of each column to a fitted estimator.
 
         Parameters
         ----------
@@ -314,7 +314,7 @@ class RelevanceDisplay(_Display):
         return cls(_last_step(estimator).relevance_).plot(largest=largest, ax=ax)
 
     def plot(self, *, largest: int = 12, ax: Axes | None = None) -> Self:
-        """Plot the largest relevances as bars, the largest on top.
+        """Plot the columns with the largest relevance as bars, the largest on top.
 
         Parameters
         ----------
@@ -336,7 +336,7 @@ class RelevanceDisplay(_Display):
 
 @dataclass
 class InteractionDisplay(_Display):
-    """Bar plot of the largest interactions of two columns.
+    """Bar plot of the largest interactions between two columns.
 
     Use `from_estimator` to create a display.
 
@@ -360,7 +360,7 @@ class InteractionDisplay(_Display):
     def from_estimator(
         cls, estimator: Any, *, largest: int = 10, ax: Axes | None = None
     ) -> Self:
-        """Plot the interactions of the columns that a fitted estimator predicts from.
+        """Plot the interactions of columns in a fitted estimator.
 
         Parameters
         ----------
@@ -406,7 +406,7 @@ class InteractionDisplay(_Display):
 
 @dataclass
 class LearningHistoryDisplay(_Display):
-    """Plot of the alignment after each round, or the objective after each iteration.
+    """Plot of the alignment or the objective over the iterations of a fit.
 
     Use `from_estimator` to create a display.
 
@@ -430,7 +430,7 @@ class LearningHistoryDisplay(_Display):
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, ax: Axes | None = None) -> Self:
-        """Plot the history of a fitted estimator.
+        """Plot the learning history of a fitted estimator.
 
         Parameters
         ----------
@@ -460,7 +460,7 @@ class LearningHistoryDisplay(_Display):
         return cls(np.array(kernel.certificate.objectives), "objective").plot(ax=ax)
 
     def plot(self, *, ax: Axes | None = None) -> Self:
-        """Plot the values over the rounds or iterations.
+        """Plot the alignment or objective over the rounds or iterations.
 
         Parameters
         ----------
@@ -486,7 +486,7 @@ class LearningHistoryDisplay(_Display):
 
 @dataclass
 class RegularizationDisplay(_Display):
-    """Plot of weights and cross-validation scores against the regularization.
+    """Plot of kernel weights and cross-validation scores against regularization.
 
     Use `from_estimator` to create a display. The weights of a two-stage learner do not
     depend on the regularization.
@@ -533,7 +533,7 @@ class RegularizationDisplay(_Display):
         scoring: Any = None,
         ax: Axes | None = None,
     ) -> Self:
-        """Fit copies of an estimator along a grid, and plot their weights and scores.
+        """Fit an estimator for each value of a grid; plot weights and scores.
 
         Parameters
         ----------
@@ -588,7 +588,7 @@ class RegularizationDisplay(_Display):
         ).plot(ax=ax)
 
     def plot(self, *, largest: int = 12, ax: Axes | None = None) -> Self:
-        """Plot the largest shares as lines, and mean scores with their deviation.
+        """Plot the largest weights and the mean scores, with deviations, as lines.
 
         Parameters
         ----------
@@ -623,7 +623,7 @@ class RegularizationDisplay(_Display):
 
 @dataclass
 class ExplanationDisplay(_Display):
-    """Plot of the contributions of columns: bars for one row, points for several rows.
+    """Plot of column contributions: bars for one row, points for several rows.
 
     Use `from_estimator` to create a display, or pass the result of `explain`.
 
@@ -700,7 +700,7 @@ class ExplanationDisplay(_Display):
     def plot(
         self, *, output: Any = None, largest: int = 10, ax: Axes | None = None
     ) -> Self:
-        """Plot the largest contributions, the largest on top.
+        """Plot the largest contributions of columns, the largest on top.
 
         For one row, bars with the standard error as a line; the remaining columns are
         one bar. For several rows, a point per row in the color of its value, gray for

@@ -20,7 +20,7 @@ Unit = Literal["paper", "binomial", "here"]
 
 @dataclass(frozen=True)
 class Cell:
-    """A published number and the same number measured here.
+    """A published number, next to the same number measured here.
 
     Attributes
     ----------
@@ -54,11 +54,11 @@ class Cell:
     shared_by: tuple[str | None, ...] = ()
 
     def within(self, deviations: float) -> bool:
-        """Return whether the distance is at most some standard deviations."""
+        """Return whether the numbers differ by at most `deviations` deviations."""
         return self.apart is not None and abs(self.apart) <= deviations
 
     def within_errors(self, standard_errors: float) -> bool:
-        """Return whether the distance is at most some standard errors."""
+        """Return whether the numbers differ by at most `standard_errors`."""
         return (
             self.standard_errors is not None
             and abs(self.standard_errors) <= standard_errors
@@ -67,7 +67,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Measured:
-    """Number measured here: mean and deviation over trials."""
+    """A number measured here: its mean and deviation over trials."""
 
     mean: float | None = None
     sd: float | None = None
@@ -77,7 +77,7 @@ class Measured:
 def compare_cells(
     item: PaperItem, folds: pd.DataFrame | None, values: Mapping[str, float]
 ) -> list[Cell]:
-    """Return every published number of an item with the measured one."""
+    """Return each published number of a table or figure, with the measured one."""
     rank_table = pd.DataFrame()
     metrics: dict[Any, Any] = {}
     if folds is not None:
@@ -146,7 +146,7 @@ def _compare_number(
 
 
 def binomial_deviation(rate: float, rows: int) -> float:
-    """Return the standard deviation of an error rate on some test rows."""
+    """Return the standard deviation of an error rate on `rows` test rows."""
     return math.sqrt(rate * (1 - rate) / rows)
 
 
@@ -195,7 +195,7 @@ def _measure(
 
 
 def systematic_deviations(cells: Sequence[Cell]) -> list[str]:
-    """Return a sentence for each measure with all numbers on one side of the published.
+    """Return sentences on measures that are all above, or all below, the paper's.
 
     A data set needs three numbers with a mean distance of one standard deviation; a
     metric needs eight numbers.

@@ -15,7 +15,7 @@ PrintedNumber = tuple[Cell, ...]
 
 
 class Summary(TypedDict):
-    """Counts of reproduced numbers, published tests, checks and claims of an item.
+    """Counts of the numbers, tests and claims of a paper that are reproduced.
 
     Identities are not checks. Claims about seconds are counted separately.
     `printed_before` counts numbers of an earlier item.
@@ -42,7 +42,7 @@ class Summary(TypedDict):
 
 @dataclass(frozen=True)
 class Findings:
-    """Numbers, published tests and checks of an item that no earlier item has."""
+    """Results of a table or figure, without those that earlier ones also have."""
 
     numbers: list[PrintedNumber]
     tests: list[PublishedTest]
@@ -82,7 +82,7 @@ class Findings:
 
 
 def is_within(number: PrintedNumber, deviations: float) -> bool:
-    """Return whether every cell of a printed number is within some deviations."""
+    """Return whether a number is within `deviations` of the published one."""
     return all(cell.within(deviations) for cell in number)
 
 
@@ -102,7 +102,7 @@ def summarize(reproduced: ReproducedItem) -> Summary:
 
 
 def distinct_findings(items: Sequence[ReproducedItem]) -> list[Findings]:
-    """Return the findings of each item; equal results of two items count once."""
+    """Return the findings of each item; a result of several items counts once."""
     seen: set[Any] = set()
     findings = []
     for reproduced in items:
@@ -163,7 +163,7 @@ def sum_summaries(summaries: Sequence[Summary]) -> Summary:
 
 
 def count_rows(total: Summary) -> list[dict[str, str]]:
-    """Return a row for each nonempty count, with its rule."""
+    """Return the rows of a table of counts, each with its rule."""
     numbers = total["numbers"]
     rows = [
         (

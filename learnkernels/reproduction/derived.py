@@ -20,7 +20,7 @@ INTERVAL = (0.05, 0.95)
 
 
 def weight_cosines(item: PaperItem, folds: pd.DataFrame) -> dict[str, float]:
-    """Return cosines of mean weights, named ``"cosine of A and B on D"``."""
+    """Return the cosine of mean weights, for pairs of learners on each data set."""
     cosines = {}
     trials = folds[folds["learner"].isin(item.figure.learners)]
     for dataset, group in trials.groupby("dataset", sort=False):
@@ -36,7 +36,7 @@ def weight_cosines(item: PaperItem, folds: pd.DataFrame) -> dict[str, float]:
 
 
 def parameter_deviations(item: PaperItem, folds: pd.DataFrame) -> dict[str, float]:
-    """Return relative errors of learned parameters, named ``"found by A on D, apart"``.
+    """Return the relative error of learned parameters, by learner and data set.
 
     The largest error over trials and the heaviest base kernels counts.
     """
@@ -61,7 +61,7 @@ def parameter_deviations(item: PaperItem, folds: pd.DataFrame) -> dict[str, floa
 
 
 def derived_values(item: PaperItem, folds: pd.DataFrame) -> dict[str, float]:
-    """Return the numbers for claims by name."""
+    """Return the numbers that claims refer to, by name."""
     means = folds.groupby(["dataset", "learner"], sort=False)["error"].mean()
     values = {}
     for (dataset, learner), error in means.items():
@@ -76,7 +76,7 @@ def derived_values(item: PaperItem, folds: pd.DataFrame) -> dict[str, float]:
 
 
 def iteration_counts(folds: pd.DataFrame) -> dict[str, float]:
-    """Return statistics of the numbers of iterations and of added kernels by learner.
+    """Return mean, median and largest numbers of iterations, by learner.
 
     Names are ``"iterations of A, mean"`` and ``"additions of A, most"``.
     """
@@ -102,7 +102,7 @@ def _length_or_missing(history: np.ndarray | list[float] | None) -> float:
 
 @dataclass(frozen=True)
 class AlignmentCorrelation:
-    """Correlation of mean accuracy and mean alignment over the learners of a data set.
+    """Correlation of accuracy and alignment over the learners on one data set.
 
     Attributes
     ----------
@@ -122,7 +122,7 @@ class AlignmentCorrelation:
 def alignment_correlations(
     item: PaperItem, folds: pd.DataFrame
 ) -> list[AlignmentCorrelation]:
-    """Return the correlation of each data set with three or more published learners."""
+    """Return the correlation of alignment and accuracy over learners, by data set."""
     correlations_of_sets = []
     for dataset in dict.fromkeys(cell.dataset for cell in item.printed):
         for measure in ("alignment", "test_alignment"):
@@ -185,7 +185,7 @@ def _row_correlations(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def correlation_values(
     correlations: Sequence[AlignmentCorrelation],
 ) -> dict[str, float]:
-    """Return correlations, their smallest, and their mean with a 90 % interval."""
+    """Return named correlations, their minimum, and their mean with a 90 % interval."""
     if not correlations:
         return {}
     values = {

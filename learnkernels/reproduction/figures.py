@@ -22,7 +22,7 @@ from learnkernels.tasks.reporting.figures import (
 )
 from learnkernels.tasks.reporting.tables import mean_shares, summarize
 
-from .item import FigureConfig, PaperItem, panel
+from .item import FigureConfig, PaperItem, panel_and_place
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,7 +57,7 @@ def _alignment_against_error(item: PaperItem, folds: pd.DataFrame) -> Figure | N
 
 
 def curves_figure(folds: pd.DataFrame, config: FigureConfig) -> Figure | None:
-    """Return test error ± deviation along the last word of data set names."""
+    """Draw test errors as curves over the number that ends data set names."""
     trials = _trials_by_panel(folds)
     colors = colors_of(folds)
 
@@ -108,11 +108,11 @@ def _error_label(folds: pd.DataFrame) -> str:
 
 
 def trials_on_curves(folds: pd.DataFrame) -> pd.DataFrame:
-    """Return trials on points of a curve, with columns `panel` and `place`."""
-    panel_and_place = [panel(name) for name in folds["dataset"]]
+    """Return the trials on data sets with a number in the name, as points of curves."""
+    panels_and_places = [panel_and_place(name) for name in folds["dataset"]]
     trials = folds.assign(
-        panel=[name for name, _ in panel_and_place],
-        place=[place for _, place in panel_and_place],
+        panel=[name for name, _ in panels_and_places],
+        place=[place for _, place in panels_and_places],
     )
     return trials[trials["place"].notna()]
 
@@ -146,7 +146,7 @@ def _mean_alignment_figure(
 
 
 def weights_figure(folds: pd.DataFrame, learners: Sequence[str]) -> Figure | None:
-    """Return mean shares of base kernels, a panel for each pair of learners."""
+    """Draw mean weights of base kernels, one learner against another."""
     pairs = []
     for dataset, trials in folds.groupby("dataset", sort=False):
         shares = {
@@ -178,7 +178,7 @@ def weights_figure(folds: pd.DataFrame, learners: Sequence[str]) -> Figure | Non
 
 
 def ranks_figure(folds: pd.DataFrame) -> Figure:
-    """Return test error ± deviation of each learner, one row per data set."""
+    """Draw mean test error and deviation of each learner, by data set."""
     datasets = list(folds["dataset"].unique())
     colors = colors_of(folds)
     figure = Figure(figsize=(9.0, 1.2 + 0.55 * len(datasets)), layout="constrained")
@@ -208,7 +208,7 @@ def ranks_figure(folds: pd.DataFrame) -> Figure:
 
 
 def png(figure: Figure) -> bytes:
-    """Return a figure as a reproducible, small PNG."""
+    """Return a figure as the bytes of a small, reproducible PNG file."""
     dpi = 100.0
     while True:
         buffer = BytesIO()

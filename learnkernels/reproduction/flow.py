@@ -60,7 +60,7 @@ _SHARED_POOLS: ContextVar[PoolOf | None] = ContextVar("pools", default=None)
 
 @contextmanager
 def shared_pools() -> Iterator[PoolOf]:
-    """Yield a function that returns Dask workers, shared by the items of a run."""
+    """Yield a function that returns Dask workers; all items of a run share them."""
     outer = _SHARED_POOLS.get()
     if outer is not None:
         yield outer
@@ -102,7 +102,7 @@ def papers(
         form_field("File of the report; its figures go into a folder of that name."),
     ] = None,
 ) -> dict[str, Any]:
-    """Reproduce items of the papers, and write the report of all items with results.
+    """Reproduce tables and figures of papers, and write a report of all results.
 
     1. Skip items whose data are neither in the folder nor on OpenML.
     2. Run each other item as a subflow; a failure does not stop the next items.
@@ -160,7 +160,7 @@ def _attempt(
 def reproduce(
     item: PaperItem, folder: str, data_dir: str | None = None, quick: bool = False
 ) -> Outcome:
-    """Reproduce one item, and record the results in files, Prefect and MLflow.
+    """Reproduce one table or figure, and record it in files, Prefect and MLflow.
 
     The parts of a comparison share one run in MLflow. A killed run resumes from stored
     results.
@@ -287,6 +287,6 @@ def _data_sources(configs: Sequence[CompareConfig], study: StudyConfig) -> str:
 def report_papers(
     folder: str, quick: bool = False, report: str | None = None
 ) -> dict[str, Any]:
-    """Write the report of all items that have results, without running any."""
+    """Write the report of all stored results, without running anything."""
     path = write_report(choose_items([], Path(folder)), {}, quick, report)
     return {"outcomes": [], "report": path}

@@ -30,7 +30,7 @@ CATALOGUE = "datasets.yaml"
 
 
 class Catalogue(schema.Strict):
-    """The data sets of the papers, as files and on OpenML."""
+    """Data sets of the papers, each as a file or on OpenML."""
 
     data_dir: str = Field(
         description="Folder of the files; relative to the working directory."
@@ -40,7 +40,7 @@ class Catalogue(schema.Strict):
     )
 
     def dataset(self, entry: Any, openml: bool) -> Any:
-        """Return the keys of a data set for ``{use: NAME, ...}``; other entries stay.
+        """Return the keys of the data set that an entry ``{use: NAME, ...}`` names.
 
         Keys of the entry override the catalogue.
         """
@@ -77,7 +77,7 @@ def load_catalogue(folder: Path = PAPERS) -> Catalogue:
 
 
 def data_folder(data_dir: str | None, folder: Path = PAPERS) -> str | None:
-    """Return `data_dir`, or the catalogue's folder if it exists, or None."""
+    """Return `data_dir`, or else the catalogue's folder; None if there is none."""
     if data_dir is not None:
         if not Path(data_dir).is_dir():
             raise InputError(
@@ -109,7 +109,7 @@ def read_item(path: Path) -> dict[str, Any]:
 
 
 def merged(shared: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Return shared keys with overrides, also in nested mappings."""
+    """Return shared keys, replaced by `overrides`; nested mappings are merged, too."""
     result = dict(shared)
     for key, value in overrides.items():
         shared_value = result.get(key)
@@ -124,7 +124,7 @@ def merged(shared: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str,
 
 
 class TwoPointStudy(schema.Strict):
-    """Alignment with and without centering at two points: JMLR 2012, Figure 1."""
+    """Configuration of the study of alignment at two points: JMLR 2012, Figure 1."""
 
     kind: Literal["two-point"]
     points: int = Field(
@@ -136,7 +136,7 @@ class TwoPointStudy(schema.Strict):
 
 
 class BaseKernelsPart(schema.Strict):
-    """Data sets and the base kernels that are evaluated one by one on them."""
+    """Configuration of data sets, and of base kernels to evaluate singly on them."""
 
     datasets: tuple[AnyDataset, ...] = Field(min_length=1, description="Data sets.")
     kernels: tuple[schema.FamilyConfig, ...] = Field(
@@ -145,7 +145,7 @@ class BaseKernelsPart(schema.Strict):
 
 
 class BaseKernelsStudy(schema.Strict):
-    """Correlation of alignment and accuracy: JMLR 2012, Table 1 and Figure 2."""
+    """Configuration of accuracy against alignment: JMLR 2012, Table 1, Figure 2."""
 
     kind: Literal["base-kernels"]
     protocol: schema.ProtocolConfig = by_default(
@@ -161,7 +161,7 @@ class BaseKernelsStudy(schema.Strict):
 
 
 class SurfaceStudy(schema.Strict):
-    """Objective of `nkrr` over the weights of two features: NIPS 2009, Figure 1."""
+    """Configuration of the objective of `nkrr` on two weights: NIPS 2009, Figure 1."""
 
     kind: Literal["surface"]
     datasets: tuple[AnyDataset, ...] = Field(
@@ -184,7 +184,7 @@ class SurfaceStudy(schema.Strict):
 
 
 class LocalMinimaStudy(schema.Strict):
-    """Local minima of the objective of a step of `ca`: AFK 2013, Figure 3."""
+    """Configuration of the study of local minima in `ca`: AFK 2013, Figure 3."""
 
     kind: Literal["local-minima"]
     datasets: tuple[AnyDataset, ...] = Field(
@@ -205,7 +205,7 @@ class LocalMinimaStudy(schema.Strict):
 
 
 class ComparisonStudy(schema.Strict):
-    """Comparison of learners on data sets, in parts with different settings."""
+    """Configuration of a comparison of learners on data sets, in parts."""
 
     kind: Literal["comparison"]
     shared: dict[str, Any] = Field(
@@ -242,7 +242,7 @@ Expected = Literal["significant", "direction", "none", "alike"]
 
 
 class CellConfig(schema.Strict):
-    """A published cell of a table, or the interval of a number in a check."""
+    """Configuration of a published number, or of a check's interval for a number."""
 
     dataset: str | None = Field(
         None, description="The data set; left out for a rank over all data sets."
@@ -287,7 +287,7 @@ class CellConfig(schema.Strict):
         return (self.learner, *self.also)
 
     def measures(self) -> dict[str, list[float]]:
-        """Return the published numbers by measure, or by name."""
+        """Return the published numbers, by measure or by name."""
         measures = {name: getattr(self, name, None) for name in get_args(Measure)}
         if self.name is not None:
             measures[self.name] = self.value
@@ -297,7 +297,7 @@ class CellConfig(schema.Strict):
 
 
 class ClaimConfig(schema.Strict):
-    """A claim of a paper; entries with the same text are checks of one claim."""
+    """Configuration of a claim of a paper; equal texts are checks of one claim."""
 
     says: str = Field(description="The claim, as one sentence.")
     better: Titles = Field(
@@ -342,7 +342,7 @@ class ClaimConfig(schema.Strict):
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
-        """Pairs of learners, the better one first; alike learners are one pair."""
+        """Pairs of learners to compare, the better one first."""
         pairs: list[tuple[str, str]] = []
         for better, than in itertools.product(self.better, self.than):
             is_reversed = self.expected == "alike" and (than, better) in pairs
@@ -352,7 +352,7 @@ class ClaimConfig(schema.Strict):
 
 
 class FigureConfig(schema.Strict):
-    """The figure next to the table."""
+    """Configuration of the figure that is drawn next to the table."""
 
     kind: Literal["scatter", "curves", "weights", "ranks", "none"] = Field(
         "scatter",
@@ -372,7 +372,7 @@ class FigureConfig(schema.Strict):
 
 
 class ChangeConfig(schema.Strict):
-    """Changes of an item: data sets, learners and keys of its study."""
+    """Configuration of changes to a study: its data sets, learners and other keys."""
 
     datasets: tuple[str, ...] | None = Field(
         None, description="Data sets to keep; all by default."
@@ -386,7 +386,7 @@ class ChangeConfig(schema.Strict):
     )
 
     def applied_to(self, study: dict[str, Any], where: str) -> dict[str, Any]:
-        """Return a changed copy of a study, without empty parts."""
+        """Return a copy of a study with the changes, without parts that are empty."""
         study = copy.deepcopy(study)
         for key, value in self.set.items():
             set_key(study, key, value, f"{where}.set: {key}")
@@ -428,7 +428,7 @@ def _title(entry: Any) -> Any:
 
 
 class QuickConfig(ChangeConfig):
-    """The reduced form of an item."""
+    """Changes that make a study quick, with intervals that check its numbers."""
 
     checks: tuple[CellConfig, ...] = Field(
         default=(), description="Expected intervals of numbers."
@@ -442,7 +442,7 @@ class QuickConfig(ChangeConfig):
 
 
 class ReadingConfig(ChangeConfig):
-    """Another reading of the setup of a paper, with some keys changed."""
+    """Changes for another interpretation of the setup of a paper."""
 
     says: str = Field(description="The difference, as one sentence.")
 
@@ -451,7 +451,7 @@ ReadingName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,29}$")]
 
 
 class PaperItem(schema.Strict):
-    """A table or figure of a paper, and how to reproduce it."""
+    """Configuration of a table or figure of a paper, and of its reproduction."""
 
     name: str = Field(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,59}$",
@@ -508,7 +508,7 @@ class PaperItem(schema.Strict):
         return bool(self.study.get("kind") == "comparison")
 
     def as_reading(self, name: str) -> PaperItem:
-        """Return another reading as a separate item without a reduced form."""
+        """Return an item for another reading of the setup, without a quick form."""
         if name not in self.readings:
             hint = did_you_mean(name, self.readings)
             readings = ", ".join(self.readings) or "none"
@@ -539,7 +539,7 @@ class PaperItem(schema.Strict):
     def comparisons(
         self, data_dir: str | None, quick: bool, folder: Path = PAPERS
     ) -> list[schema.CompareConfig]:
-        """Return the comparisons of the item, one per part; none for a special study.
+        """Return a comparison per part of the study; none for a special study.
 
         Data sets come from OpenML without `data_dir`; `quick` chooses the reduced form.
         """
@@ -572,7 +572,7 @@ class PaperItem(schema.Strict):
     def study_config(
         self, data_dir: str | None, quick: bool, folder: Path = PAPERS
     ) -> StudyConfig:
-        """Return the study with its data sets."""
+        """Return the study with the configuration of its data sets filled in."""
         study = copy.deepcopy(self.study)
         if quick:
             if self.quick is None:
@@ -604,8 +604,8 @@ def _fill_in_datasets(
             ]
 
 
-def panel(dataset: str) -> tuple[str, float | None]:
-    """Return panel and place of a data set: ``kitchen 1000`` is at 1000 of kitchen."""
+def panel_and_place(dataset: str) -> tuple[str, float | None]:
+    """Split a data set name: ``kitchen 1000`` is on panel kitchen, at place 1000."""
     first_words, _, last_word = dataset.rpartition(" ")
     if not first_words:
         return dataset, None
@@ -619,7 +619,7 @@ def panel(dataset: str) -> tuple[str, float | None]:
 
 
 def item_names(folder: Path = PAPERS) -> list[str]:
-    """Return the names of all items in the order of the papers."""
+    """Return the names of all tables and figures, in the order of the papers."""
     if not folder.is_dir():
         raise InputError(
             f"{folder}: there is no such folder of items (seen from {Path.cwd()})."
@@ -641,7 +641,7 @@ def item_names(folder: Path = PAPERS) -> list[str]:
 def choose_items(
     names: Sequence[str], folder: Path = PAPERS, quick: bool = False
 ) -> list[PaperItem]:
-    """Return the named items, or all, in the order of the papers; then readings.
+    """Return the named items, or all; other readings come last.
 
     `quick` leaves out items without a reduced form. All items are validated.
     """
@@ -677,7 +677,7 @@ def _require_known(name: str, all_names: Sequence[str]) -> None:
 
 
 def load_item(name: str, folder: Path = PAPERS) -> PaperItem:
-    """Return an item, validated without its data."""
+    """Return the named item from its file; check it without loading data."""
     _require_known(name, item_names(folder))
     path = folder / f"{name}.yaml"
     data = _with_inherited_keys(read_item(path), name, folder)
@@ -741,7 +741,9 @@ def _require_titles(
     for part in parts:
         learners.update(learner.title for learner in part.learners)
         datasets.update(dataset.label for dataset in part.datasets)
-    datasets_and_panels = datasets | {panel(dataset)[0] for dataset in datasets}
+    datasets_and_panels = datasets | {
+        panel_and_place(dataset)[0] for dataset in datasets
+    }
 
     def require(
         names: Sequence[str | None] | None, known: set[str], where: str

@@ -18,7 +18,7 @@ from learnkernels.tasks.reporting.tables import ranks, short_p
 
 from .cells import Cell, compare_cells
 from .derived import derived_values
-from .item import CellConfig, ClaimConfig, PaperItem, panel
+from .item import CellConfig, ClaimConfig, PaperItem, panel_and_place
 from .published_tests import PublishedTest, repeat_tests
 from .trials import (
     ranked_learners,
@@ -33,7 +33,7 @@ Word = Literal["holds", "not significant", "not reproduced", "cannot be judged"]
 
 @dataclass(frozen=True)
 class Evidence:
-    """Evidence for a claim on one data set, or over all data sets.
+    """Result of testing a claim on one data set, or over all data sets.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Verdict on one check of a claim; a claim has a check for each pair of learners.
+    """Verdict on one check of a claim, such as on one pair of learners.
 
     Attributes
     ----------
@@ -130,7 +130,7 @@ def group_by_claim(verdicts: Sequence[Verdict]) -> dict[str, list[Verdict]]:
 
 
 def overall_word(parts: Sequence[Evidence | Verdict]) -> Word:
-    """Return the worst verdict."""
+    """Return the worst verdict of all parts; for none, "cannot be judged"."""
     words = {part.word for part in parts}
     if not words or "cannot be judged" in words:
         return "cannot be judged"
@@ -182,7 +182,7 @@ def _pair_evidence(
     if folds is None:
         return ()
     datasets = list(folds["dataset"].unique())
-    names = {dataset: {dataset, panel(dataset)[0]} for dataset in datasets}
+    names = {dataset: {dataset, panel_and_place(dataset)[0]} for dataset in datasets}
     measured_names = set().union(*names.values())
     missing = [Evidence(name) for name in claim.on if name not in measured_names]
     if claim.on:
@@ -242,7 +242,7 @@ def _p_of_claim(claim: ClaimConfig, losses: np.ndarray, share: float) -> float |
 
 
 def detectable_difference(trials: np.ndarray, share: float) -> float | None:
-    """Return the difference that the corrected test detects with a power of 0.8."""
+    """Return the difference that the corrected test detects with power 0.8."""
     n = len(trials)
     if n < 2:
         return None
@@ -327,7 +327,7 @@ def _test_across_datasets(
 
 
 def signed_rank_p(errors: np.ndarray, baseline: np.ndarray) -> float | None:
-    """Wilcoxon's one-sided signed-rank test that errors are lower than a baseline's.
+    """Return the p-value of Wilcoxon's test that errors are below the baseline's.
 
     It is exact for up to 50 pairs without ties. p is 1 if no pair differs, and None for
     fewer than two pairs.
@@ -347,7 +347,7 @@ def signed_rank_p(errors: np.ndarray, baseline: np.ndarray) -> float | None:
 
 
 def compare_with_search(folds: pd.DataFrame) -> list[dict[str, Any]]:
-    """Compare the best learner of each data set with the search over one kernel.
+    """Compare the best learner of each data set with a grid search over kernels.
 
     Seconds are means over trials, with the share of the pass over the base kernels.
     """
@@ -397,7 +397,7 @@ def failing_checks(
     folds: pd.DataFrame | None,
     values: Mapping[str, float],
 ) -> list[str]:
-    """Return a sentence for each number outside its interval."""
+    """Return a sentence for each checked number outside its interval."""
     sentences = []
     for check in checks:
         for measure, (low, high) in check.measures().items():
@@ -423,7 +423,7 @@ def failing_checks(
 
 @dataclass(frozen=True)
 class StudyResult:
-    """Numbers, tables and figures of one item.
+    """Result of a study: numbers by name, tables and figures.
 
     Attributes
     ----------
@@ -443,7 +443,7 @@ class StudyResult:
 
 @dataclass(frozen=True)
 class ReproducedItem:
-    """An item with its stored results, and facts about the run."""
+    """A table or figure of a paper, with stored results and facts on the run."""
 
     item: PaperItem
     result: StudyResult
@@ -453,33 +453,33 @@ class ReproducedItem:
 
     @property
     def values(self) -> dict[str, float]:
-        """Named numbers of the study and those computed from its trials."""
+        """Numbers by name: those of the study, and those computed from its trials."""
         if self.item.is_comparison and self.result.folds is not None:
             return self.result.values | derived_values(self.item, self.result.folds)
         return self.result.values
 
     @property
     def partial(self) -> bool:
-        """Whether this is a reduced form or another reading."""
+        """Whether the results are of a quick form, or of another reading."""
         is_reading = self.item.name.startswith(f"{self.item.same_as}.")
         return is_reading or bool(self.facts["quick"])
 
     def cells(self) -> list[Cell]:
-        """Return published and measured numbers; a partial item omits missing ones."""
+        """Return published numbers with measured ones; a partial item omits gaps."""
         cells = compare_cells(self.item, self.result.folds, self.values)
         if not self.partial:
             return cells
         return [cell for cell in cells if cell.here is not None]
 
     def tests(self) -> list[PublishedTest]:
-        """Return published and repeated tests; a partial item omits missing ones."""
+        """Return published tests with repeated ones; a partial item omits gaps."""
         tests = repeat_tests(self.item, self.result.folds)
         if not self.partial:
             return tests
         return [test for test in tests if test.p is not None]
 
     def claims(self) -> list[Verdict]:
-        """Return the verdicts on claims; a partial item omits missing data sets."""
+        """Return verdicts on the claims; a partial item omits those without data."""
         verdicts = judge_claims(self.item, self.result.folds, self.values)
         if not self.partial:
             return verdicts

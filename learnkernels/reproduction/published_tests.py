@@ -15,7 +15,7 @@ from .trials import share_of_test_rows, values_by_trial
 
 @dataclass(frozen=True)
 class PublishedTest:
-    """Whether the first learner has a significantly lower error, in the paper and here.
+    """Published test that a learner has lower errors, and its result here.
 
     Attributes
     ----------
@@ -36,22 +36,22 @@ class PublishedTest:
 
     @property
     def reproduced(self) -> bool:
-        """Whether the difference is significant by the corrected test."""
+        """Whether the difference is significant here by the corrected test."""
         return self.p is not None and self.p < SIGNIFICANCE
 
     @property
     def agrees(self) -> bool:
-        """Whether the corrected test gives the published entry."""
+        """Whether the corrected test here has the same result as the paper."""
         return self.p is not None and self.reproduced == self.paper
 
     @property
     def agrees_uncorrected(self) -> bool:
-        """Whether the paper's test on the first repeat gives the published entry."""
+        """Whether the paper's own test, on the first repeat, has the same result."""
         return self.paired is not None and (self.paired < SIGNIFICANCE) == self.paper
 
 
 def repeat_tests(item: PaperItem, folds: pd.DataFrame | None) -> list[PublishedTest]:
-    """Repeat the published tests of all pairs of learners with a published error."""
+    """Repeat the paper's tests of each pair of learners with a published error."""
     if folds is None:
         return []
     tests = []

@@ -68,7 +68,7 @@ def item_section(
     images: Mapping[str, str],
     readings: Mapping[str, ReproducedItem] | None = None,
 ) -> str:
-    """Return the page of an item in Markdown."""
+    """Return the page of a reproduced table or figure, as Markdown."""
     item = reproduced.item
     folds = reproduced.result.folds
     cells = reproduced.cells()
@@ -114,7 +114,7 @@ def _duration_and_source(reproduced: ReproducedItem) -> str:
 
 
 def minutes(seconds: float) -> str:
-    """Return minutes with one digit, at least 0.1."""
+    """Return seconds as minutes with one decimal, at least 0.1."""
     return f"{max(0.1, seconds / 60):.1f}"
 
 
@@ -308,7 +308,7 @@ def _count_agreeing(tests: Sequence[PublishedTest]) -> str:
 
 
 def cells_table(cells: Sequence[Cell]) -> Rows:
-    """Return a row for each published number, without empty columns."""
+    """Return a table row for each published number; empty columns are left out."""
     rows = []
     for cell in cells:
         if cell.here is None:
@@ -335,7 +335,7 @@ def cells_table(cells: Sequence[Cell]) -> Rows:
 
 
 def claims_table(verdicts: Sequence[Verdict]) -> Rows:
-    """Return text, verdict and evidence of each claim."""
+    """Return a table row for each claim, with its verdict and evidence."""
     phrases = {
         "significant": "significantly",
         "direction": "in the mean",
@@ -367,7 +367,7 @@ def claims_table(verdicts: Sequence[Verdict]) -> Rows:
 
 
 def verdict_text(checks: Sequence[Verdict]) -> str:
-    """Return the verdict on a claim, with counts unless it holds."""
+    """Return the verdict on a claim as text, with counts if it does not hold."""
     verdict = judge.overall_word(checks)
     words = [part.word for check in checks for part in check.evidence]
     if verdict == "holds" or len(words) <= 1:
@@ -403,7 +403,7 @@ def evidence_line(evidence: Evidence, learners: str = "") -> str:
 def readings_table(
     reproduced: ReproducedItem, readings: Mapping[str, ReproducedItem]
 ) -> Rows:
-    """Return a row for each reading of the setup with results."""
+    """Return a table row for each reading of the setup that has results."""
     if not readings:
         return []
     rows = [
@@ -443,7 +443,7 @@ def write_item(
     quick: bool,
     refs: Sequence[FoldsRef] = (),
 ) -> ReproducedItem:
-    """Write the folder of an item, publish its page, and return its results."""
+    """Write the results of an item to files, publish its page, and return them."""
     target = _results_folder(quick) / item.name
     facts = {
         "item": item.name,
@@ -535,7 +535,7 @@ def _facts_of_computation(
 
 
 def read_reproduced(item: PaperItem, quick: bool) -> ReproducedItem | None:
-    """Return the stored results of an item, or None."""
+    """Return the stored results of an item; None if there are none for its study."""
     folder = _results_folder(quick) / item.name
     path = folder / "result.json"
     if not path.is_file():
@@ -564,7 +564,7 @@ def write_report(
     quick: bool,
     path: str | None = None,
 ) -> str:
-    """Write a page for each item with results, and their summary; return its path.
+    """Write a page per item with results, and a summary; return the summary's path.
 
     `reasons` are statuses of items that were not run or failed. Pages go into a folder
     named after the summary.
@@ -624,7 +624,7 @@ def report_text(
     quick: bool,
     pages: str,
 ) -> str:
-    """Return the summary: counts, and numbers and claims that are not reproduced.
+    """Return the summary as Markdown: counts, and the results not reproduced.
 
     `statuses` belong to items without results; `pages` is the folder of the pages.
     """
@@ -765,7 +765,7 @@ def _environment_text(facts: Sequence[Mapping[str, Any]]) -> str:
 
 
 def count_cells(summary: Summary) -> dict[str, str]:
-    """Return the counts as cells, with numbers of earlier items in brackets."""
+    """Return counts as table cells; in brackets, the numbers of earlier items."""
     numbers = ""
     within_one = ""
     within_two = ""
@@ -815,7 +815,7 @@ def overview_row(
 
 
 def claims_not_reproduced(reproduced: ReproducedItem) -> list[str]:
-    """Return a sentence for each claim that does not hold, with the evidence."""
+    """Return a sentence, with evidence, for each claim that does not hold."""
     sentences = []
     for claim, checks in judge.group_by_claim(reproduced.claims()).items():
         if judge.overall_word(checks) == "holds":

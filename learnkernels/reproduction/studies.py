@@ -47,7 +47,7 @@ COLORS = {CENTERED: "tab:blue", UNCENTERED: "tab:orange"}
 def base_kernels(
     study: BaseKernelsStudy, data_dir: str | None, advance: Advance
 ) -> StudyResult:
-    """Correlate accuracy and training alignment over single base kernels.
+    """Study how accuracy and training alignment of single base kernels correlate.
 
     Values ``"rho NAME"`` and ``"A NAME"`` are correlations of means over trials; ``"rho
     NAME sd"`` is the standard deviation over trials, and ``"trials"`` their number.
@@ -78,7 +78,7 @@ def measure_base_kernels(
     protocol: ProtocolConfig,
     repeat: int,
 ) -> list[dict[str, Any]]:
-    """Return a row for each base kernel and trial of a repeat."""
+    """Measure accuracy and alignment of each base kernel in each trial, as rows."""
     where = f"data set {name}"
     require_varying(kernels, dataset.X, dataset.features, where)
     family = build_family(kernels, dataset.features, where)
@@ -131,7 +131,7 @@ def _rows_of_trial(
 
 
 def correlations(measured: pd.DataFrame) -> StudyResult:
-    """Return the correlation of accuracy and alignment for each data set.
+    """Return the correlation of accuracy and alignment on each data set.
 
     Columns of `measured`: `dataset`, `kernel`, `repeat`, `fold`, `accuracy`, `rho`,
     `A`.
@@ -188,7 +188,7 @@ def _means_by_kernel(rows: pd.DataFrame) -> pd.DataFrame:
 def correlation(
     a: Sequence[float] | pd.Series, b: Sequence[float] | pd.Series
 ) -> float:
-    """Return Pearson's correlation, zero for a constant."""
+    """Return Pearson's correlation, or zero if a sequence is constant."""
     a = np.asarray(a, dtype=np.float64)
     b = np.asarray(b, dtype=np.float64)
     if np.ptp(a) == 0 or np.ptp(b) == 0:
@@ -220,7 +220,7 @@ def _base_kernels_figure(measured: pd.DataFrame) -> Figure:
 def two_point(
     study: TwoPointStudy, data_dir: str | None = None, advance: Advance | None = None
 ) -> StudyResult:
-    r"""Return the alignment of :math:`x \cdot x' + 1` with labels at two points.
+    r"""Study the alignment of :math:`x \cdot x' + 1` with labels at two points.
 
     A share alpha of the rows is (-1, 0) with label -1, the others are (1, 0) with label
     +1; two weighted rows suffice.
@@ -262,7 +262,7 @@ def two_point(
 
 
 def two_point_alignments(share: float) -> tuple[float, float]:
-    """Return centered and uncentered alignment for a share of the first point."""
+    """Return centered and uncentered alignment; `share` weighs the first point."""
     X = np.array([[-1.0, 0.0], [1.0, 0.0]])
     y = np.array([-1.0, 1.0])
     family = PolynomialFamily([1], coef0=1.0)
@@ -278,7 +278,7 @@ def two_point_alignments(share: float) -> tuple[float, float]:
 def local_minima(
     study: LocalMinimaStudy, data_dir: str | None, advance: Advance
 ) -> StudyResult:
-    r"""Evaluate the objective of steps of `ca` along the bandwidth; count minima.
+    r"""Study how many local minima the objective of `ca` has along the bandwidth.
 
     .. math:: h(\sigma) = -\langle K_\sigma, F'(K_{t-1,c}) \rangle_F
 
@@ -335,7 +335,7 @@ def _step_objectives(
 
 
 def count_minima(h: np.ndarray) -> int:
-    """Count the local minima of a sampled function, ignoring rounding errors."""
+    """Count the local minima of sampled function values, apart from rounding."""
     steps = np.diff(h)
     rounding = 1e-9 * np.ptp(h)
     steps = steps[np.abs(steps) > rounding]
@@ -346,7 +346,7 @@ def count_minima(h: np.ndarray) -> int:
 
 
 def surface(study: SurfaceStudy, data_dir: str | None, advance: Advance) -> StudyResult:
-    r"""Evaluate the objective of degree two over two weights, and its convexity.
+    r"""Study the objective of `nkrr`, degree two, over two weights, and its convexity.
 
     .. math:: F(\mu) = y^\top (K_\mu \circ K_\mu + \lambda I)^{-1} y, \qquad
              K_\mu = \mu_1 z_1 z_1^\top + \mu_2 z_2 z_2^\top
@@ -455,7 +455,7 @@ def _surface_figure(
 
 
 def hessian_eigenvalues(objective: PolynomialRidge, iterate: Iterate) -> np.ndarray:
-    r"""Return the eigenvalues of the Hessian of the objective of `nkrr` of degree 2.
+    r"""Return eigenvalues of the Hessian of the objective of `nkrr` of degree two.
 
     .. math:: \partial_k \partial_l F(\mu) =
         8 \operatorname{tr} \alpha^\top (K_\mu \circ K_k) V (K_\mu \circ K_l) \alpha

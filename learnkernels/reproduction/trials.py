@@ -13,7 +13,7 @@ from .item import PaperItem
 def values_by_trial(
     folds: pd.DataFrame, dataset: str | None, learner: str | None, measure: str
 ) -> pd.Series:
-    """Return a measure by (repeat, fold), without missing values."""
+    """Return a measure of a learner on a data set, by (repeat, fold), without NaN."""
     trials = folds[(folds["dataset"] == dataset) & (folds["learner"] == learner)]
     trials = trials.assign(seconds=seconds_by_trial(trials)).set_index(
         ["repeat", "fold"]
@@ -22,14 +22,14 @@ def values_by_trial(
 
 
 def seconds_by_trial(folds: pd.DataFrame) -> pd.Series:
-    """Return the seconds of each trial, with its share of the pass."""
+    """Return the total seconds of each trial, with its share of shared steps."""
     seconds_pass = folds["seconds_pass"].astype(float).fillna(0.0)
     seconds: pd.Series = folds["seconds_weights"] + folds["seconds_fit"] + seconds_pass
     return seconds
 
 
 def ranked_learners(item: PaperItem, folds: pd.DataFrame) -> list[str]:
-    """Return the learners with a published rank, or else all except the grid search."""
+    """Return the learners with a published rank, or else all but the grid search."""
     with_rank = [str(cell.learner) for cell in item.printed if cell.rank is not None]
     if with_rank:
         return with_rank
@@ -41,6 +41,6 @@ def ranked_learners(item: PaperItem, folds: pd.DataFrame) -> list[str]:
 
 
 def share_of_test_rows(folds: pd.DataFrame, dataset: str) -> float:
-    """Return the share of test rows, for the variance of the corrected test."""
+    """Return the share of test rows, which the corrected test needs."""
     trials = folds[folds["dataset"] == dataset]
     return share_of_test(trials["n_test"].to_numpy(), trials["n_rows"].to_numpy())

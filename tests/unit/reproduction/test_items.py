@@ -335,9 +335,9 @@ def test_the_folder_of_data_is_the_given_one_that_of_the_catalogue_or_none(
 
 
 def test_places_in_a_panel_are_the_last_word():
-    assert papers.panel("kitchen 1000") == ("kitchen", 1000.0)
+    assert papers.panel_and_place("kitchen 1000") == ("kitchen", 1000.0)
     for name in ("kitchen", "breast cancer", "100"):
-        assert papers.panel(name) == (name, None)
+        assert papers.panel_and_place(name) == (name, None)
 
 
 def test_the_items_of_the_papers_are_complete():
