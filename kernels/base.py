@@ -260,7 +260,7 @@ def as_object(
     class_of: Callable[[str], type[Object]],
     example: str,
 ) -> Object:
-    """Return an object of class `base`, from its name or itself, with new parameters.
+    """Return an object of class `base`, given by name or as an object, with `params`.
 
     `class_of` returns the class of a name; messages show `example`.
     """

@@ -38,7 +38,7 @@ class Centering(StrEnum):
         return self is not Centering.NONE
 
     def target_mean(self, Y: np.ndarray, w: np.ndarray | None = None) -> np.ndarray:
-        """Return the mean to subtract from targets, (m, q): shape (q,), maybe zero."""
+        """Return the mean of targets that centering subtracts, shape (q,)."""
         if not self.intercept:
             return np.zeros(Y.shape[1])
         return mean_over(Y, w)
@@ -46,7 +46,7 @@ class Centering(StrEnum):
     def mean(
         self, values: np.ndarray, w: np.ndarray | None = None, axis: int = 0
     ) -> np.ndarray:
-        """Return the mean to subtract from kernel values, along the axis of samples."""
+        """Return the mean of kernel values that centering subtracts, along `axis`."""
         if not self.subtracts:
             return np.zeros(np.delete(values.shape, axis))
         return mean_over(values, w, axis)

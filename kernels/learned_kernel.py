@@ -191,7 +191,7 @@ class LearnedKernel(Savable, Value):
 
     @property
     def is_weighted_sum(self) -> bool:
-        """Whether the weighted sum of base kernels predicts as the kernel does.
+        """Whether predictions only need the weighted sum of base kernels.
 
         With an intercept, coefficients sum to zero, so that an offset has no effect.
         """

@@ -128,14 +128,14 @@ class Model(Savable, Value):
 
     @property
     def task(self) -> str:
-        """Return "classification" or "regression"."""
+        """Task of the estimator: "classification" or "regression"."""
         if hasattr(self.estimator, "classes_"):
             return "classification"
         return "regression"
 
     @property
     def batch_rows(self) -> int:
-        """Rows per batch with which predictions are bit for bit those of all rows."""
+        """Number of rows per batch that keeps predictions equal, bit for bit."""
         from .estimators import chunk_rows_for
 
         chunk_rows = chunk_rows_for(self.estimator.kernel_.X.shape[0])
@@ -201,7 +201,7 @@ class Model(Savable, Value):
 
     @property
     def missing_at_training(self) -> dict[str, float]:
-        """Share of training rows without a value, by column with missing values."""
+        """Share of missing values in the training rows, by column that has any."""
         if self.table is None or self.reference is None:
             return {}
         shares = {}

@@ -43,7 +43,7 @@ class RowGroups(Value):
         return RowGroups(self.numbers[rows], self.ordered)
 
     def sample(self, n_rows: int, seed: int) -> np.ndarray:
-        """Draw about `n_rows` rows: whole groups, unless these are large or ordered."""
+        """Draw about `n_rows` rows: whole groups unless groups are large or ordered."""
         m = len(self.numbers)
         if m <= n_rows:
             return np.arange(m)
@@ -85,7 +85,7 @@ class RowGroups(Value):
         return consecutive_blocks(self.numbers, min(n_blocks, self.n_groups))
 
     def joined_by(self, which: np.ndarray) -> RowGroups:
-        """Return groups, joined where rows of different groups have equal `which`.
+        """Merge groups so that rows with equal `which`, such as copies, share one.
 
         Groups in order do not change, nor if most rows would be in one group.
         """

@@ -149,7 +149,7 @@ class Target(Value):
     def error(
         self, predictions: np.ndarray, sample_weight: np.ndarray | None = None
     ) -> float:
-        """Return the misclassification rate, or for numbers the RMSE, weighted."""
+        """Return the weighted misclassification rate; for regression, the RMSE."""
         if sample_weight is not None:
             sample_weight = near_one(sample_weight)
         if self.task == "classification":

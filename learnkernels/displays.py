@@ -290,7 +290,7 @@ class RelevanceDisplay(_Display):
     def from_estimator(
         cls, estimator: Any, *, largest: int = 12, ax: Axes | None = None
     ) -> Self:
-        """Plot the relevance of each column to a fitted estimator.
+        """Plot the relevance of columns to the predictions of a fitted estimator.
 
         Parameters
         ----------
@@ -360,7 +360,7 @@ class InteractionDisplay(_Display):
     def from_estimator(
         cls, estimator: Any, *, largest: int = 10, ax: Axes | None = None
     ) -> Self:
-        """Plot the interactions of columns in a fitted estimator.
+        """Plot the interactions of columns in predictions of a fitted estimator.
 
         Parameters
         ----------

@@ -143,7 +143,7 @@ class ColumnEncoding(Value):
 
     @property
     def is_number(self) -> bool:
-        """Whether the column holds numbers, written as programs write them."""
+        """Whether values are plain numbers, without units or decimal commas."""
         return False
 
     @property
@@ -160,7 +160,7 @@ class ColumnEncoding(Value):
 
     @property
     def depends_on_rows(self) -> bool:
-        """Whether training rows affect features in more than their scales."""
+        """Whether features depend on the training rows, even if none is scaled."""
         return self.has_gaps
 
     @property
@@ -174,7 +174,7 @@ class ColumnEncoding(Value):
 
     @abstractmethod
     def learned_on(self, column: reading.Column, scale: Scale) -> Self:
-        """Return the same features, with fills and scales learned from `column`."""
+        """Return an encoding of the same features, fitted to `column` instead."""
 
     @abstractmethod
     def encode(
@@ -618,7 +618,7 @@ class DateColumn(ColumnEncoding):
         first: dates.First = "year",
         zone: str = "",
     ) -> Self:
-        """Return the encoding for summaries of days since 1970, UTC and local."""
+        """Return the encoding of dates, from summaries of their days since 1970."""
         varying = set()
         for cycle, phase_of in dates.CYCLES.items():
             smallest_span = 1e-6

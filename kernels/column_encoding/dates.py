@@ -119,7 +119,7 @@ def _whole(days: np.ndarray) -> np.ndarray:
 
 
 class Moment(NamedTuple):
-    """A date and time, in UTC and as the text has it."""
+    """A date and time: in UTC, and as written in the text."""
 
     instant: np.datetime64
     local: np.datetime64
@@ -255,7 +255,7 @@ def days_of_digits(numbers: np.ndarray) -> np.ndarray | None:
 
 
 def day_places(texts: Iterable[str]) -> frozenset[str]:
-    """Return where the day can stand in dates such as 31.12.2024, over all texts."""
+    """Return evidence on whether day or month comes first in numeric dates."""
     places: set[str] = set()
     for text in texts:
         match = NUMERIC_DATE.fullmatch(text)

@@ -114,7 +114,7 @@ def _shortened(name: str) -> str:
 
 
 def shares_by_column(features: Sequence[str], shares: np.ndarray) -> dict[str, float]:
-    """Return shares by feature name; for a table, sums by column."""
+    """Name shares by feature, or for a table sum them by column."""
     names = features
     if isinstance(features, TableFeatures):
         names = features.owners
@@ -208,7 +208,7 @@ class TableEncoding(Value):
         return cls(tuple(encodings), left_out, scale in ("standard", "quantile"))
 
     def learned_on(self, table: Any, scale: summary.Scale) -> Self:
-        """Return the same features, with fills and scales learned from other rows."""
+        """Return an encoding of the same features, fitted to the rows of `table`."""
         table_columns = read_columns(table, self.names)
         columns = tuple(
             column.learned_on(table_columns[column.name], scale)
@@ -336,7 +336,7 @@ class TableEncoding(Value):
 
 
 def setting_of_text(name: str) -> str:
-    """Return the parameter that declares a column as text, as Python and YAML."""
+    """Return the parameter that declares a column a text, as Python or YAML."""
     return f"columns={json.dumps({name: 'text'}, ensure_ascii=False)}"
 
 

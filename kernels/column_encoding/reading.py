@@ -105,7 +105,7 @@ class Column:
         )
 
     def read_dates(self, first: First) -> Moments:
-        """Return the values as dates; `first` is the first part of numeric dates."""
+        """Return the values as dates; `first` says what numeric dates begin with."""
         if self.kind == "date":
             local = self.local
             if local is None:
@@ -209,7 +209,7 @@ def is_table(X: Any) -> bool:
 
 
 def read_columns(table: Any, names: Iterable[str] | None = None) -> dict[str, Column]:
-    """Return the columns of a table by name; columns read before are returned.
+    """Return the named columns of a table, by default all, as a dict of `Column`.
 
     Raises
     ------

@@ -57,7 +57,7 @@ SMALLEST_DEVIATION = 1e-5
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TextColumn(ColumnEncoding):
-    """Encoding of texts: their position along the main directions of variation.
+    """Encoding of texts by the main directions in which training texts differ.
 
     A missing text has the mean features.
     """

@@ -28,7 +28,7 @@ DIGEST_BYTES = 16
 
 
 class CountTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Base of transformers that count the parts of objects, in blocks of columns.
+    """Base class of transformers that count parts of objects, in blocks of columns.
 
     Subclasses implement `family` and `_counts`.
     """
@@ -123,7 +123,7 @@ class CountTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
 @explain_unknown_arguments
 class NGramTransformer(CountTransformer):
-    r"""Counts of the n-grams of texts, for one base kernel per length n.
+    r"""Transformer of texts to counts of n-grams, with a base kernel per length n.
 
     .. math:: K_n(x, x') = \frac{c_n(x) \cdot c_n(x')}{\lVert c_n(x) \rVert \, \lVert c_n(x') \rVert}
 
@@ -224,7 +224,7 @@ class NGramTransformer(CountTransformer):
 
 @explain_unknown_arguments
 class WeisfeilerLehmanTransformer(CountTransformer):
-    r"""Counts of node labels of graphs, one base kernel per Weisfeiler-Lehman iteration.
+    r"""Transformer of graphs to counts of Weisfeiler-Lehman node labels.
 
     .. math:: K_h(x, x') = \frac{c_h(x) \cdot c_h(x')}{\lVert c_h(x) \rVert \, \lVert c_h(x') \rVert}
 

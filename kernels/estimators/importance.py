@@ -72,7 +72,7 @@ class ImportanceRows(Value):
     def of(
         cls, kernel: LearnedKernel, rows: np.ndarray, target: Target
     ) -> ImportanceRows:
-        """Return at most `MOST_ROWS` of the rows `rows`, with their targets."""
+        """Draw at most `MOST_ROWS` of `rows`, and return them with their targets."""
         places = positions_of(kernel.rows, rows)
         positions = target.take(places).sample(MOST_ROWS, seed=0)
         drawn = target.take(places[positions])
@@ -95,7 +95,7 @@ class ImportanceRows(Value):
         return Target("classification", self.values, classes, row_groups=row_groups)
 
     def require_sound(self, n_rows: int) -> None:
-        """Raise ValueError if shapes do not match or positions reach `n_rows`."""
+        """Raise ValueError if shapes do not match, or positions are out of range."""
         n = len(self.values)
         require_positions("positions for importances", self.positions, (n,), n_rows)
         if self.groups is not None:
@@ -121,7 +121,7 @@ class Importance(Value):
     interactions: np.ndarray
 
     def require_sound(self, n_columns: int) -> None:
-        """Raise ValueError if shapes do not match or positions reach `n_columns`."""
+        """Raise ValueError if shapes do not match, or columns are out of range."""
         k = len(self.interactions)
         require_numbers("relevance of columns", self.relevance, (n_columns,))
         require_numbers("interactions", self.interactions, (k,))
@@ -314,7 +314,7 @@ def with_groups(target: Target, X: Rows) -> Target:
 
 
 def restored_features(X: Rows, origin: np.ndarray) -> Rows:
-    """Add `origin` to the features again, and set rounding errors to zero."""
+    """Add `origin` back to the features, and set rounding errors to zero."""
     if sparse.issparse(X) or not origin.any():
         return X
     features = np.asarray(X) + origin
@@ -517,7 +517,7 @@ class TestedRows:
 def relevance_of(
     tested: TestedRows, columns: Sequence[np.ndarray], n_donors: int
 ) -> np.ndarray:
-    r"""Return the increase of the error if values of a column are exchanged, (d,).
+    r"""Return, for each column, the increase of the error if its values are exchanged.
 
     .. math:: r_j = \frac{\sum_i \lVert y_i - f(x_i^{(j)}) \rVert^2 - \lVert y_i - f(x_i) \rVert^2}
               {\sum_i \lVert y_i - \bar y \rVert^2}

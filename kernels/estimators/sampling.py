@@ -38,7 +38,7 @@ class FitSampling:
         n_rows: int,
         n_kernel_rows: int,
     ) -> FitSampling:
-        """Return the numbers of rows for a learner and the `family` of an estimator."""
+        """Return how many rows each step uses, for a learner and base kernels."""
         if isinstance(learner, KernelSearchLearner):
             n_searched = min(
                 n_kernel_rows, getattr(learner, "search_rows", n_kernel_rows)

@@ -507,7 +507,7 @@ def kernels_of_products(
 
 
 def features_of(family: Any, A: np.ndarray) -> np.ndarray:
-    """Return the features of rank-one kernels; a column at -1 is constant."""
+    """Return the feature of each rank-one kernel; for column -1, it is constant."""
     if family.columns is None:
         return A
     with_ones = np.column_stack([A, np.ones(len(A))])
@@ -552,7 +552,7 @@ def exponentials(
 
 
 def distances(family: Any, A: np.ndarray, B: np.ndarray) -> np.ndarray:
-    """Return distances between rows, as a family's exponentials use them, (a, b)."""
+    """Return the distances of which a family takes exponentials, shape (a, b)."""
     if family.kind == "categorical":
         weights = family.weights or np.ones(A.shape[1])
         return sums_of_differences(A, B, is_not_zero, weights)
@@ -757,7 +757,7 @@ class ExportedClassifier(ExportedModel):
         return probabilities
 
     def decision_function(self, rows: Any) -> np.ndarray:
-        """Return scores per class; for two classes, of the second one."""
+        """Return the score of each class; for two classes, only of the second."""
         decisions, _ = self._decisions_and_probabilities(rows)
         return decisions
 

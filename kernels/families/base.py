@@ -143,7 +143,7 @@ class ExpandedRows:
         exponentiate(self.distances(left), self.gammas, out)
 
     def distances(self, left: ExpandedRows) -> np.ndarray:
-        """Return distances from rows of `left`, (a, b); for itself, zero diagonal."""
+        """Return distances between rows of `left` and of this object, shape (a, b)."""
         if self.metric == "cityblock" or self._is_far_from(left):
             return self._distances_by_differences(left)
         A = left.rows
@@ -301,7 +301,7 @@ class KernelFamily(Parameterized, ABC):
         return [PlainRows(A, self, shift)]
 
     def completed_grid(self) -> tuple[KernelFamily, np.ndarray]:
-        """Return a family with bandwidths added, and positions of the given kernels.
+        """Return a family with extra bandwidths, and the original kernels' positions.
 
         Powers of one kernel then replace exponentials.
         """

@@ -141,7 +141,7 @@ class ComposedFamily(KernelFamily):
 
 
 class FamilyUnion(ComposedFamily):
-    """Union of several families, each on all features or on its columns.
+    """Union of several families, each on all columns or on its own ones.
 
     Parameters
     ----------

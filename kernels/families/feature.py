@@ -101,7 +101,7 @@ class FeatureFamily(KernelFamily):
         return self._names
 
     def origins(self, origin: np.ndarray) -> np.ndarray:
-        """Return the shift of each feature, (p,), if rows subtract `origin`."""
+        """Return the value to subtract from each feature, given `origin` of rows."""
         return np.where(self.columns == CONSTANT, 0.0, origin[self.columns])
 
     def take(self, A: Rows) -> Rows:
@@ -150,7 +150,7 @@ class FeatureFamily(KernelFamily):
         )
 
     def combine(self, coefficients: np.ndarray, A: Rows, B: Rows) -> np.ndarray:
-        """Return the sum of coefficients times kernels, (a, b), as one product."""
+        """Return the sum of the kernels, weighted by `coefficients`, shape (a, b)."""
         left = self.take(A)
         right = left if A is B else self.take(B)
         if not sparse.issparse(left):

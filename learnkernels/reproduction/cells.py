@@ -54,11 +54,11 @@ class Cell:
     shared_by: tuple[str | None, ...] = ()
 
     def within(self, deviations: float) -> bool:
-        """Return whether the numbers differ by at most `deviations` deviations."""
+        """Return whether the numbers are at most `deviations` deviations apart."""
         return self.apart is not None and abs(self.apart) <= deviations
 
     def within_errors(self, standard_errors: float) -> bool:
-        """Return whether the numbers differ by at most `standard_errors`."""
+        """Return whether the numbers are at most so many standard errors apart."""
         return (
             self.standard_errors is not None
             and abs(self.standard_errors) <= standard_errors

@@ -42,7 +42,7 @@ class Summary(TypedDict):
 
 @dataclass(frozen=True)
 class Findings:
-    """Results of a table or figure, without those that earlier ones also have."""
+    """Results of a table or figure that no earlier table or figure also has."""
 
     numbers: list[PrintedNumber]
     tests: list[PublishedTest]
@@ -82,7 +82,7 @@ class Findings:
 
 
 def is_within(number: PrintedNumber, deviations: float) -> bool:
-    """Return whether a number is within `deviations` of the published one."""
+    """Return whether a printed number is within `deviations` standard deviations."""
     return all(cell.within(deviations) for cell in number)
 
 
@@ -102,7 +102,7 @@ def summarize(reproduced: ReproducedItem) -> Summary:
 
 
 def distinct_findings(items: Sequence[ReproducedItem]) -> list[Findings]:
-    """Return the findings of each item; a result of several items counts once."""
+    """Return the findings of each table or figure; count repeated results once."""
     seen: set[Any] = set()
     findings = []
     for reproduced in items:
@@ -163,7 +163,7 @@ def sum_summaries(summaries: Sequence[Summary]) -> Summary:
 
 
 def count_rows(total: Summary) -> list[dict[str, str]]:
-    """Return the rows of a table of counts, each with its rule."""
+    """Return a table row for each count that has cases, with the counting rule."""
     numbers = total["numbers"]
     rows = [
         (

@@ -60,7 +60,7 @@ _SHARED_POOLS: ContextVar[PoolOf | None] = ContextVar("pools", default=None)
 
 @contextmanager
 def shared_pools() -> Iterator[PoolOf]:
-    """Yield a function that returns Dask workers; all items of a run share them."""
+    """Yield a function that returns Dask workers, which a whole run shares."""
     outer = _SHARED_POOLS.get()
     if outer is not None:
         yield outer

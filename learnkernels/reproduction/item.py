@@ -508,7 +508,7 @@ class PaperItem(schema.Strict):
         return bool(self.study.get("kind") == "comparison")
 
     def as_reading(self, name: str) -> PaperItem:
-        """Return an item for another reading of the setup, without a quick form."""
+        """Return the item with another reading of the setup, as a separate item."""
         if name not in self.readings:
             hint = did_you_mean(name, self.readings)
             readings = ", ".join(self.readings) or "none"
@@ -641,7 +641,7 @@ def item_names(folder: Path = PAPERS) -> list[str]:
 def choose_items(
     names: Sequence[str], folder: Path = PAPERS, quick: bool = False
 ) -> list[PaperItem]:
-    """Return the named items, or all; other readings come last.
+    """Return the named tables and figures, or all; other readings come last.
 
     `quick` leaves out items without a reduced form. All items are validated.
     """
@@ -677,7 +677,7 @@ def _require_known(name: str, all_names: Sequence[str]) -> None:
 
 
 def load_item(name: str, folder: Path = PAPERS) -> PaperItem:
-    """Return the named item from its file; check it without loading data."""
+    """Return a table or figure from its file; check it without loading data."""
     _require_known(name, item_names(folder))
     path = folder / f"{name}.yaml"
     data = _with_inherited_keys(read_item(path), name, folder)

@@ -423,7 +423,7 @@ def failing_checks(
 
 @dataclass(frozen=True)
 class StudyResult:
-    """Result of a study: numbers by name, tables and figures.
+    """Result of a study: trials, numbers by name, tables and figures.
 
     Attributes
     ----------
@@ -460,26 +460,26 @@ class ReproducedItem:
 
     @property
     def partial(self) -> bool:
-        """Whether the results are of a quick form, or of another reading."""
+        """Whether results are of a quick form, or of another reading of the setup."""
         is_reading = self.item.name.startswith(f"{self.item.same_as}.")
         return is_reading or bool(self.facts["quick"])
 
     def cells(self) -> list[Cell]:
-        """Return published numbers with measured ones; a partial item omits gaps."""
+        """Return published and measured numbers; if partial, only those measured."""
         cells = compare_cells(self.item, self.result.folds, self.values)
         if not self.partial:
             return cells
         return [cell for cell in cells if cell.here is not None]
 
     def tests(self) -> list[PublishedTest]:
-        """Return published tests with repeated ones; a partial item omits gaps."""
+        """Return published and repeated tests; if partial, only those repeated."""
         tests = repeat_tests(self.item, self.result.folds)
         if not self.partial:
             return tests
         return [test for test in tests if test.p is not None]
 
     def claims(self) -> list[Verdict]:
-        """Return verdicts on the claims; a partial item omits those without data."""
+        """Return the verdicts on claims; if partial, only on claims with results."""
         verdicts = judge_claims(self.item, self.result.folds, self.values)
         if not self.partial:
             return verdicts

@@ -443,7 +443,7 @@ def write_item(
     quick: bool,
     refs: Sequence[FoldsRef] = (),
 ) -> ReproducedItem:
-    """Write the results of an item to files, publish its page, and return them."""
+    """Write results of a table or figure to files and a page, and return them."""
     target = _results_folder(quick) / item.name
     facts = {
         "item": item.name,
@@ -535,7 +535,7 @@ def _facts_of_computation(
 
 
 def read_reproduced(item: PaperItem, quick: bool) -> ReproducedItem | None:
-    """Return the stored results of an item; None if there are none for its study."""
+    """Return the stored results of a table or figure; None if there are none."""
     folder = _results_folder(quick) / item.name
     path = folder / "result.json"
     if not path.is_file():
@@ -564,7 +564,7 @@ def write_report(
     quick: bool,
     path: str | None = None,
 ) -> str:
-    """Write a page per item with results, and a summary; return the summary's path.
+    """Write a page per table or figure, and a summary; return the summary's path.
 
     `reasons` are statuses of items that were not run or failed. Pages go into a folder
     named after the summary.
@@ -765,7 +765,7 @@ def _environment_text(facts: Sequence[Mapping[str, Any]]) -> str:
 
 
 def count_cells(summary: Summary) -> dict[str, str]:
-    """Return counts as table cells; in brackets, the numbers of earlier items."""
+    """Return counts as table cells; brackets hold numbers of earlier tables."""
     numbers = ""
     within_one = ""
     within_two = ""

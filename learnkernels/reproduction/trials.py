@@ -22,7 +22,7 @@ def values_by_trial(
 
 
 def seconds_by_trial(folds: pd.DataFrame) -> pd.Series:
-    """Return the total seconds of each trial, with its share of shared steps."""
+    """Return the total seconds of each trial: learning, fitting and shared steps."""
     seconds_pass = folds["seconds_pass"].astype(float).fillna(0.0)
     seconds: pd.Series = folds["seconds_weights"] + folds["seconds_fit"] + seconds_pass
     return seconds
