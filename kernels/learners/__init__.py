@@ -89,7 +89,7 @@ def learner_class(name: str) -> type[Learner]:
 
 
 def table() -> list[list[str]]:
-    """Return the table of learners in Markdown, one row per learner."""
+    """Return the cells of the Markdown table of learners, one row per learner."""
     return [
         [
             f"`{name}`",
@@ -198,7 +198,7 @@ def learn_from_rows(
     normalize: Normalization,
     centering: str,
 ) -> LearnedKernel:
-    """Learn a kernel from checked rows with positive weights of mean one."""
+    """Learn a kernel from checked rows whose weights are positive with mean one."""
     checked_centering = Centering.of(centering)
     learner.check(family, sample_weight, checked_centering)
     require_normalization(normalize)
@@ -293,7 +293,7 @@ def learn_path(
     normalize: Normalization = "trace",
     centering: str = "center",
 ) -> tuple[LearnedKernel, ...]:
-    """Learn kernels along a path of values of C.
+    """Learn one kernel per value of C, or a single kernel for all values.
 
     Parameters
     ----------

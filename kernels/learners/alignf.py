@@ -22,7 +22,7 @@ DEPENDENT = 1e-10
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Alignf(AlignmentLearner):
-    r"""Maximize the alignment over non-negative weights.
+    r"""Learn the non-negative weights that maximize the centered alignment.
 
     .. math:: \min_{v \ge 0} \; v^\top M v - 2 v^\top a, \qquad \mu = v / \lVert v \rVert
 
@@ -53,7 +53,7 @@ class Alignf(AlignmentLearner):
 
 
 def kkt_certificate(M: np.ndarray, a: np.ndarray, v: np.ndarray) -> Certificate:
-    r"""Return the residual of `v` for :math:`\min_{v \ge 0} v^\top M v - 2 v^\top a`.
+    r"""Return the residual of the optimality conditions of weights `v` of `Alignf`.
 
     With :math:`u_k = v_k \sqrt{M_{kk}}` and :math:`g_k = (M v - a)_k / \sqrt{M_{kk}}`,
     it is the largest of the most negative weight relative to ``max |u|``, the most
@@ -88,7 +88,7 @@ def kkt_certificate(M: np.ndarray, a: np.ndarray, v: np.ndarray) -> Certificate:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AlignfUncentered(Alignf):
-    """Maximize the uncentered alignment over non-negative weights.
+    """Learn the non-negative weights that maximize the uncentered alignment.
 
     References
     ----------
@@ -107,7 +107,7 @@ class AlignfUncentered(Alignf):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AlignfLinear(AlignmentLearner):
-    r"""Maximize the alignment over weights of any sign.
+    r"""Learn the weights of any sign that maximize the centered alignment.
 
     .. math:: \mu = \frac{M^{-1} a}{\lVert M^{-1} a \rVert}
 

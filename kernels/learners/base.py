@@ -52,7 +52,7 @@ def require_family(family: object) -> None:
 
 
 class Products(Protocol):
-    """Products M of base kernels: an array, or an object that forms entries on request.
+    """Matrix of Frobenius products of base kernels, possibly formed only on request.
 
     ``M.diagonal()`` needs no p by p matrix; ``np.asarray(M)`` forms all entries.
     """
@@ -66,7 +66,7 @@ class Products(Protocol):
 
 @dataclass(frozen=True)
 class Solution:
-    """Weights of the base kernels, and the certificate of their optimality.
+    """Result of a learner: weights of base kernels and a certificate of optimality.
 
     Attributes
     ----------
@@ -90,7 +90,7 @@ class Solution:
     def of_direction(
         cls, v: np.ndarray, certificate: Certificate | None = None
     ) -> Solution:
-        """Return the solution with weights `v` scaled to unit 2-norm, not all zero."""
+        """Return a solution with `v` scaled to unit norm; ValueError if `v` is zero."""
         norm = np.linalg.norm(v)
         if norm == 0:
             raise ValueError(
@@ -100,7 +100,7 @@ class Solution:
 
 
 def center_weights(center: float | Sequence[float], p: int, norm: float) -> np.ndarray:
-    """Return p weights mu_0; a number is a multiple of uniform weights of unit norm."""
+    """Return the center of a ball of p weights; a number means equal weights."""
     mu_0 = np.asarray(center, dtype=np.float64)
     if not ((mu_0 >= 0) & (mu_0 < np.inf)).all():
         raise ValueError(f"center must be zero or positive, and finite, got {center}.")
@@ -114,7 +114,7 @@ def center_weights(center: float | Sequence[float], p: int, norm: float) -> np.n
 
 
 def require_solution(solution: Any, learner: str, n_kernels: int) -> Solution:
-    """Return the solution if it is valid for this number of base kernels."""
+    """Return the solution, or raise ValueError if it is not valid."""
     defect = _defect_of(solution, n_kernels)
     if not defect:
         return cast(Solution, solution)
@@ -142,7 +142,7 @@ def _defect_of(solution: Any, n_kernels: int) -> str:
 
 @dataclass(frozen=True, eq=False)
 class LearningProblem:
-    """Training rows, their statistics, and the normalization of base kernels.
+    """Input of a learner: training rows, their statistics, and base kernels.
 
     Attributes
     ----------
@@ -172,12 +172,12 @@ class LearningProblem:
 
     @cached_property
     def scales(self) -> np.ndarray:
-        """Divisor of each base kernel, shape (p,)."""
+        """Divisors that normalize the base kernels, shape (p,)."""
         return self.statistics.scales(self.normalize, self.centering.subtracts)
 
     @cached_property
     def usable(self) -> np.ndarray:
-        """Positions of the base kernels that may carry weight."""
+        """Positions of the base kernels that may get a weight other than zero."""
         return np.flatnonzero(~self.statistics.vanishing(self.centering.subtracts))
 
     @property
@@ -189,7 +189,7 @@ class LearningProblem:
 
     @cached_property
     def training_rows(self) -> Rows:
-        """Training rows after subtraction of `origin`, shape (m, d)."""
+        """Training rows minus `origin`, shape (m, d)."""
         return move(as_rows(self.X[self.statistics.rows]), self.origin)
 
     @property
@@ -206,7 +206,7 @@ class LearningProblem:
         scales: np.ndarray | None = None,
         C: float | None = None,
     ) -> LearnedKernel:
-        """Return the kernel of a solution over the usable base kernels."""
+        """Return the learned kernel with the weights of a solution."""
         statistics = self.statistics
         solution = require_solution(solution, learner, len(self.usable))
         if scales is None:
@@ -250,7 +250,7 @@ class LearningProblem:
 
 
 class Learner(Parameterized, ABC):
-    """Base of learners of kernel weights; parameters are the fields.
+    """Base class of learners, which learn the weights of base kernels.
 
     A custom learner is a frozen data class derived from `AlignmentLearner`,
     `JointLearner` or `KernelSearchLearner`, with one method. In configurations, its
@@ -319,17 +319,17 @@ class Learner(Parameterized, ABC):
 
     @abstractmethod
     def learn(self, problem: LearningProblem) -> Any:
-        """Return one kernel for the whole grid, or one per value of C."""
+        """Return one kernel for all values of C, or one per value."""
 
     def require(self) -> None:
         """Raise ValueError if a parameter is out of its range."""
 
     def for_features(self, features: Any) -> Learner:
-        """Return the learner for the features of a table."""
+        """Return the learner, adapted to the features of a table."""
         return self
 
     def searches_sample(self, statistics: AlignmentStatistics) -> bool:
-        """Return whether the kernel depends only on a random sample of these rows."""
+        """Return whether the learner uses only a random sample of the training rows."""
         return False
 
     def takes_sparse(self, family: KernelFamily | None) -> bool:
@@ -366,7 +366,7 @@ class Learner(Parameterized, ABC):
 
 
 class AlignmentLearner(Learner):
-    """Base of two-stage learners, which learn weights from alignments.
+    """Base class of two-stage learners, which learn weights from alignments.
 
     Subclasses implement `fit_weights`, which needs no kernel matrix.
     """
@@ -376,7 +376,7 @@ class AlignmentLearner(Learner):
 
     @abstractmethod
     def fit_weights(self, M: Products, a: np.ndarray) -> Solution:
-        """Return the weights of p base kernels.
+        """Return the weights of base kernels, computed from products of kernels.
 
         Parameters
         ----------
@@ -409,7 +409,7 @@ class AlignmentLearner(Learner):
 
 
 class JointLearner(Learner):
-    """Base of one-stage learners, which learn weights and predictor jointly.
+    """Base class of one-stage learners, which learn weights and predictor jointly.
 
     Subclasses implement `solve` and name the predictor in `predictor`.
     """
@@ -424,7 +424,7 @@ class JointLearner(Learner):
         C: float = 1.0,
         start: np.ndarray | None = None,
     ) -> Solution:
-        """Return the weights of p base kernels.
+        """Return the weights of base kernels that minimize the objective for one C.
 
         Parameters
         ----------
@@ -487,7 +487,7 @@ class JointLearner(Learner):
 
 
 class KernelSearchLearner(Learner):
-    """Base of learners that find base kernels in a continuous family.
+    """Base class of learners that find base kernels in a continuous family.
 
     Subclasses implement `find`. If `predictor` is set, it is called for each C.
     `row_limits` are the largest numbers of rows for medians of distances and for units
@@ -500,7 +500,7 @@ class KernelSearchLearner(Learner):
 
     @abstractmethod
     def find(self, X: Rows, target: Target, C: float = 1.0) -> FoundKernels:
-        """Return base kernels and their weights.
+        """Return the base kernels that the learner finds, and their weights.
 
         Parameters
         ----------
@@ -520,7 +520,7 @@ class KernelSearchLearner(Learner):
         """
 
     def learn(self, problem: LearningProblem) -> tuple[LearnedKernel, ...]:
-        """Return one kernel for the whole grid, or one per value of C."""
+        """Return one kernel for all values of C, or one per value."""
         if problem.target is None:
             raise ValueError(
                 f"{self.name} searches base kernels for a target and needs the target; give target."
@@ -542,7 +542,7 @@ class KernelSearchLearner(Learner):
         rows: np.ndarray | None = None,
         weights: np.ndarray | None = None,
     ) -> tuple[LearnedKernel, ...]:
-        """Return one kernel, or one per value of C, from rows of a data set."""
+        """Return one kernel for all values of C, or one per value, from rows."""
         if sparse.issparse(X) and not self.takes_sparse(None):
             raise ValueError(
                 f"{self.name} needs dense rows, got sparse ones. Use X.toarray(), or learner='alignf'."
@@ -601,7 +601,7 @@ class KernelSearchLearner(Learner):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FoundKernels(Value):
-    """Base kernels found by a learner, and their weights.
+    """Result of a search for base kernels: the kernels and their weights.
 
     Attributes
     ----------

@@ -34,7 +34,7 @@ SETTLED = 1e-3
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CA(KernelSearchLearner):
-    r"""Greedy alignment maximization over a continuous family of base kernels.
+    r"""Greedily add base kernels of a continuous family to maximize the alignment.
 
     From :math:`K_0 = \varepsilon I`, each step adds the base kernel along which the
     centered alignment F grows fastest,
@@ -214,7 +214,7 @@ class CA(KernelSearchLearner):
 
 
 class Ascent:
-    """Weighted sum of epsilon I and base kernels on the search rows, all centered."""
+    """State of the search of `CA`: centered sum of the base kernels added so far."""
 
     def __init__(
         self, pairs: RadialPairs | FeaturePairs, Y: np.ndarray, eps: float
@@ -230,7 +230,7 @@ class Ascent:
 
     @property
     def alignment(self) -> float:
-        """Centered alignment with the target kernel."""
+        """Centered alignment of the sum with the target kernel."""
         return float(
             self.target_product / (np.sqrt(self.squared_norm) * self.target_norm)
         )
@@ -242,7 +242,7 @@ class Ascent:
         return gradient
 
     def add(self, u: np.ndarray, largest: float) -> float:
-        """Add the base kernel at u = log sigma; return its best weight."""
+        """Add the base kernel with parameter ``exp(u)``; return its best weight."""
         K_new = center_in_place(self.pairs.matrix(u))
         b = float(np.vdot(self.Y, K_new @ self.Y))
         d = float(np.vdot(K_new, self.K))
@@ -258,7 +258,7 @@ class Ascent:
 def best_step(
     a: float, b: float, c: float, d: float, e: float, largest: float
 ) -> float:
-    r"""Return the step in [0, `largest`] with the highest alignment.
+    r"""Return the weight of a new kernel, in [0, `largest`], with highest alignment.
 
     .. math:: \max_\eta \; (a + b\eta) / \sqrt{c + 2d\eta + e\eta^2}
 

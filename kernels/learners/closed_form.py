@@ -24,7 +24,7 @@ class Unif(AlignmentLearner):
     source = "JMLR 2012, section 5"
 
     def learn(self, problem: LearningProblem) -> tuple[LearnedKernel, ...]:
-        """Return one kernel for the grid; constant base kernels may have weight."""
+        """Return one kernel for all C; constant base kernels may have weight."""
         problem.statistics.require_informative(problem.centering.subtracts)
         return (
             problem.kernel(
@@ -84,7 +84,7 @@ class Align(AlignmentLearner):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AlignUncentered(Align):
-    """Weights proportional to each base kernel's own alignment, without centering.
+    """Weights proportional to each base kernel's own uncentered alignment.
 
     References
     ----------
@@ -101,7 +101,7 @@ class AlignUncentered(Align):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Lq(AlignmentLearner):
-    r"""Maximize the unnormalized alignment under a q-norm constraint.
+    r"""Learn weights of bounded q-norm that maximize the unnormalized alignment.
 
     .. math:: \max_{\lVert \mu \rVert_q \le 1} \; \mu^\top a, \qquad \mu_k \propto a_k^{1 / (q - 1)}
 

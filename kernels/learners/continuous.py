@@ -35,7 +35,7 @@ def require_kind(kind: str) -> None:
 
 
 def radial_kernels(kind: Kind, U: np.ndarray) -> KernelFamily:
-    """Return base kernels with log bandwidths U, shape (p, 1), as a finite family."""
+    """Return the family of p base kernels with log bandwidths U, shape (p, 1)."""
     sigma = np.exp(U[:, 0])
     if kind == "gaussian":
         return GaussianFamily((1 / sigma**2).tolist())
@@ -45,7 +45,7 @@ def radial_kernels(kind: Kind, U: np.ndarray) -> KernelFamily:
 
 
 class RadialPairs:
-    r"""Kernels over all pairs of m rows as functions of :math:`u = \log \sigma`.
+    r"""Kernel values of all pairs of rows, as functions of the log bandwidth.
 
     Gaussian, Laplacian, and Dirichlet kernels (one frequency, one feature):
 
@@ -81,7 +81,7 @@ class RadialPairs:
 
     @cached_property
     def candidates(self) -> np.ndarray:
-        """Grid of u for the search, shape (n,).
+        """Log bandwidths u that the search compares first, shape (n,).
 
         Log-spaced bandwidths, three decades around the median distance of about 4,000
         pairs; or frequencies, a quarter of a main lobe apart.
@@ -109,7 +109,7 @@ class RadialPairs:
         return np.linspace(center - three_decades, center + three_decades, 96)
 
     def rate(self, u: np.ndarray | float) -> np.ndarray:
-        """Return the factor of the distances: sigma^-2, 1 / sigma or sigma."""
+        """Return the factor that scales distances: sigma^-2, 1 / sigma or sigma."""
         exponents = {"gaussian": -2.0, "laplacian": -1.0, "dirichlet": 1.0}
         return np.asarray(np.exp(exponents[self.kind] * np.asarray(u)))
 
@@ -155,18 +155,18 @@ class RadialPairs:
         return float(p @ K), degree * float(p @ scaled)
 
     def binned(self, P: np.ndarray) -> np.ndarray:
-        """Return the sum of a symmetric P over the pairs of each bin, shape (BINS,)."""
+        """Return the sum of symmetric P over the pairs of rows in each distance bin."""
         return 2 * np.bincount(self.bins, squareform(P, checks=False), BINS)
 
     def values_on_bins(self, u: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """Return ``sum_b weights_b kappa_u(D_b)`` for each u."""
+        """Return the weighted sum of kernel values at the bins, for each u."""
         return np.asarray(
             self._kernel_of_scaled_distances(self.centers * self.rate(u[:, None]))
             @ weights
         )
 
     def steepest(self, P: np.ndarray, settled: float) -> float:
-        """Return the u with the largest product with a symmetric, centered P.
+        """Return the u whose kernel has the largest product with symmetric, centered P.
 
         Newton's method refines the best candidate on bins, until a step is at most
         `settled`.
@@ -241,7 +241,7 @@ def highest_maxima(values: np.ndarray) -> np.ndarray:
 
 
 class FeaturePairs:
-    r"""Gaussians over all pairs of m rows, one bandwidth :math:`\sigma_k` per feature.
+    r"""Gaussian kernels of all pairs of rows, with one bandwidth per feature.
 
     .. math:: \kappa(x, z) = e^{-\sum_k (x_k - z_k)^2 / \sigma_k^2}
 
@@ -262,7 +262,7 @@ class FeaturePairs:
 
     @cached_property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """Bounds of u for each feature.
+        """Lower and upper bounds of the log bandwidth of each feature.
 
         Bandwidths are between 1e-3 and 1e4 standard deviations of the feature. All
         ranges contain 1/4 to 4 times the median distance.
@@ -303,7 +303,7 @@ class FeaturePairs:
     def value_and_gradient(
         self, u: np.ndarray, P: np.ndarray
     ) -> tuple[float, np.ndarray]:
-        r"""Return ``<P, K(u)>_F`` for symmetric P, and its derivative by u, shape (d,).
+        r"""Return the product of kernel and symmetric P, and its derivative by u, (d,).
 
         Notes
         -----
@@ -342,7 +342,7 @@ class FeaturePairs:
     def value_and_gradient_shrunk(
         self, u: np.ndarray, P: np.ndarray, shrinkage: float
     ) -> tuple[float, np.ndarray]:
-        """Return `value_and_gradient` minus shrinkage times the spread of sigma."""
+        """Return `value_and_gradient` with a penalty on unequal bandwidths."""
         value, gradient = self.value_and_gradient(u, P)
         sigma = np.exp(u)
         deviations = sigma - sigma.mean()
@@ -354,7 +354,7 @@ class FeaturePairs:
     def steepest(
         self, P: np.ndarray, start: np.ndarray, shrinkage: float
     ) -> np.ndarray:
-        """Return the local maximum that an ascent from `start` reaches."""
+        """Return the log bandwidths of the local maximum reached from `start`."""
         low, high = self.bounds
         start = np.clip(start, low, high)
         # The tolerances of the optimizer need an objective of about one.
@@ -376,6 +376,6 @@ class FeaturePairs:
 
 
 def scaled_gaussians(U: np.ndarray) -> ScaledFamily:
-    """Return Gaussians with log bandwidths U, shape (p, d), named by their range."""
+    """Return p Gaussians with one log bandwidth U per feature, shape (p, d)."""
     names = [f"gaussian(sigma {readable_range(sigma)})" for sigma in np.exp(U)]
     return ScaledFamily(GaussianFamily([1.0]), np.exp(-U), names)

@@ -35,7 +35,7 @@ SEARCH_ROWS = 2000
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CR(KernelSearchLearner):
-    r"""Greedy minimization of the ridge regression risk over a continuous family.
+    r"""Greedily add base kernels that reduce the risk of kernel ridge regression.
 
     .. math:: \min_{K \in \operatorname{conv} \{ K_\sigma \}} \; \operatorname{tr} Y^\top (K + \lambda I)^{-1} Y
 

@@ -41,7 +41,7 @@ class Ensemble(Learner):
     learns_kernel = False
 
     def learn(self, problem: LearningProblem) -> KernelEnsemble:
-        """Return the hypotheses along the grid of C."""
+        """Return the fitted `KernelEnsemble`, with one combination per value of C."""
         self.check(problem.family, centering=problem.centering)
         if problem.target is None:
             raise ValueError(
@@ -326,7 +326,7 @@ def _combine_by_least_squares(
 def leave_one_out(
     eigenvalues: np.ndarray, Q: np.ndarray, Y: np.ndarray, grid: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    r"""Return leave-one-out predictions of ridge regressions, and their coefficients.
+    r"""Return the leave-one-out predictions and coefficients of ridge regressions.
 
     With :math:`S = K (K + \lambda I)^{-1}`, :math:`a = 1 - 1/m`, centered targets
     :math:`\tilde y` and :math:`t = \tilde y / a`,

@@ -23,7 +23,7 @@ HIGHEST_DEGREE = 4
 
 
 class PolynomialRidge:
-    r"""Objective of `nkrr` and its gradient.
+    r"""Objective of the learner `NKRR` and its gradient, as functions of the weights.
 
     .. math:: F(\mu) = \operatorname{tr} Y^\top (K_\mu^{\circ d} + \lambda I)^{-1} Y
 
@@ -50,7 +50,7 @@ class PolynomialRidge:
         self.offset = float(offset)
 
     def at(self, mu: np.ndarray) -> Iterate:
-        r"""Return objective and gradient at mu by one Cholesky factor, O(m^3 / 3).
+        r"""Return objective and gradient at the weights mu, in O(m^3 / 3) time.
 
         .. math:: \partial_k F(\mu) = -d \, \langle K_k, K_\mu^{\circ (d-1)} \circ \alpha \alpha^\top \rangle_F
 
@@ -78,7 +78,7 @@ class PolynomialRidge:
         return Iterate(mu, float(np.vdot(alpha, self.Y)), gradient)
 
     def objective(self) -> Callable[[np.ndarray], Iterate]:
-        """Return the objective as a function of mu, on monomials if these are few."""
+        """Return the function that evaluates the objective, on monomials if few."""
         if isinstance(self.grams, FeatureGrams) and has_few_monomials(
             self.grams, self.degree, self.offset
         ):

@@ -54,7 +54,7 @@ ADVICE = "raise max_iter, or use a smaller C"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class BallLearner(JointLearner):
-    """Base of learners that minimize an objective over weights in a norm ball."""
+    """Base class of learners that minimize an objective over weights in a norm ball."""
 
     norm: float = 2.0
     tol: float = TOLERANCE
@@ -62,7 +62,7 @@ class BallLearner(JointLearner):
 
     @abstractmethod
     def problem(self, grams: GramOperator, target: Target, C: float) -> InnerProblem:
-        """Return the problem of the predictor, on all rows or a sample."""
+        """Return the problem that the predictor solves, on all rows or a sample."""
 
     def minimize(
         self, problem: InnerProblem, ball: Ball, start: np.ndarray | None
@@ -71,7 +71,7 @@ class BallLearner(JointLearner):
         return solve_on_ball(problem, ball, start, self.tol, self.max_iter)
 
     def ball(self, p: int) -> Ball:
-        """Return the ball of p weights; ValueError for an invalid parameter."""
+        """Return the ball that bounds p weights; ValueError for invalid parameters."""
         if not self.norm >= 1:
             raise ValueError(
                 f"norm must be at least 1, got {self.norm}; 1 gives few kernels, inf equal weights."
@@ -355,7 +355,7 @@ class LpSVM(BallLearner):
     predictor = "svm"
 
     def problem(self, grams: GramOperator, target: Target, C: float) -> InnerProblem:
-        """Return the SVMs; on a sample with larger C if a Gram matrix does not fit."""
+        """Return the SVM problem, on a sample if a Gram matrix exceeds memory."""
         m = grams.n_rows
         if not gram_fits_in_memory(m) and not isinstance(grams, StackedGrams):
             grams, target = on_drawn_rows(grams, target, SVM_SAMPLE)
@@ -398,7 +398,7 @@ class L1SVM(LpSVM):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SingleStage(JointLearner):
-    r"""Balance the fit of kernel ridge regression and the alignment of the kernel.
+    r"""Learn weights that balance the fit of ridge regression and the alignment.
 
     .. math:: \min_{\mu \ge 0} \; \frac{\lambda}{\lVert Y \rVert^2} \operatorname{tr} Y^\top (K_\mu + \lambda I)^{-1} Y
               - \gamma\, \mu^\top \hat a + \mu^\top (\gamma'' \hat M + \gamma' I)\, \mu
@@ -469,7 +469,7 @@ class SingleStage(JointLearner):
     def problem(
         self, grams: GramOperator, target: Target, C: float
     ) -> tuple[InnerProblem, float]:
-        """Return the problem of the predictor, and its value for the zero kernel."""
+        """Return the ridge regression problem, and its value for the zero kernel."""
         problem = ridge_problem(grams, target, C, self.tol)
         return problem, float(np.vdot(problem.Y, problem.Y)) / problem.ridge
 
@@ -518,7 +518,7 @@ class SingleStage(JointLearner):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SingleStageSVM(SingleStage):
-    r"""Balance the fit of an SVM and the alignment of the kernel.
+    r"""Learn weights that balance the fit of an SVM and the alignment.
 
     .. math:: \min_{\mu \ge 0} \; \frac{J(\mu)}{J(0)} - \gamma\, \mu^\top \hat a
               + \mu^\top (\gamma'' \hat M + \gamma' I)\, \mu, \qquad
@@ -548,7 +548,7 @@ class SingleStageSVM(SingleStage):
     def problem(
         self, grams: GramOperator, target: Target, C: float
     ) -> tuple[InnerProblem, float]:
-        """Return the SVMs, and their value for the zero kernel."""
+        """Return the SVM problem, and its value for the zero kernel."""
         problem = SupportVectorProblem(grams, target, C)
         smaller_classes = [
             min(int((y > 0).sum()), int((y < 0).sum())) for _, y in problem.pairs

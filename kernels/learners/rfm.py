@@ -81,8 +81,7 @@ LARGEST_SPREAD = 1000
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RFM(KernelSearchLearner):
-    r"""Recursive feature machine: base kernels in metrics learned from gradients of the
-    prediction.
+    r"""Recursive feature machine, which learns metrics from gradients of predictions.
 
     Base kernels are Gaussians and Laplacians with bandwidths around the median
     distance. They use several metrics: one in which every feature has a standard
@@ -332,14 +331,14 @@ class RFM(KernelSearchLearner):
         return np.float32
 
     def for_features(self, features: Any) -> RFM:
-        """Return the learner with the units and codes of the features of a table."""
+        """Return a copy with the codes of a table, and whether features are scaled."""
         names = tuple(features.owners[code] for code in features.codes)
         return replace(
             self, codes=features.codes, code_names=names, scaled=features.scaled
         )
 
     def searches_sample(self, statistics: AlignmentStatistics) -> bool:
-        """Return whether all that is learned comes from the search rows, as equal weights do."""
+        """Return whether the kernel depends only on a random sample of the rows."""
         return (
             statistics.n_rows > self.search_rows
             and self.weights == "unif"
@@ -347,7 +346,7 @@ class RFM(KernelSearchLearner):
         )
 
     def takes_sparse(self, family: KernelFamily | None) -> bool:
-        """Return False, as gradients are dense."""
+        """Return False: gradients are dense, so sparse rows are not supported."""
         return False
 
     def require(self) -> None:

@@ -74,7 +74,7 @@ LEAST = 1e-6
 
 @dataclass(frozen=True)
 class RfmMetric:
-    """Linear map of the features.
+    """Metric of the distance between rows: a linear map of their features.
 
     Attributes
     ----------
@@ -88,7 +88,7 @@ class RfmMetric:
     label: str
 
     def mapped(self, X: np.ndarray) -> np.ndarray:
-        """Return the mapped rows."""
+        """Return the rows X after the linear map."""
         if self.map.ndim == 1:
             return X * self.map
         return X @ self.map
@@ -106,8 +106,9 @@ class RfmMetric:
     def base_kernels(
         self, medians: MedianDistances, factors: Factors = KINDS["both"]
     ) -> tuple[MetricFamily, np.ndarray]:
-        """Return Gaussians and Laplacians with bandwidths around the median distance in
-        the metric, and their sigma.
+        """Return base kernels with bandwidths around the median distance, and sigma.
+
+        The base kernels are Gaussians and Laplacians.
 
         Parameters
         ----------
@@ -182,7 +183,7 @@ class MedianDistances:
 
 @dataclass(frozen=True)
 class Round:
-    """Metrics after a round of learning.
+    """Metrics learned in one round, and the ridges of its regressions.
 
     Attributes
     ----------
@@ -201,7 +202,7 @@ class Round:
     def alignment(
         self, X: np.ndarray, Y: np.ndarray, w: np.ndarray | None = None
     ) -> float:
-        """Return the centered alignment of the kernel of the next regression with the target on the given rows."""
+        """Return the centered alignment of the kernel in these metrics with Y."""
         K = np.zeros((len(X), len(X)))
         for metric in self.metrics:
             Z = metric.mapped(X)
@@ -214,10 +215,10 @@ def median_distance(
     metric: Literal["sqeuclidean", "cityblock"],
     sample_weight: np.ndarray | None = None,
 ) -> float:
-    """Return the weighted median of the positive distances between rows; ValueError if
-    all rows are equal.
+    """Return the weighted median of the positive distances between rows.
 
-    Uses every k-th row to have at most `MEDIAN_ROWS`, unless these rows are all equal.
+    ValueError if all rows are equal. Uses every k-th row to have at most `MEDIAN_ROWS`,
+    unless these rows are all equal.
     """
     step = -(-len(Z) // MEDIAN_ROWS)
     if step > 1 and np.ptp(Z[::step], axis=0).any():
@@ -242,7 +243,7 @@ def median_distance(
 
 
 def spread_of(X: np.ndarray, w: np.ndarray | None = None) -> RfmMetric:
-    """Return the metric in which each feature has a standard deviation of one; constant features have weight zero."""
+    """Return the metric that scales features to unit deviation, constant ones to 0."""
     largest = np.abs(X).max(axis=0, initial=0.0)
     # Avoids overflow and underflow of squares
     unit = np.where(largest > 0, largest, 1.0)
@@ -256,7 +257,7 @@ def spread_of(X: np.ndarray, w: np.ndarray | None = None) -> RfmMetric:
 def components_of(
     X: np.ndarray, w: np.ndarray | None = None, most: int = COMPONENTS
 ) -> RfmMetric:
-    """Return the metric of the first principal components of the unscaled features."""
+    """Return the metric that maps rows to their first principal components."""
     unit = np.abs(X).max(initial=0.0) or 1.0  # avoids overflow and underflow of squares
     Z = (X - mean_over(X, w)) / unit
     if w is not None:
@@ -267,7 +268,7 @@ def components_of(
 
 
 def metric_of(X: np.ndarray, w: np.ndarray | None, scaled: bool) -> RfmMetric:
-    """Return the initial metric: scaled features keep their units, others get unit deviation."""
+    """Return the initial metric, with unit deviations unless features are scaled."""
     spread = spread_of(X, w)
     if not scaled:
         return spread
@@ -286,8 +287,7 @@ def learned_metrics(
     row_groups: RowGroups | None = None,
     precision: type[np.floating[Any]] = np.float64,
 ) -> Iterator[Round]:
-    r"""Yield the metrics of each round, from the gradients of a ridge regression in the
-    previous metric.
+    r"""Yield the metrics of each round, learned from gradients of ridge regressions.
 
     .. math:: A_t A_t^\top \propto \frac 1 m \sum_i \nabla f_t^{(-i)}(x_i) \, \nabla f_t^{(-i)}(x_i)^\top
 
@@ -426,12 +426,11 @@ def gradient_outer_product(
     row_groups: RowGroups | None = None,
     precision: type[np.floating[Any]] = np.float64,
 ) -> tuple[np.ndarray, float]:
-    """Return the average outer product of the gradients of a ridge regression on
-    Gaussians and Euclidean Laplacians.
+    """Return the mean outer product of gradients of a ridge regression, and its ridge.
 
-    The base kernels have equal weights and traces. The ridge is selected by
-    leave-one-out. The gradient at each row is that of the regression without this row
-    and its group.
+    The base kernels, Gaussians and Euclidean Laplacians, have equal weights and traces.
+    The ridge is selected by leave-one-out. The gradient at each row is that of the
+    regression without this row and its group.
 
     Parameters
     ----------
@@ -479,7 +478,7 @@ def gradient_outer_product(
 
 
 def ridges_of(K: np.ndarray, w: np.ndarray | None = None) -> list[float]:
-    """Return the grid of ridges for a centered Gram matrix of weighted rows."""
+    """Return the ridges to compare for a centered Gram matrix of weighted rows."""
     trace = float(np.trace(K) if w is None else np.diag(K) @ w)
     return [ridge * trace for ridge in RIDGES]
 
@@ -489,8 +488,7 @@ def radial_kernel(
     w: np.ndarray | None = None,
     precision: type[np.floating[Any]] = np.float64,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return a centered sum of Gaussians and Euclidean Laplacians, and its derivative
-    by the squared distance.
+    """Return a sum of Gaussians and Laplacians, and its slope by squared distance.
 
     Returns
     -------
@@ -537,10 +535,10 @@ def _radial_family(
 def unit_weights(
     family: KernelFamily, X: np.ndarray, w: np.ndarray | None
 ) -> np.ndarray:
-    """Return weights that give base kernels a centered mean diagonal of one, on at most
-    `UNIT_ROWS` rows.
+    """Return weights that scale centered base kernels to a mean diagonal of one.
 
-    The diagonals of the base kernels must be one. A constant kernel has weight one.
+    Means are over at most `UNIT_ROWS` rows. The diagonals of the base kernels must be
+    one. A constant kernel has weight one.
     """
     step = -(-len(X) // UNIT_ROWS)
     rows = X[::step]
@@ -561,7 +559,7 @@ def summed(
     shift: float = 1.0,
     precision: type[np.floating[Any]] = np.float64,
 ) -> np.ndarray:
-    """Return the weighted sum of ``k(x, z) - shift`` over base kernels k, shape (a, b).
+    """Return the weighted sum of base kernels minus `shift`, shape (a, b).
 
     The shift of one preserves the precision of kernels near one, which are centered
     later.
@@ -573,8 +571,7 @@ def summed(
 def left_out_gradients(
     Z: np.ndarray, slopes: np.ndarray, fit: LeftOut
 ) -> Iterator[np.ndarray]:
-    r"""Yield, for each output, the gradients at the training rows of the regressions
-    without the row.
+    r"""Yield the gradient at each row of the regression without it, for each output.
 
     .. math:: \nabla f^{(-i)}(z_i) = 2 \sum_j s_{ij} \alpha_j (z_i - z_j) - 2 \, r_i \sum_j s_{ij} G_{ij} (z_i - z_j)
 
@@ -635,7 +632,7 @@ def _sums_of_differences(products: np.ndarray, Z: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class KernelChoice:
-    """Selected base kernels.
+    """Choice of base kernels: the rounds of their metrics, and their kind.
 
     Attributes
     ----------
@@ -673,7 +670,7 @@ class Examples:
     row_groups: RowGroups | None = None
 
     def splits(self, seed: int) -> list[tuple[Examples, Examples]]:
-        """Return pairs of training and test rows: two halves of rows or groups, or two later thirds by time."""
+        """Return pairs of training and test examples: halves, or parts by time."""
         if self.row_groups is None:
             first, second = self.halves(seed)
             return [(first, second), (second, first)]
@@ -681,7 +678,7 @@ class Examples:
         return [(self._take(training), self._take(test)) for training, test in splits]
 
     def halves(self, seed: int) -> list[Examples]:
-        """Return two random halves with similar targets, independent of the order of the rows."""
+        """Return two random halves with similar targets, for any order of rows."""
         in_fixed_order, _ = distinct_rows(np.column_stack([self.X, self.Y]))
         shuffled = in_fixed_order[
             np.random.default_rng(seed).permutation(len(in_fixed_order))
@@ -714,7 +711,7 @@ def _strata(Y: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class FeatureColumns:
-    """Positions and names of the columns with codes of categories, and positions of the other columns."""
+    """Columns with codes of categories, by position and name, and other columns."""
 
     codes: np.ndarray
     others: np.ndarray
@@ -724,7 +721,7 @@ class FeatureColumns:
     def of(
         cls, d: int, code_positions: Sequence[int], names: Sequence[str] = ()
     ) -> FeatureColumns:
-        """Return the columns of d features, or raise ValueError for wrong positions or names of codes."""
+        """Return the columns of d features; ValueError for wrong codes or names."""
         codes = np.asarray(code_positions, dtype=np.intp)
         others = np.setdiff1d(np.arange(d), codes)
         if len(codes) and not (codes.min() >= 0 and codes.max() < d and len(others)):
@@ -742,7 +739,7 @@ class FeatureColumns:
     def union(
         self, metrics: Sequence[RfmMetric], examples: Examples, kind: str
     ) -> tuple[FamilyUnion, np.ndarray]:
-        """Return the base kernels in all metrics, one more per code, and their sigma for every column of X."""
+        """Return the base kernels in all metrics and one per code, and their sigma."""
         X = examples.X
         families: list[KernelFamily] = []
         sigmas_of_metrics = []
@@ -824,7 +821,7 @@ class SplitHalf:
 
     @property
     def ridges(self) -> dict[int, tuple[float, ...]]:
-        """Ridges of the regressions of each learned round, by number of the round."""
+        """Ridges of the regressions of each learned round, by round number."""
         return {
             number: learned.ridges
             for number, learned in self.rounds.items()
@@ -832,7 +829,7 @@ class SplitHalf:
         }
 
     def learn(self, number: int) -> None:
-        """Learn rounds up to the given number."""
+        """Learn the metrics of all rounds up to a number."""
         while number not in self.rounds:
             learned = next(self._next_rounds)
             self.rounds[learned.number] = learned
@@ -841,11 +838,11 @@ class SplitHalf:
                 self.alignments.append(learned.alignment(X, self.test.Y, self.test.w))
 
     def errors(self, choices: Sequence[KernelChoice]) -> np.ndarray:
-        """Return the weighted sum of squared test errors of each choice, with equally
-        weighted base kernels.
+        """Return the weighted squared test error of each choice of base kernels.
 
-        Each choice uses its best ridge on the test rows. The search starts from that of
-        the previous choice of its kind, on either half.
+        Base kernels have equal weights. Each choice uses its best ridge on the test
+        rows. The search starts from that of the previous choice of its kind, on either
+        half.
         """
         errors = []
         for choice in choices:
@@ -870,7 +867,7 @@ class SplitHalf:
         return error_at(position)
 
     def products(self, choice: KernelChoice) -> tuple[np.ndarray, np.ndarray]:
-        """Return M and a of base kernels of unit trace on the rows that were not used to learn their metrics."""
+        """Return products M and a of base kernels of unit trace, on the test rows."""
         X = self.test.X
         w = self.test.w
         family, _ = self.columns.union(

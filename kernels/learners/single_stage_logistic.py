@@ -12,7 +12,7 @@ from .norm_ball import InnerProblem, SingleStage
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SingleStageLogistic(SingleStage):
-    r"""Balance the fit of kernel logistic regression and the alignment of the kernel.
+    r"""Learn weights that balance the fit of logistic regression and the alignment.
 
     .. math:: \min_{\mu \ge 0} \; \frac{J(\mu)}{J(0)} - \gamma\, \mu^\top \hat a
               + \mu^\top (\gamma'' \hat M + \gamma' I)\, \mu, \qquad
@@ -42,6 +42,6 @@ class SingleStageLogistic(SingleStage):
     def problem(
         self, grams: GramOperator, target: Target, C: float
     ) -> tuple[InnerProblem, float]:
-        """Return the logistic regressions, and their value for the zero kernel."""
+        """Return the logistic problem, and its value for the zero kernel."""
         problem = LogisticProblem(grams, target, C)
         return problem, problem.zero_value()
