@@ -24,7 +24,7 @@ PREDICTORS: dict[str, type[Predictor]] = {
 
 
 def as_predictor(predictor: str | Predictor, /, **options: Any) -> Predictor:
-    """Return a predictor from its name or a predictor object, with changed options.
+    """Return a predictor with changed options, from a name or another predictor.
 
     Parameters
     ----------

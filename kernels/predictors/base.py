@@ -32,7 +32,7 @@ DEFAULTS: dict[Task, str] = {"classification": "svm", "regression": "krr"}
 
 @dataclass(frozen=True)
 class TrainingSet:
-    """Learned kernel, and training rows with their weights.
+    """Training rows of a predictor, with their weights and the learned kernel.
 
     Attributes
     ----------
@@ -109,13 +109,13 @@ class TrainingSet:
 
     @cached_property
     def source(self) -> RowSource:
-        """Training rows minus the origin, as distributed to the workers."""
+        """Training rows minus the origin, which the workers read."""
         return self.workers.scatter_rows(
             self.X, None if self.own else self.positions, self.origin
         )
 
     def take(self, selected: np.ndarray | None = None) -> tuple[Rows, np.ndarray]:
-        """Return (selected) training rows minus the origin, and their positions."""
+        """Return selected training rows minus the origin, and their positions."""
         if selected is None:
             selected = np.arange(self.n_rows)
         return move(self.X[self.positions[selected]], self.origin), self.rows[selected]
@@ -131,18 +131,18 @@ class TrainingSet:
 
     @property
     def shares(self) -> np.ndarray:
-        """Share of each training row in the subtracted mean, shape (m,)."""
+        """Weight of each training row in the mean that centering subtracts, (m,)."""
         return self.kernel.centering.shares(self.n_rows, self.sample_weight)
 
     def whole_kernel(self) -> LearnedKernel:
-        """Return the kernel over all training rows."""
+        """Return the learned kernel over all training rows."""
         if self.own:
             return self.kernel
         gram = CombinedGram(self.kernel.combination, self.source, self.workers)
         return self.kernel_with_means(gram.matvec(self.shares[:, None])[:, 0])
 
     def kernel_with_means(self, row_means: np.ndarray) -> LearnedKernel:
-        """Return the kernel over all training rows, given its row means, shape (m,)."""
+        """Return the kernel over all training rows, given its row means, (m,)."""
         X, rows = self.take()
         return replace(
             self.kernel,
@@ -201,7 +201,7 @@ class RegularizationPath:
         return len(self.dual)
 
     def coefficients(self, position: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """Return coefficients, shape (m, q), and intercept, shape (q,), for one C."""
+        """Return coefficients, (m, q), and intercepts, (q,), for one value of C."""
         return self.dual[position], self.intercept[position]
 
     def scores(self, X_new: Any) -> np.ndarray:
@@ -264,7 +264,7 @@ class RegularizationPath:
 
 
 class Predictor(Parameterized, ABC):
-    """Base of predictors on a learned kernel; parameters are the fields.
+    """Base class of predictors that are fitted on a learned kernel.
 
     Attributes
     ----------
@@ -310,7 +310,7 @@ class Predictor(Parameterized, ABC):
         *,
         fine: bool = False,
     ) -> RegularizationPath:
-        """Fit on training rows, once per value of C.
+        """Return predictors fitted on the training rows, one per value of C.
 
         Parameters
         ----------
@@ -369,7 +369,7 @@ class PredictorChoice:
 
 
 class ExactPredictor(Predictor):
-    """Base of predictors that form the Gram matrix of all training rows."""
+    """Base class of predictors that form the Gram matrix of all training rows."""
 
     @abstractmethod
     def fit_matrix(
@@ -381,7 +381,7 @@ class ExactPredictor(Predictor):
         centering: Centering = Centering.CENTER,
         fine: bool = False,
     ) -> RegularizationPath:
-        """Fit on a Gram matrix with unit mean diagonal, centered or uncentered."""
+        """Return predictors fitted on a Gram matrix with unit mean diagonal."""
 
     def fit(
         self,
@@ -391,9 +391,9 @@ class ExactPredictor(Predictor):
         *,
         fine: bool = False,
     ) -> RegularizationPath:
-        """Fit on the positive semi-definite part of the Gram matrix."""
+        """Return a path for the positive semi-definite part of the Gram matrix."""
         kernel = training.whole_kernel()
-        K, new_rows = usable_gram(kernel)
+        K, cross_gram_factor = usable_gram(kernel)
         weights = kernel.sample_weight
         centering = kernel.centering
         path = self.fit_matrix(K, target, grid, weights, centering, fine)
@@ -414,12 +414,12 @@ class ExactPredictor(Predictor):
         held_out = None
         if fine and len(grid) == 1:
             held_out = partial(held_out_scores, training, target, scores)
-        duals = np.stack([np.dot(new_rows, dual) for dual in path.dual])
+        duals = np.stack([np.dot(cross_gram_factor, dual) for dual in path.dual])
         return replace(path, kernel=kernel, dual=duals, held_out=held_out)
 
 
 def usable_gram(kernel: LearnedKernel) -> tuple[np.ndarray, np.ndarray | float]:
-    r"""Return a positive semi-definite Gram matrix, and the factor for new rows.
+    r"""Return a positive semi-definite Gram matrix, and the factor of cross-Grams.
 
     K, shape (m, m), has unit mean diagonal unless the kernel was learned with a C.
     ``np.dot(kernel.cross_gram(X), factor)`` is the same kernel between new and training
@@ -467,7 +467,7 @@ def held_out_scores(
     target: Target,
     scores: Callable[[np.ndarray, np.ndarray], np.ndarray],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return positions and scores of rows by predictors fitted without them.
+    """Return held-out rows and their scores, by predictors fitted without them.
 
     ``scores(held_out, others)`` fits on other rows and returns scores. Copies of a row
     are held out together. The only row or group of a class is scored by a predictor of

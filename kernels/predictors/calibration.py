@@ -28,8 +28,8 @@ def assign_calibration_folds(
 ) -> np.ndarray:
     """Return stratified folds of the training rows, with copies of a row in one fold.
 
-    The only row of a class, copies aside, has fold -1. Folds depend neither on the
-    order of rows nor on repetitions.
+    A class whose rows all lie in one fold, such as a single row, has fold -1. Folds
+    depend neither on the order of rows nor on repetitions.
     """
     first, distinct_row = distinct_rows(X)
     # Copies of a row in several classes count for the first of these.
@@ -40,14 +40,15 @@ def assign_calibration_folds(
     folds = np.empty(len(first), dtype=np.intp)
     folds[by_class] = np.arange(len(first)) % n_folds
     for code in range(codes.max() + 1):
-        rows_of_class = distinct_row[codes == code]
-        if np.ptp(folds[rows_of_class]) == 0:
-            folds[rows_of_class] = -1
+        distinct_of_class = distinct_row[codes == code]
+        in_one_fold = np.ptp(folds[distinct_of_class]) == 0
+        if in_one_fold:
+            folds[distinct_of_class] = -1
     return folds[distinct_row]
 
 
 def held_out_splits(X: Rows, target: Target, n_folds: int = N_FOLDS) -> list[Split]:
-    """Return splits that hold out each row at most once.
+    """Return pairs of training and held-out rows; a row is held out at most once.
 
     Copies of a row, and groups, are not divided. A class is not held out if no training
     row has it.
@@ -79,7 +80,7 @@ def fit_sigmoid(
     weights: np.ndarray | None,
     tolerance: float = CONVERGED,
 ) -> tuple[float, float]:
-    r"""Return slope a >= 0 and offset b of the sigmoid from scores to probabilities.
+    r"""Return slope and offset of the sigmoid that maps scores to probabilities.
 
     .. math:: p(f) = \frac{1}{1 + e^{-(a f + b)}}, \qquad
               \min_{a \ge 0, b} \; - \sum_i w_i \bigl( t_i \log p_i + (1 - t_i) \log (1 - p_i) \bigr)
@@ -171,7 +172,7 @@ def fit_calibration(
 def calibrated_log_loss(
     scores: np.ndarray, shares: np.ndarray, weights: np.ndarray | None
 ) -> float:
-    """Return the weighted log loss of calibrated probabilities on the same rows.
+    """Calibrate scores, and return the weighted log loss on the same rows.
 
     `shares`, shape (m, n_classes), are those of the classes among the copies of each
     row.
@@ -192,7 +193,7 @@ def calibrated_log_loss(
 
 
 def probabilities(scores: np.ndarray, calibration: np.ndarray) -> np.ndarray:
-    """Return the probability of each class, shape (n, n_classes).
+    """Return class probabilities from scores and a sigmoid, shape (n, n_classes).
 
     The logarithms of sigmoids do not underflow.
     """
@@ -205,7 +206,7 @@ def probabilities(scores: np.ndarray, calibration: np.ndarray) -> np.ndarray:
 
 
 def class_scores(linear: np.ndarray, n_classes: int, of_pairs: bool) -> np.ndarray:
-    """Return class scores, shape (n,) or (n, n_classes)."""
+    """Return class scores, (n,) or (n, n_classes), from scores of classes or pairs."""
     if n_classes == 2:
         return linear[:, 0]
     if not of_pairs:
@@ -214,13 +215,13 @@ def class_scores(linear: np.ndarray, n_classes: int, of_pairs: bool) -> np.ndarr
 
 
 def votes_with_sums(pair_scores: np.ndarray, n_classes: int) -> np.ndarray:
-    """Return the pairs won by each class, plus ``f / (3 (1 + |f|))`` for its sum f."""
+    """Return votes for each class, with ties broken by its sum of scores."""
     votes, sums = pair_votes(pair_scores, n_classes)
     return votes + sums / (3 * (1 + np.abs(sums)))
 
 
 def pair_votes(scores: np.ndarray, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the pairs won by each class, and its sum of scores."""
+    """Return the number of pairs that each class wins, and its sum of scores."""
     votes, sums = np.zeros((2, *scores.shape[:-1], n_classes))
     for j, (first, second) in enumerate(combinations(range(n_classes), 2)):
         f = scores[..., j]
@@ -232,7 +233,7 @@ def pair_votes(scores: np.ndarray, n_classes: int) -> tuple[np.ndarray, np.ndarr
 
 
 def order_statistics(values: np.ndarray) -> np.ndarray:
-    """Return each column in ascending order; at most 999 values, at even ranks."""
+    """Return each column sorted, reduced to at most 999 values at even ranks."""
     ascending = np.sort(values, axis=0)
     n = len(ascending)
     if n <= MOST_RESIDUALS:

@@ -65,7 +65,7 @@ GRID = tuple(4.0**exponent for exponent in range(-3, 8))
 
 
 def best_on_grid(errors: np.ndarray, smooth: bool = False) -> tuple[int, int]:
-    """Return the setting with the lowest error, and its position on the grid of C.
+    """Return the positions of the setting and of the C with the lowest error.
 
     Errors have shape (n_settings, L); NaN is not compared. Ties go to the smallest C.
     With `smooth`, errors are averaged with their neighbors, and the middle of ties
@@ -85,7 +85,7 @@ def best_on_grid(errors: np.ndarray, smooth: bool = False) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class PredictionProblem:
-    """Size and kind of a prediction problem.
+    """Size and kind of a prediction problem, by which `Auto` selects a predictor.
 
     Attributes
     ----------
@@ -132,7 +132,7 @@ class PredictionProblem:
         fits: float = 1.0,
         suited: str | None = None,
     ) -> PredictionProblem:
-        """Return the problem of a learned kernel on training rows."""
+        """Return size and kind of the problem of a kernel on training rows."""
         family = training.kernel.combination.evaluated[0]
         return cls(
             target.task,
@@ -312,7 +312,7 @@ def _format_bytes(n_bytes: float) -> str:
 
 
 def as_regularization(name: str, value: Any) -> float | Literal["auto"]:
-    """Return C or alpha, a positive number or "auto"."""
+    """Check C or alpha, and return a positive number or "auto"."""
     if isinstance(value, str):
         if value == "auto":
             return "auto"

@@ -31,7 +31,7 @@ FACTORS = 8
 
 @dataclass(frozen=True, eq=False, repr=False)
 class KRR(ExactPredictor):
-    """Kernel ridge regression by one factorization; classes are indicators.
+    """Kernel ridge regression; for classification, on indicators of the classes.
 
     Notes
     -----
@@ -190,7 +190,7 @@ def _fit_leaving_out(
     kernel = training.whole_kernel()
     weights = training.sample_weight
     centering = training.kernel.gram_centering
-    K, new_rows = usable_gram(kernel)
+    K, cross_gram_factor = usable_gram(kernel)
     first, distinct_row, Y, w = distinct_examples(
         training.take()[0], target.Y, weights, target.group_numbers
     )
@@ -216,7 +216,7 @@ def _fit_leaving_out(
 
     return RegularizationPath(
         target,
-        np.dot(new_rows, dual)[None],
+        np.dot(cross_gram_factor, dual)[None],
         centering.target_mean(target.Y, weights),
         kernel,
         held_out=held_out,
@@ -224,7 +224,7 @@ def _fit_leaving_out(
 
 
 def few_monomials(training: TrainingSet) -> np.ndarray | None:
-    """Return F with ``F F'`` the kernel if it has few columns, otherwise None."""
+    """Return features F with the kernel ``F F'``; None unless there are few."""
     kernel = training.kernel
     if (
         not training.own

@@ -268,7 +268,7 @@ def n_sketched(m: int) -> int:
 
 
 def held_out_rows(training: TrainingSet, target: Target, seed: int) -> np.ndarray:
-    """Return held-out training rows: a fifth, at most about 1,000, or the last by time.
+    """Return the positions of about a fifth of the rows, or of the last ones by time.
 
     Copies of a row are held out together, and so is a group.
     """
@@ -292,7 +292,7 @@ def held_out_rows(training: TrainingSet, target: Target, seed: int) -> np.ndarra
 
 
 def convergence_note(solutions: ShiftedSolutions, values: np.ndarray) -> str:
-    """Return a sentence about the convergence; warn above the tolerance."""
+    """Return a sentence on the convergence; warn if the tolerance is not reached."""
     worst = int(solutions.residuals.argmax())
     residual = float(solutions.residuals[worst])
     if solutions.converged:

@@ -45,8 +45,7 @@ def landmarks_for(
     store_features: bool = False,
     store_kernel: bool = False,
 ) -> int:
-    r"""Return the number of landmarks that reach the accuracy of all rows and fit in
-    memory.
+    r"""Return the number of landmarks that suffice for accuracy and fit in memory.
 
     .. math:: M = \lceil \sqrt m \, \ln m \rceil
 
@@ -102,8 +101,7 @@ def _largest_root(a: float, b: float, memory: int) -> int:
 
 @dataclass(frozen=True)
 class Subspace:
-    r"""Span of the features of M landmarks minus their mean, with a basis in which rows
-    have features phi.
+    r"""Span of M landmarks in feature space; rows have features phi in its basis.
 
     .. math:: \varphi(x) = B^\top k_Z(x), \qquad B^\top K_{ZZ} B = I
 
@@ -136,8 +134,9 @@ class Subspace:
     def of(
         cls, kernel: LearnedKernel, Z: Rows, rows: np.ndarray, n_rows: int
     ) -> Subspace:
-        """Return the subspace of landmarks Z, drawn uniformly from `n_rows` rows, and
-        minus the kernel's origin.
+        """Return the subspace of landmarks Z, drawn uniformly from `n_rows` rows.
+
+        Z is minus the origin of the kernel.
 
         Raises
         ------
@@ -168,15 +167,14 @@ class Subspace:
 
     @property
     def offset(self) -> np.ndarray:
-        """Mean feature to subtract from features of the uncentered kernel, shape (r,)."""
+        """Vector to subtract from features of the uncentered kernel, shape (r,)."""
         return np.asarray(self.kernel.row_means @ self.basis)
 
 
 def refined(
     training: TrainingSet, subspace: Subspace, n_rows: int, rng: np.random.Generator
 ) -> Subspace:
-    """Return the same subspace with more accurate `theta`, and its eigenvectors as the
-    basis, from more rows.
+    """Return the subspace with eigenvalues and eigenvectors estimated on more rows.
 
     With R rows and r features this takes a pass over R rows, 3 R r^2 flops and an
     eigendecomposition. The relative error of theta falls with the square root of r / R.
@@ -195,11 +193,12 @@ def refined(
 
 @dataclass
 class KernelSums:
-    """Sums over rows with weights w of the kernel G between the rows and the landmarks,
-    not centered.
+    """Sums over rows of their weights, targets and kernel with the landmarks.
 
-    The sums are ``sum w``, ``sum w K(x, x)``, ``G' w`` of shape (M,), ``G' D Y`` of
-    shape (M, q) and, if requested, ``Phi' D Phi`` of the features, of shape (r, r).
+    G is the uncentered kernel between rows and landmarks, and D the diagonal matrix of
+    the weights w. The sums are ``sum w``, ``sum w K(x, x)``, ``G' w`` of shape (M,),
+    ``G' D Y`` of shape (M, q) and, if requested, ``Phi' D Phi`` of the features, of
+    shape (r, r).
     """
 
     weight: float
@@ -220,7 +219,7 @@ class KernelSums:
 
 @dataclass(frozen=True)
 class RowPass:
-    """Data of all passes over the training rows, sent to the workers once.
+    """Data for repeated passes over the training rows, sent to the workers once.
 
     Rows and landmarks are minus the origin; the mean target is subtracted block by
     block. The kernel between rows and landmarks is computed in every pass, unless
@@ -242,7 +241,7 @@ class RowPass:
         return {name: value for name, value in vars(self).items() if name != "right"}
 
     def block(self, rows: slice, buffer: np.ndarray) -> np.ndarray:
-        """Return the kernel between a block of rows and the landmarks, stored or computed in the buffer."""
+        """Return the kernel between a block of rows and all landmarks."""
         if self.stored is None:
             block = buffer[: rows.stop - rows.start]
         else:
@@ -258,7 +257,7 @@ class RowPass:
 
     @cached_property
     def right(self) -> RightSide:
-        """The landmarks, prepared for the computation of blocks."""
+        """Landmarks, prepared for kernels between rows and landmarks."""
         return self.combination.side(self.landmarks)
 
 
@@ -276,8 +275,7 @@ def passes_over(
     mean: np.ndarray | None = None,
     memory: int = 0,
 ) -> Callable[[Step, Any], Any]:
-    """Return a function ``run_pass(step, argument)`` that sums the results of a step
-    over all training rows.
+    """Return ``run_pass(step, argument)``, which sums results over training rows.
 
     The kernel between rows and landmarks is stored if it takes at most `memory` bytes
     and the workers are threads.
@@ -319,7 +317,7 @@ def mean_feature(subspace: Subspace, sums: KernelSums) -> np.ndarray:
 def centered_products(
     subspace: Subspace, sums: KernelSums
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean feature, shape (r,), and the products of the centered features over all rows, shape (r, r)."""
+    """Return the mean feature, (r,), and products of centered features, (r, r)."""
     assert sums.products is not None
     mean = mean_feature(subspace, sums)
     return mean, sums.products - sums.weight * np.outer(mean, mean)
@@ -333,7 +331,7 @@ def _blocks(span: tuple[int, int]) -> list[slice]:
 
 
 def kernel_sums(row_pass: RowPass, with_products: bool, task: RowTask) -> KernelSums:
-    """Return the sums over a run of rows, with products of features if requested."""
+    """Return `KernelSums` over some rows, with products of features on request."""
     M = len(row_pass.subspace.basis)
     q = row_pass.Y.shape[1]
     sums_of_kernel = np.zeros((M, 1 + q))
@@ -397,7 +395,7 @@ class _FeatureProducts:
 def normal_products(
     row_pass: RowPass, argument: tuple[np.ndarray, np.ndarray], task: RowTask
 ) -> np.ndarray:
-    """Return ``G' D (G beta - 1 means')``, shape (M, c), for beta of shape (M, c) and means of shape (c,)."""
+    """Return ``G' D (G beta - 1 means')``: G is the kernel to landmarks, D weights."""
     beta, means = argument
     total = np.zeros_like(beta)
     buffer = np.empty((BLOCK, len(beta)))
@@ -414,7 +412,7 @@ def normal_products(
 
 
 def row_features(row_pass: RowPass, argument: None, task: RowTask) -> BlockResults:
-    """Return the uncentered features of a run of rows, shape (n, r)."""
+    """Return features of some rows, (n, r), before their mean is subtracted."""
     run, (start, stop) = task
     basis = row_pass.subspace.basis
     Phi = np.empty((stop - start, basis.shape[1]))
@@ -430,8 +428,7 @@ Loss = Literal["squared", "hinge", "logistic"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Nystroem(Predictor):
-    r"""Kernel ridge regression or linear classifier on landmarks, a subset of the
-    training rows.
+    r"""Ridge regression or linear classifier on landmarks, some of the training rows.
 
     .. math:: f = \bar Y + (k_Z(x) - \bar k_Z)^\top \beta, \qquad
               \beta_C = \arg\min_\beta \sum_i w_i \lVert y_i - f(x_i) \rVert^2
@@ -488,7 +485,7 @@ class Nystroem(Predictor):
     random_state: int | None = None
 
     def check(self, task: Task) -> None:
-        """Raise ValueError for an invalid option, or a loss that does not support the task."""
+        """Raise ValueError for an invalid option or an unsupported task."""
         super().check(task)
         require_one_of("loss", self.loss, get_args(Loss))
         if self.loss != "squared" and task != "classification":
@@ -504,7 +501,7 @@ class Nystroem(Predictor):
         *,
         fine: bool = False,
     ) -> RegularizationPath:
-        """Fit on rows.
+        """Return predictors fitted on landmarks, one per value of C.
 
         Raises
         ------

@@ -37,7 +37,7 @@ SMALLEST_SHARE = 0.3
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ResidualScale(Value):
-    r"""Expected size s of the absolute residual of a row.
+    r"""Model of the expected absolute residual of each row.
 
     .. math:: s(x) = \min\bigl(\max(k(x)^\top \beta + b, s_{\min}), s_{\max}\bigr)
 
@@ -79,7 +79,7 @@ class ResidualScale(Value):
         residuals: np.ndarray,
         row_groups: RowGroups | None = None,
     ) -> Self | None:
-        """Return the scale of the residuals (target minus prediction) of held-out rows.
+        """Return a model of residuals (target minus prediction) of held-out rows.
 
         Rows X are minus the origin of the kernel. None for fewer than 40 distinct rows,
         or if the kernel is constant.
@@ -135,12 +135,12 @@ class ResidualScale(Value):
         )
 
     def sizes(self, scores: np.ndarray) -> np.ndarray:
-        """Return the sizes of rows, clipped `scores` of shape (n, q)."""
+        """Return sizes of residuals: `scores`, (n, q), clipped to their range."""
         return np.clip(scores, self.smallest, self.largest)
 
     @cached_property
     def scores(self) -> LinearScores:
-        """Scores of the regression; sizes are the clipped scores."""
+        """Linear function of rows whose clipped values are sizes of residuals."""
         return LinearScores(self.kernel, self.dual, self.intercept)
 
     def require_sound(self, n_features: int, n_outputs: int) -> None:
@@ -169,7 +169,7 @@ class ResidualScale(Value):
 
 
 def feature_basis(kernel: LearnedKernel) -> np.ndarray | None:
-    """Return B such that ``cross_gram(X) @ B`` are features; None if K is constant.
+    """Return B, which maps a cross-Gram matrix to features; None if K is constant.
 
     Products of features of training rows are the kernel's positive semi-definite part.
     Columns of B sum to zero if the kernel is centered.
@@ -187,7 +187,7 @@ def feature_basis(kernel: LearnedKernel) -> np.ndarray | None:
 def ridge_leaving_out(
     F: np.ndarray, Y: np.ndarray, weights: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return leave-one-out predictions, coefficients and intercepts of ridges.
+    """Return leave-one-out predictions, coefficients and intercepts of the best ridge.
 
     The ridge has the lowest leave-one-out error for each output. F, Y and weights have
     shapes (n, r), (n, q) and (n,).
@@ -218,7 +218,7 @@ def ridge_leaving_out(
 def ridge_over_splits(
     F: np.ndarray, Y: np.ndarray, weights: np.ndarray, splits: Sequence[Split]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return ridge regressions as `ridge_leaving_out`, by errors on test rows.
+    """Return held-out predictions, coefficients and intercepts of the best ridge.
 
     Predictions are NaN for rows that are in no test set.
     """
@@ -245,7 +245,10 @@ def ridge_over_splits(
 
 
 class CenteredRidge(NamedTuple):
-    """Ridge regressions with intercept; Z are weighted centered features in basis V."""
+    """Ridge regressions that share one eigendecomposition of centered features.
+
+    Z are the weighted centered features in the basis V of eigenvectors.
+    """
 
     mean_feature: np.ndarray
     mean_target: np.ndarray
@@ -269,11 +272,11 @@ class CenteredRidge(NamedTuple):
         return cls(mean_feature, mean_target, Z, projected, eigenvalues, V)
 
     def path(self, ridges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return coefficients, (L, r, q), and intercepts, (L, q)."""
+        """Return coefficients, (L, r, q), and intercepts, (L, q), for L ridges."""
         shrinkage = 1.0 / (self.eigenvalues + ridges[:, None])
         return self.of_features(shrinkage[:, :, None] * self.projected)
 
     def of_features(self, solutions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return coefficients of the features, and intercepts."""
+        """Return the coefficients of the original features, and intercepts."""
         coefficients = self.V @ solutions
         return coefficients, self.mean_target - self.mean_feature @ coefficients

@@ -59,7 +59,7 @@ class SVM(ExactPredictor):
         centering: Centering = Centering.CENTER,
         fine: bool = False,
     ) -> RegularizationPath:
-        """Fit on a Gram matrix; C is multiplied by the weight of each row."""
+        """Return SVMs fitted on a Gram matrix; row weights multiply C."""
         intercept = centering.intercept
         labels = target.values
         if not intercept and sample_weight is not None:
