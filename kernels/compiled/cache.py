@@ -35,7 +35,7 @@ def _version(path: str) -> str:
 
 
 def compiled(**options: Any) -> Callable[[Function], Function]:
-    """Return a decorator that compiles a function without the global interpreter lock.
+    """Return a decorator that compiles functions with Numba, without the GIL.
 
     Numba checks only the file of the function. Its name therefore gets a digest of all
     files that the code depends on.

@@ -20,8 +20,8 @@ from .loops import (
     empty_vectors,
     lanes,
     subtract_common,
-    write_differences,
-    write_exponentials,
+    write_distances,
+    write_expm1,
 )
 from .plain import CITYBLOCK, DIFFERING, ROWS, SQUARED, Place
 
@@ -52,7 +52,7 @@ SAMPLE_ROWS = 256
 
 @dataclass(frozen=True)
 class Differences:
-    """Rows of one side, shape (a, d), for distances feature by feature.
+    """Rows on one side of a matrix of distances, with their metric and factors gamma.
 
     `gammas` are factors of exponentials, and `weights` those of differing features.
     `reference` is a row that shares most features with most rows; distances then only
@@ -73,7 +73,7 @@ class Differences:
         return replace(self, rows=self.rows[rows])
 
     def fill(self, left: Differences, out: np.ndarray) -> None:
-        """Write ``exp(-gamma D) - 1`` of distances D of other rows, shape (n, a, b).
+        """Write ``exp(-gamma D) - 1`` of distances D from the rows `left` into `out`.
 
         Without gammas, write the distances, shape (1, a, b).
         """
@@ -85,7 +85,7 @@ class Differences:
         )
 
     def near_reference(self) -> Differences:
-        """Return the rows with a reference if a sample shares most features with it."""
+        """Return a copy with a reference row, if most features of rows equal it."""
         n, d = self.rows.shape
         if not n or d < LEAST_FEATURES or self.metric == "differing":
             return self
@@ -106,7 +106,7 @@ class Differences:
         return np.asarray(self.rows - self.reference)
 
     def distances_from_reference(self) -> np.ndarray:
-        """Return the distance of each row from the reference, if any, without root."""
+        """Return distances of the rows from the reference, if any, before roots."""
         if self.reference is None:
             return np.zeros(len(self.rows))
         difference = self.relative_rows().astype(np.float64)
@@ -116,13 +116,13 @@ class Differences:
 
 
 def as_differences(operands: Sequence[object]) -> list[Differences] | None:
-    """Return the operands if all are differences, otherwise None."""
+    """Return the operands if all are `Differences`, otherwise None."""
     differences = [operand for operand in operands if isinstance(operand, Differences)]
     return differences if len(differences) == len(operands) else None
 
 
 class Parts(NamedTuple):
-    """Distances of several parts of rows, flat one after the other.
+    """Description of several sets of distances for compiled code, in flat arrays.
 
     The rows of part f begin at ``n before[f]``, n rows with padding; parts may share
     rows.
@@ -249,7 +249,7 @@ def _in_same_memory(A: np.ndarray, B: np.ndarray) -> bool:
 
 
 def pack_rows(differences: Sequence[Differences], dtype: np.dtype) -> np.ndarray:
-    """Return the distinct rows of all parts as the left side of tiles, flat."""
+    """Return the distinct rows of all parts in one flat array, as left rows."""
     distinct, _ = _distinct_rows(differences)
     return np.concatenate(
         [part.relative_rows().astype(dtype, copy=False).ravel() for part in distinct]
@@ -257,9 +257,9 @@ def pack_rows(differences: Sequence[Differences], dtype: np.dtype) -> np.ndarray
 
 
 def pack_columns(differences: Sequence[Differences], dtype: np.dtype) -> np.ndarray:
-    """Return the distinct rows of all parts as the right side of tiles, in panels.
+    """Return the distinct rows of all parts in one flat array, as right rows.
 
-    Each panel is stored feature by feature; zeros replace missing rows.
+    Rows are in panels, each stored feature by feature; zeros replace missing rows.
     """
     across = panel_rows(dtype)
     packed = []
@@ -315,7 +315,7 @@ def exponentiate(D: np.ndarray, gammas: Sequence[float], out: np.ndarray) -> Non
 def write_seeds(
     A: np.ndarray, B: np.ndarray, parts: Parts, strip: np.ndarray, out: np.ndarray
 ) -> None:
-    """Write the seeds of all pairs of rows, or the distances, into `out`, (n, a, b).
+    """Write ``exp(-gamma D) - 1``, or distances D, of all pairs of rows into `out`.
 
     Arguments are as for `make_seeds`, of one part; `strip` has space for `ROWS` rows.
     """
@@ -339,7 +339,7 @@ def write_seeds(
                     flat[to + j] = sqrt(distance) if rooted else distance
             for k in range(len(parts.gammas)):
                 factor = -parts.gammas[k]
-                write_exponentials(
+                write_expm1(
                     (strip, at),
                     factor,
                     rooted,
@@ -347,7 +347,7 @@ def write_seeds(
                     vectorized // width,
                 )
                 if vectorized < b:  # beyond the last value there may be another row
-                    write_exponentials(
+                    write_expm1(
                         (strip, at + vectorized),
                         factor,
                         rooted,
@@ -370,7 +370,7 @@ def fill_strip(
     parts: Parts,
     strip: np.ndarray,
 ) -> None:
-    """Write distances, without roots, of some rows from some panels of part f."""
+    """Write distances, before roots, of rows and columns of part f into `strip`."""
     d = parts.d[f]
     code = parts.code[f]
     stride = panels * parts.across
@@ -379,12 +379,10 @@ def fill_strip(
         right = (B, first + p * parts.across * d)
         to = p * parts.across
         if rows == ROWS:
-            write_differences(
-                ROWS, code, (A, at), right, d, weights, (strip, to), stride
-            )
+            write_distances(ROWS, code, (A, at), right, d, weights, (strip, to), stride)
         else:
             for r in range(rows):
-                write_differences(
+                write_distances(
                     1,
                     code,
                     (A, at + r * d),
@@ -409,7 +407,7 @@ def fill_from_reference(
     parts: Parts,
     strip: np.ndarray,
 ) -> None:
-    """Write distances as `fill_strip`, from those of the reference."""
+    """Write the distances of `fill_strip`, computed from distances to a reference."""
     d = parts.d[f]
     code = parts.code[f]
     across = parts.across
@@ -471,7 +469,7 @@ def make_seeds(
     parts: Parts,
     out: np.ndarray,
 ) -> None:
-    """Write the seeds of up to `ROWS` rows with some panels, after space for distances.
+    """Write ``exp(-gamma D) - 1`` of up to `ROWS` rows to `out`, behind distances D.
 
     A and B are packed by `pack_rows` and `pack_columns`; a and b are their numbers of
     rows, b with padding. `out` is flat, of shape (1 + n_seeds, rows, panels across).
@@ -488,7 +486,7 @@ def make_seeds(
             fill_strip(A, at, rows, B, first, panels, f, parts, out)
         for s in range(parts.seeds[f], parts.seeds[f + 1]):
             seeds = (out, size * (1 + s))
-            write_exponentials(
+            write_expm1(
                 (out, 0), -parts.gammas[s], parts.rooted[f], seeds, size // parts.width
             )
 
@@ -497,7 +495,7 @@ def make_seeds(
 def exponentiate_values(
     D: np.ndarray, gammas: np.ndarray, width: int, spare: np.ndarray, out: np.ndarray
 ) -> None:
-    """Write exponentials, n per gamma, into `out`; `spare` holds two vectors."""
+    """Write ``exp(-gamma D) - 1`` for each gamma into `out`; `spare` is workspace."""
     flat = out.reshape(-1)
     size = len(D)
     vectorized = size // width * width
@@ -505,7 +503,7 @@ def exponentiate_values(
     for n in range(rest):
         spare[n] = D[vectorized + n]
     for k in range(len(gammas)):
-        write_exponentials((D, 0), -gammas[k], False, (flat, k * size), size // width)
-        write_exponentials((spare, 0), -gammas[k], False, (spare, width), 1)
+        write_expm1((D, 0), -gammas[k], False, (flat, k * size), size // width)
+        write_expm1((spare, 0), -gammas[k], False, (spare, width), 1)
         for n in range(rest):
             flat[k * size + vectorized + n] = spare[width + n]

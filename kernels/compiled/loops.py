@@ -34,8 +34,8 @@ lanes = _loops.lanes
 make_kernels = _loops.make_kernels
 make_target = _loops.make_target
 subtract_common = _loops.subtract_common
-write_differences = _loops.write_differences
-write_exponentials = _loops.write_exponentials
+write_distances = _loops.write_distances
+write_expm1 = _loops.write_expm1
 
 ALIGNMENT = 64
 """Bytes of the widest vector."""

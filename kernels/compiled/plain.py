@@ -28,7 +28,7 @@ ROWS = 4
 SQUARED = 0
 CITYBLOCK = 1
 DIFFERING = 2
-"""Codes of `write_differences`: squared, absolute, or weight of a differing feature."""
+"""Codes of `write_distances`: squared, absolute, or weight of a differing feature."""
 
 Place = tuple[np.ndarray, int]
 
@@ -38,7 +38,7 @@ def lanes(dtype: np.dtype[Any]) -> int:
 
 
 @compiled()
-def write_differences(
+def write_distances(
     rows: int,
     code: int,
     left: Place,
@@ -48,7 +48,7 @@ def write_differences(
     out: Place,
     stride: int,
 ) -> None:
-    """Write the distances of `rows` rows from those of a panel, in `out`.
+    """Write distances between `rows` rows and the rows of a panel into `out`.
 
     `rows` is `ROWS` or one. `left` has shape (rows, d), `right` (d, panel_rows),
     `weights` (d,), for differing features, and `out` (rows, stride).
@@ -82,12 +82,12 @@ def subtract_common(
     out: Place,
     panels: int,
 ) -> None:
-    """Subtract twice the common length from sums of lengths of two rows, in `out`.
+    """Turn sums of the lengths of two rows into distances, in `out`.
 
-    Lengths are squared norms or sums of absolute values. The common length is the inner
-    product, or the sum of the smaller absolute values of features of equal sign. `left`
-    is a row, which is not zero in the n features `differing`. `right` has shape
-    (panels, d, panel_rows), and `out` (panels, panel_rows).
+    Lengths are squared norms or sums of absolute values. Twice the common length is
+    subtracted: the inner product, or the sum of the smaller absolute values of features
+    of equal sign. `left` is a row, which is not zero in the n features `differing`.
+    `right` has shape (panels, d, panel_rows), and `out` (panels, panel_rows).
     """
     A, a = left
     B, b = right
@@ -108,10 +108,10 @@ def subtract_common(
 
 
 @compiled()
-def write_exponentials(
+def write_expm1(
     distances: Place, factor: float, rooted: bool, out: Place, n: int
 ) -> None:
-    """Write ``exp(factor D) - 1``, not positive, of n vectors D, or of their roots."""
+    """Write ``exp(factor D) - 1`` of n vectors of distances D, or of their roots."""
     D, start = distances
     E, to = out
     for j in range(n):
@@ -130,7 +130,7 @@ def add_chain(
     total: Place,
     following: Place,
 ) -> None:
-    """Add a weighted chain of kernels to `total`, n vectors.
+    """Add weighted kernels, each computed from the one before, to `total`.
 
     The first kernel is `seeds`, each other is ``E (E + 2)`` of the previous one. The
     kernel after the last is written to `following`.
@@ -161,7 +161,7 @@ def make_kernels(
     row_sums: Place,
     following: Place,
 ) -> None:
-    """Write a chain of kernels of one row into a strip, and add their row sums.
+    """Write the kernels of one row into a strip, and add them to the row sums.
 
     The first is a seed plus its offset, each other ``E (E + 2)`` of the previous one,
     plus its offset. With weights, kernels are multiplied by the roots of both weights,
@@ -203,7 +203,7 @@ def make_target(
     roots: Place,
     root: float,
 ) -> None:
-    """Write the target kernel of one row into a strip, and the row's root if weighted.
+    """Write the target kernel of one row, and the root of its weight, into a strip.
 
     `row_targets` has shape (n_outputs,), `column_targets` (n_outputs, target_step), and
     `strip` (vectors, step).
@@ -236,7 +236,7 @@ def add_triangle(
     target_products: Place,
     column_sums: Place,
 ) -> None:
-    """Add products of kernels with each other and the target, and their column sums.
+    """Add products of kernels with each other and the target, and column sums.
 
     `strip` and `target` (with the row's root) have shape (vectors, rows, step),
     `products` (size, p), up to the diagonal, and `column_sums` (vectors, p), for p

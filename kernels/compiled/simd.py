@@ -90,7 +90,7 @@ def lanes(dtype: np.dtype[Any]) -> int:
 
 
 def emitted(write: Callable[..., None]) -> Callable[..., None]:
-    """Return a function for compiled code, with instructions from `write`.
+    """Return a function for compiled code, whose instructions `write` emits.
 
     `write` is called with `Vectors` of the dtype of the first array, then with the
     arguments: pointers for arrays and places, or numbers. The loops become a separate
@@ -152,7 +152,7 @@ def _as_pointer(context: Any, builder: Any, kind: Any, value: Value) -> Value:
 
 
 class Vectors:
-    """Writes code on vectors of float64 or float32 at places in flat arrays.
+    """Writer of code for vectors of float64 or float32 in flat arrays.
 
     Parameters
     ----------
@@ -178,12 +178,12 @@ class Vectors:
         )
 
     def integer(self, value: int) -> Value:
-        """Return a vector of equal integers with the bits of a value."""
+        """Return a vector whose elements are all one integer."""
         return ir.Constant(self.bits, [self.bits.element(value)] * self.lanes)
 
     @contextmanager
     def loop(self, n: Value) -> Iterator[Value]:
-        """Write a loop over n steps; yields the step."""
+        """Write a loop of n steps, and yield the counter for its body."""
         with cgutils.for_range(self.builder, n) as loop:
             yield loop.index
 
@@ -203,7 +203,7 @@ class Vectors:
             write(build.mul(build.add(done, step), self.place(self.lanes)), 1)
 
     def cases(self, value: Value, writers: dict[int, Callable[[], None]]) -> None:
-        """Write code for some values of a number."""
+        """Write a switch on a number, with one writer of code per value."""
         end = self.builder.append_basic_block("end")
         switch = self.builder.switch(value, end)
         for number, write in writers.items():
@@ -221,7 +221,7 @@ class Vectors:
         return ir.IntType(64)(n)
 
     def plus(self, place: Value, n: int) -> Value:
-        """Return the place n vectors later."""
+        """Return the place that is n vectors after a place."""
         if n == 0:
             return place
         return self.builder.add(place, self.place(n * self.lanes))
@@ -230,13 +230,13 @@ class Vectors:
         return self.builder.bitcast(self.builder.gep(base, [place]), kind.as_pointer())
 
     def load(self, base: Value, place: Value, n: int = 0) -> Value:
-        """Return the vector n vectors after a place."""
+        """Return the vector that is stored n vectors after a place."""
         value = self.builder.load(self._at(base, self.plus(place, n), self.vector))
         value.align = 8 if self.is_double else 4
         return value
 
     def store(self, value: Value, base: Value, place: Value, n: int = 0) -> None:
-        """Write a vector n vectors after a place."""
+        """Write code that stores a vector n vectors after a place."""
         pointer = self._at(base, self.plus(place, n), value.type)
         self.builder.store(
             value, pointer, align=8 if value.type.element == ir.DoubleType() else 4
@@ -246,7 +246,7 @@ class Vectors:
         return self.splat(self.builder.load(self.builder.gep(base, [place])))
 
     def splat(self, value: Value) -> Value:
-        """Return a vector of one value."""
+        """Return a vector whose elements all equal a value."""
         undefined = ir.Constant(ir.VectorType(value.type, self.lanes), ir.Undefined)
         first = self.builder.insert_element(undefined, value, ir.IntType(32)(0))
         zeros = ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), [0] * self.lanes)
@@ -285,7 +285,7 @@ class Vectors:
         self.store(self.builder.fadd(before, value), sums, place, n)
 
     def within(self, first: Value, n: Value) -> Value:
-        """Return a mask of the first n values; `first` come before the vector."""
+        """Return which elements, the first at position `first`, are before n."""
         kind = ir.VectorType(ir.IntType(64), self.lanes)
         positions = ir.Constant(
             kind, [ir.IntType(64)(lane) for lane in range(self.lanes)]
@@ -308,7 +308,7 @@ class Vectors:
         return self.builder.select(self.builder.fcmp_ordered(">", x, y), x, y)
 
     def between_zero_and(self, bound: Value, x: Value) -> Value:
-        """Clip x between zero and a bound, positive or negative."""
+        """Return x, clipped between zero and a bound of any sign."""
         zero = self.constant(0)
         return self.least(
             self.greatest(x, self.least(bound, zero)), self.greatest(bound, zero)
@@ -382,7 +382,7 @@ class Vectors:
 
 
 @emitted
-def write_differences(
+def write_distances(
     v: Vectors,
     rows: Value,
     code: Value,
@@ -464,7 +464,7 @@ def subtract_common(
 
 
 @emitted
-def write_exponentials(
+def write_expm1(
     v: Vectors, distances: Value, factor: Value, rooted: Value, out: Value, n: Value
 ) -> None:
     build = v.builder
