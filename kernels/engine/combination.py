@@ -67,7 +67,7 @@ STORED_BYTES = 3 << 30
 
 @dataclass(frozen=True)
 class Combination:
-    r"""The kernel :math:`\sum_k c_k (K_k - s_k)` of base kernels, not centered.
+    r"""Weighted sum of base kernels, :math:`\sum_k c_k (K_k - s_k)`, not centered.
 
     Attributes
     ----------
@@ -113,7 +113,7 @@ class Combination:
         return family.plan(shift)
 
     def operands(self, A: Rows) -> list[Any]:
-        """Return rows prepared as one side of tiles, see `KernelFamily.operands`."""
+        """Return rows prepared for kernels, see `KernelFamily.operands`."""
         family, _, shift = self.evaluated
         return family.operands(A, shift)
 
@@ -124,7 +124,7 @@ class Combination:
         symmetric: bool = False,
         dtype: DTypeLike = np.float64,
     ) -> np.ndarray:
-        """Return the kernel between rows, shape (a, b), computed in `dtype`.
+        """Return the kernel between rows A and B, shape (a, b), computed in `dtype`.
 
         If `symmetric`, B are the rows of A, and half of the tiles are mirrored.
         """
@@ -152,7 +152,7 @@ class Combination:
         symmetric: bool = False,
         right: RightSide | None = None,
     ) -> None:
-        """Write `matrix` into `out`; `right` is the prepared `side` of B, if any."""
+        """Write the kernel between A and B to `out`; `right` may be B, prepared."""
         family, coefficients, _ = self.evaluated
         if isinstance(family, FeatureFamily):
             out[...] = family.combine(coefficients, A, B)
@@ -178,7 +178,7 @@ class Combination:
 
 
 class RightSide:
-    """Rows on the right side of tiles of a combination.
+    """Rows prepared as the right argument of a weighted sum of base kernels.
 
     Operands may subtract `center`; `dtype` is the precision of intermediate results.
     """
@@ -213,7 +213,7 @@ class RightSide:
         return self._operands if same_rows else self._operands_of(A)
 
     def fill(self, left: Any, rows: slice, columns: slice, out: np.ndarray) -> None:
-        """Write the kernel between `rows` of the left and `columns` of the right."""
+        """Write the kernel between left `rows` and right `columns` into `out`."""
         seeds = self._seed_buffer(self._weights.n_seeds * out.size).reshape(
             -1, *out.shape
         )
@@ -235,7 +235,7 @@ class RightSide:
         return np.asarray(self._buffers.seeds[:size])
 
     def multiply(self, A: Rows, beta: np.ndarray) -> np.ndarray:
-        """Return ``K beta``, shape (a, n), for the kernel K with the right side."""
+        """Return ``K beta``, (a, n), where K is the kernel of A and the right rows."""
         left = self.left(A)
         a = A.shape[0]
         b = len(beta)
@@ -283,7 +283,7 @@ class RightSide:
 
 
 class PackedRows(RightSide):
-    """Right side of a kernel of distances; few vectors are multiplied without tiles."""
+    """Right side of kernels of distances, in the layout of compiled code."""
 
     def __init__(
         self, combination: Combination, rows: Rows, center: np.ndarray, dtype: DTypeLike
@@ -380,7 +380,7 @@ class PackedRows(RightSide):
 
 
 def as_packable_differences(operands: Sequence[Any]) -> list[Differences] | None:
-    """Return operands as differences of rows, or None if this is impossible."""
+    """Return operands as `Differences`, or None if this is impossible."""
     differences = []
     for operand in operands:
         if isinstance(operand, ExpandedRows) and operand.augmented is not None:
@@ -436,7 +436,7 @@ Shared = tuple[Combination, RowSource, list[tuple[int, int]]]
 
 
 class StoredBlock:
-    """Block of a kernel matrix with 16 bits per value, overwriting the argument."""
+    """Block of a kernel matrix K, stored in 16 bits per value; K is overwritten."""
 
     formed_as = np.float32
 
@@ -483,7 +483,7 @@ STORED_BLOCKS: dict[type, type[StoredBlock | FloatBlock]] = {
 
 
 class CombinedGram:
-    """Symmetric matrix K of a `Combination` over m rows, not centered."""
+    """Gram matrix K of a `Combination` over m rows, not centered."""
 
     def __init__(
         self, combination: Combination, rows: RowSource, workers: Workers
@@ -512,7 +512,7 @@ class CombinedGram:
         self._stored: dict[tuple[int, int], StoredBlock | FloatBlock | None] = {}
 
     def store(self, value_type: type) -> bool:
-        """Store blocks during the next float32 product; return whether all are."""
+        """Let the next float32 product store K; return whether all blocks fit."""
         if not isinstance(self._workers, Threads):
             return False
         longest = max(stop - start for start, stop in self._spans)
@@ -561,7 +561,7 @@ class CombinedGram:
         return BlockResults({i: forth, j: back})
 
     def columns(self, B: Rows, dtype: DTypeLike = np.float64) -> np.ndarray:
-        """Return the kernel between all rows and a few others, shape (m, b), computed in a precision."""
+        """Return the kernel between all rows and other rows B, shape (m, b)."""
         if self._rows_are_mapped:
             B = self._original_family.mapped_once(B)[1]
         pieces: BlockResults = self._workers.total(
@@ -624,7 +624,7 @@ def _columns(
 def split_kernels(
     combination: Combination, X: Rows, is_selected: Callable[[Any], bool]
 ) -> tuple[Combination, Combination | None]:
-    """Return the combination without base kernels of selected operands, and the rest.
+    """Split a combination into base kernels that are not selected, and the selected.
 
     The second is None if all or no base kernels are selected.
     """
@@ -677,7 +677,7 @@ def _seeds_of_kernels(plan: TilePlan) -> np.ndarray:
 
 
 class LinearSums:
-    r"""Sums of linear base kernels over training rows, without a pass.
+    r"""Weighted sums of linear kernels over training rows, without their matrix.
 
     .. math:: \sum_i V_{ij} \sum_k c_k \bigl( z_k \cdot z_{ik} - s_k \bigr)
     """
@@ -709,7 +709,7 @@ def _row_products(A: Rows, weights: np.ndarray) -> np.ndarray:
 
 
 class CodeSums:
-    r"""Sums of base kernels that compare one code per row, without a pass.
+    r"""Weighted sums of kernels that compare one code, without their matrix.
 
     .. math:: \sum_i V_{ij} \sum_c \bigl( a_c + b_c \, [x_c \neq x_{ic}] \bigr)
 
@@ -772,7 +772,7 @@ class CodeSums:
 
 
 class Expansion:
-    r"""Functions :math:`f_j(x) = b_j + \sum_i V_{ij} \, C(x - o, x_i)`.
+    r"""Kernel expansions :math:`f_j(x) = b_j + \sum_i V_{ij} \, C(x - o, x_i)`.
 
     C is a `Combination`, b the constants, o the origin, and X the rows :math:`x_i`,
     minus the origin.
@@ -796,7 +796,7 @@ class Expansion:
     def values(
         self, A: Rows, dtype: Any = np.float64, strip: int = STRIP
     ) -> np.ndarray:
-        """Return the functions of new rows, shape (n, q), in float64.
+        """Return the values of the functions at new rows, shape (n, q), in float64.
 
         The dtype is that of tiles; `strip`, the largest number of rows of a tile,
         affects rounding.

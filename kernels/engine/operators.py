@@ -27,13 +27,13 @@ LARGEST_MATRIX = 2**30
 
 
 def gram_fits_in_memory(n_rows: int) -> bool:
-    """Return whether learners may form a matrix of all pairs of rows."""
+    """Return whether learners may form the Gram matrix of all rows."""
     return 8 * n_rows**2 <= LARGEST_MATRIX
 
 
 @dataclass(frozen=True)
 class StackedGrams:
-    """Base kernels as matrices in memory.
+    """Linear operator of base kernels that are stored as matrices.
 
     Attributes
     ----------
@@ -91,7 +91,7 @@ class StackedGrams:
 
 @dataclass(frozen=True)
 class TiledGrams:
-    """Base kernels that are recomputed by tiles for each product.
+    """Linear operator of base kernels that are recomputed for each product.
 
     With H the centering matrix, ``(H K H) v = H (K (H v))`` and
     ``<H K H, W> = <K, H W H>``: arguments and results are centered instead of tiles. X
@@ -188,7 +188,7 @@ class TiledGrams:
         return self.centering.less_mean(gram.matvec(self.centering.less_mean(v)))
 
     def columns(self, mu: np.ndarray, positions: np.ndarray) -> np.ndarray:
-        """Return columns of the weighted sum before it is centered, shape (m, s)."""
+        """Return columns of the weighted sum of kernels, uncentered, shape (m, s)."""
         return CombinedGram(self._combination(mu), self.X, Threads()).columns(
             self.X[positions]
         )
@@ -221,7 +221,7 @@ def _multiplicity(rows: slice, columns: slice) -> float:
 
 @dataclass(frozen=True)
 class FeatureGrams:
-    """Rank-one base kernels ``K_k = z_k z_k'`` of features z_k.
+    """Linear operator of rank-one base kernels ``K_k = z_k z_k'`` of features z_k.
 
     Attributes
     ----------
@@ -273,11 +273,11 @@ class FeatureGrams:
         return self.centering.less_mean(Z)
 
     def scores(self, w: np.ndarray) -> np.ndarray:
-        """Return ``Z w``, shape (m,); O(nnz)."""
+        """Return the linear function ``Z w`` at all rows, shape (m,); O(nnz)."""
         return np.asarray(self.columns @ w) - self.means @ w
 
     def projections(self, alpha: np.ndarray) -> np.ndarray:
-        """Return ``z_k . alpha``, shape (p,) or (p, q); O(nnz q)."""
+        """Return ``z_k . alpha`` for each feature, (p,) or (p, q); O(nnz q)."""
         return np.asarray(self.columns.T @ self.centering.less_mean(alpha))
 
     def feature_products(self, kernels: np.ndarray | slice = slice(None)) -> np.ndarray:
@@ -290,7 +290,7 @@ class FeatureGrams:
         return np.asarray(products) - self.n_rows * np.outer(means, means)
 
     def combine(self, mu: np.ndarray) -> np.ndarray:
-        """Return ``Z diag(mu) Z'``, centered."""
+        """Return the centered sum of kernels with weights mu, ``Z diag(mu) Z'``."""
         if not sparse.issparse(self.Z):
             return mirror(self.centering.gram((self.Z * mu) @ self.Z.T))
         K = np.zeros((self.n_rows, self.n_rows))
@@ -334,7 +334,7 @@ def gram_operator(
     in_memory: int = IN_MEMORY,
     centering: Centering = Centering.CENTER,
 ) -> GramOperator:
-    """Return an operator of scaled base kernels over training rows.
+    """Return the linear operator of scaled base kernels over training rows.
 
     Rank-one features for a `FeatureFamily`, matrices if they fit `in_memory` bytes, and
     otherwise tiles. Rows are minus the origin; `shift` is subtracted before centering,
@@ -403,7 +403,7 @@ def write_forms(
     W: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """Write ``z_k' W z_k`` for symmetric W and features in CSC format."""
+    """Write ``z_k' W z_k`` for each feature and symmetric W to `out`; CSC format."""
     for k in range(len(out)):
         total = 0.0
         for a in range(starts[k], starts[k + 1]):

@@ -53,7 +53,7 @@ class RowBlocks:
         block_rows: int,
         sample_weight: np.ndarray | None = None,
     ) -> RowBlocks:
-        """Divide rows into blocks of at most `block_rows` rows of one fold group."""
+        """Return blocks of at most `block_rows` rows, each of one fold group."""
         labels, codes = np.unique(groups, return_inverse=True)
         order = np.argsort(codes, kind="stable")
         if sample_weight is not None:
@@ -80,7 +80,7 @@ class RowBlocks:
         return slice(int(self.bounds[block]), int(self.bounds[block + 1]))
 
     def read(self, X: RowSource, blocks: set[int]) -> dict[int, Rows]:
-        """Return the rows of several adjacent blocks, which are read together."""
+        """Return the rows of each block; adjacent blocks are read together."""
         start = int(self.bounds[min(blocks)])
         rows = X[start : int(self.bounds[max(blocks) + 1])]
         return {
@@ -88,7 +88,7 @@ class RowBlocks:
         }
 
     def super_tiles(self, rows: int) -> Iterator[list[Pair]]:
-        """Yield lists of pairs of blocks, i <= j, of about `rows` by `rows` rows."""
+        """Yield lists of pairs i <= j of blocks, each about `rows` by `rows` rows."""
         cuts = [0]
         for b in range(1, len(self)):
             if self.bounds[b + 1] - self.bounds[cuts[-1]] > rows:
@@ -126,12 +126,12 @@ def choose_shift(family: KernelFamily, X: Rows) -> np.ndarray:
 
 
 def block_rows_for(n_matrices: int) -> int:
-    """Return the number of rows of a block so that tiles fit into the cache."""
+    """Return the number of rows of a block whose tiles fit into the cache."""
     return int(np.clip(np.sqrt(TILE_BYTES / (8 * n_matrices)), 128, MOST_ROWS))
 
 
 def block_rows_of(family: KernelFamily, X: Rows) -> int:
-    """Return the number of rows of a block, which does not depend on threads."""
+    """Return the number of rows per block, independent of the number of threads."""
     m = X.shape[0]
     rows = min(block_rows_for(family.n_seeds), max(128, -(-m // 4)))
     packed_bytes = _packed_bytes(family, X)
@@ -159,11 +159,12 @@ def pass_over_tiles(
     shift: np.ndarray,
     workers: Workers,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return sums over all tiles of the base kernels; a row of weight w is w copies.
+    """Return products, traces and row sums of base kernels over all pairs of rows.
 
-    X and Y are sorted as ``X[blocks.order]``. Results by fold groups of rows (and of
-    columns): products ``<K_k, K_l>``, shape (F, F, p, p); products with the target
-    ``sum_ij K_k(i, j) y_i . y_j``, (F, F, p); traces, (F, p); row sums, (F, p, m).
+    A row of weight w is w copies. X and Y are sorted as ``X[blocks.order]``. Results by
+    fold groups of rows (and of columns): products ``<K_k, K_l>``, shape (F, F, p, p);
+    products with the target ``sum_ij K_k(i, j) y_i . y_j``, (F, F, p); traces, (F, p);
+    row sums, (F, p, m).
     """
     compile_tiles(X.dtype)  # before the workers, which read the compiled code from disk
     family, X = family.mapped_once(X)
@@ -204,7 +205,7 @@ class TilePass:
         return {name: value for name, value in vars(self).items() if name != "_buffers"}
 
     def part(self, _: object, pairs: Sequence[Pair]) -> BlockResults:
-        """Return the sums over tiles of pairs of blocks, i <= j, and their transposes.
+        """Return sums over the tiles of pairs i <= j of blocks, and mirrored tiles.
 
         Row sums are by block and fold group of these pairs, which keeps the result
         small.

@@ -40,7 +40,7 @@ LEAST_STEPS = 8
 def chains(
     plan: TilePlan, lengths: Sequence[int] = ()
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the chains in which a plan computes kernels, each from the previous one.
+    """Return chains of kernels, in which each is computed from the previous one.
 
     The first array, shape (p,), has the kernels in the order of computation. The
     second, shape (n, 4), has per chain the position of its first kernel in the order,
@@ -80,7 +80,7 @@ def chains(
 
 
 class TileSums:
-    """Sums of the tiles of a family, with reusable work arrays.
+    """Sums over tiles of base kernels, computed in reusable work arrays.
 
     Without `differences`, the distances behind the seeds, tiles have seeds in place of
     rows.
@@ -242,7 +242,7 @@ def compile_tiles(dtype: np.dtype) -> None:
 
 
 class KernelLayout(NamedTuple):
-    """Computation of the kernels of the tiles of a family, and of their products.
+    """Plan by which compiled code computes the kernels of a tile and their products.
 
     `parts` compute the seeds, if any; `groups` are chains, see `chains`. `offsets`,
     shape (p,), are added to the kernels, in the order of the chains. `cuts` are bounds

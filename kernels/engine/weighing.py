@@ -19,7 +19,7 @@ MOST_VALUES = 1024
 
 
 class Weights(NamedTuple):
-    """Weights of kernels that are computed in chains.
+    """Weights of kernels, in the order in which chains compute the kernels.
 
     `groups` are chains, see `tiles.chains`; `coefficients`, in the order of the chains,
     have shape (p,). `constant` is the weighted sum of all offsets. A pair of rows has
@@ -34,7 +34,7 @@ class Weights(NamedTuple):
 
 
 class PackedColumns(NamedTuple):
-    """Rows of the right side of a kernel of distances, in panels.
+    """Packed rows on the right side of kernels of distances.
 
     `stride` is the number of rows with padding. At most `max_panels` panels are
     processed at a time.
@@ -51,7 +51,7 @@ class PackedColumns(NamedTuple):
 def combine_seeds(
     weights: Weights, size: int, width: int, buffer: np.ndarray, K: np.ndarray
 ) -> None:
-    """Write the weighted sum of the kernels that follow from seeds into `K`.
+    """Write the weighted sum of kernels, computed from their seeds, into `K`.
 
     `buffer` has blocks of `size` values: distances, seeds, and values between chains.
     """
@@ -85,7 +85,7 @@ def combine_rows(
     K: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """Write the kernel between rows of A and of B, from given positions, into `out`.
+    """Write the kernel between rows of A and B, from given positions, into `out`.
 
     A and a are packed rows and their number. `buffer` and `K` are work arrays for
     `ROWS` rows. The rows of `out` are contiguous.
@@ -122,7 +122,7 @@ def combine_tile(
     K: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """Write the weighted sum of the kernels of one tile, from its seeds, into `out`.
+    """Write the weighted sum of the kernels of one tile into `out`, from its seeds.
 
     `seeds` has shape (n_seeds, a, b), `out` (a, b), with contiguous rows; `max_panels`
     columns, a multiple of `width`, are processed at a time.

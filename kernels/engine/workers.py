@@ -60,7 +60,7 @@ _thread_limit: ContextVar[float] = ContextVar("thread_limit", default=inf)
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Enter a context in which BLAS uses one thread, in all of this process.
+    """Enter a context in which BLAS uses one thread in the whole process.
 
     Threads of BLAS would mostly wait for each other in the products of a tile. Contexts
     may overlap: the first stores the setting, the last restores it.
@@ -178,13 +178,13 @@ class Workers(Protocol):
     def scatter_rows(
         self, X: Rows, rows: np.ndarray | None, origin: np.ndarray
     ) -> RowSource:
-        """Return ``X[rows] - origin`` for reading by slices; None for all rows."""
+        """Return ``X[rows] - origin``, read by slices; None means all rows."""
 
     def local_view(self, X: Rows) -> Rows:
-        """Return `X` such that this process can read rows of it."""
+        """Return X in a form whose rows this process can read."""
 
     def broadcast(self, value: Any) -> Any:
-        """Send a value to the workers once, and return its handle for tasks."""
+        """Send a value to the workers once; return the handle to give to tasks."""
 
     def super_tile(self, n_rows: int, row_bytes: int) -> int:
         """Return the number of rows on each side of one task."""
@@ -223,7 +223,7 @@ class SelectedRows:
 
 @dataclass
 class BlockResults:
-    """Arrays by key, such as the position of a span; addition adds arrays by key."""
+    """Results of tasks: arrays by key, which are added key by key."""
 
     arrays: dict[Any, np.ndarray]
 
@@ -238,7 +238,7 @@ class BlockResults:
 
 
 class Threads:
-    """Threads of this process, with one thread of BLAS.
+    """Workers that are threads of this process, with one thread of BLAS.
 
     Parameters
     ----------
@@ -266,13 +266,13 @@ class Threads:
         return value
 
     def super_tile(self, n_rows: int, row_bytes: int) -> int:
-        """Return a size that does not depend on threads, as it affects rounding."""
+        """Return the rows per side of a task, for equal rounding with any threads."""
         rows_in_memory = (1 << 26) // max(1, row_bytes)
         size = min(4096, max(512, -(-n_rows // SPANS)))
         return max(1, min(size, rows_in_memory))
 
     def spans(self, n_rows: int, min_rows: int) -> list[tuple[int, int]]:
-        """Return spans that do not depend on threads, as they affect rounding."""
+        """Return spans of rows, for equal rounding with any number of threads."""
         return spans(n_rows, max(min_rows, -(-n_rows // SPANS)))
 
     def total(
