@@ -67,7 +67,7 @@ class Preconditioner:
 
 @dataclass(frozen=True)
 class ShiftedSolutions:
-    """Solutions of ``(A + shift_j I) x_j = b_j``, shape (n, c).
+    """Solutions x_j of the systems ``(A + shift_j I) x_j = b_j``, shape (n, c).
 
     `remainders` are ``b - (A + shift I) x``, and `residuals` their relative 2-norms.
     `iterations` counts products with A, and `tolerance` is the requested residual.
@@ -95,7 +95,7 @@ def solve_shifted(
     progress: Progress | None = None,
     start: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> ShiftedSolutions:
-    """Solve :math:`(A + s_j I) x_j = b_j` for all columns j.
+    """Solve the systems :math:`(A + s_j I) x_j = b_j` by conjugate gradients.
 
     ``apply(V)`` is ``A @ V`` for positive semi-definite A, and
     ``precondition(R, shifts)`` about ``(A + shift_j I)^-1 r_j``. `tolerance` bounds

@@ -28,7 +28,7 @@ LATER_BLOCKS = 5
 
 
 def cholesky(A: np.ndarray, ridge: float = 0.0) -> Factor | None:
-    """Return the Cholesky factor of ``A + ridge I``, or None; overwrites A."""
+    """Return the Cholesky factor of ``A + ridge I``, None if it fails; overwrites A."""
     A.flat[:: len(A) + 1] += ridge
     try:
         # LAPACK factors in place in Fortran order, the transpose of C order.
@@ -41,14 +41,14 @@ def cholesky(A: np.ndarray, ridge: float = 0.0) -> Factor | None:
 
 
 def submatrix(K: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return rows and columns of K, without a copy if these are all."""
+    """Return selected rows and columns of K, without a copy if all are selected."""
     if len(rows) == len(K):
         return K
     return K[np.ix_(rows, rows)]
 
 
 def eigenvectors(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return ascending eigenvalues, and eigenvectors, of symmetric A, overwriting it.
+    """Return ascending eigenvalues and the eigenvectors of symmetric A; overwrites A.
 
     Uses half the memory of `numpy.linalg.eigh`.
     """
@@ -99,7 +99,7 @@ def ridge_factor(K: np.ndarray, ridge: float) -> Factor:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Ridge regression with residuals without each row, its group, or all later rows.
+    """Ridge regression with residuals of rows or groups that are left out of the fit.
 
     `alpha`, shape (m, q), are the dual coefficients for `ridge`. Groups of `row_groups`
     are left out together; None for single rows.
@@ -124,9 +124,9 @@ class LeftOut:
 
     @cached_property
     def residuals(self) -> np.ndarray:
-        """``y_i - f^(-i)(x_i)``, fitted without row i or its group, shape (m, q).
+        """Residual of each row from a fit without the row or its group, (m, q).
 
-        For ordered groups, f^(-i) is fitted on earlier blocks; NaN for the first block.
+        For ordered groups, the fit uses earlier blocks; NaN for the first block.
         """
         if self.row_groups is None:
             inverse = self._inverse
@@ -143,7 +143,7 @@ class LeftOut:
 
     @cached_property
     def residuals_of_groups(self) -> np.ndarray:
-        """``y_i - f^(-g)(x_i)``, fitted without the group of row i, shape (m, q)."""
+        """Residual of each row from a fit without its group, shape (m, q)."""
         if self.row_groups is None:
             return self.residuals
         L = np.tril(self._inverse)
@@ -175,7 +175,7 @@ class LeftOut:
 
     @cached_property
     def inverse(self) -> np.ndarray:
-        """G: ``alpha = G Y``, and ``alpha_j - G_ji alpha_i / G_ii`` without row i."""
+        """Matrix G with ``alpha = G Y``; row i changes the fit without row i."""
         (multiply,) = get_lapack_funcs(("lauum",), (self._inverse,))
         lower, _ = multiply(self._inverse, lower=1)
         G = mirror(lower.T)
@@ -195,7 +195,7 @@ def rows_by_group(numbers: np.ndarray) -> list[np.ndarray]:
 
 
 class LeaveOneOut:
-    r"""Kernel ridge regressions along a path of ridges, with leave-one-out residuals.
+    r"""Kernel ridge regressions for several ridges, with leave-one-out residuals.
 
     .. math:: \alpha = G Y, \qquad
               G = (K_c + \lambda W^{-1})^{-1} - \frac{w w^\top}{\lambda \, \mathbf 1^\top w}, \qquad
@@ -269,7 +269,7 @@ class LeaveOneOut:
         self._mean_of_others = centering.intercept and not centering.subtracts
 
     def at(self, ridge: float) -> LeftOut:
-        """Return the regression for a ridge; ValueError if rounding exceeds it."""
+        """Return the regression for a ridge; ValueError if the ridge is too small."""
         if not 0 < ridge < np.inf:
             raise ValueError(f"ridge must be positive and finite, got {ridge}.")
         factor = cholesky(self._matrix.copy(), ridge)
@@ -314,7 +314,7 @@ class LeaveOneOut:
         return np.asarray(sums[numbers])
 
     def residuals_of_later(self, ridge: float) -> np.ndarray:
-        """Return residuals of blocks predicted from earlier ones; NaN for the first."""
+        """Return residuals of rows predicted from earlier blocks; NaN for the first."""
         assert self._row_groups is not None
         blocks = self._row_groups.blocks(1 + LATER_BLOCKS)
         order = np.argsort(blocks, kind="stable")
@@ -351,7 +351,7 @@ class LeaveOneOut:
         near: float | None = None,
         loss: Callable[[LeftOut], float] = attrgetter("loss"),
     ) -> LeftOut:
-        """Return the regression with the smallest loss along the path.
+        """Return the regression with the smallest loss among several ridges.
 
         The search starts at the ridge `near`; the default loss is `LeftOut.loss`.
         """

@@ -29,7 +29,7 @@ NEGLIGIBLE = 1e-3
 
 
 class InteriorPoint(ABC):
-    """Iterate of a primal-dual method; a subclass implements its Newton step.
+    """Base class of primal-dual methods; subclasses implement the Newton step.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class InteriorPoint(ABC):
 
     @abstractmethod
     def factorize(self) -> None:
-        """Prepare the linear system of a step."""
+        """Factor the linear system of a Newton step."""
 
     @abstractmethod
     def direction(self, right: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -89,7 +89,7 @@ class InteriorPoint(ABC):
 
 
 def balance_classes(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return x >= 0 with equal sums over both signs y, by reduction of the larger."""
+    """Return x >= 0 with equal sums over both classes, by scaling one class down."""
     positive = x[y > 0].sum()
     negative = x[y < 0].sum()
     total = min(positive, negative)
@@ -97,7 +97,7 @@ def balance_classes(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 class SimplexPath(InteriorPoint):
-    r"""Iterate of SVMs and weights on a simplex.
+    r"""Interior-point method for SVMs and the weights of base kernels on a simplex.
 
     .. math:: \min_{0 \le x \le 1,\; y^\top x = 0,\; t} \; t\, \Lambda - 2\, \mathbf 1^\top x
               \quad \text{with } C\, (y \circ x)^\top K_k (y \circ x) \le t \text{ for each } k
@@ -150,7 +150,7 @@ class SimplexPath(InteriorPoint):
         return mu
 
     def dual(self) -> np.ndarray:
-        """Return feasible signed coefficients, shape (m, n_pairs)."""
+        """Return feasible SVM coefficients with signs, shape (m, n_pairs)."""
         x, _, _ = self._parts(self.slacks)
         beta = np.zeros((self.grams.n_rows, len(self.pairs)))
         for j, ((rows, y), svm) in enumerate(zip(self.pairs, self._svms, strict=True)):
@@ -161,7 +161,7 @@ class SimplexPath(InteriorPoint):
         return beta
 
     def measure(self) -> float:
-        """Compute residuals of optimality; return the largest relative one."""
+        """Update the residuals of optimality; return the largest relative one."""
         x, _, slack = self._parts(self.slacks)
         lower, upper, mu = self._parts(self.multipliers)
         t = self.free[-1]
@@ -189,7 +189,7 @@ class SimplexPath(InteriorPoint):
         )
 
     def factorize(self) -> None:
-        """Factorize each SVM's system; form the system of weights, intercepts and t."""
+        """Factor the linear systems of the SVMs, and of weights and intercepts."""
         x, rest, slack = self._parts(self.slacks)
         lower, upper, mu = self._parts(self.multipliers)
         barrier = lower / x + upper / rest
@@ -257,7 +257,7 @@ def weights_by_interior_point(
     working: np.ndarray,
     tolerance: float,
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    r"""Return weights of sum `total`, signed SVM coefficients, and Newton steps.
+    r"""Return weights with sum `total`, SVM coefficients, and the number of steps.
 
     .. math:: \min_{\mu \ge 0,\; \sum \mu_k = \Lambda} \; \max_{0 \le a \le C,\; y^\top a = 0}
               \; 2\, \mathbf 1^\top a - \sum_k \mu_k\, (y \circ a)^\top K_k (y \circ a)
@@ -289,7 +289,7 @@ def weights_by_interior_point(
 
 
 class FeaturePath(InteriorPoint):
-    r"""Dual of a predictor on rank-one kernels, with one bound on all products.
+    r"""Interior-point method for the dual of a predictor on rank-one kernels.
 
     .. math:: \min_{x,\, s} \; \delta \lVert x \rVert^2 - 2 c^\top x + \kappa s^2
               \quad \text{with } |z_k^\top (y \circ x)| \le s \text{ for each } k
@@ -363,7 +363,7 @@ class FeaturePath(InteriorPoint):
 
     @property
     def x(self) -> np.ndarray:
-        """Coefficients of the rows; for an SVM feasible."""
+        """Dual coefficients of the rows, feasible for an SVM."""
         if not self._boxed:
             return self.free[2:]
         x, _, _ = self._parts(self.slacks)
@@ -377,7 +377,7 @@ class FeaturePath(InteriorPoint):
         return np.asarray(multipliers[0] - multipliers[1]) / 2
 
     def sparse_w(self) -> np.ndarray:
-        """Return w without features whose share of w is below their share of slack."""
+        """Return the primal coefficients w, with negligible ones set to zero."""
         w = self.w
         s = self.free[0]
         _, _, slack = self._parts(self.slacks)
@@ -393,7 +393,7 @@ class FeaturePath(InteriorPoint):
         return self._y * self._grams.scores(v)
 
     def factorize(self) -> None:
-        """Compute residuals of optimality; factor the system of x, s and b."""
+        """Compute residuals of optimality, and factor the system of a Newton step."""
         x, rest, slack = self._parts(self.slacks)
         lower, upper, multipliers = self._parts(self.multipliers)
         s, b = self.free[:2]

@@ -55,7 +55,7 @@ ROUNDING = 1e-13
 
 @dataclass(frozen=True)
 class LassoFit:
-    r"""Coefficients w of the features, with their duality gap.
+    r"""Coefficients w of a lasso, with their gradient, value and duality gap.
 
     `descent`, :math:`Z^\top (y - Z w) / \lambda`, is half the negative gradient of the
     loss, and `threshold`, :math:`\lVert w \rVert_1 / \Lambda`, half the slope of the
@@ -98,7 +98,7 @@ class SquaredLasso:
     radius: float
 
     def at(self, w: np.ndarray) -> LassoFit:
-        """Return value, gradient and bound at coefficients w; O(nnz)."""
+        """Return the fit with coefficients w: its value, gradient and bound; O(nnz)."""
         residual = self.y - self.grams.scores(w)
         descent = self.grams.projections(residual) / self.ridge
         norm = float(np.abs(w).sum())
@@ -114,7 +114,7 @@ class SquaredLasso:
         )
 
     def from_weights(self, mu: np.ndarray) -> np.ndarray:
-        r"""Return the ridge regression at weights mu, a of them nonzero; O(a^3).
+        r"""Return ridge coefficients for kernel weights mu; O(a^3) for a positive ones.
 
         With :math:`w = \mu^{1/2} \circ u`, u solves
         :math:`(\mu^{1/2} G \mu^{1/2} / \lambda + I) u = \mu^{1/2} \circ Z^\top y / \lambda`.

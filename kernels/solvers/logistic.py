@@ -85,7 +85,7 @@ class LogisticProblem:
         return 2 * self.C * total
 
     def at(self, mu: np.ndarray) -> InnerSolution:
-        r"""Solve at the weights mu, starting from the last solution.
+        r"""Return the solution for weights mu, starting from the last solution.
 
         With the variances :math:`W = C \operatorname{diag}(t (1 - t))` of the labels,
 
@@ -130,7 +130,7 @@ class LogisticProblem:
 
 
 class NewtonSystem:
-    r"""Linear system :math:`(K + W^{-1}) \beta + b \mathbf 1 = z`.
+    r"""Linear system :math:`(K + W^{-1}) \beta + b \mathbf 1 = z` of a Newton step.
 
     It is solved as :math:`S (I + S K S)^{-1} S` with :math:`S^2 = W`. With b,
     coefficients have sum zero.
@@ -168,7 +168,7 @@ class NewtonSystem:
 
 @dataclass(frozen=True)
 class Point:
-    """Coefficients, their products with the kernel, intercept, and objective."""
+    """Iterate of Newton's method: coefficients, scores, intercept and objective."""
 
     beta: np.ndarray
     scores: np.ndarray
@@ -196,7 +196,7 @@ def fit_logistic(
     has_intercept: bool,
     start: LogisticFit | None = None,
 ) -> LogisticFit:
-    """Return kernel logistic regression on signs y by Newton's method.
+    """Fit kernel logistic regression on signs y by Newton's method.
 
     Steps are halved until the objective falls.
     """

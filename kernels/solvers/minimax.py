@@ -34,11 +34,12 @@ RELATIVE_RIDGE = 1e-9
 
 @dataclass(frozen=True)
 class InnerSolution:
-    """Solution alpha (`dual`, shape (m, q)) of the inner problem at some weights.
+    """Solution of the predictor's problem for fixed weights of base kernels.
 
-    `objective` is J(mu), or an upper bound. `forms` are the quadratic forms v of alpha;
-    -v is the gradient of J. ``constant - mu . forms`` is a lower bound of J(mu) for
-    every mu. ``hessian(kernels)`` is the Hessian of J for some base kernels.
+    `dual`, shape (m, q), is the solution alpha. `objective` is J(mu), or an upper
+    bound. `forms` are the quadratic forms v of alpha; -v is the gradient of J.
+    ``constant - mu . forms`` is a lower bound of J(mu) for every mu.
+    ``hessian(kernels)`` is the Hessian of J for some base kernels.
     """
 
     objective: float
@@ -50,7 +51,7 @@ class InnerSolution:
 
 @dataclass(frozen=True)
 class Ball:
-    r"""Weights in the part of a norm ball above its center mu_0 >= 0.
+    r"""Feasible weights: the part of a norm ball above its center mu_0 >= 0.
 
     .. math:: \mu = \mu_0 + \nu, \qquad \nu \ge 0, \qquad \lVert \nu \rVert_s \le \Lambda
 
@@ -70,14 +71,14 @@ class Ball:
     norm: float = 1.0
 
     def start(self, p: int) -> np.ndarray:
-        """Return uniform weights on the boundary."""
+        """Return weights on the boundary, at equal distances from the center."""
         return self.center + np.full(p, self.radius * float(p) ** -(1 / self.norm))
 
     def penalty(self, mu: np.ndarray) -> tuple[float, np.ndarray]:
         return 0.0, np.zeros_like(mu)
 
     def lower_bound(self, inner: InnerSolution) -> float:
-        """Return ``constant - mu_0 . v - Lambda |v|``, in the dual norm."""
+        """Return the minimum of ``constant - mu . v`` over the ball, for v >= 0."""
         if self.norm == 1:
             dual_norm = np.inf
         elif np.isinf(self.norm):
@@ -92,7 +93,7 @@ class Ball:
         )
 
     def candidates(self, mu: np.ndarray, inner: InnerSolution) -> Iterator[np.ndarray]:
-        """Yield a Newton step, an update without ascent, and a linear minimizer."""
+        """Yield weights to try: by a Newton step first, the linear minimizer last."""
         v = np.maximum(inner.forms, 0.0)
         nu = mu - self.center
         if self.norm == 1:
@@ -161,9 +162,10 @@ class Ball:
 
 @dataclass(frozen=True)
 class Orthant:
-    r"""Weights :math:`\mu \ge 0` with :math:`R(\mu) = \mu^\top Q \mu - \mu^\top c`.
+    r"""Feasible weights :math:`\mu \ge 0`, with a quadratic penalty.
 
-    Q is positive semi-definite with positive diagonal, and c not negative.
+    The penalty is ``mu' Q mu - mu . c``. Q is positive semi-definite with positive
+    diagonal, and c not negative.
     """
 
     Q: np.ndarray
@@ -174,14 +176,14 @@ class Orthant:
         return minimize_nonnegative(scale[:, None] * A * scale, scale * b) * scale
 
     def start(self, p: int) -> np.ndarray:
-        """Return the minimizer of R, or uniform weights if it is zero."""
+        """Return the minimizer of the penalty, or equal weights if it is zero."""
         mu = self._minimizer(self.Q, self.c / 2)
         if not mu.any():
             return np.full(p, 1 / p)
         return mu
 
     def penalty(self, mu: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return R(mu) and its gradient."""
+        """Return the penalty of weights mu and its gradient."""
         return float(mu @ self.Q @ mu - mu @ self.c), 2 * self.Q @ mu - self.c
 
     def lower_bound(self, inner: InnerSolution) -> float:
@@ -192,7 +194,7 @@ class Orthant:
         return float(inner.constant + min(value, -(mu @ self.Q @ mu)))
 
     def candidates(self, mu: np.ndarray, inner: InnerSolution) -> Iterator[np.ndarray]:
-        """Yield the minimizer of the quadratic model."""
+        """Yield one candidate: the quadratic model's minimizer over the orthant."""
         H = inner.hessian(np.arange(len(mu)))
         A = self.Q + H / 2
         A.flat[:: len(A) + 1] += RELATIVE_RIDGE * A.diagonal().max()
@@ -201,7 +203,7 @@ class Orthant:
 
 @dataclass(frozen=True)
 class AlignedBall:
-    r"""Weights with a bounded 2-norm and a minimum alignment.
+    r"""Feasible weights with a bounded 2-norm and a minimum alignment.
 
     .. math:: \lVert \mu \rVert_2 \le \Lambda, \qquad \Omega \sqrt{\mu^\top M \mu} \le \mu^\top a
 
@@ -223,14 +225,14 @@ class AlignedBall:
     best_aligned: np.ndarray
 
     def start(self, p: int) -> np.ndarray:
-        """Return the weights of largest alignment and norm."""
+        """Return the weights of largest alignment, scaled to the largest norm."""
         return self.best_aligned * (self.radius / np.linalg.norm(self.best_aligned))
 
     def penalty(self, mu: np.ndarray) -> tuple[float, np.ndarray]:
         return 0.0, np.zeros_like(mu)
 
     def slack(self, mu: np.ndarray) -> float:
-        """Return ``mu . a - Omega |K_mu|``, not negative for feasible weights."""
+        """Return the slack of the alignment constraint; negative if violated."""
         return float(mu @ self.a - self.min_alignment * np.sqrt(mu @ self.M @ mu))
 
     def _derivative(self, mu: np.ndarray) -> np.ndarray:
@@ -287,7 +289,7 @@ class AlignedBall:
         )
 
     def lower_bound(self, inner: InnerSolution) -> float:
-        """Return a lower bound of ``constant - max mu . v``."""
+        """Return a lower bound of ``constant - mu . v`` over the feasible weights."""
         v = inner.forms
         g = self._derivative(self._linear_minimizer(v))
         scale = float(np.linalg.norm(v) / np.linalg.norm(g))
@@ -305,7 +307,7 @@ class AlignedBall:
         return float(inner.constant - min(bound(0.0), search.fun))
 
     def candidates(self, mu: np.ndarray, inner: InnerSolution) -> Iterator[np.ndarray]:
-        """Yield the minimizers of the quadratic and of the linear model."""
+        """Yield weights to try: minimizers of a quadratic and of a linear model."""
         H = inner.hessian(np.arange(len(mu)))
         v = inner.forms
         unit = float(v @ mu)
@@ -325,7 +327,7 @@ def interpolated_iterations(
     tolerance: float,
     max_iter: int,
 ) -> tuple[np.ndarray, Certificate]:
-    r"""Return weights by the paper's interpolated iterations with eta = 1/2.
+    r"""Return weights by the interpolated iterations of the paper, with eta = 1/2.
 
     .. math:: \mu = \mu_0 + \Lambda \frac{v(\alpha)}{\lVert v(\alpha) \rVert}, \qquad
               \alpha \leftarrow \tfrac12 \alpha + \tfrac12 (K_\mu + \lambda I)^{-1} Y
@@ -386,7 +388,7 @@ def solve_minimax(
 
 
 class MinimaxDescent:
-    """Weights, their inner solution, and the best lower bound."""
+    """Iterate of `solve_minimax`: weights, inner solution and best lower bound."""
 
     def __init__(
         self,
@@ -413,7 +415,7 @@ class MinimaxDescent:
         return self.value - self.bound
 
     def improve(self) -> bool:
-        """Move towards the first candidate that descends; return whether one does."""
+        """Take the first step that descends; return whether there was one."""
         return any(
             self._move_towards(target)
             for target in self._outer.candidates(self.mu, self.inner)

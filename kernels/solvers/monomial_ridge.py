@@ -24,7 +24,7 @@ from .projected_gradient import Iterate
 
 
 def not_definite(degree: int, ridge: float, largest: float) -> ValueError:
-    """Return the error for a kernel that is not positive definite."""
+    """Return a ValueError for a kernel that is not positive definite."""
     return ValueError(
         f"the learned kernel of degree {degree} plus lambda = {ridge:.1e} is not positive definite up to rounding "
         f"(its entries reach {largest:.1e}); use a smaller C, radius, center or degree."
@@ -32,7 +32,7 @@ def not_definite(degree: int, ridge: float, largest: float) -> ValueError:
 
 
 def has_few_monomials(grams: FeatureGrams, degree: int, offset: float) -> bool:
-    """Return whether monomials are at most half the number of rows."""
+    """Return whether there are at most half as many monomials as rows."""
     n_variables = grams.n_kernels
     if offset:
         n_variables += 1
@@ -43,7 +43,7 @@ def has_few_monomials(grams: FeatureGrams, degree: int, offset: float) -> bool:
 def factor_of_power(
     grams: FeatureGrams, mu: np.ndarray, degree: int, offset: float
 ) -> np.ndarray | None:
-    r"""Return F with :math:`F F^\top = (c + \sum_k \mu_k K_k)^{\circ d}`, or None."""
+    r"""Return features F of the polynomial kernel ``F F'``; None if they are many."""
     if not has_few_monomials(grams, degree, offset):
         return None
     monomials = Monomials(grams, degree, offset)
@@ -51,7 +51,7 @@ def factor_of_power(
 
 
 class Monomials:
-    """The D monomials of p features over m rows.
+    """The D monomials of one degree of p features, at m rows.
 
     `exponents`, shape (D, p + 1), begin with that of the offset; Phi, shape (m, D), are
     products of the features.
@@ -83,11 +83,11 @@ class Monomials:
         self._raised = np.array(raised, dtype=np.intp)
 
     def scales(self, mu: np.ndarray) -> np.ndarray:
-        """Return s at the weights mu, shape (D,)."""
+        """Return the weights of the monomials for kernel weights mu, shape (D,)."""
         return self._coefficients * _powers(self._with_offset(mu), self.exponents)
 
     def slopes(self, mu: np.ndarray, squares: np.ndarray) -> np.ndarray:
-        r"""Return :math:`\sum_a v_a \, \partial_k s_a`, shape (p,), for `squares` v."""
+        r"""Return the gradient of ``scales(mu) @ squares`` by mu, shape (p,)."""
         lower = self._lower_coefficients * _powers(
             self._with_offset(mu), self._lower_exponents
         )
@@ -127,7 +127,7 @@ def _powers(values: np.ndarray, exponents: np.ndarray) -> np.ndarray:
 def monomial_ridge(
     grams: FeatureGrams, Y: np.ndarray, ridge: float, degree: int, offset: float
 ) -> Callable[[np.ndarray], Iterate]:
-    r"""Return the objective of `nkrr` on rank-one kernels with few monomials.
+    r"""Return the function that evaluates the objective of `NKRR` on few monomials.
 
     .. math:: F(\mu) = \operatorname{tr} Y^\top (\Phi S \Phi^\top + \lambda I)^{-1} Y
               = \min_U \tfrac1\lambda \lVert Y - \Phi S^{1/2} U \rVert^2 + \lVert U \rVert^2, \qquad

@@ -30,7 +30,7 @@ LONGEST_GRADIENT_STEP = 1e6
 
 @dataclass(frozen=True)
 class Iterate:
-    """Weights mu, objective, and function of its gradient, which is never positive."""
+    """Weights mu, their objective, and a function that returns the gradient <= 0."""
 
     mu: np.ndarray
     value: float
@@ -59,7 +59,7 @@ class ProjectedGradient:
     spectral: bool
 
     def to_boundary(self, mu: np.ndarray) -> np.ndarray:
-        """Scale weights to the boundary above the center; this never raises F."""
+        """Return weights scaled to the boundary, which never raises the objective."""
         nu = np.maximum(mu - self.mu_0, 0.0)
         if not nu.any():
             nu = np.ones_like(nu)
@@ -189,7 +189,7 @@ def project(nu: np.ndarray, radius: float, norm: int) -> np.ndarray:
 def minimize_linear(
     g: np.ndarray, mu_0: np.ndarray, radius: float, norm: int
 ) -> np.ndarray:
-    r"""Return the weights in the ball with the smallest :math:`g^\top \mu`, for g <= 0.
+    r"""Return the weights in the ball that minimize :math:`g^\top \mu`, for g <= 0.
 
     .. math:: \mu_0 + \Lambda \, {-g} / \lVert g \rVert_2 \quad (s = 2), \qquad
               \mu_0 + \Lambda \, e_k, \; k \in \arg\min_l g_l \quad (s = 1)

@@ -38,7 +38,7 @@ MAX_REFINEMENTS = 4
 def on_drawn_rows(
     grams: GramOperator, target: Target, n: int
 ) -> tuple[GramOperator, Target]:
-    """Return base kernels and target on n random rows."""
+    """Return base kernels and target, restricted to n random rows."""
     rows = drawn_rows(grams.n_rows, n, 0)
     if isinstance(grams, FeatureGrams):
         Z = grams.Z[rows]
@@ -86,7 +86,7 @@ class RidgeProblem:
         return FeatureGrams(features, Centering.NONE), basis.T @ self.Y, basis
 
     def at(self, mu: np.ndarray) -> InnerSolution:
-        r"""Solve at the weights mu; ValueError if not positive definite up to rounding.
+        r"""Return the solution for weights mu; ValueError if K is not definite.
 
         O(p m^2 q) and a Cholesky factor. The Hessian costs O(p q m^2 + p^2 q m) more:
 
@@ -151,7 +151,7 @@ class StreamedRidge:
         self._response: tuple[np.ndarray, np.ndarray] | None = None
 
     def at(self, mu: np.ndarray) -> InnerSolution:
-        """Solve at the weights mu, from the last solution and its derivative."""
+        """Return the solution for weights mu, starting from the last solution."""
         precondition = self._preconditioner(mu)
         alpha = self._start(mu)
         if not alpha.any():
@@ -266,7 +266,7 @@ class StreamedRidge:
 def ridge_problem(
     grams: GramOperator, target: Target, C: float, tolerance: float = TOLERANCE
 ) -> RidgeProblem | StreamedRidge:
-    """Return the ridge regression; streamed if a Gram matrix does not fit."""
+    """Return a `RidgeProblem`, or a `StreamedRidge` if a Gram matrix does not fit."""
     if (
         isinstance(grams, TiledGrams)
         and not gram_fits_in_memory(grams.n_rows)

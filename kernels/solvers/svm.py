@@ -52,7 +52,7 @@ class SupportVectorProblem:
         self._coefficients: list[np.ndarray | None] = [None] * len(self.pairs)
 
     def at(self, mu: np.ndarray) -> InnerSolution:
-        """Solve at the weights mu, shape (p,), starting from the last solution.
+        """Return the solution for weights mu, starting from the last solution.
 
         `objective` is the primal value, `constant` belongs to the dual solution; their
         gap shows any error of the solver. As long as the free rows do not change,
@@ -218,7 +218,7 @@ def _solve_with_sum(
 
 
 def best_intercept(scores: np.ndarray, y: np.ndarray) -> float:
-    """Return the b that minimizes ``sum(max(0, 1 - y (scores + b)))``."""
+    """Return the intercept to add to `scores` for the smallest hinge loss."""
     kinks = y - scores
     order = np.argsort(kinks, kind="stable")
     # Left of all kinks the slope is minus the number of positive rows.
