@@ -88,7 +88,7 @@ class KernelPredictors:
         )
 
     def only(self, position: int) -> KernelPredictors:
-        """Return the predictor of one value of C, with its own kernel."""
+        """Return only the predictor of one C, unless all C share one kernel."""
         if len(self.kernels) == 1:
             return self
         single = copy(self)
@@ -118,7 +118,7 @@ class KernelPredictors:
 
 @dataclass(frozen=True)
 class FoldResult:
-    """Result of one learner and predictor in one trial.
+    """Test error and selected settings of a learner and predictor in one trial.
 
     Attributes
     ----------
@@ -152,7 +152,7 @@ class FoldResult:
 
 @dataclass(frozen=True)
 class Selection:
-    """Candidate and C with the lowest validation error.
+    """Selected candidate and C, with the validation errors of all candidates.
 
     `errors`, shape (n_candidates, L), are NaN if not compared. `sigmoid` is the slope
     and offset of the sigmoid for probabilities, or NaN.
@@ -180,7 +180,7 @@ class Selection:
 
     @property
     def edge(self) -> bool:
-        """Whether C is at the edge of the grid, with an error falling by 0.1 %."""
+        """Whether C is at an end of the grid, and the error still falls there."""
         errors = self.errors[self.candidate]
         if len(errors) < 2 or 0 < self.position < len(errors) - 1:
             return False
@@ -190,7 +190,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Data set with folds and a metric, which selects and tests predictors.
+    """Selection and tests of predictors on folds of a data set, by one metric.
 
     Attributes
     ----------
@@ -309,7 +309,7 @@ class Evaluation:
         training: np.ndarray,
         trial: Trial,
     ) -> FoldResult:
-        """Return the test error of the selected candidate on the training rows."""
+        """Return the test error of the selected candidate, fitted on training rows."""
         rows = np.flatnonzero(self.folds == trial.test)
         if isinstance(fitted, KernelPredictors) and len(fitted.kernels) > 1:
             fitted = fitted.only(position)

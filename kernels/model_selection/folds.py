@@ -40,7 +40,7 @@ class Trial:
 
     @property
     def final(self) -> tuple[int, ...]:
-        """Folds for fitting the tested predictor."""
+        """Folds on which the tested predictor is fitted."""
         if self.refit and self.validation is not None:
             return (*self.training, self.validation)
         return self.training
@@ -104,7 +104,7 @@ def _draw_folds(
 
 
 def given_folds(target: Target, folds: np.ndarray, n_folds: int) -> np.ndarray:
-    """Return folds given by a user, numbered from 0.
+    """Check folds given by a user, numbered from 0, and return them.
 
     ValueError for fewer than 3 folds, an empty fold, or a class without training rows.
     """
@@ -127,7 +127,7 @@ def given_folds(target: Target, folds: np.ndarray, n_folds: int) -> np.ndarray:
 
 
 def assign_blocks(target: Target, n_folds: int, times: np.ndarray) -> np.ndarray:
-    """Return consecutive blocks of time with nearly equal numbers of rows.
+    """Return the block of time of each row; blocks have nearly equal sizes.
 
     Rows of equal time are in one block. ValueError for too few distinct times, or if a
     class is missing in the first block.
@@ -181,7 +181,7 @@ def trials(n_folds: int) -> list[Trial]:
 
 
 def trials_in_time(n_folds: int) -> list[Trial]:
-    """Return trials of blocks of time: train to t, validate t + 1, test t + 2."""
+    """Return trials that train on blocks up to t, validate on t + 1, test on t + 2."""
     return [
         Trial(t, training=tuple(range(t + 1)), validation=t + 1, test=t + 2)
         for t in range(n_folds - 2)

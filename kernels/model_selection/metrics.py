@@ -21,7 +21,7 @@ Measure = Callable[[Target, np.ndarray, np.ndarray | None], float]
 
 @dataclass(frozen=True)
 class Metric:
-    """Error of predictions.
+    """Error metric of predictions, with its names and requirements.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class Metric:
 
     @property
     def response(self) -> Measured:
-        """Argument of the metric: "predictions", "scores" or "probabilities"."""
+        """Input of the metric: "predictions", "scores" or "probabilities"."""
         return registry.METRICS[self.name]
 
     @property
@@ -112,7 +112,7 @@ class Metric:
         test_weight: np.ndarray | None = None,
         training_weight: np.ndarray | None = None,
     ) -> float:
-        """Return the test error of the best constant on the training rows."""
+        """Return the test error of the constant that is best on the training rows."""
         if self.task == "regression":
             constant = self.constant(training.values, training_weight)
             return self.measure(
@@ -419,7 +419,7 @@ METRICS: dict[str, Metric] = {metric.name: metric for metric in _ALL}
 
 
 def in_words(error_in_table: str) -> str:
-    """Return the name of an error in reports, from its name in tables."""
+    """Return the name of an error in reports, given its name in tables."""
     error, _, positive = error_in_table.partition(" of ")
     words = next(
         (metric.words for metric in METRICS.values() if metric.error == error), error
