@@ -39,7 +39,7 @@ ROUNDING = 1e-12
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AlignmentTest(Value):
-    """Alignment of base kernels with the target, intervals and p-values, shape (p,).
+    """Result of `alignment_test`: alignments, intervals and p-values, shape (p,).
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class AlignmentTest(Value):
 
 
 class IndependenceTest(NamedTuple):
-    """Result of a test of independence.
+    """Result of `independence_test`: an estimate of dependence, and its p-value.
 
     Attributes
     ----------
@@ -88,7 +88,7 @@ def permutation_test(
     magnitude: float | np.ndarray,
     at_once: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return a statistic and its p-value under permutations of the rows.
+    """Return a statistic and its p-value, by permutations of the rows.
 
     ``statistic(orders)`` has shape (..., r) for r orders of the rows, at most
     `at_once`. Values are compared up to rounding relative to `magnitude`. The p-value

@@ -70,7 +70,7 @@ class Reference(Value):
 
 @dataclass(frozen=True)
 class NewRows:
-    """Statistics of new rows; those of blocks can be added.
+    """Statistics of new rows, which can be added over blocks of rows.
 
     `outside` counts rows outside of the training range per feature. The sample, `rows`
     and `scores`, has the rows with the smallest random `keys`.
@@ -157,7 +157,7 @@ def kernel_test(
 
 @dataclass(frozen=True)
 class Drift:
-    """Differences between new rows and training rows.
+    """Result of `drift_of`: tests of new rows against training rows.
 
     Attributes
     ----------
