@@ -43,7 +43,7 @@ SMALLEST_VALUE = 2.0**-1000
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AlignmentStatistics(Value, ABC):
-    r"""Traces of p base kernels, and products with each other and with the target.
+    r"""Traces of p base kernels, and their products with each other and the target.
 
     If `centered`, base kernels and targets are centered on these rows. A row of weight
     w has the effect of w copies. With D the diagonal matrix of the weights and W their
@@ -120,13 +120,13 @@ class AlignmentStatistics(Value, ABC):
         return values * factors
 
     def divided(self, values: np.ndarray) -> np.ndarray:
-        """Divide values of the base kernels, shape (p, ...), by `divisors`."""
+        """Return values of the base kernels, (p, ...), divided by `divisors`."""
         if self.divisors is None:
             return values
         return values / self.divisors.reshape(-1, *[1] * (values.ndim - 1))
 
     def multiplied(self, values: np.ndarray) -> np.ndarray:
-        """Multiply values of divided base kernels, shape (p, ...), by `divisors`."""
+        """Return values of divided base kernels, (p, ...), times `divisors`."""
         if self.divisors is None:
             return values
         return values * self.divisors.reshape(-1, *[1] * (values.ndim - 1))
@@ -157,7 +157,7 @@ class AlignmentStatistics(Value, ABC):
 
     @abstractmethod
     def target_products(self, centered: bool = True) -> np.ndarray:
-        """Return a, the Frobenius products with the target kernel, shape (p,)."""
+        """Return a, the products of base kernels with the target kernel, (p,)."""
 
     @abstractmethod
     def traces(self, centered: bool = True) -> np.ndarray:
@@ -214,7 +214,7 @@ class AlignmentStatistics(Value, ABC):
         return products / (norms * self.target_norm(centered))
 
     def alignment(self, mu: np.ndarray) -> float:
-        """Return the centered alignment of ``sum_k mu_k K_k``; zero if constant."""
+        """Return the centered alignment of the kernel with weights mu."""
         mu = np.asarray(mu, dtype=np.float64)
         if self.constant[mu != 0].all():
             return 0.0
@@ -250,7 +250,7 @@ class AlignmentStatistics(Value, ABC):
         return np.full(self.n_kernels, self.divisors[largest])
 
     def vanishing(self, centered: bool = True) -> np.ndarray:
-        """Return whether each base kernel is zero, shape (p,)."""
+        """Return whether each base kernel is zero, or centered to zero, (p,)."""
         if centered:
             return self.constant
         return self.traces(False) <= 0
@@ -286,7 +286,7 @@ class AlignmentStatistics(Value, ABC):
 
     @abstractmethod
     def restrict(self, groups: Sequence[int]) -> Self:
-        """Return the statistics of the rows of some fold groups, without another pass.
+        """Return the statistics of some fold groups, without reading the rows again.
 
         Parameters
         ----------
@@ -337,7 +337,7 @@ class AlignmentStatistics(Value, ABC):
 
 @dataclass(frozen=True)
 class NormalizedProducts:
-    """Products M of some normalized base kernels, formed by conversion to an array.
+    """Products of normalized base kernels, formed when converted to an array.
 
     `kernels` are positions of base kernels, and `scales` their divisors.
     """
@@ -349,7 +349,7 @@ class NormalizedProducts:
 
     @property
     def target(self) -> np.ndarray:
-        """Products with the target kernel, shape (k,)."""
+        """Products of the base kernels with the target kernel, shape (k,)."""
         return np.asarray(
             self.statistics.target_products(self.centered)[self.kernels] / self._scales
         )
@@ -640,7 +640,7 @@ def gram_statistics(
 
 
 def extreme_divisors(family: KernelFamily, X: Rows) -> np.ndarray | None:
-    """Return powers of two close to extreme sizes of base kernels, or None."""
+    """Return powers of two that divide huge or tiny base kernels; None without such."""
     sample = sample_rows(X)
     sizes = np.abs(family.tile(sample, sample)).max(axis=(1, 2)).astype(np.float64)
     divisors = divisors_for(sizes)
@@ -673,7 +673,7 @@ def _require_moderate(w: np.ndarray, dtype: type[np.floating[Any]]) -> None:
 def checked_targets_and_groups(
     m: int, Y: np.ndarray, groups: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return checked targets, shape (m, q), and fold groups."""
+    """Check targets and fold groups; return them, targets of shape (m, q)."""
     Y = np.asarray(Y, dtype=np.float64)
     if groups is None:
         groups = np.zeros(m, dtype=np.intp)

@@ -30,7 +30,7 @@ MIN_ROWS_PER_FOLD = 4
 
 @dataclass(frozen=True)
 class Sampling:
-    """Number of rows that a kernel was learned from.
+    """Numbers of sampled rows and of all rows, for a kernel learned from a sample.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class Sampling:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SampledStatistics(AlignmentStatistics):
-    r"""Estimates of the statistics of m rows from n of them.
+    r"""Alignment statistics of m rows, estimated from a sample of n rows.
 
     With M, :math:`D_{kl} = \sum_i K_{kc}(i, i) K_{lc}(i, i)` and traces t of kernels
     centered on the sample,
@@ -105,7 +105,9 @@ class SampledStatistics(AlignmentStatistics):
         if not centered:
             pairs = m * (m - 1) / (n * (n - 1))
             return pairs, m / n - pairs, 0.0
-        alpha, beta, gamma = np.linalg.solve(expectations(n).T, expectations(m)[0])
+        alpha, beta, gamma = np.linalg.solve(
+            factors_of_moments(n).T, factors_of_moments(m)[0]
+        )
         return float(alpha), float(beta), float(gamma)
 
     def _diagonals(self, centered: bool) -> np.ndarray:
@@ -129,7 +131,7 @@ class SampledStatistics(AlignmentStatistics):
         )
 
     def target_products(self, centered: bool = True) -> np.ndarray:
-        """Return the estimate of a, shape (p,), possibly negative."""
+        """Return estimated products with the target kernel, (p,), maybe negative."""
         alpha, beta, gamma = self._factors(centered)
         D = self._diagonals(centered)
         y = self._target_diagonal(centered)
@@ -298,8 +300,8 @@ def _draw_rows(groups: np.ndarray, n: int, seed: int) -> np.ndarray:
     return np.sort(np.concatenate(sampled)).astype(np.intp)
 
 
-def expectations(n: int) -> np.ndarray:
-    r"""Return the expectations of M, D and t t' over n rows in terms of three moments.
+def factors_of_moments(n: int) -> np.ndarray:
+    r"""Return the factors by which three moments give the expected M, D and t t'.
 
     The moments of kernels centered by the distribution's mean feature are
     :math:`E[K(x, x') L(x, x')]`, :math:`E[K(x, x) L(x, x)]` and
@@ -307,14 +309,11 @@ def expectations(n: int) -> np.ndarray:
     - 1 r'/n + s 1 1'/n^2``, a product of entries has mean zero unless each of its rows
     occurs twice.
     """
-    return np.array(
-        [
-            [(n - 1) * (n - 2 + 2 / n), (n - 1) ** 2 / n, (n - 1) / n],
-            [
-                (n - 1) / n * (4 - 6 / n),
-                n - 4 + 6 / n - 3 / n**2,
-                (n - 1) / n * (2 - 3 / n),
-            ],
-            [2 * (n - 1) / n, (n - 1) ** 2 / n, (n - 1) ** 3 / n],
-        ]
-    )
+    of_M = [(n - 1) * (n - 2 + 2 / n), (n - 1) ** 2 / n, (n - 1) / n]
+    of_D = [
+        (n - 1) / n * (4 - 6 / n),
+        n - 4 + 6 / n - 3 / n**2,
+        (n - 1) / n * (2 - 3 / n),
+    ]
+    of_traces = [2 * (n - 1) / n, (n - 1) ** 2 / n, (n - 1) ** 3 / n]
+    return np.array([of_M, of_D, of_traces])

@@ -75,7 +75,9 @@ def test_the_mean_over_all_samples_is_what_all_rows_give():
     X, y = data("regression", 9)
     K, L = FAMILY.tile(X, X)[2], np.outer(y, y) + 2.0
     for n in (4, 6, 8):
-        factors = np.linalg.solve(sampled.expectations(n).T, sampled.expectations(9)[0])
+        factors = np.linalg.solve(
+            sampled.factors_of_moments(n).T, sampled.factors_of_moments(9)[0]
+        )
         samples = [np.ix_(rows, rows) for rows in combinations(range(9), n)]
         mean = np.mean([factors @ sums(K[rows], L[rows]) for rows in samples])
         assert mean == pytest.approx(sums(K, L)[0], rel=1e-11)
@@ -85,7 +87,9 @@ def test_estimates_are_those_of_matrices_of_the_sampled_rows():
     statistics, X, y = drawn(keep_origin=True)
     n, m, rows = 400, 1200, statistics.rows
     kernels = [*FAMILY.tile(X[rows], X[rows]), np.outer(y[rows], y[rows])]
-    factors = np.linalg.solve(sampled.expectations(n).T, sampled.expectations(m)[0])
+    factors = np.linalg.solve(
+        sampled.factors_of_moments(n).T, sampled.factors_of_moments(m)[0]
+    )
     # As they are, pairs of two rows and rows alone count by their shares.
     share = np.where(np.eye(n), m / n, m * (m - 1) / (n * (n - 1)))
     for centered, estimate in (
