@@ -176,7 +176,7 @@ def _require_no_copies(tables: Sequence[str], path: str) -> None:
         seen[plain] = file
 
 
-def told_by_folders(file: str, above: str = "") -> dict[str, str | None]:
+def columns_in_folders(file: str, above: str = "") -> dict[str, str | None]:
     """Return the columns in the names of a file's folders, such as ``year=2024``.
 
     `above` is the folder below which names count, by default all of the path.

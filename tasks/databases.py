@@ -68,13 +68,13 @@ def prepare_mlflow(url: str) -> None:
 
 
 def mlflow_is_prepared(url: str) -> bool:
-    """Return whether MLflow's database is complete, or no SQLite file."""
+    """Return whether MLflow's SQLite database is complete; True for other stores."""
     path = file_of(url)
     return path is None or _is_complete(path)
 
 
 def copy_prefect_tables(path: Path) -> bool:
-    """Create a Prefect database from cached empty tables; return whether they exist.
+    """Create a Prefect database from cached empty tables; return whether it could.
 
     Prefect itself creates them in a hundred steps, the slowest part of its first start.
     """
@@ -91,7 +91,7 @@ def copy_prefect_tables(path: Path) -> bool:
 
 
 def keep_prefect_tables(path: Path) -> None:
-    """Cache the tables of a new Prefect database next to Python's byte code.
+    """Copy the tables of a new Prefect database to a cache for later databases.
 
     This is as safe as byte code: a user who can replace the tables can also replace the
     code.
@@ -133,20 +133,20 @@ def _require_prefect_tables(path: Path) -> None:
 
 
 def is_missing(url: str) -> bool:
-    """Return whether a store is an SQLite file that does not exist."""
+    """Return whether an address names an SQLite file that does not exist."""
     path = file_of(url)
     return path is not None and not path.exists()
 
 
 def require_writable(path: Path) -> None:
-    """Raise InputError if a file exists that is no SQLite database one can write to."""
+    """Raise InputError if a file exists but is not a writable SQLite database."""
     if path.exists():
         _rows_of(path, "BEGIN IMMEDIATE")
         _tables(path)
 
 
 def seen_from(folder: Path, url: str) -> str:
-    """Return the address of a database for a process in another folder."""
+    """Return the address of a database, valid for a process in another folder."""
     path = file_of(url)
     if path is None:
         return url
@@ -304,7 +304,7 @@ def _create_database(path: Path, create: Callable[[Path], None]) -> None:
 
 @contextmanager
 def one_at_a_time() -> Iterator[None]:
-    """Wait until no other process creates a database of this folder."""
+    """Hold the lock under which one process of this folder creates databases."""
     path = state_dir() / "databases.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as lock:
@@ -338,7 +338,7 @@ def mlflow_ui() -> str:
 
 
 def mlflow_is_served() -> bool:
-    """Return whether the store is a server, whose pages have a lasting address."""
+    """Return whether MLflow's store is a server, with lasting page addresses."""
     import mlflow
 
     return mlflow.get_tracking_uri().startswith("http")
@@ -346,7 +346,7 @@ def mlflow_is_served() -> bool:
 
 @contextmanager
 def mlflow_store() -> Iterator[MlflowClient]:
-    """Yield a client of MLflow's store, and turn its errors into `InputError`."""
+    """Yield a client of MLflow's store; its errors become `InputError`."""
     import mlflow
 
     # It also prints the errors that it raises
@@ -395,5 +395,5 @@ def mlflow_address() -> str:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an error without passwords."""
+    """Return the first line of an error's text, without passwords."""
     return without_passwords(str(error).splitlines()[0])[:200]

@@ -91,7 +91,7 @@ COLLECT_AFTER = (50_000, 20, 50)
 
 
 def lacking_libraries(what: str) -> str:
-    """Return a sentence about missing packages of `PIPELINE`; empty if none are."""
+    """Return a message about missing packages; empty if all are installed."""
     lacking = [name for name in PIPELINE if find_spec(name) is None]
     if not lacking:
         return ""
@@ -102,12 +102,12 @@ def lacking_libraries(what: str) -> str:
 
 
 def collect_seldom() -> None:
-    """Collect garbage less often: it takes a fifth of the start of a command."""
+    """Run garbage collection less often, as it takes a fifth of a command's start."""
     gc.set_threshold(*COLLECT_AFTER)
 
 
 def prepare_python() -> None:
-    """Make this process and its children independent of locale and folder.
+    """Make this process and its children independent of locale and work folder.
 
     Output replaces characters that its encoding lacks. Warnings of libraries are not
     errors.
@@ -139,7 +139,7 @@ def _replace_characters(error: UnicodeError) -> tuple[str, int]:
 
 
 def state_dir() -> Path:
-    """Return LEARNKERNELS_HOME, or `.learnkernels` below the working directory."""
+    """Return the state folder: LEARNKERNELS_HOME, or `.learnkernels` by default."""
     return Path(os.environ.get("LEARNKERNELS_HOME") or STATE_DIR).absolute()
 
 
@@ -259,7 +259,7 @@ def _require_drivers() -> None:
 
 
 def sqlite_url(path: Path, driver: str = "sqlite", folder: Path | None = None) -> str:
-    """Return the address of a database file for processes that run in a folder."""
+    """Return the SQLAlchemy address of a file, for processes that run in a folder."""
     name = str(path.absolute())
     reserved = set("?#%")
     if reserved & set(name):
@@ -297,7 +297,7 @@ def scheduled_settings() -> dict[str, str]:
 
 
 def explain(error: Exception) -> tuple[bool, str]:
-    """Return whether the environment caused an error, and a sentence for the user.
+    """Return whether the environment caused an error, and a message for the user.
 
     The traceback of any other error is appended to `errors.log` in the state folder.
     """
@@ -345,7 +345,7 @@ def _summarize(error: BaseException) -> str:
 
 
 def of_the_environment(error: BaseException) -> str | None:
-    """Describe the environment variable that an error mentions, or return None."""
+    """Describe the environment variable that caused an error, or return None."""
     libraries = "(PREFECT|MLFLOW|DASK|NUMBA|OMP|OPENBLAS|MKL|ARROW|LOKY|AWS|SCIPY|SKLEARN|SSL|REQUESTS)_"
     for name, value in os.environ.items():
         if not re.match(libraries, name) or name in (
@@ -402,12 +402,12 @@ def _advice_for_sqlite(reason: str) -> str | None:
 
 
 def key_file() -> Path:
-    """Return the file with the key of this folder's servers, ``user:key``."""
+    """Return the file with the access key of this folder's servers, ``user:key``."""
     return state_dir() / "key"
 
 
 def folder_key() -> str:
-    """Return the key of this folder's servers; create it if it is missing."""
+    """Return the access key of this folder's servers; create it if it is missing."""
     path = key_file()
     if not os.path.lexists(path):
         _create_key(path)
@@ -446,7 +446,7 @@ def _create_key(path: Path) -> None:
 
 
 def show_key() -> None:
-    """Let clients send the key to servers of this folder, and to no others.
+    """Let clients send the access key to servers of this folder, and to no others.
 
     Variables that the user has set stay. Call it again after PREFECT_API_URL or
     MLFLOW_TRACKING_URI has changed.
@@ -468,12 +468,12 @@ def show_key() -> None:
 
 
 def servers_note() -> Path:
-    """Return the file with the server addresses of `learnkernels ui` and `up`."""
+    """Return the file that records the server addresses of `learnkernels ui`, `up`."""
     return state_dir() / "ui.json"
 
 
 def running_server(name: str) -> str | None:
-    """Return the address of a server of this folder, if it answers."""
+    """Return the address of a server of this folder, or None without an answer."""
     address = _noted_servers().get(name)
     if address is None or not answers(f"{address}/health"):
         return None

@@ -1,4 +1,4 @@
-"""Names and states of Prefect runs, and steps that run at the same time."""
+"""Names of Prefect runs, and steps that run in parallel or are cached."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ THREADS: TaskRunner[Any] = ThreadPoolTaskRunner(max_workers=MOST_AT_ONCE)
 
 
 def run_name(pattern: str) -> Callable[[], str]:
-    """Return a function that returns the name of a flow run.
+    """Return a function with which a flow names its runs.
 
     `pattern` has the flow's parameters in braces, such as ``train-{model}``; the
     scheduled time is appended.
@@ -60,7 +60,7 @@ def by_deployment() -> bool:
 
 
 def file_name(name: str) -> str:
-    """Percent-encode special characters, for the name of a file or folder."""
+    """Percent-encode special characters, so that a text can name a file or folder."""
     return re.sub(r"[^\w .-]|^\.+$", _percent_encoded, name)[:100]
 
 
@@ -69,12 +69,12 @@ def _percent_encoded(match: re.Match[str]) -> str:
 
 
 def new_run_id() -> str:
-    """Return a name for a run that sorts by time."""
+    """Return a new name for a run; names sort by time."""
     return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 
 class Step(Task[P, R]):
-    """A Prefect task that may end as *Cached*, and always returns its value."""
+    """A Prefect task that returns its value, also if that came from the store."""
 
     def __init__(self, fn: Callable[P, R], **options: Any) -> None:
         super().__init__(fn, **options)
@@ -136,7 +136,7 @@ def _states_of_results(values: Iterable[Any]) -> list[State]:
 
 
 def from_store(value: R) -> R:
-    """Return a stored value such that Prefect shows its step as *Cached*."""
+    """Return a stored value so that Prefect shows its task as *Cached*."""
     if runtime.task_run.id is None:
         return value
     return cast(
@@ -148,7 +148,7 @@ def from_store(value: R) -> R:
 
 
 def step(name: str, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
-    """Return a decorator for Prefect tasks whose results Prefect does not persist.
+    """Return a decorator for functions that become Prefect tasks, without a cache.
 
     `name` is the name of the task's runs, with arguments in braces.
     """
@@ -168,7 +168,7 @@ def step(name: str, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
 def side_by_side(
     submissions: Iterator[tuple[K, PrefectFuture[R]]], at_once: int
 ) -> Iterator[tuple[K, R]]:
-    """Yield the values of submitted steps as they end, with at most `at_once` running.
+    """Run at most `at_once` steps at the same time; yield their values as they end.
 
     `submissions` submits a step, with any key, for each item.
     """

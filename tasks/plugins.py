@@ -1,4 +1,4 @@
-"""Built-in and custom learners and families; custom ones are named ``module:Class``.
+"""Load built-in learners and families, and custom ones named ``module:Class``.
 
 Custom modules are searched for on Python's path, then in the working directory.
 """
@@ -41,7 +41,7 @@ def learner_class(name: str) -> type[Learner]:
 def as_learner(
     name: str, params: Mapping[str, Any] | None = None, features: Sequence[str] = ()
 ) -> Learner:
-    """Return a learner with parameters, adapted to the features of a data set."""
+    """Return a learner by name, with parameters, for the features of a data set."""
     _search_working_directory(name)
     learner = learners.as_learner(name, **params or {})
     return (
@@ -108,7 +108,7 @@ _TYPES: dict[type, tuple[tuple[type, ...], str]] = {
 
 
 def as_configuration(mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert objects to plain values: learners and families to names, arrays to files.
+    """Replace objects in a mapping: learners by names, arrays by files.
 
     Learners and families may be classes or objects. A data set may have ``X`` and ``y``
     instead of ``source`` and ``path``, an array as ``folds``, and a mapping of names to
@@ -264,7 +264,7 @@ def custom_family(config: OwnConfig, where: str = "kernels") -> KernelFamily:
 
 
 def described(configs: Iterable[FamilyConfig]) -> list[dict[str, Any]]:
-    """Return families as data for store keys, custom ones with a source digest."""
+    """Return families as plain data for store keys, with digests of custom code."""
     descriptions = []
     for config in configs:
         description = config.model_dump(mode="json")
@@ -275,7 +275,7 @@ def described(configs: Iterable[FamilyConfig]) -> list[dict[str, Any]]:
 
 
 def sources(configs: Iterable[LearnerConfig]) -> list[str]:
-    """Return a digest of the source of each custom learner, for store keys."""
+    """Return the digests of the code of custom learners, for store keys."""
     return [
         _source(learner_class(config.name)) for config in configs if ":" in config.name
     ]

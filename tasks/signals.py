@@ -1,4 +1,4 @@
-"""Orderly end of a command by Ctrl-C or a signal."""
+"""End a command in order after Ctrl-C or a signal."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PATIENCE = 30.0
 
 
 class Stopped(KeyboardInterrupt):
-    """A signal has asked this process to end."""
+    """Error that is raised when a signal asks this process to end."""
 
 
 _state = SimpleNamespace(
@@ -40,12 +40,12 @@ def stop_requested() -> bool:
 
 
 def set_stop_message(message: str) -> None:
-    """Set the sentence about what this command keeps when it is stopped."""
+    """Set the sentence to print if this command is stopped: what it has kept."""
     _state.stop_message = message
 
 
 class StepStopped(BaseException):
-    """A step ends early, as its run was stopped or another step has failed."""
+    """Error that ends a step early, as the run was stopped or another step failed."""
 
     def __init__(self) -> None:
         super().__init__("the run was stopped, or another step has failed")
@@ -59,7 +59,7 @@ _entering = threading.Lock()
 
 @contextmanager
 def stopping_steps() -> Iterator[None]:
-    """Stop the steps of other threads when an error ends this thread."""
+    """Stop the steps of other threads if an error ends this thread."""
     threads: list[int] = []
     token = _steps.set(threads)
     try:
@@ -115,7 +115,7 @@ def _own_handler_of_sigterm() -> Iterator[None]:
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """Let `stopping_steps` of the run stop this thread within the context."""
+    """Let `stopping_steps` end this thread within the context."""
     threads = _steps.get()
     thread = threading.get_ident()
     if threads is None:
@@ -132,7 +132,7 @@ def stoppable() -> Iterator[None]:
 
 @contextmanager
 def orderly_end() -> Iterator[None]:
-    """End a command by SIGINT, SIGTERM or SIGHUP with a message and exit code.
+    """Turn SIGINT, SIGTERM and SIGHUP into a message and an exit code.
 
     A signal raises `Stopped` in the main thread. As libraries catch interrupts, a timer
     raises it again until the stack is unwound. After `PATIENCE`, the same signal ends a

@@ -1,4 +1,4 @@
-"""Store of results that can be recomputed, named by a digest of their inputs.
+"""Store of results that can be computed again, named by a digest of their inputs.
 
 An entry is a folder, ``store/KIND/KEY``. Its ``entry.json`` has the SHA-256 of each
 file, and library versions. An entry is written to a temporary folder, synced, renamed,
@@ -38,7 +38,7 @@ from .environment import state_dir
 
 @dataclass(frozen=True)
 class Owner:
-    """A process.
+    """Process that owns a temporary file or folder.
 
     Attributes
     ----------
@@ -62,12 +62,12 @@ class Owner:
 
     @classmethod
     def of(cls, pid: int) -> Owner:
-        """Return a process of this host by its number."""
+        """Return the process of this host with a number."""
         return cls(_host(), pid, _started(psutil.Process(pid)))
 
     @classmethod
     def read(cls, text: str) -> Owner | None:
-        """Return the owner in a name such as ``run~OWNER~x7``, or None."""
+        """Return the process in a name such as ``run~OWNER~x7``, or None."""
         match = re.search(
             r"(?:^|~)(?P<host>[\w.-]+)~(?P<pid>\d+)~(?P<started>\d+)(?=$|[~.])", text
         )
@@ -81,12 +81,12 @@ class Owner:
 
     @property
     def here(self) -> bool:
-        """Whether this process can see processes of the owner's host."""
+        """Whether the process runs where this process can see it."""
         return self.host == _host()
 
     @property
     def gone(self) -> bool:
-        """Whether the process has certainly ended; False for another host."""
+        """Whether the process has ended; False if this cannot be seen from here."""
         if not self.here:
             return False
         try:
@@ -128,13 +128,13 @@ Tell = Callable[[str], object]
 
 
 def digest(*parts: Any) -> str:
-    """Return 20 hexadecimal digits of the SHA-256 of JSON values."""
+    """Return a name of 20 hexadecimal digits for JSON values, from their SHA-256."""
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
 def result_key(step: str, settings: Mapping[str, Any], inputs: Iterable[str]) -> str:
-    """Return the key of a stored result.
+    """Return the key under which the result of a step is stored.
 
     `settings` is the whole configuration of the step; `inputs` are digests of data sets
     and custom classes, and keys of earlier results.
@@ -156,12 +156,12 @@ def versions() -> dict[str, str]:
 
 
 def store_path(kind: str, key: str = "") -> Path:
-    """Return the folder of an entry, or of all entries of a kind; it need not exist."""
+    """Return the folder of a stored entry, or of all entries of a kind."""
     return state_dir() / "store" / kind / key
 
 
 def is_stored(path: Path, tell: Tell) -> bool:
-    """Return whether an undamaged entry exists; set a damaged one aside."""
+    """Return whether an undamaged entry exists; move a damaged one aside."""
     if not os.path.lexists(path):
         return False
     damage = harm_of(path)
@@ -173,7 +173,7 @@ def is_stored(path: Path, tell: Tell) -> bool:
 
 
 def computed_at(path: Path) -> str:
-    """Return the local time of an entry, such as ``2026-05-01 17:30``."""
+    """Return when an entry was stored, such as ``2026-05-01 17:30``."""
     seconds = (path / CONTENTS).stat().st_mtime
     return datetime.fromtimestamp(seconds).isoformat(" ", "minutes")
 
@@ -188,7 +188,7 @@ def checked(path: Path) -> Path:
 
 @contextmanager
 def keep(path: Path, made_from: Sequence[Path] = ()) -> Iterator[Path]:
-    """Yield a temporary folder that becomes the entry if the block raises no error.
+    """Yield a temporary folder that becomes the entry if the context ends well.
 
     An existing entry stays. The entry records the versions of entries in `made_from`.
     """
@@ -206,7 +206,7 @@ def keep(path: Path, made_from: Sequence[Path] = ()) -> Iterator[Path]:
 
 
 def versions_of(path: Path) -> list[dict[str, str]]:
-    """Return the library versions of an entry and of the entries it was made from."""
+    """Return the library versions by which an entry was computed."""
     try:
         recorded: list[dict[str, str]] = _contents(path)["versions"]
     except (ValueError, OSError):
@@ -215,7 +215,7 @@ def versions_of(path: Path) -> list[dict[str, str]]:
 
 
 def earlier_versions(paths: Iterable[Path]) -> list[dict[str, str]]:
-    """Return library versions of entries, without the versions installed now."""
+    """Return library versions that computed entries, except those installed now."""
     earlier: list[dict[str, str]] = []
     for path in paths:
         for recorded in versions_of(path):
@@ -257,7 +257,7 @@ SETTLED_SECONDS = 0.1
 
 
 def harm_of(path: Path) -> str | None:
-    """Return the damage of an entry as a phrase, or None if it is undamaged.
+    """Return how an entry is damaged, as a phrase; None if it is not.
 
     All files are hashed when a process first reads an entry, and after a change.
     """
@@ -354,7 +354,7 @@ def _set_aside(path: Path, damage: str, tell: Tell) -> bool:
 def atomic_path(
     path: Path, lasting: bool = True, replaces: bool = True
 ) -> Iterator[Path]:
-    """Yield a temporary path; rename it to `path` if the block raises no error.
+    """Yield a temporary path that is renamed to `path` if the context ends well.
 
     An error leaves no files behind. A kill leaves a temporary folder, which the next
     call for the same parent deletes.
@@ -383,7 +383,7 @@ def atomic_path(
 
 
 def temporary_folder(parent: Path) -> tempfile.TemporaryDirectory[str]:
-    """Return a temporary folder; delete those of killed processes next to it."""
+    """Create a temporary folder; delete those that killed processes left next to it."""
     for folder in leftovers(parent):
         shutil.rmtree(folder, ignore_errors=True)
     return tempfile.TemporaryDirectory(
@@ -392,7 +392,7 @@ def temporary_folder(parent: Path) -> tempfile.TemporaryDirectory[str]:
 
 
 def leftovers(folder: Path) -> list[Path]:
-    """Return the temporary files and folders of ended processes in a folder."""
+    """Return temporary files and folders that ended processes left in a folder."""
     paths = []
     for path in folder.glob(f"{TEMPORARY}*"):
         owner = Owner.read(path.name)

@@ -746,11 +746,11 @@ def _require_titles(
     }
 
     def require(
-        names: Sequence[str | None] | None, known: set[str], where: str
+        names: Sequence[str | None] | None, valid_names: set[str], where: str
     ) -> None:
         for name in names or ():
-            if name is not None and name not in known:
-                listed = sorted(known)
+            if name is not None and name not in valid_names:
+                listed = sorted(valid_names)
                 hint = did_you_mean(name, listed)
                 raise InputError(
                     f"{path}: {where}: {name!r} is not in the study; {hint}it has {', '.join(listed)}."

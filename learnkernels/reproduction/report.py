@@ -312,18 +312,18 @@ def cells_table(cells: Sequence[Cell]) -> Rows:
     rows = []
     for cell in cells:
         if cell.here is None:
-            here = "missing"
+            reproduced_text = "missing"
         elif cell.here_sd is None:
-            here = f"{cell.here:.4g}"
+            reproduced_text = f"{cell.here:.4g}"
         else:
-            here = mean_and_sd(cell.here, cell.here_sd)
+            reproduced_text = mean_and_sd(cell.here, cell.here_sd)
         rows.append(
             {
                 "data set": cell.dataset or "",
                 "learner": cell.learner or "",
                 "measure": cell.measure,
                 "paper": _published_number(cell),
-                "here": here,
+                "here": reproduced_text,
                 "apart": _distance(cell),
             }
         )

@@ -1,5 +1,4 @@
-"""From a source, here or elsewhere, to a checked data set in the store, and rows in and
-out by pieces.
+"""Read sources into checked data sets in the store, and read and write rows by pieces.
 
 Imports: environment, naming, store.
 """

@@ -48,7 +48,7 @@ SAMPLE_COLUMNS = ("held_out", "groups", "times", "weights", "folds")
 
 @dataclass(frozen=True)
 class DatasetRef:
-    """Reference to a stored data set, which tasks exchange.
+    """Reference to a stored data set, passed between tasks instead of its rows.
 
     `folds` are the numbers of folds and repeats that the data set brings.
     """
@@ -72,7 +72,7 @@ class DatasetRef:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Rows, target and names of a data set.
+    """Features, target, names and columns such as groups of a data set in memory.
 
     Attributes
     ----------
@@ -114,7 +114,7 @@ class Dataset:
     by_training: str = ""
 
     def learned_on(self, rows: np.ndarray) -> Dataset:
-        """Return the data set with scaling and imputation learned on training rows."""
+        """Return the data set, scaled and imputed by values of its training rows."""
         if self.table is not None and self.raw is not None:
             table = self.table.learned_on(
                 self.raw.take(rows), cast(Any, self.by_training)
@@ -142,7 +142,7 @@ class Dataset:
 
     @property
     def scaling(self) -> tuple[np.ndarray, np.ndarray]:
-        """Values to subtract from the raw features, and to divide them by."""
+        """Values that are subtracted from the raw features, and then divide them."""
         if self.low is None or self.spread is None:
             return np.zeros(len(self.features)), np.ones(len(self.features))
         return self.low, self.spread
@@ -151,7 +151,7 @@ class Dataset:
 def store_dataset(
     dataset: Dataset, name: str, source: str, tell: Tell = warnings.warn
 ) -> DatasetRef:
-    """Store a data set unless it is stored; `tell` reports damage."""
+    """Store a data set unless it is stored; warn by `tell` if the entry is damaged."""
     key = dataset_digest(dataset)
     path = store_path("datasets", key)
     folds = None
@@ -213,7 +213,7 @@ def _write_dataset(dataset: Dataset, ref: DatasetRef, folder: Path) -> None:
 
 
 def load_dataset(ref: DatasetRef) -> Dataset:
-    """Return a stored data set; dense rows are memory-mapped."""
+    """Return a stored data set; its dense rows stay on disk, memory-mapped."""
     folder = checked(Path(ref.path))
     about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
     values = np.load(folder / "y.npy", allow_pickle=False)
@@ -248,7 +248,7 @@ def _load_features(folder: Path) -> Rows:
 
 
 def copied_share(ref: DatasetRef) -> float:
-    """Return the share of rows that equal an earlier row in features and target."""
+    """Return the share of rows with the features and target of an earlier row."""
     dataset = load_dataset(ref)
     # Random projections differ unless rows are equal
     projected = dataset.X @ np.random.default_rng(0).normal(size=ref.n_features)
@@ -311,7 +311,7 @@ def _update_digest(sha: Any, name: str, array: np.ndarray) -> None:
 def scaling_of(
     X: Any, scale: str, where: str
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Return the values to subtract from features, and to divide them by."""
+    """Return the values to subtract from each feature, and to divide it by."""
     if scale == "none":
         return None, None
     low = np.zeros(X.shape[1])
@@ -334,7 +334,7 @@ def scaling_of(
 
 
 def scaled(X: Any, low: np.ndarray | None, spread: np.ndarray | None) -> Any:
-    """Scale features, dense ones in place."""
+    """Return features minus `low`, divided by `spread`; dense ones change in place."""
     if low is None or spread is None:
         return X
     if sparse.issparse(X):
@@ -354,7 +354,7 @@ def fold_seed(seed: int, repeat: int) -> int:
 
 
 def draw_folds(dataset: Dataset, protocol: ProtocolConfig, repeat: int) -> np.ndarray:
-    """Return the fold of each row, or its part of a split; -1 for unused rows.
+    """Return each row's fold, or its part of a split; -1 for unused rows.
 
     Held-out rows are the test rows. Groups are not divided. Folds in time are blocks,
     and each repeat of a split in time ends before the test rows of the previous one.
@@ -430,7 +430,7 @@ def _earlier_split(
 
 
 def most_folds(dataset: Dataset, n_wanted: int, seed: int) -> tuple[int, str]:
-    """Return the largest possible number of folds, from 3 to `n_wanted`, and why."""
+    """Return the largest feasible number of folds up to `n_wanted`, and its reason."""
     reason = ""
     for n_folds in range(n_wanted, 2, -1):
         try:

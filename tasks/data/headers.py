@@ -26,7 +26,7 @@ def source_files(config: DatasetConfig, data_dir: str) -> tuple[Location, ...]:
 
 
 def columns_of(paths: Sequence[str]) -> list[str]:
-    """Return the column names of a table; raise InputError for other files."""
+    """Return the column names of a table; raise InputError if a file has none."""
     files = source_files(
         DatasetConfig.of({"source": "file", "path": tuple(paths)}), "."
     )
@@ -45,7 +45,7 @@ def require_names(
     without: Sequence[str],
     by_command: bool,
 ) -> list[str]:
-    """Return the column names; raise InputError for a missing column or baseline."""
+    """Return a table's columns; raise InputError if a column or baseline is unknown."""
     for name in without:
         if name not in BASELINE_TITLES:
             meant = did_you_mean(name, BASELINE_TITLES)
@@ -78,7 +78,7 @@ def require_keys(
     without: Sequence[str],
     changes: Sequence[str] = (),
 ) -> None:
-    """Refuse a metric or a change that fits no configuration of a table.
+    """Raise InputError if no configuration of a table accepts the metric or a change.
 
     The rows decide between two protocols, so both are tried. Changes of single kernels
     are not checked.

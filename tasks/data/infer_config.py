@@ -73,7 +73,7 @@ LEAKING_SHARE = 0.9995
 
 @dataclass(frozen=True)
 class InferredConfig:
-    """Remarks for users, and the configuration as YAML with comments."""
+    """Inferred configuration as YAML with comments, and remarks for the user."""
 
     lines: tuple[str, ...]
     text: str
@@ -88,7 +88,7 @@ def infer_config(
     minutes: float | None = None,
     by_command: bool = True,
 ) -> InferredConfig:
-    """Infer column types, and a configuration that compares learners.
+    """Infer a configuration that compares learners on a table.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ def infer_config(
     request = _TableRequest(list(paths), list(targets), named_columns, metric, without)
     messages: list[str] = []
     datasets = [request.read(name, {}, messages) for name in targets]
-    n_training = _fewest_training_rows(datasets, minutes, request.in_time)
+    n_training = _training_rows_for_all(datasets, minutes, request.in_time)
     selection: dict[str, list[str]] = {}
     rare_classes: dict[str, int] = {}
     if len(datasets) == 1:
@@ -194,17 +194,19 @@ def _only_item_or_all(values: list[str]) -> str | list[str]:
 # Protocol
 
 
-def _fewest_training_rows(
+def _training_rows_for_all(
     datasets: Sequence[Dataset], minutes: float | None, in_time: bool
 ) -> int | None:
-    counts = [_n_training_rows(dataset, minutes, in_time) for dataset in datasets]
+    counts = [
+        _training_rows_per_repeat(dataset, minutes, in_time) for dataset in datasets
+    ]
     return min((count for count in counts if count is not None), default=None)
 
 
-def _n_training_rows(
+def _training_rows_per_repeat(
     dataset: Dataset, minutes: float | None, in_time: bool
 ) -> int | None:
-    """Return the training rows per repeat; None for cross-validation of all rows."""
+    """Return the training rows per repeat; None for cross-validation."""
     n_rows = len(dataset.target)
     test_sets = 1
     if in_time:  # each repeat tests other rows
@@ -485,7 +487,7 @@ def _shortened_list(names: Sequence[str]) -> str:
 
 
 def leaking_columns(dataset: Dataset) -> list[str]:
-    """Return the columns that determine the target of nearly all rows."""
+    """Return columns whose values determine the target of nearly all rows."""
     y = dataset.target.values[:CHECKED_ROWS]
     if dataset.table is None or len(y) < FEW_ROWS:
         return []

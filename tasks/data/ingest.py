@@ -99,7 +99,7 @@ def load_source(
     tell: Callable[[str], None] = warnings.warn,
     readers: Readers | None = None,
 ) -> Dataset:
-    """Return the data set of a configuration.
+    """Read the data set that a configuration describes, without storing it.
 
     `tell` receives remarks and warnings; `readers` read a table in parts.
 

@@ -45,7 +45,7 @@ FolderColumns = tuple[tuple[str, int | float | str | None, str], ...]
 
 @dataclass(frozen=True)
 class Location:
-    """A file or an object.
+    """Place of a local file, or of an object ``s3://bucket/key``.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class Location:
 
     @property
     def suffix(self) -> str:
-        """Ending of the name, such as ``.csv``, without that of a compression."""
+        """Ending of the name before that of a compression, such as ``.csv``."""
         return ending_of(self.name)
 
     @property
@@ -96,11 +96,11 @@ class Location:
         )
 
     def open_input(self) -> Any:
-        self.size()
+        self.size()  # raises InputError if there is no such file
         return self.filesystem.open_input_file(self.path)
 
     def open_text(self) -> Any:
-        """Return the content as a pyarrow stream, decompressed by the ending."""
+        """Open the content as a pyarrow stream, decompressed by its ending."""
         source = self.open_input()
         compression = compression_of(self.name)
         if compression is None:
@@ -128,7 +128,7 @@ class Location:
         return path.resolve() == other_path.resolve()
 
     def info(self) -> Any:
-        """Return type, size and time of the last change, as pyarrow's FileInfo."""
+        """Return type, size and last change of the file, as pyarrow's FileInfo."""
         with explained(self):
             return self.filesystem.get_file_info(self.path)
 
@@ -195,7 +195,7 @@ def _server_phrase() -> str:
 
 
 class TransferError(InputError, OSError):
-    """Data could not be read or written, perhaps temporarily.
+    """Error while data are read or written, which may be temporary.
 
     As an `OSError` it makes a task retry; as an `InputError` it ends a command
     without a traceback.
@@ -203,7 +203,7 @@ class TransferError(InputError, OSError):
 
 
 def failed_in_transfer(task: object, task_run: object, state: State[Any]) -> bool:
-    """Return whether to retry a failed task, for `retry_condition_fn`."""
+    """Return whether a task failed by a TransferError, so that Prefect retries it."""
     error = state.result(raise_on_failure=False)
     return isinstance(error, TransferError) or (
         isinstance(error, OSError) and error.errno not in (None, *WAYS_OUT)
@@ -232,7 +232,7 @@ UNREADABLE = (
 def transferring(
     location: Location, what: str = "read", called: str = ""
 ) -> Iterator[None]:
-    """Turn errors of file systems and libraries into one sentence.
+    """Turn errors of file systems and libraries within the context into InputError.
 
     `what` is "read" or "written"; `called` names the content in messages.
 
@@ -285,7 +285,7 @@ def explained(location: Location) -> Iterator[None]:
 
 
 def explanation(location: Location, error: OSError) -> InputError:
-    """Explain an error; a `TransferError` if the cause may be temporary."""
+    """Return the error to raise: a `TransferError` if the cause may be temporary."""
     reason = _reason(error)
     if not location.remote:
         if error.errno in WAYS_OUT:
@@ -336,7 +336,7 @@ def _reason(error: Exception) -> str:
 
 @contextmanager
 def written(location: Location, lasting: bool = True) -> Iterator[Path]:
-    """Yield a temporary file that becomes the output if the block raises no error.
+    """Yield a temporary file that becomes the output if the context ends without error.
 
     A `lasting` file survives a power cut.
 
@@ -365,7 +365,7 @@ def written(location: Location, lasting: bool = True) -> Iterator[Path]:
 
 
 def upload(path: Path, location: Location) -> None:
-    """Send a file to an object server, which shows it only when it is complete.
+    """Upload a file; the server does not show it before it is complete.
 
     After a failure or Ctrl-C, boto3 deletes the parts it has sent; pyarrow would
     complete the upload with them.

@@ -38,7 +38,7 @@ _FETCHING = threading.Lock()
 def read_openml(
     config: DatasetConfig, where: str, tell: Callable[[str], None]
 ) -> tuple[pa.Table, str, str]:
-    """Return an OpenML data set, its name and its target.
+    """Download an OpenML data set, or read it from the cache; see `OpenmlConfig`.
 
     A default target is renamed to ``target``, unless another column has that name.
     `tell` receives warnings of scikit-learn, such as an inactive version.

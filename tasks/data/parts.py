@@ -35,7 +35,7 @@ from .row_files import (
     Readers,
     Result,
     RowFiles,
-    copies,
+    folder_of_copies,
     patiently,
     write_rows,
 )
@@ -63,7 +63,7 @@ NONE_COMPLETE = (
 class TablePart(
     BaseModel, frozen=True, ser_json_bytes="base64", val_json_bytes="base64"
 ):
-    """Rows of a row group of a Parquet file, or of a whole Arrow file.
+    """Rows of a table that are read together: a row group, or a whole Arrow file.
 
     Attributes
     ----------
@@ -88,7 +88,7 @@ class TablePart(
     told: FolderColumns = ()
 
     def with_rows(self, is_used: np.ndarray) -> TablePart:
-        """Return the part with a mask of its rows, shape (n_file_rows,)."""
+        """Return the part with only the rows in a mask, shape (n_file_rows,)."""
         mask = None
         if not is_used.all():
             mask = np.packbits(is_used).tobytes()
@@ -96,7 +96,7 @@ class TablePart(
 
     @property
     def is_used(self) -> np.ndarray:
-        """Whether each row of the file is in the data set, shape (n_file_rows,)."""
+        """Whether the data set has each row of the file, shape (n_file_rows,)."""
         if self.mask is None:
             return np.ones(self.n_file_rows, dtype=bool)
         return np.unpackbits(
@@ -109,7 +109,7 @@ class TablePart(
         complete: TableEncoding | None = None,
         n_bytes: int | None = None,
     ) -> Iterator[tuple[pa.Table, np.ndarray]]:
-        """Yield pieces of about `n_bytes`, with masks of their rows in the file.
+        """Yield tables of about `n_bytes`, each with a mask of its rows in the file.
 
         Rows with missing values in the columns of `complete` are left out.
 
@@ -149,7 +149,7 @@ class TablePart(
 
 @dataclass(frozen=True)
 class EncodedPart:
-    """Features of a part of a table, as a block of rows."""
+    """Block of rows with the encoded features of a part of a table."""
 
     part: TablePart
     encoding: TableEncoding
@@ -171,7 +171,7 @@ def stamp_of(location: Location) -> tuple[int, int]:
 
 
 def parts_of(table: Table, is_used: np.ndarray) -> tuple[TablePart, ...]:
-    """Return the parts of an open table in the order of its rows."""
+    """Divide an open table into parts, in the order of its rows."""
     stamps = {location.text: stamp_of(location) for location, _, _ in table.pieces}
     parts = []
     first = 0
@@ -227,7 +227,7 @@ class TableInMemory:
 
 @dataclass(frozen=True)
 class PartedTable:
-    """Rows of a table in parts; no process has all rows in memory.
+    """Table that is read in parts, so that no process has all its rows in memory.
 
     Without `readers`, this process reads the parts. Rows with missing values in the
     columns of `completed` are left out.
@@ -245,7 +245,7 @@ class PartedTable:
         return [run(job, **shared) for job in jobs]
 
     def complete(self, encoding: TableEncoding) -> PartedTable:
-        """Return the rows without missing values in the columns of an encoding."""
+        """Return the table without rows that lack a value of an encoding."""
         return replace(self, completed=encoding)
 
     def learn_encoding(
@@ -293,7 +293,7 @@ class PartedTable:
     def encode(
         self, encoding: TableEncoding
     ) -> tuple[RowFiles, np.ndarray, EncodingReport]:
-        """Return the features after one pass, and a mask of their rows."""
+        """Encode the rows in one pass; return features, a mask of rows and a report."""
         encodings = [
             to_data(table, {}, "table")
             for table in (encoding, self.completed)
@@ -403,7 +403,7 @@ def _encode(
                 yield X
 
         with atomic_path(
-            copies() / folder / f"{number:05d}.rows", lasting=False
+            folder_of_copies() / folder / f"{number:05d}.rows", lasting=False
         ) as temporary:
             write_rows(temporary, runs())
         result.part = part.with_rows(np.concatenate(masks))
@@ -423,7 +423,7 @@ class StoredParts(BaseModel):
 
 
 def parts_to_json(X: RowFiles) -> str:
-    """Describe the parts and their encoding as JSON, without values."""
+    """Return the parts of a table and their encoding as JSON, without the rows."""
     encoded = [block for block in X.blocks if isinstance(block, EncodedPart)]
     assert X.extremes is not None
     return StoredParts(
@@ -451,7 +451,7 @@ def parts_from_json(text: str) -> RowFiles:
 def wanted_in_parts(
     config: DatasetConfig, files: Sequence[Location], table: Any, where: str
 ) -> bool:
-    """Return whether a table is read in parts; by default if it is large."""
+    """Return whether to read a table in parts; by default only if it is large."""
     if config.in_parts is False:
         return False
     hindrance = _hindrance_to_parts(config, files)

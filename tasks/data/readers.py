@@ -60,7 +60,7 @@ def sample_columns_of(
     config: DatasetConfig,
     where: str,
 ) -> dict[str, np.ndarray]:
-    """Return the sample columns of the selected rows of a table.
+    """Return groups, time and weights of the selected rows of a table.
 
     ``groups`` and ``times`` hold ranks, ``weights`` numbers, and ``held_out`` whether a
     row is a test row. Missing values are -1, or NaN for weights.
@@ -90,7 +90,7 @@ def sample_columns_of(
 
 
 def arrays_of(path: str, title: str) -> dict[str, np.ndarray]:
-    """Return the arrays of a NumPy file by name; an ``.npy`` file has one, its stem."""
+    """Return arrays of a NumPy file by name; in ``.npy``, the name is the file's."""
     try:
         with open(path, "rb") as file:
             content = np.load(file, allow_pickle=False)
@@ -104,7 +104,7 @@ def arrays_of(path: str, title: str) -> dict[str, np.ndarray]:
 
 
 def folds_of(path: str, n_rows: int, where: str) -> np.ndarray:
-    """Read the fold of each row from a file, numbered from 0; shape (n, repeats)."""
+    """Read the number of each row's fold from a file, shape (n, repeats)."""
     title = f"{where}: 'folds' {path}"
     try:
         repeats = np.column_stack(
@@ -249,7 +249,7 @@ def matrix_of(
     config: DatasetConfig,
     where: str,
 ) -> tuple[Any, Sequence[str]]:
-    """Return features of the selected rows: n-gram counts, bytes or numbers."""
+    """Return features of the selected rows: numbers, bytes or counts of n-grams."""
     rows = _filtered(table.select(columns), selected)
     if config.ngrams is not None:
         return count_ngrams(rows, config.ngrams, where)
@@ -352,7 +352,7 @@ def target_column(
 
 
 def require_room(rows: int, columns: int, title: str, where: str) -> None:
-    """Raise InputError if a file states more rows than fit the free memory."""
+    """Raise InputError if the rows of a file would not fit into free memory."""
     needed = 8 * rows * (columns + 1)
     free = psutil.virtual_memory().available
     if not 0 <= needed <= free:
@@ -363,7 +363,7 @@ def require_room(rows: int, columns: int, title: str, where: str) -> None:
 
 
 def refuse_repeated(names: Sequence[str], sentence: str) -> None:
-    """Raise InputError for repeated names, inserted at the braces of the sentence."""
+    """Raise InputError if names repeat; they replace ``{}`` in the sentence."""
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
         raise InputError(sentence.replace("{}", listed(repeated)))
@@ -376,7 +376,7 @@ def _filtered(rows: Any, selected: np.ndarray | None) -> Any:
 
 
 def is_number(kind: pa.DataType) -> bool:
-    """Return whether the type is integer, floating or boolean."""
+    """Return whether a column type is integer, floating or boolean."""
     return bool(
         pa.types.is_integer(kind)
         or pa.types.is_floating(kind)
@@ -385,7 +385,7 @@ def is_number(kind: pa.DataType) -> bool:
 
 
 def is_numeric(kind: pa.DataType) -> bool:
-    """Return whether the type is a number or a decimal."""
+    """Return whether a column type is a number or a decimal."""
     return is_number(kind) or bool(pa.types.is_decimal(kind))
 
 
@@ -414,7 +414,7 @@ def rows_with(
     where: str,
     among: np.ndarray | None = None,
 ) -> np.ndarray | None:
-    """Return whether each row has one of the selected values in each column.
+    """Return a mask of the rows whose columns have the selected values.
 
     Parameters
     ----------
@@ -512,7 +512,7 @@ def _bytes(column: pa.ChunkedArray, name: str, where: str) -> np.ndarray:
 def count_ngrams(
     table: pa.Table, config: NgramsConfig, where: str
 ) -> tuple[sparse.csr_matrix, tuple[str, ...]]:
-    """Count the n-grams of the requested sizes in each row, in alphabetical order.
+    """Count the n-grams of each row; features are in alphabetical order.
 
     Raises
     ------
@@ -554,7 +554,7 @@ def count_ngrams(
 def select_ngrams(
     counts: sparse.csr_matrix, ngrams: tuple[str, ...], config: NgramsConfig
 ) -> tuple[sparse.csr_matrix, tuple[str, ...]]:
-    """Select the most frequent n-grams, and add the constant feature if requested.
+    """Keep the counts of the most frequent n-grams; add a constant if requested.
 
     Ties are in alphabetical order, so a smaller `most_frequent` selects the first
     columns of a larger one.
@@ -723,7 +723,7 @@ def read_libsvm(
 
 @dataclass(frozen=True)
 class NumberedNames(Sequence[str]):
-    """Names f0, f1, ... of unnamed features, generated on demand."""
+    """Names f0, f1, ... of features without names, generated when they are read."""
 
     size: int
 

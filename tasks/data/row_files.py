@@ -35,12 +35,12 @@ Result = TypeVar("Result")
 class Readers(Protocol):
     @property
     def folder(self) -> str:
-        """Folder that all workers share; relative if each worker has its own."""
+        """Folder for written rows; relative if each worker has its own folder."""
 
     def map(
         self, run: Callable[..., Result], jobs: Sequence[Any], **shared: Any
     ) -> list[Result]:
-        """Return the result of a function for each job; `shared` is sent once."""
+        """Call `run` for each job; send the arguments `shared` to workers once."""
 
 
 class Block(Protocol):
@@ -72,7 +72,7 @@ class StoredBlock:
 
 @dataclass(frozen=True)
 class RowFiles:
-    """Dense rows on disk, in blocks of consecutive rows.
+    """Dense rows in files on disk, each with a block of consecutive rows.
 
     Attributes
     ----------
@@ -103,7 +103,7 @@ class RowFiles:
 
     @classmethod
     def write(cls, place: str, rows: RowSource) -> RowFiles:
-        """Write rows; only a small part is in memory at a time.
+        """Write rows to a folder, with only a small part of them in memory.
 
         The last two parts of `place`, a folder or ``s3://bucket/prefix``, name run and
         rows.
@@ -124,7 +124,7 @@ class RowFiles:
 
     @cached_property
     def ends(self) -> np.ndarray:
-        """Zero, and the position after the last row of each block."""
+        """Row number at which each block ends, after a leading zero."""
         return np.cumsum([0, *(block.n_rows for block in self.blocks)])
 
     @property
@@ -164,14 +164,14 @@ class RowFiles:
         return map(partial(_read_block, rows=self), jobs)
 
     def file_of(self, block: int) -> Path:
-        """Return the local file of a block; write it if it is missing."""
-        path = copies() / self.folder / self.name / f"{block:05d}.rows"
+        """Return the local file of a block, after writing it if it is missing."""
+        path = folder_of_copies() / self.folder / self.name / f"{block:05d}.rows"
         if not path.exists():
             patiently(partial(self.blocks[block].write_to, path))
         return path
 
     def sentence_if_unseen(self) -> str:
-        """Return why this process cannot read the first block; empty if it can."""
+        """Return why this process cannot read the rows; empty if it can."""
         block = self.blocks[0]
         assert isinstance(block, StoredBlock)
         location = locate(block.address)
@@ -198,12 +198,12 @@ def _read_block(job: tuple[int, np.ndarray], rows: RowFiles) -> np.ndarray:
 
 
 def rows_in(n_bytes: int, n_features: int, dtype: np.dtype[Any]) -> int:
-    """Return the number of rows that fit into `n_bytes`, at least one."""
+    """Return how many rows fit into `n_bytes`, at least one."""
     return max(1, n_bytes // (n_features * dtype.itemsize))
 
 
 def runs_of(rows: RowSource, start: int, stop: int) -> Iterator[np.ndarray]:
-    """Yield the rows from `start` to `stop` in runs of about `READ_BYTES`."""
+    """Yield the rows from `start` to `stop` in arrays of about `READ_BYTES`."""
     step = rows_in(READ_BYTES, rows.shape[1], rows.dtype)
     for first in range(start, stop, step):
         yield np.ascontiguousarray(
@@ -220,7 +220,7 @@ def write_rows(path: Path, runs: Iterable[np.ndarray]) -> None:
 def grouped(
     positions: np.ndarray, starts: np.ndarray
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Group row positions by blocks, which begin at the rows `starts`.
+    """Group row numbers by the block that contains them.
 
     Yields
     ------
@@ -241,7 +241,7 @@ def grouped(
 
 
 def content_digest(rows: RowSource) -> str:
-    """Return a digest of dense rows, read in small runs."""
+    """Return a digest of dense rows, of which little is in memory at a time."""
     sha = hashlib.sha256(f"{rows.shape} {rows.dtype}".encode())
     for run in runs_of(rows, 0, rows.shape[0]):
         sha.update(run.data)
@@ -249,7 +249,7 @@ def content_digest(rows: RowSource) -> str:
 
 
 def patiently(fetch: Callable[[], Result]) -> Result:
-    """Call a function; repeat the call for a minute while a server is unavailable."""
+    """Call a function, repeatedly for a minute while it raises TransferError."""
     for pause in PAUSES:
         try:
             return fetch()
@@ -258,8 +258,8 @@ def patiently(fetch: Callable[[], Result]) -> Result:
     return fetch()
 
 
-def copies() -> Path:
-    """Return the folder for copies of rows of this Dask worker or process."""
+def folder_of_copies() -> Path:
+    """Return the folder of this worker or process for local copies of rows."""
     try:
         return Path(get_worker().local_directory)
     except ValueError:

@@ -18,7 +18,7 @@ Drawn = tuple[np.ndarray, np.ndarray]
 
 
 def three_sines(rng: np.random.Generator, rows: int = 2000) -> Drawn:
-    r"""Draw numbers from :math:`[-10, 10]`, labeled by the sign of a sum of sines.
+    r"""Draw one feature from :math:`[-10, 10]`, labeled by the sign of a sum of sines.
 
     .. math:: y(x) = \mathrm{sign}\bigl(\sin(\sqrt{2} x) + \sin(\sqrt{12} x)
         + \sin(\sqrt{60} x)\bigr)
@@ -35,7 +35,7 @@ def three_sines(rng: np.random.Generator, rows: int = 2000) -> Drawn:
 def relevance(
     rng: np.random.Generator, rows: int = 2050, gamma: float = 0.0, features: int = 50
 ) -> Drawn:
-    r"""Draw two Gaussian classes whose means differ by the relevance of each feature.
+    r"""Draw two Gaussian classes whose means differ by each feature's relevance.
 
     .. math:: x \mid y \sim N(y \rho \theta / \lVert \theta \rVert, I),
         \qquad \theta_i = (i / d)^\gamma
@@ -54,7 +54,7 @@ def relevance(
 
 
 def relevances(gamma: float, features: int) -> np.ndarray:
-    """Relevance theta of each feature, shape (d,)."""
+    """Relevance theta of each feature, shape (d,); see `relevance`."""
     return (np.arange(1, features + 1) / features) ** gamma
 
 
@@ -96,7 +96,7 @@ _PARAMS: dict[str, tuple[type, int]] = {
 def read_synthetic(
     name: str, params: Mapping[str, Any], seed: int, drop: tuple[str, ...], where: str
 ) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
-    """Draw a synthetic data set: rows, target and the feature names x1 to xd."""
+    """Draw a synthetic data set; return rows, target and names x1 to xd."""
     require_params(name, params, where)
     X, y = SYNTHETIC[name](np.random.default_rng(seed), **params)
     features = tuple(f"x{c}" for c in range(1, X.shape[1] + 1))

@@ -27,13 +27,13 @@ import pyarrow.parquet
 from learnkernels.conf.errors import InputError, listed
 from learnkernels.conf.files import (
     chosen,
+    columns_in_folders,
     compression_of,
     files_of,
     folder_of,
     is_pattern,
     is_remote,
     matching,
-    told_by_folders,
 )
 from learnkernels.kernels.column_encoding.quantities import (
     BOOLEAN,
@@ -65,7 +65,7 @@ def joint_name(locations: Sequence[Location]) -> str:
 
 
 def first_of(names: Sequence[str], limit: int = 12) -> str:
-    """Return the first names for a message."""
+    """Return the first names as text for a message."""
     text = ", ".join(names[:limit])
     if len(names) > limit:
         text += ", ..."
@@ -73,7 +73,7 @@ def first_of(names: Sequence[str], limit: int = 12) -> str:
 
 
 def locations_of(*addresses: str) -> tuple[Location, ...]:
-    """Return the locations of paths, addresses, folders or patterns, sorted by name.
+    """Return the files of paths, addresses, folders or patterns, sorted by name.
 
     Names of folders below a folder or pattern, such as ``year=2024``, are columns.
     """
@@ -82,7 +82,7 @@ def locations_of(*addresses: str) -> tuple[Location, ...]:
     for address in addresses:
         for file in _files_at(address):
             locations.append(locate(file))
-            values.append(told_by_folders(file, folder_of(address)))
+            values.append(columns_in_folders(file, folder_of(address)))
     return with_folder_columns(locations, values)
 
 
@@ -107,7 +107,7 @@ def _files_at(address: str) -> list[str]:
 def with_folder_columns(
     locations: Sequence[Location], values: Sequence[Mapping[str, str | None]]
 ) -> tuple[Location, ...]:
-    """Return locations with the columns that their folder names state.
+    """Return files with the columns that names of their folders contain.
 
     `values` has the value of each column for each file; None is a missing value.
     """
@@ -141,7 +141,7 @@ def _typed_by_folders(texts: Sequence[str | None]) -> pa.Array:
 
 
 class TableFile:
-    """A table in one file, whose columns are read batch by batch.
+    """One file of a table, whose columns are read batch by batch.
 
     `group` is a row group of a Parquet file. Columns of the folder names are appended;
     columns of a CSV file are text. `share_read` is the share of the file that was read.
@@ -184,7 +184,7 @@ class TableFile:
 
     @property
     def pieces(self) -> list[tuple[Location, int | None, int]]:
-        """File, row group (None for all) and number of rows of each separable part."""
+        """File, row group (None for the whole file) and rows of each part."""
         return [(self.location, None, self.count_rows())]
 
     def batches(self, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
@@ -208,7 +208,7 @@ class TableFile:
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """Return a type that all functions accept for the same values.
+    """Return the type for the same values that all functions of pyarrow accept.
 
     Views become text, bytes and lists; run-end encoded values become their values;
     extension types of Arrow become their storage types; UUIDs become text; and decimals
@@ -273,7 +273,7 @@ def as_plain(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 class ParquetFile(TableFile):
-    """Parquet file, read in small pieces, or at once for one row group on a server."""
+    """Parquet file, read in small pieces; one row group at once from a server."""
 
     def _open(self) -> None:
         self._source = self.location.open_input()
@@ -354,7 +354,7 @@ class ArrowFile(TableFile):
 
 
 class CsvFile(TableFile):
-    """CSV file, whose columns are text; progress is counted in bytes.
+    """CSV file, whose columns are text; bytes read measure the progress.
 
     Attributes
     ----------
@@ -586,7 +586,7 @@ FORMATS: dict[str, type[TableFile]] = {
 
 
 class Table(AbstractContextManager["Table"]):
-    """A table whose columns, or pieces of rows, are read on request.
+    """Table of one or several files; columns or pieces of rows are read on request.
 
     The files have one format; `where` is the beginning of messages.
     """
@@ -615,7 +615,7 @@ class Table(AbstractContextManager["Table"]):
         return self._files[0].location.suffix != ".csv"
 
     def in_memory(self, as_text: Collection[str] = ()) -> Table | pa.Table:
-        """Read a CSV file, with numbers except in `as_text`; other tables stay."""
+        """Read a CSV file into memory; columns not in `as_text` may be numbers."""
         names = self.schema.names
         if self.is_typed or len(set(names)) < len(names):
             return self
@@ -639,7 +639,7 @@ class Table(AbstractContextManager["Table"]):
 
     @cached_property
     def num_rows(self) -> int:
-        """Number of rows; a CSV file is read to count them."""
+        """Number of rows; a CSV file is read completely to count them."""
         counts = []
         for file in self._files:
             with self._reading(file.location):
@@ -652,7 +652,7 @@ class Table(AbstractContextManager["Table"]):
 
     @property
     def notes(self) -> list[str]:
-        """Remarks about the files; complete after reading."""
+        """Remarks about the files for the user; complete after all rows are read."""
         notes = []
         with_empty_columns = []
         for file in self._files:
@@ -683,7 +683,7 @@ class Table(AbstractContextManager["Table"]):
         return pa.schema([self.schema.field(name) for name in names])
 
     def select(self, names: Sequence[str]) -> pa.Table:
-        """Return some columns, from memory if `remember_columns` is active."""
+        """Read the named columns; see `remember_columns` for a cache."""
         schema = self._schema_of(names)
         remembered = _remembered(self._files)
         columns = dict(remembered.columns)  # a copy, as other threads may change it
@@ -700,7 +700,7 @@ class Table(AbstractContextManager["Table"]):
         return pa.table([columns[name] for name in names], schema=schema)
 
     def batches(self, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield record batches of about `rows` rows or fewer."""
+        """Yield record batches of the named columns, with at most about `rows` rows."""
         schema = self._schema_of(names)
         for file in self._files:
             with self._reading(file.location):
@@ -709,7 +709,7 @@ class Table(AbstractContextManager["Table"]):
             file.share_read = 1.0
 
     def tables(self, names: Sequence[str], rows: int) -> Iterator[pa.Table]:
-        """Yield some columns in pieces of `rows` rows; the last may be shorter."""
+        """Yield the named columns in tables of `rows` rows; the last may be shorter."""
         waiting = self._schema_of(names).empty_table()
         for batch in self.batches(names, rows):
             waiting = pa.concat_tables([waiting, pa.Table.from_batches([batch])])
@@ -738,7 +738,7 @@ _remembers = threading.Event()
 
 @contextmanager
 def remember_columns() -> Iterator[None]:
-    """Keep the columns of the last table in memory until `forget_columns`."""
+    """Keep columns of the last table read in memory until `forget_columns`."""
     _remembers.set()
     try:
         yield
@@ -748,14 +748,14 @@ def remember_columns() -> Iterator[None]:
 
 
 def forget_columns() -> None:
-    """Release the remembered columns, and remember no others."""
+    """Free the columns kept in memory, and keep no others."""
     _remembers.clear()
     _REMEMBERED.clear()
 
 
 @contextmanager
 def columns_remembered() -> Iterator[None]:
-    """Keep the columns of the last table in memory within the context."""
+    """Keep columns of the last table read in memory within the context."""
     with remember_columns():
         yield
     forget_columns()
@@ -781,7 +781,7 @@ def _remembered(files: Sequence[TableFile]) -> _Remembered:
 
 
 def stripped_texts(column: Any) -> Any:
-    """Strip texts; those that denote a missing value become None."""
+    """Remove spaces around texts; texts for a missing value become None."""
     text = pc.utf8_trim_whitespace(column)
     return pc.if_else(
         pc.is_in(pc.utf8_lower(text), value_set=pa.array(sorted(MISSING), text.type)),
@@ -805,7 +805,7 @@ def _typed(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def one_schema(named: Sequence[tuple[str, Any]], where: str) -> Any:
-    """Return the columns of the first file, with types that suit all files."""
+    """Return the columns that all files share, with types that suit all of them."""
     first_name, first_schema = named[0]
     for name, schema in named[1:]:
         _require_same_columns(first_name, first_schema.names, name, schema.names, where)
@@ -850,7 +850,7 @@ def _require_same_columns(
 
 
 def _common(types: Sequence[Any]) -> Any:
-    """Return a type that holds the values of several types; None if there is none."""
+    """Return a type for the values of all types; None if no type fits."""
     different = [kind for kind in dict.fromkeys(types) if not pa.types.is_null(kind)]
     if not different:
         return pa.null()
@@ -927,7 +927,7 @@ GROUP_ROWS = 2**17
 
 
 class TableOutput(AbstractContextManager["TableOutput"]):
-    """A table that is written piece by piece, in the format of its ending.
+    """Writer of a table in pieces, in the format of the output's ending.
 
     `location` is the final place of the file, for messages. Parquet and Arrow files
     also hold the metadata of `schema`. If `escaped`, formulas in a CSV file are

@@ -1,4 +1,4 @@
-"""Errors and alignments of learners and baselines on a data set, fold by fold.
+"""Measure errors and alignments of learners and baselines, fold by fold.
 
 Imports: data, naming, plugins, store, workers.
 """

@@ -77,14 +77,14 @@ Parts = list[tuple[np.ndarray, np.ndarray]]
 
 
 def kinds_of(config: CompareConfig) -> list[BaselineName]:
-    """Return the baselines of a configuration, the slowest last."""
+    """Return the names of the baselines of a configuration, the slowest last."""
     if config.baseline is None:
         return []
     return config.baseline.kinds
 
 
 def serves(kind: BaselineName, ref: DatasetRef) -> bool:
-    """Return whether a baseline can be fitted on a data set.
+    """Return whether a baseline can be fitted to a data set.
 
     Data sets of matrices have no features. Boosting takes one output; the default
     estimator also needs dense rows.
@@ -101,7 +101,7 @@ def serves(kind: BaselineName, ref: DatasetRef) -> bool:
 
 
 def predictor_of(kind: BaselineName, task: str) -> str:
-    """Return the entry of a baseline in the column `predictor`."""
+    """Return the name of a baseline's predictor in the table of folds."""
     predictors = {
         LINEAR: "ridge",
         GRID_SEARCH: "krr",
@@ -127,7 +127,7 @@ def settings_of(kind: BaselineName, baseline: BaselineConfig) -> str:
 
 
 def run_baseline(job: TrialJob, kind: BaselineName) -> dict[str, Any]:
-    """Tune and evaluate a baseline; return its row of the fold table."""
+    """Tune a baseline and measure its test error; return its row of the fold table."""
     started = time.perf_counter()
     dataset = load_dataset(job.ref)
     target = dataset.target
@@ -399,7 +399,7 @@ def _fit_best_setting(
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """Estimator of a baseline, with the parameter values to choose from.
+    """Estimator of a baseline, with the parameter values among which to choose.
 
     `X` holds all rows, `values` a parameter and the parameter along the grid, and
     `grid` the grid of the fold table.
@@ -513,7 +513,7 @@ def _gamma_scale(X: Rows) -> float:
 
 
 class CenteredKernelRidge(RegressorMixin, BaseEstimator):  # type: ignore[misc]
-    """`KernelRidge` with a Gaussian kernel, and an intercept without penalty."""
+    """`KernelRidge` with a Gaussian kernel, and an intercept that is not penalized."""
 
     def __init__(self, gamma: float = 1.0, alpha: float = 1.0) -> None:
         self.gamma = gamma

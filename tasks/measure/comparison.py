@@ -1,4 +1,4 @@
-"""Comparison of all learners of a configuration on all its data sets."""
+"""Compare all learners of a configuration on all its data sets."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ SEARCHES = 10.0
 
 @dataclass(frozen=True)
 class Prepared:
-    """A configuration with its data sets.
+    """Checked configuration of a comparison, with its stored data sets.
 
     For each data set, `jobs` has the user's data set, the rows of its base kernels, and
     its own configuration; `skipped` has a sentence for each unsupported learner.
@@ -82,8 +82,8 @@ def _slow_baselines(config: CompareConfig) -> set[str]:
     return set(SLOW) & set(kinds_of(config))
 
 
-def work(config: CompareConfig, ref: DatasetRef) -> float:
-    """Return the work on a data set: paths of a predictor on a thousand rows."""
+def estimate_work(config: CompareConfig, ref: DatasetRef) -> float:
+    """Estimate the work on a data set, relative to a fit on 1,000 rows."""
     protocol = config.protocol
     paths = SEARCHES * len(_slow_baselines(config))
     for learner in config.learners:
@@ -102,7 +102,7 @@ def _number_of_trials(config: CompareConfig, ref: DatasetRef) -> int:
 
 
 def prepare(config: CompareConfig, pool: DaskPool, progress: RunProgress) -> Prepared:
-    """Read every data set; raise InputError for an invalid configuration."""
+    """Read and store every data set; raise InputError for an invalid configuration."""
     pool.require_usable()
     for learner in config.learners:
         require_params(learner)
@@ -120,7 +120,7 @@ def prepare(config: CompareConfig, pool: DaskPool, progress: RunProgress) -> Pre
             started.advance(1 + len(sentences))
             skipped += sentences
     in_order = tuple(jobs[position] for position in range(len(jobs)))
-    total_work = sum(work(local, ref) for ref, _, local in in_order)
+    total_work = sum(estimate_work(local, ref) for ref, _, local in in_order)
     if total_work < 20.0:  # less than the start of workers takes
         pool.spare()
     return Prepared(config, in_order, tuple(skipped))
@@ -219,7 +219,7 @@ def _submit_results(
 
 
 def folds_of_rows(prepared: Prepared) -> dict[str, pd.DataFrame]:
-    """Return the test fold of each row and repeat, or -1; omit large data sets."""
+    """Return each row's test fold by repeat (-1: none), for every small data set."""
     folds = {}
     for ref, _, local in prepared.jobs:
         if ref.n_rows > 1_000_000:
@@ -242,7 +242,7 @@ def folds_of_rows(prepared: Prepared) -> dict[str, pd.DataFrame]:
 def measure_kernels(
     rows: DatasetRef, config: CompareConfig, pool: DaskPool, progress: RunProgress
 ) -> list[StatisticsRef]:
-    """Return the statistics of each repeat, or trial if trials scale the features."""
+    """Compute the statistics of the base kernels, for each repeat or each trial."""
     repeats = config.protocol.repeats
     trials: Sequence[Trial] = []
     if rows.by_training:
@@ -298,7 +298,7 @@ def _submit_learners(
 def rows_for(
     config: CompareConfig, ref: DatasetRef
 ) -> tuple[DatasetRef, CompareConfig]:
-    """Return the rows of the base kernels, and the configuration for them.
+    """Return the rows on which base kernels are computed, and their configuration.
 
     Stored matrices are functions of row positions: their data set has the position as
     its only feature, and the configuration names their folder.

@@ -1,4 +1,4 @@
-"""Statistics of the base kernels for every union of folds, in one pass."""
+"""Compute statistics of the base kernels for every union of folds, in one pass."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ Statistics: TypeAlias = GramStatistics | FeatureStatistics | SampledStatistics
 
 
 def planned_trials(protocol: ProtocolConfig, ordered: bool = False) -> list[Trial]:
-    """Return the trials of each repeat; with `ordered`, folds are blocks of time."""
+    """Return the trials of one repeat; `ordered` folds are blocks of time."""
     if protocol.choose is not None:
         return [nested_split_trial(protocol.choose.folds, ordered)]
     if protocol.split is not None:
@@ -79,7 +79,7 @@ def planned_trials(protocol: ProtocolConfig, ordered: bool = False) -> list[Tria
 def require_feasible(
     ref: DatasetRef, kernels: Sequence[FamilyConfig], protocol: ProtocolConfig
 ) -> None:
-    """Reject base kernels, folds or a metric that a data set does not allow."""
+    """Raise InputError if a data set does not allow the kernels, folds or metric."""
     where = f"data set {ref.name}"
     dataset = load_dataset(ref)
     build_family(kernels, dataset.features, where)
@@ -119,7 +119,7 @@ def _require_measurable(
 
 
 def choosing_trials(trial: Trial) -> list[Trial]:
-    """Return the trial, or its inner trials, whose validation folds choose settings."""
+    """Return the trials in which parameters are chosen: the trial or its inner ones."""
     if trial.validation is None:
         return inner_trials(trial)
     return [trial]
@@ -129,7 +129,7 @@ def choosing_trials(trial: Trial) -> list[Trial]:
 def rows_of_trial(
     ref: DatasetRef, protocol: ProtocolConfig, repeat: int, trial: Trial
 ) -> DatasetRef:
-    """Scale and impute a data set by the training rows of a trial, and store it."""
+    """Return a stored copy of a data set, scaled and imputed by training rows."""
     dataset = load_dataset(ref)
     training = rows_of(draw_folds(dataset, protocol, repeat), trial.final)
     return store_dataset(
@@ -146,7 +146,7 @@ def compute_statistics(
     advance: Advance,
     trial: Trial | None = None,
 ) -> StatisticsRef:
-    """Compute and store the statistics of a data set; return a reference.
+    """Compute and store the statistics of the base kernels; return a reference.
 
     Statistics of a sample are estimates, except for rank-one kernels.
     """
@@ -268,7 +268,7 @@ def _training_rows_to_measure(
 
 
 def sampled(config: CompareConfig) -> bool:
-    """Return whether statistics are estimated from a sample."""
+    """Return whether the statistics are estimated from a sample of rows."""
     only_rank_one = len(config.kernels) == 1 and isinstance(
         config.kernels[0], FeatureConfig
     )
@@ -292,7 +292,7 @@ def measure_statistics(
     advance: Advance,
     sample_weight: np.ndarray | None = None,
 ) -> Statistics:
-    """Return exact statistics, or estimates, which ignore `sample_weight`."""
+    """Compute statistics of base kernels, exactly or estimated from a sample."""
     dtype = np.dtype(config.precision).type
     keep_origin = _uncentered(config)
     if not sampled(config):

@@ -1,4 +1,4 @@
-"""Stored predictions for test rows."""
+"""Store and read predictions for test rows."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ COLUMNS = pa.schema(
 
 @dataclass(frozen=True)
 class HeldOutPredictions:
-    """Predictions for test rows.
+    """Targets and predictions of test rows of a trial.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class HeldOutPredictions:
         return len(self.rows)
 
     def class_scores(self, k: int) -> np.ndarray | None:
-        """Return probabilities, or else scores, of a class, or None."""
+        """Return the probabilities of a class, else its scores, else None."""
         if self.probabilities is not None:
             return np.asarray(self.probabilities[:, k])
         if self.scores is None:
@@ -104,7 +104,7 @@ def predict_held_out(
     rows: np.ndarray,
     sigmoid: np.ndarray,
 ) -> HeldOutPredictions:
-    """Predict `rows` at a position of the grid, with probabilities if possible."""
+    """Return predictions for `rows`, with probabilities if possible."""
     if isinstance(fitted, KernelPredictors) and len(fitted.kernels) > 1:
         fitted = fitted.only(position)
         position = 0

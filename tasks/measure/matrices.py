@@ -1,4 +1,4 @@
-"""Base kernels as matrices on disk; see docs/tile-store.md."""
+"""Write and read base kernels as matrices on disk; see docs/tile-store.md."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Dtype = Literal["float64", "float32"]
 
 
 class MatrixIndex(BaseModel, frozen=True):
-    """Contents of a folder of matrices, stored as JSON.
+    """Description of the matrices in a folder, stored there as JSON.
 
     Rows and columns of each matrix are in the order of the data set. `families` are the
     configured families with all their parameters.
@@ -88,7 +88,7 @@ def _damaged(path: Path, reason: str) -> InputError:
 
 
 class StoredMatrices(Sequence[np.ndarray]):
-    """Memory-mapped matrices of a folder; pickled as its path."""
+    """Base kernel matrices of a folder, memory-mapped; pickled as the folder's path."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder).absolute()
@@ -115,7 +115,7 @@ class StoredMatrices(Sequence[np.ndarray]):
             raise _damaged(self.folder, harm)
 
     def family(self) -> PrecomputedFamily:
-        """Return the base kernels over row positions; check a sample of entries."""
+        """Return the matrices as base kernels, after a check of sampled entries."""
         with input_errors(self.folder):
             return PrecomputedFamily(self, self.about.kernels)
 
@@ -150,7 +150,7 @@ def _open_matrix(path: Path, index: MatrixIndex) -> np.ndarray:
 
 
 def matrix_folder(output: str, name: str) -> Path:
-    """Return the folder of the matrices of a data set."""
+    """Return the folder for the matrices of a data set, below `output`."""
     if not name or name.startswith(".") or set(name) & set("/\\:\0"):
         raise InputError(
             f"data set {name!r}: its matrices get a folder of this name; give it a plain 'name'."
@@ -300,7 +300,7 @@ def write_matrices(
     pool: DaskPool,
     advance: Advance,
 ) -> str:
-    """Write the matrices of a folder unless it is complete; return a report line.
+    """Write base kernel matrices unless the folder has them; return a report line.
 
     Workers write strips of rows, and need the folder under the same path.
     """

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 
 class StepProgress:
-    """Progress of a step with a number of trials, advanced by any thread."""
+    """Progress of a single step of a run, which any thread can advance."""
 
     def __init__(self, run: RunProgress, description: str, trials: int) -> None:
         self.run = run
@@ -33,7 +33,7 @@ class StepProgress:
         return max(0, self.trials - round(self.share * self.trials))
 
     def remaining_seconds(self, mean: float) -> float:
-        """Return the remaining seconds; `mean` serves before the first trial."""
+        """Return the estimated seconds left; `mean` before the first trial."""
         if not self.share:
             return mean
         if not self.trials:
@@ -42,7 +42,7 @@ class StepProgress:
 
 
 class RunProgress(AbstractContextManager["RunProgress"]):
-    """Progress of a run with a known number of steps.
+    """Progress of a run with a known number of steps, shown while it runs.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ class RunProgress(AbstractContextManager["RunProgress"]):
         return self._step
 
     def advance(self, steps: float = 1.0) -> None:
-        """Add steps, or a share of the current step."""
+        """Record that steps, or a share of the current step, are done."""
         self.advance_step(self._step, steps)
 
     def skip(self) -> None:

@@ -1,4 +1,4 @@
-"""Relevance of columns for the predictions of a trial, measured on its test rows."""
+"""Measure the relevance of columns for predictions on test rows of a trial."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ MOST_PREDICTIONS = 5000
 
 @dataclass(frozen=True)
 class FittedPredictor:
-    """Predictor at a position of the grid, with the methods that `TestedRows` uses."""
+    """Predictor with one value of C, in the form that `TestedRows` expects."""
 
     path: PredictorPath
     position: int
 
     def scores(self, X_new: Rows) -> np.ndarray:
-        """Return predicted numbers, shape (1, n, q)."""
+        """Return predicted numbers of new rows, shape (1, n, q)."""
         numbers = self.path.predict(X_new)[self.position]
         return np.reshape(numbers, (1, X_new.shape[0], -1))
 
     def class_scores(self, X_new: Rows) -> list[np.ndarray]:
-        """Return the scores of classes, shape (n,) or (n, n_classes), in a list."""
+        """Return a list with the class scores, (n,) or (n, n_classes)."""
         return [self.path.scores(X_new)[self.position]]
 
 
 def features_by_column(features: Sequence[str]) -> dict[str, np.ndarray]:
-    """Return the positions of the features of each column; each feature of an array is a column."""
+    """Return the positions of the features that each column has become."""
     names = features.owners if isinstance(features, TableFeatures) else features
     positions: dict[str, list[int]] = {name: [] for name in names}
     for position, name in enumerate(names):
@@ -66,7 +66,7 @@ def measure_relevance(
     training: np.ndarray,
     test_rows: np.ndarray,
 ) -> dict[str, float] | None:
-    """Return the relevance of each column on at most `MOST_ROWS` test rows, as `relevance_` of the estimators.
+    """Return the relevance of each column, measured on test rows of a trial.
 
     None for one column or more than `MOST_COLUMNS`, a target that is constant on the
     test rows, and a class without a training row or a test row.

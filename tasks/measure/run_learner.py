@@ -1,4 +1,4 @@
-"""Evaluate a learner or baseline on a data set, in every trial."""
+"""Evaluate learners and baselines on a data set, in every trial."""
 
 from __future__ import annotations
 
@@ -90,14 +90,17 @@ COLUMNS = pa.schema(_FIELDS)
 
 @dataclass(frozen=True)
 class FoldsRef:
-    """Reference to stored fold results; `stored` is the time of an earlier run."""
+    """Reference to the stored results of a learner or baseline in all trials.
+
+    `stored_at` is the time of an earlier run that computed them.
+    """
 
     dataset: str
     learner: str
     algorithm: str
     predictor: str
     path: str
-    stored: str | None = None
+    stored_at: str | None = None
 
 
 def predictor_for(
@@ -106,7 +109,7 @@ def predictor_for(
     ref: DatasetRef,
     n_rows: int | None = None,
 ) -> PredictorChoice:
-    """Return the predictor of a learner for `n_rows`, by default those of a trial.
+    """Return the predictor of a learner, chosen by the number of training rows.
 
     Raises
     ------
@@ -178,7 +181,7 @@ def _prediction_problem(
 
 
 def unserved(learner: schema.LearnerConfig, ref: DatasetRef) -> str:
-    """Return why a learner does not support a data set, or an empty string."""
+    """Return why a learner cannot learn from a data set; empty if it can."""
     learner_type = learner_class(learner.name)
     title = learner.title
     if ref.task not in learner_type.tasks:
@@ -276,7 +279,7 @@ def _n_kernels(configs: Sequence[schema.FamilyConfig], n_features: int) -> int:
 
 
 def predictor_memory(setting: str | None) -> int:
-    """Return the memory of a predictor in bytes, by default half of the machine's.
+    """Return the bytes a predictor may use, by default half of the memory.
 
     The default is a power of two and ignores other processes, so that results and their
     keys are reproducible.
@@ -306,7 +309,7 @@ def evaluate_learner(
     pool: DaskPool,
     advance: Advance,
 ) -> FoldsRef:
-    """Learn weights and compute the test error in every trial, unless it is stored.
+    """Measure a learner in every trial, unless that is stored; return a reference.
 
     Small trials run in parallel on local workers. Larger trials run in this process,
     with workers for passes over rows.
@@ -455,7 +458,7 @@ def evaluate_baseline(
     advance: Advance,
     kind: schema.BaselineName,
 ) -> FoldsRef:
-    """Compute the test error of a baseline in every trial, unless it is stored."""
+    """Measure a baseline in every trial, unless that is stored; return a reference."""
     assert config.baseline is not None
     settings = {
         "columns": COLUMNS.names,
@@ -503,7 +506,7 @@ def _stored_result(result: FoldsRef, advance: Advance) -> FoldsRef | None:
         path.name,
     )
     advance(1.0)
-    return replace(result, stored=computed_at(path))
+    return replace(result, stored_at=computed_at(path))
 
 
 def _trial_jobs(
@@ -522,7 +525,7 @@ def _trial_jobs(
 
 @dataclass
 class Steps:
-    """Log iterations, at most every ten seconds."""
+    """Callback that logs the iterations of a predictor, at most every ten seconds."""
 
     name: str
     log: Callable[..., None]
@@ -548,7 +551,7 @@ def run_jobs(
     advance: Advance,
     load_data: Callable[[], TrialData] | None = None,
 ) -> list[dict[str, Any]]:
-    """Return the rows of trials in order; shares for `advance` sum to one.
+    """Run trials on workers or here; return their rows of the fold table in order.
 
     `parallel` trials need enough memory for the data set in each worker, and
     `load_data` on other machines.

@@ -1,4 +1,4 @@
-"""Significance tests of differences between methods."""
+"""Test whether differences between methods are significant."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROUNDING = 1e-12
 
 
 def paired_p(errors: np.ndarray, baseline: np.ndarray) -> float | None:
-    """One-sided paired t-test that a method has lower errors than a baseline.
+    """Return the p-value of a paired t-test that errors are below the baseline's.
 
     The test assumes independent trials. Trials that share training rows violate this,
     and false positives are then frequent.
@@ -44,7 +44,7 @@ def paired_p(errors: np.ndarray, baseline: np.ndarray) -> float | None:
 def corrected_p(
     errors: np.ndarray, baseline: np.ndarray, test_share: float
 ) -> float | None:
-    """One-sided corrected resampled t-test that errors are lower than a baseline's.
+    """Return the p-value of a corrected t-test that errors are below the baseline's.
 
     The variance is corrected for training rows that trials share.
 
@@ -80,7 +80,7 @@ def corrected_p(
 
 
 def two_sided_p(errors: np.ndarray, others: np.ndarray, test_share: float) -> float:
-    """Two-sided corrected resampled t-test; NaN for fewer than two pairs."""
+    """Return the two-sided p-value of the corrected t-test; NaN below two pairs."""
     p_lower = corrected_p(errors, others, test_share)
     p_higher = corrected_p(others, errors, test_share)
     if p_lower is None or p_higher is None:
@@ -89,7 +89,7 @@ def two_sided_p(errors: np.ndarray, others: np.ndarray, test_share: float) -> fl
 
 
 def holm(p: Sequence[float]) -> np.ndarray:
-    """Adjust p-values for the number of tests by Holm's step-down method (1979)."""
+    """Adjust p-values for the number of tests by the method of Holm (1979)."""
     n = len(p)
     order = np.argsort(p)
     factors = np.arange(n, 0, -1)
@@ -99,7 +99,7 @@ def holm(p: Sequence[float]) -> np.ndarray:
 
 
 def critical_difference(n_datasets: int, n_methods: int) -> float:
-    """Critical difference of mean ranks in the Nemenyi test at `RANKS_LEVEL`.
+    """Return the smallest significant difference of mean ranks, by Nemenyi's test.
 
     References
     ----------
@@ -111,7 +111,7 @@ def critical_difference(n_datasets: int, n_methods: int) -> float:
 
 
 def higher_p(errors: np.ndarray, others: np.ndarray, test_share: float) -> float | None:
-    """One-sided Welch test that errors are higher than errors on other rows.
+    """Return the p-value of Welch's test that errors are higher than on other rows.
 
     The variances are corrected as in `corrected_p`.
 
@@ -149,7 +149,7 @@ def higher_p(errors: np.ndarray, others: np.ndarray, test_share: float) -> float
 
 
 def share_of_test(n_test: np.ndarray, n_rows: np.ndarray) -> float:
-    """Mean ratio of test rows to all other rows, which corrects the variance.
+    """Return the mean ratio of test rows to other rows, for `corrected_p`.
 
     Nadeau and Bengio divide by the number of training rows. Here, validation rows and
     unused rows count as training rows, too: small samples of many rows are nearly

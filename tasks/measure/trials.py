@@ -1,4 +1,4 @@
-"""One trial of one learner, in any process."""
+"""Run a trial of a learner, in any process."""
 
 from __future__ import annotations
 
@@ -67,8 +67,7 @@ HELD_OUT = "held_out"
 
 @dataclass(frozen=True)
 class StatisticsRef:
-    """Reference to stored statistics of a data set, a set of base kernels and a draw of
-    the folds.
+    """Reference to stored statistics of base kernels for one draw of the folds.
 
     If trials scale the features, the statistics serve only `trial`, and `rows` is its
     scaled data set.
@@ -87,7 +86,7 @@ def save_statistics(
     folds: np.ndarray,
     seconds: float,
 ) -> None:
-    """Write statistics, folds, and the seconds of the pass."""
+    """Write statistics, the fold of each row, and the seconds of their computation."""
     with keep(Path(ref.path)) as folder:
         arrays = {
             "folds": folds,
@@ -100,7 +99,7 @@ def save_statistics(
 def share_of_pass(
     seconds: float, all_rows: AlignmentStatistics, training: AlignmentStatistics
 ) -> float:
-    """Return the seconds of a pass over the training rows only.
+    """Estimate the seconds that statistics of only the training rows would take.
 
     Cost is quadratic in the rows, linear for rank-one kernels, and constant for a
     sample.
@@ -110,7 +109,7 @@ def share_of_pass(
 
 
 class StoredStatistics(NamedTuple):
-    """Statistics of a data set, the fold of each row, and the seconds of the pass over the rows."""
+    """Statistics of base kernels, fold of each row, and the seconds they took."""
 
     statistics: AlignmentStatistics
     folds: np.ndarray
@@ -118,7 +117,7 @@ class StoredStatistics(NamedTuple):
 
 
 def load_statistics(ref: StatisticsRef) -> StoredStatistics:
-    """Return stored statistics; raise an `InputError` if the store has lost or damaged them."""
+    """Return stored statistics; raise InputError if they are lost or damaged."""
     with np.load(checked(Path(ref.path)) / ARRAYS, allow_pickle=False) as arrays:
         return StoredStatistics(
             statistics_from_arrays(arrays), arrays["folds"], float(arrays[PASS_SECONDS])
@@ -126,14 +125,14 @@ def load_statistics(ref: StatisticsRef) -> StoredStatistics:
 
 
 def load_folds(ref: StatisticsRef) -> np.ndarray:
-    """Return the fold of each row only."""
+    """Return the fold of each row, without loading the statistics."""
     with np.load(checked(Path(ref.path)) / ARRAYS, allow_pickle=False) as arrays:
         return np.asarray(arrays["folds"])
 
 
 @dataclass(frozen=True)
 class TrialJob:
-    """References to the data of a trial, small enough to send to a worker."""
+    """References to the data of a trial, which are small enough to send to a worker."""
 
     ref: DatasetRef
     statistics: StatisticsRef
@@ -143,14 +142,14 @@ class TrialJob:
 
 @dataclass(frozen=True)
 class TrialData:
-    """Data sets and statistics by path in the store, for workers without access to it."""
+    """Data sets and statistics of trials, for workers that cannot read the store."""
 
     datasets: dict[str, Dataset]
     statistics: dict[str, StoredStatistics]
 
     @classmethod
     def load(cls, jobs: Sequence[TrialJob], folder: str = "") -> TrialData:
-        """Load the data of trials, with tables in parts in a temporary folder."""
+        """Load the data of trials; table parts are written to a temporary folder."""
         datasets = {}
         statistics = {}
         for job in jobs:
@@ -190,14 +189,14 @@ Learned = tuple[LearnedKernel, ...] | KernelEnsemble
 
 
 class LearnerFit(NamedTuple):
-    """Result of a learner, and its predictors along the grid."""
+    """Kernels or ensemble from a learner, and a predictor for each value of C."""
 
     learned: Learned
     predictors: PredictorPath
 
 
 class Training(NamedTuple):
-    """Statistics of some folds, and the positions of all their rows."""
+    """Positions of training rows, and the statistics of their folds."""
 
     statistics: AlignmentStatistics
     rows: np.ndarray
@@ -205,7 +204,7 @@ class Training(NamedTuple):
 
 @dataclass
 class TrialFitter:
-    """Learner and predictor of a trial, with the rows of its data set.
+    """Fits the learner and predictor of a trial to rows of its data set.
 
     `X` holds rows as the workers read them; `seconds_weights` adds up. See `run_trial`
     for the other attributes.
@@ -228,7 +227,7 @@ class TrialFitter:
         settings: Sequence[dict[str, Any]],
         grid: Sequence[float],
     ) -> list[LearnerFit]:
-        """Fit learner and predictor for each setting of the learner's parameters."""
+        """Fit the learner and its predictors for each combination of parameters."""
         started = time.perf_counter()
         learned = [
             self._learn(training.statistics, setting, grid) for setting in settings
@@ -277,7 +276,7 @@ class TrialFitter:
         rows: np.ndarray,
         grid: Sequence[float],
     ) -> KernelPredictors:
-        """Return predictors with learned kernels, to be fitted on some rows."""
+        """Return predictors on learned kernels, trained with some rows."""
         return KernelPredictors(
             kernels,
             self.dataset.target,
@@ -300,8 +299,7 @@ def run_trial(
     progress: Progress | None = None,
     data: TrialData | None = None,
 ) -> dict[str, Any]:
-    """Return the row of the fold table of one trial, and predictions for test rows
-    under `HELD_OUT`.
+    """Run a learner in a trial; return its row of the fold table.
 
     Parameters
     ----------
@@ -502,7 +500,7 @@ def trial_columns(
     trial: Trial,
     result: FoldResult,
 ) -> dict[str, Any]:
-    """Return the columns of the fold table that learners and baselines share."""
+    """Return the columns of the fold table common to learners and baselines."""
     n_rows = ref.n_rows
     if ref.ordered:
         # Rows later than the test rows are not used
@@ -526,7 +524,7 @@ def trial_columns(
 
 
 def _lowest(errors: np.ndarray) -> float | None:
-    """Return the lowest of the validation errors, or None if there are none."""
+    """Return the lowest validation error; None if all errors are NaN."""
     if np.isnan(errors).all():
         return None
     return float(np.nanmin(errors))

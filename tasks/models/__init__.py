@@ -1,4 +1,4 @@
-"""Models from training to use: trained, registered, promoted, applied.
+"""Train, register, promote and apply models.
 
 Imports: data, databases, measure, naming, plugins, reporting, store, workers.
 """

@@ -1,4 +1,4 @@
-"""Contributions of columns to the predictions for the first rows of a table, in a file next to the predictions."""
+"""Write contributions of columns to predictions, in a file next to the predictions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PREFIX = "contribution "
 
 @dataclass(frozen=True)
 class Explained:
-    """Contributions that were written, for reports.
+    """Result of writing contributions, for reports.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class Explained:
 
 
 def contributions_file(output: str) -> str:
-    """Return the file of contributions next to an output, such as `a.contributions.csv`; for a folder, Parquet."""
+    """Return the file of contributions next to an output; Parquet for a folder."""
     if output.endswith("/"):
         return f"{output.rstrip('/')}.contributions.parquet"
     stem, _, ending = output.rpartition(".")
@@ -74,7 +74,7 @@ def contributions_file(output: str) -> str:
 def require_explainable(
     model: Model, source: str, output: str, ids: Sequence[str]
 ) -> None:
-    """Refuse ids with the name of a column of contributions, and a file of contributions that is an input.
+    """Raise InputError if contributions clash with ids or would replace the input.
 
     Raises
     ------
@@ -106,7 +106,7 @@ def explain_table(
     most_rows: int,
     on_progress: Callable[[int], None],
 ) -> Explained:
-    """Write the contributions of columns next to the predictions of a registered version.
+    """Write contributions to the first predictions of a registered model version.
 
     See `explain_with`.
     """
@@ -134,8 +134,7 @@ def explain_with(
     most_rows: int,
     on_progress: Callable[[int], None] = _ignore_progress,
 ) -> Explained:
-    """Write the contributions of columns to the predictions for the first rows of a
-    table.
+    """Write contributions of columns to a model's predictions for the first rows.
 
     Parameters
     ----------

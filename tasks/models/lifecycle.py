@@ -54,7 +54,7 @@ def track_model(
     path: Path,
     about: Mapping[str, Any],
 ) -> ModelVersion:
-    """Log a trained model, and register a version unless the newest one is equal."""
+    """Log a trained model; register a new version unless the newest is equal."""
     kernel = Model.load(path).estimator.kernel_
     measures = (
         "test_error",
@@ -184,7 +184,7 @@ def write_training(
     run: TrackedRun,
     run_id: str,
 ) -> str:
-    """Write the results of a training, and show the report in Prefect and MLflow."""
+    """Write the results of a training to a folder, Prefect and MLflow."""
     target = Path("results") / version.name / run_id
     title = f"{version.name} version {version.version}"
     links = {"results": str(target), "MLflow run": run.url}
@@ -228,7 +228,7 @@ def write_training(
 def rivals(
     model: str, challenger: int | None
 ) -> tuple[ModelVersion, ModelVersion | None, ModelVersion | None]:
-    """Return the challenger, the champion, and the reference of a refresh.
+    """Return the challenger, the champion, and the version that limits a refresh.
 
     A refresh must not be worse than the reference. Without a champion, the last two are
     None.
@@ -255,7 +255,7 @@ def _find_challenger(model: str, number: int | None) -> ModelVersion:
 
 
 def contender(version: ModelVersion) -> tuple[promotion.Contender, CompareConfig]:
-    """Return a version with the errors of its training, and its configuration."""
+    """Return a version as a `Contender` in a challenge, and its configuration."""
     model = registry.load_version(version)
     config = training.recipe_of(model, version)
     title = config.learners[0].title
@@ -309,7 +309,7 @@ def record_decision(
     run_id: str,
     results: tuple[FoldsRef, FoldsRef] | None,
 ) -> str:
-    """Move the alias if the challenger wins; record the decision, return its folder."""
+    """Carry out and record a decision; return the folder of its results."""
     target = Path("results") / decision.model / run_id
     links = {"MLflow run": run.url}
     with atomic_path(target) as folder:

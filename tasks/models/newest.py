@@ -1,4 +1,4 @@
-"""Errors of champion and challenger on rows that the champion has not seen."""
+"""Compare champion and challenger on rows that the champion has not seen."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LEAST_ROWS = 10
 
 @dataclass(frozen=True)
 class NewestRows:
-    """Errors of two versions on rows that the earlier one has not seen.
+    """Errors of two versions on rows that the champion has not seen.
 
     `challenger` is the error of the challenger's recipe, fitted without the rows that
     it predicts; `p` is the p-value of the two-sided paired t-test, None if all
@@ -46,7 +46,7 @@ def score_newest_rows(
     challenger_ref: DatasetRef,
     champion_ref: DatasetRef,
 ) -> NewestRows | None:
-    """Return the errors of two versions on appended rows, see `errors_on_newest_rows`."""
+    """Load two model versions, and return their `errors_on_newest_rows`."""
     return errors_on_newest_rows(
         load_version(ours), load_version(theirs), challenger_ref, champion_ref
     )
@@ -58,7 +58,7 @@ def errors_on_newest_rows(
     challenger_ref: DatasetRef,
     champion_ref: DatasetRef,
 ) -> NewestRows | None:
-    """Return the errors on rows appended since the champion was trained.
+    """Return errors on rows added after the champion was trained.
 
     The references are the current rows by the recipe of each version. None if fewer
     than `LEAST_ROWS` rows were appended, the champion's rows are not stored, a column
@@ -88,7 +88,7 @@ def errors_on_newest_rows(
 
 
 def appended_rows(earlier: np.ndarray, champion: Model, target: Target) -> np.ndarray:
-    """Return the positions of rows after the champion's training rows.
+    """Return the positions of rows that follow the champion's training rows.
 
     The current table may lack the champion's first rows, and must begin with at least
     20 of its last rows; otherwise the result is empty.
@@ -106,7 +106,7 @@ def appended_rows(earlier: np.ndarray, champion: Model, target: Target) -> np.nd
 
 
 def predict_without(model: Model, dataset: Dataset, rows: np.ndarray) -> np.ndarray:
-    """Predict some rows in five folds, with all other rows for training."""
+    """Predict rows in five folds, each by a model trained on all rows but the fold."""
     y = dataset.target.given
     all_rows = np.arange(len(y))
     predictions: np.ndarray = np.empty_like(y[rows])
@@ -126,7 +126,7 @@ def predict_without(model: Model, dataset: Dataset, rows: np.ndarray) -> np.ndar
 def compare_losses(
     y: np.ndarray, challenger: np.ndarray, champion: np.ndarray, task: str
 ) -> NewestRows:
-    """Return the errors of two predictions, and the paired t-test of their losses."""
+    """Return the errors of two versions' predictions, with a paired t-test."""
     losses = np.array([_losses(y, challenger, task), _losses(y, champion, task)])
     errors = losses.mean(axis=1)
     measure = "misclassification rate"
@@ -161,7 +161,7 @@ def _raw_rows(dataset: Dataset, rows: np.ndarray, champion: Model) -> Any:
         return champion.raw_rows(dataset.raw.take(rows))
     X = dataset.X[rows]
     if dataset.table is not None:
-        if dataset.table.has_texts:  # an earlier release stored the features alone
+        if dataset.table.has_texts:  # an earlier release stored only the features
             return None
         return pd.DataFrame(dataset.table.decode(np.asarray(X)))[columns]
     if issparse(X):

@@ -1,4 +1,4 @@
-"""Comparison of a challenger with the champion: two recipes on the same rows and folds, and the decision."""
+"""Compare a challenger with the champion on the same rows and folds, and decide."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RECIPE_KEYS = (
 
 @dataclass(frozen=True)
 class Contender:
-    """A version of the model in a challenge, and its errors.
+    """A version of the model that takes part in a challenge, and its errors.
 
     Attributes
     ----------
@@ -84,7 +84,7 @@ class Contender:
     test_share: float = 0.0
 
     def measured(self, folds: pd.DataFrame, in_training: bool = False) -> Contender:
-        """Return the contender with the errors of trials on common folds, or with those of its training."""
+        """Return a copy with errors of trials on common folds, or of its training."""
         errors = tuple(folds["error"].tolist())
         test_share = share_of_test(
             folds["n_test"].to_numpy(), folds["n_rows"].to_numpy()
@@ -95,7 +95,7 @@ class Contender:
 
     @property
     def mean(self) -> float:
-        """Mean error on the common folds, or the expected error without common folds."""
+        """Mean error on the common folds; without them, the expected error."""
         if not self.errors:
             return self.expected
         return float(np.mean(self.errors))
@@ -109,11 +109,11 @@ class Contender:
         return f"{self.mean:.4g} ± {np.std(errors, ddof=1):.2g}"
 
     def beyond(self, other: Contender) -> list[str]:
-        """Return the columns that another version does not have."""
+        """Return the names of columns that the other version does not have."""
         return [name for name in self.columns if name not in other.columns]
 
     def differences(self, other: Contender) -> list[str]:
-        """Return phrases for the differences between the columns of this version and of another one."""
+        """Return phrases on how the columns differ from another version's."""
         phrases = []
         removed = other.beyond(self)
         if removed:
@@ -132,7 +132,7 @@ class Contender:
         ]
 
     def faults(self, other: Contender) -> list[str]:
-        """Return phrases for defects of the training of this version, compared with another one."""
+        """Return phrases for defects of the training, compared to another version's."""
         phrases = []
         lost_or_changed = []
         removed = other.beyond(self)
@@ -185,7 +185,7 @@ class Contender:
         return self.copied > other.copied + 0.1
 
     def fewer_rows(self, other: Contender) -> str:
-        """Return a phrase if this version has learned from less than 90 % of the rows of another one."""
+        """Return a phrase if training used below 90 % of another version's rows."""
         if not self.n_rows or self.n_rows >= 0.9 * other.n_rows:
             return ""
         return f"from {self.n_rows:,} rows in place of {other.n_rows:,}"
@@ -202,7 +202,7 @@ class Contender:
         return p is None or p < 0.02
 
     def dangers(self, champion: Contender) -> list[str]:
-        """Return phrases for new columns that leak the target or that the rows to score lack, whatever the recipe."""
+        """Return phrases for new columns that leak the target or will be missing."""
         phrases = []
         known_leaks = champion.columns if champion.leaks is None else champion.leaks
         leaks = [name for name in self.leaks or () if name not in known_leaks]
@@ -290,7 +290,7 @@ class Challenge:
 
     @property
     def refusals(self) -> list[str]:
-        """Phrases for reasons to keep the champion regardless of the errors."""
+        """Reasons to keep the champion whatever the errors are, as phrases."""
         if self.defender is None:
             return []
         dangers = self.challenger.dangers(self.defender)
@@ -300,7 +300,7 @@ class Challenge:
 
     @property
     def measurable(self) -> bool:
-        """Whether errors on common folds can decide."""
+        """Whether the decision depends on errors on common folds."""
         if self.defender is None or self.same_version or self.refusals:
             return False
         if not self.same_recipe:
@@ -308,7 +308,7 @@ class Challenge:
         return self.refresh and self.challenger.digest != self.defender.digest
 
     def decided(self, moved: bool, reason: str, **test_results: Any) -> Challenge:
-        """Return the challenge with a decision: the challenger becomes champion, or the defender stays."""
+        """Return a copy with the decision: whether the challenger is champion."""
         champion = self.challenger if moved or self.defender is None else self.defender
         return replace(
             self, champion=champion.version, moved=moved, reason=reason, **test_results
@@ -316,7 +316,7 @@ class Challenge:
 
 
 def decide(challenge: Challenge) -> Challenge:
-    """Return the challenge with its decision.
+    """Decide whether the challenger becomes champion; return the decided challenge.
 
     A version of another recipe takes over if its errors on common folds are lower by a
     corrected resampled t-test. A version of the same recipe on other rows, a *refresh*,
@@ -504,7 +504,7 @@ def _p_text(p: float | None, claim: str = "") -> str:
 
 
 def recipe(config: CompareConfig) -> dict[str, Any]:
-    """Return the part of a configuration that determines the model for given rows."""
+    """Return the configuration keys that determine a model, given its rows."""
     keys = ("learners", "predictor", "statistics", "normalize", "centering", "kernels")
     return config.model_dump(
         mode="json",
@@ -517,7 +517,7 @@ def recipe(config: CompareConfig) -> dict[str, Any]:
 def columns_of(
     model: Model, data: DatasetConfig
 ) -> tuple[dict[str, str], dict[str, float]]:
-    """Return the kind of each column of a model, and the spreads of the scaled columns.
+    """Return the kind of each column of a model, and the spread of scaled columns.
 
     Features from n-grams, bytes and sparse rows are not columns.
     """
@@ -551,8 +551,7 @@ def _spread(column: NumberColumn) -> float:
 def on_the_same_folds(
     challenger: CompareConfig, champion: CompareConfig, without: Sequence[str] = ()
 ) -> CompareConfig:
-    """Return the champion's recipe on the challenger's rows and folds: kernels,
-    learner, columns, scaling.
+    """Return the champion's recipe on the challenger's rows and folds.
 
     The columns named in `without`, which the champion did not have, are dropped.
     """
@@ -572,7 +571,7 @@ def on_the_same_folds(
 
 
 def require_same_rows(model: str, challenger: DatasetRef, champion: DatasetRef) -> None:
-    """Raise InputError if two recipes do not lead to the same rows, weights and target, so that folds would differ."""
+    """Raise InputError if two recipes do not lead to the same rows and target."""
     challenger_data = load_dataset(challenger)
     champion_data = load_dataset(champion)
     challenger_weights = _weights(challenger_data)
@@ -606,7 +605,7 @@ def _weights(dataset: Dataset) -> np.ndarray:
 
 
 def describe_decision(decision: Challenge, links: dict[str, str]) -> str:
-    """Return the report of a decision."""
+    """Return the report of a decision as Markdown."""
     trials = []
     if decision.defender is not None and decision.defender.errors:
         trials = _trials_table(decision.defender, decision.challenger)
@@ -648,5 +647,5 @@ def _trials_table(champion: Contender, challenger: Contender) -> list[dict[str, 
 
 
 def shown_p(p: float | None) -> str:
-    """Return a p-value as text."""
+    """Return a p-value as text for reports."""
     return "none" if p is None else f"{p:.3g}"

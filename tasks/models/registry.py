@@ -1,4 +1,4 @@
-"""Registry of models in MLflow."""
+"""Register models and their versions in MLflow."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class ModelVersion:
 
 
 def log_model(run_id: str, path: Path, *, example: pd.DataFrame) -> str:
-    """Log a model's file to a run, with the code and requirements to serve it.
+    """Log a model file to an MLflow run, with all that MLflow needs to serve it.
 
     `path` is a file of `Model.save`, named `MODEL`; `example` has a few raw rows.
 
@@ -181,7 +181,7 @@ def _write_folder(
 
 
 def signature_of(model: Model) -> ModelSignature:
-    """Return the output columns of a model with MLflow's types.
+    """Return the names and MLflow types of the columns that a model predicts.
 
     The signature has no inputs: the model checks them, and MLflow would refuse integers
     for numbers, and dates, categories and Booleans for text.
@@ -294,7 +294,7 @@ def log_series(version: ModelVersion, metrics: Mapping[str, float]) -> None:
 def log_scored(
     version: ModelVersion, source: str, columns: Sequence[str], n_rows: int
 ) -> None:
-    """Log the input that a version scored last to its training run."""
+    """Log the latest input that a version has scored, in the run that trained it."""
     with mlflow_store() as client:
         client.log_inputs(version.run_id, [scored_input(source, columns, n_rows)])
         client.log_dict(
@@ -306,9 +306,9 @@ def log_scored(
 
 
 def find_version(model: str) -> ModelVersion:
-    """Return the version that a user names.
+    """Return the version for a name, alias or number that the user gives.
 
-    `model` is ``name``, which is the champion or, if there is none, the newest version;
+    `model` is ``name``, for the champion, or the newest version without a champion;
     ``name@alias``; or ``name/3``; optionally after ``models:/``.
     """
     match = MODEL_ADDRESS.fullmatch(model)
@@ -396,7 +396,7 @@ def _version_of(registered: RegisteredVersion) -> ModelVersion:
 
 
 def load_version(version: ModelVersion) -> Model:
-    """Download and verify the model of a version."""
+    """Download and verify the model file of a version; return the model."""
     where = f"model {version.name}/{version.version}"
     if not version.digest:
         raise InputError(
@@ -426,7 +426,7 @@ def load_version(version: ModelVersion) -> Model:
 
 
 def stored_folds(version: ModelVersion, learner: str) -> pd.DataFrame | None:
-    """Return the fold results of a learner at training, or None if they are deleted."""
+    """Return the results of training by fold, or None if they are deleted."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             path = mlflow.artifacts.download_artifacts(
@@ -438,7 +438,7 @@ def stored_folds(version: ModelVersion, learner: str) -> pd.DataFrame | None:
 
 
 def last_scored(version: ModelVersion) -> tuple[str, list[str]] | None:
-    """Return the input that a version scored last, and its columns, or None."""
+    """Return the latest input that a version scored, and its columns, or None."""
     try:
         with mlflow_store() as client:
             files = [file.path for file in client.list_artifacts(version.run_id)]

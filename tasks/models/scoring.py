@@ -1,4 +1,4 @@
-"""Batch scoring of tables of any length with constant memory: predictions, drift, and the report in Prefect."""
+"""Score tables of any length in constant memory; report predictions and drift."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from prefect import get_run_logger
 from prefect.artifacts import create_markdown_artifact
 
 from learnkernels.conf.errors import InputError, did_you_mean, input_errors, listed
-from learnkernels.conf.files import compression_of, told_by_folders
+from learnkernels.conf.files import columns_in_folders, compression_of
 from learnkernels.conf.schema import DriftConfig
 from learnkernels.kernels.column_encoding import EncodingReport
 from learnkernels.kernels.column_encoding.summary import NumberSummary
@@ -72,7 +72,7 @@ Distribution = Counter[str] | NumberSummary
 
 
 def distribution_of(values: np.ndarray, numbers: bool) -> Distribution:
-    """Return the distribution of numbers or labels, shape (n,)."""
+    """Return the distribution of predictions: of numbers if `numbers`, else labels."""
     if numbers:
         return NumberSummary.of(values, keep_all_numbers=False)
     return Counter(map(str, values))
@@ -96,8 +96,7 @@ def shown_distribution(distribution: Distribution) -> dict[str, float]:
 
 @dataclass
 class Tally:
-    """Counts and statistics of scored rows; the tallies of two parts of a table can be
-    added.
+    """Counts and statistics of scored rows, which can be added over parts of a table.
 
     Attributes
     ----------
@@ -146,7 +145,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class DriftReport:
-    """Differences between scored rows and training rows, as plain data.
+    """Result of the comparison of scored rows with training rows, as plain data.
 
     Attributes
     ----------
@@ -170,7 +169,7 @@ class DriftReport:
 
 
 class Drifted(InputError):
-    """Error for rows that differ too much from the training rows, with their `scores`."""
+    """Error if rows differ too much from training rows; `scores` has the results."""
 
     def __init__(self, sentence: str, scores: Scores) -> None:
         super().__init__(sentence)
@@ -178,7 +177,7 @@ class Drifted(InputError):
 
 
 def drift_config(version: ModelVersion) -> DriftConfig:
-    """Return the drift settings of the latest training of a version."""
+    """Return the drift thresholds that a version's latest training configured."""
     try:
         return DriftConfig.model_validate(
             json.loads(version.tags.get(PLACE, "{}")).get("drift", {})
@@ -321,8 +320,7 @@ class Scores:
 
 
 class ScoringProgress:
-    """Show the progress of a scoring with 100 steps, and a line every five seconds
-    without a terminal.
+    """Progress of a scoring, as a percentage or as lines every five seconds.
 
     When a scoring is retried, the progress goes back.
     """
@@ -348,8 +346,7 @@ def publish_scores(
     scores: Scores,
     explained: Explained | None = None,
 ) -> None:
-    """Publish in Prefect the scored data, the version, the distributions of rows and
-    predictions, and the contributions of columns if predictions were explained.
+    """Publish the results of a scoring in Prefect, and its drift in MLflow.
 
     Drift is also logged in MLflow, as metrics of the run that trained the version.
     """
@@ -511,8 +508,7 @@ def score_table(
     on_progress: OnProgress,
     pool: DaskPool | None = None,
 ) -> Scores:
-    """Score a table with a registered version into a file, or with the workers of a
-    pool into a folder.
+    """Score a table with a registered version, into a file or, on workers, a folder.
 
     See `score_with` and `score_parts_with`.
     """
@@ -524,7 +520,7 @@ def score_table(
 
 
 def version_metadata(version: ModelVersion) -> dict[str, str]:
-    """Return the description of a version for the metadata of an output."""
+    """Return the description of a version that output files store as metadata."""
     return {
         "model": version.uri,
         "version": str(version.version),
@@ -533,7 +529,7 @@ def version_metadata(version: ModelVersion) -> dict[str, str]:
 
 
 def metadata_of(about: Mapping[str, str]) -> dict[str, str]:
-    """Return the metadata of a Parquet or Arrow output."""
+    """Return a description as metadata of a Parquet or Arrow output."""
     return {f"learnkernels.{key}": value for key, value in about.items()}
 
 
@@ -721,7 +717,7 @@ def _result(
 
 @dataclass
 class PartsProgress:
-    """Turn shares of finished parts into the progress of a scoring of `rows` rows."""
+    """Progress of a scoring of `rows` rows, from shares of parts that are done."""
 
     on_progress: OnProgress
     rows: int
@@ -813,11 +809,11 @@ def _count(file: str) -> int:
 
 
 def inputs_of(source: str, needed: set[str]) -> tuple[Location, ...]:
-    """Return the files of an input, with the values of needed columns that the names of their folders contain."""
+    """Return the files of an input, with needed columns from names of folders."""
     locations = [table_location(location.text) for location in locations_of(source)]
     folder_values = []
     for location in locations:
-        values = told_by_folders(location.text)
+        values = columns_in_folders(location.text)
         folder_values.append(
             {name: value for name, value in values.items() if name in needed}
         )
@@ -825,7 +821,7 @@ def inputs_of(source: str, needed: set[str]) -> tuple[Location, ...]:
 
 
 def input_columns(source: str, needed: set[str]) -> list[str]:
-    """Return the columns of an input, including needed ones from the names of folders.
+    """Return the columns of an input, including needed ones from names of folders.
 
     Raises
     ------
@@ -836,8 +832,8 @@ def input_columns(source: str, needed: set[str]) -> list[str]:
         return list(table.schema.names)
 
 
-def _input_of(file: str, told: FolderColumns = ()) -> Table:
-    return Table([replace(table_location(file), folder_columns=told)])
+def _input_of(file: str, folder_columns: FolderColumns = ()) -> Table:
+    return Table([replace(table_location(file), folder_columns=folder_columns)])
 
 
 def _score_part(
@@ -846,9 +842,15 @@ def _score_part(
     about: Mapping[str, str],
     options: ScoringOptions,
 ) -> Tally:
-    file, told, part, first = job
+    file, folder_columns, part, first = job
     with _scored(
-        model, about, _input_of(file, told), locate(part), options, file, first=first
+        model,
+        about,
+        _input_of(file, folder_columns),
+        locate(part),
+        options,
+        file,
+        first=first,
     ) as tally:
         return tally
 
@@ -888,7 +890,7 @@ def _require_own(success: Location, parts: set[str]) -> None:
 
 
 def table_location(text: str) -> Location:
-    """Return the location of a table, whose extension determines its format.
+    """Return the location of a table; its ending must be that of a table format.
 
     Raises
     ------
@@ -904,7 +906,7 @@ def table_location(text: str) -> Location:
 
 
 def output_location(text: str) -> Location:
-    """Return the location of an output; InputError as in `table_location`, and for compressed files."""
+    """Return the location of an output table, which must not be compressed."""
     location = table_location(text)
     if compression_of(text) is not None:
         raise InputError(
@@ -927,15 +929,15 @@ def _ignored_columns(
     """
     refuse_repeated(names, f"{where}: column {{}} appears more than once; rename one.")
     refuse_repeated(options.ids, "id {} is given more than once; name it once.")
-    known = {
+    expected_names = {
         model.about.get("target"),
         *(model.about.get("drop") or ()),
         *model.features,
         *options.ids,
     }
     if model.table is not None:
-        known |= set(model.table.left_out)
-    ignored = [name for name in names if name not in known]
+        expected_names |= set(model.table.left_out)
+    ignored = [name for name in names if name not in expected_names]
     missing_sentence = model.lacking(names, ignored)
     if missing_sentence:
         raise InputError(f"{where}: {missing_sentence}")

@@ -1,4 +1,4 @@
-"""Script with which MLflow serves a model; it imports only `kernels`."""
+"""Script by which MLflow serves a model; it imports only `kernels`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from learnkernels.kernels.validation import listed
 
 
 class ServedModel(PythonModel):
-    """Model for MLflow that predicts from a frame of raw columns."""
+    """MLflow's interface to a model, which predicts from a frame of raw columns."""
 
     def load_context(self, context: Any) -> None:
         self.model = Model.load(context.artifacts["model"])
@@ -25,7 +25,7 @@ class ServedModel(PythonModel):
         model_input: pd.DataFrame,
         params: dict[str, Any] | None = None,
     ) -> pd.DataFrame:
-        """Return predictions with the index of the input; see `Model.columns`.
+        """Return predictions for rows of a frame; see `Model.columns`.
 
         Columns may have any order and any type that can hold their values; unknown
         columns are ignored.

@@ -63,7 +63,7 @@ PLACE_KEYS = {"data_dir", "dask", "parallel", "tracking", "promotion_margin", "d
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """Learner, parameters and C that the protocol selected.
+    """Learner, parameters and C with the lowest validation error.
 
     Attributes
     ----------
@@ -89,7 +89,7 @@ def training_config(
     learner: str | None,
     by_command: bool = False,
 ) -> CompareConfig:
-    """Return the configuration of a training: one data set, and learners to compare.
+    """Return the configuration of a training, with one data set.
 
     `dataset` is the label of the data set, required if there are several; `learner` is
     the title of the only learner to consider.
@@ -236,7 +236,7 @@ def fit_on_all_rows(
     pool: DaskPool,
     advance: Advance,
 ) -> tuple[Path, dict[str, Any]]:
-    """Fit the selected kernel and predictor on all rows, unless the model is stored.
+    """Fit and store a model on all rows; return its file and facts about it.
 
     The statistics of all rows are the sum over the folds. The predictor ``auto`` may
     differ between all rows and a trial.
@@ -400,7 +400,7 @@ def _fitted_estimator(
 
 
 def place_of(config: CompareConfig) -> str:
-    """Return the data folder, workers and tracking of a configuration as JSON."""
+    """Return data folder, workers and tracking of a configuration as JSON."""
     return json.dumps(
         config.model_dump(mode="json", by_alias=True, include=PLACE_KEYS),
         sort_keys=True,
@@ -420,7 +420,7 @@ def recipe_of(model: Model, version: ModelVersion) -> CompareConfig:
 
 
 def raw_example(ref: DatasetRef, rows: int = 5) -> pd.DataFrame:
-    """Return the first rows of a data set, unscaled."""
+    """Return the first rows of a data set as a frame, before any scaling."""
     dataset = load_dataset(ref)
     if dataset.table is not None:
         return pd.DataFrame(dataset.table.decode(np.asarray(dataset.X[:rows])))

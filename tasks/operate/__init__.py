@@ -1,4 +1,4 @@
-"""Servers, schedules, and the clean-up after killed runs, for an operator.
+"""Run servers and schedules, and clean up after killed runs.
 
 Imports: databases, environment, models, reporting, store.
 """

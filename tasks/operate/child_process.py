@@ -1,4 +1,4 @@
-"""Function calls in a child process, which frees the memory of libraries."""
+"""Call functions in a child process, which frees the memory of libraries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REFUSED = 2
 
 
 def call_in_child_process(module: str, function: str, *arguments: str | float) -> None:
-    """Call a function of this project in a child process; raise its error."""
+    """Call a function of a module in a child process, and raise its error here."""
     # Passed by standard input: an address may hold a password
     call = json.dumps([module, function, arguments])
     done = subprocess.run(

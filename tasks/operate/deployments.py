@@ -1,4 +1,4 @@
-"""Deployments of a registered model, by `prefect deploy`."""
+"""Deploy the flows of a registered model by `prefect deploy`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ BUNDLED = Path(conf.__file__).parent / "operations" / "prefect.yaml"
 
 @dataclass(frozen=True)
 class Plan:
-    """Deployments of a registered model; see the options of `learnkernels deploy`."""
+    """Options of `learnkernels deploy` for one registered model."""
 
     model: str
     config: CompareConfig
@@ -110,7 +110,7 @@ def _is_cron(text: str) -> bool:
 
 
 def printed(plan: Plan) -> str:
-    """Return the `prefect.yaml` of a plan; only other pools need a server."""
+    """Return the `prefect.yaml` of a plan as text, without deploying it."""
     check_plan(plan)
     if plan.pool == POOL:
         return _as_yaml(prefect_yaml(plan, "process"))
@@ -119,7 +119,7 @@ def printed(plan: Plan) -> str:
 
 
 def deploy(plan: Plan) -> list[dict[str, str]]:
-    """Create or update the deployments of a plan; return rows of a table.
+    """Create or update the deployments of a plan; return a table of them.
 
     Paused schedules, deployments and automations stay paused. A plan without input
     deletes the deployment of `predict`.
@@ -289,7 +289,7 @@ def _run_prefect_deploy(text: str) -> None:
 
 @contextmanager
 def connected() -> Iterator[SyncPrefectClient]:
-    """Yield a client of Prefect's server; raise InputError if there is none."""
+    """Yield a client of Prefect's server; raise InputError without a server."""
     if not PREFECT_API_URL.value():
         raise InputError(
             "there is no Prefect server to deploy to: start 'learnkernels up' in this folder in another terminal, or "

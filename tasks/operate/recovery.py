@@ -1,4 +1,4 @@
-"""Recovery of crashed and missed runs when `learnkernels up` starts."""
+"""Recover crashed and missed runs when `learnkernels up` starts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PAGE = 200
 
 
 def set_up(api: str, started_here: bool) -> None:
-    """Create the automation for crashed runs, and handle missed and unfinished runs.
+    """Create the automation for crashed runs; then handle missed and unfinished runs.
 
     Runs may be missed if this process has just started the server (`started_here`).
     """
@@ -44,7 +44,7 @@ def set_up(api: str, started_here: bool) -> None:
 
 
 def watch_unfinished(client: SyncPrefectClient) -> list[UUID]:
-    """Send a heartbeat for each unfinished run, and return their ids.
+    """Send Prefect a heartbeat for each unfinished run; return their ids.
 
     A power cut may have lost earlier heartbeats, without which no automation starts.
     """

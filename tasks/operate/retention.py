@@ -1,4 +1,4 @@
-"""Deletion of old files and runs, once a day or by hand."""
+"""Delete old files and runs, once a day or by hand."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ DEPLOYED = "run of a deployment"
 
 @dataclass(frozen=True)
 class Old:
-    """A deletable file or folder."""
+    """A file or folder that may be deleted, its size, and the reason."""
 
     path: Path
     why: str
@@ -49,7 +49,7 @@ class Old:
 
 
 def retention(keep_days: float) -> dict[str, str]:
-    """Return settings by which Prefect deletes runs after `keep_days`; 0 keeps them."""
+    """Return the settings by which Prefect deletes old runs; 0 days keep all runs."""
     if not keep_days:
         return {}
     # Prefect requires more than an hour
@@ -63,7 +63,7 @@ def retention(keep_days: float) -> dict[str, str]:
 
 
 def old_files(keep_days: float) -> list[Old]:
-    """Return entries of the state folder that are unused, damaged or abandoned."""
+    """Return unused, damaged and abandoned files and folders of the state folder."""
     state = state_dir()
     temporary_folders = [
         state / "dask" / "spill" / "dask-scratch-space",
@@ -147,7 +147,7 @@ def _results(name: str) -> list[Old]:
 
 
 def clean(keep_days: float, keep_runs: float, yes: bool) -> list[Old]:
-    """Return old files and runs, and delete them if `yes`; 0 days keep them.
+    """Return old files and runs, after deleting them if `yes`; 0 days keep all.
 
     `keep_days` counts from the last use of cached files, `keep_runs` applies to results
     and MLflow runs of deployments.
@@ -174,7 +174,7 @@ def clean(keep_days: float, keep_runs: float, yes: bool) -> list[Old]:
 
 
 def cut_logs() -> None:
-    """Rotate long logs in place, as other processes append to them."""
+    """Rotate long logs in place, as servers continue to write to the same files."""
     for log in state_dir().glob("*.log"):
         with suppress(OSError):
             if log.stat().st_size > LOG_BYTES:
@@ -186,7 +186,7 @@ def cut_logs() -> None:
 def tend(
     keep_days: float, keep_runs: float, say: Callable[[str], None]
 ) -> threading.Event:
-    """Start a thread that rotates logs, and cleans once a day.
+    """Start a thread that rotates logs, and deletes old files once a day.
 
     `say` receives each new failure. Setting the returned event stops the thread.
     """

@@ -1,4 +1,4 @@
-"""Process of a scheduled run.
+"""Start a scheduled run in its own process.
 
 Run it by ``python -P -m learnkernels.tasks.operate.scheduled MODULE_OF_THE_FLOW``. It
 imports the flow before Prefect does, so that no file of the working directory, such as
@@ -28,7 +28,7 @@ def command(module: str) -> list[str]:
 
 
 def main(module: str) -> None:
-    """Run the flow that Prefect's worker names in the environment."""
+    """Run the flow that Prefect's worker has named in an environment variable."""
     prepare_python()
     import_module(module)
     sys.modules.pop(ENGINE, None)  # so that it runs again

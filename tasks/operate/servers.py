@@ -1,4 +1,4 @@
-"""Servers of Prefect and MLflow on loopback, and Prefect's worker."""
+"""Start and stop local servers of Prefect and MLflow, and Prefect's worker."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ MLFLOW_USERS += "auth_cache_ttl_seconds = 600\n"
 
 @dataclass
 class Service:
-    """A child process, with the port and health check of its page if it has one."""
+    """A server or worker in a child process, with the address of its page, if any."""
 
     name: str
     command: Sequence[str]
@@ -104,7 +104,7 @@ class Service:
             )
 
     def wait_until_up(self) -> None:
-        """Wait until the process answers; without a page it is up at once."""
+        """Wait until the server answers; other services need no wait."""
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline and self.process.poll() is None:
             if self.port is None or environment.answers(f"{self.url}{self.health}"):
@@ -140,7 +140,7 @@ def _end_with_parent() -> Callable[[], object] | None:
 
 
 def prefect_server(port: int) -> Service:
-    """Return the Prefect server on the database of this folder or the environment."""
+    """Return the service that runs a Prefect server for this folder."""
     url = f"http://{LOOPBACK}:{port}"
     defaults = {
         "PREFECT_UI_API_URL": f"{url}/api",
@@ -169,7 +169,7 @@ def prefect_server(port: int) -> Service:
 
 
 def mlflow_server(port: int) -> Service:
-    """Return the MLflow server on the store of this folder or MLFLOW_TRACKING_URI."""
+    """Return the service that runs an MLflow server for this folder."""
     hosts = [f"{LOOPBACK}:{port}", f"localhost:{port}"]
     user, _, password = environment.folder_key().partition(":")
     settings = environment.state_dir() / "mlflow-auth.ini"
@@ -221,7 +221,7 @@ def worker(api: str) -> Service:
 
 
 def stop(children: Sequence[Service]) -> None:
-    """End runs in progress, then children with their descendants; kill the rest."""
+    """Stop runs in progress, then the services; kill processes that do not stop."""
     began = time.monotonic()
     runs = [
         run
@@ -297,7 +297,7 @@ def _signal_and_wait(
 
 
 class Children(AbstractContextManager["Children"]):
-    """Services that run together; leaving the context stops them."""
+    """Services that run together until the context ends."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
@@ -318,7 +318,7 @@ class Children(AbstractContextManager["Children"]):
         stop(self.running)
 
     def watch(self) -> NoReturn:
-        """Wait for an interrupt; raise InputError if a child ends by itself."""
+        """Wait for Ctrl-C; raise InputError if a service ends by itself."""
         while True:
             time.sleep(0.5)
             for child in self.running:
@@ -341,7 +341,7 @@ _temporary: dict[Path, Service] = {}
 
 
 def temporary_prefect() -> Service:
-    """Start a Prefect server without pages for this process, and set PREFECT_API_URL.
+    """Start a Prefect server without pages for the runs of this process.
 
     Call before Prefect is imported, so that it ends after Prefect's exit handlers; wait
     for it before the first flow.
@@ -397,7 +397,7 @@ def serve(
     say: Callable[[str], None],
     schedules: bool = False,
 ) -> None:
-    """Run both servers on two ports of loopback until the user interrupts.
+    """Run the servers of Prefect and MLflow until the user interrupts.
 
     With `schedules`, servers in PREFECT_API_URL and MLFLOW_TRACKING_URI are used.
     """
@@ -528,7 +528,7 @@ def require_free(service: Service) -> None:
 
 @contextmanager
 def answering() -> Iterator[None]:
-    """Raise InputError if Prefect's server is missing or refuses a request."""
+    """Raise InputError if there is no Prefect server, or it refuses requests."""
     import httpx
     from prefect.settings import PREFECT_API_URL
 

@@ -1,4 +1,4 @@
-"""Results of runs: tables, figures and reports, in files, MLflow and Prefect.
+"""Write tables, figures and reports of runs to files, MLflow and Prefect.
 
 Imports: data, databases, environment, measure, naming, signals, store.
 """

@@ -1,4 +1,4 @@
-"""Figures of a run."""
+"""Draw the figures of a run."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def colors_of(table: pd.DataFrame) -> dict[str, str]:
 
 
 def panels(datasets: Sequence[str], height: float = 4.2) -> tuple[Figure, list[Axes]]:
-    """Return a figure with a panel for each title, at most three side by side."""
+    """Return a figure and its axes: one per title, at most three in a row."""
     from matplotlib.figure import Figure  # most commands draw nothing
 
     n_columns = min(len(datasets), 3)
@@ -81,7 +81,7 @@ def run_figures(run: tables.RunTables) -> dict[str, Figure]:
         "alignment_vs_error": alignment_figure(folds, run.summary),
         "convergence": convergence_figure(folds, colors),
         "history": history_figure(folds, colors),
-        "found_kernels": found_figure(folds, colors),
+        "found_kernels": selected_kernels_figure(folds, colors),
         "relevance": relevance_figure(folds, colors),
         "ranks": ranks_figure(run.ranks),
     }
@@ -89,7 +89,7 @@ def run_figures(run: tables.RunTables) -> dict[str, Figure]:
 
 
 def save_figure(figure: Figure, path: Path, config: FiguresConfig | None) -> None:
-    """Write a figure as PNG and, if configured, for a paper; `path` has no suffix."""
+    """Write a figure as PNG and, if configured, in the format for a paper."""
     from matplotlib import rc_context
 
     # Two panels fit on a page of MLflow
@@ -103,7 +103,7 @@ def save_figure(figure: Figure, path: Path, config: FiguresConfig | None) -> Non
 
 
 def errors_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure:
-    """Return the errors of all methods: a panel per data set, a row per method.
+    """Draw the errors of all methods: axes per data set, a line per method.
 
     Small marks are trials, large marks are means; a dashed line is the error of the
     best constant.
@@ -199,7 +199,7 @@ def mean_constant_error(trials: pd.DataFrame) -> float:
 
 
 def limits_within_reach(errors: Any, lines: Sequence[float]) -> tuple[float, float]:
-    """Return the limits of an axis of errors, with lines that are not far outside."""
+    """Return limits for an axis of errors; distant lines are left outside."""
     values = np.asarray(errors, dtype=np.float64)
     values = values[np.isfinite(values)]
     finite_lines = [line for line in lines if np.isfinite(line)]
@@ -220,7 +220,7 @@ def limits_within_reach(errors: Any, lines: Sequence[float]) -> tuple[float, flo
 
 
 def alignment_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure:
-    """Return alignment against error: a panel per data set, a color per learner.
+    """Draw errors against alignment: axes per data set, a color per learner.
 
     Bars are standard errors of `errors_without_trial_effect`. Horizontal lines are
     methods without alignment. A ring marks the best method.
@@ -314,7 +314,7 @@ def _label_alignments(axis: Axes, dataset: str, methods: pd.DataFrame) -> None:
 
 
 def errors_without_trial_effect(trials: pd.DataFrame) -> pd.Series:
-    """Subtract the differences between trials; means of learners do not change."""
+    """Return errors minus differences between trials, with the same means."""
     trial_means = trials.groupby(["repeat", "fold"])["error"].transform("mean")
     return trials["error"] - trial_means + trials["error"].mean()
 
@@ -372,7 +372,7 @@ def _draw_unaligned(
 
 
 def spread_apart(positions: Sequence[float], gap: float) -> list[float]:
-    """Return ascending positions of labels with a gap between neighbors."""
+    """Move ascending positions of labels apart, until neighbors are `gap` apart."""
     moved = list(positions)
     for _ in range(100):
         too_close = [
@@ -408,7 +408,7 @@ def by_learner(
     draw: Callable[[Axes, pd.DataFrame, dict[str, Any]], None],
     **axis_properties: Any,
 ) -> Figure | None:
-    """Return a figure with a panel per data set and a color per learner, or None.
+    """Draw axes per data set, with a color per learner; None without trials.
 
     `draw` receives the axes, the trials of a learner, and its color and label.
     """
@@ -470,8 +470,10 @@ def _draw_history(axis: Axes, trials: pd.DataFrame, style: dict[str, Any]) -> No
     axis.xaxis.get_major_locator().set_params(integer=True)  # type: ignore[call-arg]
 
 
-def found_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure | None:
-    """Return the figure of selected base kernels, sigma against share, or None.
+def selected_kernels_figure(
+    folds: pd.DataFrame, colors: Mapping[str, str]
+) -> Figure | None:
+    """Draw shares of selected base kernels against sigma; None without selection.
 
     A kernel with a sigma per feature is a row of dots.
     """
@@ -529,7 +531,7 @@ def relevance_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure |
 
 
 def ranks_figure(ranks: pd.DataFrame) -> Figure | None:
-    """Return the critical-difference diagram, or None for few data sets or methods.
+    """Draw the critical-difference diagram; None for few data sets or methods.
 
     References
     ----------
@@ -610,7 +612,7 @@ def _draw_ties(axis: Axes, ranks: np.ndarray, difference: float) -> None:
 
 
 def inline(figure: Figure) -> str | None:
-    """Return a figure as a data URL for Prefect, or None above 400,000 characters."""
+    """Return a figure as a data URL for Prefect; None above 400,000 characters."""
     buffer = BytesIO()
     figure.savefig(buffer, dpi=100, format="png")
     image = base64.b64encode(buffer.getvalue()).decode()
@@ -620,7 +622,7 @@ def inline(figure: Figure) -> str | None:
 
 
 def learner_colors(learners: Mapping[str, str]) -> dict[str, str]:
-    """Return the color of each learner in charts and figures.
+    """Return one color per learner, for all charts and figures.
 
     `learners` maps names in reports to algorithms. The first learner of an algorithm
     has the algorithm's color.

@@ -1,4 +1,4 @@
-"""Markdown of reports, notes and artifacts, with escaped values."""
+"""Write Markdown of reports, notes and artifacts, with escaped values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LEADING = re.compile(
 
 
 class Markdown(str):
-    """Text that is already Markdown."""
+    """Text that is already Markdown, and is not escaped again."""
 
     def __html__(self) -> Markdown:
         """Return this text, which Jinja2 then does not escape."""
@@ -31,7 +31,7 @@ class Markdown(str):
 
 
 def plain(value: object) -> Markdown:
-    """Return a value as escaped Markdown in one line."""
+    """Return a value as one line of text, with Markdown escaped."""
     if hasattr(value, "__html__"):
         return Markdown(value)
     line = " ".join(str(value).split())
@@ -74,7 +74,7 @@ def _percent_encoded(match: re.Match[str]) -> str:
 
 
 def link_list(links: Mapping[str, str]) -> list[str]:
-    """Return a list of places: links, paths as code, or Markdown."""
+    """Return a list item per name: a link, a path as code, or Markdown."""
     entries = []
     for name, place in links.items():
         if place.startswith("http"):
@@ -91,7 +91,7 @@ def inline_links(links: Mapping[str, str]) -> Markdown:
 
 
 def render(template: str, folder: Path = TEMPLATES, /, **values: object) -> str:
-    """Render a template; values are escaped by `plain`, except Markdown."""
+    """Render a Markdown template, with values escaped by `plain`."""
     text = _templates(folder).get_template(template).render(values)
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 

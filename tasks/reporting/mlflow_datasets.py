@@ -1,4 +1,4 @@
-"""Data sets as inputs of MLflow runs."""
+"""Log data sets as inputs of MLflow runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SCHEMA_COLUMNS = 2_000
 def dataset_inputs(
     refs: Sequence[DatasetRef], context: Context, config: CompareConfig
 ) -> list[DatasetInput]:
-    """Return data sets as the inputs of a run, which trains or validates with them."""
+    """Return data sets as inputs of an MLflow run, for training or validation."""
     targets = {dataset.label: dataset.target for dataset in config.datasets}
     inputs = []
     for ref in refs:
@@ -44,7 +44,7 @@ def dataset_inputs(
 
 
 def scored_input(source: str, columns: Sequence[str], n_rows: int) -> DatasetInput:
-    """Return scored rows as an input of a run, with a digest that needs no reading."""
+    """Return scored rows as the input of a run, without reading them."""
     path = Path(source)
     changed = 0
     if path.exists():

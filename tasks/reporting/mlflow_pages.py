@@ -1,4 +1,4 @@
-"""Addresses, saved views and notes of MLflow's pages."""
+"""Addresses, saved views and notes for MLflow's pages."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ MODEL_COLUMNS = (
 
 @dataclass(frozen=True)
 class SavedView:
-    """A saved view of the page of an experiment: filter, order, columns and charts.
+    """View of an experiment's page that MLflow stores: filter, columns and charts.
 
     `key` is part of the address and of the tag; `state` has the page's format.
     """
@@ -65,7 +65,7 @@ class SavedView:
 
     @property
     def value(self) -> str:
-        """Value of the tag in the format of MLflow 3.17."""
+        """Text of the tag in which MLflow 3.17 stores the view."""
         compressed = zlib.compress(json.dumps(self.state).encode(), 9)
         state = base64.b64encode(compressed).decode()
         now = int(time.time() * 1000)
@@ -88,7 +88,7 @@ def _view_key(run: str) -> str:
 
 
 def comparison_view(run: str, datasets: Sequence[str]) -> SavedView:
-    """Return the view of a comparison, with as many charts as fit into a tag."""
+    """Return the view of a comparison, with as many charts as its tag can store."""
     view = _view_of_comparison(run, datasets)
     while len(view.value) > TAG_CHARACTERS:
         datasets = datasets[:-1]
@@ -153,7 +153,7 @@ def metric_name(text: str) -> str:
 
 
 def weight_metrics(kernels: Sequence[str], shares: Iterable[float]) -> dict[str, float]:
-    """Return the shares of the first hundred base kernels as metrics."""
+    """Return shares of the first 100 base kernels as MLflow metrics by name."""
     names = [metric_name(name) for name in kernels[:100]]
     if len(set(names)) < len(names):
         names = [f"{number} {name}"[:100] for number, name in enumerate(names)]
@@ -246,7 +246,7 @@ def runs_path(
     run: str | None = None,
     charts: bool = True,
 ) -> str:
-    """Return the place of an experiment's runs of a level, below the address of the UI.
+    """Return the address of a page with the runs of an experiment, below the UI's.
 
     Comparisons and models have a saved view, which the page ignores next to a filter.
     Results are sorted by `percent_above_best`, as MLflow hides nested runs that are
@@ -267,7 +267,7 @@ def runs_path(
 
 
 def run_path(experiment_id: str, run_id: str, artifact: str | None = None) -> str:
-    """Return the place of a run's page or artifact, below the address of the UI."""
+    """Return the address of a run's page or artifact, below the UI's."""
     page = f"#/experiments/{experiment_id}/runs/{run_id}"
     if artifact is not None:
         page += f"/artifacts/{artifact}"
@@ -328,7 +328,7 @@ def result_note(sentence: str, links: Mapping[str, str], train: str) -> str:
 
 
 def cut(note: str) -> str:
-    """Cut a note to `NOTE_CHARACTERS` at the end of a line."""
+    """Shorten a note to `NOTE_CHARACTERS`, at the end of a line."""
     if len(note) <= NOTE_CHARACTERS:
         return note
     hint = "\n\n... the whole report is among the artifacts."

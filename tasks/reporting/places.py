@@ -1,4 +1,4 @@
-"""Links to the results of a run."""
+"""Links from reports to the results of a run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .markdown import Markdown, link
 def links_of_report(
     written: Path, target: Path, pages: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the links of a report: its files, and the pages or how to open them.
+    """Return links of a report to its files and pages, by name.
 
     The files in `written` are renamed to `target` later.
     """
@@ -34,7 +34,7 @@ def links_of_report(
 
 
 def pages_of_run(place: str) -> dict[str, str]:
-    """Return the addresses of a run's pages on running servers.
+    """Return the addresses of a run's pages, by name, if servers are running.
 
     `place` is a folder of results, a file in it, or the name of the run.
     """

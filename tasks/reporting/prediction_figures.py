@@ -1,4 +1,4 @@
-"""Figures of held-out predictions, drawn by scikit-learn's displays."""
+"""Draw figures of held-out predictions by scikit-learn's displays."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MOST_OUTPUTS = 4
 
 
 class Predicted(NamedTuple):
-    """Held-out predictions of a method by trial, and the title of figures."""
+    """Held-out predictions of a method by trial, with the title of its figures."""
 
     title: str
     trials: list[HeldOutPredictions]
@@ -48,7 +48,7 @@ class CurveKind(NamedTuple):
 
 
 def prediction_figures(ref: FoldsRef) -> dict[str, Figure]:
-    """Return the figures of a method by file name; empty without predictions."""
+    """Return figures of a method by file name; empty if no predictions are stored."""
     trials = read_predictions(checked(Path(ref.path)))
     if not trials:
         return {}
@@ -72,7 +72,7 @@ def prediction_figures(ref: FoldsRef) -> dict[str, Figure]:
 def write_prediction_figures(
     folder: Path, ref: FoldsRef, config: FiguresConfig | None
 ) -> list[str]:
-    """Write the figures of a method, and return the names of PNG files."""
+    """Write the figures of a method; return the names of the PNG files."""
     names = []
     for name, figure in prediction_figures(ref).items():
         folder.mkdir(parents=True, exist_ok=True)
@@ -86,7 +86,7 @@ def figures_folder(results: Path, dataset: str, method: str) -> Path:
 
 
 def best_results(summary: pd.DataFrame, refs: Sequence[FoldsRef]) -> list[FoldsRef]:
-    """Return the first result with the lowest mean error on each data set."""
+    """Return the result with the lowest mean error on each data set."""
     best = summary[summary["best"]].drop_duplicates("dataset")
     winners = set(zip(best["dataset"], best["learner"], strict=True))
     return [ref for ref in refs if (ref.dataset, ref.learner) in winners]
@@ -181,7 +181,7 @@ def _precision_recall() -> CurveKind:
 
 
 def shown_classes(trials: Sequence[HeldOutPredictions]) -> list[int]:
-    """Return the classes with curves: the second of two, or the most frequent ones."""
+    """Return classes with curves: the second of two, or the most frequent ones."""
     n_classes = len(trials[0].classes)
     if n_classes == 2:
         return [1]
@@ -205,7 +205,7 @@ def _scored_trials(
 
 
 def curves_figure(predicted: Predicted, kind: CurveKind) -> Figure | None:
-    """Return curves of each class, a line per trial, or None."""
+    """Draw a curve per class and trial, such as ROC; None without scores."""
     from matplotlib import colormaps
     from matplotlib.lines import Line2D
 
@@ -253,7 +253,7 @@ def _mean_and_sd(numbers: Sequence[float]) -> str:
 
 
 def calibration_figure(predicted: Predicted) -> Figure | None:
-    """Return calibration curves of all trials, or None without probabilities."""
+    """Draw the calibration curves of all trials; None without probabilities."""
     from sklearn.calibration import CalibrationDisplay
 
     trials = []
@@ -302,7 +302,7 @@ def _add_legend(axis: Axes, **options: Any) -> None:
 
 
 def error_figure(predicted: Predicted, kind: str) -> Figure | None:
-    """Return measured values or residuals against predictions, or None."""
+    """Draw measured values or residuals against predictions; None without numbers."""
     from matplotlib.ticker import AutoLocator
     from sklearn.metrics import PredictionErrorDisplay
 

@@ -1,4 +1,4 @@
-"""Report of a run, and its folder of results."""
+"""Write the report of a run, and its folder of results."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ REPORTED_FIGURES = {
 
 
 class Wording(NamedTuple):
-    """Name and recommendation of a method that learns no kernel."""
+    """Name of a method that learns no kernel, and the advice if it is best."""
 
     name: str
     advice: str
@@ -70,7 +70,7 @@ DEFAULT_LEARNER = "rfm"
 
 
 def verdicts(summary: pd.DataFrame) -> list[str]:
-    """Return two sentences per data set.
+    """Return two sentences per data set: on the best method, and on learned kernels.
 
     The first compares the best method with the second, and names the simplest of a tie.
     The second compares the default estimator, or the best learner, with the best method
@@ -230,7 +230,7 @@ def report_values(
     earlier: Sequence[Mapping[str, str]] = (),
     skipped: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return the values of the template `comparison.md`, except the figures.
+    """Return all values of the template `comparison.md` except figures.
 
     `earlier` has other library versions of stored results; `skipped` has a sentence for
     each skipped learner.
@@ -254,7 +254,7 @@ def report_values(
         "certificates": tables.certificate_table(summary),
         "sampled": tables.sampled(summary),
         "predictors": _predictor_lines(summary, folds),
-        "found": tables.found_table(folds),
+        "found": tables.selected_kernels_table(folds),
         "history": tables.history_table(folds),
         "relevance": tables.relevance_table(folds),
         "shares": tables.share_tables(summary, folds),
@@ -333,7 +333,7 @@ def _predictor_lines(summary: pd.DataFrame, folds: pd.DataFrame) -> list[str]:
 
 
 def environment(refs: Sequence[FoldsRef] = ()) -> dict[str, Any]:
-    """Return the versions of Python and libraries, `earlier` for stored results."""
+    """Return the versions of Python and libraries, also of earlier stored results."""
     values: dict[str, Any] = {
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
@@ -357,7 +357,7 @@ def write_results(
     rows: Mapping[str, pd.DataFrame],
     skipped: Sequence[str] = (),
 ) -> str:
-    """Write the results folder, put table and report into Prefect; return the folder.
+    """Write the folder of results, and Prefect's artifacts; return the folder.
 
     `rows` is the result of `folds_of_rows`; `skipped` has a sentence for each skipped
     learner.

@@ -1,4 +1,4 @@
-"""Tables of a run: trials, their summary, and the tables of the report."""
+"""Tables of a run: all trials, their summary, and the tables of the report."""
 
 from __future__ import annotations
 
@@ -73,12 +73,12 @@ SHOWN_FEATURES = 12
 
 
 def read_folds(refs: Sequence[FoldsRef]) -> pd.DataFrame:
-    """Return stored fold results; `stored` is the time of an earlier run, or null."""
+    """Read the results of all trials into one table; see `FoldsRef` for `stored`."""
     tables = []
     for ref in refs:
         table = pq.read_table(checked(Path(ref.path)) / TABLE, schema=COLUMNS)
-        stored = pa.array([ref.stored] * len(table), pa.string())
-        tables.append(table.append_column(STORED, stored))
+        stored_at = pa.array([ref.stored_at] * len(table), pa.string())
+        tables.append(table.append_column(STORED, stored_at))
     return pa.concat_tables(tables).to_pandas()
 
 
@@ -96,7 +96,7 @@ class RunTables(NamedTuple):
 
 
 def summarize(folds: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per data set and learner; see docs/reference/results.md.
+    """Return means over trials by data set and learner; see docs/reference/results.md.
 
     References
     ----------
@@ -122,7 +122,7 @@ def summarize(folds: pd.DataFrame) -> pd.DataFrame:
         row |= _tests_against_baselines(trials, same_dataset)
         row["folds"] = len(trials)
         row["weights"] = []
-        if not kernels_found(trials):
+        if not selects_kernels(trials):
             row["weights"] = mean_shares(trials).tolist()
         rows.append(row)
     summary = pd.DataFrame(rows).astype({"n_kernels": int, "grid_edge": int})
@@ -161,7 +161,7 @@ def _test_share(trials: pd.DataFrame) -> float:
 
 
 def pairwise(folds: pd.DataFrame) -> pd.DataFrame:
-    """Return the difference of mean errors and p-values of each pair of methods.
+    """Return differences of mean errors and p-values for each pair of methods.
 
     `p` is two-sided and corrected for shared rows; `p_holm` is adjusted for all pairs.
     """
@@ -187,7 +187,7 @@ def pairwise(folds: pd.DataFrame) -> pd.DataFrame:
 
 
 def pairwise_tables(pairs: pd.DataFrame, p: str = "p") -> dict[str, pd.DataFrame]:
-    """Return the p-values of all pairs as text, a table per data set."""
+    """Return a table per data set, with the p-value of each pair as text."""
     mirrored = pairs.rename(columns={"learner": "other", "other": "learner"})
     tables = {}
     for dataset, group in pd.concat([pairs, mirrored]).groupby("dataset", sort=False):
@@ -200,7 +200,7 @@ def pairwise_tables(pairs: pd.DataFrame, p: str = "p") -> dict[str, pd.DataFrame
 
 
 def ranks(folds: pd.DataFrame, learners: Sequence[str] | None = None) -> pd.DataFrame:
-    """Return ranks by mean error, one row per data set, one column per learner.
+    """Return each learner's rank by mean error: a row per data set.
 
     By default, the best constant and methods without results on some data sets are left
     out.
@@ -223,7 +223,7 @@ def _without_rounding(error: float) -> float:
 
 
 def latex(summary: pd.DataFrame, ranked: pd.DataFrame) -> str:
-    """Return errors as a LaTeX table, with the lowest in bold."""
+    """Return a LaTeX table of errors, with the lowest error in bold."""
     cells = []
     for row in summary.itertuples():
         cell = mean_and_sd(row.error_mean, row.error_sd).replace("±", r"$\pm$")
@@ -240,7 +240,7 @@ def latex(summary: pd.DataFrame, ranked: pd.DataFrame) -> str:
 
 
 def latex_table(table: pd.DataFrame) -> str:
-    """Return a table of LaTeX cells with the rules of booktabs."""
+    """Return a LaTeX table with rules of booktabs; its cells are LaTeX already."""
     table = table.rename_axis(columns=None).fillna("--")
     table.index.names = [None] * table.index.nlevels
     styler = table.style.format_index(escape="latex").format_index(
@@ -259,7 +259,7 @@ def better_than(algorithm: str) -> str:
 
 
 def mean_shares(group: pd.DataFrame) -> np.ndarray:
-    """Return the mean share of each base kernel over trials, shape (p,)."""
+    """Return each base kernel's mean share of the weight over trials, shape (p,)."""
     weights = np.stack(group["weights"].to_list())
     sums = np.abs(weights).sum(axis=1, keepdims=True)
     shares = weights / np.where(sums > 0, sums, 1.0)
@@ -270,13 +270,13 @@ def sampled(table: pd.DataFrame) -> bool:
     return bool(table["n_sampled"].notna().any())
 
 
-def kernels_found(folds: pd.DataFrame) -> bool:
-    """Return whether learners selected their own base kernels."""
+def selects_kernels(folds: pd.DataFrame) -> bool:
+    """Return whether a learner has selected its own base kernels."""
     return any(values is not None for values in folds["parameters"])
 
 
 def mean_and_sd(mean: float, sd: float) -> str:
-    """Return mean ± deviation with two digits of the deviation, if there is one."""
+    """Return mean ± deviation with two digits of the deviation, or only the mean."""
     if np.isnan(sd):
         return f"{mean:.4f}"
     digits = 4
@@ -286,7 +286,7 @@ def mean_and_sd(mean: float, sd: float) -> str:
 
 
 def short_p(p: float | None) -> str:
-    """Return a p-value with two digits, or an empty string."""
+    """Return a p-value with two digits, or an empty text for NaN."""
     if p is None or np.isnan(p):
         return ""
     if p < 0.01:
@@ -295,14 +295,14 @@ def short_p(p: float | None) -> str:
 
 
 def equals_p(p: float) -> str:
-    """Return a p-value with its relation: ``= 0.03`` or ``< 0.01``."""
+    """Return a p-value with its sign of relation, ``= 0.03`` or ``< 0.01``."""
     if p < 0.01:
         return short_p(p)
     return f"= {short_p(p)}"
 
 
 def p_against_best(summary: pd.DataFrame) -> pd.Series:
-    """Return the p-value of each row against the best method; NaN for the best."""
+    """Return the p-value of each method against the best; NaN for the best."""
     p_values = pd.Series(np.nan, summary.index, dtype=float)
     for _, group in summary.groupby("dataset", sort=False):
         ranked = group.sort_values("error_mean", kind="stable")
@@ -311,7 +311,7 @@ def p_against_best(summary: pd.DataFrame) -> pd.Series:
 
 
 def display_table(summary: pd.DataFrame) -> list[dict[str, str]]:
-    """Return the table of terminal, Prefect and report, without empty columns."""
+    """Return the table that terminal, Prefect and report show for a summary."""
     rows = []
     with_p = summary.assign(p=p_against_best(summary))
     for _, group in with_p.groupby("dataset", sort=False):
@@ -353,7 +353,7 @@ def _seconds(row: Any) -> str:
 
 
 def seconds_line(summary: pd.DataFrame) -> str:
-    """Explain the marks next to seconds."""
+    """Return an explanation of the marks † and ‡ next to seconds."""
     explanations = []
     stored = stored_line(summary)
     if stored:
@@ -368,7 +368,7 @@ def seconds_line(summary: pd.DataFrame) -> str:
 
 
 def stored_line(summary: pd.DataFrame) -> str:
-    """Explain † next to seconds; empty without stored results."""
+    """Return an explanation of the mark †; empty if no result was stored."""
     times = sorted(map(str, summary[STORED].dropna()))
     if not times:
         return ""
@@ -379,7 +379,7 @@ def stored_line(summary: pd.DataFrame) -> str:
 
 
 def certificate_table(summary: pd.DataFrame) -> list[dict[str, str]]:
-    """Return one row for each learner that solves an optimization problem."""
+    """Return a row per learner with the accuracy of its optimization."""
     return [
         {
             "dataset": row.dataset,
@@ -394,11 +394,11 @@ def certificate_table(summary: pd.DataFrame) -> list[dict[str, str]]:
     ]
 
 
-def found_table(folds: pd.DataFrame) -> list[dict[str, str]]:
-    """Return one row for each learner that selects base kernels."""
+def selected_kernels_table(folds: pd.DataFrame) -> list[dict[str, str]]:
+    """Return a row per learner that selects its own base kernels."""
     rows = []
     for (dataset, learner), trials in folds.groupby(["dataset", "learner"], sort=False):
-        if not kernels_found(trials):
+        if not selects_kernels(trials):
             continue
         counts = trials["n_kernels"]
         n_kernels = str(counts.iloc[0])
@@ -431,7 +431,7 @@ def _largest_kernels(trial: pd.Series) -> str:
 
 
 def mean_history(folds: pd.DataFrame) -> list[float]:
-    """Return the mean alignment after each added base kernel or round."""
+    """Return the mean alignment after each added base kernel or each round."""
     histories = [
         history for history in folds["history"] if _is_list(history) and len(history)
     ]
@@ -447,7 +447,7 @@ def _is_list(value: Any) -> bool:
 
 
 def history_table(folds: pd.DataFrame) -> list[dict[str, str]]:
-    """Return one row per learner with the alignments of the first ten steps."""
+    """Return a row per learner, with the alignments of its first ten steps."""
     rows = []
     for (dataset, learner), trials in folds.groupby(["dataset", "learner"], sort=False):
         history = mean_history(trials)
@@ -467,7 +467,7 @@ def history_table(folds: pd.DataFrame) -> list[dict[str, str]]:
 
 
 def mean_relevance(folds: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Yield each data set with the mean relevance of its features.
+    """Yield each data set's name with the mean relevance of its features.
 
     Columns are `learner`, `feature`, `mean` and `sd`, with the `SHOWN_FEATURES` largest
     features of all learners. `sd` is NaN for one trial.
@@ -493,7 +493,7 @@ def mean_relevance(folds: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
 
 
 def relevance_table(folds: pd.DataFrame) -> list[dict[str, str]]:
-    """Return a row per feature, and a column per learner with relevances."""
+    """Return the relevance of features: a row per feature, a column per learner."""
     rows = []
     for dataset, shares in mean_relevance(folds):
         for feature, group in shares.groupby("feature", sort=False):
@@ -507,7 +507,7 @@ def relevance_table(folds: pd.DataFrame) -> list[dict[str, str]]:
 def share_tables(
     summary: pd.DataFrame, folds: pd.DataFrame
 ) -> list[tuple[str, list[dict[str, str]]]]:
-    """Return a table per data set with its 24 largest base kernels."""
+    """Return, for each data set, a table of its 24 base kernels of largest weight."""
     tables = []
     with_weights = summary[summary["weights"].map(len) > 0]
     for dataset, group in with_weights.groupby("dataset", sort=False):

@@ -1,4 +1,4 @@
-"""Runs in MLflow: comparisons with nested results, trainings and decisions."""
+"""Track runs in MLflow: comparisons with nested results, trainings and decisions."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ Level = Literal["comparison", "result", "model", "decision"]
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """MLflow run of a flow; `name` is the name of its results."""
+    """MLflow run of a flow; its name is also that of the folder of results."""
 
     experiment_id: str
     run_id: str
@@ -136,7 +136,7 @@ class TrackedRun:
 
     @property
     def flow_run_url(self) -> str:
-        """Address of the artifacts of the flow run in Prefect."""
+        """Address of Prefect's page with the artifacts of the flow run."""
         # Default of `learnkernels ui`
         server = PREFECT_UI_URL.value() or "http://127.0.0.1:4200"
         version = "" if "prefect.cloud" in server else "/v2"
@@ -152,7 +152,7 @@ def tracked_run(
     run_id: str,
     datasets: Sequence[str] = (),
 ) -> Iterator[TrackedRun]:
-    """Start the MLflow run of a flow; it ends as FINISHED, FAILED or KILLED.
+    """Start the MLflow run of a flow; end it as FINISHED, FAILED or KILLED.
 
     `name` is the experiment, if `tracking` has none; `datasets` have charts in the
     saved view. Open runs of killed processes are closed first.
@@ -330,7 +330,7 @@ def _close_abandoned(client: MlflowClient, experiment_id: str) -> None:
 def track_result(
     comparison: TrackedRun, config: CompareConfig, ref: DatasetRef, folds: FoldsRef
 ) -> str:
-    """Log a result as a nested MLflow run, and return its identifier."""
+    """Log a result as a run nested in that of the comparison; return its id."""
     client = MlflowClient()
     table = tables.read_folds([folds])
     summary = tables.summarize(table)
@@ -550,7 +550,7 @@ def _log_inputs(
 
 
 def rounded(metrics: Mapping[str, float]) -> Iterator[tuple[str, float]]:
-    """Yield metrics with seven digits."""
+    """Yield metrics rounded to seven digits."""
     return ((name, float(f"{value:.7g}")) for name, value in metrics.items())
 
 
@@ -653,7 +653,7 @@ def _complete_results(
 
 
 def forgettable_runs(days: float) -> dict[str, str]:
-    """Return old, unreferenced runs of deployments, with their folders of results."""
+    """Return old MLflow runs that no model refers to, with their result folders."""
     oldest = _milliseconds() - int(days * 86_400_000)
     with mlflow_store():
         referred = set()
@@ -674,7 +674,7 @@ def forgettable_runs(days: float) -> dict[str, str]:
 
 
 def forget_runs(run_ids: Sequence[str]) -> None:
-    """Delete runs and saved views; `mlflow gc` would erase all deleted experiments."""
+    """Delete MLflow runs and their saved views."""
     with mlflow_store() as client:
         for run_id in run_ids:
             run = client.get_run(run_id)

@@ -1,4 +1,4 @@
-"""Dask workers, and the files from which they read rows.
+"""Compute on Dask workers, and give them the rows.
 
 Imports: data, store.
 """

@@ -1,4 +1,4 @@
-"""Dask workers of a run: a local cluster or a remote scheduler."""
+"""Start or connect to the Dask workers of a run."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def start_workers(n_workers: int, memory: str) -> LocalCluster:
 
 
 def running_scheduler() -> tuple[str | None, Security | None]:
-    """Return address and keys from Dask's client or `DASK_SCHEDULER_ADDRESS`."""
+    """Return address and keys of a running Dask scheduler, if there is one."""
     with suppress(ValueError):  # no client
         client = default_client()
         return client.scheduler.address, client.security
@@ -109,7 +109,7 @@ def running_scheduler() -> tuple[str | None, Security | None]:
 
 
 def connected(config: DaskConfig, security: Security | None = None) -> Client:
-    """Connect to a remote scheduler; raise InputError without an answer or workers."""
+    """Connect to a remote scheduler; raise InputError if no worker answers."""
     address = config.scheduler
     security = security or _security(config)
     try:
@@ -133,7 +133,7 @@ def connected(config: DaskConfig, security: Security | None = None) -> Client:
 
 
 def require_same_versions(client: Client) -> None:
-    """Raise InputError if versions of Python or packages differ from a worker's."""
+    """Raise InputError if Python or packages differ between client and workers."""
     versions = client.get_versions(packages=list(VERSIONED))
     expected = _versions_of(versions["client"])
     for address, answer in sorted(versions["workers"].items()):
@@ -198,7 +198,7 @@ def _interrupts_blocked() -> Iterator[None]:
 
 
 def worker_memory(setting: str, workers: int) -> str:
-    """Return the memory limit of a worker, by default a share of half the free one."""
+    """Return a worker's memory limit, by default its share of half the free memory."""
     if setting != "auto":
         return setting
     free = psutil.virtual_memory().available
@@ -218,7 +218,7 @@ Advance: TypeAlias = Callable[[float], None]
 
 
 class DaskPool(AbstractContextManager["DaskPool"]):
-    """Workers for the tiles of a run.
+    """Workers of a run, which start when they are first needed.
 
     Parameters
     ----------
@@ -252,7 +252,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         return not self.config.elsewhere and self.config.workers != 0
 
     def spare(self) -> None:
-        """Use no local workers for a small run, unless configured or running."""
+        """Start no local workers, as the run is small, unless they are configured."""
         if self.local and self.config.workers is None and self._client is None:
             self.config = self.config.model_copy(update={"workers": 0})
 
@@ -293,7 +293,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         advance: Advance = lambda share: None,
         **arguments: Any,
     ) -> list[Result]:
-        """Run independent jobs on the workers; return their results in order.
+        """Run a job for each element on the workers; return the results in order.
 
         `advance` receives the share of each finished job. `arguments` are sent to each
         worker once.
@@ -315,11 +315,11 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         return [result for result, _ in results]
 
     def send(self, value: Any) -> Future:
-        """Return a future of a value, which Dask recomputes if a worker ends."""
+        """Return a Dask future of a value, computed again if its worker ends."""
         return self.client.submit(_value, value, pure=False)
 
     def follow(self, futures: list[Future], advance: Advance) -> None:
-        """Call `advance` for each finished future, until the end or a failure."""
+        """Call `advance` for each future that is done, until all are or one fails."""
         for future in as_completed(futures, loop=self.client.loop):
             if future.status != "finished":
                 return
@@ -347,7 +347,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         return self.workers_telling(None)
 
     def workers_telling(self, advance: Advance | None) -> Workers:
-        """Return workers; Dask workers report progress by `advance`."""
+        """Return workers that call `advance` with their progress."""
         if self.in_process:
             return Threads()
         return DaskWorkers(self, advance)
@@ -367,7 +367,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         return list(information["workers"].values())
 
     def has_room_for(self, n_bytes: int) -> bool:
-        """Return whether the data of a trial fit an eighth of each worker's memory."""
+        """Return whether `n_bytes` fit into an eighth of each worker's memory."""
         if self.config.elsewhere:
             limits = [
                 worker["memory_limit"] or math.inf
@@ -392,7 +392,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
             return self._folder
 
     def write_rows(self, rows: RowSource) -> RowFiles:
-        """Write dense rows to a folder that is removed with the last reference."""
+        """Write dense rows to a folder, deleted with the last reference to them."""
         blocks = RowFiles.write(
             str(Path(self.folder, f"rows-{next(self._numbers)}")), rows
         )
@@ -400,7 +400,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         return blocks
 
     def send_rows(self, X: RowSource) -> RowFiles:
-        """Write dense rows to `dask.rows` for remote workers, once per run."""
+        """Write dense rows where remote workers read them, once per run."""
         digest = row_files.content_digest(X)
         with self._starting:
             if digest in self._sent:
@@ -439,14 +439,14 @@ class DaskPool(AbstractContextManager["DaskPool"]):
 
 @dataclass
 class Shared:
-    """A value on the workers; a reference to it keeps its files."""
+    """Reference to a value on the workers, which keeps the files of its rows."""
 
     future: Future
     value: Any
 
 
 class DaskWorkers:
-    """Passes over rows by the workers of a pool."""
+    """Workers of a pool, as `kernels` uses them for passes over rows."""
 
     def __init__(self, pool: DaskPool, advance: Advance | None = None) -> None:
         self._pool = pool
@@ -455,7 +455,7 @@ class DaskWorkers:
     def scatter_rows(
         self, X: Rows, rows: np.ndarray | None, origin: np.ndarray
     ) -> RowSource:
-        """Return rows as the workers read them.
+        """Return rows in the form that workers can read.
 
         Local workers read dense rows from a file, remote workers from `dask.rows`;
         other rows are sent.
@@ -477,7 +477,7 @@ class DaskWorkers:
         return replace(source, X=blocks)
 
     def local_view(self, X: Rows) -> Rows:
-        """Return rows that this process also reads."""
+        """Return rows in a form that this process can read, too."""
         if not isinstance(X, RowFiles):
             return X
         readers = None
@@ -490,7 +490,7 @@ class DaskWorkers:
         return Shared(self._pool.send(value), value)
 
     def super_tile(self, n_rows: int, row_bytes: int) -> int:
-        """Return a tile size for eight tasks per worker and a 16th of its memory."""
+        """Return the rows of a tile: eight tasks per worker, a 16th of its memory."""
         pool = self._pool
         n_spans = math.ceil(math.sqrt(2 * TASKS_PER_WORKER * pool.n_workers))
         size = min(pool.config.super_tile, math.ceil(n_rows / n_spans))
@@ -498,15 +498,15 @@ class DaskWorkers:
             size = min(size, pool.memory // 16 // row_bytes)
         return max(1, size)
 
-    def spans(self, n_rows: int, least: int) -> list[tuple[int, int]]:
-        """Return spans of rows, if possible eight per worker."""
+    def spans(self, n_rows: int, min_rows: int) -> list[tuple[int, int]]:
+        """Divide rows into ranges: eight per worker, if they have `min_rows` rows."""
         n_spans = max(SPANS, TASKS_PER_WORKER * self._pool.n_workers)
-        return spans(n_rows, max(least, math.ceil(n_rows / n_spans)))
+        return spans(n_rows, max(min_rows, math.ceil(n_rows / n_spans)))
 
     def total(
         self, step: Step, shared: Shared, argument: Any, tasks: Sequence[Any]
     ) -> Any:
-        """Sum tasks by a tree that depends only on the numbers of tasks and workers.
+        """Sum the results of tasks, in an order that does not depend on timing.
 
         Workers add up several tasks, unless progress is reported per task.
         """

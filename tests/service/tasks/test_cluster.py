@@ -391,7 +391,7 @@ def test_a_server_of_objects_may_be_away_for_a_while(
             s3.start()  # its objects are in this process
 
     monkeypatch.setattr(row_files.time, "sleep", wait)
-    monkeypatch.setattr(row_files, "copies", lambda: tmp_path)
+    monkeypatch.setattr(row_files, "folder_of_copies", lambda: tmp_path)
     np.testing.assert_array_equal(parts[20:60], X[20:60])
     assert waited == [1, 2]
 

@@ -43,7 +43,7 @@ from learnkernels.tasks.data.dataset import DatasetRef, fold_seed
 from learnkernels.tasks.measure import comparison
 from learnkernels.tasks.measure import progress as progressing
 from learnkernels.tasks.measure.baseline import settings_of
-from learnkernels.tasks.measure.comparison import SEARCHES, work
+from learnkernels.tasks.measure.comparison import SEARCHES, estimate_work
 from learnkernels.tasks.measure.held_out import read_predictions
 from learnkernels.tasks.measure.progress import RunProgress
 from learnkernels.tasks.measure.run_learner import FoldsRef, training_rows
@@ -474,11 +474,11 @@ def test_what_only_the_rows_of_a_trial_show_names_data_set_and_learner():
 def test_work_is_counted_in_paths_on_a_thousand_rows_and_little_of_it_needs_no_workers():
     ref = DatasetRef("d", "", "", "classification", "", n_rows=1667, n_features=3)
     assert training_rows(small().protocol, ref.n_rows) == 1000
-    assert work(small(), ref) == pytest.approx(5 * 4, rel=1e-12)
-    assert work(small(learners=["unif", "rfm"], baseline={}), ref) == pytest.approx(
-        5 * (1 + 2 * SEARCHES), rel=1e-12
-    )
-    assert work(small(), replace(ref, n_rows=3334)) == pytest.approx(
+    assert estimate_work(small(), ref) == pytest.approx(5 * 4, rel=1e-12)
+    assert estimate_work(
+        small(learners=["unif", "rfm"], baseline={}), ref
+    ) == pytest.approx(5 * (1 + 2 * SEARCHES), rel=1e-12)
+    assert estimate_work(small(), replace(ref, n_rows=3334)) == pytest.approx(
         8 * 5 * 4, rel=0.01
     )
     much = {"grid": {"from": -2, "to": 4}, "repeats": 1000}

@@ -27,10 +27,10 @@ from learnkernels.conf.errors import InputError
 from learnkernels.conf.files import (
     COMPRESSIONS,
     chosen,
+    columns_in_folders,
     files_of,
     folder_of,
     matching,
-    told_by_folders,
 )
 from learnkernels.conf.loading import config_of_text, existing_files
 from learnkernels.conf.schema import DatasetConfig
@@ -317,10 +317,10 @@ def test_folders_on_a_server_are_searched_by_the_same_rules():
     assert matching(files, "s3://b/**/*.csv") == files[:3]
     assert existing_files(config("s3://b/d/*.csv"), ".") == ["s3://b/d/*.csv"]
     assert existing_files(config("d/"), "s3://b") == ["s3://b/d/"]
-    assert told_by_folders(
+    assert columns_in_folders(
         "s3://b/x=1/d/y=2/a.csv", folder_of("s3://b/x=1/d/*/a.csv")
     ) == {"y": "2"}
-    assert told_by_folders("s3://b/x=1/d/y=2/a.csv") == {"x": "1", "y": "2"}
+    assert columns_in_folders("s3://b/x=1/d/y=2/a.csv") == {"x": "1", "y": "2"}
     assert files_of("nowhere.csv") is None
 
 
@@ -457,7 +457,7 @@ def test_folders_of_several_files_have_a_value_and_the_type_of_all():
         ("t", None, "string"),
     )
     assert found[2].folder_columns == (("k", 2.5, "double"),)
-    assert told_by_folders("d/k=/x%20y=__HIVE_DEFAULT_PARTITION__/a.csv") == {
+    assert columns_in_folders("d/k=/x%20y=__HIVE_DEFAULT_PARTITION__/a.csv") == {
         "k": None,
         "x y": None,
     }

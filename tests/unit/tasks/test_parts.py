@@ -202,7 +202,7 @@ def test_a_file_that_has_changed_since_is_refused(
     X: Any = load(path, True).X
     os.utime(f"{path}2.parquet")
     np.testing.assert_array_equal(X[:], X[:])  # of copies
-    monkeypatch.setattr(row_files, "copies", lambda: tmp_path / "others")
+    monkeypatch.setattr(row_files, "folder_of_copies", lambda: tmp_path / "others")
     assert len(X[:100]) == 100
     with pytest.raises(
         InputError, match=r"2\.parquet: has changed since the run began; start again"
