@@ -263,7 +263,7 @@ class NumberSummary:
 
     @property
     def fill(self) -> float:
-        """Median, which replaces missing values."""
+        """Median of the numbers, which replaces missing values."""
         n = self.finite
         ends = np.cumsum(self.weights)
         middle = np.searchsorted(ends, [(n - 1) // 2, n // 2], side="right")

@@ -110,7 +110,7 @@ class ImportanceRows(Value):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Importance(Value):
-    """Importances and interactions of the columns of an estimator.
+    """Importances of columns, and the largest interactions of two columns.
 
     Interactions are in descending order; `pairs` are positions of columns, shape (k,
     2).

@@ -1018,7 +1018,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         )
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Return the scores of new rows.
+        """Return the decision scores of new rows.
 
         Parameters
         ----------

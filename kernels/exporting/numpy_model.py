@@ -565,7 +565,7 @@ def distances(family: Any, A: np.ndarray, B: np.ndarray) -> np.ndarray:
 
 
 def is_not_zero(difference: np.ndarray, out: np.ndarray) -> None:
-    """Write one where a difference is not zero, and zero elsewhere."""
+    """Write into `out` one where a difference is not zero, and zero elsewhere."""
     out[...] = difference != 0
 
 

@@ -316,7 +316,7 @@ class DirichletFamily(KernelFamily):
 
 
 class ProductFamily(KernelFamily):
-    r"""Products of powers of base kernels, for interactions of views.
+    r"""Products of powers of base kernels, for interactions of groups of columns.
 
     .. math:: K_j(x, x') = \prod_{k=1}^{p} K^0_k(x, x')^{e_{jk}}
 

@@ -15,7 +15,7 @@ PrintedNumber = tuple[Cell, ...]
 
 
 class Summary(TypedDict):
-    """Counts of the numbers, tests and claims of a paper that are reproduced.
+    """Counts of numbers, tests and claims of an item: in all, and reproduced.
 
     Identities are not checks. Claims about seconds are counted separately.
     `printed_before` counts numbers of an earlier item.
