@@ -25,7 +25,7 @@ class Centering(StrEnum):
 
     @classmethod
     def of(cls, value: str) -> Centering:
-        """Return the centering with a name; ValueError if there is none."""
+        """Return the centering with a name; ValueError if the name is unknown."""
         require_one_of("centering", value, cls)
         return cls(value)
 

@@ -105,7 +105,7 @@ class Column:
         )
 
     def read_dates(self, first: First) -> Moments:
-        """Return the values as dates; `first` says what numeric dates begin with."""
+        """Return the values as dates; `first` is the first part of numeric dates."""
         if self.kind == "date":
             local = self.local
             if local is None:

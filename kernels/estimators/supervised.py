@@ -1308,7 +1308,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
 
     @property
     def alpha_(self) -> float:
-        """Regularization strength alpha, as given or as selected."""
+        """Regularization strength alpha: the parameter, or the selected value."""
         return 1 / self.C_
 
     @within_n_jobs

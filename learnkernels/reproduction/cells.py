@@ -58,7 +58,7 @@ class Cell:
         return self.apart is not None and abs(self.apart) <= deviations
 
     def within_errors(self, standard_errors: float) -> bool:
-        """Return whether the numbers are at most so many standard errors apart."""
+        """Return whether the numbers differ by at most `standard_errors` errors."""
         return (
             self.standard_errors is not None
             and abs(self.standard_errors) <= standard_errors

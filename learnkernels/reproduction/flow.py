@@ -288,5 +288,6 @@ def report_papers(
     folder: str, quick: bool = False, report: str | None = None
 ) -> dict[str, Any]:
     """Write the report of all stored results, without running anything."""
-    path = write_report(choose_items([], Path(folder)), {}, quick, report)
+    all_items = choose_items([], Path(folder))
+    path = write_report(all_items, {}, quick, report)
     return {"outcomes": [], "report": path}

@@ -77,7 +77,7 @@ def load_catalogue(folder: Path = PAPERS) -> Catalogue:
 
 
 def data_folder(data_dir: str | None, folder: Path = PAPERS) -> str | None:
-    """Return `data_dir`, or else the catalogue's folder; None if there is none."""
+    """Return `data_dir`, or else the catalogue's folder; None if that is missing."""
     if data_dir is not None:
         if not Path(data_dir).is_dir():
             raise InputError(

@@ -535,7 +535,7 @@ def _facts_of_computation(
 
 
 def read_reproduced(item: PaperItem, quick: bool) -> ReproducedItem | None:
-    """Return the stored results of a table or figure; None if there are none."""
+    """Return the stored results of a table or figure; None without results."""
     folder = _results_folder(quick) / item.name
     path = folder / "result.json"
     if not path.is_file():
