@@ -268,7 +268,7 @@ def steps(p: int, d: int, repeats: int, n: int = 400) -> list[dict[str, Any]]:
     """Return what the parts of a tile of n by n pairs cost, in seconds of one core."""
     from learnkernels import GaussianFamily
     from learnkernels.kernels.compiled.distances import (
-        Differences,
+        DistanceSide,
         distances,
         exponentiate,
         pack_columns,
@@ -289,9 +289,9 @@ def steps(p: int, d: int, repeats: int, n: int = 400) -> list[dict[str, Any]]:
         empty_vectors(n * n, np.float64)[: n * n].reshape(1, n, n),
     )
     cases: dict[str, Callable[[], Any]] = {
-        "distances and exponentials": lambda: Differences(
+        "distances and exponentials": lambda: DistanceSide(
             B, "squared", gammas[:1]
-        ).fill(Differences(A, "squared", gammas[:1]), seeds),
+        ).fill(DistanceSide(A, "squared", gammas[:1]), seeds),
         "exponentials alone": lambda: exponentiate(D, gammas[:1], seeds),
         "doublings, sums, products": lambda: sums.of(seeds, U, V, None, None),
         "all of it, a few rows at a time": lambda: sums.of(rows, U, V, None, None),

@@ -51,7 +51,7 @@ SAMPLE_ROWS = 256
 
 
 @dataclass(frozen=True)
-class Differences:
+class DistanceSide:
     """Rows on one side of a matrix of distances, with their metric and factors gamma.
 
     `gammas` are factors of exponentials, and `weights` those of differing features.
@@ -69,10 +69,10 @@ class Differences:
     def n_seeds(self) -> int:
         return len(self.gammas)
 
-    def __getitem__(self, rows: slice) -> Differences:
+    def __getitem__(self, rows: slice) -> DistanceSide:
         return replace(self, rows=self.rows[rows])
 
-    def fill(self, left: Differences, out: np.ndarray) -> None:
+    def fill(self, left: DistanceSide, out: np.ndarray) -> None:
         """Write ``exp(-gamma D) - 1`` of distances D from the rows `left` into `out`.
 
         Without gammas, write the distances, shape (1, a, b).
@@ -84,7 +84,7 @@ class Differences:
             pack_rows([left], dtype), pack_columns([self], dtype), parts, strip, out
         )
 
-    def near_reference(self) -> Differences:
+    def near_reference(self) -> DistanceSide:
         """Return a copy with a reference row, if most features of rows equal it."""
         n, d = self.rows.shape
         if not n or d < LEAST_FEATURES or self.metric == "differing":
@@ -115,10 +115,10 @@ class Differences:
         return np.asarray(np.square(difference).sum(axis=1))
 
 
-def as_differences(operands: Sequence[object]) -> list[Differences] | None:
-    """Return the operands if all are `Differences`, otherwise None."""
-    differences = [operand for operand in operands if isinstance(operand, Differences)]
-    return differences if len(differences) == len(operands) else None
+def as_distance_sides(operands: Sequence[object]) -> list[DistanceSide] | None:
+    """Return the operands if each is a `DistanceSide`, otherwise None."""
+    sides = [operand for operand in operands if isinstance(operand, DistanceSide)]
+    return sides if len(sides) == len(operands) else None
 
 
 class Parts(NamedTuple):
@@ -163,75 +163,73 @@ class Parts(NamedTuple):
     across: int
 
     @classmethod
-    def of(cls, differences: Sequence[Differences], dtype: np.dtype) -> Parts:
-        gammas = [gamma for part in differences for gamma in part.gammas]
-        distinct, places = _distinct_rows(differences)
+    def of(cls, sides: Sequence[DistanceSide], dtype: np.dtype) -> Parts:
+        gammas = [gamma for part in sides for gamma in part.gammas]
+        distinct, places = _distinct_rows(sides)
         weights = [
             np.ones(part.rows.shape[1]) if part.weights is None else part.weights
             for part in distinct
         ]
         starts = _starts([part.rows.shape[1] for part in distinct])
-        codes = [CODES[part.metric] for part in differences]
+        codes = [CODES[part.metric] for part in sides]
         sources = list(zip(places, codes, strict=True))
         repeated = [f > 0 and sources[f] == sources[f - 1] for f in range(len(sources))]
-        from_reference = _distances_from_references(differences, dtype)
+        from_reference = _distances_from_references(sides, dtype)
         return cls(
-            d=np.array([part.rows.shape[1] for part in differences], dtype=np.intp),
+            d=np.array([part.rows.shape[1] for part in sides], dtype=np.intp),
             code=np.array(codes, dtype=np.intp),
-            rooted=np.array(
-                [part.metric == "euclidean" for part in differences], dtype=bool
-            ),
+            rooted=np.array([part.metric == "euclidean" for part in sides], dtype=bool),
             repeated=np.array(repeated, dtype=bool),
             before=starts[places],
-            seeds=_starts([len(part.gammas) for part in differences]),
+            seeds=_starts([len(part.gammas) for part in sides]),
             gammas=np.array(gammas, dtype=dtype),
             weights=np.concatenate([*weights, np.zeros(0)]).astype(dtype),
             has_reference=np.array(
-                [part.reference is not None for part in differences], dtype=bool
+                [part.reference is not None for part in sides], dtype=bool
             ),
             from_reference=from_reference,
-            small=_small_distances(differences, from_reference),
+            small=_small_distances(sides, from_reference),
             width=lanes(dtype),
             across=panel_rows(dtype),
         )
 
 
 def _distances_from_references(
-    differences: Sequence[Differences], dtype: np.dtype
+    sides: Sequence[DistanceSide], dtype: np.dtype
 ) -> np.ndarray:
     """Return distances of rows from references, padded to whole panels."""
-    if all(part.reference is None for part in differences):
-        return np.zeros((len(differences), 0), dtype=dtype)
-    n = len(differences[0].rows)
-    padded = np.zeros((len(differences), rounded_up(n, panel_rows(dtype))), dtype=dtype)
-    for f, part in enumerate(differences):
+    if all(part.reference is None for part in sides):
+        return np.zeros((len(sides), 0), dtype=dtype)
+    n = len(sides[0].rows)
+    padded = np.zeros((len(sides), rounded_up(n, panel_rows(dtype))), dtype=dtype)
+    for f, part in enumerate(sides):
         padded[f, :n] = part.distances_from_reference()
     return padded
 
 
 def _small_distances(
-    differences: Sequence[Differences], from_reference: np.ndarray
+    sides: Sequence[DistanceSide], from_reference: np.ndarray
 ) -> np.ndarray:
     """Return distances below which digits cancel."""
     eps = np.finfo(from_reference.dtype).eps
     # Roots then have three quarters of the digits.
     small = np.sqrt(eps) * from_reference
-    for f, part in enumerate(differences):
+    for f, part in enumerate(sides):
         is_far = max(part.gammas, default=0.0) * from_reference[f] > FAR
         small[f, is_far] = SMALL * from_reference[f, is_far]
     return small
 
 
 def _distinct_rows(
-    differences: Sequence[Differences],
-) -> tuple[list[Differences], list[int]]:
+    sides: Sequence[DistanceSide],
+) -> tuple[list[DistanceSide], list[int]]:
     """Return the parts with distinct rows, and for each part its position among them.
 
     Both sides have the same pattern of shared rows.
     """
-    distinct: list[Differences] = []
+    distinct: list[DistanceSide] = []
     places = []
-    for part in differences:
+    for part in sides:
         place = len(distinct)
         for earlier, other in enumerate(distinct):
             if _in_same_memory(part.rows, other.rows) and part.weights is other.weights:
@@ -248,22 +246,22 @@ def _in_same_memory(A: np.ndarray, B: np.ndarray) -> bool:
     )
 
 
-def pack_rows(differences: Sequence[Differences], dtype: np.dtype) -> np.ndarray:
+def pack_rows(sides: Sequence[DistanceSide], dtype: np.dtype) -> np.ndarray:
     """Return the distinct rows of all parts in one flat array, as left rows."""
-    distinct, _ = _distinct_rows(differences)
+    distinct, _ = _distinct_rows(sides)
     return np.concatenate(
         [part.relative_rows().astype(dtype, copy=False).ravel() for part in distinct]
     )
 
 
-def pack_columns(differences: Sequence[Differences], dtype: np.dtype) -> np.ndarray:
+def pack_columns(sides: Sequence[DistanceSide], dtype: np.dtype) -> np.ndarray:
     """Return the distinct rows of all parts in one flat array, as right rows.
 
     Rows are in panels, each stored feature by feature; zeros replace missing rows.
     """
     across = panel_rows(dtype)
     packed = []
-    distinct, _ = _distinct_rows(differences)
+    distinct, _ = _distinct_rows(sides)
     for part in distinct:
         n_rows, d = part.rows.shape
         n_padded = rounded_up(n_rows, across)
@@ -297,8 +295,8 @@ def distances(
     the weight of differing features, by default their number.
     """
     out = np.empty((A.shape[0], B.shape[0]), dtype=A.dtype)
-    Differences(B, metric, (), weights).fill(
-        Differences(A, metric, (), weights), out[None]
+    DistanceSide(B, metric, (), weights).fill(
+        DistanceSide(A, metric, (), weights), out[None]
     )
     return out
 

@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike
 from scipy import sparse
 
 from ..centering import mirror
-from ..compiled.distances import Differences, Parts, pack_columns, pack_rows
+from ..compiled.distances import DistanceSide, Parts, pack_columns, pack_rows
 from ..compiled.loops import empty_vectors, lanes
 from ..compiled.plain import ROWS
 from ..families.base import (
@@ -113,7 +113,7 @@ class Combination:
         return family.plan(shift)
 
     def operands(self, A: Rows) -> list[Any]:
-        """Return rows prepared for kernels, see `KernelFamily.operands`."""
+        """Return rows in the form that kernels need, see `KernelFamily.operands`."""
         family, _, shift = self.evaluated
         return family.operands(A, shift)
 
@@ -135,10 +135,7 @@ class Combination:
     def side(self, B: Rows, dtype: Any = np.float64) -> RightSide:
         family, _, shift = self.evaluated
         center = mean_row(B)
-        if (
-            as_packable_differences(family.operands(B[:1], shift, center, dtype))
-            is None
-        ):
+        if as_packable_sides(family.operands(B[:1], shift, center, dtype)) is None:
             return RightSide(
                 self, B, family.operands(B, shift, center, dtype), center, dtype
             )
@@ -152,7 +149,7 @@ class Combination:
         symmetric: bool = False,
         right: RightSide | None = None,
     ) -> None:
-        """Write the kernel between A and B to `out`; `right` may be B, prepared."""
+        """Write the kernel between A and B to `out`; `right` may be ``side(B)``."""
         family, coefficients, _ = self.evaluated
         if isinstance(family, FeatureFamily):
             out[...] = family.combine(coefficients, A, B)
@@ -301,17 +298,17 @@ class PackedRows(RightSide):
         packed = pack_columns(operands, self._dtype)
         self._columns = PackedColumns(packed, stride, parts, self._weights, most_panels)
 
-    def _operands_of(self, A: Rows) -> list[Differences]:
+    def _operands_of(self, A: Rows) -> list[DistanceSide]:
         family, _, shift = self._combination.evaluated
         # Only rounding to float32 needs a translation.
         center = None if self._dtype == np.float64 else self._center
-        differences = as_packable_differences(
+        sides = as_packable_sides(
             family.operands(
                 A.astype(np.float64, copy=False), shift, center, self._dtype
             )
         )
-        assert differences is not None
-        return differences
+        assert sides is not None
+        return sides
 
     def left(self, A: Rows, same_rows: bool = False) -> tuple[np.ndarray, int]:
         parts = zip(self._operands_of(A), self._references, strict=True)
@@ -379,16 +376,16 @@ class PackedRows(RightSide):
         return forth
 
 
-def as_packable_differences(operands: Sequence[Any]) -> list[Differences] | None:
-    """Return operands as `Differences`, or None if this is impossible."""
-    differences = []
+def as_packable_sides(operands: Sequence[Any]) -> list[DistanceSide] | None:
+    """Return each operand as a `DistanceSide`; None if this is impossible."""
+    sides = []
     for operand in operands:
         if isinstance(operand, ExpandedRows) and operand.augmented is not None:
-            operand = Differences(operand.rows, operand.metric, operand.gammas)
-        if not isinstance(operand, Differences):
+            operand = DistanceSide(operand.rows, operand.metric, operand.gammas)
+        if not isinstance(operand, DistanceSide):
             return None
-        differences.append(operand)
-    return differences
+        sides.append(operand)
+    return sides
 
 
 def compile_combinations() -> None:
@@ -624,7 +621,7 @@ def _columns(
 def split_kernels(
     combination: Combination, X: Rows, is_selected: Callable[[Any], bool]
 ) -> tuple[Combination, Combination | None]:
-    """Split a combination into base kernels that are not selected, and the selected.
+    """Split a combination in two: base kernels not selected, and selected ones.
 
     The second is None if all or no base kernels are selected.
     """
@@ -656,7 +653,7 @@ def split_kernels(
 def _is_of_one_code(operand: Any) -> bool:
     """Return whether the kernels compare one code per row."""
     return (
-        isinstance(operand, Differences)
+        isinstance(operand, DistanceSide)
         and operand.metric == "differing"
         and operand.rows.shape[1] == 1
     )
@@ -734,7 +731,7 @@ class CodeSums:
             self._changes.append(self._change(operand, first_seed))
             first_seed += operand.n_seeds
 
-    def _change(self, operand: Differences, first_seed: int) -> float:
+    def _change(self, operand: DistanceSide, first_seed: int) -> float:
         """Return the change of the sum of base kernels if rows differ in one code."""
         _, coefficients, _ = self._combination.evaluated
         plan = self._combination.plan

@@ -403,7 +403,7 @@ def write_forms(
     W: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """Write ``z_k' W z_k`` for each feature and symmetric W to `out`; CSC format."""
+    """Write ``z_k' W z_k`` for each CSC feature z_k, with symmetric W, into `out`."""
     for k in range(len(out)):
         total = 0.0
         for a in range(starts[k], starts[k + 1]):

@@ -12,7 +12,12 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from ..compiled.distances import Differences, as_differences, pack_columns, pack_rows
+from ..compiled.distances import (
+    DistanceSide,
+    as_distance_sides,
+    pack_columns,
+    pack_rows,
+)
 from ..compiled.loops import empty_vectors
 from ..families.base import KernelFamily, Rows, fill_seeds, mean_row
 from .tiles import TileSums, compile_tiles
@@ -145,10 +150,8 @@ def block_rows_of(family: KernelFamily, X: Rows) -> int:
 
 def _packed_bytes(family: KernelFamily, X: Rows) -> int:
     """Return the bytes of a row packed for both sides; zero without distances."""
-    differences = (
-        as_differences(family.operands(X[:1], np.zeros(family.n_kernels))) or ()
-    )
-    return 2 * X.dtype.itemsize * sum(part.rows.shape[1] for part in differences)
+    sides = as_distance_sides(family.operands(X[:1], np.zeros(family.n_kernels))) or ()
+    return 2 * X.dtype.itemsize * sum(part.rows.shape[1] for part in sides)
 
 
 def pass_over_tiles(
@@ -266,13 +269,13 @@ class TilePass:
         if not hasattr(buffers, "tile_sums"):
             dtype = self.X.dtype
             # None if seeds are not made of distances.
-            buffers.differences = as_differences(
+            buffers.sides = as_distance_sides(
                 self.family.operands(self.X[:1], self.shift)
             )
             buffers.tile_sums = TileSums(
-                self.family.plan(self.shift), dtype, buffers.differences or ()
+                self.family.plan(self.shift), dtype, buffers.sides or ()
             )
-            if not buffers.differences:
+            if not buffers.sides:
                 most_pairs = int(np.diff(self.blocks.bounds).max()) ** 2
                 buffers.seeds = empty_vectors(self.family.n_seeds * most_pairs, dtype)
         return buffers.tile_sums
@@ -288,7 +291,7 @@ class TilePass:
         rows = blocks.read(self.X, firsts)
         if seconds - firsts:
             rows |= blocks.read(self.X, seconds - firsts)
-        if not self._buffers.differences:
+        if not self._buffers.sides:
             operands = {
                 block: self.family.operands(rows_of_block, self.shift, self.center)
                 for block, rows_of_block in rows.items()
@@ -297,11 +300,13 @@ class TilePass:
                 operands[i], operands[j], rows[i].shape[0], rows[j].shape[0]
             )
 
-        def differences(block: int) -> Sequence[Differences]:
-            return as_differences(self.family.operands(rows[block], self.shift)) or ()
+        def sides(block: int) -> Sequence[DistanceSide]:
+            return (
+                as_distance_sides(self.family.operands(rows[block], self.shift)) or ()
+            )
 
-        left = {block: pack_rows(differences(block), dtype) for block in firsts}
-        right = {block: pack_columns(differences(block), dtype) for block in seconds}
+        left = {block: pack_rows(sides(block), dtype) for block in firsts}
+        right = {block: pack_columns(sides(block), dtype) for block in seconds}
         return rows, lambda i, j: (left[i], right[j])
 
     def _filled_seeds(

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..compiled.cache import compiled
-from ..compiled.distances import Differences, Parts, make_seeds, rounded_up
+from ..compiled.distances import DistanceSide, Parts, make_seeds, rounded_up
 from ..compiled.loops import (
     CHAIN_LENGTHS,
     LONGEST_RUN,
@@ -82,12 +82,12 @@ def chains(
 class TileSums:
     """Sums over tiles of base kernels, computed in reusable work arrays.
 
-    Without `differences`, the distances behind the seeds, tiles have seeds in place of
+    Without `sides`, the distances behind the seeds, tiles have seeds in place of
     rows.
     """
 
     def __init__(
-        self, plan: TilePlan, dtype: np.dtype, differences: Sequence[Differences] = ()
+        self, plan: TilePlan, dtype: np.dtype, sides: Sequence[DistanceSide] = ()
     ) -> None:
         self.dtype = dtype
         self.width = lanes(dtype)
@@ -95,7 +95,7 @@ class TileSums:
         kernels, groups = chains(plan, CHAIN_LENGTHS)
         self._order = np.argsort(kernels)
         self._sums = np.empty(0)
-        parts = Parts.of(differences, dtype)
+        parts = Parts.of(sides, dtype)
         bytes_of_vector = ROWS * (self.p + 2) * self.width * dtype.itemsize
         panel = parts.across // self.width
         vectors = max(LEAST_STEPS, STRIP_BYTES // bytes_of_vector) // panel * panel

@@ -74,7 +74,7 @@ class ExponentialFamily(KernelFamily):
     ) -> list[Any]:
         # Families work without the compiler
         from ..compiled.distances import (
-            Differences,
+            DistanceSide,
         )
 
         if dtype is None:
@@ -88,7 +88,9 @@ class ExponentialFamily(KernelFamily):
             return [ExpandedRows.of(A, center, self.distance, gammas, dtype)]
         if A.dtype != dtype and center is not None and self.distance != "differing":
             A = A - center  # before rounding to a lower precision
-        return [Differences(np.asarray(A, dtype=dtype), self.distance, gammas, weights)]
+        return [
+            DistanceSide(np.asarray(A, dtype=dtype), self.distance, gammas, weights)
+        ]
 
     def _weights_of(self, A: Rows) -> np.ndarray | None:
         return None

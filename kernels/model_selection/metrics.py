@@ -60,7 +60,7 @@ class Metric:
     def is_binary(self) -> bool:
         return self.needs == BOTH
 
-    def shown(self, target: Target) -> str:
+    def name_in_tables(self, target: Target) -> str:
         """Return the name of the error in tables, with the positive class, if any."""
         if self.positive:
             return f"{self.error} of {target.classes[1]}"

@@ -85,7 +85,7 @@ def _settle(
 
 
 def coordinate_descent(M: np.ndarray, a: np.ndarray) -> np.ndarray:
-    """Return an approximate minimizer of `minimize_nonnegative`, by coordinates."""
+    """Solve `minimize_nonnegative` approximately, by cyclic coordinate descent."""
     v = np.zeros(len(a))
     descent = a.astype(np.float64)
     for _ in range(100):

@@ -175,7 +175,7 @@ class LeftOut:
 
     @cached_property
     def inverse(self) -> np.ndarray:
-        """Matrix G with ``alpha = G Y``; row i changes the fit without row i."""
+        """Matrix G with ``alpha = G Y``, from which fits without a row follow."""
         (multiply,) = get_lapack_funcs(("lauum",), (self._inverse,))
         lower, _ = multiply(self._inverse, lower=1)
         G = mirror(lower.T)

@@ -150,7 +150,7 @@ class SimplexPath(InteriorPoint):
         return mu
 
     def dual(self) -> np.ndarray:
-        """Return feasible SVM coefficients with signs, shape (m, n_pairs)."""
+        """Return feasible dual coefficients of the SVMs, shape (m, n_pairs)."""
         x, _, _ = self._parts(self.slacks)
         beta = np.zeros((self.grams.n_rows, len(self.pairs)))
         for j, ((rows, y), svm) in enumerate(zip(self.pairs, self._svms, strict=True)):

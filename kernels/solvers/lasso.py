@@ -114,10 +114,11 @@ class SquaredLasso:
         )
 
     def from_weights(self, mu: np.ndarray) -> np.ndarray:
-        r"""Return ridge coefficients for kernel weights mu; O(a^3) for a positive ones.
+        r"""Return the coefficients of ridge regression with kernel weights mu.
 
         With :math:`w = \mu^{1/2} \circ u`, u solves
         :math:`(\mu^{1/2} G \mu^{1/2} / \lambda + I) u = \mu^{1/2} \circ Z^\top y / \lambda`.
+        O(a^3) for a positive weights.
         """
         active = np.flatnonzero(mu)
         roots = np.sqrt(mu[active])

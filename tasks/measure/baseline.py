@@ -163,7 +163,12 @@ def run_baseline(job: TrialJob, kind: BaselineName) -> dict[str, Any]:
     seconds = time.perf_counter() - started
     return {
         **trial_columns(
-            job.ref, metric.shown(target), job.statistics, folds, job.trial, result
+            job.ref,
+            metric.name_in_tables(target),
+            job.statistics,
+            folds,
+            job.trial,
+            result,
         ),
         "learner": BASELINE_TITLES[kind],
         "algorithm": kind,

@@ -385,7 +385,12 @@ def run_trial(
             seconds_share = share_of_pass(seconds_pass, statistics, training.statistics)
         return {
             **trial_columns(
-                job.ref, metric.shown(target), job.statistics, folds, trial, result
+                job.ref,
+                metric.name_in_tables(target),
+                job.statistics,
+                folds,
+                trial,
+                result,
             ),
             "learner": learner.title,
             "algorithm": learner.name,

@@ -11,7 +11,11 @@ import pytest
 from scipy.spatial.distance import cdist
 
 from learnkernels.kernels.compiled import cache
-from learnkernels.kernels.compiled.distances import Differences, distances, exponentiate
+from learnkernels.kernels.compiled.distances import (
+    DistanceSide,
+    distances,
+    exponentiate,
+)
 
 SHAPES = [(1, 1, 1), (4, 64, 3), (5, 37, 20), (9, 131, 70), (3, 2, 0)]
 """Rows, other rows and features: whole vectors and parts of them, whole runs of rows and parts."""
@@ -36,8 +40,8 @@ def test_distances_are_those_of_differences(metric, dtype):
         rounding = (d + 4) * np.finfo(dtype).eps
         np.testing.assert_allclose(found, expected, rtol=rounding)
         gammas, out, same = [0.3, 0.01], *np.empty((2, 2, a, b), dtype=dtype)
-        Differences(B, metric, gammas, weights).fill(
-            Differences(A, metric, gammas, weights), out
+        DistanceSide(B, metric, gammas, weights).fill(
+            DistanceSide(A, metric, gammas, weights), out
         )
         for E, gamma in zip(out, gammas, strict=True):
             # The derivative of exp(-x) times x is at most 1/e.

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from learnkernels import FamilyUnion, LinearFamily, gram_statistics, learn_kernel
 from learnkernels.kernels.compiled.distances import (
-    as_differences,
+    as_distance_sides,
     pack_columns,
     pack_rows,
 )
@@ -106,7 +106,7 @@ def test_seeds_made_a_few_rows_at_a_time_have_the_sums_of_those_of_a_whole_tile(
             X[a:].astype(dtype),
             np.random.default_rng(1).random(a + b) + 0.1,
         )
-        of = [as_differences(family.operands(side, shift)) for side in (A, B)]
+        of = [as_distance_sides(family.operands(side, shift)) for side in (A, B)]
         if None in of:
             assert not family.translation_invariant
             continue

@@ -202,9 +202,9 @@ def test_trivial_errors_of_three_classes_and_two_outputs():
 
 def test_metrics_have_the_names_of_the_schema_and_errors_those_of_tables_and_of_people():
     assert get_args(MetricName) == tuple(METRICS)
-    assert metric_for(None, TWO).shown(TWO) == "misclassification"
-    assert metric_for(None, NUMBERS).shown(NUMBERS) == "rmse"
-    assert metric_for("f1", TWO).shown(TWO) == "1 - f1 of well"
+    assert metric_for(None, TWO).name_in_tables(TWO) == "misclassification"
+    assert metric_for(None, NUMBERS).name_in_tables(NUMBERS) == "rmse"
+    assert metric_for("f1", TWO).name_in_tables(TWO) == "1 - f1 of well"
     assert in_words("1 - f1 of well") == "one minus the F1 score of well"
     assert in_words("1 - roc_auc") == "one minus the area under the ROC curve"
     assert in_words("rmse") == "root mean squared error"

@@ -19,7 +19,7 @@ from learnkernels import (
     learn_kernel,
 )
 from learnkernels.kernels import centering, estimators, learners, targets
-from learnkernels.kernels.compiled.distances import as_differences
+from learnkernels.kernels.compiled.distances import as_distance_sides
 from learnkernels.kernels.engine import combination as combined
 from learnkernels.kernels.engine.combination import (
     MOST_TOGETHER,
@@ -259,7 +259,7 @@ def test_kernels_of_products_have_none_of_distances():
         FamilyUnion([GaussianFamily([1.0]), LinearFamily()]),
     ):
         ones = np.ones(family.n_kernels)
-        assert as_differences(family.operands(np.eye(3), ones)) is None
+        assert as_distance_sides(family.operands(np.eye(3), ones)) is None
         assert type(Combination(family, ones, 0 * ones).side(np.eye(3))) is RightSide
 
 

@@ -20,7 +20,7 @@ from learnkernels import (
     LinearFamily,
 )
 from learnkernels.kernels.centering import center_gram
-from learnkernels.kernels.compiled.distances import as_differences
+from learnkernels.kernels.compiled.distances import as_distance_sides
 from learnkernels.kernels.engine import combination
 from learnkernels.kernels.engine.combination import Combination, PackedRows, RightSide
 from learnkernels.kernels.estimators import (
@@ -219,7 +219,7 @@ class WiderLaplacian(LaplacianFamily):
 @pytest.mark.parametrize("own", [Mixed, WiderGaussian, WiderLaplacian])
 def test_the_tiles_of_a_class_of_ones_own_count(own):
     X, new = rows(), rows(9, seed=1)
-    assert as_differences(own([1.0]).operands(X, np.ones(1))) is None
+    assert as_distance_sides(own([1.0]).operands(X, np.ones(1))) is None
     kernel = learn_kernel(X, numbers(X), learner="align", family=own([0.5, 1.0, 3.0]))
     same = replace(kernel, family=own.above([0.25, 0.5, 1.5]))
     scores, expected = (
