@@ -285,7 +285,7 @@ class Vectors:
         self.store(self.builder.fadd(before, value), sums, place, n)
 
     def within(self, first: Value, n: Value) -> Value:
-        """Return which elements, the first at position `first`, are before n."""
+        """Return a mask of elements whose positions, from `first` on, are below n."""
         kind = ir.VectorType(ir.IntType(64), self.lanes)
         positions = ir.Constant(
             kind, [ir.IntType(64)(lane) for lane in range(self.lanes)]

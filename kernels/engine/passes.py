@@ -93,7 +93,7 @@ class RowBlocks:
         }
 
     def super_tiles(self, rows: int) -> Iterator[list[Pair]]:
-        """Yield lists of pairs i <= j of blocks, each about `rows` by `rows` rows."""
+        """Yield lists of block pairs i <= j that cover about `rows` by `rows` rows."""
         cuts = [0]
         for b in range(1, len(self)):
             if self.bounds[b + 1] - self.bounds[cuts[-1]] > rows:
@@ -208,7 +208,7 @@ class TilePass:
         return {name: value for name, value in vars(self).items() if name != "_buffers"}
 
     def part(self, _: object, pairs: Sequence[Pair]) -> BlockResults:
-        """Return sums over the tiles of pairs i <= j of blocks, and mirrored tiles.
+        """Return sums over the tiles of block pairs i <= j and their mirror images.
 
         Row sums are by block and fold group of these pairs, which keeps the result
         small.

@@ -193,7 +193,7 @@ def drift_of(
     new: NewRows,
     ignore: Collection[str] = (),
 ) -> Drift:
-    """Compare new rows with training rows.
+    """Test whether new rows differ from training rows.
 
     `columns` has the name and view, such as "numbers" or "dates", of each feature.
     Dates and columns in `ignore` are not tested.

@@ -53,7 +53,7 @@ class Alignf(AlignmentLearner):
 
 
 def kkt_certificate(M: np.ndarray, a: np.ndarray, v: np.ndarray) -> Certificate:
-    r"""Return the residual of the optimality conditions of weights `v` of `Alignf`.
+    r"""Return a certificate of how closely weights `v` meet the KKT conditions.
 
     With :math:`u_k = v_k \sqrt{M_{kk}}` and :math:`g_k = (M v - a)_k / \sqrt{M_{kk}}`,
     it is the largest of the most negative weight relative to ``max |u|``, the most

@@ -376,7 +376,7 @@ class AlignmentLearner(Learner):
 
     @abstractmethod
     def fit_weights(self, M: Products, a: np.ndarray) -> Solution:
-        """Return the weights of base kernels, computed from products of kernels.
+        """Return the weights of base kernels, given products of kernels and target.
 
         Parameters
         ----------
@@ -542,7 +542,7 @@ class KernelSearchLearner(Learner):
         rows: np.ndarray | None = None,
         weights: np.ndarray | None = None,
     ) -> tuple[LearnedKernel, ...]:
-        """Return one kernel for all values of C, or one per value, from rows."""
+        """Learn one kernel for all values of C, or one per value, from rows of X."""
         if sparse.issparse(X) and not self.takes_sparse(None):
             raise ValueError(
                 f"{self.name} needs dense rows, got sparse ones. Use X.toarray(), or learner='alignf'."

@@ -38,7 +38,7 @@ class Unif(AlignmentLearner):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Single(AlignmentLearner):
-    """Base kernel with the highest centered alignment; the first of equals.
+    """Select the first base kernel with the highest centered alignment.
 
     References
     ----------

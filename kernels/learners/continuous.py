@@ -166,10 +166,10 @@ class RadialPairs:
         )
 
     def steepest(self, P: np.ndarray, settled: float) -> float:
-        """Return the u whose kernel has the largest product with symmetric, centered P.
+        """Return the log bandwidth whose kernel has the largest product with P.
 
-        Newton's method refines the best candidate on bins, until a step is at most
-        `settled`.
+        P is symmetric and centered. Newton's method refines the best candidate on bins,
+        until a step is at most `settled`.
         """
         weights = self.binned(P)
         u = self._best_on_bins(weights)

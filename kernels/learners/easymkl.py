@@ -22,7 +22,7 @@ FIRST_COST = 100.0
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EasyMKL(JointLearner):
-    r"""Maximum-margin combination of base kernels.
+    r"""Learn the combination of base kernels with the largest margin.
 
     .. math:: \gamma = \arg\min_{\gamma \in \Gamma} \; (1 - L) \, \gamma^\top Y \Big(\sum_k K_k\Big) Y \gamma
               + L \lVert \gamma \rVert^2, \qquad \mu_k \propto \gamma^\top Y K_k Y \gamma

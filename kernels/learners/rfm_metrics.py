@@ -202,7 +202,7 @@ class Round:
     def alignment(
         self, X: np.ndarray, Y: np.ndarray, w: np.ndarray | None = None
     ) -> float:
-        """Return the centered alignment of the kernel in these metrics with Y."""
+        """Return the alignment of the kernel in these metrics with the targets Y."""
         K = np.zeros((len(X), len(X)))
         for metric in self.metrics:
             Z = metric.mapped(X)

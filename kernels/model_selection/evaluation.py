@@ -190,7 +190,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Selection and tests of predictors on folds of a data set, by one metric.
+    """Data set with folds and a metric, for selecting and testing predictors.
 
     Attributes
     ----------

@@ -391,7 +391,7 @@ class ExactPredictor(Predictor):
         *,
         fine: bool = False,
     ) -> RegularizationPath:
-        """Return a path for the positive semi-definite part of the Gram matrix."""
+        """Return predictors fitted on the Gram matrix, made positive semi-definite."""
         kernel = training.whole_kernel()
         K, cross_gram_factor = usable_gram(kernel)
         weights = kernel.sample_weight
@@ -419,7 +419,7 @@ class ExactPredictor(Predictor):
 
 
 def usable_gram(kernel: LearnedKernel) -> tuple[np.ndarray, np.ndarray | float]:
-    r"""Return a positive semi-definite Gram matrix, and the factor of cross-Grams.
+    r"""Return a positive semi-definite Gram matrix, and a matching cross-Gram factor.
 
     K, shape (m, m), has unit mean diagonal unless the kernel was learned with a C.
     ``np.dot(kernel.cross_gram(X), factor)`` is the same kernel between new and training

@@ -263,12 +263,12 @@ class _RidgeSystem:
 
 
 def n_sketched(m: int) -> int:
-    """Return the number of preconditioner columns: at most 1,000, and 384 MB."""
+    """Return the number of columns of the preconditioner: at most 1,000 or 384 MB."""
     return max(1, min(1000, m // 4, 48_000_000 // m))
 
 
 def held_out_rows(training: TrainingSet, target: Target, seed: int) -> np.ndarray:
-    """Return the positions of about a fifth of the rows, or of the last ones by time.
+    """Return rows to hold out: about a fifth at random, or the last ones by time.
 
     Copies of a row are held out together, and so is a group.
     """

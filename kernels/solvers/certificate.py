@@ -17,7 +17,7 @@ CHECKED_ROWS = 1000
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Certificate(Value):
-    """Evidence that weights are optimal, or how far from it they are.
+    """Evidence of how close weights are to the optimum.
 
     Attributes
     ----------

@@ -30,7 +30,7 @@ LONGEST_GRADIENT_STEP = 1e6
 
 @dataclass(frozen=True)
 class Iterate:
-    """Weights mu, their objective, and a function that returns the gradient <= 0."""
+    """Weights mu, objective, and a function that returns its nonpositive gradient."""
 
     mu: np.ndarray
     value: float

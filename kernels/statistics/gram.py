@@ -250,7 +250,7 @@ class AlignmentStatistics(Value, ABC):
         return np.full(self.n_kernels, self.divisors[largest])
 
     def vanishing(self, centered: bool = True) -> np.ndarray:
-        """Return whether each base kernel is zero, or centered to zero, (p,)."""
+        """Return whether each base kernel, centered if requested, is zero, (p,)."""
         if centered:
             return self.constant
         return self.traces(False) <= 0
@@ -640,7 +640,7 @@ def gram_statistics(
 
 
 def extreme_divisors(family: KernelFamily, X: Rows) -> np.ndarray | None:
-    """Return powers of two that divide huge or tiny base kernels; None without such."""
+    """Return powers of two that bring base kernels to a moderate size, or None."""
     sample = sample_rows(X)
     sizes = np.abs(family.tile(sample, sample)).max(axis=(1, 2)).astype(np.float64)
     divisors = divisors_for(sizes)
@@ -673,7 +673,7 @@ def _require_moderate(w: np.ndarray, dtype: type[np.floating[Any]]) -> None:
 def checked_targets_and_groups(
     m: int, Y: np.ndarray, groups: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Check targets and fold groups; return them, targets of shape (m, q)."""
+    """Check targets and fold groups; return arrays of shapes (m, q) and (m,)."""
     Y = np.asarray(Y, dtype=np.float64)
     if groups is None:
         groups = np.zeros(m, dtype=np.intp)

@@ -131,7 +131,7 @@ class SampledStatistics(AlignmentStatistics):
         )
 
     def target_products(self, centered: bool = True) -> np.ndarray:
-        """Return estimated products with the target kernel, (p,), maybe negative."""
+        """Return estimated products with the target kernel, which may be negative."""
         alpha, beta, gamma = self._factors(centered)
         D = self._diagonals(centered)
         y = self._target_diagonal(centered)
