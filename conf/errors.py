@@ -1,4 +1,4 @@
-"""Errors in the user's input, and parts of their messages."""
+"""Errors in the user's input, and functions that write parts of their messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_SHOWN = 60
 
 
 class InputError(ValueError):
-    """Error in the user's input.
+    """Error in the user's input, whose message says what to correct.
 
     The message has the value, its place and the remedy: one line of at most `LONGEST`
     characters, without passwords.
@@ -68,7 +68,7 @@ def _printable(character: str) -> str:
 
 
 def cut(text: str, length: int) -> str:
-    """Cut out the middle of a text that is longer than `length`."""
+    """Shorten a long text to `length` characters by leaving out its middle."""
     if len(text) <= length:
         return text
     end = (length - 5) // 2
@@ -76,7 +76,7 @@ def cut(text: str, length: int) -> str:
 
 
 def short(value: object, show: Callable[[str], str] = repr) -> str:
-    """Return a short form of a value; texts are quoted by `show`."""
+    """Return a value as a short text for a message; texts are quoted by `show`."""
     if isinstance(value, str):
         return show(cut(one_line(value), MOST_SHOWN))
     if isinstance(value, int) and value.bit_length() > 8 * MOST_SHOWN:
@@ -87,7 +87,7 @@ def short(value: object, show: Callable[[str], str] = repr) -> str:
 
 
 def option(name: str, by_command: bool, value: object = None) -> str:
-    """Return an option, and its value, as for a command or a Python function."""
+    """Return an option as users write it, in a command or as a Python argument."""
     if by_command and value is None:
         return f"--{name}"
     if by_command:
@@ -98,7 +98,7 @@ def option(name: str, by_command: bool, value: object = None) -> str:
 
 
 def require_configured(name: str, names: Sequence[str], where: str) -> None:
-    """Raise InputError if a configuration has no such name."""
+    """Raise InputError, with similar names, if `name` is not among `names`."""
     if name not in names:
         valid = ", ".join(names)
         raise InputError(
@@ -109,7 +109,7 @@ def require_configured(name: str, names: Sequence[str], where: str) -> None:
 def listed(
     names: Sequence[object], limit: int = 12, show: Callable[[str], str] = repr
 ) -> str:
-    """Return names for a message, quoted by `show`; count the last of many."""
+    """Return names as a list for a message; of many names, only count the last."""
     quoted: list[str] = []
     for name in names[:limit]:
         quoted.append(short(str(name), show))

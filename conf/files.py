@@ -1,4 +1,4 @@
-"""Files of a path: a file, a folder or a pattern, local or on S3."""
+"""Find the files of a path: a file, a folder or a pattern, local or on S3."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def ending_of(path: str) -> str:
 
 
 def compression_of(path: str) -> str | None:
-    """Return pyarrow's name of a text file's compression, or None."""
+    """Return pyarrow's name for the compression that a file's ending says, or None."""
     last = PurePosixPath(path).suffix.lower()
     if ending_of(path) == last:
         return None
@@ -59,7 +59,7 @@ def is_remote(path: str) -> bool:
 
 
 def require_place(path: str) -> None:
-    """Refuse addresses that are neither local nor on S3, or contain credentials.
+    """Raise InputError for an address on another server, or with credentials.
 
     Prefect would show the credentials, so the message does not repeat them.
 
@@ -82,12 +82,12 @@ def require_place(path: str) -> None:
 
 
 def is_pattern(path: str) -> bool:
-    """Return whether an address is a pattern, or a folder with a slash."""
+    """Return whether an address can name several files: a pattern or ``folder/``."""
     return WILDCARD.search(path) is not None or path.endswith("/")
 
 
 def files_of(path: str) -> list[str] | None:
-    """Return the files of a path, by name; None if there is no such file.
+    """Return the files that a path names, sorted; None if there is no such file.
 
     `path` is a file; a folder, for all tables below it; or a pattern, with ``*`` for
     part of a name and ``**`` for folders.
@@ -112,7 +112,7 @@ def files_of(path: str) -> list[str] | None:
 
 
 def chosen(files: Sequence[str], path: str, within: str | None = None) -> list[str]:
-    """Return the tables among files, by name; see `files_of`.
+    """Return the tables among `files`, sorted by name; see `files_of`.
 
     Names that begin with a dot or an underscore are skipped. Only names below `within`
     count, by default the part of `path` before a wildcard.
@@ -177,7 +177,7 @@ def _require_no_copies(tables: Sequence[str], path: str) -> None:
 
 
 def columns_in_folders(file: str, above: str = "") -> dict[str, str | None]:
-    """Return the columns in the names of a file's folders, such as ``year=2024``.
+    """Return columns and values in names of folders, such as ``year=2024``.
 
     `above` is the folder below which names count, by default all of the path.
     """
@@ -197,7 +197,7 @@ def columns_in_folders(file: str, above: str = "") -> dict[str, str | None]:
 
 
 def folder_of(path: str) -> str:
-    """Return the folder below which names are partition values."""
+    """Return the folder of a path below which names of folders may be columns."""
     before_wildcard = WILDCARD.split(path)[0]
     if before_wildcard == path and Path(path).is_dir():
         return path
@@ -205,7 +205,7 @@ def folder_of(path: str) -> str:
 
 
 def matching(files: Sequence[str], pattern: str) -> list[str]:
-    """Return the names that match a pattern; only ``**`` matches several folders."""
+    """Return the names that match a pattern, in which only ``**`` matches ``/``."""
     forms = {"**/": "(?:.*/)?", "*": "[^/]*", "?": "[^/]"}
     parts = re.split(r"(\*\*/|\*|\?)", pattern)
     expression = re.compile("".join(forms.get(part, re.escape(part)) for part in parts))

@@ -1,4 +1,4 @@
-"""Parameters of flows as Prefect's form shows them."""
+"""Describe parameters of flows for Prefect's forms."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ AS_CONFIGURED: Final = "as configured"
 
 
 def form_field(description: str, **limits: Any) -> Any:
-    """Return a field with limits, whose description the form shows."""
+    """Return a pydantic field with limits, and a description in Prefect's form."""
     return Field(json_schema_extra={"description": description}, **limits)
 
 
 def drawn_as(description: str, **schema: Any) -> WithJsonSchema:
-    """Return the schema by which the form shows a parameter, with limits.
+    """Return a JSON schema for a parameter, by which Prefect's form shows it.
 
     A form requires a choice of type before a value that may be None can be filled in;
     an empty text can be filled in at once.
@@ -117,7 +117,7 @@ def with_form_fields(
     metric: str = AS_CONFIGURED,
     baseline: str = AS_CONFIGURED,
 ) -> CompareConfig:
-    """Change a configuration by the fields of a form; empty fields change nothing.
+    """Change a configuration by filled-in fields of Prefect's form.
 
     `dataset` is the label of the only data set to use, `table` and `target` its path
     and target. Configured learners keep their parameters. `folds` replace a split, too.

@@ -1,4 +1,4 @@
-"""Reading of configurations: YAML, changes, and messages for mistakes."""
+"""Read configurations: YAML, changes of keys, and messages for mistakes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ WORDS = {
 
 
 class Loader(yaml.SafeLoader):
-    """YAML loader that refuses deep lists and large aliases."""
+    """YAML loader that refuses deep nesting and large aliases."""
 
     def __init__(self, stream: Any) -> None:
         super().__init__(stream)
@@ -99,7 +99,7 @@ def _parts(node: yaml.Node) -> list[yaml.Node]:
 
 
 def load_config(path: Path, changes: Sequence[str] = ()) -> CompareConfig:
-    """Return the configuration of a YAML file.
+    """Read a YAML file, apply changes of keys, and return the configuration.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def load_config(path: Path, changes: Sequence[str] = ()) -> CompareConfig:
     InputError
         The file cannot be read, or the configuration is invalid.
     """
-    path = located(path)
+    path = resolve_bundled(path)
     if files.ending_of(str(path)) in files.ENDINGS:
         raise InputError(
             f"{path}: is a data file, and this command needs a configuration; make one with 'learnkernels init {path} "
@@ -128,7 +128,7 @@ def load_config(path: Path, changes: Sequence[str] = ()) -> CompareConfig:
 
 @cache
 def shipped() -> dict[str, Path]:
-    """Return the bundled configurations by name."""
+    """Return the paths of the bundled configurations by name."""
     folder = Path(__file__).parent
     return {
         path.stem: path
@@ -136,8 +136,8 @@ def shipped() -> dict[str, Path]:
     }
 
 
-def located(path: Path) -> Path:
-    """Return the bundled file of a name such as quickstart; other paths stay."""
+def resolve_bundled(path: Path) -> Path:
+    """Return the bundled file that the path names; other paths are unchanged."""
     bundled = shipped().get(str(path))
     if bundled is None or path.exists():
         return path
@@ -145,19 +145,19 @@ def located(path: Path) -> Path:
 
 
 def config_of_text(text: str, path: Path, changes: Sequence[str] = ()) -> CompareConfig:
-    """Return the configuration of a YAML text; see `load_config`."""
+    """Return the configuration in a YAML text; see `load_config`."""
     return config_of(yaml.load(text, Loader), path, changes)
 
 
 def config_of(data: Any, where: object, changes: Sequence[str] = ()) -> CompareConfig:
-    """Return the configuration of plain values; `where` begins error messages."""
+    """Return the configuration in a mapping; `where` begins error messages."""
     for change in changes:
         _apply_change(data, change)
     return validated(CompareConfig.model_validate, data, where)
 
 
 def existing_files(dataset: DatasetConfig, data_dir: str) -> list[str]:
-    """Return the addresses of the files of a data set, without requests to servers.
+    """Return the addresses of a data set's files; check that local ones exist.
 
     Raises
     ------
@@ -223,7 +223,7 @@ def _require_ending(path: str, where: str) -> None:
 
 
 def validated(validate: Callable[[Any], Model], data: Any, where: object) -> Model:
-    """Return validated data; raise InputError with the first complaint."""
+    """Return `validate(data)`; raise InputError with the first complaint."""
     try:
         return validate(data)
     except ValidationError as error:
@@ -231,7 +231,7 @@ def validated(validate: Callable[[Any], Model], data: Any, where: object) -> Mod
 
 
 def describe(error: ValidationError, data: Any) -> str:
-    """Return the first complaint of a validation, and the number of others."""
+    """Return the first complaint of a failed validation, and the number of others."""
     complaints = error.errors(include_url=False)
     # A refused entry also makes its list too short
     inner = [
@@ -292,7 +292,7 @@ def _location(loc: tuple[int | str, ...], data: Any, missing: bool) -> list[str]
 def read_yaml(
     path: Path, expected: str, advice: str = "", loader: type[Loader] = Loader
 ) -> dict[str, Any]:
-    """Return the mapping of a YAML file.
+    """Read a YAML file that holds a mapping; return the mapping.
 
     `expected` and `advice` are the expected content, and the remedy for an unreadable
     file, for messages.
@@ -344,7 +344,7 @@ def _apply_change(data: dict[str, Any], change: str) -> None:
 
 
 def set_key(data: dict[str, Any], key: str, value: Any, where: str) -> None:
-    """Set a dotted key, such as ``datasets.0.scale``; add missing mappings.
+    """Set a nested key, such as ``datasets.0.scale``, of a mapping in place.
 
     Raises
     ------

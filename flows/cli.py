@@ -1,4 +1,4 @@
-"""The command line; commands import heavy libraries."""
+"""Commands of `learnkernels`, which import heavy libraries only when they run."""
 
 from __future__ import annotations
 
@@ -301,7 +301,7 @@ def _caller(verbose: bool) -> Caller:
 
 @contextmanager
 def user_errors(after_stop: str) -> Iterator[None]:
-    """Print a message instead of a traceback; `after_stop` follows a stop."""
+    """Print errors as messages without traceback; after a stop, print `after_stop`."""
     set_stop_message(after_stop)
     try:
         yield
@@ -322,7 +322,7 @@ def user_errors(after_stop: str) -> Iterator[None]:
 
 
 def say(*lines: str) -> None:
-    """Print lines without wrapping."""
+    """Print lines to the terminal without wrapping."""
     out = Console(highlight=False)
     for line in lines:
         out.print(line, markup=False, soft_wrap=True)
@@ -572,7 +572,7 @@ def show_table(
     folded: Sequence[str] = (),
     numbers: bool = False,
 ) -> None:
-    """Print rows as a table; only columns in `folded` are wrapped."""
+    """Print rows as a table, in which only the `folded` columns may wrap."""
     console = Console(
         highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH
     )

@@ -1,4 +1,4 @@
-"""`compare`, `train` and `predict` as functions, and parts shared with commands."""
+"""Functions `compare`, `train` and `predict`, and what they share with commands."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _servers: list[Service] = []
 
 @dataclass(frozen=True)
 class TableOptions:
-    """Options of data files, with keys in `KEYS`."""
+    """Options of commands for data files; `KEYS` has their keys in a configuration."""
 
     target: str | Sequence[str] | None = None
     group: str | None = None
@@ -71,13 +71,13 @@ class TableOptions:
 
     @property
     def sample_columns(self) -> dict[str, str | None]:
-        """Columns that describe the rows, by the key of a data set."""
+        """Names of the columns with groups and time, by configuration key."""
         return {"groups": self.group, "time": self.time}
 
 
 @dataclass(frozen=True)
 class Caller:
-    """A command or a Python program."""
+    """How a function is called, from the command line or Python, and prints lines."""
 
     by_command: bool = False
     verbose: bool = False
@@ -285,7 +285,7 @@ def predict(
 def require_one_target(
     target: str | Sequence[str] | None, dataset: str | None, caller: Caller
 ) -> None:
-    """Raise InputError for several targets of a table of which a model is to predict one, before the table is read."""
+    """Raise InputError if a model is to predict several targets of a table."""
     if dataset is not None or target is None or isinstance(target, str):
         return
     if len(target) > 1:
@@ -315,7 +315,7 @@ def run_training(
     learner: str | None = None,
     caller: Caller = PROGRAM,
 ) -> dict[str, Any]:
-    """Run the flow of `train`; return the registered version."""
+    """Run the flow `train`; return the registered model version."""
     from learnkernels.tasks.models.training import training_config
 
     from .train import train as flow
@@ -383,7 +383,7 @@ def configuration(
     changes: str | Sequence[str] = (),
     caller: Caller = PROGRAM,
 ) -> CompareConfig:
-    """Return the configuration of `source`, and set up the run.
+    """Return the configuration for files or a mapping, and set up the run.
 
     `options` apply to data files only.
 
@@ -450,7 +450,7 @@ def require_table(
     caller: Caller = PROGRAM,
     changes: Sequence[str] = (),
 ) -> None:
-    """Refuse missing files, unknown columns, baselines and keys early."""
+    """Raise InputError before reading, for missing files, columns or unknown keys."""
     from learnkernels.conf.schema.base import several
 
     require_files(files)
@@ -500,7 +500,7 @@ def require_files(paths: Sequence[str]) -> None:
 
 
 def is_table(files: Sequence[str]) -> bool:
-    """Return whether arguments name tables, folders or patterns."""
+    """Return whether arguments name data files, folders or patterns."""
     return any(map(_is_table, files))
 
 
@@ -516,7 +516,7 @@ def prepare(
     caller: Caller = PROGRAM,
     deploy: bool = False,
 ) -> CompareConfig:
-    """Return the checked configuration, and set up the run."""
+    """Return the checked configuration, and set up the run that uses it."""
     from learnkernels.conf.loading import config_of, load_config
 
     if isinstance(conf, Mapping):
@@ -533,7 +533,7 @@ def prepare(
 
 
 def set_up(caller: Caller = PROGRAM, deploy: bool = False) -> None:
-    """Set the environment before Prefect and MLflow are imported; start a server.
+    """Set environment variables before Prefect is imported, and start its server.
 
     Deployments need a lasting server, so none is started.
     """
@@ -554,7 +554,7 @@ def set_up(caller: Caller = PROGRAM, deploy: bool = False) -> None:
 
 @contextmanager
 def prefect_runs(label: str, caller: Caller = PROGRAM) -> Iterator[None]:
-    """Wait for the Prefect server, and tag the runs of this process.
+    """Wait for the Prefect server; tag runs within the context.
 
     Prefect reads its settings again, as a Python program may have imported it earlier.
 
@@ -591,7 +591,7 @@ def prefect_runs(label: str, caller: Caller = PROGRAM) -> Iterator[None]:
 
 
 def open_mlflow() -> None:
-    """Create and open MLflow's store before the flow.
+    """Create MLflow's store if it is missing, and open it, before the flow.
 
     Killed flow runs are recognized by their run in MLflow.
 

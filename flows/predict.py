@@ -1,4 +1,4 @@
-"""Which predictions does the model make for new rows?"""
+"""Score new rows with a registered model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .functions import EXPLAINED_ROWS
 
 
 def workers_at(scheduler: str) -> DaskConfig:
-    """Return the workers of a scheduler, by default those of this machine.
+    """Return the configuration of workers: of a scheduler, or of this machine.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The keys of a configuration. Prefect shows their descriptions as a form."""
+"""Keys of a configuration, whose descriptions Prefect shows in forms."""
 
 from .base import Strict as Strict
 from .base import grid_values as grid_values

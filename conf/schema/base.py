@@ -1,4 +1,4 @@
-"""Elements of configurations: strict models, names, numbers."""
+"""Parts that all configurations use: strict models, names and numbers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ else:
 
 
 class Strict(BaseModel):
-    """Frozen model that refuses unknown keys and suggests valid ones."""
+    """Immutable model that refuses unknown keys, and suggests similar valid ones."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -88,7 +88,7 @@ class Strict(BaseModel):
 
 
 def by_default(kind: type[BaseModel], description: str) -> Any:
-    """Return a field whose default is a model with its own defaults."""
+    """Return a field that, if left out, is a model with its own defaults."""
     return Field(
         default_factory=lambda: kind.model_validate({}), description=description
     )
@@ -104,21 +104,21 @@ def as_text(value: Any) -> Any:
 
 
 def several(value: Any) -> Any:
-    """Return a single value or mapping in a list."""
+    """Return a single value or mapping as a list of one; lists are unchanged."""
     if isinstance(value, str | int | float | dict):
         return [value]
     return value
 
 
 def as_mapping(key: str, value: Any) -> Any:
-    """Return a mapping with a text as the value of its first key."""
+    """Return a text as a mapping from `key` to it; other values are unchanged."""
     if isinstance(value, str):
         return {key: value}
     return value
 
 
 def as_number(value: Any) -> Any:
-    """Return the number of a text such as 1e-6, also in lists."""
+    """Return a text such as 1e-6 as a number, also in lists."""
     if isinstance(value, list):
         return [as_number(item) for item in value]
     if isinstance(value, str):
@@ -152,7 +152,7 @@ GRID_FORMS = "a list, {base, from, to}, or {from, to, count, spacing}"
 
 
 class Powers(Strict):
-    """Every whole power of a base, both ends included."""
+    """Values of a grid: every power of a base between two exponents."""
 
     base: float = Field(2.0, gt=1, description="The base.")
     start: int = Field(alias="from", description="The first exponent.")
@@ -177,7 +177,7 @@ class Powers(Strict):
 
 
 class Spaced(Strict):
-    """Positive numbers between two ends, with equal steps or ratios."""
+    """Values of a grid: positive numbers with equal steps or equal ratios."""
 
     start: Positive = Field(alias="from", description="The first number.")
     stop: Positive = Field(alias="to", description="The last number, included.")

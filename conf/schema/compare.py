@@ -1,4 +1,4 @@
-"""The configuration of one run."""
+"""Configuration of one run, with all its keys."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ MOST_FOLDS = 100
 
 
 class SplitConfig(Strict):
-    """Number of rows for each purpose, drawn without replacement."""
+    """Numbers of rows to train, validate and test, drawn without replacement."""
 
     train: int = Field(
         ge=2, description="Rows that kernel and predictor are learned on."
@@ -68,7 +68,7 @@ class SplitConfig(Strict):
 
 
 class ChooseConfig(Strict):
-    """Cross-validation within the training rows, instead of validation rows."""
+    """Cross-validation within the training rows, in place of a validation set."""
 
     folds: int = Field(
         10,
@@ -84,8 +84,7 @@ class ChooseConfig(Strict):
 
 
 class ProtocolConfig(Strict):
-    """How errors are measured: in each trial one fold tests, the next validates, the
-    others train.
+    """How errors are measured: one fold tests, the next validates, others train.
 
     With `split`, each repeat is one trial on rows drawn again. Data sets with `groups`
     or `time` are divided by these.
@@ -205,7 +204,7 @@ SMALLEST_SAMPLE = 256
 
 
 class StatisticsConfig(Strict):
-    """How many rows the statistics of the base kernels are taken over."""
+    """Number of rows from which statistics of the base kernels are computed."""
 
     sample: Literal["none", "auto"] | int = Field(
         "none",
@@ -256,7 +255,7 @@ class BaselineConfig(Strict):
 
     @property
     def kinds(self) -> list[BaselineName]:
-        """Baselines to measure, the slowest last."""
+        """Names of the baselines to measure, the slowest last."""
         left_out = set(self.without)
         if not self.boosting:
             left_out.add("boosting")
@@ -266,7 +265,7 @@ class BaselineConfig(Strict):
 
 
 class CertificatesConfig(Strict):
-    """Certificates of a Dask scheduler and of this process: files in PEM format."""
+    """PEM files that encrypt connections to a Dask scheduler."""
 
     ca: str = Field(
         description="Certificate of the authority that signed those of all sides."
@@ -276,7 +275,7 @@ class CertificatesConfig(Strict):
 
 
 class DaskConfig(Strict):
-    """Where base-kernel tiles are computed."""
+    """Workers that compute base kernels: local processes, or a Dask cluster."""
 
     scheduler: str | None = Field(
         None,
@@ -315,7 +314,7 @@ class DaskConfig(Strict):
 
     @property
     def elsewhere(self) -> bool:
-        """Whether workers may be on other machines."""
+        """Whether workers may run on other machines."""
         return self.scheduler is not None
 
     @field_validator("memory", mode="before")
@@ -370,7 +369,7 @@ class TrackingConfig(Strict):
 
 
 class DriftConfig(Strict):
-    """Differences between new rows and training rows, and their consequence."""
+    """Limits of the differences between new and training rows, and the consequence."""
 
     on_drift: Literal["warn", "fail"] = Field(
         "warn",
@@ -410,7 +409,7 @@ MOST_AT_ONCE = 64
 
 
 class FiguresConfig(Strict):
-    """How figures are written for a paper, next to those of the dashboards."""
+    """Format and size of figures that are also written for a paper."""
 
     format: Literal["pdf", "svg", "png"] = Field(
         "pdf", description="Of the files; png has 300 dots per inch."
@@ -424,7 +423,7 @@ class FiguresConfig(Strict):
 
 
 class CompareConfig(Strict):
-    """Compare learners of the kernel on data sets."""
+    """Comparison of learners of the kernel on data sets."""
 
     name: str = Field(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
@@ -503,7 +502,7 @@ class CompareConfig(Strict):
     )
 
     def on(self, dataset: DatasetConfig) -> CompareConfig:
-        """Return the configuration of one data set, with its own base kernels."""
+        """Return the configuration for only one data set, with its own base kernels."""
         plain = dataset.model_copy(update={"kernels": None})
         return self.model_copy(
             update={"datasets": (plain,), "kernels": dataset.kernels or self.kernels}

@@ -1,4 +1,4 @@
-"""Data sets: their places, and how they are read."""
+"""Configurations of data sets: where they are, and how they are read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _as_plain_text(value: Any) -> Any:
 
 
 def name_of_files(paths: Sequence[str]) -> str:
-    """Return the default name of files.
+    """Return the default name of a data set with several files.
 
     It is the name of the first file without its ending, or of a pattern up to a
     wildcard. A pattern that begins with a wildcard is named after its folder.
@@ -71,7 +71,7 @@ Words = Annotated[int, Field(ge=1, le=10)]
 
 
 class NgramsConfig(Strict):
-    """Texts as counts of n-grams: runs of n words, one sparse feature each."""
+    """Reading of texts as counts of n-grams, the runs of n words."""
 
     column: Names = Field(
         description="Text column, or several whose counts are added (lower-cased words of two letters or more); or "
@@ -139,7 +139,7 @@ ABSENT: dict[str, Any] = {
 
 
 class DatasetConfig(Strict):
-    """Keys that all sources share; `ABSENT` has the values of other keys."""
+    """Keys that data sets of all sources share."""
 
     source: str
     if TYPE_CHECKING:
@@ -211,7 +211,7 @@ class DatasetConfig(Strict):
 
     @classmethod
     def of(cls, data: Any) -> DatasetConfig:
-        """Return a data set of the source that `data` names."""
+        """Return the configuration of a data set, of the class for its source."""
         return _DATASET.validate_python(data)
 
     @model_validator(mode="before")
@@ -251,32 +251,32 @@ class DatasetConfig(Strict):
 
     @property
     def sample_columns(self) -> dict[str, str]:
-        """Columns of groups, time and weights, by their keys."""
+        """Names of the columns with groups, time and weights, by key."""
         columns = {key: getattr(self, key) for key in ("groups", "time", "weights")}
         return {key: column for key, column in columns.items() if column is not None}
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Files, folders and patterns of `path`."""
+        """Files, folders and patterns in the key `path`."""
         if isinstance(self.path, str):
             return (self.path,)
         return self.path or ()
 
     @property
     def label(self) -> str:
-        """Name in reports: the configured label, or the name of the set or file."""
+        """Name in reports: the label, or by default the name of set or file."""
         return self.title or self.name or name_of_files(self.paths)
 
 
 class SklearnConfig(DatasetConfig):
-    """A set that comes with scikit-learn."""
+    """Configuration of a data set that comes with scikit-learn."""
 
     source: Literal["sklearn"]
     name: SklearnName = Field(description="Name of the set.")
 
 
 class SyntheticConfig(DatasetConfig):
-    """Rows drawn from a known distribution."""
+    """Configuration of a data set that is drawn from a known distribution."""
 
     source: Literal["synthetic"]
     name: SyntheticName = Field(description="Name of the distribution.")
@@ -293,7 +293,7 @@ class SyntheticConfig(DatasetConfig):
 
     @property
     def label(self) -> str:
-        """Name in reports: the label, or the distribution with parameters."""
+        """Name in reports: the label, or the distribution with its parameters."""
         if self.title:
             return self.title
         settings = dict(self.params)
@@ -305,7 +305,7 @@ class SyntheticConfig(DatasetConfig):
 
 
 class TableConfig(DatasetConfig):
-    """Data sets whose columns have names."""
+    """Keys of data sets in tables, whose columns have names."""
 
     features: Annotated[tuple[str, ...], BeforeValidator(several)] = Field(
         (), description="The only columns that are features; all others by default."
@@ -383,7 +383,7 @@ class TableConfig(DatasetConfig):
 
 
 class FileConfig(TableConfig):
-    """Files of a table, or of LIBSVM's format."""
+    """Configuration of a data set in files: tables, or LIBSVM's format."""
 
     source: Literal["file"]
     name: str | None = Field(None, description="Name in reports, as `label`.")
@@ -408,7 +408,7 @@ class FileConfig(TableConfig):
 
 
 class OpenmlConfig(TableConfig):
-    """An OpenML data set, which is downloaded once and cached."""
+    """Configuration of an OpenML data set, which is downloaded once and cached."""
 
     source: Literal["openml"]
     name: str = Field(
@@ -459,7 +459,7 @@ _DATASET: TypeAdapter[DatasetConfig] = TypeAdapter(AnyDataset)
 
 
 def each_target(data: Any) -> Any:
-    """Return data sets as a list, with one data set per target."""
+    """Return data sets as a list, divided so that each has one target."""
     datasets = several(data)
     if not isinstance(datasets, list):
         return data

@@ -1,4 +1,4 @@
-"""Families of base kernels, learners and predictors."""
+"""Configurations of families of base kernels, learners and predictors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Degrees = Annotated[
 
 
 class RadialConfig(base.Strict):
-    """exp(-gamma distance), one kernel per bandwidth."""
+    """Kernels exp(-gamma distance), one per bandwidth."""
 
     family: Literal["gaussian", "laplacian", "categorical"] = Field(
         description="The distance: ||x - x'||^2, ||x - x'||_p, or, for code columns, how many columns differ in level."
@@ -72,14 +72,14 @@ class RadialConfig(base.Strict):
                 )
 
     def bandwidths(self) -> list[float]:
-        """Return gamma of each kernel, in the order of the configuration."""
+        """Return the gamma of each kernel, in the order of the configuration."""
         if self.sigmas is None:
             return base.grid_values(self.gammas or [])
         return [(1 / sigma) ** self._power for sigma in base.grid_values(self.sigmas)]
 
 
 class PolynomialConfig(base.Strict):
-    """(gamma x.x' + coef0)^degree, one kernel per degree."""
+    """Kernels (gamma x.x' + coef0)^degree of rows x and x', one per degree."""
 
     family: Literal["polynomial"]
     degrees: Degrees = Field(description="One kernel each.")
@@ -89,7 +89,7 @@ class PolynomialConfig(base.Strict):
 
 
 class LinearConfig(base.Strict):
-    """One kernel of inner products."""
+    """Linear kernel: one kernel of the inner products of rows."""
 
     family: Literal["linear", "cosine"] = Field(
         description="linear: x.x'. cosine: x.x' / (|x| |x'|), of which no row may be zero."
@@ -98,7 +98,7 @@ class LinearConfig(base.Strict):
 
 
 class DirichletConfig(base.Strict):
-    """prod(1 + 2 sum_j cos(j frequency (x - x'))), one kernel per frequency."""
+    """Product over features of 1 + 2 sum_j cos(j frequency (x - x')), by frequency."""
 
     family: Literal["dirichlet"]
     frequencies: base.Grid = Field(
@@ -109,7 +109,7 @@ class DirichletConfig(base.Strict):
 
 
 class FeatureConfig(base.Strict):
-    """x_k x'_k, one kernel per feature; without tiles as the only family."""
+    """Kernels x_k x'_k, one per feature k; fast as the only family."""
 
     family: Literal["feature"]
     columns: Names | None = Field(
@@ -122,14 +122,14 @@ class FeatureConfig(base.Strict):
 
 
 class ConstantConfig(base.Strict):
-    """1 for every pair of rows: the intercept of uncentered base kernels."""
+    """Constant kernel, 1 for every pair of rows: the intercept without centering."""
 
     family: Literal["constant"]
     columns: ClassVar[None] = None
 
 
 class PrecomputedConfig(base.Strict):
-    """Matrices on disk: your own, or those of `learnkernels gram`."""
+    """Base kernels as matrices on disk, your own or of `learnkernels gram`."""
 
     family: Literal["precomputed"]
     path: str = Field(
@@ -141,12 +141,12 @@ class PrecomputedConfig(base.Strict):
 
     @property
     def own(self) -> bool:
-        """Whether it is a file of arrays, not a folder of `learnkernels gram`."""
+        """Whether `path` is a file, not a folder of `learnkernels gram`."""
         return self.path.lower().endswith(ARRAYS)
 
 
 class OwnConfig(base.Strict):
-    """Custom family: a subclass of KernelFamily in a file or package."""
+    """Custom base kernels: a subclass of KernelFamily in a file or package."""
 
     family: base.OwnName = Field(description="module:Class.")
     params: dict[str, base.Parameter] = Field(
@@ -215,7 +215,7 @@ def _kind_of_name(name: Any) -> str:
 
 
 class LearnerConfig(base.Strict):
-    """A way of learning the kernel's weights."""
+    """Algorithm that learns the kernel, with its parameters."""
 
     name: Annotated[
         Annotated[Literal[base.LearnerName, PresetName], Tag("listed")]  # type: ignore[valid-type]
@@ -280,11 +280,11 @@ class LearnerConfig(base.Strict):
 
     @property
     def title(self) -> str:
-        """Name in reports: the label, or the name of the algorithm or class."""
+        """Name in reports: the label, or by default that of algorithm or class."""
         return self.label or self.name.rpartition(":")[2]
 
     def settings(self) -> list[dict[str, Any]]:
-        """Return the parameters of each combination to try."""
+        """Return each combination of values in `tune`, with all parameters."""
         combinations = product(*self.tune.values())
         return [
             {**self.params, **dict(zip(self.tune, values, strict=True))}
@@ -311,7 +311,7 @@ Size = Annotated[str, BeforeValidator(as_size)]
 
 
 class PredictorConfig(base.Strict):
-    """The second stage, with options."""
+    """Predictor that is trained with the learned kernel, and its options."""
 
     name: base.PredictorName = Field(
         "auto",

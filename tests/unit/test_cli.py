@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from learnkernels import compare, predict, train
 from learnkernels.conf.errors import InputError
-from learnkernels.conf.loading import load_config, located
+from learnkernels.conf.loading import load_config, resolve_bundled
 from learnkernels.flows.cli import _print_comparison, app
 from learnkernels.flows.functions import TABLES, TableOptions, configuration, is_table
 from learnkernels.kernels.learners import COLUMNS, LEARNERS
@@ -350,12 +350,12 @@ def test_a_configuration_that_comes_along_is_found_by_its_name_and_a_file_here_c
     here: Path,
 ):
     assert (
-        located(Path("quickstart"))
+        resolve_bundled(Path("quickstart"))
         == ROOT / "learnkernels" / "conf" / "quickstart.yaml"
     )
     assert load_config(Path("quickstart")) == load_config(Path(CONF))
     Path("quickstart").write_text("name: mine")
-    assert located(Path("quickstart")) == Path("quickstart")
+    assert resolve_bundled(Path("quickstart")) == Path("quickstart")
 
 
 def test_examples_are_copied_whole_and_replace_nothing(here: Path):
