@@ -20,16 +20,16 @@ from ..data.dataset import Dataset
 from .held_out import evenly_spaced, has_every_class
 
 MOST_COLUMNS = 300
-"""Largest number of columns whose relevance is measured."""
+"""Most columns whose relevance is measured."""
 
 MOST_ROWS = 500
-"""Largest number of test rows whose values are exchanged."""
+"""Most test rows whose values are exchanged."""
 
 LEAST_ROWS = 100
-"""Number of test rows whose values are exchanged, if there are many columns."""
+"""Test rows whose values are exchanged if there are many columns."""
 
 MOST_PREDICTIONS = 5000
-"""Number of predictions from which fewer rows than `MOST_ROWS` are tested."""
+"""Columns times rows above which fewer rows are tested."""
 
 
 @dataclass(frozen=True)
@@ -68,19 +68,8 @@ def measure_relevance(
 ) -> dict[str, float] | None:
     """Return the relevance of each column, measured on test rows of a trial.
 
-    None for one column or more than `MOST_COLUMNS`, a target that is constant on the
-    test rows, and a class without a training row or a test row.
-
-    Parameters
-    ----------
-    fitted, position : PredictorPath, int
-        Fitted predictors, and the position of the chosen one in the grid.
-    X : ndarray or CSR matrix of shape (n, d), or rows in files
-        All rows of the data set.
-    dataset : Dataset
-        Target, weights and names of the features.
-    training, test_rows : ndarray of int
-        Positions of the training rows and of the test rows.
+    None for one column or more than `MOST_COLUMNS`, a constant target, or a class
+    without training or test rows. See `relevance_` of the estimators.
     """
     columns = features_by_column(dataset.features)
     if not 1 < len(columns) <= MOST_COLUMNS:

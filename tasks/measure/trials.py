@@ -56,21 +56,20 @@ from .held_out import evenly_spaced, predict_held_out, sampled_test_rows
 from .relevance import measure_relevance
 
 ARRAYS = "statistics.npz"
-"""File of the statistics in their entry of the store."""
+"""File of the statistics in the store."""
 
 PASS_SECONDS = "pass_seconds"
-"""Name of the array with the seconds of the pass."""
+"""Array with the seconds of the pass."""
 
 HELD_OUT = "held_out"
-"""Key of the predictions in the row of a trial; not a column of the fold table."""
+"""Key of predictions in the row of a trial; not a column."""
 
 
 @dataclass(frozen=True)
 class StatisticsRef:
     """Reference to stored statistics of base kernels for one draw of the folds.
 
-    If trials scale the features, the statistics serve only `trial`, and `rows` is its
-    scaled data set.
+    If trials scale the features, they serve only `trial`, on its data set `rows`.
     """
 
     key: str
@@ -101,8 +100,7 @@ def share_of_pass(
 ) -> float:
     """Estimate the seconds that statistics of only the training rows would take.
 
-    Cost is quadratic in the rows, linear for rank-one kernels, and constant for a
-    sample.
+    Time is quadratic in rows, linear for rank-one kernels, constant for a sample.
     """
     power = {GramStatistics: 2, FeatureStatistics: 1}.get(type(all_rows), 0)
     return seconds * (training.n_rows / all_rows.n_rows) ** power
@@ -169,7 +167,7 @@ def _with_folder(dataset: Dataset, folder: str) -> Dataset:
 
 @cache
 def _warm_up(predictor: str, task: Task) -> None:
-    """Import and compile an exact predictor before seconds are measured."""
+    """Import and compile an exact predictor before time is measured."""
     if predictor not in DEFAULTS.values():
         return
     X = np.linspace(-1, 1, 24)[:, None] ** np.arange(1, 4)
@@ -206,8 +204,7 @@ class Training(NamedTuple):
 class TrialFitter:
     """Fits the learner and predictor of a trial to rows of its data set.
 
-    `X` holds rows as the workers read them; `seconds_weights` adds up. See `run_trial`
-    for the other attributes.
+    `X` has rows in the form for workers. See `run_trial` for other attributes.
     """
 
     learner: LearnerConfig
@@ -301,26 +298,14 @@ def run_trial(
 ) -> dict[str, Any]:
     """Run a learner in a trial; return its row of the fold table.
 
-    Parameters
-    ----------
-    job, learner : TrialJob, LearnerConfig
-        Trial and learner.
-    predictor, options : str, dict
-        Name and options of the predictor.
-    validation_errors : sequence of sequence of float, optional
-        Validation errors of another repeat, which choose the setting: one row per
-        combination of `tune`.
-    workers : Workers, optional
-        Workers for passes over training rows; threads by default.
-    progress : callable, optional
-        Function of each step of an iterative predictor and its largest residual.
-    data : TrialData, optional
-        Data of the trial; read from the store by default.
+    The row has predictions for test rows under `HELD_OUT`. `validation_errors` of
+    another repeat, a row per combination of `tune`, choose the setting. `data` is read
+    from the store by default.
 
     Raises
     ------
     InputError
-        The learner cannot be used on these rows.
+        The learner does not allow these rows.
     """
     with input_errors(f"data set {job.ref.name}: learner {learner.title}"):
         data = data or TrialData.load([job])
@@ -436,7 +421,7 @@ def _inner_fits(
     settings: Sequence[dict[str, Any]],
     grid: Sequence[float],
 ) -> Iterator[tuple[Trial, list[PredictorPath]]]:
-    """Yield inner trials with the predictors of each setting, one at a time to limit memory."""
+    """Yield inner trials with predictors of each setting, one at a time for memory."""
     for inner in inner_trials(trial):
         training = _training(statistics, folds, inner.training)
         yield inner, [fit.predictors for fit in fitter.fit(training, settings, grid)]
@@ -450,7 +435,6 @@ def _refit(
     setting: dict[str, Any],
     C: float,
 ) -> LearnerFit:
-    """Fit the chosen setting on training and validation rows; keep a kernel learned from a sample."""
     if not isinstance(best.learned, KernelEnsemble):
         learner = as_learner(fitter.learner.name, setting)
         if learner.searches_sample(inner_training.statistics):
@@ -468,7 +452,6 @@ def _notes(predictors: PredictorPath) -> list[str] | None:
 
 
 def _kernel_at(kernels: tuple[LearnedKernel, ...], position: int) -> LearnedKernel:
-    """Return the kernel at a position of the grid."""
     if len(kernels) == 1:
         return kernels[0]
     return kernels[position]
@@ -477,7 +460,6 @@ def _kernel_at(kernels: tuple[LearnedKernel, ...], position: int) -> LearnedKern
 def _test_alignment(
     learned: Learned, position: int, X: Rows, dataset: Dataset, test_rows: np.ndarray
 ) -> float | None:
-    """Return the alignment on at most 1,000 test rows; None for an ensemble or a constant target."""
     if isinstance(learned, KernelEnsemble):
         return None
     rows = evenly_spaced(test_rows, 1000)
@@ -529,7 +511,6 @@ def trial_columns(
 
 
 def _lowest(errors: np.ndarray) -> float | None:
-    """Return the lowest validation error; None if all errors are NaN."""
     if np.isnan(errors).all():
         return None
     return float(np.nanmin(errors))
@@ -544,7 +525,7 @@ def _relevance_columns(
     training: np.ndarray,
     test_rows: np.ndarray,
 ) -> dict[str, Any]:
-    """Return the relevance of columns on test rows of the first trial; nothing for the other trials, to save time."""
+    """Return the relevance of columns on test rows of the first trial."""
     if job.statistics.repeat or job.trial.index:
         return {}
     relevance = measure_relevance(fitted, position, X, dataset, training, test_rows)

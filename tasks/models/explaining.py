@@ -28,16 +28,16 @@ from .scoring import (
 )
 
 BATCH_ROWS = 500
-"""Number of rows that are explained at once; the figure shows the first of these batches."""
+"""Rows to explain at once; the figure shows the first batch."""
 
 EXPLAINED = "explains"
-"""Column of the output with the name of the explained column of the predictions."""
+"""Output column with the name of the explained prediction."""
 
 BASE = "base"
-"""Column of the output with the mean prediction of background rows."""
+"""Output column with the mean prediction of background rows."""
 
 PREFIX = "contribution "
-"""Beginning of the names of the columns of contributions."""
+"""Beginning of the names of columns of contributions."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,10 @@ class Explained:
     output : str
         The file.
     rows : int
-        Number of explained rows.
     mean_sizes : dict of str to float
-        Mean absolute contribution of each column over rows and explained predictions,
-        in descending order.
+        Mean absolute contribution of each column, in descending order.
     figure : str or None
-        Contributions to predictions for the first rows as a data URL.
+        Contributions for the first rows as a data URL.
     """
 
     output: str
@@ -74,13 +72,7 @@ def contributions_file(output: str) -> str:
 def require_explainable(
     model: Model, source: str, output: str, ids: Sequence[str]
 ) -> None:
-    """Raise InputError if contributions clash with ids or would replace the input.
-
-    Raises
-    ------
-    InputError
-        With the names.
-    """
+    """Raise InputError if contributions clash with ids or would replace the input."""
     columns = [EXPLAINED, BASE, *(f"{PREFIX}{name}" for name in model.features)]
     clashing = [name for name in ids if name in columns]
     if clashing:
@@ -106,10 +98,7 @@ def explain_table(
     most_rows: int,
     on_progress: Callable[[int], None],
 ) -> Explained:
-    """Write contributions to the first predictions of a registered model version.
-
-    See `explain_with`.
-    """
+    """Write contributions to a registered version's predictions; see `explain_with`."""
     return explain_with(
         load_version(version),
         version_metadata(version),
@@ -136,31 +125,15 @@ def explain_with(
 ) -> Explained:
     """Write contributions of columns to a model's predictions for the first rows.
 
-    Parameters
-    ----------
-    model : Model
-        The model.
-    about : mapping of str to str
-        Description of the model for the metadata of a Parquet or Arrow file.
-    source, output : str
-        Input and output of the predictions.
-    options : ScoringOptions
-        Ids and escape of formulas of the predictions.
-    most_rows : int
-        Largest number of rows to explain.
-    on_progress : callable
-        Function that is called with the number of explained rows after each batch.
-
-    Returns
-    -------
-    explained : Explained
+    The arguments are those of `score_with`; `on_progress` receives the number of
+    explained rows, at most `most_rows`.
 
     Notes
     -----
-    The file has one row for each row and explained prediction: ids or `row`, the name
-    of the explained column of the predictions, the base value, and the contribution of
-    each column. Base value and contributions add up to the prediction. The second of
-    two probabilities is explained. Memory does not depend on the number of rows.
+    The file has a row for each row and explained prediction: ids or `row`, the name of
+    the prediction, the base value, and the contribution of each column. Their sum is
+    the prediction. The second of two probabilities is explained. Memory does not depend
+    on the number of rows.
     """
     destination = locate(contributions_file(output))
     total = np.zeros(len(model.features))
@@ -196,7 +169,7 @@ def explain_with(
 def _first_rows(
     table: Table, model: Model, ids: Sequence[str], most_rows: int
 ) -> Iterator[pa.Table]:
-    """Give the first rows of a table in batches, with the columns of the model and the ids."""
+    """Yield batches of the first rows, with columns of the model and ids."""
     n_remaining = most_rows
     names = list(dict.fromkeys([*model.features, *ids]))
     for batch in table.tables(names, min(BATCH_ROWS, most_rows)):
@@ -209,7 +182,6 @@ def _first_rows(
 def _schema(
     model: Model, table: Table, ids: Sequence[str], about: Mapping[str, str]
 ) -> pa.Schema:
-    """Return the schema of the contributions."""
     fields = [table.schema.field(name) for name in ids]
     if not ids:
         fields = [pa.field(ROW, pa.int64())]
@@ -227,7 +199,7 @@ def _as_table(
     first: int,
     schema: pa.Schema,
 ) -> pa.Table:
-    """Return contributions as a table, with a row for each row and explained column of the predictions."""
+    """Return a table with a row for each row and explained prediction."""
     n, d = explanation.data.shape
     names = model.explained_names
     base_values = explanation.base_values.reshape(n, -1)
@@ -247,7 +219,7 @@ def _as_table(
 
 
 def _sizes(explanation: Explanation) -> np.ndarray:
-    """Return the absolute contribution of each column, summed over rows, a mean over outputs."""
+    """Return absolute contributions by column, summed over rows, mean over outputs."""
     sizes = np.abs(explanation.contributions)
     if explanation.outputs:
         sizes = sizes.mean(axis=2)
@@ -255,5 +227,4 @@ def _sizes(explanation: Explanation) -> np.ndarray:
 
 
 def _figure(explanation: Explanation) -> str | None:
-    """Return the display of an explanation as a data URL."""
     return inline(ExplanationDisplay(explanation).plot().figure_)

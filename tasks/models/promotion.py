@@ -26,7 +26,7 @@ RECIPE_KEYS = (
     "target", "positive", "task", "drop", "features", "columns", "scale", "scale_on", "missing", "distinct", "ngrams",
     "bytes", "weights",
 )  # fmt: skip
-"""Keys of a data set's configuration that belong to the recipe; `path`, `where` and `test` select the rows."""
+"""Keys of a data set that belong to the recipe; the others select its rows."""
 
 
 @dataclass(frozen=True)
@@ -35,35 +35,22 @@ class Contender:
 
     Attributes
     ----------
-    version : int
-    learner : str
-        Name of the learner in reports.
     expected : float
-        Test error at training, on the rows of this version; in the units of `metric`.
-    metric : str
+        Test error at training, in the units of `metric`.
     recipes, digest : tuple of str, str
-        Digests of the chosen recipe and of the recipe with all its candidates, and
-        digest of the training rows.
+        Digests of the recipe, chosen and with all candidates; digest of training rows.
     stored : tuple of float
-        Error of each trial at training; empty if these results are lost.
-    columns : mapping of str to str
-        Columns of the model and their kinds; empty if features are not columns.
-    spreads : mapping of str to float
-        Spreads of the scaled columns.
-    classes : tuple of str
-        Classes; empty for regression.
+        Error of each trial at training; empty if these are lost.
+    columns, spreads : mapping of str to str, mapping of str to float
+        Kinds of columns, and spreads of scaled ones; empty if features are not columns.
     copied : float or None
-        Share of duplicate rows, if known.
-    n_rows : int
-        Number of training rows; 0 if unknown.
+        Share of duplicate rows.
     leaks : tuple of str or None
-        Columns that each determine the target, if known.
+        Columns that each determine the target.
     scored : tuple of str or None
-        Columns of the last scored input; None if none was scored.
+        Columns of the last scored input.
     errors : tuple of float
-        Test error of the recipe in each trial on the common folds.
-    test_share : float
-        See `share_of_test`.
+        Test error of each trial on the common folds.
     """
 
     version: int
@@ -124,7 +111,6 @@ class Contender:
         return phrases + self._changed_kinds(other)
 
     def _changed_kinds(self, other: Contender) -> list[str]:
-        """Return a phrase for each column whose kind differs from the kind in another version."""
         return [
             f"{name!r} as {kind} in place of {other.columns[name]}"
             for name, kind in self.columns.items()
@@ -168,7 +154,7 @@ class Contender:
         return "a classification" if self.classes else "a regression"
 
     def _changed_units(self, other: Contender) -> list[str]:
-        """Return a phrase for each column whose spread changed by more than a factor of ten, as other units would."""
+        """Return phrases for columns whose spread changed by a factor over ten."""
         phrases = []
         for name, spread in self.spreads.items():
             earlier_spread = other.spreads.get(name, spread)
@@ -179,7 +165,7 @@ class Contender:
         return phrases
 
     def _has_more_copies(self, other: Contender) -> bool:
-        """Return whether the share of duplicate rows is higher by more than 10 %, which makes errors incomparable."""
+        """Whether duplicate rows are 10 % more, so that errors cannot be compared."""
         if self.copied is None or other.copied is None:
             return False
         return self.copied > other.copied + 0.1
@@ -191,11 +177,7 @@ class Contender:
         return f"from {self.n_rows:,} rows in place of {other.n_rows:,}"
 
     def _is_implausible(self, other: Contender) -> bool:
-        """Return whether the expected error is less than a quarter of another one's,
-        significantly at level 0.02.
-
-        Small errors vary by more than this factor by chance.
-        """
+        """Whether the error is below a quarter of the other's, at level 0.02."""
         if self.metric != other.metric or self.expected >= 0.25 * other.expected:
             return False
         p = higher_p(np.array(other.stored), np.array(self.stored), self.test_share)
@@ -222,38 +204,22 @@ class Challenge:
 
     Attributes
     ----------
-    model : str
-    challenger, defender : Contender
-        The defender is the champion, or None for the first version.
+    defender : Contender or None
+        The champion; None for the first version.
     reference : Contender or None
-        Version whose expected error limits a refresh: the best of the chain of
-        refreshes that ends in the champion.
-    level : float
-        Significance level of the decision.
+        Best version in the chain of refreshes, whose expected error limits a refresh.
     margin : float
-        Tolerated increase of the error by a refresh, as a share of the champion's
-        error.
+        Tolerated increase of the error by a refresh, relative to the champion's.
     refresh : bool
-        Whether a version of the same recipe on other rows takes over if it is not
-        worse.
-    dataset, digest : str
-        Data set on which both were compared.
+        Whether a version of the same recipe on other rows wins if it is not worse.
     champion : int
         Version that has the alias afterwards; 0 before the decision.
     moved : bool
         Whether the alias moves.
-    reason : str
-        One sentence.
     test : str
-        Tested hypothesis: the challenger is "better", "not worse", or "worse than
-        before"; empty without a test.
-    p : float or None
-        p-value of the corrected resampled t-test.
-    uncorrected_p : float or None
-        p-value of the papers' paired t-test that the challenger is better.
-    newest : NewestRows or None
-        Errors on rows that the champion has not seen, where the champion is scored
-        without refitting.
+        The tested hypothesis, or empty.
+    p, uncorrected_p : float or None
+        p-values of the corrected t-test, and of the papers' paired t-test.
     """
 
     model: str
@@ -318,12 +284,11 @@ class Challenge:
 def decide(challenge: Challenge) -> Challenge:
     """Decide whether the challenger becomes champion; return the decided challenge.
 
-    A version of another recipe takes over if its errors on common folds are lower by a
-    corrected resampled t-test. A version of the same recipe on other rows, a *refresh*,
-    takes over under three conditions: it has all columns and classes of the champion,
-    its expected error is not above the stored one by more than the margin, and it is
-    not worse on common folds. No version takes over that reads a new column that
-    determines the target, or a column that the rows to score lack.
+    Another recipe wins if its errors on common folds are significantly lower. The same
+    recipe on other rows, a *refresh*, wins if it has all columns and classes of the
+    champion, its expected error exceeds the stored one by at most the margin, and it is
+    not worse on common folds. No version wins that reads a new column that determines
+    the target, or a column that the rows to score lack.
 
     References
     ----------
@@ -363,7 +328,6 @@ def decide(challenge: Challenge) -> Challenge:
 def _decide_between_recipes(
     challenge: Challenge, challenger: Contender, champion: Contender
 ) -> Challenge:
-    """Decide between two recipes by their errors on common folds."""
     if challenge.refusals:
         reason = (
             f"version {challenger.version} {' and '.join(challenge.refusals)}, so version {champion.version} stays; "
@@ -390,7 +354,6 @@ def _decide_between_recipes(
 def _decide_refresh(
     challenge: Challenge, challenger: Contender, champion: Contender
 ) -> Challenge:
-    """Decide whether a version of the same recipe on other rows is at least as good as the champion."""
     reference = challenge.reference or champion
     comparable = challenger.metric == reference.metric
     factor = 1 + challenge.margin
@@ -449,7 +412,6 @@ def _decide_refresh(
 
 
 def _remedy(challenge: Challenge) -> str:
-    """Return a phrase with the remedy for a refusal."""
     assert challenge.defender is not None
     correction = (
         "drop such columns"
@@ -460,7 +422,6 @@ def _remedy(challenge: Challenge) -> str:
 
 
 def _remarks(challenger: Contender, champion: Contender) -> str:
-    """Return the differences in columns and number of rows, in brackets."""
     remarks = challenger.differences(champion)
     fewer_rows = challenger.fewer_rows(champion)
     if fewer_rows:
@@ -477,14 +438,13 @@ def _on_same_folds(challenger: Contender, champion: Contender) -> str:
 
 
 def _change(error: float, other: float) -> str:
-    """Return the relative difference of two errors in percent, with a comma; empty if the other error is zero."""
     if not other:
         return ""
     return f"{100 * (error / other - 1):+.2g} %, "
 
 
 def _on_newest_rows(challenge: Challenge) -> str:
-    """Return a phrase with the errors on rows that the champion has not seen; empty without such rows."""
+    """Return a phrase with errors on rows new to the champion, or an empty text."""
     newest = challenge.newest
     champion = challenge.defender
     if newest is None or champion is None:
@@ -543,7 +503,7 @@ def columns_of(
 
 
 def _spread(column: NumberColumn) -> float:
-    """Return the interquartile range of the knots of a column, or its spread without knots."""
+    """Return the interquartile range of the knots, or the spread without knots."""
     upper, lower = np.quantile(column.knots or (0, 2 * column.spread), (0.75, 0.25))
     return float(upper - lower)
 
@@ -553,7 +513,7 @@ def on_the_same_folds(
 ) -> CompareConfig:
     """Return the champion's recipe on the challenger's rows and folds.
 
-    The columns named in `without`, which the champion did not have, are dropped.
+    Columns in `without`, which are new to the champion, are dropped.
     """
     recipe_keys = {key: getattr(champion.datasets[0], key) for key in RECIPE_KEYS}
     recipe_keys["drop"] = (*recipe_keys["drop"], *without)
@@ -620,7 +580,6 @@ def describe_decision(decision: Challenge, links: dict[str, str]) -> str:
 
 
 def _trials_table(champion: Contender, challenger: Contender) -> list[dict[str, str]]:
-    """Return one row per trial, and one row of the means."""
     champion_title = f"champion, version {champion.version} ({champion.learner})"
     challenger_title = (
         f"challenger, version {challenger.version} ({challenger.learner})"

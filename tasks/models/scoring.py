@@ -56,19 +56,19 @@ if TYPE_CHECKING:
 
 
 MAX_SHOWN = 20
-"""Maximum number of classes and columns in the report; the other classes are counted together."""
+"""Most classes and columns in the report."""
 
 SUCCESS = "_SUCCESS"
-"""File that marks an output in parts as complete, as Spark and others do."""
+"""File that marks an output in parts as complete."""
 
 ROW = "row"
-"""Name of the column of row numbers in an output without ids."""
+"""Column of row numbers in an output without ids."""
 
 OnProgress = Callable[[float, int], None]
-"""Function that is called with the share of the work that is done, and the number of rows, or zero if unknown."""
+"""Function of the share that is done, and the number of rows (zero if unknown)."""
 
 Distribution = Counter[str] | NumberSummary
-"""Distribution of a column of predictions: counts of labels, or a summary of numbers. Both can be added."""
+"""Counts of labels, or a summary of numbers; both can be added."""
 
 
 def distribution_of(values: np.ndarray, numbers: bool) -> Distribution:
@@ -100,21 +100,12 @@ class Tally:
 
     Attributes
     ----------
-    distributions : dict of str to Distribution
-        Distribution of each column of predictions.
     new : NewRows or None
-        Statistics to compare with the training rows; None if the model keeps no
-        training rows.
-    rows : int
-        Number of rows.
+        Statistics for drift; None if the model keeps no training rows.
     report : EncodingReport
         Missing values and new levels.
     columns, ignored : list of str
         Columns of the output, and columns of the input that the model does not read.
-    notes : list of str
-        Remarks about the files of the input.
-    input_columns : list of str
-        All columns of the input.
     """
 
     distributions: dict[str, Any]
@@ -152,14 +143,11 @@ class DriftReport:
     warnings : list of str
         Sentences about exceeded thresholds.
     note : str
-        Reason why the rows were not compared; empty if they were.
+        Reason why rows were not compared, or empty.
     metrics : dict of str to float
-        Metrics for MLflow: `p`, `mmd2`, and the largest share of a column for each
-        threshold.
+        `p`, `mmd2`, and the largest share of a column for each threshold.
     columns : list of dict
-        One row per column: shares of missing values (now and at training), of unknown
-        categories, and of rows outside of the range, and the p-value, which is None for
-        untested columns.
+        Shares of unusual values, and the p-value, None if untested.
     """
 
     warnings: list[str] = field(default_factory=list)
@@ -251,7 +239,6 @@ def drift_report(model: Model, tally: Tally, config: DriftConfig) -> DriftReport
 def _threshold_warnings(
     threshold: str, shares: Mapping[str, float], limit: float
 ) -> list[str]:
-    """Return a sentence about the columns whose share exceeds the limit, if there are any."""
     sentences = {
         "missing": "more values are missing than at training",
         "unknown": "rows have categories that no training row had",
@@ -268,7 +255,6 @@ def _threshold_warnings(
 
 
 def _test_warnings(drift: Drift, level: float) -> list[str]:
-    """Return a sentence about the columns that differ from the training rows, if the tests are significant."""
     if drift.p > level:
         return []
     changed = [name for name, p in drift.p_columns.items() if p <= level / 2]
@@ -286,25 +272,12 @@ class Scores:
 
     Attributes
     ----------
-    rows : int
-        Number of rows.
-    columns : list of str
-        Columns of the output.
     distribution : dict
-        Distribution of each column of predictions: counts by label, or mean, sd, min
-        and max.
-    seconds : float
+        By column: counts by label, or mean, sd, min and max.
     gaps, new_levels : dict of str to int
-        Number of rows with a missing value, and with a level that is not in the
-        training rows, by column.
+        Rows with a missing value, or a level not in the training rows, by column.
     cells : list of str
-        Remarks about the files of the input, and about invalid cells.
-    ignored : list of str
-        Columns of the input that the model does not read.
-    drift : DriftReport
-        Differences from the training rows.
-    input_columns : list of str
-        All columns of the input.
+        Remarks about files and invalid cells.
     """
 
     rows: int
@@ -322,7 +295,7 @@ class Scores:
 class ScoringProgress:
     """Progress of a scoring, as a percentage or as lines every five seconds.
 
-    When a scoring is retried, the progress goes back.
+    It goes back when a scoring is retried.
     """
 
     def __init__(self, progress: RunProgress) -> None:
@@ -346,10 +319,7 @@ def publish_scores(
     scores: Scores,
     explained: Explained | None = None,
 ) -> None:
-    """Publish the results of a scoring in Prefect, and its drift in MLflow.
-
-    Drift is also logged in MLflow, as metrics of the run that trained the version.
-    """
+    """Publish the results of a scoring in Prefect, and its drift in MLflow."""
     log = get_run_logger()
     drift = scores.drift
     if scores.ignored:
@@ -394,7 +364,6 @@ def publish_scores(
 def _facts(
     version: ModelVersion, source: str, output: str, scores: Scores
 ) -> dict[str, Any]:
-    """Return the facts of the report by name."""
     facts: dict[str, Any] = {
         "input": code(source),
         "output": code(output),
@@ -424,7 +393,6 @@ def _column_counts(counts: dict[str, int]) -> Markdown:
 
 
 def _contribution_rows(explained: Explained | None) -> list[dict[str, str]]:
-    """Return one row per column with the largest contributions."""
     if explained is None:
         return []
     return [
@@ -434,8 +402,6 @@ def _contribution_rows(explained: Explained | None) -> list[dict[str, str]]:
 
 
 def _drift_rows(drift: DriftReport) -> list[dict[str, str]]:
-    """Return one row per column, by ascending p-value and then descending share of missing values."""
-
     def order(column: dict[str, Any]) -> tuple[float, float]:
         p = 1.0 if column["p"] is None else column["p"]
         return p, -column["missing"]
@@ -456,7 +422,7 @@ def _drift_rows(drift: DriftReport) -> list[dict[str, str]]:
 def _prediction_rows(
     distribution: dict[str, float], n_rows: int
 ) -> list[dict[str, str]]:
-    """Return the distribution of predictions as a table: the most frequent labels, or one row for numbers."""
+    """Return the most frequent labels, or one row for numbers."""
     if not distribution:
         return []
     if not all(isinstance(value, int) for value in distribution.values()):
@@ -481,16 +447,13 @@ class ScoringOptions:
     Parameters
     ----------
     ids : tuple of str
-        Columns that are copied unchanged. Without any, the output has row numbers from
-        0.
+        Columns to copy. Without any, the output has row numbers from 0.
     strict : bool
-        Whether to reject columns that the model does not read, instead of ignoring
-        them.
+        Whether to reject columns that the model does not read.
     drift : DriftConfig
-        Thresholds of drift, and whether exceeding one prevents the output.
+        Thresholds, and whether exceeding one prevents the output.
     escape_formulas : bool
-        Whether to prefix texts of a CSV output that a spreadsheet would run as formulas
-        with an apostrophe.
+        Whether to put an apostrophe before CSV texts that are formulas.
     """
 
     ids: tuple[str, ...] = ()
@@ -547,38 +510,21 @@ def score_with(
 ) -> Scores:
     """Score a table with a model and write the predictions.
 
-    Parameters
-    ----------
-    model : Model
-        The model.
-    about : mapping of str to str
-        Description of the model for the metadata of a Parquet or Arrow output.
-    source, output : str
-        Parquet, CSV or Arrow; a path, or ``s3://bucket/key``. The source may be a
-        folder or a pattern for several files of the same columns, in the order of their
-        names.
-    options : ScoringOptions
-        Ids, strictness and thresholds of drift.
-    on_progress : callable
-        Function that is called after each batch.
-
-    Returns
-    -------
-    scores : Scores
+    `source` and `output` are Parquet, CSV or Arrow: a path, or ``s3://bucket/key``. The
+    source may be a folder or a pattern. `about` is metadata of the output.
 
     Raises
     ------
     InputError
-        Source or output cannot be used, the columns do not fit the model, a value is
-        invalid, or rows have drifted (`Drifted`). No output is written.
+        Source or output cannot be used, columns or values do not fit the model, or rows
+        have drifted (`Drifted`). There is no output.
     TransferError
-        A file could temporarily not be read or written. No output is written.
+        A file could temporarily not be read or written. There is no output.
 
     Notes
     -----
-    Rows are scored in batches of `Model.batch_rows`, so predictions are bit-for-bit
-    equal to those of all rows at once. Memory does not depend on the number of rows:
-    some batches, and blocks of the formats.
+    Predictions in batches of `Model.batch_rows` are bit-for-bit equal to those of all
+    rows at once. Memory does not depend on the number of rows.
     """
     started = time.monotonic()
     inputs = inputs_of(source, {*model.features, *options.ids})
@@ -604,15 +550,9 @@ def _scored(
     on_progress: OnProgress = _ignore_progress,
     first: int = 0,
 ) -> Iterator[Tally]:
-    """Score a table into one file, and yield the tally before the file is moved into
-    place; close the table.
+    """Score a table into a file whose first row is numbered `first`; yield the tally.
 
-    `first` is the number of the first row.
-
-    Raises
-    ------
-    InputError
-        Columns do not fit the model, or it rejects a row.
+    The file is moved into place, and the table closed, when the context ends.
     """
     with table:
         ignored = _ignored_columns(model, table.schema.names, options, where)
@@ -643,7 +583,6 @@ def _scored(
 def _output_schema(
     model: Model, table: Table, options: ScoringOptions, about: Mapping[str, str]
 ) -> Any:
-    """Return the schema of an output: ids or row numbers, and the columns of the model."""
     ids = [table.schema.field(name) for name in options.ids]
     if not ids:
         ids = [pa.field(ROW, pa.int64())]
@@ -654,7 +593,6 @@ def _output_schema(
 
 
 def _empty_tally(model: Model) -> Tally:
-    """Return the tally of no rows."""
     distributions = {
         name: distribution_of(np.empty(0, dtype), model.task == "regression")
         for name, dtype in model.column_types.items()
@@ -671,7 +609,7 @@ def _empty_tally(model: Model) -> Tally:
 def _score_batch(
     model: Model, batch: Any, tally: Tally, where: str, first: int
 ) -> dict[str, np.ndarray]:
-    """Return the predictions for a batch whose first row has the number `first`, and add them to the tally."""
+    """Return predictions for rows numbered from `first`, and add them to the tally."""
     tally.report.first = first
     with input_errors(where):
         X = model.encoded(model.raw_rows(batch, first), tally.report)
@@ -739,30 +677,14 @@ def score_parts_with(
 ) -> Scores:
     """Score each file of a table on the workers of a pool, into a file of a folder.
 
-    Files of the output are named part-00000.parquet and so on, in the order of the
-    input files. Each file is written atomically. When all are written, `_SUCCESS`
-    records the model, the inputs, and the number of rows of each file; until then the
-    folder must not be read.
-
-    Parameters
-    ----------
-    model : Model
-        The model.
-    about : mapping of str to str
-        Description of the model for `_SUCCESS` and the metadata of each file.
-    source : str
-        See `score_with`; usually a folder.
-    output : str
-        A folder, or ``s3://bucket/prefix/``, that all workers can write to.
-    pool : DaskPool
-        Workers.
-    options, on_progress
-        See `score_with`. If drift prevents the output, `_SUCCESS` is not written.
+    Output files are part-00000.parquet and so on, in the order of the input, each
+    written atomically. `_SUCCESS` follows, with the model, the inputs and the rows of
+    each file, unless drift prevents the output. All workers need write access.
 
     Raises
     ------
     InputError
-        See `score_with`. The folder contains other files, or a complete output.
+        See `score_with`. The folder has other files, or a complete output.
     TransferError
         A file could temporarily not be read or written.
     """
@@ -821,13 +743,7 @@ def inputs_of(source: str, needed: set[str]) -> tuple[Location, ...]:
 
 
 def input_columns(source: str, needed: set[str]) -> list[str]:
-    """Return the columns of an input, including needed ones from names of folders.
-
-    Raises
-    ------
-    InputError
-        The input cannot be used.
-    """
+    """Return the columns of an input, including needed ones from names of folders."""
     with Table(inputs_of(source, needed)[:1]) as table:
         return list(table.schema.names)
 
@@ -856,14 +772,7 @@ def _score_part(
 
 
 def _require_own(success: Location, parts: set[str]) -> None:
-    """Reject a folder that contains files other than parts of an incomplete output.
-
-    Raises
-    ------
-    InputError
-        The folder contains other files or a complete output, or its bucket does not
-        exist.
-    """
+    """Raise InputError if a folder has more than parts of an incomplete output."""
     if success.remote:
         success.require_bucket()
     folder = success.path.rpartition("/")[0]
@@ -890,13 +799,7 @@ def _require_own(success: Location, parts: set[str]) -> None:
 
 
 def table_location(text: str) -> Location:
-    """Return the location of a table; its ending must be that of a table format.
-
-    Raises
-    ------
-    InputError
-        The address or its extension is not supported.
-    """
+    """Return the location of a table; its ending must be that of a table format."""
     location = locate(text)
     if location.suffix not in FORMATS:
         raise InputError(
@@ -918,14 +821,13 @@ def output_location(text: str) -> Location:
 def _ignored_columns(
     model: Model, names: Sequence[str], options: ScoringOptions, where: str
 ) -> list[str]:
-    """Return the columns of a table that the model ignores and that were not in its
-    training table.
+    """Return the input's columns that are unknown to the model and its training.
 
     Raises
     ------
     InputError
         Columns of the model are missing, a column appears twice, an id has the name of
-        an output column, or with `strict` there are columns to ignore.
+        an output column, or `strict` forbids columns to ignore.
     """
     refuse_repeated(names, f"{where}: column {{}} appears more than once; rename one.")
     refuse_repeated(options.ids, "id {} is given more than once; name it once.")
