@@ -47,7 +47,7 @@ def ending_of(path: str) -> str:
 
 
 def compression_of(path: str) -> str | None:
-    """Return pyarrow's name for the compression that a file's ending says, or None."""
+    """Return pyarrow's name of the compression in a file's ending, or None."""
     last = PurePosixPath(path).suffix.lower()
     if ending_of(path) == last:
         return None

@@ -194,7 +194,7 @@ def main(
         ),
     ] = False,
 ) -> None:
-    """Set up what all commands share."""
+    """Take the options that come before a command."""
 
 
 @app.command()
@@ -680,8 +680,7 @@ def open_run(
         typer.Argument(help="Folder of results, or the name of a run.", metavar="RUN"),
     ],
 ) -> None:
-    """Show a comparison, training or decision in MLflow and Prefect: print its
-    addresses, and open the first.
+    """Print the addresses of a run in MLflow and Prefect, and open the first.
 
     The servers are those of `learnkernels ui` or `up` in this folder, or those that
     MLFLOW_TRACKING_URI and PREFECT_API_URL name.

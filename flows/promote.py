@@ -150,7 +150,7 @@ def _measured(
     assert theirs is not None
     added: list[str] = []
     if theirs.columns:
-        added = ours.beyond(theirs)
+        added = ours.additional_columns(theirs)
     champion = on_the_same_folds(config, against, added)
     results: list[FoldsRef] = []
     with DaskPool(config.dask) as pool, stopping_steps():
@@ -169,8 +169,8 @@ def _measured(
             results += measure_learners(ref, statistics, local, pool, progress)
     measured = replace(
         challenge,
-        challenger=ours.measured(read_folds(results[:1])),
-        defender=theirs.measured(read_folds(results[1:])),
+        challenger=ours.with_errors(read_folds(results[:1])),
+        defender=theirs.with_errors(read_folds(results[1:])),
         dataset=data[0].name,
         digest=data[0].digest,
     )

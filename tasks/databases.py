@@ -74,7 +74,7 @@ def mlflow_is_prepared(url: str) -> bool:
 
 
 def copy_prefect_tables(path: Path) -> bool:
-    """Create a Prefect database from cached empty tables; return whether it could.
+    """Create a Prefect database from cached tables; return whether that succeeded.
 
     Prefect itself creates them in a hundred steps, the slowest part of its first start.
     """
@@ -155,7 +155,7 @@ def seen_from(folder: Path, url: str) -> str:
 
 
 def file_of(url: str) -> Path | None:
-    """Return the file of an SQLite database, or None for another store."""
+    """Return the file of an SQLite address, or None for another store."""
     try:
         address = make_url(url)
     except ArgumentError:  # a store of MLflow without a database

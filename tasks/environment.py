@@ -281,7 +281,7 @@ def _folders_of_libraries(state: Path) -> dict[str, Path]:
 
 
 def scheduled_settings() -> dict[str, str]:
-    """Return the environment variables of a scheduled run.
+    """Return the environment variables that a scheduled run needs.
 
     Addresses of servers and databases are left out: they may contain passwords, and the
     worker has its own.

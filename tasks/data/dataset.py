@@ -262,7 +262,7 @@ def stored_bytes(ref: DatasetRef) -> int:
 
 
 def dataset_digest(dataset: Dataset) -> str:
-    """Return a digest of rows, target, names and sample columns."""
+    """Return a digest of features, target, names, groups, times and weights."""
     X = dataset.X
     target = dataset.target
     about = [

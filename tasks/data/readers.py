@@ -1,4 +1,4 @@
-"""Read rows, targets and sample columns from tables, NumPy files and LIBSVM files."""
+"""Read features, targets, groups and weights from tables, NumPy and LIBSVM files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Baselines of scikit-learn on the trials of the learners."""
+"""Fit baselines of scikit-learn in the same trials as the learners."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def _kernel_columns(params: dict[str, float]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class FittedBaseline:
-    """Best setting of a baseline, fitted on the training rows.
+    """Baseline with its best parameters, fitted to the training rows.
 
     Attributes
     ----------

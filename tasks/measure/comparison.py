@@ -163,7 +163,7 @@ def _supported(
 def config_on(
     config: CompareConfig, dataset: DatasetConfig, ref: DatasetRef
 ) -> CompareConfig:
-    """Return the configuration of one data set, with its own kernels and folds."""
+    """Return a configuration for only one data set, with its kernels and folds."""
     folds, repeats = ref.folds or (config.protocol.folds, config.protocol.repeats)
     protocol = config.protocol.model_copy(update={"folds": folds, "repeats": repeats})
     return config.on(dataset).model_copy(update={"protocol": protocol})

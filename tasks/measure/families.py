@@ -84,7 +84,7 @@ def _positions(config: FamilyConfig, features: Sequence[str]) -> list[int]:
 def require_varying(
     configs: Sequence[FamilyConfig], X: Rows, features: Sequence[str], where: str
 ) -> None:
-    """Raise InputError if a kernel uses constant features, or a cosine zero rows."""
+    """Raise InputError if features are constant, or rows zero under a cosine kernel."""
     highest = X.max(axis=0)
     lowest = X.min(axis=0)
     if sparse.issparse(highest):

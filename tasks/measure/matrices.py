@@ -159,7 +159,7 @@ def matrix_folder(output: str, name: str) -> Path:
 
 
 def import_matrices(path: Path, ref: DatasetRef) -> Path:
-    """Import the matrices of a user's file into the store; return their folder.
+    """Copy the kernel matrices in a user's file into the store; return the folder.
 
     Raises
     ------
@@ -261,7 +261,7 @@ def index_of(
 
 
 def require_place(folder: Path, index: MatrixIndex) -> None:
-    """Raise InputError if a folder exists with other contents."""
+    """Raise InputError if the folder has other matrices than `index` describes."""
     if not os.path.lexists(folder):
         return
     if not (folder / INDEX).exists():

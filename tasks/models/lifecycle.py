@@ -285,7 +285,7 @@ def contender(version: ModelVersion) -> tuple[promotion.Contender, CompareConfig
         )
     folds = registry.stored_folds(version, title)
     if folds is not None:
-        competitor = competitor.measured(folds, in_training=True)
+        competitor = competitor.with_errors(folds, in_training=True)
     return competitor, config
 
 

@@ -70,7 +70,7 @@ class Contender:
     errors: tuple[float, ...] = ()
     test_share: float = 0.0
 
-    def measured(self, folds: pd.DataFrame, in_training: bool = False) -> Contender:
+    def with_errors(self, folds: pd.DataFrame, in_training: bool = False) -> Contender:
         """Return a copy with errors of trials on common folds, or of its training."""
         errors = tuple(folds["error"].tolist())
         test_share = share_of_test(
@@ -95,17 +95,17 @@ class Contender:
             return f"{self.mean:.4g}"
         return f"{self.mean:.4g} ± {np.std(errors, ddof=1):.2g}"
 
-    def beyond(self, other: Contender) -> list[str]:
+    def additional_columns(self, other: Contender) -> list[str]:
         """Return the names of columns that the other version does not have."""
         return [name for name in self.columns if name not in other.columns]
 
     def differences(self, other: Contender) -> list[str]:
         """Return phrases on how the columns differ from another version's."""
         phrases = []
-        removed = other.beyond(self)
+        removed = other.additional_columns(self)
         if removed:
             phrases.append(f"without {listed(removed)}")
-        added = self.beyond(other)
+        added = self.additional_columns(other)
         if added:
             phrases.append(f"with {listed(added)}")
         return phrases + self._changed_kinds(other)
@@ -121,7 +121,7 @@ class Contender:
         """Return phrases for defects of the training, compared to another version's."""
         phrases = []
         lost_or_changed = []
-        removed = other.beyond(self)
+        removed = other.additional_columns(self)
         if removed:
             lost_or_changed.append(f"without {listed(removed)}")
         lost_or_changed += self._changed_kinds(other)
@@ -273,7 +273,7 @@ class Challenge:
             return True
         return self.refresh and self.challenger.digest != self.defender.digest
 
-    def decided(self, moved: bool, reason: str, **test_results: Any) -> Challenge:
+    def with_decision(self, moved: bool, reason: str, **test_results: Any) -> Challenge:
         """Return a copy with the decision: whether the challenger is champion."""
         champion = self.challenger if moved or self.defender is None else self.defender
         return replace(
@@ -303,9 +303,9 @@ def decide(challenge: Challenge) -> Challenge:
             else []
         )
         reason = f"version {challenger.version} is the first champion, as there was none to beat{_in_brackets(checks)}"
-        return challenge.decided(True, reason)
+        return challenge.with_decision(True, reason)
     if challenge.same_version:
-        return challenge.decided(
+        return challenge.with_decision(
             False, f"version {challenger.version} is the champion already"
         )
     if not challenge.same_recipe:
@@ -315,11 +315,11 @@ def decide(challenge: Challenge) -> Challenge:
     )
     stays = f"version {champion.version} stays"
     if challenger.digest == champion.digest:
-        return challenge.decided(
+        return challenge.with_decision(
             False, f"{same_recipe} and learned from the same rows; {stays}"
         )
     if not challenge.refresh:
-        return challenge.decided(
+        return challenge.with_decision(
             False, f"{same_recipe}; {stays} (refresh lets newer rows take over)"
         )
     return _decide_refresh(challenge, challenger, champion)
@@ -333,7 +333,7 @@ def _decide_between_recipes(
             f"version {challenger.version} {' and '.join(challenge.refusals)}, so version {champion.version} stays; "
             f"{_remedy(challenge)}"
         )
-        return challenge.decided(False, reason)
+        return challenge.with_decision(False, reason)
     errors = np.array(challenger.errors)
     baseline = np.array(champion.errors)
     p = corrected_p(errors, baseline, challenger.test_share)
@@ -346,7 +346,7 @@ def _decide_between_recipes(
         f"{_on_same_folds(challenger, champion)} ({_change(challenger.mean, champion.mean)}{_p_text(p)}, level "
         f"{challenge.level:g}){_on_newest_rows(challenge)}"
     )
-    return challenge.decided(
+    return challenge.with_decision(
         is_better, reason, test="better", p=p, uncorrected_p=paired_p(errors, baseline)
     )
 
@@ -376,7 +376,7 @@ def _decide_refresh(
             f"version {challenger.version} {fault}, so version {champion.version} stays: {expected}, {criteria}); "
             f"{_remedy(challenge)}"
         )
-        return challenge.decided(False, reason, test="worse than before", p=p)
+        return challenge.with_decision(False, reason, test="worse than before", p=p)
     subject = f"version {challenger.version}, of the same recipe on other rows{_remarks(challenger, champion)},"
     errors = np.array(challenger.errors)
     baseline = np.array(champion.errors)
@@ -387,7 +387,7 @@ def _decide_refresh(
             f"{subject} is not worse and takes over from version {champion.version}: {expected}, {criteria})"
             f"{_on_newest_rows(challenge)}"
         )
-        return challenge.decided(True, reason, test="worse than before", p=p)
+        return challenge.with_decision(True, reason, test="worse than before", p=p)
     if len(errors) == len(baseline) and (errors <= baseline).all():
         p = 0.0
     else:
@@ -402,7 +402,7 @@ def _decide_refresh(
         f"{subject} {outcome} version {champion.version}: {_on_same_folds(challenger, champion)} "
         f"({_change(challenger.mean, champion.mean)}{_p_text(p)}, {criteria}); {expected}){_on_newest_rows(challenge)}"
     )
-    return challenge.decided(
+    return challenge.with_decision(
         is_not_worse,
         reason,
         test="not worse",

@@ -241,7 +241,7 @@ def _dataset_of_run(client: MlflowClient, run_id: str) -> dict[str, str]:
 def register(
     model_uri: str, name: str, run_id: str, *, tags: Mapping[str, str], description: str
 ) -> ModelVersion:
-    """Register a new version of a model, which becomes the challenger.
+    """Register a model as a new version, with the alias of the challenger.
 
     `model_uri` is the result of `log_model`. The registered model is created if it is
     missing.
@@ -281,7 +281,7 @@ def tag_version(name: str, version: int, tags: Mapping[str, str]) -> None:
 
 
 def log_series(version: ModelVersion, metrics: Mapping[str, float]) -> None:
-    """Append values to metrics of the run that trained a version."""
+    """Append values to metrics of the MLflow run that trained a version."""
     with mlflow_store() as client:
         step = len(client.get_metric_history(version.run_id, next(iter(metrics))))
         now = int(time.time() * 1000)

@@ -73,7 +73,7 @@ SHOWN_FEATURES = 12
 
 
 def read_folds(refs: Sequence[FoldsRef]) -> pd.DataFrame:
-    """Read the results of all trials into one table; see `FoldsRef` for `stored`."""
+    """Read the results of all trials into one table; column `stored` is `stored_at`."""
     tables = []
     for ref in refs:
         table = pq.read_table(checked(Path(ref.path)) / TABLE, schema=COLUMNS)
@@ -240,7 +240,7 @@ def latex(summary: pd.DataFrame, ranked: pd.DataFrame) -> str:
 
 
 def latex_table(table: pd.DataFrame) -> str:
-    """Return a LaTeX table with rules of booktabs; its cells are LaTeX already."""
+    """Return a frame of LaTeX cells as a LaTeX table in the style of booktabs."""
     table = table.rename_axis(columns=None).fillna("--")
     table.index.names = [None] * table.index.nlevels
     styler = table.style.format_index(escape="latex").format_index(

@@ -62,10 +62,12 @@ def contender(
         str(version),
         columns=COLUMNS,
     )
-    return replace(found.measured(folds, in_training=True).measured(folds), **facts)
+    return replace(
+        found.with_errors(folds, in_training=True).with_errors(folds), **facts
+    )
 
 
-def decided(
+def with_decision(
     challenger: Contender, defender: Contender | None = None, **changes: Any
 ) -> Challenge:
     defender = defender or contender(1, CHAMPION)
