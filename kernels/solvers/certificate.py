@@ -66,7 +66,7 @@ class Certificate(Value):
 
 
 def indefinite_kernels(grams: GramOperator) -> str:
-    """Return a phrase that names indefinite base kernels, or "" if there are none."""
+    """Return a phrase that names indefinite base kernels, or an empty string."""
     if not gram_fits_in_memory(grams.n_rows):
         return ""
     indefinite = []
