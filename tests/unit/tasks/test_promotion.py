@@ -67,7 +67,7 @@ def contender(
     )
 
 
-def with_decision(
+def decided(
     challenger: Contender, defender: Contender | None = None, **changes: Any
 ) -> Challenge:
     defender = defender or contender(1, CHAMPION)
