@@ -17,7 +17,7 @@ MOST_SHOWN = 60
 
 
 class InputError(ValueError):
-    """Error in the user's input, whose message says what to correct.
+    """Error in the user's input; commands print its message without a traceback.
 
     The message has the value, its place and the remedy: one line of at most `LONGEST`
     characters, without passwords.

@@ -1,4 +1,4 @@
-"""Configurations of data sets: where they are, and how they are read."""
+"""Configurations of data sets: their places and formats."""
 
 from __future__ import annotations
 

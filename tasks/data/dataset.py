@@ -248,7 +248,7 @@ def _load_features(folder: Path) -> Rows:
 
 
 def copied_share(ref: DatasetRef) -> float:
-    """Return the share of rows with the features and target of an earlier row."""
+    """Return the share of rows that repeat features and target of an earlier row."""
     dataset = load_dataset(ref)
     # Random projections differ unless rows are equal
     projected = dataset.X @ np.random.default_rng(0).normal(size=ref.n_features)

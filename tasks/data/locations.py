@@ -72,7 +72,7 @@ class Location:
 
     @property
     def suffix(self) -> str:
-        """Ending of the name before that of a compression, such as ``.csv``."""
+        """Ending of the file name, such as ``.csv``, also if ``.gz`` follows."""
         return ending_of(self.name)
 
     @property

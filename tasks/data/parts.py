@@ -245,7 +245,7 @@ class PartedTable:
         return [run(job, **shared) for job in jobs]
 
     def complete(self, encoding: TableEncoding) -> PartedTable:
-        """Return the table without rows that lack a value of an encoding."""
+        """Return the table without rows that lack values of columns to encode."""
         return replace(self, completed=encoding)
 
     def learn_encoding(

@@ -241,7 +241,7 @@ def grouped(
 
 
 def content_digest(rows: RowSource) -> str:
-    """Return a digest of dense rows, of which little is in memory at a time."""
+    """Return a digest of dense rows, which are read in small parts."""
     sha = hashlib.sha256(f"{rows.shape} {rows.dtype}".encode())
     for run in runs_of(rows, 0, rows.shape[0]):
         sha.update(run.data)

@@ -273,7 +273,7 @@ def as_plain(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 class ParquetFile(TableFile):
-    """Parquet file, read in small pieces; one row group at once from a server."""
+    """Parquet file, read in small pieces; from a server, a row group at once."""
 
     def _open(self) -> None:
         self._source = self.location.open_input()

@@ -442,7 +442,7 @@ def _prediction_rows(
 
 @dataclass(frozen=True)
 class ScoringOptions:
-    """Options of a scoring.
+    """Options of scoring a table: columns to copy, and handling of drift.
 
     Parameters
     ----------

@@ -103,7 +103,7 @@ def save_figure(figure: Figure, path: Path, config: FiguresConfig | None) -> Non
 
 
 def errors_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure:
-    """Draw the errors of all methods: axes per data set, a line per method.
+    """Draw the errors of all methods: axes per data set, a row per method.
 
     Small marks are trials, large marks are means; a dashed line is the error of the
     best constant.
