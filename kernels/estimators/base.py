@@ -348,7 +348,7 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
             return learner.learn_from_rows(
                 X, target, [C], target.sample(n_kernel_rows, seed)
             )[0]
-        assert family is not None  # learner.check raises otherwise
+        assert family is not None
         family.check_rows(X)
         keep_origin = not learner.centered or not centering.subtracts
         statistics = sample_statistics(
@@ -643,10 +643,7 @@ def _median_squared_distance(X: Rows) -> float:
 
 
 def _rows_with_distinct_sums(X: Rows) -> np.ndarray:
-    """Return positions of rows with distinct random sums, at most `MOST_SORTED`.
-
-    Sorting one sum per row is cheaper than sorting rows.
-    """
+    """Return positions of rows with distinct random sums, at most `MOST_SORTED`."""
     d = X.shape[1]
     _, first = np.unique(
         X @ (np.random.default_rng(0).random(d) / d), return_index=True

@@ -97,8 +97,7 @@ class BoostingProblem:
     def _rows_of_frequent_classes(self, rows: np.ndarray) -> np.ndarray:
         """Return rows without those of rare classes, which the kernel predicts.
 
-        Histogram-based trees diverge if a class has a single row. The two largest
-        classes are always kept.
+        The two largest classes are always kept.
         """
         if not isinstance(self.trees, HistGradientBoostingClassifier):
             return rows
@@ -115,10 +114,7 @@ class BoostingProblem:
         return bool((np.bincount(self.target.values[rows]) == 1).any())
 
     def held_out_predictions(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return positions among `rows`, and predictions by trees fitted without them.
-
-        Splits are used one by one until they have `SHARE_ROWS` rows.
-        """
+        """Return positions among `rows`, and predictions by trees fitted without them."""
         n_classes = None
         if self.target.task == "classification":
             n_classes = len(self.target.classes)
@@ -170,8 +166,7 @@ def tree_features(
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Return features for trees, and which of them are levels of categories.
 
-    Trees get the levels and the missing values of a table; the features of an array are
-    returned.
+    An array is returned unchanged.
     """
     if table is None:
         return X, None
@@ -218,7 +213,7 @@ def share_of_classes(
 ) -> float:
     """Return the weight w of the trees, in [0, 1], that minimizes the log loss.
 
-    Probabilities are ``(1 - w) by_kernel + w by_trees``; the loss is convex in w.
+    Probabilities are ``(1 - w) by_kernel + w by_trees``.
     """
     rows = np.arange(len(codes))
     p_kernel = by_kernel[rows, codes]

@@ -294,9 +294,8 @@ def sampled_contributions(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return estimated Shapley values and their standard errors, both (n, d, q).
 
-    Contributions are changes of the prediction as columns, in some order, take the
-    values of the explained row. Every second order reverses the one before: such a pair
-    is exact without interactions of three columns.
+    Every second order reverses the one before: such a pair is exact without
+    interactions of three columns.
     """
     n_background = len(rows.background)
     orders = _orders(
@@ -339,10 +338,7 @@ def _changes(
     rows: CompositeRows,
     orders: np.ndarray,
 ) -> np.ndarray:
-    """Return the change by each column, shape (n, B, d, q), in one order per row of B.
-
-    Columns that are equal in both rows need no prediction.
-    """
+    """Return the change by each column, shape (n, B, d, q), in one order per row of B."""
     d = rows.n_columns
     ranks = np.argsort(orders, axis=1)
     after_step = ranks[:, None, :] <= np.arange(d)[:, None]

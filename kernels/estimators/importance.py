@@ -65,7 +65,7 @@ class ImportanceRows(Value):
     positions: np.ndarray  # among the rows of the learned kernel
     values: np.ndarray  # numbers, or positions of classes
     groups: np.ndarray | None = None
-    ordered: bool = False  # whether groups are points in time
+    ordered: bool = False
     n_classes: int = 0  # 0 for regression
 
     @classmethod
@@ -112,8 +112,7 @@ class ImportanceRows(Value):
 class Importance(Value):
     """Importances of columns, and the largest interactions of two columns.
 
-    Interactions are in descending order; `pairs` are positions of columns, shape (k,
-    2).
+    `pairs`, of shape (k, 2), are positions of columns, the largest interaction first.
     """
 
     relevance: np.ndarray
@@ -415,8 +414,7 @@ class TestedRows:
     ) -> Iterator[Exchange]:
         """Yield the changed rows and their predictions, for each entry of `columns`.
 
-        Features of a list are exchanged together. Each row takes the values of the same
-        `n_donors` other rows in turn.
+        Features of a list are exchanged together.
         """
         donors = self._donors(n_donors)
         batch: list[tuple[np.ndarray, Rows]] = []
@@ -522,8 +520,8 @@ def relevance_of(
     .. math:: r_j = \frac{\sum_i \lVert y_i - f(x_i^{(j)}) \rVert^2 - \lVert y_i - f(x_i) \rVert^2}
               {\sum_i \lVert y_i - \bar y \rVert^2}
 
-    The model f was fitted without row i, and :math:`x_i^{(j)}` is row i with column j of
-    another row. `columns` has the positions of the features of each column.
+    f was fitted without row i, and :math:`x_i^{(j)}` has column j of another row.
+    `columns` has the positions of each column's features.
     """
     rises = np.zeros(len(columns))
     loss = tested.losses(np.arange(len(tested)), tested.predictions)

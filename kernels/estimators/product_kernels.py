@@ -33,7 +33,7 @@ METRICS = {"squared": "sqeuclidean", "cityblock": "cityblock"}
 class FeaturewiseMap:
     """Map from rows to new features, each computed from one original feature.
 
-    `sources` are the positions of these, and `maps` are applied one after the other.
+    `sources` are the positions of these; `maps` are applied in order.
     """
 
     sources: np.ndarray
@@ -127,7 +127,7 @@ class ProductScores:
     kernels: tuple[ProductKernels, ...]  # in the order of `coefficients`
     coefficients: np.ndarray
     X: np.ndarray  # training rows minus `origin`
-    V: np.ndarray  # coefficients of the training rows
+    V: np.ndarray
     origin: np.ndarray
 
     @classmethod

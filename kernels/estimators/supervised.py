@@ -104,8 +104,8 @@ WORK_OF_HELD_OUT = 0.5
 class SupervisedLearner(KernelLearner):
     """Base class of classifier and regressor, which are linear in the kernel.
 
-    A subclass also has the parameters `predictor`, `boost`, `precision`, `time_limit`
-    and `verbose`.
+    Subclasses have the parameters `predictor`, `boost`, `precision`, `time_limit` and
+    `verbose`.
     """
 
     predictor: str | Predictor = "auto"
@@ -445,8 +445,7 @@ class SupervisedLearner(KernelLearner):
     ) -> tuple[np.ndarray, np.ndarray]:
         """Fit trees with the best share; return held-out rows and mixed predictions.
 
-        `by_kernel` are the kernel's predictions for the rows. A negligible share is
-        zero.
+        `by_kernel` are the kernel's predictions.
         """
         rows_of_trees, by_trees = boosting.held_out_predictions(rows)
         position = positions_of(rows_of_trees, rows)
@@ -1761,15 +1760,9 @@ def fit_on_kernel(
 ) -> Estimator:
     """Fit the predictor of an estimator, in place, on an already learned kernel.
 
-    The rows of `y` are those of `X`, by default ``kernel.X``; if the kernel was learned
-    on a sample, `X` has all rows and ``kernel.rows`` are positions in it. `workers`
-    execute passes over the rows, and iterative predictors report to `progress`.
-
-    Raises
-    ------
-    ValueError
-        The kernel was learned with a different C, a shape is wrong, or `fit` would
-        raise.
+    `X` has the rows of `y`; None if these are ``kernel.X``. `kernel` may have been
+    learned on the rows ``kernel.rows`` of `X`. A different C or a wrong shape raises
+    ValueError.
     """
     y = np.asarray(y)
     d = kernel.X.shape[1]
@@ -1816,12 +1809,8 @@ def fit_on_features(
 ) -> Estimator:
     """Fit an estimator, in place, on features of an already encoded table.
 
-    `table` is the encoding, which boosted trees use; `FeaturePredictor` predicts.
-
-    Raises
-    ------
-    ValueError
-        `fit` would raise, or the features are not those of the table.
+    `table` is the encoding, for boosted trees. Features of another table raise
+    ValueError.
     """
     estimator._requested_C()
     features = np.asarray(features, dtype=np.float64)

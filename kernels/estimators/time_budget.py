@@ -24,10 +24,7 @@ EXPONENT_OF_ONE_FIT = 2.0
 
 @dataclass(frozen=True)
 class MeasuredFits:
-    """Rows and seconds of fits on growing samples, to predict the time of the next.
-
-    Larger fits are extrapolated by the power between the last two.
-    """
+    """Rows and seconds of fits on growing samples, to predict the time of the next."""
 
     rows: tuple[int, ...] = ()
     seconds: tuple[float, ...] = ()
