@@ -473,16 +473,9 @@ def distinct_examples(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
     """Merge equal rows; return distinct rows, mean targets and total weights.
 
-    Equal rows of different `groups` are distinct.
-
-    Returns
-    -------
-    first, which : ndarray of int of shape (n,) and (m,)
-        First position of each distinct row, and the number of each row.
-    means : ndarray of shape (n, q)
-        Mean targets.
-    weights : ndarray of shape (n,) or None
-        Total weights; None if there are neither copies nor weights.
+    The first two arrays are the first position of each distinct row, and the number of
+    each row. Equal rows of different `groups` are distinct. Weights are None without
+    copies and `w`.
     """
     first, which = distinct_rows(X)
     if groups is not None:
@@ -530,10 +523,9 @@ def mean_row(X: Rows) -> np.ndarray:
 
 
 def squared_distances(A: Rows, B: Rows) -> np.ndarray:
-    r"""Return the squared Euclidean distances between rows, shape (a, b).
+    """Return the squared Euclidean distances between rows, shape (a, b).
 
-    ``A is B`` gives an exactly zero diagonal. The error is about ``eps * ||x||^2``, so
-    that dense rows are first translated by the mean of `B`.
+    ``A is B`` gives an exactly zero diagonal. The error is about ``eps * ||x||^2``.
     """
     center = mean_row(B)
     right = ExpandedRows.of(B, center, "squared")

@@ -565,7 +565,7 @@ def normal_scores(
 ) -> tuple[np.ndarray | None, ...]:
     """Return at most `KNOTS` values of each feature with their normal scores.
 
-    Features with at most two values have None, as scores would be redundant.
+    Features with at most two values have None.
     """
     if sample_weight is None:
         sample_weight = np.ones(len(X))
