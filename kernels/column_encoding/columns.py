@@ -24,7 +24,7 @@ class Cells(NamedTuple):
     """Count of unusual cells in a column, with the first one as an example."""
 
     kinds: str  # kind of the other values, or their unit
-    rows: int  # number of cells
+    rows: int
     row: int  # of the first cell, from 0
     value: str  # text of the first cell
 
@@ -36,7 +36,7 @@ class EncodingReport:
     gaps: Counter[str] = field(default_factory=Counter)  # missing values
     levels: Counter[str] = field(default_factory=Counter)  # new levels
     unread: dict[str, Cells] = field(default_factory=dict)  # values of the wrong kind
-    limits: dict[str, Cells] = field(default_factory=dict)  # detection limits
+    limits: dict[str, Cells] = field(default_factory=dict)
     converted: dict[str, Cells] = field(default_factory=dict)  # numbers
     first: int = 0  # number of the next row
 
@@ -534,8 +534,8 @@ def indicator_scales(
 ) -> tuple[float, ...]:
     """Return the scale of each level's indicator, from the level's number of rows.
 
-    The standard scale is the geometric mean of two scales: a total variance of one, and
-    a variance of one for each indicator.
+    The standard scale is the geometric mean of those for a total variance of one and
+    for a variance of one per indicator.
     """
     rows = np.array([counts.get(level, 0) for level in levels])
     variances = rows / n * (1.0 - rows / n)
@@ -585,10 +585,7 @@ def ranks_among(values: np.ndarray, knots: Sequence[float]) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DateColumn(ColumnEncoding):
-    """Encoding of a column of dates: time, yearly and daily cycles, month, weekday.
-
-    Cycles are in the time zone of the column; constant ones are omitted.
-    """
+    """Encoding of a column of dates: time, yearly and daily cycles, month, weekday."""
 
     fill: float  # median in days since 1970, for missing values
     gaps: bool  # whether there is an indicator of them

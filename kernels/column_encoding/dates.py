@@ -131,7 +131,7 @@ class Moments(NamedTuple):
 
     instants: np.ndarray  # in UTC, if rows have an offset or zone
     local: np.ndarray  # date and time of day of each row
-    has_offset: np.ndarray  # whether a row has an offset or zone
+    has_offset: np.ndarray
     zone: str = ""  # of the column, or empty
 
     def in_zone(self, zone: str) -> Moments:

@@ -87,7 +87,7 @@ class TableFeatures(tuple[str, ...]):
 
     owners: tuple[str, ...]  # column of each feature
     codes: tuple[int, ...]  # positions of codes of levels
-    scaled: bool  # whether units are comparable
+    scaled: bool
 
     @classmethod
     def of(cls, columns: Sequence[ColumnEncoding], scaled: bool) -> Self:
@@ -128,31 +128,8 @@ def shares_by_column(features: Sequence[str], shares: np.ndarray) -> dict[str, f
 class TableEncoding(Value):
     """Encoding of a table as features: column types, and the columns left out.
 
-    Attributes
-    ----------
-    columns : tuple of ColumnEncoding
-        Encoded columns in the order of the table.
-    left_out : mapping of str to str
-        Dropped columns and the reasons.
-    scaled : bool
-        Whether features are in comparable units.
-
-    Notes
-    -----
-    The first matching rule applies, unless a type is set. Texts such as ``?``, ``NA``
-    and the empty one are missing values.
-
-    - Columns with at most one value are dropped.
-    - Strings of digits, many with leading zeros, are a category.
-    - Numbers, Booleans and strings that nearly all are numbers are numbers; units of
-      one quantity are converted.
-    - Whole numbers that nearly all differ are dropped if they count the rows or have
-      the name of an identifier.
-    - Strings that nearly all are dates are dates, but are dropped if day and month are
-      ambiguous.
-    - Free text is dropped unless its type is "text".
-    - Many numbers in several units, or several numbers per cell, are dropped.
-    - Other strings are a category, or dropped if more than 90 % differ.
+    `left_out` maps dropped columns to reasons; `scaled` means that features are in
+    comparable units. Types are inferred by `_inferred`.
     """
 
     columns: tuple[ColumnEncoding, ...]
@@ -168,23 +145,9 @@ class TableEncoding(Value):
     ) -> Self:
         """Infer the column types of a table of training rows.
 
-        Parameters
-        ----------
-        table : table or mapping
-            DataFrame or Arrow table of training rows, the result of `read_columns`, or
-            a `ColumnSummary` by name.
-        column_types : mapping of str to str or sequence of str, optional
-            Types that override the inferred ones, see `Kind`, or lists of ordered
-            levels, lowest first.
-        scale : {"none", "unit", "max", "standard", "quantile"}, default "standard"
-            Scaling of numbers: none, to [0, 1], to a largest absolute value of 1, to
-            unit variance, or to normal scores.
-
-        Raises
-        ------
-        ValueError
-            A column of `column_types` does not exist or has another type, a number is
-            infinite, or no column is left.
+        `table` may also be the result of `read_columns` or a `ColumnSummary` by name.
+        `column_types` has kinds, or ordered levels, lowest first. An unknown column, a
+        wrong type or an infinite number raises ValueError.
         """
         overrides = dict(column_types or {})
         encodings: list[ColumnEncoding] = []
@@ -235,17 +198,8 @@ class TableEncoding(Value):
     def encode(self, table: Any, report: EncodingReport | None = None) -> np.ndarray:
         """Return the features of the rows of a table, shape (n, features), as float64.
 
-        Parameters
-        ----------
-        table : DataFrame or Arrow table of n rows, or its columns
-            Rows, or an array of shape (n, columns) if all columns are numbers.
-        report : EncodingReport, optional
-            Report of unusual values.
-
-        Raises
-        ------
-        ValueError
-            A column is missing, or has values of another kind.
+        `table` may be an array if all columns are numbers. A missing column or values
+        of another kind raise ValueError.
         """
         if (
             isinstance(table, np.ndarray)
@@ -591,8 +545,8 @@ def target_of(
 ) -> np.ndarray:
     """Return the target values of a column; missing ones are NaN or None.
 
-    With `is_typed`, the source has column types, so that texts are labels. Otherwise,
-    as in a CSV file, they may be numbers. Dates raise ValueError.
+    With `is_typed`, the source has column types, so that texts are labels. Dates raise
+    ValueError.
     """
     target_summary = summary.ColumnSummary.of(column, as_levels=True)
     numbers = _numbers_of_target(target_summary, task, is_typed)
@@ -617,7 +571,6 @@ def _numbers_of_target(
 ) -> tuple[Written, summary.NumberSummary] | None:
     """Return notation and summary of a target of numbers, or None for labels.
 
-    Texts are labels if the source has column types, unless the task is a regression.
     Texts of a CSV file are labels if few distinct ones are no decimal numbers, or many
     have leading zeros.
     """

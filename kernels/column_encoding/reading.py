@@ -65,7 +65,7 @@ class Column:
     values: np.ndarray  # floats, datetime64[us], or texts and None
     levels: tuple[str, ...] = ()  # of an ordered category, lowest first
     exact: np.ndarray | None = None  # texts of integers beyond 2^53
-    is_category: bool = False  # whether the type is categorical
+    is_category: bool = False
     local: np.ndarray | None = None  # dates and times in the time zone
     zone: str = ""  # name of the time zone, or empty
 
@@ -211,10 +211,7 @@ def is_table(X: Any) -> bool:
 def read_columns(table: Any, names: Iterable[str] | None = None) -> dict[str, Column]:
     """Return the named columns of a table, by default all, as a dict of `Column`.
 
-    Raises
-    ------
-    ValueError
-        X is not a table, a column is missing, or a name is repeated.
+    A missing column, a repeated name, or no table raises ValueError.
     """
     if isinstance(table, Mapping) and all(
         isinstance(column, Column) for column in table.values()

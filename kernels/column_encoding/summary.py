@@ -105,12 +105,12 @@ class NumberSummary:
     """Summary of numbers, which can be added to that of other rows."""
 
     n: int  # rows
-    finite: int  # finite numbers
+    finite: int
     low: float
     high: float
     mean: float
     squares: float  # sum of squared deviations
-    infinite: int  # infinite numbers
+    infinite: int
     points: np.ndarray  # representative numbers, ascending
     weights: np.ndarray  # counts of the points
     exact: bool  # whether points are all distinct numbers
@@ -127,16 +127,8 @@ class NumberSummary:
     ) -> Self:
         """Return the summary of numbers; NaN is a missing value.
 
-        Parameters
-        ----------
-        values : ndarray of shape (n,)
-            Numbers.
-        counts : ndarray of int of shape (n,), optional
-            Number of occurrences of each value; default one.
-        keep_all_numbers : bool, default True
-            Whether to keep all distinct numbers rather than quantiles.
-        texts : ndarray of shape (n,), optional
-            Texts with all digits of large integers.
+        `counts` has the occurrences of each value, and `texts` all digits of large
+        integers. Without `keep_all_numbers`, quantiles represent the numbers.
         """
         if counts is None:
             counts = np.ones(len(values), dtype=np.intp)
@@ -319,9 +311,7 @@ class NumberSummary:
 
 def _counted(values: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the distinct values, ascending, and the sum of the weights of each."""
-    if (
-        len(weights) and weights[0] == 1 and (weights == 1).all()
-    ):  # needs no permutation
+    if len(weights) and weights[0] == 1 and (weights == 1).all():
         ascending = np.sort(values)
         first = _first_of_equals(ascending)
         return ascending[first] + 0.0, np.diff(np.append(first, len(values))).astype(
@@ -378,7 +368,7 @@ class ColumnSummary:
     levels: tuple[str, ...]
     is_category: bool
     n: int  # rows
-    gaps: int  # missing values
+    gaps: int
     example: str | None = None  # start of a value
     texts: Mapping[str, int] = field(default_factory=dict)  # rows per text
     are_texts_complete: bool = True  # whether `texts` are all
@@ -387,7 +377,7 @@ class ColumnSummary:
     n_spaces: int = 0
     day_places: frozenset[str] = frozenset()  # see `dates.day_places`
     numbers: Mapping[Written, NumberSummary] = field(default_factory=dict)
-    n_limits: int = 0  # detection limits
+    n_limits: int = 0
     n_zero_padded: int = 0
     widths: frozenset[int] = frozenset()  # digits of the integers
     n_with_several_numbers: int = 0
@@ -696,10 +686,7 @@ class ColumnSummary:
     def as_numbers(
         self, share: float = NEARLY_ALL
     ) -> tuple[Written, NumberSummary] | None:
-        """Return notation and numbers; None if too few of the values are numbers.
-
-        A smaller share suffices next to one or two texts.
-        """
+        """Return notation and numbers; None if too few of the values are numbers."""
         readings = [self._read_with(mark) for mark in get_args(quantities.Mark)]
         written, numbers = max(readings, key=lambda reading: reading[1].n_values)
         if not numbers.n_values or 2 * self.n_limits >= numbers.n_values:

@@ -62,11 +62,11 @@ class TextColumn(ColumnEncoding):
     A missing text has the mean features.
     """
 
-    gaps: bool  # whether to add an indicator of missing values
+    gaps: bool
     ngrams: np.ndarray  # hash values, ascending, shape (v,)
     weights: np.ndarray  # logarithms of rarity
     directions: np.ndarray  # features of each n-gram, (v, topics)
-    center: np.ndarray  # mean features
+    center: np.ndarray
 
     kind = "text"
 

@@ -245,7 +245,7 @@ PART = re.compile(
 def sum_of_parts(text: str) -> tuple[float, str] | None:
     """Return the sum of parts such as 1h 30m, in the first unit; None for others.
 
-    Examples are 1h 30m and 5 ft 7 in, with units in descending order.
+    Units are in descending order.
     """
     if PART.sub("", f"{text} ").strip():
         return None
