@@ -77,15 +77,7 @@ model = {exported_class}(read_parts(CONTENT))
 
 
 def write_module(estimator: Any, path: str | PathLike[str]) -> None:
-    """Write a fitted estimator as a Python module that predicts with only NumPy.
-
-    Parameters
-    ----------
-    estimator : KernelLearningClassifier or KernelLearningRegressor
-        Fitted estimator.
-    path : path
-        Python file to write; an earlier export is replaced.
-    """
+    """Write a fitted estimator as a Python module that predicts with only NumPy."""
     path = Path(path)
     require_module_path(path)
     content = text_of_parts(parts_of(estimator))
