@@ -603,18 +603,9 @@ class KernelSearchLearner(Learner):
 class FoundKernels(Value):
     """Result of a search for base kernels: the kernels and their weights.
 
-    Attributes
-    ----------
-    family : KernelFamily
-        The t base kernels.
-    weights : ndarray of shape (t,)
-        Weights mu of the centered, unscaled base kernels.
-    parameters : ndarray of shape (t, r)
-        Parameters sigma of each base kernel.
-    alignments : tuple of float
-        Alignment after each addition, or after each round on held-out rows.
-    certificate : Certificate or None
-        Certificate of optimality, if available.
+    The t base kernels have the `weights` mu after centering, without scaling, and
+    `parameters` of shape (t, r). `alignments` are those after each addition, or on
+    held-out rows after each round.
     """
 
     family: KernelFamily

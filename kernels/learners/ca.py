@@ -263,11 +263,7 @@ def best_step(
     .. math:: \max_\eta \; (a + b\eta) / \sqrt{c + 2d\eta + e\eta^2}
 
     a and b are products of the target kernel with the current and the new kernel, c and
-    e squared norms of both, and d their product. The stationary point may be a minimum.
-
-    References
-    ----------
-    Afkanpour, Szepesvari, Bowling (2013), Machine Learning, Proposition 2.
+    e squared norms of both, and d their product.
     """
 
     def alignment(eta: float) -> float:

@@ -53,12 +53,7 @@ class RadialPairs:
               1 + 2 \cos(\sigma |x - z|)
 
     D has the distances above the diagonal, squared for Gaussians, `bins` their bins,
-    spaced logarithmically (Dirichlet: linearly), and `centers` the mean distance in
-    each bin.
-
-    References
-    ----------
-    Afkanpour, Szepesvari, Bowling (2013), Machine Learning, section 3.1.
+    and `centers` the mean distance in each bin.
     """
 
     def __init__(self, kind: Kind, X: Rows) -> None:
@@ -83,8 +78,8 @@ class RadialPairs:
     def candidates(self) -> np.ndarray:
         """Log bandwidths u that the search compares first, shape (n,).
 
-        Log-spaced bandwidths, three decades around the median distance of about 4,000
-        pairs; or frequencies, a quarter of a main lobe apart.
+        They are log-spaced around the median distance; or frequencies, a quarter of a
+        main lobe apart.
         """
         distances = self.D[:: max(1, len(self.D) // 4096)]
         if not (distances > 0).any():
@@ -168,8 +163,7 @@ class RadialPairs:
     def steepest(self, P: np.ndarray, settled: float) -> float:
         """Return the log bandwidth whose kernel has the largest product with P.
 
-        P is symmetric and centered. Newton's method refines the best candidate on bins,
-        until a step is at most `settled`.
+        P is symmetric and centered. The search ends at a step of at most `settled`.
         """
         weights = self.binned(P)
         u = self._best_on_bins(weights)
@@ -178,7 +172,7 @@ class RadialPairs:
         curvature = self._curvature_on_bins(u, weights)
         previous_u = u
         previous_slope = 0.0
-        for _ in range(20):  # two or three steps are usual
+        for _ in range(20):
             slope = 2 * self._sums_over_pairs(u, p)[1]
             if u != previous_u:
                 curvature = (slope - previous_slope) / (u - previous_u)
@@ -244,10 +238,6 @@ class FeaturePairs:
     r"""Gaussian kernels of all pairs of rows, with one bandwidth per feature.
 
     .. math:: \kappa(x, z) = e^{-\sum_k (x_k - z_k)^2 / \sigma_k^2}
-
-    References
-    ----------
-    Afkanpour, Szepesvari, Bowling (2013), Machine Learning 91:305-324, section 3.1.
     """
 
     def __init__(self, X: Rows) -> None:
@@ -262,11 +252,7 @@ class FeaturePairs:
 
     @cached_property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """Lower and upper bounds of the log bandwidth of each feature.
-
-        Bandwidths are between 1e-3 and 1e4 standard deviations of the feature. All
-        ranges contain 1/4 to 4 times the median distance.
-        """
+        """Lower and upper bounds of the log bandwidth of each feature."""
         extent = np.ptp(self.X, axis=0)
         varies = extent > 0
         if not varies.any():
@@ -305,15 +291,12 @@ class FeaturePairs:
     ) -> tuple[float, np.ndarray]:
         r"""Return the product of kernel and symmetric P, and its derivative by u, (d,).
 
-        Notes
-        -----
         With ``W = P o K`` and ``z = x / sigma``, feature k has the derivative
 
         .. math:: 2 \sum_{ij} W_{ij} (z_{ik} - z_{jk})^2
                   = 4 \Bigl( \sum_i z_{ik}^2 (W \mathbf{1})_i - z_{\cdot k}^\top W z_{\cdot k} \Bigr)
 
-        W has a zero diagonal, as with small bandwidths both terms would otherwise
-        cancel.
+        A zero diagonal of W avoids cancellation.
         """
         Z = self.X * np.exp(-u)
         squares = Z * Z

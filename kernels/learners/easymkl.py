@@ -119,9 +119,7 @@ def _duality_gap(
 def _closest_points(Q: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, int]:
     """Return the minimizer of ``gamma' Y Q Y gamma``, and the number of solved SVMs.
 
-    The coefficients of a hard-margin SVM are gamma times two over the minimum, and
-    uniform gamma bounds the minimum. If C reaches a coefficient, it is multiplied by
-    100, up to four times.
+    The coefficients of a hard-margin SVM are gamma times two over the minimum.
     """
     uniform = np.where(y > 0, 1 / np.count_nonzero(y > 0), 1 / np.count_nonzero(y < 0))
     _, squared_distance = _duality_gap(Q, y, uniform)

@@ -125,31 +125,8 @@ class KernelEnsemble(Value):
     ) -> KernelEnsemble:
         """Return the ensemble fitted to the training rows of a data set.
 
-        Parameters
-        ----------
-        family : KernelFamily
-            The p base kernels of the statistics.
-        X : ndarray or CSR matrix of shape (n, d)
-            Data set with the training rows at ``statistics.rows``.
-        statistics : GramStatistics or FeatureStatistics
-            Statistics of the m training rows, without weights.
-        target : Target
-            Targets of the data set.
-        grid : sequence of float
-            Values of C, the inverse of the ridge alpha.
-        normalize : {"trace", "frobenius", "none"}, default "trace"
-            Scaling of the centered base kernels; their mean diagonals then have mean
-            one.
-
-        Returns
-        -------
-        ensemble : KernelEnsemble
-            Fitted ensemble.
-
-        Notes
-        -----
-        O(m^3 + L m^2 q) per kernel and O(L m q p^2) for the weights; O(m^2 + L m q p)
-        memory. Rank-one features take O(L m p q).
+        The training rows are at ``statistics.rows`` of X and have no weights; `grid`
+        has values of C. O(m^3 + L m^2 q) time per kernel.
         """
         require_normalization(normalize)
         C = np.asarray(grid, dtype=np.float64)
@@ -199,13 +176,7 @@ class KernelEnsemble(Value):
         )
 
     def predict(self, X_new: Rows) -> np.ndarray:
-        """Return predictions, one row per value of C, shape (L, n) or (L, n, q).
-
-        Parameters
-        ----------
-        X_new : ndarray or CSR matrix of shape (n, d)
-            New rows.
-        """
+        """Return predictions, one row per value of C, shape (L, n) or (L, n, q)."""
         return self.target.decode(self._scores(X_new))
 
     def scores(self, X_new: Rows) -> np.ndarray:
@@ -333,9 +304,8 @@ def leave_one_out(
 
     .. math:: f^{(-i)}(x_i) = \frac{(S \tilde y)_i - S_{ii} \, t_i}{a - S_{ii}}
 
-    K is centered and given by eigenvalues and eigenvectors Q; those of the eigenvalue
-    zero may be omitted. Predictions, minus the mean of the other targets, and
-    coefficients have shape (L, m, q). O(L m r q) for r eigenvectors.
+    K is centered and given by its eigenvalues and eigenvectors Q. Predictions, minus
+    the mean of the other targets, and coefficients have shape (L, m, q).
     """
     Y_c = Y - Y.mean(axis=0)
     a = 1 - 1 / len(Y)

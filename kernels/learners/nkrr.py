@@ -27,12 +27,8 @@ class PolynomialRidge:
 
     .. math:: F(\mu) = \operatorname{tr} Y^\top (K_\mu^{\circ d} + \lambda I)^{-1} Y
 
-    with entrywise powers, where :math:`K_\mu` is the weighted sum of the base kernels
-    plus the offset. Y is centered if the base kernels are.
-
-    References
-    ----------
-    Cortes, Mohri, Rostamizadeh (2009), NIPS 22, equation (10).
+    :math:`K_\mu` is the weighted sum of the base kernels plus the offset. Y is centered
+    if the base kernels are.
     """
 
     def __init__(
@@ -54,7 +50,7 @@ class PolynomialRidge:
 
         .. math:: \partial_k F(\mu) = -d \, \langle K_k, K_\mu^{\circ (d-1)} \circ \alpha \alpha^\top \rangle_F
 
-        It is clipped at zero, as rounding could make it positive.
+        It is clipped at zero.
         """
         K = self.grams.combine(mu)
         K += self.offset

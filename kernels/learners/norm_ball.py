@@ -119,9 +119,8 @@ def solve_on_ball(
 ) -> tuple[np.ndarray, Certificate]:
     """Return the optimal weights in a ball, and their certificate.
 
-    With norm 1 and rank-one base kernels, the weights can be eliminated
-    (`kernels.solvers.lasso`). With norm 1, Newton's method for SVMs may stall at zero
-    weights; an interior-point method then continues.
+    With norm 1, Newton's method for SVMs may stall at zero weights; an interior-point
+    method then continues.
     """
     grams = problem.grams
     if ball.norm == 1 and not ball.center.any() and isinstance(grams, FeatureGrams):

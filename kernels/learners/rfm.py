@@ -393,8 +393,7 @@ def _with_linear(
     """Return the base kernels, with a linear one if that lowers the leave-one-out error
     by `LINEAR_GAIN`.
 
-    Both parts have a mean diagonal of one before the linear one is multiplied by its
-    share. At most `LINEAR_ROWS` rows are compared.
+    At most `LINEAR_ROWS` rows are compared.
     """
     examples = examples.every(-(-len(examples.X) // LINEAR_ROWS))
     X = examples.X

@@ -76,12 +76,7 @@ LEAST = 1e-6
 class RfmMetric:
     """Metric of the distance between rows: a linear map of their features.
 
-    Attributes
-    ----------
-    map : ndarray of shape (d,) or (d, r)
-        Weights of the features, or a matrix; see `MetricFamily`.
-    label : str
-        Name for reports.
+    `map` has a weight per feature, or is a matrix of shape (d, r), see `MetricFamily`.
     """
 
     map: np.ndarray
@@ -108,21 +103,9 @@ class RfmMetric:
     ) -> tuple[MetricFamily, np.ndarray]:
         """Return base kernels with bandwidths around the median distance, and sigma.
 
-        The base kernels are Gaussians and Laplacians.
-
-        Parameters
-        ----------
-        medians : MedianDistances
-            Median distances in the metric.
-        factors : triple of sequence of float
-            Factors of gamma, as in `KINDS`.
-
-        Returns
-        -------
-        family : MetricFamily
-        sigma : ndarray of shape (p, d)
-            Difference in each feature at which a base kernel falls to 1 / e if two rows
-            only differ in this feature; inf if it never does.
+        `factors` multiply gamma, as in `KINDS`. In sigma, of shape (p, d), are the
+        differences in one feature at which a kernel falls to 1 / e; inf if it never
+        does.
         """
         gaussian_factors, euclidean_factors, manhattan_factors = factors
         families: list[KernelFamily] = []
@@ -185,14 +168,8 @@ class MedianDistances:
 class Round:
     """Metrics learned in one round, and the ridges of its regressions.
 
-    Attributes
-    ----------
-    number : int
-        Number of ridge regressions so far; `UNSUPERVISED` for principal components.
-    metrics : tuple of RfmMetric
-        One metric per kind, or the initial one.
-    ridges : tuple of float
-        Ridge of each regression of the round, one per metric of the round before.
+    `number` is `UNSUPERVISED` for principal components. `ridges` has one entry per
+    metric of the round before.
     """
 
     number: int
@@ -217,8 +194,8 @@ def median_distance(
 ) -> float:
     """Return the weighted median of the positive distances between rows.
 
-    ValueError if all rows are equal. Uses every k-th row to have at most `MEDIAN_ROWS`,
-    unless these rows are all equal.
+    Equal rows raise ValueError. At most `MEDIAN_ROWS` rows are compared, unless these
+    are all equal.
     """
     step = -(-len(Z) // MEDIAN_ROWS)
     if step > 1 and np.ptp(Z[::step], axis=0).any():
@@ -258,7 +235,7 @@ def components_of(
     X: np.ndarray, w: np.ndarray | None = None, most: int = COMPONENTS
 ) -> RfmMetric:
     """Return the metric that maps rows to their first principal components."""
-    unit = np.abs(X).max(initial=0.0) or 1.0  # avoids overflow and underflow of squares
+    unit = np.abs(X).max(initial=0.0) or 1.0
     Z = (X - mean_over(X, w)) / unit
     if w is not None:
         Z = Z * np.sqrt(w)[:, None]
@@ -291,46 +268,10 @@ def learned_metrics(
 
     .. math:: A_t A_t^\top \propto \frac 1 m \sum_i \nabla f_t^{(-i)}(x_i) \, \nabla f_t^{(-i)}(x_i)^\top
 
-    or its diagonal, scaled to the trace of the initial metric.
-
-    Parameters
-    ----------
-    X : ndarray of shape (m, d)
-        Training rows. Not modified.
-    Y : ndarray of shape (m, q)
-        Targets. Not modified.
-    kinds : sequence of {"diagonal", "full"}
-        Weights of the features, or a matrix that maps them. Each kind has its own
-        sequence of metrics.
-    rounds : int
-        Number of rounds after the initial metric, which is round 0.
-    rank : int
-        Largest number of features to which a full metric maps.
-    sample_weight : ndarray of shape (m,), optional
-        Weights of the rows; by default one. Not modified.
-    start : RfmMetric, optional
-        Initial weights of the features; by default one over their standard deviations.
-    near : mapping of int to sequence of float, optional
-        Ridges close to the best ones of the regressions of a round, by number of the
-        round.
-    row_groups : RowGroups, optional
-        Groups or times of the rows, for the ridge and the gradients.
-    precision : {numpy.float64, numpy.float32}, default float64
-        Precision of matrices of all pairs of rows.
-
-    Notes
-    -----
-    The gradient at a row is that of the regression without the row and its group.
-    Otherwise, features that merely identify rows would get large weights. All kinds
-    share the first regression. With more features than rows, outer products are formed
-    in the span of the rows. A round takes O(m^3 + m^2 d + m^2 q min(m, d)) per kind; a
-    full metric learned in a full metric takes another O(min(m, d)^3).
-
-    References
-    ----------
-    Radhakrishnan, Beaglehole, Pandit, Belkin (2024), Mechanism for feature learning in
-    neural networks and backpropagation-free machine learning models, Science
-    383:1461-1467.
+    or its diagonal, scaled to the trace of the initial metric `start`, by default one
+    over the standard deviations. The gradient at a row is that of the regression
+    without the row and its group. `near` has ridges close to the best ones, by number
+    of the round. A round takes O(m^3 + m^2 d + m^2 q min(m, d)) per kind.
     """
     if start is None:
         start = spread_of(X, sample_weight)
@@ -397,7 +338,7 @@ def _root(B: np.ndarray, M: np.ndarray, rank: int) -> np.ndarray:
     """Return A of shape (d, r) with ``A A^T`` equal to ``B M B^T`` up to small
     eigenvalues.
 
-    B is a matrix or one weight per feature. For a matrix, no d by d matrix is formed.
+    B is a matrix or one weight per feature.
     """
     if B.ndim == 1:
         return _root_of_matrix(B[:, None] * M * B, rank)
@@ -428,36 +369,9 @@ def gradient_outer_product(
 ) -> tuple[np.ndarray, float]:
     """Return the mean outer product of gradients of a ridge regression, and its ridge.
 
-    The base kernels, Gaussians and Euclidean Laplacians, have equal weights and traces.
-    The ridge is selected by leave-one-out. The gradient at each row is that of the
-    regression without this row and its group.
-
-    Parameters
-    ----------
-    Z : ndarray of shape (m, r)
-        Rows. Not modified.
-    Y : ndarray of shape (m, q)
-        Targets. Not modified.
-    sample_weight : ndarray of shape (m,), optional
-        Weights of the rows; by default one. Not modified.
-    near : float, optional
-        Ridge close to the best one.
-    row_groups : RowGroups, optional
-        Groups that are left out together, or times of the rows, see `LeaveOneOut`.
-    precision : {numpy.float64, numpy.float32}, default float64
-        Precision of matrices of all pairs of rows.
-
-    Returns
-    -------
-    M : ndarray of shape (r, r)
-        Outer product: symmetric, positive semi-definite, of trace one.
-    ridge : float
-        Selected ridge.
-
-    Raises
-    ------
-    ValueError
-        All rows are equal, or the prediction is constant.
+    The outer product has trace one. The gradient at each row is that of the regression
+    without the row and its group; `near` is a ridge close to the best one. Equal rows
+    or a constant prediction raise ValueError.
     """
     Z = Z - Z.mean(axis=0)  # sums of differences then lose no digits
     K, slopes = radial_kernel(Z, sample_weight, precision)
@@ -490,13 +404,8 @@ def radial_kernel(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return a sum of Gaussians and Laplacians, and its slope by squared distance.
 
-    Returns
-    -------
-    K : ndarray of shape (m, m)
-        Centered sum, with a mean diagonal of about one.
-    slopes : ndarray of shape (m, m)
-        Derivative; zero for equal rows, where Gaussians have gradient zero and
-        Laplacians have no gradient.
+    Both have shape (m, m). The sum is centered, with a mean diagonal of about one;
+    slopes of equal rows are zero.
     """
     family, units = _radial_family(Z, w)
     gaussians, laplacians = family.families
@@ -537,8 +446,7 @@ def unit_weights(
 ) -> np.ndarray:
     """Return weights that scale centered base kernels to a mean diagonal of one.
 
-    Means are over at most `UNIT_ROWS` rows. The diagonals of the base kernels must be
-    one. A constant kernel has weight one.
+    The diagonals of the base kernels must be one. A constant kernel has weight one.
     """
     step = -(-len(X) // UNIT_ROWS)
     rows = X[::step]
@@ -561,8 +469,7 @@ def summed(
 ) -> np.ndarray:
     """Return the weighted sum of base kernels minus `shift`, shape (a, b).
 
-    The shift of one preserves the precision of kernels near one, which are centered
-    later.
+    A shift of one preserves the precision of kernels near one.
     """
     combination = Combination(family, weights, np.full(len(weights), shift))
     return combination.matrix(A, B, symmetric=A is B, dtype=precision)
@@ -575,28 +482,9 @@ def left_out_gradients(
 
     .. math:: \nabla f^{(-i)}(z_i) = 2 \sum_j s_{ij} \alpha_j (z_i - z_j) - 2 \, r_i \sum_j s_{ij} G_{ij} (z_i - z_j)
 
-    where s are the `slopes` of the kernel, r the leave-one-out residuals and G is
-    `LeftOut.inverse`.
-
-    Parameters
-    ----------
-    Z : ndarray of shape (m, r)
-        Rows.
-    slopes : ndarray of shape (m, m)
-        Derivative of the kernel by the squared distance of each pair.
-    fit : LeftOut
-        Ridge regression, with its leave-one-out residuals.
-
-    Returns
-    -------
-    gradients : iterator of ndarray of shape (m, r)
-
-    Notes
-    -----
-    Without row i, the coefficient of row j is ``alpha_j - G_ij alpha_i / G_ii``, where
-    the last quotient is the residual. All outputs therefore share one more product over
-    all pairs of rows. Without the group g of row i, it is ``alpha_j - G_jg r_g``, and
-    each output takes a product of its own.
+    where s, of shape (m, m), are the `slopes` of the kernel, r the leave-one-out
+    residuals and G is `LeftOut.inverse`. Without the group g of row i, the coefficient
+    of row j is ``alpha_j - G_jg r_g``.
     """
     with_ones = np.column_stack([Z, np.ones(len(Z))]).astype(slopes.dtype)
     if fit.row_groups is not None and fit.row_groups.n_groups < len(Z):
@@ -634,13 +522,7 @@ def _sums_of_differences(products: np.ndarray, Z: np.ndarray) -> np.ndarray:
 class KernelChoice:
     """Choice of base kernels: the rounds of their metrics, and their kind.
 
-    Attributes
-    ----------
-    rounds : tuple of int
-        Numbers of the rounds whose metrics are used. Round 0 and `UNSUPERVISED` are not
-        learned.
-    kind : str
-        Kind of the base kernels, one of `KINDS`.
+    `rounds` are numbers of rounds; round 0 and `UNSUPERVISED` are not learned.
     """
 
     rounds: tuple[int, ...]
@@ -775,28 +657,9 @@ class FeatureColumns:
 class SplitHalf:
     """Training rows for metrics and ridge regressions, and test rows for their errors.
 
-    Parameters
-    ----------
-    train, test : Examples
-        Disjoint rows.
-    columns : FeatureColumns
-        Columns of both.
-    rounds : iterator of Round
-        Rounds on the training rows: principal components if needed, then from round 0
-        on.
-    best_ridges : dict of str to int, optional
-        Position of the best ridge so far by kind, from which searches start; may be
-        shared by two halves.
-    precision : {numpy.float64, numpy.float32}, default float64
-        Precision of matrices of all pairs of rows.
-
-    Attributes
-    ----------
-    rounds : dict of int to Round
-        Rounds that were learned.
-    alignments : list of float
-        Centered alignment of the kernel of each round with the target, on the test
-        rows.
+    `rounds` yields principal components if needed, then from round 0 on. `best_ridges`,
+    positions by kind, may be shared by two halves. `alignments` are those of the kernel
+    of each round, on the test rows.
     """
 
     def __init__(
@@ -840,9 +703,7 @@ class SplitHalf:
     def errors(self, choices: Sequence[KernelChoice]) -> np.ndarray:
         """Return the weighted squared test error of each choice of base kernels.
 
-        Base kernels have equal weights. Each choice uses its best ridge on the test
-        rows. The search starts from that of the previous choice of its kind, on either
-        half.
+        Each choice uses its best ridge on the test rows.
         """
         errors = []
         for choice in choices:
@@ -944,11 +805,7 @@ class _SplitKernel(NamedTuple):
 class _RidgeErrors:
     """Test errors of ridge regressions with one kernel and each ridge of the grid.
 
-    Parameters
-    ----------
-    K, cross : ndarray
-        Kernel among the training rows, and between test and training rows.
-    train, test : Examples
+    `cross` is the kernel between test and training rows.
     """
 
     def __init__(
