@@ -22,22 +22,9 @@ Unit = Literal["paper", "binomial", "here"]
 class Cell:
     """A published number, next to the same number measured here.
 
-    Attributes
-    ----------
-    measure : str
-        error, alignment, test_alignment, rank, or the name of a number of a study.
-    paper, paper_sd : float, float or None
-        Published mean and standard deviation.
-    here, here_sd : float or None
-        Mean and standard deviation over trials.
-    apart : float or None
-        Distance ``here - paper`` in standard deviations; None for ranks.
-    unit : {"paper", "binomial", "here"}
-        Source of the standard deviation.
-    standard_errors : float or None
-        Distance in standard errors of the difference of means.
-    shared_by : tuple of str
-        Learners for which the paper prints this number once.
+    `apart` is ``here - paper`` in standard deviations of the source `unit`, None for
+    ranks; `standard_errors` counts those of the difference. `shared_by` are learners
+    for which the paper prints the number once.
     """
 
     dataset: str | None
@@ -195,11 +182,7 @@ def _measure(
 
 
 def systematic_deviations(cells: Sequence[Cell]) -> list[str]:
-    """Return sentences on measures that are all above, or all below, the paper's.
-
-    A data set needs three numbers with a mean distance of one standard deviation; a
-    metric needs eight numbers.
-    """
+    """Return sentences on measures that are all above, or all below, the paper's."""
     comparable = [
         cell
         for cell in cells

@@ -104,12 +104,7 @@ def _length_or_missing(history: np.ndarray | list[float] | None) -> float:
 class AlignmentCorrelation:
     """Correlation of accuracy and alignment over the learners on one data set.
 
-    Attributes
-    ----------
-    paper, reproduced : float
-        Correlation of the published means, and of the means over trials here.
-    resampled : ndarray of shape (n_resamples,)
-        Correlations of the means over trials that are drawn with replacement.
+    `resampled` are correlations of means over trials drawn with replacement.
     """
 
     dataset: str

@@ -541,7 +541,7 @@ class PaperItem(schema.Strict):
     ) -> list[schema.CompareConfig]:
         """Return a comparison per part of the study; none for a special study.
 
-        Data sets come from OpenML without `data_dir`; `quick` chooses the reduced form.
+        Data sets come from OpenML without `data_dir`.
         """
         study = self.study_config(data_dir, quick, folder)
         if not isinstance(study, ComparisonStudy):
@@ -643,7 +643,7 @@ def choose_items(
 ) -> list[PaperItem]:
     """Return the named tables and figures, or all; other readings come last.
 
-    `quick` leaves out items without a reduced form. All items are validated.
+    `quick` leaves out items without a reduced form.
     """
     all_names = item_names(folder)
     readings = [

@@ -35,23 +35,10 @@ Word = Literal["holds", "not significant", "not reproduced", "cannot be judged"]
 class Evidence:
     """Result of testing a claim on one data set, or over all data sets.
 
-    Attributes
-    ----------
-    on : str
-        Data set, or the number of data sets.
-    better, than : float or None
-        Means of the two learners.
-    p : float or None
-        One-sided p-value that the first learner is better: corrected resampled t-test,
-        or Wilcoxon's signed-rank test across data sets.
-    paired : float or None
-        p-value of the papers' uncorrected paired t-test on the first repeat; of a
-        split, on all repeats.
-    below, repeats : int
-        Repeats in which that test is significant, and all repeats with the test.
-    detectable : float or None
-        Difference that the test detects with a power of 0.8, for claims of no
-        difference.
+    `better` and `than` are means of two learners. `p` is one-sided: of the corrected
+    resampled t-test, or of Wilcoxon's test across data sets. `paired` is that of the
+    papers' uncorrected t-test on the first repeat; it is significant in `below` of
+    `repeats`. The test detects the difference `detectable` with a power of 0.8.
     """
 
     on: str
@@ -69,16 +56,8 @@ class Evidence:
 class Verdict:
     """Verdict on one check of a claim, such as on one pair of learners.
 
-    Attributes
-    ----------
-    expected : str
-        Expected kind of difference; empty for a claim on a number.
-    learners : str
-        Pair of learners, if the claim has several pairs.
-    identity : bool
-        Whether the claim holds by construction.
-    of_seconds : bool
-        Whether the claim is about computing times.
+    `expected` is empty for a claim on a number. `identity` means that the claim holds
+    by construction.
     """
 
     says: str
@@ -329,8 +308,7 @@ def _test_across_datasets(
 def signed_rank_p(errors: np.ndarray, baseline: np.ndarray) -> float | None:
     """Return the p-value of Wilcoxon's test that errors are below the baseline's.
 
-    It is exact for up to 50 pairs without ties. p is 1 if no pair differs, and None for
-    fewer than two pairs.
+    p is 1 if no pair differs, and None for fewer than two pairs.
     """
     if len(errors) < 2:
         return None
@@ -347,10 +325,7 @@ def signed_rank_p(errors: np.ndarray, baseline: np.ndarray) -> float | None:
 
 
 def compare_with_search(folds: pd.DataFrame) -> list[dict[str, Any]]:
-    """Compare the best learner of each data set with a grid search over kernels.
-
-    Seconds are means over trials, with the share of the pass over the base kernels.
-    """
+    """Compare the best learner of each data set with a grid search over kernels."""
     rows = []
     for name, group in folds.groupby("dataset", sort=False):
         dataset = str(name)
@@ -425,14 +400,8 @@ def failing_checks(
 class StudyResult:
     """Result of a study: trials, numbers by name, tables and figures.
 
-    Attributes
-    ----------
-    values : dict of str to float
-        Named numbers; their standard deviations have the suffix ``" sd"``.
-    tables : list of (str, list of dict)
-        Caption and rows of each additional table.
-    figures : dict of str to Figure
-        Figures by file name without extension.
+    `values` has standard deviations under names with the suffix ``" sd"``. `tables` are
+    captions with rows.
     """
 
     folds: pd.DataFrame | None = None

@@ -17,14 +17,8 @@ from .trials import share_of_test_rows, values_by_trial
 class PublishedTest:
     """Published test that a learner has lower errors, and its result here.
 
-    Attributes
-    ----------
-    paper : bool
-        The published entry.
-    p : float or None
-        One-sided p-value of the corrected resampled t-test over all trials.
-    paired : float or None
-        p-value of the paper's uncorrected paired t-test on the first repeat.
+    `p` is one-sided, of the corrected resampled t-test over all trials; `paired` is
+    that of the paper's uncorrected test on the first repeat.
     """
 
     dataset: str

@@ -566,8 +566,7 @@ def write_report(
 ) -> str:
     """Write a page per table or figure, and a summary; return the summary's path.
 
-    `reasons` are statuses of items that were not run or failed. Pages go into a folder
-    named after the summary.
+    `reasons` are statuses of items that were not run or failed.
     """
     reproduced = {}
     for item in items:

@@ -50,12 +50,7 @@ def base_kernels(
     """Study how accuracy and training alignment of single base kernels correlate.
 
     Values ``"rho NAME"`` and ``"A NAME"`` are correlations of means over trials; ``"rho
-    NAME sd"`` is the standard deviation over trials, and ``"trials"`` their number.
-    Accuracy is one minus the test error.
-
-    References
-    ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 2.3, Table 1, Figure 2.
+    NAME sd"`` is the standard deviation over trials.
     """
     protocol = study.protocol
     n_draws = protocol.repeats * sum(len(part.datasets) for part in study.parts)
@@ -223,15 +218,9 @@ def two_point(
     r"""Study the alignment of :math:`x \cdot x' + 1` with labels at two points.
 
     A share alpha of the rows is (-1, 0) with label -1, the others are (1, 0) with label
-    +1; two weighted rows suffice.
+    +1.
 
-    Notes
-    -----
     .. math:: A = \sqrt{\alpha^2 + (1 - \alpha)^2}, \qquad \rho = 1
-
-    References
-    ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 2.3, Figure 1.
     """
     shares = np.arange(1, study.points + 1) / (study.points + 1)
     alignments = np.array([two_point_alignments(share) for share in shares])
@@ -281,12 +270,6 @@ def local_minima(
     r"""Study how many local minima the objective of `ca` has along the bandwidth.
 
     .. math:: h(\sigma) = -\langle K_\sigma, F'(K_{t-1,c}) \rangle_F
-
-    The figure shows the first draw of the rows.
-
-    References
-    ----------
-    Afkanpour, Szepesvari, Bowling (2013), Machine Learning, appendix B.1, Figure 3.
     """
     figure, axes = panels([dataset.label for dataset in study.datasets])
     minima: list[int] = []
@@ -350,15 +333,6 @@ def surface(study: SurfaceStudy, data_dir: str | None, advance: Advance) -> Stud
 
     .. math:: F(\mu) = y^\top (K_\mu \circ K_\mu + \lambda I)^{-1} y, \qquad
              K_\mu = \mu_1 z_1 z_1^\top + \mu_2 z_2 z_2^\top
-
-    Notes
-    -----
-    F for lambda at mu is F for 1 at :math:`\mu / \sqrt\lambda`, divided by lambda.
-
-    References
-    ----------
-    Cortes, Mohri, Rostamizadeh (2009), *Learning non-linear combinations of kernels*,
-    NIPS 22, section 3.2, Figure 1.
     """
     ref = ingest(study.datasets[0], data_dir or ".", 0)
     dataset = load_dataset(ref)
@@ -462,30 +436,10 @@ def hessian_eigenvalues(objective: PolynomialRidge, iterate: Iterate) -> np.ndar
         - 2 \operatorname{tr} \alpha^\top (K_k \circ K_l) \alpha,
         \qquad V = (K_\mu \circ K_\mu + \lambda I)^{-1}
 
-    Parameters
-    ----------
-    objective : PolynomialRidge
-        Objective for p base kernels over m rows.
-    iterate : Iterate
-        ``objective.at(mu)``.
-
-    Returns
-    -------
-    eigenvalues : ndarray of shape (p,)
-        Ascending eigenvalues; zero within rounding of the largest. F is convex on a
-        convex set if and only if no eigenvalue is negative at any of its points.
-
-    Notes
-    -----
-    O(p^2 m^2 + m^3) time, O(p m q + m^2) memory.
-
-    References
-    ----------
-    Cortes, Mohri, Rostamizadeh (2009), *Learning non-linear combinations of kernels*,
-    NIPS 22, Proposition 4 and equations (19) and (23). Printed errors: in (19), the
-    right side is half the quadratic form on its left; in (20), the last two factors are
-    :math:`[K_\mu]_{lj} [K_u]_{lj}`; below (21), the factor 4 of N is missing; before
-    (22), V is that of (19) with the squared kernel.
+    They are ascending. Printed errors of Cortes, Mohri, Rostamizadeh (2009), NIPS 22:
+    in (19), the right side is half the quadratic form on its left; in (20), the last
+    two factors are :math:`[K_\mu]_{lj} [K_u]_{lj}`; below (21), the factor 4 of N is
+    missing; before (22), V is that of (19) with the squared kernel.
     """
     grams = objective.grams
     p = grams.n_kernels
