@@ -114,8 +114,8 @@ def short_names(names: Sequence[str]) -> list[str]:
 def kernel_labels(names: Sequence[str]) -> list[KernelLabel]:
     """Return a label for each base kernel: its first parameter, and its group.
 
-    Groups share metric, family and other parameters. Names of another form are the
-    group *other base kernels*. A single group has no name, and its labels are names.
+    Names of another form are the group *other base kernels*. A single group has no
+    name, and its labels are names.
     """
     shortened = short_names(names)
     labels = []
