@@ -34,8 +34,7 @@ Object = TypeVar("Object", bound="Parameterized")
 class Value:
     """Base class of objects that are equal if their `__init__` parameters are.
 
-    Objects of a class are equal if their parameters are. Dataclasses are declared with
-    ``eq=False, repr=False`` to inherit both methods.
+    Dataclasses are declared with ``eq=False, repr=False`` to inherit both methods.
     """
 
     def _parameters(self) -> dict[str, Any]:
@@ -98,11 +97,8 @@ class Parameterized(Value):
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters by name.
 
-        Parameters
-        ----------
-        deep : bool, default True
-            Whether to include nested parameters, as ``name__inner`` or
-            ``name__0__inner`` for entries of a list.
+        With `deep`, nested parameters are included, as ``name__inner`` or
+        ``name__0__inner`` for entries of a list.
         """
         params = self._parameters()
         if deep:
@@ -230,7 +226,7 @@ def _with_changes(
 def import_class(name: str, base: Class, kind: str) -> Class:
     """Import the class named ``module:Class``, which must be a subclass of `base`.
 
-    `kind` begins messages. ValueError if the import fails or the class is unsuitable.
+    `kind` begins the message of ValueError.
     """
     module, _, attribute = name.partition(":")
     try:

@@ -16,7 +16,7 @@ class Centering(StrEnum):
     """Which of kernels and targets are centered: both, only targets, or none.
 
     "target" centers only targets, and "none" nothing, so that predictors have no
-    intercept. Means that are not subtracted are zeros here.
+    intercept.
     """
 
     CENTER = "center"
@@ -74,8 +74,7 @@ class Centering(StrEnum):
 def as_numbers(matrix: Any, name: str) -> np.ndarray:
     """Convert a matrix, such as a DataFrame, to an array of floating-point numbers.
 
-    Arrays of float32 and float64, also memory-mapped, are returned unchanged. `name` is
-    for error messages.
+    Arrays of float32 and float64 are returned unchanged.
     """
     if hasattr(matrix, "toarray"):  # a sparse matrix or array of SciPy
         matrix = matrix.toarray()
@@ -103,10 +102,8 @@ def as_numbers(matrix: Any, name: str) -> np.ndarray:
 def as_gram_matrices(matrices: Iterable[tuple[str, Any]]) -> list[np.ndarray]:
     """Convert named matrices over the same rows to arrays of floats.
 
-    Raises
-    ------
-    ValueError
-        Entries are not numbers, or the labels of DataFrames are in another order.
+    Entries that are not numbers, or labels of DataFrames in another order, raise
+    ValueError.
     """
     arrays: list[np.ndarray] = []
     first_name = ""
@@ -194,32 +191,6 @@ def center_cross_gram(
               - \tfrac1m \sum_l K(x_l, x_j) + \tfrac1{m^2} \sum_{l, l'} K(x_l, x_{l'})
 
     Means over training rows are weighted by `sample_weight`.
-
-    Parameters
-    ----------
-    K_cross : ndarray of shape (n, m)
-        Kernel between new rows and training rows, not centered.
-    K : ndarray of shape (m, m)
-        Gram matrix of the training rows, not centered.
-    sample_weight : ndarray of shape (m,), optional
-        Positive weights of the training rows.
-
-    Returns
-    -------
-    K_c : ndarray of shape (n, m)
-
-    Raises
-    ------
-    ValueError
-        A shape is wrong, or a weight is not positive.
-
-    Notes
-    -----
-    O(n m + m^2). New rows do not influence each other.
-
-    References
-    ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 2.1.
     """
     (K,) = as_gram_matrices([("K", K)])
     K_cross = as_numbers(K_cross, "K_cross")

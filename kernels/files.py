@@ -192,10 +192,7 @@ def from_bytes(content: bytes) -> Any:
 def to_data(value: Any, arrays: dict[str, np.ndarray], where: str) -> Any:
     """Return a value in the form of JSON, and add its arrays to `arrays` by name.
 
-    Raises
-    ------
-    ValueError
-        The value at the place `where` cannot be saved.
+    A value at the place `where` that cannot be saved raises ValueError.
     """
     if isinstance(value, np.generic):
         value = value.item()

@@ -405,25 +405,15 @@ def checked_rows(X: Rows, X_new: Rows) -> Rows:
 class LinearScores:
     r"""Scores linear in a kernel: ``kernel.cross_gram(X) @ dual + intercept``.
 
-    Parameters
-    ----------
-    kernel : LearnedKernel
-    dual : ndarray of shape (m, q)
-        Dual coefficients.
-    intercept : ndarray of shape (q,)
-        Intercepts.
-
-    Notes
-    -----
-    For degree one, the centering is moved to the coefficients. With weights w of the
-    training rows that sum to one, row means r and the uncentered kernel C,
+    `dual` has shape (m, q). For degree one, the centering is moved to the coefficients.
+    With weights w of the training rows that sum to one, row means r and the uncentered
+    kernel C,
 
     .. math:: K_c(x, x_i) = C(x, x_i) - \sum_l w_l C(x, x_l) - r_i + \bar r, \qquad
               \sum_i \alpha_i K_c(x, x_i) = \sum_i (\alpha_i - w_i \sigma) \, C(x, x_i) - \sum_i \alpha_i r_i
               + \sigma \bar r, \qquad \sigma = \sum_i \alpha_i
 
-    Predictors with an intercept have :math:`\sigma = 0` up to rounding. Scores then
-    depend only on the rows with nonzero coefficients.
+    With :math:`\sigma = 0`, scores depend only on the rows with nonzero coefficients.
     """
 
     def __init__(
@@ -476,18 +466,7 @@ class LinearScores:
     def of(self, X: Rows, dtype: Any = np.float64, strip: int = STRIP) -> np.ndarray:
         """Return the scores of new rows.
 
-        Parameters
-        ----------
-        X : ndarray or CSR matrix of shape (n, d)
-            New rows, finite.
-        dtype : dtype, default float64
-            Precision of the kernel; powers are computed in float64.
-        strip : int, default 256
-            Most rows of a tile, which affects rounding.
-
-        Returns
-        -------
-        scores : ndarray of shape (n, q)
+        `strip`, the most rows of a tile, affects rounding.
         """
         if self.kernel.degree == 1:
             return self.expansion.values(X, dtype, strip)

@@ -154,11 +154,8 @@ def as_row_groups(groups: Any, time: Any, n_rows: int) -> RowGroups | None:
 def near_duplicates(X: Any) -> RowGroups | None:
     """Return clusters of nearly equal rows as groups; None if few rows are in one.
 
-    A cluster of a single-linkage tree is isolated if its gaps are at most `NEAR` of the
-    median distance of standardized rows, and half of the gap around it (a smaller share
-    in fewer than six dimensions). If `CLUSTERED_SHARE` of the rows are in such
-    clusters, groups are the clusters with gaps of at most three quarters of the gap
-    around.
+    A cluster of a single-linkage tree is isolated if its gaps are small relative to the
+    median distance and to the gap around it.
     """
     m = X.shape[0]
     if sparse.issparse(X) or not FEWEST_CLUSTERED <= m <= MOST_CLUSTERED:
@@ -262,7 +259,7 @@ def cut_in_parts(sizes: np.ndarray, ends: Sequence[float] | np.ndarray) -> np.nd
     """Cut a sequence of units into parts, and return the part of each unit.
 
     `sizes` are the rows per unit, and `ends` the desired rows before the end of each
-    part. Parts have at least one unit; units after the last part have -1.
+    part. Units after the last part have -1.
     """
     rows_before_end = np.cumsum(sizes)
     parts = np.full(len(sizes), -1, dtype=np.intp)

@@ -64,11 +64,8 @@ class Target(Value):
     def of(cls, y: np.ndarray, task: Task | None = None) -> Target:
         """Return the target of labels or numbers; infer the task if it is None.
 
-        Raises
-        ------
-        ValueError
-            Classification of fewer than two classes or several columns, or regression
-            on labels.
+        Fewer than two classes, several columns of classes, or regression on labels
+        raise ValueError.
         """
         y = np.asarray(y)
         if task is not None:

@@ -90,8 +90,7 @@ def counting_rows(
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Return rows with positive weight, at least two, and weights of mean one.
 
-    Weights are products of `factors`, and None if all are equal. A warning counts
-    positive weights that are negligible.
+    Equal weights are None. A warning counts positive weights that are negligible.
     """
     weights = relative_weights(*factors)
     rows = np.flatnonzero(weights)
