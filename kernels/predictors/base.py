@@ -425,9 +425,8 @@ def usable_gram(kernel: LearnedKernel) -> tuple[np.ndarray, np.ndarray | float]:
     ``np.dot(kernel.cross_gram(X), factor)`` is the same kernel between new and training
     rows.
 
-    With sample weights w, :math:`D = \operatorname{diag} \sqrt w` and eigenvectors U of
-    :math:`D K D` with positive eigenvalues, K becomes :math:`D^{-1} (D K D)_+ D^{-1}`
-    and the factor :math:`D U U^\top D^{-1}`, as for w copies of each row.
+    With weights w and eigenvectors U of :math:`D K D`, :math:`D = \operatorname{diag}
+    \sqrt w`, of positive eigenvalues, the factor is :math:`D U U^\top D^{-1}`.
     """
     K = kernel.gram()
     weights = kernel.sample_weight
@@ -469,9 +468,8 @@ def held_out_scores(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return held-out rows and their scores, by predictors fitted without them.
 
-    ``scores(held_out, others)`` fits on other rows and returns scores. Copies of a row
-    are held out together. The only row or group of a class is scored by a predictor of
-    all rows.
+    ``scores(held_out, others)`` fits on other rows. The only row or group of a class is
+    scored by a predictor of all rows.
     """
     splits = held_out_splits(training.take()[0], target)
     if len(target) > MOST_FOLD_ROWS:

@@ -28,8 +28,7 @@ def assign_calibration_folds(
 ) -> np.ndarray:
     """Return stratified folds of the training rows, with copies of a row in one fold.
 
-    A class whose rows all lie in one fold, such as a single row, has fold -1. Folds
-    depend neither on the order of rows nor on repetitions.
+    A class whose rows all lie in one fold, such as a single row, has fold -1.
     """
     first, distinct_row = distinct_rows(X)
     # Copies of a row in several classes count for the first of these.
@@ -50,8 +49,7 @@ def assign_calibration_folds(
 def held_out_splits(X: Rows, target: Target, n_folds: int = N_FOLDS) -> list[Split]:
     """Return pairs of training and held-out rows; a row is held out at most once.
 
-    Copies of a row, and groups, are not divided. A class is not held out if no training
-    row has it.
+    A class is not held out if no training row has it.
     """
     codes = np.zeros(len(target), dtype=np.intp)
     classes = None
@@ -85,14 +83,9 @@ def fit_sigmoid(
     .. math:: p(f) = \frac{1}{1 + e^{-(a f + b)}}, \qquad
               \min_{a \ge 0, b} \; - \sum_i w_i \bigl( t_i \log p_i + (1 - t_i) \log (1 - p_i) \bigr)
 
-    with targets :math:`t = (N_+ + 1) / (N_+ + 2)` for positive rows and
-    :math:`1 / (N_- + 2)` for others. N and w are (sums of) weights, by default ones.
-    `positive` may hold the share of each row's copies in the positive class.
-
-    References
-    ----------
-    Platt (1999), Advances in Large Margin Classifiers; Lin, Lin, Weng (2007), Machine
-    Learning 68:267-276.
+    with targets :math:`t = (N_+ + 1) / (N_+ + 2)` for positive rows and :math:`1 / (N_-
+    + 2)` for others (Platt, 1999). `positive` may hold the share of each row's copies
+    in the positive class.
     """
     if weights is None:
         weights = np.ones(len(scores))
@@ -155,8 +148,7 @@ def fit_calibration(
 ) -> np.ndarray:
     """Return slope and offset of one sigmoid for all classes, shape (2,).
 
-    Scores of held-out rows have shape (m,) or (m, 1) for two classes, and otherwise (m,
-    n_classes).
+    Scores of held-out rows have shape (m,) or (m, 1) for two classes.
     """
     scores = scores.reshape(len(codes), -1)
     n_scores = scores.shape[1]
@@ -193,10 +185,7 @@ def calibrated_log_loss(
 
 
 def probabilities(scores: np.ndarray, calibration: np.ndarray) -> np.ndarray:
-    """Return class probabilities from scores and a sigmoid, shape (n, n_classes).
-
-    The logarithms of sigmoids do not underflow.
-    """
+    """Return class probabilities from scores and a sigmoid, shape (n, n_classes)."""
     slope, offset = calibration
     if scores.ndim == 1:
         second = expit(slope * scores + offset)
@@ -245,7 +234,7 @@ def order_statistics(values: np.ndarray) -> np.ndarray:
 def conformal_quantile(residuals: np.ndarray, alpha: float) -> np.ndarray | None:
     """Return the bound that a new residual exceeds with probability at most alpha.
 
-    Held-out absolute residuals are ascending in each column. None if there are too few.
+    Residuals are absolute and ascending in each column. None if there are too few.
     """
     if not 0 < alpha < 1:
         return None
@@ -259,8 +248,7 @@ def conformal_quantile(residuals: np.ndarray, alpha: float) -> np.ndarray | None
 def residual_quantiles(residuals: np.ndarray, levels: np.ndarray) -> np.ndarray | None:
     """Return the quantiles of signed residuals, shape (n_levels, q).
 
-    Level p is rank (n + 1) p, interpolated linearly. None if a level is beyond the
-    first or last rank.
+    Level p is rank (n + 1) p. None if a level is beyond the first or last rank.
     """
     n = len(residuals)
     rounding = 1e-9

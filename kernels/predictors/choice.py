@@ -67,9 +67,8 @@ GRID = tuple(4.0**exponent for exponent in range(-3, 8))
 def best_on_grid(errors: np.ndarray, smooth: bool = False) -> tuple[int, int]:
     """Return the positions of the setting and of the C with the lowest error.
 
-    Errors have shape (n_settings, L); NaN is not compared. Ties go to the smallest C.
-    With `smooth`, errors are averaged with their neighbors, and the middle of ties
-    wins.
+    Errors have shape (n_settings, L); NaN is not compared. Ties go to the smallest C,
+    or with `smooth` to their middle.
     """
     compared = np.where(np.isnan(errors), np.inf, errors)
     if not smooth:
@@ -87,26 +86,9 @@ def best_on_grid(errors: np.ndarray, smooth: bool = False) -> tuple[int, int]:
 class PredictionProblem:
     """Size and kind of a prediction problem, by which `Auto` selects a predictor.
 
-    Attributes
-    ----------
-    task : {"classification", "regression"}
-        Task of the predictor.
-    learner_predictor : str or None
-        Predictor that a one-stage learner optimizes.
-    n_rows, n_kernels, n_features : int
-        Numbers of training rows, base kernels and mapped features.
-    n_columns : int
-        Number of outputs times values of C.
-    n_seeds : int, default 1
-        Number of base kernels with their own exponential.
-    single : bool, default False
-        Whether there is a single C.
-    fits : float, default 1
-        Number of fits.
-    power, indefinite : bool, default False
-        Whether the kernel is polynomial, or has negative weights.
-    suited : str or None, default None
-        Best exact predictor for a learner without its own.
+    `n_columns` is outputs times values of C, `n_seeds` the number of base kernels with
+    their own exponential, and `suited` the best exact predictor for a learner without
+    its own.
     """
 
     task: Task
@@ -291,11 +273,7 @@ class Auto(Predictor):
 
 
 def _conjugate_gradient_flops(problem: PredictionProblem) -> float:
-    """Return the expected floating-point operations of conjugate gradients.
-
-    About 15 steps in float32 cost as much as 8 in float64. An exponential costs 30
-    operations.
-    """
+    """Return the expected floating-point operations of conjugate gradients."""
     flops_of_pair = (
         2.0 * problem.n_features + 6.0 * problem.n_kernels + 2.0 * problem.n_columns
     )
@@ -327,10 +305,8 @@ def best_C(
 ) -> float:
     """Return the C (SVM) or 1 / alpha (ridge) with the lowest held-out error.
 
-    Ridge regressions are compared on at most `SELECTION_ROWS` rows by leave-one-out
-    errors or calibrated log losses; the best ridge is scaled to all rows. Other losses
-    use the smoothed five-fold error of SVMs. Copies of a row, and groups, are left out
-    together.
+    Ridges are compared on at most `SELECTION_ROWS` rows by leave-one-out errors, and
+    scaled to all rows; SVMs by the smoothed five-fold error.
     """
     n_all = training.n_rows
     if training.n_rows > SELECTION_ROWS:
@@ -376,10 +352,7 @@ def _best_ridge(
     ridges: Sequence[float],
     row_groups: RowGroups | None,
 ) -> float:
-    """Return the ridge with the lowest leave-one-out error or calibrated log loss.
-
-    With 1,000 rows or more, the search starts at the best ridge of about 500 of them.
-    """
+    """Return the ridge with the lowest leave-one-out error or calibrated log loss."""
     start = None
     step = len(K) // 500
     if step > 1:

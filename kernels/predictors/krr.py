@@ -255,8 +255,7 @@ def left_out_scores(
               h = \operatorname{diag} F (F^\top F + \lambda I)^{-1} F^\top + \tfrac 1 m
 
     for centered features, with weights as in `ridge_path`. For uncentered features, the
-    last term is dropped; with an intercept, residuals are then relative to the mean of
-    the other targets, see `LeaveOneOut`.
+    last term is dropped.
     """
     w = np.ones(len(F)) if sample_weight is None else sample_weight
     root = np.sqrt(w)[:, None]

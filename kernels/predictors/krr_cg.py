@@ -211,8 +211,8 @@ class _RidgeSystem:
     def _tolerates(self, precision: float, ridge: float) -> bool:
         """Return whether the system stays definite with these relative errors of K.
 
-        Errors up to h / 2 add a random symmetric matrix of spectral norm
-        ``h sqrt(m / 3)``.
+        Errors up to h / 2 add a random symmetric matrix of spectral norm ``h sqrt(m /
+        3)``.
         """
         step = precision * float(
             np.abs(self.training.kernel.combination.coefficients).sum()
@@ -268,10 +268,7 @@ def n_sketched(m: int) -> int:
 
 
 def held_out_rows(training: TrainingSet, target: Target, seed: int) -> np.ndarray:
-    """Return rows to hold out: about a fifth at random, or the last ones by time.
-
-    Copies of a row are held out together, and so is a group.
-    """
+    """Return rows to hold out: about a fifth at random, or the last ones by time."""
     row_groups = target.row_groups
     if row_groups is not None and row_groups.ordered:
         times = np.sort(row_groups.numbers)

@@ -49,32 +49,9 @@ def landmarks_for(
 
     .. math:: M = \lceil \sqrt m \, \ln m \rceil
 
-    Parameters
-    ----------
-    n_rows, n_features : int
-        Numbers of rows m and features d.
-    n_columns : int
-        Number of right-hand sides: outputs times values of C.
-    memory : int
-        Memory limit of a fit, without the data set, in bytes.
-    store_features : bool, default False
-        Whether the features of all rows are stored, as scikit-learn's linear models
-        need them.
-    store_kernel : bool, default False
-        Whether to take up to 2 M landmarks if their kernel with all rows fits in
-        memory. Computed once, it takes no more time than that of M landmarks computed
-        in each step, and the error is lower.
-
-    Returns
-    -------
-    M : int
-        At least 10, at most m.
-
-    References
-    ----------
-    Rudi, Camoriano, Rosasco (2015), Less is More: Nystroem Computational
-    Regularization, NIPS 28, Theorem 1: M landmarks reach the learning rate of all rows.
-    Rudi, Carratino, Rosasco (2017), FALKON, NIPS 30, Theorem 3.
+    At least 10 and at most m (Rudi, Camoriano, Rosasco, 2015, Theorem 1). `n_columns`
+    is outputs times values of C, `memory` is in bytes. With `store_kernel`, up to 2 M
+    landmarks are taken if their kernel with all rows fits in memory.
     """
     n_threads = 2
     enough = int(np.ceil(np.sqrt(n_rows) * np.log(max(n_rows, 2))))
@@ -105,25 +82,9 @@ class Subspace:
 
     .. math:: \varphi(x) = B^\top k_Z(x), \qquad B^\top K_{ZZ} B = I
 
-    where k_Z is the kernel between a row and the landmarks, centered on these if the
-    learned kernel is centered.
-
-    Attributes
-    ----------
-    kernel : LearnedKernel
-        Kernel over the landmarks, centered on them.
-    basis : ndarray of shape (M, r)
-        B; its columns sum to zero if the kernel is centered.
-    theta : ndarray of shape (r,)
-        Estimated eigenvalues of :math:`\Phi^\top \Phi` over all training rows, in this
-        basis.
-
-    Notes
-    -----
-    Centering on the landmarks needs no pass and is accurate for a nearly constant
-    kernel. Predictors then subtract the mean feature of all training rows. Negative
-    eigenvalues, of kernels with negative weights, are dropped, which projects the
-    kernel onto its positive semi-definite part.
+    `kernel` is centered on the landmarks. Columns of `basis`, shape (M, r), sum to zero
+    if the kernel is centered. `theta` has estimated eigenvalues of :math:`\Phi^\top
+    \Phi` over all rows. Negative eigenvalues of the kernel are dropped.
     """
 
     kernel: LearnedKernel
@@ -136,12 +97,7 @@ class Subspace:
     ) -> Subspace:
         """Return the subspace of landmarks Z, drawn uniformly from `n_rows` rows.
 
-        Z is minus the origin of the kernel.
-
-        Raises
-        ------
-        ValueError
-            The kernel is constant on the landmarks.
+        Z is minus the origin of the kernel. ValueError if the kernel is constant on Z.
         """
         K = kernel.combination.matrix(Z, Z, symmetric=True)
         row_means = kernel.centering.mean(K, axis=1)
@@ -176,8 +132,6 @@ def refined(
 ) -> Subspace:
     """Return the subspace with eigenvalues and eigenvectors estimated on more rows.
 
-    With R rows and r features this takes a pass over R rows, 3 R r^2 flops and an
-    eigendecomposition. The relative error of theta falls with the square root of r / R.
     Ten rows per landmark reduce conjugate gradients from 60 to a dozen steps.
     """
     m = training.n_rows
@@ -195,10 +149,9 @@ def refined(
 class KernelSums:
     """Sums over rows of their weights, targets and kernel with the landmarks.
 
-    G is the uncentered kernel between rows and landmarks, and D the diagonal matrix of
-    the weights w. The sums are ``sum w``, ``sum w K(x, x)``, ``G' w`` of shape (M,),
-    ``G' D Y`` of shape (M, q) and, if requested, ``Phi' D Phi`` of the features, of
-    shape (r, r).
+    With G the uncentered kernel between rows and landmarks, and D the diagonal of the
+    weights w: ``sum w``, ``sum w K(x, x)``, ``G' w``, ``G' D Y`` and, if requested,
+    ``Phi' D Phi``.
     """
 
     weight: float
@@ -221,10 +174,8 @@ class KernelSums:
 class RowPass:
     """Data for repeated passes over the training rows, sent to the workers once.
 
-    Rows and landmarks are minus the origin; the mean target is subtracted block by
-    block. The kernel between rows and landmarks is computed in every pass, unless
-    `stored` has room for it, of shape (m, M). `stored_starts` are the first rows of the
-    blocks that are already stored.
+    Rows and landmarks are minus the origin. `stored`, shape (m, M), has room for the
+    kernel between them; `stored_starts` are the first rows of its filled blocks.
     """
 
     combination: Combination
@@ -277,8 +228,7 @@ def passes_over(
 ) -> Callable[[Step, Any], Any]:
     """Return ``run_pass(step, argument)``, which sums results over training rows.
 
-    The kernel between rows and landmarks is stored if it takes at most `memory` bytes
-    and the workers are threads.
+    The kernel is stored if it takes at most `memory` bytes and the workers are threads.
     """
     workers = training.workers
     kernel = subspace.kernel
@@ -503,16 +453,8 @@ class Nystroem(Predictor):
     ) -> RegularizationPath:
         """Return predictors fitted on landmarks, one per value of C.
 
-        Raises
-        ------
-        ValueError
-            An option is invalid, the kernel is a polynomial combination, or the loss
-            does not support the task.
-
-        Warns
-        -----
-        ConvergenceWarning
-            The tolerance was not reached.
+        ValueError for invalid options, a polynomial combination, or an unsupported
+        loss. Warns if the tolerance was not reached.
         """
         self.check(target.task)
         tolerance = self.tol
@@ -615,8 +557,6 @@ class Nystroem(Predictor):
 def _refining_pays(training: TrainingSet, subspace: Subspace, n_columns: int) -> bool:
     """Return whether a refined preconditioner costs less than the 30 steps that it
     saves, in floating-point operations.
-
-    An exponential counts as 40 operations, a base kernel as 10.
     """
     n_saved_steps = 30
     M, r = subspace.basis.shape
@@ -632,8 +572,7 @@ def _mean_diagonal(
     """Return the mean diagonal of the centered kernel over the training rows; 1 for a
     kernel learned with a C.
 
-    For a kernel with negative weights, it is that of its positive part: the mean square
-    of the features.
+    Of a kernel with negative weights, it is the mean square of the features.
     """
     if kernel.C is not None:
         return 1.0
@@ -698,7 +637,7 @@ def _fit_linear_models(
     """Return weights of the features, shape (L, r, q), and intercepts, shape (L, q), by
     scikit-learn.
 
-    Classes without training rows have a score of -1e9 (one-vs-rest).
+    Classes without training rows have a score of -1e9.
     """
     n_classes = len(target.classes)
     n_scores = 1 if n_classes == 2 else n_classes

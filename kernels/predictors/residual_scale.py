@@ -41,26 +41,9 @@ class ResidualScale(Value):
 
     .. math:: s(x) = \min\bigl(\max(k(x)^\top \beta + b, s_{\min}), s_{\max}\bigr)
 
-    Attributes
-    ----------
-    kernel : LearnedKernel
-        Learned kernel over the landmarks, at most 300 training rows.
-    dual : ndarray of shape (M, q)
-        Coefficients of the landmarks, beta, one column per output.
-    intercept : ndarray of shape (q,)
-        b.
-    smallest, largest : ndarray of shape (q,)
-        Bounds of s: 0.3 times the median and the maximum over the training rows.
-    ratios : ndarray of shape (n, q)
-        Absolute residuals of held-out training rows divided by their sizes, ascending
-        in each column; at most 999.
-    signed_ratios : ndarray of shape (n, q)
-        Signed residuals, target minus prediction, divided by the sizes.
-
-    References
-    ----------
-    Lei, G'Sell, Rinaldo, Tibshirani, Wasserman (2018), Journal of the American
-    Statistical Association 113:1094-1111, section 5.2.
+    with coefficients `dual` of at most 300 landmarks, and bounds of 0.3 times the
+    median and the maximum. `ratios` are absolute residuals of at most 999 held-out rows
+    divided by s, ascending; see Lei et al. (2018), section 5.2.
     """
 
     kernel: LearnedKernel
@@ -81,8 +64,8 @@ class ResidualScale(Value):
     ) -> Self | None:
         """Return a model of residuals (target minus prediction) of held-out rows.
 
-        Rows X are minus the origin of the kernel. None for fewer than 40 distinct rows,
-        or if the kernel is constant.
+        Rows X are minus the origin. None for fewer than 40 distinct rows, or if the
+        kernel is constant.
         """
         absolute = np.abs(residuals)
         unit = absolute.max(axis=0)
@@ -171,7 +154,6 @@ class ResidualScale(Value):
 def feature_basis(kernel: LearnedKernel) -> np.ndarray | None:
     """Return B, which maps a cross-Gram matrix to features; None if K is constant.
 
-    Products of features of training rows are the kernel's positive semi-definite part.
     Columns of B sum to zero if the kernel is centered.
     """
     smallest_share = 1e-10
@@ -187,11 +169,7 @@ def feature_basis(kernel: LearnedKernel) -> np.ndarray | None:
 def ridge_leaving_out(
     F: np.ndarray, Y: np.ndarray, weights: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return leave-one-out predictions, coefficients and intercepts of the best ridge.
-
-    The ridge has the lowest leave-one-out error for each output. F, Y and weights have
-    shapes (n, r), (n, q) and (n,).
-    """
+    """Return leave-one-out predictions, coefficients and intercepts of the best ridge."""
     regression = CenteredRidge.of(F, Y, weights)
     squares = np.square(regression.Z)
     roots = np.sqrt(weights)[:, None]
@@ -218,10 +196,7 @@ def ridge_leaving_out(
 def ridge_over_splits(
     F: np.ndarray, Y: np.ndarray, weights: np.ndarray, splits: Sequence[Split]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return held-out predictions, coefficients and intercepts of the best ridge.
-
-    Predictions are NaN for rows that are in no test set.
-    """
+    """Return held-out predictions, coefficients and intercepts of the best ridge."""
     regression = CenteredRidge.of(F, Y, weights)
     ridges = RIDGES * regression.eigenvalues.sum() / weights.sum()
     predictions = np.full((len(ridges), *Y.shape), np.nan)
@@ -245,10 +220,7 @@ def ridge_over_splits(
 
 
 class CenteredRidge(NamedTuple):
-    """Ridge regressions that share one eigendecomposition of centered features.
-
-    Z are the weighted centered features in the basis V of eigenvectors.
-    """
+    """Ridge regressions that share one eigendecomposition of centered features."""
 
     mean_feature: np.ndarray
     mean_target: np.ndarray
