@@ -67,15 +67,7 @@ STORED_BYTES = 3 << 30
 
 @dataclass(frozen=True)
 class Combination:
-    r"""Weighted sum of base kernels, :math:`\sum_k c_k (K_k - s_k)`, not centered.
-
-    Attributes
-    ----------
-    family : KernelFamily
-        The p base kernels.
-    coefficients, shift : ndarray of shape (p,)
-        Coefficients c and shifts s.
-    """
+    r"""Weighted sum of base kernels, :math:`\sum_k c_k (K_k - s_k)`, not centered."""
 
     family: KernelFamily
     coefficients: np.ndarray
@@ -85,9 +77,7 @@ class Combination:
     def evaluated(self) -> tuple[KernelFamily, np.ndarray, np.ndarray]:
         """Base kernels to evaluate, with coefficients and shifts.
 
-        These are the kernels with a coefficient and those of a grid of powers of two
-        between them: a kernel takes one product per pair of rows, a seed an
-        exponential.
+        They include kernels of a grid of powers of two between those with a coefficient.
         """
         active = np.flatnonzero(self.coefficients)
         if not len(active):
@@ -175,10 +165,7 @@ class Combination:
 
 
 class RightSide:
-    """Rows prepared as the right argument of a weighted sum of base kernels.
-
-    Operands may subtract `center`; `dtype` is the precision of intermediate results.
-    """
+    """Rows prepared as the right argument of a weighted sum of base kernels."""
 
     matrices_per_tile: int
     """Number of matrices of the size of a tile in memory."""
@@ -257,8 +244,7 @@ class RightSide:
     ) -> np.ndarray:
         """Return ``K beta``, and add ``K' (left_vectors + w K beta)`` to `back`.
 
-        `A` and `left_vectors` have a rows, `beta` (None for zero) and `back` b rows.
-        The result is empty without beta.
+        `beta` may be None for zero; the result is then empty.
         """
         a, n = left_vectors.shape
         buffer = np.empty((min(STRIP, a), len(back)), dtype=self._dtype)
@@ -709,8 +695,6 @@ class CodeSums:
     r"""Weighted sums of kernels that compare one code, without their matrix.
 
     .. math:: \sum_i V_{ij} \sum_c \bigl( a_c + b_c \, [x_c \neq x_{ic}] \bigr)
-
-    Coefficients are summed by code; a new row takes a search per code.
     """
 
     def __init__(self, combination: Combination, X: Rows, V: np.ndarray) -> None:
@@ -771,8 +755,7 @@ class CodeSums:
 class Expansion:
     r"""Kernel expansions :math:`f_j(x) = b_j + \sum_i V_{ij} \, C(x - o, x_i)`.
 
-    C is a `Combination`, b the constants, o the origin, and X the rows :math:`x_i`,
-    minus the origin.
+    C is a `Combination`, o the origin, and X the rows minus the origin.
     """
 
     def __init__(
@@ -795,8 +778,7 @@ class Expansion:
     ) -> np.ndarray:
         """Return the values of the functions at new rows, shape (n, q), in float64.
 
-        The dtype is that of tiles; `strip`, the largest number of rows of a tile,
-        affects rounding.
+        `strip`, the largest number of rows of a tile, affects rounding.
         """
         strip = min(strip, STRIP)
         dtype = np.dtype(dtype)

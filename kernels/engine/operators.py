@@ -35,12 +35,7 @@ def gram_fits_in_memory(n_rows: int) -> bool:
 class StackedGrams:
     """Linear operator of base kernels that are stored as matrices.
 
-    Attributes
-    ----------
-    grams : ndarray of shape (p, m, m)
-        Scaled, symmetric matrices, centered if `centering` subtracts a mean.
-    centering : Centering
-        Centering of the matrices.
+    `grams`, shape (p, m, m), are scaled and symmetric.
     """
 
     grams: np.ndarray
@@ -93,8 +88,7 @@ class StackedGrams:
 class TiledGrams:
     """Linear operator of base kernels that are recomputed for each product.
 
-    With H the centering matrix, ``(H K H) v = H (K (H v))`` and
-    ``<H K H, W> = <K, H W H>``: arguments and results are centered instead of tiles. X
+    Arguments and results are centered instead of tiles: ``(H K H) v = H (K (H v))``. X
     are rows minus the origin; `shift` is subtracted before centering, and `scales`
     divide the centered base kernels.
     """
@@ -223,12 +217,7 @@ def _multiplicity(rows: slice, columns: slice) -> float:
 class FeatureGrams:
     """Linear operator of rank-one base kernels ``K_k = z_k z_k'`` of features z_k.
 
-    Attributes
-    ----------
-    Z : ndarray or CSR matrix of shape (m, p)
-        Features divided by the roots of the scales; centered if dense.
-    centering : Centering
-        Centering of the features.
+    Z, shape (m, p), is divided by the roots of the scales, and centered if dense.
     """
 
     Z: Rows
@@ -336,9 +325,8 @@ def gram_operator(
 ) -> GramOperator:
     """Return the linear operator of scaled base kernels over training rows.
 
-    Rank-one features for a `FeatureFamily`, matrices if they fit `in_memory` bytes, and
-    otherwise tiles. Rows are minus the origin; `shift` is subtracted before centering,
-    and `scales` divide the centered base kernels.
+    Matrices are stored if they fit `in_memory` bytes. Rows are minus the origin;
+    `shift` is subtracted before centering.
     """
     if isinstance(family, FeatureFamily):
         Z = family.take(X)

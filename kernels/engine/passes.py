@@ -40,9 +40,8 @@ Pair = tuple[int, int]
 class RowBlocks:
     """Rows of a data set sorted by fold group and divided into blocks.
 
-    `order`, shape (m,), are positions of sorted rows in the data set. Block b has the
-    sorted rows ``bounds[b]:bounds[b + 1]``, of the fold group ``labels[group[b]]``.
-    Weights are those of sorted rows.
+    `order` are positions of sorted rows in the data set. Block b has the sorted rows
+    ``bounds[b]:bounds[b + 1]``, of the fold group ``labels[group[b]]``.
     """
 
     order: np.ndarray
@@ -114,9 +113,8 @@ def sample_rows(X: Rows) -> Rows:
 def choose_shift(family: KernelFamily, X: Rows) -> np.ndarray:
     """Return the constant to subtract from each base kernel before it is centered.
 
-    It is zero or one, the closer one to the kernel on a sample: Gaussians minus one
-    have no rounding errors. If the kernel is nearly constant, its mean avoids
-    cancellation.
+    It is zero or one, the closer one to the kernel on a sample, or the mean of a nearly
+    constant kernel.
     """
     sample = sample_rows(X)
     less_one = family.tile(sample, sample, np.ones(family.n_kernels)).astype(np.float64)
@@ -164,10 +162,9 @@ def pass_over_tiles(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return products, traces and row sums of base kernels over all pairs of rows.
 
-    A row of weight w is w copies. X and Y are sorted as ``X[blocks.order]``. Results by
-    fold groups of rows (and of columns): products ``<K_k, K_l>``, shape (F, F, p, p);
-    products with the target ``sum_ij K_k(i, j) y_i . y_j``, (F, F, p); traces, (F, p);
-    row sums, (F, p, m).
+    X and Y are sorted as ``X[blocks.order]``. Results by F fold groups: products
+    ``<K_k, K_l>``, shape (F, F, p, p); products with the target, (F, F, p); traces, (F,
+    p); row sums, (F, p, m).
     """
     compile_tiles(X.dtype)  # before the workers, which read the compiled code from disk
     family, X = family.mapped_once(X)
@@ -208,11 +205,7 @@ class TilePass:
         return {name: value for name, value in vars(self).items() if name != "_buffers"}
 
     def part(self, _: object, pairs: Sequence[Pair]) -> BlockResults:
-        """Return sums over the tiles of block pairs i <= j and their mirror images.
-
-        Row sums are by block and fold group of these pairs, which keeps the result
-        small.
-        """
+        """Return sums over the tiles of block pairs i <= j and their mirror images."""
         blocks = self.blocks
         n_groups = len(blocks.labels)
         p = len(self.shift)

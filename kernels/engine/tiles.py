@@ -1,8 +1,7 @@
 """Compiled sums over tiles of base kernels, computed from seeds without the tiles.
 
 A *strip* has some columns of a few rows of a tile: for each vector of columns and each
-row, a vector of each kernel, of the target kernel, and with weights of the root of the
-row's weight.
+row, a vector of each kernel and of the target kernel.
 """
 
 from __future__ import annotations
@@ -42,11 +41,9 @@ def chains(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return chains of kernels, in which each is computed from the previous one.
 
-    The first array, shape (p,), has the kernels in the order of computation. The
-    second, shape (n, 4), has per chain the position of its first kernel in the order,
-    its length, its source, and the row in which its next value is stored. The source is
-    a seed, or -1 - r for row r. Chains are divided into pieces of these descending
-    lengths, if any.
+    The first array, shape (p,), has the order of computation. The second, shape (n, 4),
+    has per chain its first position, length, source (a seed, or -1 - r for row r), and
+    the row that stores its next value.
     """
     doubles_of: dict[int, list[int]] = {}
     starts: list[tuple[int, int]] = []
@@ -82,8 +79,7 @@ def chains(
 class TileSums:
     """Sums over tiles of base kernels, computed in reusable work arrays.
 
-    Without `sides`, the distances behind the seeds, tiles have seeds in place of
-    rows.
+    Without `sides`, tiles have seeds in place of rows.
     """
 
     def __init__(
@@ -122,9 +118,8 @@ class TileSums:
         """Return products, target products, row sums and column sums of one tile.
 
         `seeds` has shape (n_seeds, a, b) and a spare vector, or is a pair of packed
-        rows. U and V are the targets of rows and columns. With `mirrored`, columns are
-        rows; values are then taken from above the diagonal. Shapes are (p, p), (p,),
-        (p, a) and (p, b).
+        rows. With `mirrored`, columns are rows. Shapes are (p, p), (p,), (p, a) and (p,
+        b).
         """
         a = len(U)
         b, n_outputs = V.shape
@@ -244,10 +239,8 @@ def compile_tiles(dtype: np.dtype) -> None:
 class KernelLayout(NamedTuple):
     """Plan by which compiled code computes the kernels of a tile and their products.
 
-    `parts` compute the seeds, if any; `groups` are chains, see `chains`. `offsets`,
-    shape (p,), are added to the kernels, in the order of the chains. `cuts` are bounds
-    of runs of kernels whose products are computed together. A strip has `vectors`
-    vectors of columns.
+    `parts` compute the seeds, if any; `groups` are chains. `offsets` are in the order
+    of the chains. `cuts` bound runs of kernels whose products are computed together.
     """
 
     parts: Parts
@@ -260,25 +253,9 @@ class KernelLayout(NamedTuple):
 class Tile(NamedTuple):
     """Rows and columns of a tile, work arrays, and sums; all arrays are flat.
 
-    Attributes
-    ----------
-    a, b : int
-        Number of rows and of columns.
-    seeds : ndarray of shape (n_seeds a b,)
-        Seeds, or a work array for seeds.
-    A, B : ndarray
-        Packed rows of both sides.
-    U, V : ndarray
-        Targets: by rows, and by outputs for the columns, padded.
-    n_outputs, weighted : int
-        Number of outputs; one if rows have weights, otherwise zero.
-    row_roots, column_roots : ndarray of shape (a,) and (b,) or more
-        Roots of the weights of the rows and of the columns.
-    strip, stored : ndarray
-        Work arrays.
-    G, T, rows : ndarray
-        Sums of shapes (p, p, width), (p, width) and (a, p, width); G below the
-        diagonal.
+    A and B are packed rows, U targets by rows, V by outputs. `weighted` is zero or one.
+    Sums G, shape (p, p, width), are below the diagonal; T is (p, width), `rows` (a, p,
+    width).
     """
 
     a: int

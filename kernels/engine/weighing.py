@@ -21,9 +21,8 @@ MOST_VALUES = 1024
 class Weights(NamedTuple):
     """Weights of kernels, in the order in which chains compute the kernels.
 
-    `groups` are chains, see `tiles.chains`; `coefficients`, in the order of the chains,
-    have shape (p,). `constant` is the weighted sum of all offsets. A pair of rows has
-    `n_seeds` seeds, and `n_stored` values between chains.
+    `groups` are chains, see `tiles.chains`; `coefficients` are in their order.
+    `constant` is the weighted sum of all offsets.
     """
 
     groups: np.ndarray
@@ -36,8 +35,7 @@ class Weights(NamedTuple):
 class PackedColumns(NamedTuple):
     """Packed rows on the right side of kernels of distances.
 
-    `stride` is the number of rows with padding. At most `max_panels` panels are
-    processed at a time.
+    `stride` is the number of rows with padding.
     """
 
     rows: np.ndarray
@@ -87,8 +85,7 @@ def combine_rows(
 ) -> None:
     """Write the kernel between rows of A and B, from given positions, into `out`.
 
-    A and a are packed rows and their number. `buffer` and `K` are work arrays for
-    `ROWS` rows. The rows of `out` are contiguous.
+    `buffer` and `K` are work arrays for `ROWS` rows. The rows of `out` are contiguous.
     """
     n_rows, n_columns = out.shape
     # Unpacked once, as each access counts a reference.
@@ -124,7 +121,7 @@ def combine_tile(
 ) -> None:
     """Write the weighted sum of the kernels of one tile into `out`, from its seeds.
 
-    `seeds` has shape (n_seeds, a, b), `out` (a, b), with contiguous rows; `max_panels`
+    `seeds` has shape (n_seeds, a, b); rows of `out` are contiguous; `max_panels`
     columns, a multiple of `width`, are processed at a time.
     """
     a, b = out.shape
@@ -185,9 +182,8 @@ def multiply_rows(
 ) -> None:
     """Compute ``K beta``, and add ``K' (left_vectors + w K beta)`` to `back`.
 
-    `K` is a work array for `ROWS` rows and all columns. `beta` and `back` have shape
-    (n, stride), padded, `left_vectors` (a, n), and `forth` (a, n), or (0, n) if it is
-    not requested.
+    `beta` and `back` have shape (n, stride), padded, `left_vectors` (a, n), and `forth`
+    (a, n), or (0, n) if it is not requested.
     """
     n = len(back)
     a = len(left_vectors)

@@ -32,8 +32,8 @@ def _controller() -> ThreadpoolController:
 class _ThreadState:
     """Thread state of this process, as BLAS has one number of threads per process.
 
-    `single_threaded` counts contexts with one BLAS thread, `limit` is the previous
-    setting of BLAS if it changed, and `busy` counts threads in passes.
+    `limit` is the previous setting of BLAS if it changed; `busy` counts threads in
+    passes.
     """
 
     single_threaded: int = 0
@@ -62,8 +62,7 @@ _thread_limit: ContextVar[float] = ContextVar("thread_limit", default=inf)
 def one_blas_thread() -> Iterator[None]:
     """Enter a context in which BLAS uses one thread in the whole process.
 
-    Threads of BLAS would mostly wait for each other in the products of a tile. Contexts
-    may overlap: the first stores the setting, the last restores it.
+    Contexts may overlap: the first stores the setting, the last restores it.
     """
     with _lock:
         if not _state.single_threaded:
@@ -105,8 +104,7 @@ def blas_threads_for(n_rows: int) -> AbstractContextManager[None]:
 def available_threads(cores: int | None = None) -> int:
     """Return the number of threads that a pass may start: unused cores, at least one.
 
-    Cores are counted by joblib, at most ``NUMBA_NUM_THREADS``. Passes within a pass
-    have one thread.
+    At most ``NUMBA_NUM_THREADS``; one within a pass.
     """
     if cores is None:
         cores = _cores()
@@ -117,8 +115,8 @@ def available_threads(cores: int | None = None) -> int:
 def at_most_threads(n_jobs: int | None) -> Iterator[None]:
     """Enter a context that limits the threads of each pass.
 
-    `n_jobs` -1 means all cores, -2 all but one, None no limit. The smallest limit of
-    nested contexts holds.
+    `n_jobs` -1 means all cores, -2 all but one, None no limit. The smallest limit
+    holds.
     """
     if n_jobs is not None and (not isinstance(n_jobs, Integral) or not n_jobs):
         raise ValueError(
@@ -238,13 +236,7 @@ class BlockResults:
 
 
 class Threads:
-    """Workers that are threads of this process, with one thread of BLAS.
-
-    Parameters
-    ----------
-    n_threads : int, optional
-        Number of threads, by default `available_threads` of each pass.
-    """
+    """Workers that are threads of this process, with one thread of BLAS."""
 
     def __init__(self, n_threads: int | None = None) -> None:
         self.n_threads = n_threads
@@ -314,8 +306,8 @@ def over_tiles(
 ) -> Any:
     """Return the sum of a function over the tiles of a matrix, computed by threads.
 
-    `n_columns` None denotes the tiles on and above the diagonal of a symmetric matrix.
-    The sum is None without tiles.
+    `n_columns` None denotes the upper tiles of a symmetric matrix. The sum is None
+    without tiles.
     """
     tiles = []
     for row in range(0, n_rows, step):
