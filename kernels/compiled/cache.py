@@ -37,8 +37,8 @@ def _version(path: str) -> str:
 def compiled(**options: Any) -> Callable[[Function], Function]:
     """Return a decorator that compiles functions with Numba, without the GIL.
 
-    Numba checks only the file of the function. Its name therefore gets a digest of all
-    files that the code depends on.
+    Numba checks only the file of the function, so its name gets a digest of all files
+    that the code depends on.
     """
 
     def decorate(function: Function) -> Function:

@@ -1,7 +1,6 @@
 """Distances of rows and their exponentials, from differences without cancellation.
 
-The rows of the right side are stored in *panels* of a few vectors. Each number that is
-read serves several pairs of rows, whose sums stay in registers.
+The rows of the right side are stored in *panels* of a few vectors.
 """
 
 from __future__ import annotations
@@ -54,9 +53,8 @@ SAMPLE_ROWS = 256
 class DistanceSide:
     """Rows on one side of a matrix of distances, with their metric and factors gamma.
 
-    `gammas` are factors of exponentials, and `weights` those of differing features.
-    `reference` is a row that shares most features with most rows; distances then only
-    read the others.
+    `weights` are those of differing features. `reference` is a row that shares most
+    features with most rows; distances then only read the others.
     """
 
     rows: np.ndarray
@@ -124,28 +122,11 @@ def as_distance_sides(operands: Sequence[object]) -> list[DistanceSide] | None:
 class Parts(NamedTuple):
     """Description of several sets of distances for compiled code, in flat arrays.
 
-    The rows of part f begin at ``n before[f]``, n rows with padding; parts may share
-    rows.
-
-    Attributes
-    ----------
-    d, code, rooted : ndarray of shape (n_parts,)
-        Number of features, code of the metric, and whether seeds use roots.
-    repeated : ndarray of bool of shape (n_parts,)
-        Whether the distances, before roots, equal those of the previous part.
-    before : ndarray of int of shape (n_parts,)
-        Number of features of the previous rows.
-    seeds : ndarray of int of shape (n_parts + 1,)
-        Number of seeds of the previous parts.
-    gammas, weights : ndarray
-        Factors of all seeds, and weights of all features.
-    has_reference : ndarray of bool of shape (n_parts,)
-        Whether rows are relative to a reference.
-    from_reference, small : ndarray of shape (n_parts, n_rows)
-        Distances of the right rows from the reference, and distances below which digits
-        cancel.
-    width, across : int
-        Values per vector, and rows per panel.
+    The rows of part f begin at ``n before[f]``, n rows with padding. `code` is of the
+    metric, `rooted` whether seeds use roots, `repeated` whether distances equal those
+    of the previous part, and `seeds` the number of previous seeds. `from_reference` and
+    `small`, shape (n_parts, n_rows), are distances from the reference, and those below
+    which digits cancel. `width` counts values per vector, `across` rows per panel.
     """
 
     d: np.ndarray
@@ -257,7 +238,7 @@ def pack_rows(sides: Sequence[DistanceSide], dtype: np.dtype) -> np.ndarray:
 def pack_columns(sides: Sequence[DistanceSide], dtype: np.dtype) -> np.ndarray:
     """Return the distinct rows of all parts in one flat array, as right rows.
 
-    Rows are in panels, each stored feature by feature; zeros replace missing rows.
+    Panels are stored feature by feature; zeros replace missing rows.
     """
     across = panel_rows(dtype)
     packed = []
@@ -291,8 +272,7 @@ def distances(
 ) -> np.ndarray:
     """Return the distances between the rows of two matrices, shape (a, b).
 
-    The metric is the (squared) Euclidean distance, the sum of absolute differences, or
-    the weight of differing features, by default their number.
+    By default, all weights of differing features are one.
     """
     out = np.empty((A.shape[0], B.shape[0]), dtype=A.dtype)
     DistanceSide(B, metric, (), weights).fill(
@@ -469,8 +449,8 @@ def make_seeds(
 ) -> None:
     """Write ``exp(-gamma D) - 1`` of up to `ROWS` rows to `out`, behind distances D.
 
-    A and B are packed by `pack_rows` and `pack_columns`; a and b are their numbers of
-    rows, b with padding. `out` is flat, of shape (1 + n_seeds, rows, panels across).
+    A and B are packed by `pack_rows` and `pack_columns`; b is with padding. `out` is
+    flat, of shape (1 + n_seeds, rows, panels across).
     """
     size = rows * panels * parts.across
     for f in range(len(parts.d)):

@@ -51,7 +51,7 @@ def write_distances(
     """Write distances between `rows` rows and the rows of a panel into `out`.
 
     `rows` is `ROWS` or one. `left` has shape (rows, d), `right` (d, panel_rows),
-    `weights` (d,), for differing features, and `out` (rows, stride).
+    `weights` (d,), and `out` (rows, stride).
     """
     A, a = left
     B, b = right
@@ -84,10 +84,9 @@ def subtract_common(
 ) -> None:
     """Turn sums of the lengths of two rows into distances, in `out`.
 
-    Lengths are squared norms or sums of absolute values. Twice the common length is
-    subtracted: the inner product, or the sum of the smaller absolute values of features
-    of equal sign. `left` is a row, which is not zero in the n features `differing`.
-    `right` has shape (panels, d, panel_rows), and `out` (panels, panel_rows).
+    Twice the inner product, or the sum of the smaller absolute values of features of
+    equal sign, is subtracted. `left` is not zero in the n features `differing`; `right`
+    has shape (panels, d, panel_rows), and `out` (panels, panel_rows).
     """
     A, a = left
     B, b = right
@@ -163,12 +162,9 @@ def make_kernels(
 ) -> None:
     """Write the kernels of one row into a strip, and add them to the row sums.
 
-    The first is a seed plus its offset, each other ``E (E + 2)`` of the previous one,
-    plus its offset. With weights, kernels are multiplied by the roots of both weights,
-    and row sums by the root of the column's.
-
-    `strip` has shape (vectors of columns, step), with zeros after the last column. The
-    kernel after the last, without offset, is written to `following`.
+    The first is a seed, each other ``E (E + 2)`` of the previous one, plus offsets.
+    With weights, kernels are multiplied by the roots of both weights, and row sums by
+    the root of the column's. `strip` has shape (vectors of columns, step).
     """
     S, s = seeds
     K, start = strip
@@ -239,8 +235,7 @@ def add_triangle(
     """Add products of kernels with each other and the target, and column sums.
 
     `strip` and `target` (with the row's root) have shape (vectors, rows, step),
-    `products` (size, p), up to the diagonal, and `column_sums` (vectors, p), for p
-    kernels in all.
+    `products` (size, p), up to the diagonal, and `column_sums` (vectors, p).
     """
     K, K_place = strip
     W, W_place = target

@@ -1,11 +1,7 @@
 """The innermost loops of `plain` as vector instructions of LLVM.
 
-The compiler's own code takes 11 to 15 times as long: it uses half the vector width of
-many CPUs, keeps too few sums in registers, and vectorizes no loop across kernels.
-`plain` documents the loops.
-
-All uses of internals of Numba and llvmlite are in this file. Its import fails outside
-of `TESTED_NUMBA`; `loops` then uses the plain loops.
+`plain` documents the loops. All uses of internals of Numba and llvmlite are in this
+file. Its import fails outside of `TESTED_NUMBA`; `loops` then uses the plain loops.
 """
 
 from __future__ import annotations
@@ -92,9 +88,8 @@ def lanes(dtype: np.dtype[Any]) -> int:
 def emitted(write: Callable[..., None]) -> Callable[..., None]:
     """Return a function for compiled code, whose instructions `write` emits.
 
-    `write` is called with `Vectors` of the dtype of the first array, then with the
-    arguments: pointers for arrays and places, or numbers. The loops become a separate
-    function, so that no other values take their registers.
+    `write` is called with `Vectors`, then with the arguments: pointers for arrays and
+    places, or numbers. The loops become a function, whose values stay in registers.
     """
 
     def define(_: Any, *kinds: Any) -> Any:
@@ -152,15 +147,7 @@ def _as_pointer(context: Any, builder: Any, kind: Any, value: Value) -> Value:
 
 
 class Vectors:
-    """Writer of code for vectors of float64 or float32 in flat arrays.
-
-    Parameters
-    ----------
-    builder : IRBuilder
-        Builder of the function.
-    dtype : Float
-        Numba's type of the values.
-    """
+    """Writer of code for vectors of float64 or float32 in flat arrays."""
 
     def __init__(self, builder: Any, dtype: Any) -> None:
         self.builder = builder
@@ -329,8 +316,7 @@ class Vectors:
         r"""Return :math:`e^x - 1` for x <= 0, to two units in the last place.
 
         With :math:`x = k \log 2 + r` it is :math:`2^k (e^r - 1) + (2^k - 1)`, with a
-        polynomial for the bracket. Each step is written for all vectors, as the next
-        one waits for it.
+        polynomial for the bracket.
         """
         build = self.builder
         digits = self.digits
