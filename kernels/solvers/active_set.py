@@ -19,13 +19,9 @@ MAX_PASSES = 20
 def minimize_nonnegative(M: np.ndarray, a: np.ndarray) -> np.ndarray:
     r"""Return the minimizer of :math:`v^\top M v - 2 v^\top a` over :math:`v \ge 0`.
 
-    M is positive semi-definite, with unit diagonal and no negative entry. Each pass
-    frees the variable of steepest descent, moves towards the minimizer over the free
-    set, and removes variables that become zero: O(f^3 + p f) for f free variables.
-
-    References
-    ----------
-    Lawson, Hanson (1974), Solving Least Squares Problems, chapter 23.
+    M is positive semi-definite, with unit diagonal and no negative entry. O(f^3 + p f)
+    per pass for f free variables (Lawson, Hanson, 1974, Solving Least Squares Problems,
+    chapter 23).
     """
     p = len(a)
     tolerance = ROUNDING * p * np.abs(a).max(initial=0.0)

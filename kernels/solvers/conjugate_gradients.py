@@ -27,13 +27,8 @@ class Preconditioner:
     .. math:: (F F^\top + s I)^{-1} = \frac 1 s \left( I - F (F^\top F + s I)^{-1} F^\top \right), \qquad
               F = C L^{-\top}, \qquad L L^\top = W
 
-    C, in C order, is overwritten; W holds the rows of C at the same positions.
-    O(2 n r^2), and O(r^3 / 3) per shift.
-
-    References
-    ----------
-    Frangella, Tropp, Udell (2023), SIAM Journal on Matrix Analysis and Applications
-    44:718-752, with columns in place of random projections.
+    C, in C order, is overwritten; W holds the rows of C at the same positions. O(2 n
+    r^2), and O(r^3 / 3) per shift (Frangella, Tropp, Udell, 2023).
     """
 
     def __init__(self, C: np.ndarray, W: np.ndarray) -> None:
@@ -70,7 +65,6 @@ class ShiftedSolutions:
     """Solutions x_j of the systems ``(A + shift_j I) x_j = b_j``, shape (n, c).
 
     `remainders` are ``b - (A + shift I) x``, and `residuals` their relative 2-norms.
-    `iterations` counts products with A, and `tolerance` is the requested residual.
     """
 
     solutions: np.ndarray
@@ -97,17 +91,9 @@ def solve_shifted(
 ) -> ShiftedSolutions:
     """Solve the systems :math:`(A + s_j I) x_j = b_j` by conjugate gradients.
 
-    ``apply(V)`` is ``A @ V`` for positive semi-definite A, and
-    ``precondition(R, shifts)`` about ``(A + shift_j I)^-1 r_j``. `tolerance` bounds
-    relative residuals. `start` has initial solutions and their residuals.
-
-    The residual of the recurrence drifts by rounding. It is recomputed at the end of a
-    search, which then restarts while that helps.
-
-    References
-    ----------
-    Hestenes, Stiefel (1952), Journal of Research of the National Bureau of Standards
-    49:409-436.
+    ``apply(V)`` is ``A @ V`` for positive semi-definite A, and ``precondition(R,
+    shifts)`` about ``(A + shift_j I)^-1 r_j``. `start` has initial solutions and their
+    residuals. A search restarts while its true residual improves.
     """
     if start is None:
         X = np.zeros_like(B)

@@ -59,8 +59,7 @@ def eigenvectors(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def factored(A: np.ndarray, ridge: float = 0.0, size: float | None = None) -> Factor:
     """Return the Cholesky factor of A plus the smallest ridge that rounding allows.
 
-    The first ridge, relative to `size` (by default the largest diagonal entry), is
-    multiplied by ten after each failure.
+    The first ridge is relative to `size`, by default the largest diagonal entry.
     """
     if size is None:
         size = float(A.diagonal().max())
@@ -101,8 +100,7 @@ def ridge_factor(K: np.ndarray, ridge: float) -> Factor:
 class LeftOut:
     """Ridge regression with residuals of rows or groups that are left out of the fit.
 
-    `alpha`, shape (m, q), are the dual coefficients for `ridge`. Groups of `row_groups`
-    are left out together; None for single rows.
+    `alpha`, shape (m, q), are the dual coefficients for `ridge`.
     """
 
     ridge: float
@@ -201,39 +199,16 @@ class LeaveOneOut:
               G = (K_c + \lambda W^{-1})^{-1} - \frac{w w^\top}{\lambda \, \mathbf 1^\top w}, \qquad
               y_i - f^{(-i)}(x_i) = \frac{\alpha_i}{G_{ii}}
 
-    where W is the diagonal matrix of the weights w; the second term is absent if K is
-    not centered. If K is not centered and the intercept is the mean :math:`\bar y` of
-    the targets,
+    where W is the diagonal of the weights w; the second term is absent if K is not
+    centered. If K is not centered and the intercept is the mean :math:`\bar y`,
 
     .. math:: \alpha = G (Y - \bar y), \qquad
               y_i - f^{(-i)}(x_i) = \frac{1}{G_{ii}} \Bigl( \alpha_i
               + \frac{w_i (y_i - \bar y)}{\mathbf 1^\top w - w_i} \, (G \mathbf 1)_i \Bigr)
 
-    Parameters
-    ----------
-    K : ndarray of shape (m, m)
-        Gram matrix, in float64 or float32, the precision of factors.
-    Y : ndarray of shape (m, q)
-        Targets.
-    sample_weight : ndarray of shape (m,), optional
-        Weights of the squared residuals.
-    centering : Centering, default "center"
-        Centering of K and kind of intercept.
-    row_groups : RowGroups, optional
-        Groups that are left out together; ordered ones are predicted from earlier
-        blocks.
-
-    Notes
-    -----
-    G is a block of the inverse of the matrix bordered with ones. Without row i, it
-    follows by one elimination. ``sqrt(w)`` is an eigenvector of
-    ``sqrt(W) K_c sqrt(W)``; its eigenvalue is made large to avoid cancellation. Without
-    a group, the residuals are :math:`G_{gg}^{-1} \alpha_g`. For ordered rows and the
-    factor :math:`L L^\top`, block b has the residuals :math:`L_{bb} (L^{-1} y)_b`.
-
-    References
-    ----------
-    Cawley, Talbot (2003), Neural Networks 16:467-475, for the least-squares SVM.
+    For groups, the residuals are :math:`G_{gg}^{-1} \alpha_g`; for ordered rows and the
+    factor :math:`L L^\top`, :math:`L_{bb} (L^{-1} y)_b` for block b. The dtype of K is
+    that of factors. See Cawley, Talbot (2003), Neural Networks 16:467-475.
     """
 
     def __init__(
@@ -395,8 +370,7 @@ class _LossAlongPath:
 def least_along(value: Callable[[int], float], n: int, start: int | None = None) -> int:
     """Return the position on a grid where a unimodal function is smallest.
 
-    The search compares neighbors of `start`; their distance doubles after every second
-    move. By default, it starts at the best of every fourth position.
+    By default, the search starts at the best of every fourth position.
     """
     cached_value = cache(value)
     step = 1

@@ -1,7 +1,4 @@
-r"""Primal-dual interior-point methods for SVMs and problems on rank-one kernels.
-
-For any rank of the kernels and any C, 20 to 40 Cholesky factors suffice.
-"""
+"""Primal-dual interior-point methods for SVMs and problems on rank-one kernels."""
 
 from __future__ import annotations
 
@@ -31,16 +28,9 @@ NEGLIGIBLE = 1e-3
 class InteriorPoint(ABC):
     """Base class of primal-dual methods; subclasses implement the Newton step.
 
-    Attributes
-    ----------
-    slacks, multipliers : ndarray of shape (n,)
-        Positive; their products decrease to zero.
-    free : ndarray
-        Variables without a bound.
-
-    References
-    ----------
-    Mehrotra (1992), SIAM Journal on Optimization 2:575-601: predictor and corrector.
+    `slacks` and `multipliers` are positive, and their products decrease to zero; `free`
+    variables have no bound. Predictor and corrector: Mehrotra (1992), SIAM Journal on
+    Optimization 2:575-601.
     """
 
     slacks: np.ndarray
@@ -103,7 +93,7 @@ class SimplexPath(InteriorPoint):
               \quad \text{with } C\, (y \circ x)^\top K_k (y \circ x) \le t \text{ for each } k
 
     The shares x of C of all SVMs are concatenated. The multipliers of the base kernels'
-    bounds are the weights; the intercepts b and t are free variables.
+    bounds are the weights.
     """
 
     def __init__(
@@ -263,12 +253,7 @@ def weights_by_interior_point(
               \; 2\, \mathbf 1^\top a - \sum_k \mu_k\, (y \circ a)^\top K_k (y \circ a)
 
     The objective is the sum over all pairs of classes, given by rows and signs. Only
-    base kernels in `working` may have weight. `tolerance` bounds the relative residual
-    of the optimality conditions.
-
-    References
-    ----------
-    Lanckriet et al. (2004), JMLR 5:27-72.
+    base kernels in `working` may have weight. See Lanckriet et al. (2004).
     """
     path = SimplexPath(grams, pairs, C, total, working)
     steps = 0
@@ -295,24 +280,9 @@ class FeaturePath(InteriorPoint):
               \quad \text{with } |z_k^\top (y \circ x)| \le s \text{ for each } k
 
     and, for an SVM, :math:`0 \le x \le 1` and, with an intercept, :math:`y^\top x = 0`.
-    The multipliers :math:`\pi_k, \nu_k \ge 0` of the two sides give
-    :math:`w = (\pi - \nu) / 2`; stationarity in s is
-    :math:`\sum_k \pi_k + \nu_k = 2 \kappa s`.
-
-    Notes
-    -----
-    Slacks and multipliers of the 2 p bounds are eliminated,
-
-    .. math:: \Big(2 \delta I + D + V^\top E V\Big) dx - V^\top f \, ds + 2 y \, db = \dots, \qquad V = Z^\top
-              \operatorname{diag} y, \quad E = \operatorname{diag}(\pi/\sigma^+ + \nu/\sigma^-), \quad
-              f = \pi/\sigma^+ - \nu/\sigma^-
-
-    with D the diagonal of the box. With little regularization, rounding limits the gap.
-
-    References
-    ----------
-    Kim, Koh, Lustig, Boyd, Gorinevsky (2007), IEEE Journal of Selected Topics in Signal
-    Processing 1:606-617.
+    The multipliers :math:`\pi_k, \nu_k \ge 0` give :math:`w = (\pi - \nu) / 2`. Slacks
+    and multipliers of the 2 p bounds are eliminated from each step, as in Kim et al.
+    (2007), IEEE Journal of Selected Topics in Signal Processing 1:606-617.
     """
 
     def __init__(

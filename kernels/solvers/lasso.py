@@ -1,19 +1,11 @@
 r"""Weights of rank-one base kernels with an l1-norm constraint, solved as a lasso.
 
-For :math:`K_k = z_k z_k^\top` the learned function :math:`f = Z w` is linear, with the
-penalty :math:`\sum_k w_k^2 / \mu_k`. The inequality of Cauchy and Schwarz eliminates
-the weights,
+For :math:`K_k = z_k z_k^\top` the learned function :math:`f = Z w` is linear. The
+inequality of Cauchy and Schwarz eliminates the weights (Micchelli, Pontil, 2005, JMLR
+6:1099-1125),
 
 .. math:: \min_{\mu \ge 0,\; \sum \mu_k \le \Lambda} \sum_k \frac{w_k^2}{\mu_k} = \frac{\lVert w \rVert_1^2}{\Lambda}
           \quad \text{at} \quad \mu_k = \Lambda \frac{|w_k|}{\lVert w \rVert_1}.
-
-A loss plus the squared 1-norm of p coefficients remains, with the learner's own dual
-and duality gap.
-
-References
-----------
-Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 5.2; Lanckriet et al.
-(2004), JMLR 5:27-72; Micchelli, Pontil (2005), JMLR 6:1099-1125, for the elimination.
 """
 
 from __future__ import annotations
@@ -59,8 +51,7 @@ class LassoFit:
 
     `descent`, :math:`Z^\top (y - Z w) / \lambda`, is half the negative gradient of the
     loss, and `threshold`, :math:`\lVert w \rVert_1 / \Lambda`, half the slope of the
-    penalty. At the solution, ``|descent|`` is at most the threshold, with equality for
-    active features. `value` is P(w), and `bound` a lower bound of the minimum.
+    penalty. `value` is P(w), and `bound` a lower bound of the minimum.
     """
 
     w: np.ndarray
@@ -83,13 +74,8 @@ class SquaredLasso:
     .. math:: \min_w P(w) = \frac1\lambda \lVert y - Z w \rVert^2 + \frac1\Lambda \lVert w \rVert_1^2
               = \max_\alpha 2 \alpha^\top y - \lambda \lVert \alpha \rVert^2 - \Lambda \max_k (z_k^\top \alpha)^2
 
-    References
-    ----------
-    Efron, Hastie, Johnstone, Tibshirani (2004), Annals of Statistics 32:407-499, and
-    Friedman, Hastie, Tibshirani (2010), Journal of Statistical Software 33(1): active
-    features; Bertsekas (1982), SIAM Journal on Control and Optimization 20:221-246:
-    projected Newton steps; Lawson, Hanson (1974), Solving Least Squares Problems,
-    chapter 23.
+    Steps are Newton's, projected on the signs of active features (Bertsekas, 1982, SIAM
+    Journal on Control and Optimization 20:221-246).
     """
 
     grams: FeatureGrams
@@ -116,9 +102,8 @@ class SquaredLasso:
     def from_weights(self, mu: np.ndarray) -> np.ndarray:
         r"""Return the coefficients of ridge regression with kernel weights mu.
 
-        With :math:`w = \mu^{1/2} \circ u`, u solves
-        :math:`(\mu^{1/2} G \mu^{1/2} / \lambda + I) u = \mu^{1/2} \circ Z^\top y / \lambda`.
-        O(a^3) for a positive weights.
+        With :math:`w = \mu^{1/2} \circ u`, u solves :math:`(\mu^{1/2} G \mu^{1/2} /
+        \lambda + I) u = \mu^{1/2} \circ Z^\top y / \lambda`.
         """
         active = np.flatnonzero(mu)
         roots = np.sqrt(mu[active])
@@ -132,9 +117,8 @@ class SquaredLasso:
     def step(self, fit: LassoFit) -> LassoFit | None:
         """Return a fit of smaller value, or None if rounding leaves no descent.
 
-        A Newton step over active and entering features, projected on the signs of the
-        coefficients. If no projected step descends, entering features with the wrong
-        sign are removed, and the step ends at the first zero.
+        If no projected Newton step descends, entering features with the wrong sign are
+        removed, and the step ends at the first zero.
         """
         active = self._candidates(fit)
         while len(active):
@@ -255,12 +239,9 @@ def ridge_weights(
 ) -> tuple[np.ndarray, Certificate]:
     """Return optimal weights of rank-one kernels for ridge regression.
 
-    `radius` is the sum of the weights, `tolerance` the relative duality gap to reach,
-    and `max_iter` limits passes and path steps together.
-
-    Active sets take O(a^3) per pass for a features. With many features or passes, the
-    central path (`FeaturePath`), O(m^3 / 3) per step, approaches the solution, and
-    active sets finish.
+    `radius` is the sum of the weights, `tolerance` the relative duality gap to reach.
+    Active sets take O(a^3) per pass for a features; with many, the central path, O(m^3
+    / 3) per step, takes over.
     """
     problem = SquaredLasso(grams, y, ridge, radius)
     w = np.zeros(grams.n_kernels)
@@ -397,9 +378,7 @@ def svm_weights(
               a)\big)^2
 
     `radius` is the sum of the weights, and `tolerance` the relative duality gap to
-    reach. With :math:`a = C x`, the central path (`FeaturePath`) of the dual minimizes
-    :math:`C \Lambda s^2 - 2\, \mathbf 1^\top x` subject to
-    :math:`|z_k^\top (y \circ x)| \le s`.
+    reach.
     """
     problem = _SVMLasso(grams, signs, C, radius)
     path = FeaturePath(grams, np.ones(len(signs)), 0.0, C * radius, signs)

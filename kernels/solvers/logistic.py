@@ -34,8 +34,8 @@ SMALLEST_VARIANCE = 1e-12
 class LogisticFit:
     """Kernel logistic regression of one pair of classes.
 
-    `beta` are dual coefficients, of sum zero with an intercept. `primal` is an upper
-    bound of the optimal value, and `dual` the constant part of a lower bound.
+    `beta` are dual coefficients. `primal` is an upper bound of the optimal value, and
+    `dual` the constant part of a lower bound.
     """
 
     beta: np.ndarray
@@ -53,13 +53,8 @@ class LogisticProblem:
     .. math:: J(\mu) = \max_{\beta} \; 2 C \sum_i h(y_i \beta_i / C) - \beta^\top K_\mu \beta, \qquad
               h(t) = -t \log t - (1 - t) \log (1 - t)
 
-    with coefficients of sum zero if there is an intercept. Several classes are handled
-    one-vs-one; J is the sum over `pairs`.
-
-    References
-    ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 3.4. Keerthi, Duan,
-    Shevade, Poo (2005), Machine Learning 61:151-165: the dual.
+    Coefficients have sum zero if there is an intercept. J is the sum over `pairs` of
+    classes. The dual is by Keerthi et al. (2005), Machine Learning 61:151-165.
     """
 
     def __init__(self, grams: GramOperator, target: Target, C: float) -> None:
@@ -87,11 +82,10 @@ class LogisticProblem:
     def at(self, mu: np.ndarray) -> InnerSolution:
         r"""Return the solution for weights mu, starting from the last solution.
 
-        With the variances :math:`W = C \operatorname{diag}(t (1 - t))` of the labels,
+        With the variances :math:`W = C \operatorname{diag}(t (1 - t))` and Z the
+        inverse of :math:`K_\mu + W^{-1}`, for sums of zero with an intercept,
 
         .. math:: H_{kl} = 2\, g_k^\top Z g_l, \qquad g_k = K_k \beta
-
-        and Z the inverse of :math:`K_\mu + W^{-1}`, for sums of zero with an intercept.
         """
         K = self.grams.combine(mu)
         dual = np.zeros((len(K), len(self.pairs)))
@@ -196,10 +190,7 @@ def fit_logistic(
     has_intercept: bool,
     start: LogisticFit | None = None,
 ) -> LogisticFit:
-    """Fit kernel logistic regression on signs y by Newton's method.
-
-    Steps are halved until the objective falls.
-    """
+    """Fit kernel logistic regression on signs y by Newton's method."""
     if start is None:
         start = LogisticFit(np.zeros(len(y)), 0.0, 0.0, 0.0)
     point = Point.at(start.beta, K @ start.beta, start.intercept, y, C)
@@ -248,10 +239,7 @@ def _dual_constant(beta: np.ndarray, C: float) -> float:
 
 
 def _to_feasible(beta: np.ndarray, y: np.ndarray, C: float) -> np.ndarray:
-    """Return coefficients with signs y, size at most C, and the same sum.
-
-    They are moved towards a feasible point at which both classes have the same sum.
-    """
+    """Return coefficients with signs y, size at most C, and the same sum."""
     sizes = y * beta
     if sizes.min() >= 0 and sizes.max() <= C:
         return beta

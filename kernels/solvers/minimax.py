@@ -3,9 +3,8 @@ r"""Convex minimax problems of one-stage learners: outer weights and an inner pr
 .. math:: \min_{\mu \in \mathcal M} \max_{\alpha \in \mathcal A} \; \ell(\alpha) - \mu^\top v(\alpha) + R(\mu),
           \qquad v_k(\alpha) = \operatorname{tr} \alpha^\top K_k \alpha
 
-The inner problem is the predictor's. Its value J(mu) is convex with gradient -v; the
-outer set is a norm ball (`Ball`), also with a bound on the alignment (`AlignedBall`),
-or the orthant (`Orthant`). Each inner solution gives a lower bound of the minimum.
+The inner problem is the predictor's. Its value J(mu) is convex with gradient -v. Each
+inner solution gives a lower bound of the minimum.
 """
 
 from __future__ import annotations
@@ -36,9 +35,8 @@ RELATIVE_RIDGE = 1e-9
 class InnerSolution:
     """Solution of the predictor's problem for fixed weights of base kernels.
 
-    `dual`, shape (m, q), is the solution alpha. `objective` is J(mu), or an upper
-    bound. `forms` are the quadratic forms v of alpha; -v is the gradient of J.
-    ``constant - mu . forms`` is a lower bound of J(mu) for every mu.
+    `dual`, shape (m, q), is alpha, `objective` J(mu) or an upper bound, and `forms` are
+    v. ``constant - mu . forms`` is a lower bound of J(mu) for every mu.
     ``hessian(kernels)`` is the Hessian of J for some base kernels.
     """
 
@@ -55,15 +53,9 @@ class Ball:
 
     .. math:: \mu = \mu_0 + \nu, \qquad \nu \ge 0, \qquad \lVert \nu \rVert_s \le \Lambda
 
-    J decreases in every weight, so the minimum is on the boundary, at
-    :math:`\nu = \Lambda\, T(v)` with :math:`T_k \propto v_k^{1/(s-1)}` of unit norm.
-    The step is Newton's on this equation, or for s = 1 a quadratic model on the
-    simplex.
-
-    References
-    ----------
-    Cortes, Mohri, Rostamizadeh (2009), UAI, Theorem 1 (s = 2); Kloft, Brefeld,
-    Sonnenburg, Zien (2011), JMLR 12:953-997, section 3.
+    The minimum is at :math:`\nu = \Lambda\, T(v)` with :math:`T_k \propto
+    v_k^{1/(s-1)}` of unit norm. The step is Newton's on this equation, or for s = 1 a
+    quadratic model on the simplex.
     """
 
     center: np.ndarray
@@ -207,15 +199,9 @@ class AlignedBall:
 
     .. math:: \lVert \mu \rVert_2 \le \Lambda, \qquad \Omega \sqrt{\mu^\top M \mu} \le \mu^\top a
 
-    M and a are products of the base kernels with each other and with the target kernel
-    of unit norm; `best_aligned` has the largest alignment. Steps are convex programs,
-    solved by SLSQP. By Lagrange duality,
-    :math:`\mu^\top v \le \Lambda \lVert (v + t g)_+ \rVert` for any t >= 0, with g the
-    derivative of the constraint.
-
-    References
-    ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 3.4.
+    `best_aligned` has the largest alignment. Steps are convex programs, solved by
+    SLSQP. By duality, :math:`\mu^\top v \le \Lambda \lVert (v + t g)_+ \rVert` for any
+    t >= 0, with g the derivative of the constraint.
     """
 
     M: np.ndarray
@@ -332,10 +318,7 @@ def interpolated_iterations(
     .. math:: \mu = \mu_0 + \Lambda \frac{v(\alpha)}{\lVert v(\alpha) \rVert}, \qquad
               \alpha \leftarrow \tfrac12 \alpha + \tfrac12 (K_\mu + \lambda I)^{-1} Y
 
-    ``at(mu)`` solves the ridge regression, and ``quadratic_forms(alpha)`` is v.
-
-    References
-    ----------
+    ``at(mu)`` solves the ridge regression, and ``quadratic_forms(alpha)`` is v. See
     Cortes, Mohri, Rostamizadeh (2009), UAI, Algorithm 1.
     """
     bound = -np.inf
@@ -368,8 +351,8 @@ def solve_minimax(
     """Solve a convex minimax problem by Newton's method with a line search.
 
     ``at(mu)`` is the inner solution, `start` feasible, and `tolerance` the relative
-    duality gap to reach. `max_iter` counts inner solutions, including rejected steps.
-    Returns the weights, their certificate, and the last inner solution.
+    duality gap. `max_iter` counts inner solutions. Returns weights, certificate, and
+    the last inner solution.
     """
     descent = MinimaxDescent(at, outer, start, max_iter)
     while descent.gap() > tolerance * descent.size and descent.iterations < max_iter:

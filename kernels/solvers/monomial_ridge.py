@@ -1,12 +1,9 @@
 r"""Ridge regression on the monomials of a few features, instead of on a kernel matrix.
 
-A power of a weighted sum of rank-one kernels is a sum of rank-one kernels, one per
-monomial of the features:
+A power of a weighted sum of rank-one kernels is a sum of rank-one kernels:
 
 .. math:: \Big( c + \sum_k \mu_k z_k z_k^\top \Big)^{\circ d} = \Phi \operatorname{diag}(s) \Phi^\top, \qquad
           \Phi_{ia} = \prod_k z_{ik}^{a_k}, \quad s_a = \binom{d}{a} c^{a_0} \prod_k \mu_k^{a_k}, \quad |a| = d.
-
-With D < m monomials, D by D matrices replace m by m matrices.
 """
 
 from __future__ import annotations
@@ -53,8 +50,7 @@ def factor_of_power(
 class Monomials:
     """The D monomials of one degree of p features, at m rows.
 
-    `exponents`, shape (D, p + 1), begin with that of the offset; Phi, shape (m, D), are
-    products of the features.
+    `exponents`, shape (D, p + 1), begin with that of the offset; Phi has shape (m, D).
     """
 
     def __init__(self, grams: FeatureGrams, degree: int, offset: float) -> None:
@@ -133,11 +129,8 @@ def monomial_ridge(
               = \min_U \tfrac1\lambda \lVert Y - \Phi S^{1/2} U \rVert^2 + \lVert U \rVert^2, \qquad
               \partial_k F(\mu) = - \sum_a \partial_k s_a \, \lVert \Phi_a^\top \alpha \rVert^2
 
-    Notes
-    -----
     O(m D^2) once, then O(D^3 / 3 + m D q) per evaluation, which raises ValueError if
-    rounding exceeds lambda. The error of the value is of second order in the error of
-    U.
+    rounding exceeds lambda.
     """
     monomials = Monomials(grams, degree, offset)
     Phi = monomials.Phi

@@ -41,13 +41,9 @@ class Iterate:
 class ProjectedGradient:
     r"""Projected gradient descent on the part of a ball above its center.
 
-    ``objective(mu)`` is an `Iterate`, `tolerance` the stationarity gap to reach, and
-    `max_evaluations` a limit per start. Steps are Barzilai-Borwein steps, or
-    :math:`-\eta \nabla F` as in Algorithm 1 unless `spectral`.
-
-    References
-    ----------
-    Cortes, Mohri, Rostamizadeh (2009), NIPS 22, Algorithm 1 and section 4.
+    `tolerance` is the stationarity gap, `max_evaluations` a limit per start. Steps are
+    Barzilai-Borwein, or :math:`-\eta \nabla F` unless `spectral`, as in Cortes, Mohri,
+    Rostamizadeh (2009), NIPS 22, Algorithm 1.
     """
 
     objective: Callable[[np.ndarray], Iterate]

@@ -64,11 +64,7 @@ class RidgeProblem:
               = \operatorname{tr} Y^\top (K_\mu + \lambda I)^{-1} Y, \qquad K_\mu = \sum_k \mu_k K_k
 
     Y has no mean if there is an intercept. Fewer rank-one kernels than rows are solved
-    in a basis of their span; the part of Y outside adds its square over lambda to J.
-
-    References
-    ----------
-    Cortes, Mohri, Rostamizadeh (2009), UAI, equation (3); (2009), NIPS, equation (10).
+    in a basis of their span.
     """
 
     def __init__(self, grams: GramOperator, target: Target, C: float) -> None:
@@ -88,7 +84,7 @@ class RidgeProblem:
     def at(self, mu: np.ndarray) -> InnerSolution:
         r"""Return the solution for weights mu; ValueError if K is not definite.
 
-        O(p m^2 q) and a Cholesky factor. The Hessian costs O(p q m^2 + p^2 q m) more:
+        O(p m^2 q) and a Cholesky factor; the Hessian costs O(p q m^2 + p^2 q m) more:
 
         .. math:: H_{kl} = 2 \operatorname{tr} (K_k \alpha)^\top (K_\mu + \lambda I)^{-1} (K_l \alpha)
         """

@@ -31,13 +31,8 @@ class SupportVectorProblem:
 
     .. math:: J(\mu) = \max_{0 \le a \le C,\; y^\top a = 0} 2\, \mathbf 1^\top a - (y \circ a)^\top K_\mu (y \circ a)
 
-    Several classes are handled one-vs-one; J is the sum over `pairs`. Without
-    intercept, the condition :math:`y^\top a = 0` is omitted.
-
-    References
-    ----------
-    Lanckriet et al. (2004), JMLR 5:27-72; Cortes, Mohri, Rostamizadeh (2012), JMLR
-    13:795-828, section 5.
+    J is the sum over `pairs` of classes. Without intercept, :math:`y^\top a = 0` is
+    omitted.
     """
 
     def __init__(self, grams: GramOperator, target: Target, C: float) -> None:
@@ -54,13 +49,11 @@ class SupportVectorProblem:
     def at(self, mu: np.ndarray) -> InnerSolution:
         """Return the solution for weights mu, starting from the last solution.
 
-        `objective` is the primal value, `constant` belongs to the dual solution; their
-        gap shows any error of the solver. As long as the free rows do not change,
+        As long as the free rows do not change,
 
         .. math:: H_{kl} = 2\\, g_k^\\top Z g_l, \\qquad g_k = (K_k \\beta)_{free}
 
-        and Z the inverse of the free block of K_mu, restricted to coefficients of sum
-        zero if there is an intercept.
+        and Z the inverse of the free block of K_mu, for sums of zero with an intercept.
         """
         K = self.grams.combine(mu)
         dual = np.zeros((len(K), len(self.pairs)))
@@ -109,12 +102,9 @@ def solve_svm(
 
     .. math:: \max_{0 \le a \le C,\; y^\top a = 0} 2\, \mathbf 1^\top a - (y \circ a)^\top K (y \circ a)
 
-    Without intercept, the condition :math:`y^\top a = 0` is omitted. `start` are
-    coefficients of a similar SVM.
-
-    A primal-dual active-set method: O(f^3) per pass for f free rows, exact up to
-    rounding. If it does not settle, it restarts from libsvm's solution, then from that
-    of an interior-point method.
+    Without intercept, :math:`y^\top a = 0` is omitted. A primal-dual active-set method
+    takes O(f^3) per pass for f free rows. If it does not settle, it restarts from
+    libsvm's solution, then from an interior-point method.
     """
     if start is not None:
         solution = _active_sets(K, y, C, start, intercept)
