@@ -108,10 +108,7 @@ class AlignmentStatistics(Value, ABC):
         return len(self.names)
 
     def _weighted(self, values: Rows, power: float = 1.0) -> Rows:
-        """Return values of the rows, shape (m, ...), times a power of the weights.
-
-        With power one half, products of the results are exactly symmetric.
-        """
+        """Return values of the rows, shape (m, ...), times a power of the weights."""
         if self.sample_weight is None:
             return values
         factors = (self.sample_weight**power)[:, None]
@@ -696,28 +693,15 @@ BLOCK = 512
 class FeatureStatistics(AlignmentStatistics):
     r"""Exact statistics of p rank-one base kernels over m rows.
 
-    With :math:`x_{kc}` the centered k-th feature, and D the diagonal matrix of the
-    weights,
+    With :math:`x_{kc}` the centered k-th feature, and D the diagonal of the weights,
 
     .. math:: M_{kl} = \langle K_{kc}, K_{lc} \rangle_F = (x_{kc}^\top D x_{lc})^2, \qquad
               a_k = \lVert Y_c^\top D x_{kc} \rVert^2, \qquad
               \operatorname{tr} K_{kc} = x_{kc}^\top D x_{kc}
 
-    Attributes
-    ----------
-    columns : ndarray of int of shape (p,)
-        Column of each feature in the data; -1 for the constant feature.
-    X : ndarray or CSR matrix of shape (m, p)
-        Features minus their origin, not centered on the rows.
-
-    Notes
-    -----
-    All statistics except `products` cost O(m p), or O(nnz).
-
-    References
-    ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, sections 3.2.1 and 5.2, Lemma
-    1.
+    `columns`, shape (p,), has -1 for the constant feature. X, shape (m, p), is minus
+    its origin, not centered on the rows. All statistics except `products` cost O(m p),
+    or O(nnz).
     """
 
     refuses_constant = False
@@ -827,10 +811,7 @@ class FeatureStatistics(AlignmentStatistics):
         return np.where(self.constant, 0.0, _squared_lengths(products))
 
     def _squared_norm(self, mu: np.ndarray) -> float:
-        """Return the squared Frobenius norm of a weighted sum of centered base kernels.
-
-        Uses products of features, or the entries of the sum if these are fewer.
-        """
+        """Return the squared Frobenius norm of a weighted sum of centered base kernels."""
         mu = np.where(self.constant, 0.0, mu)
         active = np.flatnonzero(mu)
         if len(active) <= self.n_rows:

@@ -30,13 +30,7 @@ MIN_ROWS_PER_FOLD = 4
 
 @dataclass(frozen=True)
 class Sampling:
-    """Numbers of sampled rows and of all rows, for a kernel learned from a sample.
-
-    Attributes
-    ----------
-    n_rows, of_rows : int
-        Number of sampled rows, and of the rows they represent.
-    """
+    """Numbers of sampled rows and of all rows, for a kernel learned from a sample."""
 
     n_rows: int
     of_rows: int
@@ -52,24 +46,10 @@ class SampledStatistics(AlignmentStatistics):
     .. math:: \hat M = \alpha M + \beta D + \gamma \, t t^\top, \qquad
               \hat t = \tfrac{m - 1}{n - 1} \, t
 
-    where :math:`\hat M`, a U-statistic, is unbiased and positive semi-definite. For
-    uncentered kernels, pairs of different rows count :math:`m (m - 1) / (n (n - 1))`
-    times and pairs of equal rows :math:`m / n` times. Arrays over rows cover the
-    sample.
-
-    Attributes
-    ----------
-    sample : GramStatistics
-        Exact statistics of the sampled rows.
-    diagonals : ndarray of shape (p, n)
-        ``K_k(i, i) - shift_k``.
-    population : ndarray of shape (F,)
-        Number of rows of the data set per fold group.
-
-    References
-    ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 3.2.1. Hoeffding
-    (1948), Annals of Mathematical Statistics 19:293-325.
+    where :math:`\hat M` is a U-statistic (Hoeffding, 1948). For uncentered kernels,
+    pairs of different rows count :math:`m (m - 1) / (n (n - 1))` times and pairs of
+    equal rows :math:`m / n` times. `diagonals`, shape (p, n), are ``K_k(i, i) -
+    shift_k``, `population` rows per fold group. Arrays over rows cover the sample.
     """
 
     sample: GramStatistics
@@ -213,31 +193,8 @@ def sample_statistics(
 ) -> GramStatistics | SampledStatistics:
     """Estimate the statistics of all rows from a uniform sample.
 
-    Parameters
-    ----------
-    family : KernelFamily
-        The p base kernels, not rank-one features.
-    X : ndarray or CSR matrix of shape (m, d)
-        Rows, of which only the sample is read.
-    Y : ndarray of shape (m,) or (m, q)
-        Numeric targets.
-    groups : ndarray of int of shape (m,), optional
-        Fold group of each row, not negative; the sample is stratified by group.
-    sample : "auto" or int, default "auto"
-        Number of sampled rows; "auto" is 8,192.
-    seed : int, default 0
-        Random seed; samples with the same seed are nested.
-    **options
-        Further arguments of `gram_statistics`.
-
-    Returns
-    -------
-    statistics : SampledStatistics
-        Estimates; `GramStatistics` if the sample has all rows.
-
-    Notes
-    -----
-    O(n^2 (d + p^2)) time for n sampled rows and O(F p n) memory.
+    Returns `GramStatistics` if the sample has all rows. The sample is stratified by
+    `groups`; "auto" is 8,192 rows. Samples with the same seed are nested.
     """
     if isinstance(family, FeatureFamily):
         raise ValueError(
@@ -303,11 +260,8 @@ def _draw_rows(groups: np.ndarray, n: int, seed: int) -> np.ndarray:
 def factors_of_moments(n: int) -> np.ndarray:
     r"""Return the factors by which three moments give the expected M, D and t t'.
 
-    The moments of kernels centered by the distribution's mean feature are
-    :math:`E[K(x, x') L(x, x')]`, :math:`E[K(x, x) L(x, x)]` and
-    :math:`E[K(x, x)] \, E[L(x, x)]`. With kernels centered on the sample, ``K - r 1'/n
-    - 1 r'/n + s 1 1'/n^2``, a product of entries has mean zero unless each of its rows
-    occurs twice.
+    Moments of kernels centered by the distribution's mean feature are :math:`E[K(x, x')
+    L(x, x')]`, :math:`E[K(x, x) L(x, x)]` and :math:`E[K(x, x)] \, E[L(x, x)]`.
     """
     of_M = [(n - 1) * (n - 2 + 2 / n), (n - 1) ** 2 / n, (n - 1) / n]
     of_D = [
