@@ -42,8 +42,8 @@ class PredictorPath(Protocol):
 class KernelPredictors:
     """Predictors on learned kernels, one per value of C.
 
-    There is a single kernel for the whole grid, or one per value of C. `paths` are the
-    predictors of each kernel, and `notes` messages about the fits.
+    There is a single kernel for the whole grid, or one per value of C. `notes` are
+    messages about the fits.
     """
 
     def __init__(
@@ -61,8 +61,7 @@ class KernelPredictors:
         """Fit the predictors.
 
         All rows X of `target` are needed if the kernels were learned on some of the
-        training rows; `training` are by default the rows of the kernels. Kernels
-        learned without C get unit mean diagonal.
+        training rows. Kernels learned without C get unit mean diagonal.
         """
         self.kernels = kernels
         self.grid = grid
@@ -120,22 +119,8 @@ class KernelPredictors:
 class FoldResult:
     """Test error and selected settings of a learner and predictor in one trial.
 
-    Attributes
-    ----------
-    error, trivial_error : float
-        Test errors of the predictor and of a constant.
-    candidate, position : int
-        Positions of the selected candidate, and of C on the grid.
-    validation_errors : ndarray of shape (L,)
-        Validation errors of the selected candidate.
-    candidate_errors : ndarray of shape (n_candidates, L)
-        Validation errors of all candidates.
-    C : float
-        The selected C.
-    edge : bool
-        Whether C is at the edge of the grid, with a falling error.
-    n_train, n_test : int
-        Numbers of training and test rows.
+    `validation_errors`, shape (L,), are those of the selected candidate; `edge` is true
+    if C is at the edge of the grid, with a falling error.
     """
 
     error: float
@@ -154,8 +139,7 @@ class FoldResult:
 class Selection:
     """Selected candidate and C, with the validation errors of all candidates.
 
-    `errors`, shape (n_candidates, L), are NaN if not compared. `sigmoid` is the slope
-    and offset of the sigmoid for probabilities, or NaN.
+    `errors`, shape (n_candidates, L), and `sigmoid`, slope and offset, may be NaN.
     """
 
     errors: np.ndarray
@@ -192,22 +176,7 @@ class Selection:
 class Evaluation:
     """Data set with folds and a metric, for selecting and testing predictors.
 
-    Attributes
-    ----------
-    X : ndarray or CSR matrix of shape (n, d)
-        All rows.
-    target : Target
-        Target of all rows.
-    folds : ndarray of shape (n,)
-        Fold of each row.
-    metric : Metric or None
-        Metric of all errors; None for the default of the task.
-    sample_weight : ndarray of shape (n,) or None
-        Positive weights of all rows.
-
-    References
-    ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 5.
+    A metric of None is the default of the task.
     """
 
     X: Rows
@@ -241,24 +210,8 @@ class Evaluation:
     ) -> Selection:
         """Return candidate and C with the lowest error on the validation fold.
 
-        Parameters
-        ----------
-        candidates : sequence of PredictorPath
-            Predictors fitted on the training folds.
-        trial : Trial
-            Trial with a validation fold.
-        by : {"error", "alignment"}, default "error"
-            Criterion for the candidate; C is always selected by error.
-
-        Returns
-        -------
-        selection : Selection
-            Ties go to the smallest C, then to the first candidate.
-
-        References
-        ----------
-        Afkanpour, Szepesvari, Bowling (2013), Machine Learning 91:305-324, appendix
-        B.2: alignment.
+        C is always selected by error. Ties go to the smallest C, then to the first
+        candidate.
         """
         with blas_threads_for(count_rows(self.folds, trial.training)):
             rows = np.flatnonzero(self.folds == trial.validation)
@@ -278,8 +231,7 @@ class Evaluation:
     ) -> Selection:
         """Return candidate and C with the lowest cross-validation error.
 
-        `fits` yields each of `inner_trials` with the candidates fitted on its training
-        folds; only one set of predictors is in memory.
+        `fits` yields each trial with its candidates, one at a time in memory.
         """
         responses: list[list[np.ndarray]] = []
         parts = []

@@ -15,20 +15,8 @@ from ..targets import Target
 class Trial:
     """One trial of a cross-validation: the folds for training, validation and test.
 
-    Attributes
-    ----------
-    index : int
-        Position among the trials.
-    training : tuple of int
-        Training folds.
-    validation : int or None
-        Validation fold; None to cross-validate the training folds.
-    test : int
-        Test fold.
-    ordered : bool
-        Whether the training folds are consecutive blocks of time.
-    refit : bool
-        Whether to refit the selected predictor on training and validation folds.
+    `validation` None cross-validates the training folds. `ordered` is whether these are
+    consecutive blocks of time.
     """
 
     index: int
@@ -129,8 +117,7 @@ def given_folds(target: Target, folds: np.ndarray, n_folds: int) -> np.ndarray:
 def assign_blocks(target: Target, n_folds: int, times: np.ndarray) -> np.ndarray:
     """Return the block of time of each row; blocks have nearly equal sizes.
 
-    Rows of equal time are in one block. ValueError for too few distinct times, or if a
-    class is missing in the first block.
+    ValueError for too few distinct times, or a class missing in the first block.
     """
     n_times = len(np.unique(times))
     if n_times < n_folds:
@@ -163,13 +150,7 @@ def _require_classes(
 
 
 def trials(n_folds: int) -> list[Trial]:
-    """Return one trial per fold: fold t tests, the next validates, others train.
-
-    References
-    ----------
-    Cortes, Mohri, Rostamizadeh (2010), ICML, section 5; (2012), JMLR 13:795-828,
-    section 5.
-    """
+    """Return one trial per fold: fold t tests, the next validates, others train."""
     plan = []
     for test in range(n_folds):
         validation = (test + 1) % n_folds
@@ -200,15 +181,10 @@ def assign_split(
 ) -> np.ndarray:
     """Return a random split into training, validation and test, stratified by class.
 
-    `validation` may be None, and `test` with `held_out`, the mask of possible test
-    rows. Groups are not split; by `times`, the last rows test. Returns 0 for training,
-    1 for validation, 2 for test (1 without validation), and -1 for unused rows.
-    ValueError for too few rows, groups or times, a group that is held out in part, or a
-    class without training row.
-
-    The shuffled rows of each class are spread evenly over a line, row r of n at
-    ``(r + 1/2) / n``, which is cut into parts. A group is at its middle row, with its
-    most frequent class.
+    Returns 0 for training, 1 for validation, 2 for test (1 without `validation`), and
+    -1 for unused rows. `held_out` is the mask of possible test rows; by `times`, the
+    last rows test. ValueError for too few rows, groups or times, a group that is held
+    out in part, or a class without training row.
     """
     sizes = {"train": train}
     if validation is not None:
@@ -331,10 +307,7 @@ def _most_frequent_classes(
 
 
 def _stratified_order(classes: np.ndarray, unit_sizes: np.ndarray) -> np.ndarray:
-    """Return the order of units in which each class is spread evenly.
-
-    At equal places the rarest class is first, so that counts do not depend on the seed.
-    """
+    """Return the order of units in which each class is spread evenly."""
     counts = np.bincount(classes, unit_sizes)
     place = np.empty(len(classes))
     for k in np.unique(classes):
@@ -344,12 +317,7 @@ def _stratified_order(classes: np.ndarray, unit_sizes: np.ndarray) -> np.ndarray
 
 
 def split_trial() -> Trial:
-    """Return the single trial of `assign_split`.
-
-    References
-    ----------
-    Afkanpour, Szepesvari, Bowling (2013), Machine Learning 91:305-324, section 3.
-    """
+    """Return the single trial of `assign_split`."""
     return Trial(index=0, training=(0,), validation=1, test=2)
 
 
@@ -365,8 +333,7 @@ def assign_nested_split(
 ) -> np.ndarray:
     """Return a random split into training and test, with folds of the training rows.
 
-    Arguments are as for `assign_split` and `assign_folds`. Training folds are 0 to
-    ``n_folds - 1``, test rows `n_folds`, and unused rows -1.
+    Training folds are 0 to ``n_folds - 1``, test rows `n_folds`, and unused rows -1.
     """
     parts = assign_split(target, train, None, test, seed, held_out, groups, times)
     training = np.flatnonzero(parts == 0)
@@ -388,12 +355,7 @@ def assign_nested_split(
 
 
 def nested_split_trial(n_folds: int, ordered: bool = False) -> Trial:
-    """Return the single trial of `assign_nested_split`.
-
-    References
-    ----------
-    Cortes, Mohri, Rostamizadeh (2009), NIPS 22, section 4.1; (2009), UAI, section 5.2.
-    """
+    """Return the single trial of `assign_nested_split`."""
     return Trial(
         index=0,
         training=tuple(range(n_folds)),

@@ -23,22 +23,8 @@ Measure = Callable[[Target, np.ndarray, np.ndarray | None], float]
 class Metric:
     """Error metric of predictions, with its names and requirements.
 
-    Attributes
-    ----------
-    name, task : str
-        scikit-learn's name of the score, and the supported task.
-    error, words : str
-        Names of the error in tables, and in reports.
-    measure : callable
-        Function that returns the error, see `Measure`.
-    positive : bool
-        Whether the metric is for the second of two classes.
-    constant : callable
-        Function of training targets and weights that returns the best constant.
-    needs : str
-        Requirement on the rows, such as "both classes".
-    weighable : bool
-        Whether sample weights are supported.
+    `error` is the name in tables, `words` in reports. `positive` is for metrics of the
+    second of two classes; `needs` is a requirement on rows, such as "both classes".
     """
 
     name: str
