@@ -91,9 +91,7 @@ def permutation_test(
     """Return a statistic and its p-value, by permutations of the rows.
 
     ``statistic(orders)`` has shape (..., r) for r orders of the rows, at most
-    `at_once`. Values are compared up to rounding relative to `magnitude`. The p-value
-    is the share of orders, including the identity, with at least the observed
-    statistic.
+    `at_once`. Ties are up to rounding relative to `magnitude`.
     """
     orders = chain(
         [np.arange(n_rows)], (rng.permutation(n_rows) for _ in range(n_permutations))

@@ -29,9 +29,8 @@ FEWEST_ROWS = 20
 class Reference(Value):
     """Statistics of the training rows, with which new rows are compared.
 
-    `rows` and `scores`, shapes (r, d) and (r, q), are a random sample. `low`, `high`
-    and `shares`, shape (d,), are the range of each feature in all rows, and its
-    fraction of nonzero values.
+    `rows` and `scores`, shapes (r, d) and (r, q), are a random sample. `shares` are
+    fractions of nonzero values per feature.
     """
 
     rows: np.ndarray
@@ -52,7 +51,7 @@ class Reference(Value):
         """Return the statistics of training rows, in memory or in files.
 
         `low` and `high` are the ranges of the features; ``scores_of(rows)`` has shape
-        (r, q). `shares` is estimated from a random sample.
+        (r, q).
         """
         m, d = X.shape
         sample_size = max(REFERENCE_ROWS, (1 << 22) // max(1, d))
@@ -72,8 +71,8 @@ class Reference(Value):
 class NewRows:
     """Statistics of new rows, which can be added over blocks of rows.
 
-    `outside` counts rows outside of the training range per feature. The sample, `rows`
-    and `scores`, has the rows with the smallest random `keys`.
+    `outside` counts rows outside of the training range per feature. The sample has the
+    rows with the smallest random `keys`.
     """
 
     n: int
@@ -118,14 +117,8 @@ def kernel_test(
     .. math:: \widehat{\mathrm{MMD}}^2 = \frac{1}{n(n-1)} \sum_{i \ne j} K(x_i, x_j)
               + \frac{1}{m(m-1)} \sum_{i \ne j} K(y_i, y_j) - \frac{2}{nm} \sum_{i, j} K(x_i, y_j)
 
-    K has the n rows x, then the rows y. Returns the unbiased estimate, possibly
-    negative, and the fraction of divisions, including the observed one, with at least
-    this estimate. The p-value is exact for exchangeable rows.
-
-    References
-    ----------
-    Gretton, Borgwardt, Rasch, Schölkopf, Smola (2012), JMLR 13:723-773, equation (3),
-    with permutations in place of the bootstrap.
+    K has the n rows x, then the rows y. Returns the estimate, possibly negative, and
+    its p-value by permutations (Gretton et al., 2012, equation 3).
     """
     N = len(K)
     m = N - n
@@ -159,22 +152,9 @@ def kernel_test(
 class Drift:
     """Result of `drift_of`: tests of new rows against training rows.
 
-    Attributes
-    ----------
-    rows : int
-        Number of compared new rows.
-    p : float
-        p-value of all tests: twice the smallest of `p_kernel` and `p_columns`.
-    mmd2, p_kernel : float
-        Result of `kernel_test`.
-    p_columns : dict of str to float
-        p-value per tested column, adjusted by Holm's method.
-    outside : dict of str to float
-        Fraction of new rows outside of the training range, per column of numbers or
-        dates.
-    scores : list of float
-        Kolmogorov-Smirnov distance per score; descriptive, as training scores are
-        in-sample.
+    `p` is twice the smallest of `p_kernel` and `p_columns`, which are adjusted by
+    Holm's method. `outside` are fractions per column; `scores` are Kolmogorov-Smirnov
+    distances, descriptive only.
     """
 
     rows: int
@@ -195,8 +175,8 @@ def drift_of(
 ) -> Drift:
     """Test whether new rows differ from training rows.
 
-    `columns` has the name and view, such as "numbers" or "dates", of each feature.
-    Dates and columns in `ignore` are not tested.
+    `columns` has the name and view, such as "numbers", of each feature. Dates and
+    columns in `ignore` are not tested.
     """
     from scipy.stats import ks_2samp  # imported late: scipy.stats takes long to import
 
