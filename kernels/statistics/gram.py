@@ -811,7 +811,10 @@ class FeatureStatistics(AlignmentStatistics):
         return np.where(self.constant, 0.0, _squared_lengths(products))
 
     def _squared_norm(self, mu: np.ndarray) -> float:
-        """Return the squared Frobenius norm of a weighted sum of centered base kernels."""
+        """Return the squared Frobenius norm of a weighted sum of centered base kernels.
+
+        Uses the entries of the sum if these are fewer than products of features.
+        """
         mu = np.where(self.constant, 0.0, mu)
         active = np.flatnonzero(mu)
         if len(active) <= self.n_rows:
