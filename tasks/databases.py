@@ -74,10 +74,7 @@ def mlflow_is_prepared(url: str) -> bool:
 
 
 def copy_prefect_tables(path: Path) -> bool:
-    """Create a Prefect database from cached tables; return whether that succeeded.
-
-    Prefect itself creates them in a hundred steps, the slowest part of its first start.
-    """
+    """Create a Prefect database from cached tables; return whether that succeeded."""
 
     def copy(temporary: Path) -> None:
         shutil.copyfile(_kept_prefect_tables(), temporary)
@@ -91,11 +88,7 @@ def copy_prefect_tables(path: Path) -> bool:
 
 
 def keep_prefect_tables(path: Path) -> None:
-    """Copy the tables of a new Prefect database to a cache for later databases.
-
-    This is as safe as byte code: a user who can replace the tables can also replace the
-    code.
-    """
+    """Copy the tables of a new Prefect database to a cache for later databases."""
     if sys.dont_write_bytecode:
         return
     with (

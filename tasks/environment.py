@@ -107,11 +107,7 @@ def collect_seldom() -> None:
 
 
 def prepare_python() -> None:
-    """Make this process and its children independent of locale and work folder.
-
-    Output replaces characters that its encoding lacks. Warnings of libraries are not
-    errors.
-    """
+    """Make this process and its children independent of locale and work folder."""
     os.environ |= OF_PYTHON
     # Without a compiler, a pass takes hundreds of times as long
     os.environ.pop("NUMBA_DISABLE_JIT", None)
@@ -146,13 +142,8 @@ def state_dir() -> Path:
 def prepare_environment() -> Path:
     """Set the environment of this process and its children; return the state folder.
 
-    Call it before Prefect, MLflow, Dask or matplotlib are imported. Variables that the
-    user has set stay.
-
-    Raises
-    ------
-    InputError
-        The state folder, or a file or database of the environment, cannot be used.
+    Call it before Prefect, MLflow, Dask or matplotlib are imported. Variables of the
+    user stay. InputError if folder or database cannot be used.
     """
     _require_drivers()
     state = state_dir()
@@ -283,8 +274,7 @@ def _folders_of_libraries(state: Path) -> dict[str, Path]:
 def scheduled_settings() -> dict[str, str]:
     """Return the environment variables that a scheduled run needs.
 
-    Addresses of servers and databases are left out: they may contain passwords, and the
-    worker has its own.
+    Addresses are left out, as they may contain passwords.
     """
     names = (
         *OF_PYTHON,
@@ -448,8 +438,7 @@ def _create_key(path: Path) -> None:
 def show_key() -> None:
     """Let clients send the access key to servers of this folder, and to no others.
 
-    Variables that the user has set stay. Call it again after PREFECT_API_URL or
-    MLFLOW_TRACKING_URI has changed.
+    Call it again after PREFECT_API_URL or MLFLOW_TRACKING_URI has changed.
     """
     servers = _noted_servers()
     folder_login = folder_key()

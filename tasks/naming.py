@@ -34,8 +34,7 @@ THREADS: TaskRunner[Any] = ThreadPoolTaskRunner(max_workers=MOST_AT_ONCE)
 def run_name(pattern: str) -> Callable[[], str]:
     """Return a function with which a flow names its runs.
 
-    `pattern` has the flow's parameters in braces, such as ``train-{model}``; the
-    scheduled time is appended.
+    `pattern` has the flow's parameters in braces, such as ``train-{model}``.
     """
 
     def name() -> str:
@@ -97,8 +96,7 @@ class Step(Task[P, R]):
 def _opaque(argument: Any) -> Any:
     """Hide an argument from Prefect, unless it is a future.
 
-    Otherwise a text that an earlier step returned, such as the name of a data set,
-    makes Prefect depend on that step.
+    Otherwise a text that an earlier step returned makes Prefect depend on that step.
     """
     return argument if isinstance(argument, PrefectFuture) else quote(argument)
 

@@ -110,14 +110,9 @@ _TYPES: dict[type, tuple[tuple[type, ...], str]] = {
 def as_configuration(mapping: Mapping[str, Any]) -> dict[str, Any]:
     """Replace objects in a mapping: learners by names, arrays by files.
 
-    Learners and families may be classes or objects. A data set may have ``X`` and ``y``
-    instead of ``source`` and ``path``, an array as ``folds``, and a mapping of names to
-    matrices as ``kernels``.
-
-    Raises
-    ------
-    InputError
-        A worker process cannot import a class.
+    A data set may have ``X`` and ``y`` instead of ``source`` and ``path``, an array as
+    ``folds``, and matrices by name as ``kernels``. InputError if a worker cannot import
+    a class.
     """
     data = {key: _convert(value) for key, value in mapping.items() if key != "datasets"}
     datasets = several(mapping.get("datasets", ()))

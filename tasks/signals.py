@@ -97,8 +97,8 @@ def _is_importing(thread: int) -> bool:
 def _own_handler_of_sigterm() -> Iterator[None]:
     """Handle SIGTERM by `orderly_end`, if it is active, instead of by Prefect.
 
-    Prefect's handler raises once. If Python ignores that error, for instance in a
-    destructor, the flow run goes on.
+    If Python ignores the error that Prefect's handler raises once, the flow run goes
+    on.
     """
     if (
         not _state.handles_signals
@@ -134,9 +134,8 @@ def stoppable() -> Iterator[None]:
 def orderly_end() -> Iterator[None]:
     """Turn SIGINT, SIGTERM and SIGHUP into a message and an exit code.
 
-    A signal raises `Stopped` in the main thread. As libraries catch interrupts, a timer
-    raises it again until the stack is unwound. After `PATIENCE`, the same signal ends a
-    process that still runs.
+    A signal raises `Stopped` in the main thread; a timer raises it again until the
+    stack is unwound. After `PATIENCE`, the same signal ends the process.
     """
     handled = list(SIGNALS)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # as under nohup

@@ -1,10 +1,9 @@
 """Store of results that can be computed again, named by a digest of their inputs.
 
 An entry is a folder, ``store/KIND/KEY``. Its ``entry.json`` has the SHA-256 of each
-file, and library versions. An entry is written to a temporary folder, synced, renamed,
-and never replaced: if two processes write it, the second discards its files. A process
-verifies digests once, and after a change; a damaged entry is set aside and recomputed.
-Names of temporary folders contain their `Owner`, so others see whether it has ended.
+file, and library versions. An entry is written to a temporary folder, renamed, and
+never replaced. A process verifies digests once, and after a change; a damaged entry is
+set aside and recomputed.
 """
 
 from __future__ import annotations
@@ -40,16 +39,9 @@ from .environment import state_dir
 class Owner:
     """Process that owns a temporary file or folder.
 
-    Attributes
-    ----------
-    host : str
-        Host name, a digest of the machine's identifier and, on Linux, the process
-        namespace: containers may share a name and a folder.
-    pid : int
-        Number of the process.
-    started : int
-        Start of the process, in hundredths of a second after the start of the machine:
-        process numbers are reused, and the clock may change.
+    `host` is the host name, a digest of the machine's identifier and, on Linux, the
+    process namespace. `started` is in hundredths of a second after the start of the
+    machine: process numbers are reused.
     """
 
     host: str
@@ -136,8 +128,7 @@ def digest(*parts: Any) -> str:
 def result_key(step: str, settings: Mapping[str, Any], inputs: Iterable[str]) -> str:
     """Return the key under which the result of a step is stored.
 
-    `settings` is the whole configuration of the step; `inputs` are digests of data sets
-    and custom classes, and keys of earlier results.
+    `inputs` are digests of data sets and custom classes, and keys of earlier results.
     """
     return digest(step, NUMERICS_VERSION, settings, list(inputs))
 
@@ -356,17 +347,9 @@ def atomic_path(
 ) -> Iterator[Path]:
     """Yield a temporary path that is renamed to `path` if the context ends well.
 
-    An error leaves no files behind. A kill leaves a temporary folder, which the next
-    call for the same parent deletes.
-
-    Parameters
-    ----------
-    path : Path
-        Path of the file or folder. Missing parents are created.
-    lasting : bool
-        Whether the files survive a power cut.
-    replaces : bool
-        Whether a folder replaces an existing one, as a file always does.
+    A kill leaves a temporary folder, which the next call for the same parent deletes.
+    Missing parents are created. `lasting` files survive a power cut; `replaces` is for
+    folders, files always replace.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with temporary_folder(path.parent) as folder:

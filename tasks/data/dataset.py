@@ -74,29 +74,12 @@ class DatasetRef:
 class Dataset:
     """Features, target, names and columns such as groups of a data set in memory.
 
-    Attributes
-    ----------
-    X : ndarray, CSR matrix or RowFiles of float64 of shape (n, d)
-        Features, ``(raw - low) / spread``.
-    target : Target
-    features : sequence of str
-    low, spread : ndarray of shape (d,) or None
-        Scaling of the features; None for raw features.
-    held_out : ndarray of bool of shape (n,) or None
-        Whether each row is a test row, if the data set states it.
-    table : TableEncoding or None
-        Encoding and scaling of the columns of a table.
-    groups, times : ndarray of int of shape (n,) or None
-        Group and time of each row; rows with equal numbers stay together.
-    weights : ndarray of shape (n,) or None
-        Positive weights of mean one; None for equal weights.
-    folds : ndarray of int of shape (n, repeats) or None
-        Fold of each row in each repeat; None if the protocol draws folds.
-    raw : pyarrow.Table or None
-        Columns of a table before encoding, if each trial learns the encoding or a
-        column is a text.
-    by_training : str
-        Scale that each trial learns on its training rows; empty for one scaling.
+    X has features ``(raw - low) / spread``; scaling is None for raw features.
+    `held_out` has the test rows that the data set states. Rows with equal `groups` or
+    `times` stay together. `weights` have mean one. `folds`, shape (n, repeats), is None
+    if the protocol draws them. `raw` has the columns before encoding, if each trial
+    learns the encoding or a column is a text. `by_training` is the scale that each
+    trial learns, or empty.
     """
 
     X: Rows
@@ -356,13 +339,8 @@ def fold_seed(seed: int, repeat: int) -> int:
 def draw_folds(dataset: Dataset, protocol: ProtocolConfig, repeat: int) -> np.ndarray:
     """Return each row's fold, or its part of a split; -1 for unused rows.
 
-    Held-out rows are the test rows. Groups are not divided. Folds in time are blocks,
-    and each repeat of a split in time ends before the test rows of the previous one.
-
-    Raises
-    ------
-    ValueError
-        The data set does not allow these folds or this split.
+    Held-out rows are the test rows. Each repeat of a split in time ends before the test
+    rows of the previous one. ValueError if the data set does not allow these folds.
     """
     if dataset.folds is not None:
         assert protocol.folds is not None  # see `config_on`

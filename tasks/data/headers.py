@@ -80,8 +80,7 @@ def require_keys(
 ) -> None:
     """Raise InputError if no configuration of a table accepts the metric or a change.
 
-    The rows decide between two protocols, so both are tried. Changes of single kernels
-    are not checked.
+    Both protocols are tried. Changes of single kernels are not checked.
     """
     dataset: dict[str, object] = {
         "source": "file",

@@ -90,22 +90,9 @@ def infer_config(
 ) -> InferredConfig:
     """Infer a configuration that compares learners on a table.
 
-    Parameters
-    ----------
-    path : str or sequence of str
-        Files with the same columns, a folder or a pattern.
-    target : str, sequence of str or None
-        Column to predict, or several columns that are compared separately.
-    sample_columns : mapping of str to str, optional
-        Columns of `groups` and `time`.
-    metric : str, optional
-        Metric of the protocol.
-    without : sequence of str, optional
-        Baselines to leave out.
-    minutes : float, optional
-        Approximate duration of the comparison, which limits the rows.
-    by_command : bool
-        Whether messages name command options instead of function arguments.
+    Several target columns are compared separately. `sample_columns` are columns of
+    `groups` and `time`, `without` baselines to leave out. `minutes` limits the rows.
+    `by_command` is whether messages name command options.
     """
     paths = several(path)
     targets = several(target or ())

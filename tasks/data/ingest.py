@@ -101,13 +101,9 @@ def load_source(
 ) -> Dataset:
     """Read the data set that a configuration describes, without storing it.
 
-    `tell` receives remarks and warnings; `readers` read a table in parts.
-
-    Notes
-    -----
-    Order of the steps: rows of `where`, rows with a target and a weight, column types,
-    rows without missing values, distinct rows, the most frequent n-grams, `subsample`,
-    scaling, and division of the weights by their mean.
+    `tell` receives remarks and warnings. Order of the steps: rows of `where`, rows with
+    a target and a weight, column types, rows without missing values, distinct rows,
+    n-grams, `subsample`, scaling, weights.
     """
     request = _Request(
         config, data_dir, seed, tell, f"data set {config.label}", readers
@@ -383,8 +379,7 @@ def _entries_not_finite(X: Any) -> tuple[np.ndarray, np.ndarray]:
 class _Source(NamedTuple):
     """A table, or a matrix if `table` is None.
 
-    `y` is the target of a source without the column `target`. In a source that is not
-    typed, columns are text unless all values are plain numbers.
+    `y` is the target of a source without the column `target`.
     """
 
     table: Table | pa.Table | None

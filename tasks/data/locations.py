@@ -47,14 +47,8 @@ FolderColumns = tuple[tuple[str, int | float | str | None, str], ...]
 class Location:
     """Place of a local file, or of an object ``s3://bucket/key``.
 
-    Attributes
-    ----------
-    text : str
-        Path or address as the user wrote it.
-    path : str
-        Absolute path, or ``bucket/key``.
-    folder_columns : tuple of (str, value, str)
-        Name, value and type of the columns in folder names, such as ``year=2024``.
+    `text` is as the user wrote it; `path` is absolute, or ``bucket/key``;
+    `folder_columns` have name, value and type.
     """
 
     text: str
@@ -136,13 +130,7 @@ class Location:
 def locate(text: str) -> Location:
     """Return the location of a path or of ``s3://bucket/key``, without opening it.
 
-    AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL name the server; credentials come from the
-    usual variables, files and roles.
-
-    Raises
-    ------
-    InputError
-        The address is of another kind, incomplete, or holds credentials.
+    InputError if the address is of another kind, incomplete, or holds credentials.
     """
     if not text:
         raise InputError("a path is empty; give a file, or s3://bucket/key.")
@@ -197,8 +185,8 @@ def _server_phrase() -> str:
 class TransferError(InputError, OSError):
     """Error while data are read or written, which may be temporary.
 
-    As an `OSError` it makes a task retry; as an `InputError` it ends a command
-    without a traceback.
+    As an `OSError` it makes a task retry; as an `InputError` it ends a command without
+    a traceback.
     """
 
 
@@ -234,14 +222,8 @@ def transferring(
 ) -> Iterator[None]:
     """Turn errors of file systems and libraries within the context into InputError.
 
-    `what` is "read" or "written"; `called` names the content in messages.
-
-    Raises
-    ------
-    InputError
-        The content cannot be read, or the format does not support it.
-    TransferError
-        See `explanation`.
+    `what` is "read" or "written"; `called` names the content in messages. TransferError
+    if the failure may be temporary, see `explanation`.
     """
     try:
         yield
@@ -338,14 +320,8 @@ def _reason(error: Exception) -> str:
 def written(location: Location, lasting: bool = True) -> Iterator[Path]:
     """Yield a temporary file that becomes the output if the context ends without error.
 
-    A `lasting` file survives a power cut.
-
-    Raises
-    ------
-    InputError
-        The location is a folder, or its bucket does not exist.
-    TransferError
-        The file cannot be written at present; an incomplete file is not visible.
+    A `lasting` file survives a power cut. InputError if the location is a folder, or
+    its bucket does not exist; TransferError if the file cannot be written at present.
     """
     if not location.remote:
         path = Path(location.path)
@@ -367,8 +343,8 @@ def written(location: Location, lasting: bool = True) -> Iterator[Path]:
 def upload(path: Path, location: Location) -> None:
     """Upload a file; the server does not show it before it is complete.
 
-    After a failure or Ctrl-C, boto3 deletes the parts it has sent; pyarrow would
-    complete the upload with them.
+    After a failure, boto3 deletes the parts it has sent; pyarrow would complete the
+    upload.
     """
     import boto3  # most runs write no object
     from boto3.exceptions import Boto3Error

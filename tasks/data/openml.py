@@ -41,7 +41,6 @@ def read_openml(
     """Download an OpenML data set, or read it from the cache; see `OpenmlConfig`.
 
     A default target is renamed to ``target``, unless another column has that name.
-    `tell` receives warnings of scikit-learn, such as an inactive version.
     """
     bunch = _fetch(config, where, tell)
     table = pa.Table.from_pandas(bunch.frame, preserve_index=False)

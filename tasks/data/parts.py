@@ -65,18 +65,8 @@ class TablePart(
 ):
     """Rows of a table that are read together: a row group, or a whole Arrow file.
 
-    Attributes
-    ----------
-    stamp : tuple of int
-        Size, and time of the last change in nanoseconds.
-    group : int or None
-        Number of the row group; None for all rows.
-    n_file_rows, n_rows : int
-        Rows in the file or row group, and those of the data set among them.
-    mask : bytes or None
-        Bits of the rows of the data set; None for all.
-    told : tuple of (str, value, str)
-        `folder_columns` of the location.
+    `stamp` is size and time of change in nanoseconds. `group` and `mask` None mean all
+    rows; `mask` holds bits of the rows of the data set. `told` are `folder_columns`.
     """
 
     address: str
@@ -111,14 +101,8 @@ class TablePart(
     ) -> Iterator[tuple[pa.Table, np.ndarray]]:
         """Yield tables of about `n_bytes`, each with a mask of its rows in the file.
 
-        Rows with missing values in the columns of `complete` are left out.
-
-        Raises
-        ------
-        InputError
-            The file is damaged or has changed.
-        TransferError
-            The file cannot be read at present.
+        Rows with missing values in the columns of `complete` are left out. InputError
+        if the file has changed; TransferError if it cannot be read at present.
         """
         changed = InputError(
             f"{self.address}: has changed since the run began; start again, and it is read again."
@@ -253,15 +237,8 @@ class PartedTable:
     ) -> tuple[TableEncoding, dict[str, int]]:
         """Learn an encoding in one pass, and count missing values by column.
 
-        Up to `MOST_EXACT` rows and `MOST_NUMBERS` values, the encoding is equal to that
-        of the table in memory.
-
-        Raises
-        ------
-        InputError
-            A file is damaged or has changed.
-        ValueError
-            No row is complete, a column does not have its type, or no column is left.
+        It equals that in memory up to `MOST_EXACT` rows and `MOST_NUMBERS` values.
+        InputError if a file has changed; ValueError if no row or no column is left.
         """
         n_rows = sum(part.n_rows for part in self.parts)
         shared: dict[str, Any] = {

@@ -62,8 +62,7 @@ def sample_columns_of(
 ) -> dict[str, np.ndarray]:
     """Return groups, time and weights of the selected rows of a table.
 
-    ``groups`` and ``times`` hold ranks, ``weights`` numbers, and ``held_out`` whether a
-    row is a test row. Missing values are -1, or NaN for weights.
+    ``groups`` and ``times`` hold ranks. Missing values are -1, or NaN for weights.
     """
     sample_columns = {}
     for key, name in config.sample_columns.items():
@@ -416,21 +415,8 @@ def rows_with(
 ) -> np.ndarray | None:
     """Return a mask of the rows whose columns have the selected values.
 
-    Parameters
-    ----------
-    table : Table or pyarrow.Table
-        Table with the columns of `selection`.
-    selection : mapping of str to sequence of str
-        Values by column, compared as text.
-    key, where : str
-        Key of the configuration and beginning, for messages.
-    among : ndarray of bool, optional
-        Rows to consider; by default all.
-
-    Returns
-    -------
-    is_selected : ndarray of bool or None
-        None if all rows are selected.
+    `key` and `where` are for messages; `among` are rows to consider. None if all rows
+    are selected.
     """
     if not selection:
         return None
@@ -514,10 +500,7 @@ def count_ngrams(
 ) -> tuple[sparse.csr_matrix, tuple[str, ...]]:
     """Count the n-grams of each row; features are in alphabetical order.
 
-    Raises
-    ------
-    InputError
-        A column has the wrong type, or holds no n-gram of these sizes.
+    InputError if a column has the wrong type, or no n-gram of these sizes.
     """
     columns = [_without_dictionary(table[name]) for name in config.column]
     has_lists = False
@@ -556,8 +539,7 @@ def select_ngrams(
 ) -> tuple[sparse.csr_matrix, tuple[str, ...]]:
     """Keep the counts of the most frequent n-grams; add a constant if requested.
 
-    Ties are in alphabetical order, so a smaller `most_frequent` selects the first
-    columns of a larger one.
+    Ties are in alphabetical order, so a smaller `most_frequent` selects a prefix.
     """
     totals = np.asarray(counts.sum(axis=0)).ravel()
     # Stable: ties stay in alphabetical order

@@ -74,21 +74,9 @@ class StoredBlock:
 class RowFiles:
     """Dense rows in files on disk, each with a block of consecutive rows.
 
-    Attributes
-    ----------
-    name : str
-        Folder of the local files; if relative, below `folder`.
-    folder : str
-        Parent folder; if relative, below the folder of copies of the reading process.
-    extremes : ndarray of shape (2, d) or None
-        Lowest and highest value of each feature, if known.
-    readers : Readers or None
-        Remote workers that read rows for this process, which then has no files.
-
-    Notes
-    -----
-    A missing file is written when its rows are needed, so rows cross the network once.
-    Files are not memory-mapped: a Dask worker's memory limit would count mapped pages.
+    A relative `name` is below `folder`, and that below the folder of copies. `readers`
+    read rows for a process without files. A missing file is written when its rows are
+    needed. Files are not memory-mapped: Dask's memory limit would count mapped pages.
     """
 
     blocks: tuple[Block, ...]
@@ -222,14 +210,7 @@ def grouped(
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """Group row numbers by the block that contains them.
 
-    Yields
-    ------
-    block : int
-        Number of a block with at least one position.
-    places : ndarray of int
-        Indices into `positions`.
-    within : ndarray of int
-        These positions, relative to the first row of the block.
+    Yields the number of a block, indices into `positions`, and positions in the block.
     """
     block_of_position = np.searchsorted(starts, positions, side="right") - 1
     order = np.argsort(block_of_position, kind="stable")

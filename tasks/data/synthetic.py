@@ -23,9 +23,7 @@ def three_sines(rng: np.random.Generator, rows: int = 2000) -> Drawn:
     .. math:: y(x) = \mathrm{sign}\bigl(\sin(\sqrt{2} x) + \sin(\sqrt{12} x)
         + \sin(\sqrt{60} x)\bigr)
 
-    References
-    ----------
-    Afkanpour, Szepesvari, Bowling (2013), Machine Learning 91:305-324, section 3.1.
+    See Afkanpour, Szepesvari, Bowling (2013), section 3.1.
     """
     x = rng.uniform(-10.0, 10.0, rows)
     sines = np.sin(np.sqrt(2) * x) + np.sin(np.sqrt(12) * x) + np.sin(np.sqrt(60) * x)
@@ -40,11 +38,8 @@ def relevance(
     .. math:: x \mid y \sim N(y \rho \theta / \lVert \theta \rVert, I),
         \qquad \theta_i = (i / d)^\gamma
 
-    With :math:`\rho = 1.75`, the Bayes error is :math:`\Phi(-\rho) = 0.040`.
-
-    References
-    ----------
-    Afkanpour, Szepesvari, Bowling (2013), Machine Learning 91:305-324, section 3.1.
+    With :math:`\rho = 1.75`, the Bayes error is 0.040. See Afkanpour, Szepesvari,
+    Bowling (2013), section 3.1.
     """
     theta = relevances(gamma, features)
     direction = theta / np.linalg.norm(theta)
@@ -63,10 +58,7 @@ def friedman(rng: np.random.Generator, rows: int = 2000, irrelevant: int = 15) -
 
     .. math:: y(x) = 10 \sin(\pi x_1 x_2) + 20 (x_3 - 1/2)^2 + 10 x_4 + 5 x_5 + N(0, 1)
 
-    References
-    ----------
-    Friedman (1991), Multivariate Adaptive Regression Splines, Annals of Statistics
-    19:1-67, section 4.3.
+    See Friedman (1991), Annals of Statistics 19:1-67, section 4.3.
     """
     X = rng.random((rows, 5 + irrelevant))
     y = (

@@ -73,10 +73,7 @@ def first_of(names: Sequence[str], limit: int = 12) -> str:
 
 
 def locations_of(*addresses: str) -> tuple[Location, ...]:
-    """Return the files of paths, addresses, folders or patterns, sorted by name.
-
-    Names of folders below a folder or pattern, such as ``year=2024``, are columns.
-    """
+    """Return the files of paths, addresses, folders or patterns, sorted by name."""
     locations = []
     values = []
     for address in addresses:
@@ -143,8 +140,7 @@ def _typed_by_folders(texts: Sequence[str | None]) -> pa.Array:
 class TableFile:
     """One file of a table, whose columns are read batch by batch.
 
-    `group` is a row group of a Parquet file. Columns of the folder names are appended;
-    columns of a CSV file are text. `share_read` is the share of the file that was read.
+    `group` is a row group of a Parquet file. `share_read` is the share that was read.
     """
 
     schema: Any
@@ -210,9 +206,8 @@ class TableFile:
 def plain_type(kind: pa.DataType) -> pa.DataType:
     """Return the type for the same values that all functions of pyarrow accept.
 
-    Views become text, bytes and lists; run-end encoded values become their values;
-    extension types of Arrow become their storage types; UUIDs become text; and decimals
-    become 128 bits wide. Other types stay.
+    Views become text, bytes and lists; run-end encoded values, extension types and
+    UUIDs their plain values; decimals 128 bits wide.
     """
     if isinstance(kind, pa.BaseExtensionType):
         # Extension types of libraries, such as periods of pandas, are read as text
@@ -356,10 +351,7 @@ class ArrowFile(TableFile):
 class CsvFile(TableFile):
     """CSV file, whose columns are text; bytes read measure the progress.
 
-    Attributes
-    ----------
-    n_empty : int
-        Number of columns without a name or a value, which are left out.
+    `n_empty` counts columns without a name or a value, which are left out.
     """
 
     def _open(self) -> None:
@@ -929,9 +921,8 @@ GROUP_ROWS = 2**17
 class TableOutput(AbstractContextManager["TableOutput"]):
     """Writer of a table in pieces, in the format of the output's ending.
 
-    `location` is the final place of the file, for messages. Parquet and Arrow files
-    also hold the metadata of `schema`. If `escaped`, formulas in a CSV file are
-    escaped.
+    `location` is for messages. Parquet and Arrow files also hold the metadata of
+    `schema`. If `escaped`, formulas in a CSV file are escaped.
     """
 
     def __init__(

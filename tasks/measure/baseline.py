@@ -200,18 +200,8 @@ def _kernel_columns(params: dict[str, float]) -> dict[str, Any]:
 class FittedBaseline:
     """Baseline with its best parameters, fitted to the training rows.
 
-    Attributes
-    ----------
-    errors : ndarray of shape (n_candidates, L)
-        Validation errors, NaN without a search.
-    C : float
-        Chosen value along the grid, or NaN.
-    params : dict of str to float
-        Chosen value of the other parameter.
-    X : ndarray or CSR matrix, optional
-        All rows in the representation of the estimator.
-    sigmoid : ndarray of shape (2,), optional
-        Slope and offset that turn scores into probabilities.
+    `errors`, shape (n_candidates, L), and C are NaN without a search. `X` has all rows
+    in the representation of the estimator; `sigmoid` is slope and offset.
     """
 
     error: float
@@ -406,8 +396,7 @@ def _fit_best_setting(
 class SearchSpace:
     """Estimator of a baseline, with the parameter values among which to choose.
 
-    `X` holds all rows, `values` a parameter and the parameter along the grid, and
-    `grid` the grid of the fold table.
+    `values` holds a parameter and the parameter along the grid.
     """
 
     X: Rows

@@ -177,7 +177,7 @@ def measure(
 ) -> Sequence[FoldsRef]:
     """Measure all learners and baselines on all data sets.
 
-    `record` is called with each result. Results are in the order of the data sets.
+    `record` is called with each result.
     """
     results: dict[int, FoldsRef] = {}
     submissions = _submit_results(prepared, pool, progress)
@@ -300,13 +300,8 @@ def rows_for(
 ) -> tuple[DatasetRef, CompareConfig]:
     """Return the rows on which base kernels are computed, and their configuration.
 
-    Stored matrices are functions of row positions: their data set has the position as
-    its only feature, and the configuration names their folder.
-
-    Raises
-    ------
-    InputError
-        The matrices are incomplete, or were made from other data.
+    For stored matrices, the only feature is the row position. InputError if the
+    matrices are incomplete, or were made from other data.
     """
     family = config.kernels[0]
     if not isinstance(family, PrecomputedConfig):

@@ -47,16 +47,8 @@ COLUMNS = pa.schema(
 class HeldOutPredictions:
     """Targets and predictions of test rows of a trial.
 
-    Attributes
-    ----------
-    rows : ndarray of int of shape (n,)
-        Positions in the data set.
-    measured, predicted : ndarray of shape (n,) or (n, q)
-        Numbers, or positions of classes.
-    scores : ndarray of shape (n,) or (n, n_classes), optional
-        Decision values of the second of two classes, or of each class.
-    probabilities : ndarray of shape (n, n_classes), optional
-        Probabilities, if they are needed.
+    `measured` and `predicted` are numbers, or positions of classes. `scores`, shape
+    (n,) or (n, n_classes), are those of the second of two classes.
     """
 
     task: Task

@@ -39,8 +39,7 @@ Dtype = Literal["float64", "float32"]
 class MatrixIndex(BaseModel, frozen=True):
     """Description of the matrices in a folder, stored there as JSON.
 
-    Rows and columns of each matrix are in the order of the data set. `families` are the
-    configured families with all their parameters.
+    Rows and columns of each matrix are in the order of the data set.
     """
 
     format: Literal["learnkernels-matrices"] = "learnkernels-matrices"
@@ -161,11 +160,7 @@ def matrix_folder(output: str, name: str) -> Path:
 def import_matrices(path: Path, ref: DatasetRef) -> Path:
     """Copy the kernel matrices in a user's file into the store; return the folder.
 
-    Raises
-    ------
-    InputError
-        The file cannot be read, or a matrix is not finite, symmetric and of the size of
-        the data set.
+    InputError if a matrix is not finite, symmetric and of the size of the data set.
     """
     source = f"data set {ref.name}: the matrices in {path}"
     matrices = _named_matrices(arrays_of(str(path), source))

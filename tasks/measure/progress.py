@@ -44,14 +44,9 @@ class StepProgress:
 class RunProgress(AbstractContextManager["RunProgress"]):
     """Progress of a run with a known number of steps, shown while it runs.
 
-    Parameters
-    ----------
-    steps, timed : int
-        Number of steps, and of steps with trials, which predict the remaining time.
-    key, subject : str
-        Key of the artifact, and name of the run in its description.
-    at_once : int, default 1
-        Number of simultaneous steps.
+    `timed` steps, those with trials, predict the remaining time. `key` is of the
+    artifact, `subject` the name in its description, and `at_once` the number of
+    simultaneous steps.
     """
 
     def __init__(

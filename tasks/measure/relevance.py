@@ -69,7 +69,7 @@ def measure_relevance(
     """Return the relevance of each column, measured on test rows of a trial.
 
     None for one column or more than `MOST_COLUMNS`, a constant target, or a class
-    without training or test rows. See `relevance_` of the estimators.
+    without training or test rows.
     """
     columns = features_by_column(dataset.features)
     if not 1 < len(columns) <= MOST_COLUMNS:

@@ -111,10 +111,8 @@ def predictor_for(
 ) -> PredictorChoice:
     """Return the predictor of a learner, chosen by the number of training rows.
 
-    Raises
-    ------
-    InputError
-        Learner, predictor or loss do not support the task, samples or weights.
+    InputError if learner, predictor or loss do not support the task, samples or
+    weights.
     """
     learner_type = learner_class(learner.name)
     reason = unserved(learner, ref)
@@ -281,8 +279,8 @@ def _n_kernels(configs: Sequence[schema.FamilyConfig], n_features: int) -> int:
 def predictor_memory(setting: str | None) -> int:
     """Return the bytes a predictor may use, by default half of the memory.
 
-    The default is a power of two and ignores other processes, so that results and their
-    keys are reproducible.
+    The default is a power of two and ignores other processes, so that results and keys
+    are reproducible.
     """
     if setting is not None:
         return int(parse_bytes(setting))
@@ -311,8 +309,8 @@ def evaluate_learner(
 ) -> FoldsRef:
     """Measure a learner in every trial, unless that is stored; return a reference.
 
-    Small trials run in parallel on local workers. Larger trials run in this process,
-    with workers for passes over rows.
+    Small trials run in parallel on local workers, larger ones in this process with
+    workers for passes over rows.
     """
     log = get_run_logger()
     protocol = config.protocol
@@ -553,8 +551,7 @@ def run_jobs(
 ) -> list[dict[str, Any]]:
     """Run trials on workers or here; return their rows of the fold table in order.
 
-    `parallel` trials need enough memory for the data set in each worker, and
-    `load_data` on other machines.
+    `parallel` trials need enough memory for the data set in each worker.
     """
     if not parallel:
         gc.collect()  # frees rows in reference cycles of earlier steps

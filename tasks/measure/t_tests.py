@@ -21,22 +21,8 @@ ROUNDING = 1e-12
 def paired_p(errors: np.ndarray, baseline: np.ndarray) -> float | None:
     """Return the p-value of a paired t-test that errors are below the baseline's.
 
-    The test assumes independent trials. Trials that share training rows violate this,
-    and false positives are then frequent.
-
-    Parameters
-    ----------
-    errors, baseline : ndarray of shape (n,)
-        Errors of both methods in the same trials.
-
-    Returns
-    -------
-    p : float or None
-        See `corrected_p`.
-
-    References
-    ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, appendix C.
+    Trials that share training rows violate the assumption of independence. See Cortes,
+    Mohri, Rostamizadeh (2012), appendix C.
     """
     return corrected_p(errors, baseline, 0.0)
 
@@ -46,24 +32,8 @@ def corrected_p(
 ) -> float | None:
     """Return the p-value of a corrected t-test that errors are below the baseline's.
 
-    The variance is corrected for training rows that trials share.
-
-    Parameters
-    ----------
-    errors, baseline : ndarray of shape (n,)
-        Errors of both methods in the same trials.
-    test_share : float
-        See `share_of_test`.
-
-    Returns
-    -------
-    p : float or None
-        None for fewer than two pairs; 0 or 1 if all differences are equal.
-
-    References
-    ----------
-    Nadeau, Bengio (2003), Inference for the Generalization Error, Machine Learning
-    52:239-281, section 3.
+    The variance is corrected for training rows that trials share (Nadeau, Bengio, 2003,
+    section 3). None for fewer than two pairs; 0 or 1 if all differences are equal.
     """
     n = len(errors)
     if len(baseline) != n or n < 2:
@@ -101,10 +71,7 @@ def holm(p: Sequence[float]) -> np.ndarray:
 def critical_difference(n_datasets: int, n_methods: int) -> float:
     """Return the smallest significant difference of mean ranks, by Nemenyi's test.
 
-    References
-    ----------
-    Demsar (2006), Statistical Comparisons of Classifiers over Multiple Data Sets, JMLR
-    7:1-30, section 3.2.2.
+    See Demsar (2006), section 3.2.2.
     """
     q = stats.studentized_range.ppf(1 - RANKS_LEVEL, n_methods, np.inf) / np.sqrt(2)
     return float(q * np.sqrt(n_methods * (n_methods + 1) / (6 * n_datasets)))
@@ -113,19 +80,8 @@ def critical_difference(n_datasets: int, n_methods: int) -> float:
 def higher_p(errors: np.ndarray, others: np.ndarray, test_share: float) -> float | None:
     """Return the p-value of Welch's test that errors are higher than on other rows.
 
-    The variances are corrected as in `corrected_p`.
-
-    Parameters
-    ----------
-    errors, others : ndarray of shape (n,) and (m,)
-        Errors of trials on two data sets.
-    test_share : float
-        See `share_of_test`.
-
-    Returns
-    -------
-    p : float or None
-        None for fewer than two trials on a data set; 0 or 1 if no error varies.
+    Corrected as in `corrected_p`. None for fewer than two trials on a data set; 0 or 1
+    if no error varies.
     """
     n = len(errors)
     m = len(others)
@@ -151,13 +107,6 @@ def higher_p(errors: np.ndarray, others: np.ndarray, test_share: float) -> float
 def share_of_test(n_test: np.ndarray, n_rows: np.ndarray) -> float:
     """Return the mean ratio of test rows to other rows, for `corrected_p`.
 
-    Nadeau and Bengio divide by the number of training rows. Here, validation rows and
-    unused rows count as training rows, too: small samples of many rows are nearly
-    independent.
-
-    Parameters
-    ----------
-    n_test, n_rows : ndarray of shape (n,)
-        Number of test rows of each trial, and of rows of the data set.
+    Unlike in Nadeau and Bengio, validation rows and unused rows count as training rows.
     """
     return float(np.mean(n_test / (n_rows - n_test)))

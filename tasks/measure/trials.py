@@ -204,7 +204,7 @@ class Training(NamedTuple):
 class TrialFitter:
     """Fits the learner and predictor of a trial to rows of its data set.
 
-    `X` has rows in the form for workers. See `run_trial` for other attributes.
+    `X` has rows in the form for workers.
     """
 
     learner: LearnerConfig
@@ -298,14 +298,8 @@ def run_trial(
 ) -> dict[str, Any]:
     """Run a learner in a trial; return its row of the fold table.
 
-    The row has predictions for test rows under `HELD_OUT`. `validation_errors` of
-    another repeat, a row per combination of `tune`, choose the setting. `data` is read
-    from the store by default.
-
-    Raises
-    ------
-    InputError
-        The learner does not allow these rows.
+    The row has predictions under `HELD_OUT`. `validation_errors` of another repeat
+    choose the setting. InputError if the learner does not allow these rows.
     """
     with input_errors(f"data set {job.ref.name}: learner {learner.title}"):
         data = data or TrialData.load([job])

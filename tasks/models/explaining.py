@@ -44,15 +44,8 @@ PREFIX = "contribution "
 class Explained:
     """Result of writing contributions, for reports.
 
-    Attributes
-    ----------
-    output : str
-        The file.
-    rows : int
-    mean_sizes : dict of str to float
-        Mean absolute contribution of each column, in descending order.
-    figure : str or None
-        Contributions for the first rows as a data URL.
+    `mean_sizes` are mean absolute contributions of columns, in descending order;
+    `figure` is a data URL.
     """
 
     output: str
@@ -125,15 +118,9 @@ def explain_with(
 ) -> Explained:
     """Write contributions of columns to a model's predictions for the first rows.
 
-    The arguments are those of `score_with`; `on_progress` receives the number of
-    explained rows, at most `most_rows`.
-
-    Notes
-    -----
-    The file has a row for each row and explained prediction: ids or `row`, the name of
-    the prediction, the base value, and the contribution of each column. Their sum is
-    the prediction. The second of two probabilities is explained. Memory does not depend
-    on the number of rows.
+    `on_progress` receives the number of explained rows. The file has a row for each row
+    and explained prediction: ids or `row`, name, base value, and contributions, whose
+    sum is the prediction. The second of two probabilities is explained.
     """
     destination = locate(contributions_file(output))
     total = np.zeros(len(model.features))

@@ -230,8 +230,7 @@ def rivals(
 ) -> tuple[ModelVersion, ModelVersion | None, ModelVersion | None]:
     """Return the challenger, the champion, and the version that limits a refresh.
 
-    A refresh must not be worse than the reference. Without a champion, the last two are
-    None.
+    Without a champion, the last two are None.
     """
     champion = registry.alias_of(model, registry.CHAMPION)
     reference = champion

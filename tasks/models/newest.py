@@ -28,8 +28,7 @@ class NewestRows:
     """Errors of two versions on rows that the champion has not seen.
 
     `challenger` is the error of the challenger's recipe, fitted without the rows that
-    it predicts; `p` is the p-value of the two-sided paired t-test, None if all
-    differences are equal.
+    it predicts; `p` is two-sided, None if all differences are equal.
     """
 
     n_rows: int
@@ -60,9 +59,9 @@ def errors_on_newest_rows(
 ) -> NewestRows | None:
     """Return errors on rows added after the champion was trained.
 
-    The references are the current rows by the recipe of each version. None if fewer
-    than `LEAST_ROWS` rows were appended, the champion's rows are not stored, a column
-    of the champion is not used, or the rows have groups or times or are in parts.
+    None if fewer than `LEAST_ROWS` rows were appended, the champion's rows are not
+    stored, a column of the champion is not used, or the rows have groups or times or
+    are in parts.
     """
     if challenger_ref.in_parts or champion_ref.in_parts:
         return None
@@ -90,8 +89,8 @@ def errors_on_newest_rows(
 def appended_rows(earlier: np.ndarray, champion: Model, target: Target) -> np.ndarray:
     """Return the positions of rows that follow the champion's training rows.
 
-    The current table may lack the champion's first rows, and must begin with at least
-    20 of its last rows; otherwise the result is empty.
+    The table must begin with at least 20 of the champion's last rows; otherwise the
+    result is empty.
     """
     current = target.values
     if target.task == "classification":
@@ -149,10 +148,7 @@ def _losses(y: np.ndarray, predictions: np.ndarray, task: str) -> np.ndarray:
 
 
 def _raw_rows(dataset: Dataset, rows: np.ndarray, champion: Model) -> Any:
-    """Return unscaled rows with the champion's columns; None if a column is missing.
-
-    Missing values are imputed by the data set if it stores no raw columns.
-    """
+    """Return unscaled rows with the champion's columns; None if a column is missing."""
     columns = list(champion.features)
     names = dataset.features if dataset.table is None else dataset.table.names
     if not set(columns) <= set(names):

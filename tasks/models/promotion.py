@@ -33,24 +33,11 @@ RECIPE_KEYS = (
 class Contender:
     """A version of the model that takes part in a challenge, and its errors.
 
-    Attributes
-    ----------
-    expected : float
-        Test error at training, in the units of `metric`.
-    recipes, digest : tuple of str, str
-        Digests of the recipe, chosen and with all candidates; digest of training rows.
-    stored : tuple of float
-        Error of each trial at training; empty if these are lost.
-    columns, spreads : mapping of str to str, mapping of str to float
-        Kinds of columns, and spreads of scaled ones; empty if features are not columns.
-    copied : float or None
-        Share of duplicate rows.
-    leaks : tuple of str or None
-        Columns that each determine the target.
-    scored : tuple of str or None
-        Columns of the last scored input.
-    errors : tuple of float
-        Test error of each trial on the common folds.
+    `expected` is the test error at training. `recipes` are digests of the recipe,
+    chosen and with all candidates. `stored` and `errors` have the error of each trial,
+    at training and on the common folds. `copied` is the share of duplicate rows,
+    `leaks` are columns that each determine the target, and `scored` the columns of the
+    last input.
     """
 
     version: int
@@ -202,24 +189,10 @@ class Contender:
 class Challenge:
     """A challenge between two versions of a model, and its decision.
 
-    Attributes
-    ----------
-    defender : Contender or None
-        The champion; None for the first version.
-    reference : Contender or None
-        Best version in the chain of refreshes, whose expected error limits a refresh.
-    margin : float
-        Tolerated increase of the error by a refresh, relative to the champion's.
-    refresh : bool
-        Whether a version of the same recipe on other rows wins if it is not worse.
-    champion : int
-        Version that has the alias afterwards; 0 before the decision.
-    moved : bool
-        Whether the alias moves.
-    test : str
-        The tested hypothesis, or empty.
-    p, uncorrected_p : float or None
-        p-values of the corrected t-test, and of the papers' paired t-test.
+    `reference` is the best version in the chain of refreshes, `margin` the tolerated
+    relative increase of the error. `refresh` is whether a version of the same recipe
+    wins if it is not worse. `champion` is the version with the alias afterwards, 0
+    before the decision; `test` is the tested hypothesis.
     """
 
     model: str
@@ -284,15 +257,9 @@ class Challenge:
 def decide(challenge: Challenge) -> Challenge:
     """Decide whether the challenger becomes champion; return the decided challenge.
 
-    Another recipe wins if its errors on common folds are significantly lower. The same
-    recipe on other rows, a *refresh*, wins if it has all columns and classes of the
-    champion, its expected error exceeds the stored one by at most the margin, and it is
-    not worse on common folds. No version wins that reads a new column that determines
-    the target, or a column that the rows to score lack.
-
-    References
-    ----------
-    Nadeau, Bengio (2003), Machine Learning 52:239-281, section 3.
+    Another recipe must be significantly better on common folds. A *refresh* must not be
+    worse, by the margin and by test, and keep columns and classes. No version wins with
+    a new column that determines the target, or that the rows to score lack.
     """
     challenger = challenge.challenger
     champion = challenge.defender

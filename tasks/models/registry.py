@@ -88,8 +88,7 @@ MODEL_ADDRESS = re.compile(
 class ModelVersion:
     """A version of a registered model.
 
-    `run_id` is the run that trained it; `tags` is empty if another program registered
-    it.
+    `tags` is empty if another program registered it.
     """
 
     name: str
@@ -110,12 +109,8 @@ class ModelVersion:
 def log_model(run_id: str, path: Path, *, example: pd.DataFrame) -> str:
     """Log a model file to an MLflow run, with all that MLflow needs to serve it.
 
-    `path` is a file of `Model.save`, named `MODEL`; `example` has a few raw rows.
-
-    Returns
-    -------
-    uri : str
-        ``models:/m-...``, the argument of `register`.
+    `path` is a file of `Model.save`; `example` has a few raw rows. Returns
+    ``models:/m-...``, the argument of `register`.
     """
     model = Model.load(path)
     with mlflow_store() as client:
@@ -183,8 +178,7 @@ def _write_folder(
 def signature_of(model: Model) -> ModelSignature:
     """Return the names and MLflow types of the columns that a model predicts.
 
-    The signature has no inputs: the model checks them, and MLflow would refuse integers
-    for numbers, and dates, categories and Booleans for text.
+    It has no inputs: MLflow would refuse integers for numbers, and dates for text.
     """
     return ModelSignature(
         outputs=Schema(
@@ -243,8 +237,7 @@ def register(
 ) -> ModelVersion:
     """Register a model as a new version, with the alias of the challenger.
 
-    `model_uri` is the result of `log_model`. The registered model is created if it is
-    missing.
+    `model_uri` is the result of `log_model`.
     """
     model_id = model_uri.removeprefix("models:/")
     with mlflow_store() as client:
@@ -308,8 +301,8 @@ def log_scored(
 def find_version(model: str) -> ModelVersion:
     """Return the version for a name, alias or number that the user gives.
 
-    `model` is ``name``, for the champion, or the newest version without a champion;
-    ``name@alias``; or ``name/3``; optionally after ``models:/``.
+    `model` is ``name``, for the champion or else the newest version; ``name@alias``; or
+    ``name/3``; optionally after ``models:/``.
     """
     match = MODEL_ADDRESS.fullmatch(model)
     if match is None:

@@ -98,14 +98,8 @@ def shown_distribution(distribution: Distribution) -> dict[str, float]:
 class Tally:
     """Counts and statistics of scored rows, which can be added over parts of a table.
 
-    Attributes
-    ----------
-    new : NewRows or None
-        Statistics for drift; None if the model keeps no training rows.
-    report : EncodingReport
-        Missing values and new levels.
-    columns, ignored : list of str
-        Columns of the output, and columns of the input that the model does not read.
+    `new` is None if the model keeps no training rows. `report` has missing values and
+    new levels, `ignored` input columns that the model does not read.
     """
 
     distributions: dict[str, Any]
@@ -138,16 +132,8 @@ class Tally:
 class DriftReport:
     """Result of the comparison of scored rows with training rows, as plain data.
 
-    Attributes
-    ----------
-    warnings : list of str
-        Sentences about exceeded thresholds.
-    note : str
-        Reason why rows were not compared, or empty.
-    metrics : dict of str to float
-        `p`, `mmd2`, and the largest share of a column for each threshold.
-    columns : list of dict
-        Shares of unusual values, and the p-value, None if untested.
+    `note` is the reason why rows were not compared. `metrics` has `p`, `mmd2`, and the
+    largest share for each threshold; p-values of columns are None if untested.
     """
 
     warnings: list[str] = field(default_factory=list)
@@ -270,14 +256,8 @@ def _test_warnings(drift: Drift, level: float) -> list[str]:
 class Scores:
     """Result of scoring a table, as plain data.
 
-    Attributes
-    ----------
-    distribution : dict
-        By column: counts by label, or mean, sd, min and max.
-    gaps, new_levels : dict of str to int
-        Rows with a missing value, or a level not in the training rows, by column.
-    cells : list of str
-        Remarks about files and invalid cells.
+    By column: `distribution` has counts by label, or mean, sd, min and max; `gaps` and
+    `new_levels` have rows. `cells` are remarks about files and invalid cells.
     """
 
     rows: int
@@ -444,16 +424,8 @@ def _prediction_rows(
 class ScoringOptions:
     """Options of scoring a table: columns to copy, and handling of drift.
 
-    Parameters
-    ----------
-    ids : tuple of str
-        Columns to copy. Without any, the output has row numbers from 0.
-    strict : bool
-        Whether to reject columns that the model does not read.
-    drift : DriftConfig
-        Thresholds, and whether exceeding one prevents the output.
-    escape_formulas : bool
-        Whether to put an apostrophe before CSV texts that are formulas.
+    Without `ids`, the output has row numbers from 0. `strict` rejects columns that the
+    model does not read. `escape_formulas` puts an apostrophe before formulas in CSV.
     """
 
     ids: tuple[str, ...] = ()
@@ -471,10 +443,7 @@ def score_table(
     on_progress: OnProgress,
     pool: DaskPool | None = None,
 ) -> Scores:
-    """Score a table with a registered version, into a file or, on workers, a folder.
-
-    See `score_with` and `score_parts_with`.
-    """
+    """Score a table with a registered version, into a file or, on workers, a folder."""
     about = version_metadata(version)
     model = load_version(version)
     if pool is None:
@@ -510,21 +479,10 @@ def score_with(
 ) -> Scores:
     """Score a table with a model and write the predictions.
 
-    `source` and `output` are Parquet, CSV or Arrow: a path, or ``s3://bucket/key``. The
-    source may be a folder or a pattern. `about` is metadata of the output.
-
-    Raises
-    ------
-    InputError
-        Source or output cannot be used, columns or values do not fit the model, or rows
-        have drifted (`Drifted`). There is no output.
-    TransferError
-        A file could temporarily not be read or written. There is no output.
-
-    Notes
-    -----
-    Predictions in batches of `Model.batch_rows` are bit-for-bit equal to those of all
-    rows at once. Memory does not depend on the number of rows.
+    `source` and `output` are paths or ``s3://bucket/key``; the source may be a folder
+    or a pattern. `about` is metadata. InputError if columns or values do not fit, or
+    rows have drifted (`Drifted`); TransferError if a file is unavailable at present.
+    There is then no output.
     """
     started = time.monotonic()
     inputs = inputs_of(source, {*model.features, *options.ids})
@@ -677,16 +635,9 @@ def score_parts_with(
 ) -> Scores:
     """Score each file of a table on the workers of a pool, into a file of a folder.
 
-    Output files are part-00000.parquet and so on, in the order of the input, each
-    written atomically. `_SUCCESS` follows, with the model, the inputs and the rows of
-    each file, unless drift prevents the output. All workers need write access.
-
-    Raises
-    ------
-    InputError
-        See `score_with`. The folder has other files, or a complete output.
-    TransferError
-        A file could temporarily not be read or written.
+    Output files are part-00000.parquet and so on, in the order of the input. `_SUCCESS`
+    follows unless drift prevents the output. InputError as in `score_with`, or if the
+    folder has other files.
     """
     started = time.monotonic()
     inputs = inputs_of(source, {*model.features, *options.ids})
@@ -823,11 +774,8 @@ def _ignored_columns(
 ) -> list[str]:
     """Return the input's columns that are unknown to the model and its training.
 
-    Raises
-    ------
-    InputError
-        Columns of the model are missing, a column appears twice, an id has the name of
-        an output column, or `strict` forbids columns to ignore.
+    InputError if columns of the model are missing or appear twice, an id has the name
+    of an output column, or `strict` forbids columns to ignore.
     """
     refuse_repeated(names, f"{where}: column {{}} appears more than once; rename one.")
     refuse_repeated(options.ids, "id {} is given more than once; name it once.")

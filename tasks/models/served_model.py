@@ -27,14 +27,8 @@ class ServedModel(PythonModel):
     ) -> pd.DataFrame:
         """Return predictions for rows of a frame; see `Model.columns`.
 
-        Columns may have any order and any type that can hold their values; unknown
-        columns are ignored.
-
-        Raises
-        ------
-        MlflowException
-            A column is missing or has an invalid value; a server answers with HTTP
-            status 400.
+        MlflowException if a column is missing or has an invalid value; a server then
+        answers with HTTP status 400.
         """
         frame = model_input
         if isinstance(model_input, dict | list):

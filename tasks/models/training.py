@@ -65,14 +65,8 @@ PLACE_KEYS = {"data_dir", "dask", "parallel", "tracking", "promotion_margin", "d
 class ModelChoice:
     """Learner, parameters and C with the lowest validation error.
 
-    Attributes
-    ----------
-    validation_error : float
-        Mean validation error over the trials.
-    candidates : tuple of dict
-        One row per compared learner, for reports: its best setting and its errors.
-    about : dict
-        Test results: `test_error`, `test_error_sd`, `metric`, `relative_error`.
+    `validation_error` is a mean over trials. `candidates` have a row per compared
+    learner, for reports; `about` has the test results.
     """
 
     learner: LearnerConfig
@@ -151,7 +145,7 @@ def choose(
     """Return the learner, parameters and C with the lowest mean validation error.
 
     Ties go to the first learner, then to the smallest C, then to the first combination
-    of `tune`. With ``tune_by: alignment``, most trials decide.
+    of `tune`.
     """
     choices = []
     rows = []
@@ -238,8 +232,7 @@ def fit_on_all_rows(
 ) -> tuple[Path, dict[str, Any]]:
     """Fit and store a model on all rows; return its file and facts about it.
 
-    The statistics of all rows are the sum over the folds. The predictor ``auto`` may
-    differ between all rows and a trial.
+    The predictor ``auto`` may differ between all rows and a trial.
     """
     log = get_run_logger()
     dataset = load_dataset(ref)

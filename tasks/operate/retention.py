@@ -149,8 +149,8 @@ def _results(name: str) -> list[Old]:
 def clean(keep_days: float, keep_runs: float, yes: bool) -> list[Old]:
     """Return old files and runs, after deleting them if `yes`; 0 days keep all.
 
-    `keep_days` counts from the last use of cached files, `keep_runs` applies to results
-    and MLflow runs of deployments.
+    0 days keep all. `keep_days` counts from the last use of cached files, `keep_runs`
+    applies to results and MLflow runs of deployments.
     """
     old_entries: list[Old] = []
     if keep_days:

@@ -1,8 +1,7 @@
 """Start a scheduled run in its own process.
 
-Run it by ``python -P -m learnkernels.tasks.operate.scheduled MODULE_OF_THE_FLOW``. It
-imports the flow before Prefect does, so that no file of the working directory, such as
-logging.py, shadows a module.
+``python -P -m learnkernels.tasks.operate.scheduled MODULE_OF_THE_FLOW`` imports the
+flow before Prefect does, so that no file of the working directory shadows a module.
 """
 
 from __future__ import annotations

@@ -343,8 +343,7 @@ _temporary: dict[Path, Service] = {}
 def temporary_prefect() -> Service:
     """Start a Prefect server without pages for the runs of this process.
 
-    Call before Prefect is imported, so that it ends after Prefect's exit handlers; wait
-    for it before the first flow.
+    Call before Prefect is imported; wait for it before the first flow.
     """
     child = _temporary.get(environment.state_dir())
     if child is None or child.process.poll() is not None:

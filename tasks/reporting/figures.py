@@ -533,9 +533,7 @@ def relevance_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure |
 def ranks_figure(ranks: pd.DataFrame) -> Figure | None:
     """Draw the critical-difference diagram; None for few data sets or methods.
 
-    References
-    ----------
-    Demsar (2006), JMLR 7:1-30, figure 1.
+    See Demsar (2006), figure 1.
     """
     n, k = ranks.shape
     if n < 2 or k < 3:
@@ -624,8 +622,7 @@ def inline(figure: Figure) -> str | None:
 def learner_colors(learners: Mapping[str, str]) -> dict[str, str]:
     """Return one color per learner, for all charts and figures.
 
-    `learners` maps names in reports to algorithms. The first learner of an algorithm
-    has the algorithm's color.
+    `learners` maps names in reports to algorithms.
     """
     from matplotlib import colormaps
     from matplotlib.colors import to_hex

@@ -249,8 +249,6 @@ def runs_path(
     """Return the address of a page with the runs of an experiment, below the UI's.
 
     Comparisons and models have a saved view, which the page ignores next to a filter.
-    Results are sorted by `percent_above_best`, as MLflow hides nested runs that are
-    sorted by time.
     """
     query = {
         "compareRunsMode": "CHART" if charts else "TABLE",

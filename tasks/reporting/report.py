@@ -72,9 +72,8 @@ DEFAULT_LEARNER = "rfm"
 def verdicts(summary: pd.DataFrame) -> list[str]:
     """Return two sentences per data set: on the best method, and on learned kernels.
 
-    The first compares the best method with the second, and names the simplest of a tie.
-    The second compares the default estimator, or the best learner, with the best method
-    that learns no kernel.
+    The first compares the best method with the second, the other the default estimator
+    or best learner with the best method that learns no kernel.
     """
     sentences = []
     for dataset, group in summary.groupby("dataset", sort=False):
@@ -359,8 +358,7 @@ def write_results(
 ) -> str:
     """Write the folder of results, and Prefect's artifacts; return the folder.
 
-    `rows` is the result of `folds_of_rows`; `skipped` has a sentence for each skipped
-    learner.
+    `rows` is the result of `folds_of_rows`.
     """
     run = tables.RunTables.of(tables.read_folds(refs))
     versions_of_run = environment(refs)

@@ -202,8 +202,7 @@ def pairwise_tables(pairs: pd.DataFrame, p: str = "p") -> dict[str, pd.DataFrame
 def ranks(folds: pd.DataFrame, learners: Sequence[str] | None = None) -> pd.DataFrame:
     """Return each learner's rank by mean error: a row per data set.
 
-    By default, the best constant and methods without results on some data sets are left
-    out.
+    Methods without results on some data sets are left out by default.
     """
     if learners is None:
         ranked = folds[folds["algorithm"] != CONSTANT]
@@ -470,7 +469,7 @@ def mean_relevance(folds: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """Yield each data set's name with the mean relevance of its features.
 
     Columns are `learner`, `feature`, `mean` and `sd`, with the `SHOWN_FEATURES` largest
-    features of all learners. `sd` is NaN for one trial.
+    features. `sd` is NaN for one trial.
     """
     with_relevance = folds[folds["relevance"].map(_is_list)]
     for dataset, trials in with_relevance.groupby("dataset", sort=False):

@@ -220,11 +220,8 @@ Advance: TypeAlias = Callable[[float], None]
 class DaskPool(AbstractContextManager["DaskPool"]):
     """Workers of a run, which start when they are first needed.
 
-    Parameters
-    ----------
-    config : DaskConfig
-        Configuration. ``workers: 0`` uses none. Without `scheduler`, Dask's client in
-        this process, `DASK_SCHEDULER_ADDRESS` or a local cluster is used.
+    ``workers: 0`` uses none. Without `scheduler`, Dask's client in this process,
+    `DASK_SCHEDULER_ADDRESS` or a local cluster is used.
     """
 
     def __init__(self, config: DaskConfig) -> None:
