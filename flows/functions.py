@@ -385,12 +385,8 @@ def configuration(
 ) -> CompareConfig:
     """Return the configuration for files or a mapping, and set up the run.
 
-    `options` apply to data files only.
-
-    Raises
-    ------
-    InputError
-        The files, an option or the configuration cannot be used.
+    `options` apply to data files only. InputError for files, options or configurations
+    that cannot be used.
     """
     from learnkernels.conf.schema.base import several
 
@@ -556,12 +552,8 @@ def set_up(caller: Caller = PROGRAM, deploy: bool = False) -> None:
 def prefect_runs(label: str, caller: Caller = PROGRAM) -> Iterator[None]:
     """Wait for the Prefect server; tag runs within the context.
 
-    Prefect reads its settings again, as a Python program may have imported it earlier.
-
-    Raises
-    ------
-    InputError
-        Prefect does not answer.
+    Prefect reads its settings again, as it may have been imported earlier. InputError
+    if it does not answer.
     """
     from prefect import tags
     from prefect.context import SettingsContext, get_settings_context
@@ -593,12 +585,7 @@ def prefect_runs(label: str, caller: Caller = PROGRAM) -> Iterator[None]:
 def open_mlflow() -> None:
     """Create MLflow's store if it is missing, and open it, before the flow.
 
-    Killed flow runs are recognized by their run in MLflow.
-
-    Raises
-    ------
-    InputError
-        The store cannot be used.
+    InputError if the store cannot be used.
     """
     from learnkernels.tasks.databases import mlflow_store
 
@@ -610,12 +597,8 @@ def open_mlflow() -> None:
 def _own_environment() -> Iterator[None]:
     """Restore the environment of this process at the end.
 
-    Raises
-    ------
-    ImportError
-        The extra `pipeline` is missing.
-    RuntimeError
-        A worker process repeats the call by importing the user's script.
+    ImportError without the extra `pipeline`; RuntimeError if a worker process repeats
+    the call by importing the user's script.
     """
     if current_process().name != "MainProcess":
         raise RuntimeError(MAIN_GUARD)

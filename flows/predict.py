@@ -28,11 +28,7 @@ from .functions import EXPLAINED_ROWS
 def workers_at(scheduler: str) -> DaskConfig:
     """Return the configuration of workers: of a scheduler, or of this machine.
 
-    Raises
-    ------
-    InputError
-        The address is invalid for a Dask scheduler, or holds credentials; it is not
-        repeated.
+    InputError if the address is invalid for a Dask scheduler, or holds credentials.
     """
     try:
         return DaskConfig.model_validate({"scheduler": scheduler or None})
