@@ -19,8 +19,7 @@ MOST_SHOWN = 60
 class InputError(ValueError):
     """Error in the user's input; commands print its message without a traceback.
 
-    The message has the value, its place and the remedy: one line of at most `LONGEST`
-    characters, without passwords.
+    The message is one line of at most `LONGEST` characters, without passwords.
     """
 
     def __init__(self, sentence: object) -> None:

@@ -61,12 +61,7 @@ def is_remote(path: str) -> bool:
 def require_place(path: str) -> None:
     """Raise InputError for an address on another server, or with credentials.
 
-    Prefect would show the credentials, so the message does not repeat them.
-
-    Raises
-    ------
-    InputError
-        The address is invalid.
+    The message does not repeat the address.
     """
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+)://", path)
     if scheme is not None and not is_remote(path):
@@ -89,14 +84,8 @@ def is_pattern(path: str) -> bool:
 def files_of(path: str) -> list[str] | None:
     """Return the files that a path names, sorted; None if there is no such file.
 
-    `path` is a file; a folder, for all tables below it; or a pattern, with ``*`` for
-    part of a name and ``**`` for folders.
-
-    Raises
-    ------
-    InputError
-        A folder or pattern has no table, tables of several formats, copies, or
-        unreadable tables.
+    `path` is a file, a folder or a pattern with ``*`` and ``**``. InputError for no
+    table, several formats, copies, or unreadable tables.
     """
     if Path(path).is_file():
         return [path]
@@ -179,7 +168,7 @@ def _require_no_copies(tables: Sequence[str], path: str) -> None:
 def columns_in_folders(file: str, above: str = "") -> dict[str, str | None]:
     """Return columns and values in names of folders, such as ``year=2024``.
 
-    `above` is the folder below which names count, by default all of the path.
+    `above` is the folder below which names count.
     """
     folders = PurePosixPath(file).parts[:-1]
     if above:

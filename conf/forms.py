@@ -24,8 +24,7 @@ def form_field(description: str, **limits: Any) -> Any:
 def drawn_as(description: str, **schema: Any) -> WithJsonSchema:
     """Return a JSON schema for a parameter, by which Prefect's form shows it.
 
-    A form requires a choice of type before a value that may be None can be filled in;
-    an empty text can be filled in at once.
+    A form fills in an empty text at once, but None only after a choice of type.
     """
     return WithJsonSchema({"description": description, **schema})
 
@@ -119,13 +118,8 @@ def with_form_fields(
 ) -> CompareConfig:
     """Change a configuration by filled-in fields of Prefect's form.
 
-    `dataset` is the label of the only data set to use, `table` and `target` its path
-    and target. Configured learners keep their parameters. `folds` replace a split, too.
-
-    Raises
-    ------
-    InputError
-        The data set is unknown or ambiguous, or the changed configuration is invalid.
+    `dataset` is the label of the only data set to use. Configured learners keep their
+    parameters. `folds` replace a split, too. InputError for an unknown data set.
     """
     changes: dict[str, Any] = {}
     datasets: Sequence[DatasetConfig] = config.datasets

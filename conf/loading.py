@@ -101,18 +101,8 @@ def _parts(node: yaml.Node) -> list[yaml.Node]:
 def load_config(path: Path, changes: Sequence[str] = ()) -> CompareConfig:
     """Read a YAML file, apply changes of keys, and return the configuration.
 
-    Parameters
-    ----------
-    path : Path
-        A file, or the name of a bundled configuration.
-    changes : sequence of str
-        ``key=value`` with a dotted key, such as ``protocol.folds=10`` or
-        ``datasets.0.scale=unit``; the value is YAML.
-
-    Raises
-    ------
-    InputError
-        The file cannot be read, or the configuration is invalid.
+    `path` is a file, or the name of a bundled configuration. `changes` are
+    ``key=value`` with a dotted key, such as ``protocol.folds=10``, and a value in YAML.
     """
     path = resolve_bundled(path)
     if files.ending_of(str(path)) in files.ENDINGS:
@@ -159,11 +149,8 @@ def config_of(data: Any, where: object, changes: Sequence[str] = ()) -> CompareC
 def existing_files(dataset: DatasetConfig, data_dir: str) -> list[str]:
     """Return the addresses of a data set's files; check that local ones exist.
 
-    Raises
-    ------
-    InputError
-        A local file is missing, an ending is unknown, files differ in format or are
-        named twice, or an address is invalid.
+    InputError if a local file is missing, an ending is unknown, files differ in format
+    or are named twice.
     """
     where = f"data set {dataset.label}"
     addresses: list[str] = []
@@ -294,8 +281,7 @@ def read_yaml(
 ) -> dict[str, Any]:
     """Read a YAML file that holds a mapping; return the mapping.
 
-    `expected` and `advice` are the expected content, and the remedy for an unreadable
-    file, for messages.
+    `expected` and `advice` are for messages.
     """
     try:
         with path.open("rb") as file:
@@ -346,10 +332,7 @@ def _apply_change(data: dict[str, Any], change: str) -> None:
 def set_key(data: dict[str, Any], key: str, value: Any, where: str) -> None:
     """Set a nested key, such as ``datasets.0.scale``, of a mapping in place.
 
-    Raises
-    ------
-    InputError
-        A list lacks the entry, or a parent is a single value.
+    InputError if a list lacks the entry, or a parent is a single value.
     """
     place: Any = data
     *above, last = key.split(".")

@@ -28,7 +28,7 @@ def name_of_files(paths: Sequence[str]) -> str:
     """Return the default name of a data set with several files.
 
     It is the name of the first file without its ending, or of a pattern up to a
-    wildcard. A pattern that begins with a wildcard is named after its folder.
+    wildcard, or of its folder.
     """
     if not paths:
         return "files"
