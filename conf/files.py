@@ -166,10 +166,7 @@ def _require_no_copies(tables: Sequence[str], path: str) -> None:
 
 
 def columns_in_folders(file: str, above: str = "") -> dict[str, str | None]:
-    """Return columns and values in names of folders, such as ``year=2024``.
-
-    `above` is the folder below which names count.
-    """
+    """Return columns and values in names of folders, such as ``year=2024``."""
     folders = PurePosixPath(file).parts[:-1]
     if above:
         folders = folders[len(PurePosixPath(above).parts) :]

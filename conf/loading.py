@@ -279,10 +279,7 @@ def _location(loc: tuple[int | str, ...], data: Any, missing: bool) -> list[str]
 def read_yaml(
     path: Path, expected: str, advice: str = "", loader: type[Loader] = Loader
 ) -> dict[str, Any]:
-    """Read a YAML file that holds a mapping; return the mapping.
-
-    `expected` and `advice` are for messages.
-    """
+    """Read a YAML file that holds a mapping; return the mapping."""
     try:
         with path.open("rb") as file:
             content = file.read(MOST_BYTES + 1)

@@ -529,10 +529,7 @@ def prepare(
 
 
 def set_up(caller: Caller = PROGRAM, deploy: bool = False) -> None:
-    """Set environment variables before Prefect is imported, and start its server.
-
-    Deployments need a lasting server, so none is started.
-    """
+    """Set environment variables before Prefect is imported, and start its server."""
     prepare_environment()
     from learnkernels.tasks.operate.servers import temporary_prefect
 

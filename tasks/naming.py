@@ -32,10 +32,7 @@ THREADS: TaskRunner[Any] = ThreadPoolTaskRunner(max_workers=MOST_AT_ONCE)
 
 
 def run_name(pattern: str) -> Callable[[], str]:
-    """Return a function with which a flow names its runs.
-
-    `pattern` has the flow's parameters in braces, such as ``train-{model}``.
-    """
+    """Return a function with which a flow names its runs."""
 
     def name() -> str:
         values = {}
@@ -146,10 +143,7 @@ def from_store(value: R) -> R:
 
 
 def step(name: str, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
-    """Return a decorator for functions that become Prefect tasks, without a cache.
-
-    `name` is the name of the task's runs, with arguments in braces.
-    """
+    """Return a decorator for functions that become Prefect tasks, without a cache."""
 
     def decorate(function: Callable[P, R]) -> Task[P, R]:
         return Step(

@@ -248,10 +248,7 @@ SETTLED_SECONDS = 0.1
 
 
 def harm_of(path: Path) -> str | None:
-    """Return how an entry is damaged, as a phrase; None if it is not.
-
-    All files are hashed when a process first reads an entry, and after a change.
-    """
+    """Return how an entry is damaged, as a phrase; None if it is not."""
     state = _state_of(path)
     if state is not None and _VERIFIED_STATES.get(path) == state:
         return None

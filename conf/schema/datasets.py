@@ -25,11 +25,7 @@ def _as_plain_text(value: Any) -> Any:
 
 
 def name_of_files(paths: Sequence[str]) -> str:
-    """Return the default name of a data set with several files.
-
-    It is the name of the first file without its ending, or of a pattern up to a
-    wildcard, or of its folder.
-    """
+    """Return the default name of a data set with several files."""
     if not paths:
         return "files"
     parts = paths[0].replace("\\", "/").split("/")

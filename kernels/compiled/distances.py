@@ -236,10 +236,7 @@ def pack_rows(sides: Sequence[DistanceSide], dtype: np.dtype) -> np.ndarray:
 
 
 def pack_columns(sides: Sequence[DistanceSide], dtype: np.dtype) -> np.ndarray:
-    """Return the distinct rows of all parts in one flat array, as right rows.
-
-    Panels are stored feature by feature; zeros replace missing rows.
-    """
+    """Return the distinct rows of all parts in one flat array, as right rows."""
     across = panel_rows(dtype)
     packed = []
     distinct, _ = _distinct_rows(sides)

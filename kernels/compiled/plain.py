@@ -17,7 +17,6 @@ PANEL_VECTORS = 8
 """Number of vectors per panel; here a vector has one value."""
 
 CHAIN_LENGTHS = (10, 5, 2, 1)
-"""Numbers of kernels in a chain, descending."""
 
 LONGEST_RUN = 5
 """Largest number of kernels whose products are formed at a time."""

@@ -54,10 +54,8 @@ STRIP = 256
 """Number of rows of the kernel that are formed at a time."""
 
 TILE_BYTES = 1 << 20
-"""Memory of a tile and of its seeds."""
 
 TASK_PAIRS = 1 << 20
-"""Approximate number of pairs of rows of one task."""
 
 LEAST_COLUMNS = 64
 
@@ -168,7 +166,6 @@ class RightSide:
     """Rows prepared as the right argument of a weighted sum of base kernels."""
 
     matrices_per_tile: int
-    """Number of matrices of the size of a tile in memory."""
 
     def __init__(
         self,
@@ -776,10 +773,7 @@ class Expansion:
     def values(
         self, A: Rows, dtype: Any = np.float64, strip: int = STRIP
     ) -> np.ndarray:
-        """Return the values of the functions at new rows, shape (n, q), in float64.
-
-        `strip`, the largest number of rows of a tile, affects rounding.
-        """
+        """Return the values of the functions at new rows, shape (n, q), in float64."""
         strip = min(strip, STRIP)
         dtype = np.dtype(dtype)
         n = A.shape[0]

@@ -30,7 +30,6 @@ MOST_ROWS = 400
 """Largest number of rows of a block whose tiles are formed."""
 
 SHIFT_SAMPLE = 64
-"""Number of rows of the sample for the shift of each kernel."""
 
 Pair = tuple[int, int]
 """Positions of two blocks of rows."""

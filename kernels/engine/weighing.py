@@ -12,7 +12,6 @@ from ..compiled.loops import add_chain
 from ..compiled.plain import ROWS
 
 MOST_COLUMNS = 256
-"""Largest number of columns that are processed at a time."""
 
 MOST_VALUES = 1024
 """Largest number of intermediate values per row."""
@@ -33,10 +32,7 @@ class Weights(NamedTuple):
 
 
 class PackedColumns(NamedTuple):
-    """Packed rows on the right side of kernels of distances.
-
-    `stride` is the number of rows with padding.
-    """
+    """Packed rows on the right side of kernels of distances."""
 
     rows: np.ndarray
     stride: int

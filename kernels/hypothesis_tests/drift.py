@@ -22,7 +22,6 @@ REFERENCE_ROWS = 500
 """Largest number of compared training rows, and of new rows."""
 
 FEWEST_ROWS = 20
-"""Smallest number of new rows for a test."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

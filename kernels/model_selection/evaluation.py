@@ -174,10 +174,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Data set with folds and a metric, for selecting and testing predictors.
-
-    A metric of None is the default of the task.
-    """
+    """Data set with folds and a metric, for selecting and testing predictors."""
 
     X: Rows
     target: Target
@@ -229,10 +226,7 @@ class Evaluation:
     def select_by_cross_validation(
         self, fits: Iterable[tuple[Trial, Sequence[PredictorPath]]]
     ) -> Selection:
-        """Return candidate and C with the lowest cross-validation error.
-
-        `fits` yields each trial with its candidates, one at a time in memory.
-        """
+        """Return candidate and C with the lowest cross-validation error."""
         responses: list[list[np.ndarray]] = []
         parts = []
         grid: Sequence[float] = []

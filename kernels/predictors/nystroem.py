@@ -130,10 +130,7 @@ class Subspace:
 def refined(
     training: TrainingSet, subspace: Subspace, n_rows: int, rng: np.random.Generator
 ) -> Subspace:
-    """Return the subspace with eigenvalues and eigenvectors estimated on more rows.
-
-    Ten rows per landmark reduce conjugate gradients from 60 to a dozen steps.
-    """
+    """Return the subspace with eigenvalues and eigenvectors estimated on more rows."""
     m = training.n_rows
     drawn = training
     if n_rows < m:

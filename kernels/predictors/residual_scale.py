@@ -18,13 +18,10 @@ from ..validation import require_numbers, require_shape
 from .calibration import order_statistics
 
 FEWEST_ROWS = 40
-"""Fewest distinct rows for an estimate."""
 
 MOST_ROWS = 10_000
-"""Largest number of rows with a residual."""
 
 LANDMARKS = 300
-"""Largest number of training rows with a coefficient."""
 
 N_SPLITS = 5
 

@@ -19,7 +19,6 @@ MAX_ITERATIONS = 200_000
 """Most iterations of libsvm; then an active-set solver takes over."""
 
 MAX_WEIGHTED_ITERATIONS = 10 * MAX_ITERATIONS
-"""Most iterations of libsvm with sample weights."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

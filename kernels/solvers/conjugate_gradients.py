@@ -15,7 +15,6 @@ MAX_RESTARTS = 4
 """Maximum number of searches, each from a recomputed residual."""
 
 STALLED_STEPS = 40
-"""Number of steps without progress after which a search ends."""
 
 Progress = Callable[[int, float], None]
 """Function of the number of steps and the largest relative residual."""

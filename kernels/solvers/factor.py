@@ -326,10 +326,7 @@ class LeaveOneOut:
         near: float | None = None,
         loss: Callable[[LeftOut], float] = attrgetter("loss"),
     ) -> LeftOut:
-        """Return the regression with the smallest loss among several ridges.
-
-        The search starts at the ridge `near`; the default loss is `LeftOut.loss`.
-        """
+        """Return the regression with the smallest loss among several ridges."""
         start = None
         if near is not None:
             start = int(np.argmin(np.abs(np.log(ridges) - np.log(near))))
@@ -368,10 +365,7 @@ class _LossAlongPath:
 
 
 def least_along(value: Callable[[int], float], n: int, start: int | None = None) -> int:
-    """Return the position on a grid where a unimodal function is smallest.
-
-    By default, the search starts at the best of every fourth position.
-    """
+    """Return the position on a grid where a unimodal function is smallest."""
     cached_value = cache(value)
     step = 1
     if start is None:

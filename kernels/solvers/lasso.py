@@ -28,7 +28,6 @@ FEW_ACTIVE = 0.75
 """Largest number of active features per row; more have nearly singular products."""
 
 MIN_ENTERING = 16
-"""Number of features that may enter per pass, at least."""
 
 EXACT_GAP = 1e-13
 """Relative duality gap of the order of rounding."""

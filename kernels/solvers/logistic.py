@@ -15,7 +15,6 @@ from .factor import submatrix
 from .minimax import InnerSolution
 
 MOST_STEPS = 100
-"""Largest number of Newton steps for one kernel."""
 
 CONVERGED = 1e-10
 """Relative duality gap at which Newton's method ends."""
@@ -27,7 +26,6 @@ SHORTEST_STEP = 1e-8
 """Share of Newton's step below which it is no longer halved."""
 
 SMALLEST_VARIANCE = 1e-12
-"""Smallest variance of a label."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,6 @@ SHORTEST_GRADIENT_STEP = 1e-3
 """Length of the shortest gradient step, relative to the radius."""
 
 LONGEST_GRADIENT_STEP = 1e6
-"""Length of the longest gradient step, relative to the radius."""
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,6 @@ SMALLEST_TOLERANCE = 1e-12
 """Smallest requested residual, relative to the target."""
 
 MAX_REFINEMENTS = 4
-"""Maximum number of refinements of a solution."""
 
 
 def on_drawn_rows(

@@ -20,7 +20,6 @@ AT_BOUND = 1e-8
 """Largest relative distance of a coefficient from a bound that counts as zero."""
 
 MAX_PASSES = 12
-"""Maximum number of active-set passes from one starting point."""
 
 Solution = tuple[np.ndarray, float, np.ndarray]
 """Coefficients, intercept and free rows of an SVM."""

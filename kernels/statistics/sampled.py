@@ -25,7 +25,6 @@ SAMPLE_ROWS = 8192
 MIN_ROWS = 256
 
 MIN_ROWS_PER_FOLD = 4
-"""Smallest number of sampled rows per fold group."""
 
 
 @dataclass(frozen=True)

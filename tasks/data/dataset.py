@@ -48,10 +48,7 @@ SAMPLE_COLUMNS = ("held_out", "groups", "times", "weights", "folds")
 
 @dataclass(frozen=True)
 class DatasetRef:
-    """Reference to a stored data set, passed between tasks instead of its rows.
-
-    `folds` are the numbers of folds and repeats that the data set brings.
-    """
+    """Reference to a stored data set, passed between tasks instead of its rows."""
 
     name: str
     digest: str

@@ -73,10 +73,7 @@ from .tables import FORMATS, Table, joint_name
 def ingest(
     config: DatasetConfig, data_dir: str, seed: int, readers: Readers | None = None
 ) -> DatasetRef:
-    """Read, check and store a data set; return a reference to it.
-
-    `readers` read a large table part by part. The features of parts are not stored.
-    """
+    """Read, check and store a data set; return a reference to it."""
     dataset = load_source(config, data_dir, seed, warn, readers)
     pa.default_memory_pool().release_unused()  # Arrow would keep memory
     return store_dataset(dataset, config.label, _origin(config), warn)

@@ -38,10 +38,7 @@ _FETCHING = threading.Lock()
 def read_openml(
     config: DatasetConfig, where: str, tell: Callable[[str], None]
 ) -> tuple[pa.Table, str, str]:
-    """Download an OpenML data set, or read it from the cache; see `OpenmlConfig`.
-
-    A default target is renamed to ``target``, unless another column has that name.
-    """
+    """Download an OpenML data set, or read it from the cache; see `OpenmlConfig`."""
     bunch = _fetch(config, where, tell)
     table = pa.Table.from_pandas(bunch.frame, preserve_index=False)
     # Single quotes around texts are not part of a category

@@ -104,10 +104,7 @@ def _files_at(address: str) -> list[str]:
 def with_folder_columns(
     locations: Sequence[Location], values: Sequence[Mapping[str, str | None]]
 ) -> tuple[Location, ...]:
-    """Return files with the columns that names of their folders contain.
-
-    `values` has the value of each column for each file; None is a missing value.
-    """
+    """Return files with the columns that names of their folders contain."""
     names = dict.fromkeys(name for values_of_file in values for name in values_of_file)
     columns = {
         name: _typed_by_folders([values_of_file.get(name) for values_of_file in values])
@@ -578,10 +575,7 @@ FORMATS: dict[str, type[TableFile]] = {
 
 
 class Table(AbstractContextManager["Table"]):
-    """Table of one or several files; columns or pieces of rows are read on request.
-
-    The files have one format; `where` is the beginning of messages.
-    """
+    """Table of one or several files; columns or pieces of rows are read on request."""
 
     def __init__(
         self, locations: Sequence[Location], where: str = "", group: int | None = None

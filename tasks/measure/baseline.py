@@ -394,10 +394,7 @@ def _fit_best_setting(
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """Estimator of a baseline, with the parameter values among which to choose.
-
-    `values` holds a parameter and the parameter along the grid.
-    """
+    """Estimator of a baseline, with the parameter values among which to choose."""
 
     X: Rows
     estimator: Any

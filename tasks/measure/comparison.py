@@ -175,10 +175,7 @@ def measure(
     pool: DaskPool,
     progress: RunProgress,
 ) -> Sequence[FoldsRef]:
-    """Measure all learners and baselines on all data sets.
-
-    `record` is called with each result.
-    """
+    """Measure all learners and baselines on all data sets."""
     results: dict[int, FoldsRef] = {}
     submissions = _submit_results(prepared, pool, progress)
     for (position, ref, local), folds in side_by_side(

@@ -146,10 +146,7 @@ def compute_statistics(
     advance: Advance,
     trial: Trial | None = None,
 ) -> StatisticsRef:
-    """Compute and store the statistics of the base kernels; return a reference.
-
-    Statistics of a sample are estimates, except for rank-one kernels.
-    """
+    """Compute and store the statistics of the base kernels; return a reference."""
     log = get_run_logger()
     key = _key(ref, config, repeat, trial)
     path = store_path("statistics", key)

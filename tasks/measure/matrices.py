@@ -37,10 +37,7 @@ Dtype = Literal["float64", "float32"]
 
 
 class MatrixIndex(BaseModel, frozen=True):
-    """Description of the matrices in a folder, stored there as JSON.
-
-    Rows and columns of each matrix are in the order of the data set.
-    """
+    """Description of the matrices in a folder, stored there as JSON."""
 
     format: Literal["learnkernels-matrices"] = "learnkernels-matrices"
     version: Literal[3] = 3

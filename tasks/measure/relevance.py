@@ -20,7 +20,6 @@ from ..data.dataset import Dataset
 from .held_out import evenly_spaced, has_every_class
 
 MOST_COLUMNS = 300
-"""Most columns whose relevance is measured."""
 
 MOST_ROWS = 500
 """Most test rows whose values are exchanged."""

@@ -90,10 +90,7 @@ COLUMNS = pa.schema(_FIELDS)
 
 @dataclass(frozen=True)
 class FoldsRef:
-    """Reference to the stored results of a learner or baseline in all trials.
-
-    `stored_at` is the time of an earlier run that computed them.
-    """
+    """Reference to the stored results of a learner or baseline in all trials."""
 
     dataset: str
     learner: str
@@ -307,11 +304,7 @@ def evaluate_learner(
     pool: DaskPool,
     advance: Advance,
 ) -> FoldsRef:
-    """Measure a learner in every trial, unless that is stored; return a reference.
-
-    Small trials run in parallel on local workers, larger ones in this process with
-    workers for passes over rows.
-    """
+    """Measure a learner in every trial, unless that is stored; return a reference."""
     log = get_run_logger()
     protocol = config.protocol
     choice = predictor_for(config, learner, ref)
@@ -549,10 +542,7 @@ def run_jobs(
     advance: Advance,
     load_data: Callable[[], TrialData] | None = None,
 ) -> list[dict[str, Any]]:
-    """Run trials on workers or here; return their rows of the fold table in order.
-
-    `parallel` trials need enough memory for the data set in each worker.
-    """
+    """Run trials on workers or here; return their rows of the fold table in order."""
     if not parallel:
         gc.collect()  # frees rows in reference cycles of earlier steps
         return map_here(run, jobs, advance)

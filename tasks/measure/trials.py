@@ -59,7 +59,6 @@ ARRAYS = "statistics.npz"
 """File of the statistics in the store."""
 
 PASS_SECONDS = "pass_seconds"
-"""Array with the seconds of the pass."""
 
 HELD_OUT = "held_out"
 """Key of predictions in the row of a trial; not a column."""
@@ -202,10 +201,7 @@ class Training(NamedTuple):
 
 @dataclass
 class TrialFitter:
-    """Fits the learner and predictor of a trial to rows of its data set.
-
-    `X` has rows in the form for workers.
-    """
+    """Fits the learner and predictor of a trial to rows of its data set."""
 
     learner: LearnerConfig
     config: CompareConfig

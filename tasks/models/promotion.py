@@ -478,10 +478,7 @@ def _spread(column: NumberColumn) -> float:
 def on_the_same_folds(
     challenger: CompareConfig, champion: CompareConfig, without: Sequence[str] = ()
 ) -> CompareConfig:
-    """Return the champion's recipe on the challenger's rows and folds.
-
-    Columns in `without`, which are new to the champion, are dropped.
-    """
+    """Return the champion's recipe on the challenger's rows and folds."""
     recipe_keys = {key: getattr(champion.datasets[0], key) for key in RECIPE_KEYS}
     recipe_keys["drop"] = (*recipe_keys["drop"], *without)
     data = challenger.datasets[0].model_copy(update=recipe_keys)

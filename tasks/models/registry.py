@@ -235,10 +235,7 @@ def _dataset_of_run(client: MlflowClient, run_id: str) -> dict[str, str]:
 def register(
     model_uri: str, name: str, run_id: str, *, tags: Mapping[str, str], description: str
 ) -> ModelVersion:
-    """Register a model as a new version, with the alias of the challenger.
-
-    `model_uri` is the result of `log_model`.
-    """
+    """Register a model as a new version, with the alias of the challenger."""
     model_id = model_uri.removeprefix("models:/")
     with mlflow_store() as client:
         digest = client.get_logged_model(model_id).tags.get(DIGEST)

@@ -273,10 +273,7 @@ class Scores:
 
 
 class ScoringProgress:
-    """Progress of a scoring, as a percentage or as lines every five seconds.
-
-    It goes back when a scoring is retried.
-    """
+    """Progress of a scoring, as a percentage or as lines every five seconds."""
 
     def __init__(self, progress: RunProgress) -> None:
         self.progress = progress

@@ -230,10 +230,7 @@ def fit_on_all_rows(
     pool: DaskPool,
     advance: Advance,
 ) -> tuple[Path, dict[str, Any]]:
-    """Fit and store a model on all rows; return its file and facts about it.
-
-    The predictor ``auto`` may differ between all rows and a trial.
-    """
+    """Fit and store a model on all rows; return its file and facts about it."""
     log = get_run_logger()
     dataset = load_dataset(ref)
     selected = run_learner.predictor_for(config, choice.learner, ref, ref.n_rows)

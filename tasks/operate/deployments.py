@@ -121,8 +121,7 @@ def printed(plan: Plan) -> str:
 def deploy(plan: Plan) -> list[dict[str, str]]:
     """Create or update the deployments of a plan; return a table of them.
 
-    Paused schedules stay paused. A plan without input deletes the deployment of
-    `predict`.
+    A plan without input deletes the deployment of `predict`.
     """
     check_plan(plan)
     with connected() as client:

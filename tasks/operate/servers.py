@@ -396,10 +396,7 @@ def serve(
     say: Callable[[str], None],
     schedules: bool = False,
 ) -> None:
-    """Run the servers of Prefect and MLflow until the user interrupts.
-
-    With `schedules`, servers in PREFECT_API_URL and MLFLOW_TRACKING_URI are used.
-    """
+    """Run the servers of Prefect and MLflow until the user interrupts."""
     tracking = os.environ["MLFLOW_TRACKING_URI"]
     mlflow_is_remote = tracking.startswith("http")
     if mlflow_is_remote and not schedules:

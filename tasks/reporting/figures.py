@@ -103,11 +103,7 @@ def save_figure(figure: Figure, path: Path, config: FiguresConfig | None) -> Non
 
 
 def errors_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure:
-    """Draw the errors of all methods: axes per data set, a row per method.
-
-    Small marks are trials, large marks are means; a dashed line is the error of the
-    best constant.
-    """
+    """Draw the errors of all methods: axes per data set, a row per method."""
     methods = summary[summary["algorithm"] != CONSTANT]
     datasets = list(methods["dataset"].unique())
     largest_panel = int(methods.groupby("dataset").size().max())
@@ -408,10 +404,7 @@ def by_learner(
     draw: Callable[[Axes, pd.DataFrame, dict[str, Any]], None],
     **axis_properties: Any,
 ) -> Figure | None:
-    """Draw axes per data set, with a color per learner; None without trials.
-
-    `draw` receives the axes, the trials of a learner, and its color and label.
-    """
+    """Draw axes per data set, with a color per learner; None without trials."""
     if table.empty:
         return None
     datasets = list(table["dataset"].unique())
@@ -473,10 +466,7 @@ def _draw_history(axis: Axes, trials: pd.DataFrame, style: dict[str, Any]) -> No
 def selected_kernels_figure(
     folds: pd.DataFrame, colors: Mapping[str, str]
 ) -> Figure | None:
-    """Draw shares of selected base kernels against sigma; None without selection.
-
-    A kernel with a sigma per feature is a row of dots.
-    """
+    """Draw shares of selected base kernels against sigma; None without selection."""
     has_parameters = [parameters is not None for parameters in folds["parameters"]]
     return by_learner(
         folds[has_parameters],
@@ -620,10 +610,7 @@ def inline(figure: Figure) -> str | None:
 
 
 def learner_colors(learners: Mapping[str, str]) -> dict[str, str]:
-    """Return one color per learner, for all charts and figures.
-
-    `learners` maps names in reports to algorithms.
-    """
+    """Return one color per learner, for all charts and figures."""
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 

@@ -50,10 +50,7 @@ MODEL_COLUMNS = (
 
 @dataclass(frozen=True)
 class SavedView:
-    """View of an experiment's page that MLflow stores: filter, columns and charts.
-
-    `key` is part of the address and of the tag; `state` has the page's format.
-    """
+    """View of an experiment's page that MLflow stores: filter, columns and charts."""
 
     key: str
     name: str

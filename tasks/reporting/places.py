@@ -17,10 +17,7 @@ from .markdown import Markdown, link
 def links_of_report(
     written: Path, target: Path, pages: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return links of a report to its files and pages, by name.
-
-    The files in `written` are renamed to `target` later.
-    """
+    """Return links of a report to its files and pages, by name."""
     names = sorted(path.name for path in written.iterdir() if path.is_file())
     links: dict[str, str] = {
         "files": Markdown(", ".join(link(name, name) for name in names))

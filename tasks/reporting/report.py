@@ -229,11 +229,7 @@ def report_values(
     earlier: Sequence[Mapping[str, str]] = (),
     skipped: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return all values of the template `comparison.md` except figures.
-
-    `earlier` has other library versions of stored results; `skipped` has a sentence for
-    each skipped learner.
-    """
+    """Return all values of the template `comparison.md` except figures."""
     folds = run.folds
     summary = run.summary
     return {
@@ -356,10 +352,7 @@ def write_results(
     rows: Mapping[str, pd.DataFrame],
     skipped: Sequence[str] = (),
 ) -> str:
-    """Write the folder of results, and Prefect's artifacts; return the folder.
-
-    `rows` is the result of `folds_of_rows`.
-    """
+    """Write the folder of results, and Prefect's artifacts; return the folder."""
     run = tables.RunTables.of(tables.read_folds(refs))
     versions_of_run = environment(refs)
     target = Path("results") / config.name / run_id

@@ -98,11 +98,7 @@ class RunTables(NamedTuple):
 def summarize(folds: pd.DataFrame) -> pd.DataFrame:
     """Return means over trials by data set and learner; see docs/reference/results.md.
 
-    References
-    ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, appendix C.
-
-    Nadeau, Bengio (2003), Machine Learning 52:239-281, section 3.
+    p-values are one-sided, of `paired_p` and `corrected_p`.
     """
     p_of_pair = {}
     for pair in pairwise(folds).itertuples():
@@ -200,10 +196,7 @@ def pairwise_tables(pairs: pd.DataFrame, p: str = "p") -> dict[str, pd.DataFrame
 
 
 def ranks(folds: pd.DataFrame, learners: Sequence[str] | None = None) -> pd.DataFrame:
-    """Return each learner's rank by mean error: a row per data set.
-
-    Methods without results on some data sets are left out by default.
-    """
+    """Return each learner's rank by mean error: a row per data set."""
     if learners is None:
         ranked = folds[folds["algorithm"] != CONSTANT]
     else:

@@ -452,11 +452,7 @@ class DaskWorkers:
     def scatter_rows(
         self, X: Rows, rows: np.ndarray | None, origin: np.ndarray
     ) -> RowSource:
-        """Return rows in the form that workers can read.
-
-        Local workers read dense rows from a file, remote workers from `dask.rows`;
-        other rows are sent.
-        """
+        """Return rows in the form that workers can read."""
         selects_all = rows is None
         if rows is None:
             rows = np.arange(X.shape[0])
@@ -503,10 +499,7 @@ class DaskWorkers:
     def total(
         self, step: Step, shared: Shared, argument: Any, tasks: Sequence[Any]
     ) -> Any:
-        """Sum the results of tasks, in an order that does not depend on timing.
-
-        Workers add up several tasks, unless progress is reported per task.
-        """
+        """Sum the results of tasks, in an order that does not depend on timing."""
         pool = self._pool
         n_sums = len(tasks)
         if self._advance is None:
