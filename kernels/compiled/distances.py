@@ -122,11 +122,10 @@ def as_distance_sides(operands: Sequence[object]) -> list[DistanceSide] | None:
 class Parts(NamedTuple):
     """Description of several sets of distances for compiled code, in flat arrays.
 
-    The rows of part f begin at ``n before[f]``, n rows with padding. `code` is of the
-    metric, `rooted` whether seeds use roots, `repeated` whether distances equal those
-    of the previous part, and `seeds` the number of previous seeds. `from_reference` and
-    `small`, shape (n_parts, n_rows), are distances from the reference, and those below
-    which digits cancel. `width` counts values per vector, `across` rows per panel.
+    The rows of part f begin at ``n before[f]``, n rows with padding. `repeated` is
+    whether distances equal those of the previous part, and `seeds` the number of
+    previous seeds. `from_reference` and `small`, shape (n_parts, n_rows), are distances
+    from the reference, and those below which digits cancel.
     """
 
     d: np.ndarray

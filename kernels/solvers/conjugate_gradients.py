@@ -23,11 +23,9 @@ Progress = Callable[[int, float], None]
 class Preconditioner:
     r"""Approximation of :math:`(A + s I)^{-1}` for every s, from r columns C of A.
 
-    .. math:: (F F^\top + s I)^{-1} = \frac 1 s \left( I - F (F^\top F + s I)^{-1} F^\top \right), \qquad
-              F = C L^{-\top}, \qquad L L^\top = W
-
-    C, in C order, is overwritten; W holds the rows of C at the same positions. O(2 n
-    r^2), and O(r^3 / 3) per shift (Frangella, Tropp, Udell, 2023).
+    By the Woodbury identity, with :math:`F = C L^{-\top}` and :math:`L L^\top = W`
+    (Frangella, Tropp, Udell, 2023). C, in C order, is overwritten; W holds its rows at
+    the same positions. O(2 n r^2), and O(r^3 / 3) per shift.
     """
 
     def __init__(self, C: np.ndarray, W: np.ndarray) -> None:

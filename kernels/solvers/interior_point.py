@@ -28,9 +28,8 @@ NEGLIGIBLE = 1e-3
 class InteriorPoint(ABC):
     """Base class of primal-dual methods; subclasses implement the Newton step.
 
-    `slacks` and `multipliers` are positive, and their products decrease to zero; `free`
-    variables have no bound. Predictor and corrector: Mehrotra (1992), SIAM Journal on
-    Optimization 2:575-601.
+    `slacks` and `multipliers` are positive, and their products decrease to zero. See
+    Mehrotra (1992), SIAM Journal on Optimization 2:575-601.
     """
 
     slacks: np.ndarray

@@ -99,11 +99,7 @@ class SquaredLasso:
         )
 
     def from_weights(self, mu: np.ndarray) -> np.ndarray:
-        r"""Return the coefficients of ridge regression with kernel weights mu.
-
-        With :math:`w = \mu^{1/2} \circ u`, u solves :math:`(\mu^{1/2} G \mu^{1/2} /
-        \lambda + I) u = \mu^{1/2} \circ Z^\top y / \lambda`.
-        """
+        """Return the coefficients of ridge regression with kernel weights mu."""
         active = np.flatnonzero(mu)
         roots = np.sqrt(mu[active])
         A = self.grams.feature_products(active) * roots[:, None] * roots / self.ridge
@@ -114,11 +110,7 @@ class SquaredLasso:
         return w
 
     def step(self, fit: LassoFit) -> LassoFit | None:
-        """Return a fit of smaller value, or None if rounding leaves no descent.
-
-        If no projected Newton step descends, entering features with the wrong sign are
-        removed, and the step ends at the first zero.
-        """
+        """Return a fit of smaller value, or None if rounding leaves no descent."""
         active = self._candidates(fit)
         while len(active):
             before = fit.w[active]
@@ -287,11 +279,7 @@ def _active_sets(
 def _along_path(
     problem: SquaredLasso, best: _BestFit, target_gap: float, max_iter: int
 ) -> LassoFit:
-    r"""Follow the central path of the dual; return the nearest sparse fit.
-
-    With r the root mean square of y and :math:`\alpha = r x / \lambda`, the dual
-    minimizes :math:`\lVert x \rVert^2 - 2 x^\top y / r + (\Lambda / \lambda) s^2`.
-    """
+    """Follow the central path of the dual; return the nearest sparse fit."""
     size = float(np.sqrt(np.mean(problem.y**2)))
     path = FeaturePath(
         problem.grams, problem.y / size, 1.0, problem.radius / problem.ridge

@@ -80,10 +80,8 @@ class LogisticProblem:
     def at(self, mu: np.ndarray) -> InnerSolution:
         r"""Return the solution for weights mu, starting from the last solution.
 
-        With the variances :math:`W = C \operatorname{diag}(t (1 - t))` and Z the
-        inverse of :math:`K_\mu + W^{-1}`, for sums of zero with an intercept,
-
-        .. math:: H_{kl} = 2\, g_k^\top Z g_l, \qquad g_k = K_k \beta
+        The Hessian of J is :math:`2\, g_k^\top Z g_l` with :math:`g_k = K_k \beta`, and
+        Z the inverse of :math:`K_\mu + W^{-1}`, for sums of zero with an intercept.
         """
         K = self.grams.combine(mu)
         dual = np.zeros((len(K), len(self.pairs)))

@@ -3,8 +3,7 @@ r"""Convex minimax problems of one-stage learners: outer weights and an inner pr
 .. math:: \min_{\mu \in \mathcal M} \max_{\alpha \in \mathcal A} \; \ell(\alpha) - \mu^\top v(\alpha) + R(\mu),
           \qquad v_k(\alpha) = \operatorname{tr} \alpha^\top K_k \alpha
 
-The inner problem is the predictor's. Its value J(mu) is convex with gradient -v. Each
-inner solution gives a lower bound of the minimum.
+The value J(mu) of the inner problem is convex with gradient -v.
 """
 
 from __future__ import annotations
@@ -53,9 +52,8 @@ class Ball:
 
     .. math:: \mu = \mu_0 + \nu, \qquad \nu \ge 0, \qquad \lVert \nu \rVert_s \le \Lambda
 
-    The minimum is at :math:`\nu = \Lambda\, T(v)` with :math:`T_k \propto
-    v_k^{1/(s-1)}` of unit norm. The step is Newton's on this equation, or for s = 1 a
-    quadratic model on the simplex.
+    The minimum is :math:`\nu = \Lambda\, T(v)` with :math:`T_k \propto v_k^{1/(s-1)}`
+    of unit norm.
     """
 
     center: np.ndarray
@@ -313,10 +311,7 @@ def interpolated_iterations(
     tolerance: float,
     max_iter: int,
 ) -> tuple[np.ndarray, Certificate]:
-    r"""Return weights by the interpolated iterations of the paper, with eta = 1/2.
-
-    .. math:: \mu = \mu_0 + \Lambda \frac{v(\alpha)}{\lVert v(\alpha) \rVert}, \qquad
-              \alpha \leftarrow \tfrac12 \alpha + \tfrac12 (K_\mu + \lambda I)^{-1} Y
+    """Return weights by the interpolated iterations of the paper, with eta = 1/2.
 
     ``at(mu)`` solves the ridge regression, and ``quadratic_forms(alpha)`` is v. See
     Cortes, Mohri, Rostamizadeh (2009), UAI, Algorithm 1.

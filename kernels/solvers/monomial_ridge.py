@@ -125,12 +125,9 @@ def monomial_ridge(
 ) -> Callable[[np.ndarray], Iterate]:
     r"""Return the function that evaluates the objective of `NKRR` on few monomials.
 
-    .. math:: F(\mu) = \operatorname{tr} Y^\top (\Phi S \Phi^\top + \lambda I)^{-1} Y
-              = \min_U \tfrac1\lambda \lVert Y - \Phi S^{1/2} U \rVert^2 + \lVert U \rVert^2, \qquad
-              \partial_k F(\mu) = - \sum_a \partial_k s_a \, \lVert \Phi_a^\top \alpha \rVert^2
-
-    O(m D^2) once, then O(D^3 / 3 + m D q) per evaluation, which raises ValueError if
-    rounding exceeds lambda.
+    The objective is :math:`F(\mu) = \operatorname{tr} Y^\top (\Phi S \Phi^\top +
+    \lambda I)^{-1} Y`. O(m D^2) once, then O(D^3 / 3 + m D q) per evaluation, which
+    raises ValueError if rounding exceeds lambda.
     """
     monomials = Monomials(grams, degree, offset)
     Phi = monomials.Phi

@@ -1,7 +1,4 @@
-r"""Projected gradient descent for nonnegative weights in a ball.
-
-.. math:: \{\mu \ge 0 : \lVert \mu - \mu_0 \rVert_s \le \Lambda\}, \qquad s \in \{1, 2\}
-"""
+"""Projected gradient descent for nonnegative weights in a ball."""
 
 from __future__ import annotations
 
@@ -40,9 +37,10 @@ class Iterate:
 class ProjectedGradient:
     r"""Projected gradient descent on the part of a ball above its center.
 
-    `tolerance` is the stationarity gap, `max_evaluations` a limit per start. Steps are
-    Barzilai-Borwein, or :math:`-\eta \nabla F` unless `spectral`, as in Cortes, Mohri,
-    Rostamizadeh (2009), NIPS 22, Algorithm 1.
+    The ball has 1-norm or 2-norm. `tolerance` is the stationarity gap,
+    `max_evaluations` a limit per start. Steps are Barzilai-Borwein, or :math:`-\eta
+    \nabla F` unless `spectral` (Cortes, Mohri, Rostamizadeh, 2009, NIPS 22, Algorithm
+    1).
     """
 
     objective: Callable[[np.ndarray], Iterate]
@@ -185,9 +183,6 @@ def minimize_linear(
     g: np.ndarray, mu_0: np.ndarray, radius: float, norm: int
 ) -> np.ndarray:
     r"""Return the weights in the ball that minimize :math:`g^\top \mu`, for g <= 0.
-
-    .. math:: \mu_0 + \Lambda \, {-g} / \lVert g \rVert_2 \quad (s = 2), \qquad
-              \mu_0 + \Lambda \, e_k, \; k \in \arg\min_l g_l \quad (s = 1)
 
     With norm 1, the first of several minimizers is returned.
     """

@@ -81,11 +81,9 @@ class RidgeProblem:
         return FeatureGrams(features, Centering.NONE), basis.T @ self.Y, basis
 
     def at(self, mu: np.ndarray) -> InnerSolution:
-        r"""Return the solution for weights mu; ValueError if K is not definite.
+        """Return the solution for weights mu; ValueError if K is not definite.
 
-        O(p m^2 q) and a Cholesky factor; the Hessian costs O(p q m^2 + p^2 q m) more:
-
-        .. math:: H_{kl} = 2 \operatorname{tr} (K_k \alpha)^\top (K_\mu + \lambda I)^{-1} (K_l \alpha)
+        O(p m^2 q) and a Cholesky factor; the Hessian costs O(p q m^2 + p^2 q m) more.
         """
         grams, Y, basis = self._reduced
         try:
@@ -126,13 +124,9 @@ class RidgeProblem:
 
 
 class StreamedRidge:
-    r"""`RidgeProblem` without an m by m matrix, by conjugate gradients.
+    """`RidgeProblem` without an m by m matrix, by conjugate gradients.
 
-    .. math:: J(\mu) \le \Bigl(2 \operatorname{tr} \alpha^\top Y - \lambda \lVert \alpha \rVert^2
-              - \operatorname{tr} \alpha^\top K_\mu \alpha\Bigr) + \tfrac1\lambda \lVert R \rVert^2, \qquad
-              R = Y - (K_\mu + \lambda I) \alpha
-
-    for every alpha, so that the duality gap is valid for any residual R.
+    J exceeds the dual value of any alpha by at most the squared residual over lambda.
     """
 
     def __init__(

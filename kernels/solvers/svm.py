@@ -46,13 +46,10 @@ class SupportVectorProblem:
         self._coefficients: list[np.ndarray | None] = [None] * len(self.pairs)
 
     def at(self, mu: np.ndarray) -> InnerSolution:
-        """Return the solution for weights mu, starting from the last solution.
+        r"""Return the solution for weights mu, starting from the last solution.
 
-        As long as the free rows do not change,
-
-        .. math:: H_{kl} = 2\\, g_k^\\top Z g_l, \\qquad g_k = (K_k \\beta)_{free}
-
-        and Z the inverse of the free block of K_mu, for sums of zero with an intercept.
+        The Hessian of J is :math:`2\, g_k^\top Z g_l` on the free rows, with Z the
+        inverse of the free block of K_mu, for sums of zero with an intercept.
         """
         K = self.grams.combine(mu)
         dual = np.zeros((len(K), len(self.pairs)))
@@ -97,13 +94,11 @@ def solve_svm(
     start: np.ndarray | None = None,
     intercept: bool = True,
 ) -> Solution:
-    r"""Return coefficients, intercept, and free rows of a binary SVM.
+    """Return coefficients, intercept, and free rows of a binary SVM.
 
-    .. math:: \max_{0 \le a \le C,\; y^\top a = 0} 2\, \mathbf 1^\top a - (y \circ a)^\top K (y \circ a)
-
-    Without intercept, :math:`y^\top a = 0` is omitted. A primal-dual active-set method
-    takes O(f^3) per pass for f free rows. If it does not settle, it restarts from
-    libsvm's solution, then from an interior-point method.
+    The dual is that of `SupportVectorProblem`. A primal-dual active-set method takes
+    O(f^3) per pass for f free rows. If it does not settle, it restarts from libsvm's
+    solution, then from an interior-point method.
     """
     if start is not None:
         solution = _active_sets(K, y, C, start, intercept)
