@@ -1,9 +1,8 @@
 """Store of results that can be computed again, named by a digest of their inputs.
 
-An entry is a folder, ``store/KIND/KEY``. Its ``entry.json`` has the SHA-256 of each
-file, and library versions. An entry is written to a temporary folder, renamed, and
-never replaced. A process verifies digests once, and after a change; a damaged entry is
-set aside and recomputed.
+An entry is a folder, ``store/KIND/KEY``, with the SHA-256 of each file in
+``entry.json``. It is written to a temporary folder, renamed, and never replaced. A
+damaged entry is set aside and recomputed.
 """
 
 from __future__ import annotations
@@ -39,9 +38,8 @@ from .environment import state_dir
 class Owner:
     """Process that owns a temporary file or folder.
 
-    `host` is the host name, a digest of the machine's identifier and, on Linux, the
-    process namespace. `started` is in hundredths of a second after the start of the
-    machine: process numbers are reused.
+    `host` distinguishes containers, which may share a name. `started` is in hundredths
+    of a second after the start of the machine, as process numbers are reused.
     """
 
     host: str
@@ -345,8 +343,8 @@ def atomic_path(
     """Yield a temporary path that is renamed to `path` if the context ends well.
 
     A kill leaves a temporary folder, which the next call for the same parent deletes.
-    Missing parents are created. `lasting` files survive a power cut; `replaces` is for
-    folders, files always replace.
+    `lasting` files survive a power cut; `replaces` is for folders, files always
+    replace.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with temporary_folder(path.parent) as folder:

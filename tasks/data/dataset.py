@@ -71,12 +71,10 @@ class DatasetRef:
 class Dataset:
     """Features, target, names and columns such as groups of a data set in memory.
 
-    X has features ``(raw - low) / spread``; scaling is None for raw features.
-    `held_out` has the test rows that the data set states. Rows with equal `groups` or
-    `times` stay together. `weights` have mean one. `folds`, shape (n, repeats), is None
-    if the protocol draws them. `raw` has the columns before encoding, if each trial
-    learns the encoding or a column is a text. `by_training` is the scale that each
-    trial learns, or empty.
+    X has features ``(raw - low) / spread``. Rows with equal `groups` or `times` stay
+    together. `weights` have mean one. `folds`, shape (n, repeats), is None if the
+    protocol draws them. `raw` has the columns before encoding, if each trial learns the
+    encoding or a column is a text; `by_training` is the scale that each trial learns.
     """
 
     X: Rows

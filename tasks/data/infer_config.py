@@ -90,8 +90,7 @@ def infer_config(
 ) -> InferredConfig:
     """Infer a configuration that compares learners on a table.
 
-    Several target columns are compared separately. `sample_columns` are columns of
-    `groups` and `time`, `without` baselines to leave out. `minutes` limits the rows.
+    Several target columns are compared separately. `minutes` limits the rows.
     `by_command` is whether messages name command options.
     """
     paths = several(path)

@@ -222,8 +222,7 @@ def transferring(
 ) -> Iterator[None]:
     """Turn errors of file systems and libraries within the context into InputError.
 
-    `what` is "read" or "written"; `called` names the content in messages. TransferError
-    if the failure may be temporary, see `explanation`.
+    `what` is "read" or "written"; `called` names the content in messages.
     """
     try:
         yield
@@ -343,8 +342,7 @@ def written(location: Location, lasting: bool = True) -> Iterator[Path]:
 def upload(path: Path, location: Location) -> None:
     """Upload a file; the server does not show it before it is complete.
 
-    After a failure, boto3 deletes the parts it has sent; pyarrow would complete the
-    upload.
+    pyarrow would complete a failed upload with the parts it has sent.
     """
     import boto3  # most runs write no object
     from boto3.exceptions import Boto3Error

@@ -74,9 +74,8 @@ class StoredBlock:
 class RowFiles:
     """Dense rows in files on disk, each with a block of consecutive rows.
 
-    A relative `name` is below `folder`, and that below the folder of copies. `readers`
-    read rows for a process without files. A missing file is written when its rows are
-    needed. Files are not memory-mapped: Dask's memory limit would count mapped pages.
+    A relative `name` is below `folder`. `readers` read rows for a process without
+    files. Files are not memory-mapped: Dask's memory limit would count mapped pages.
     """
 
     blocks: tuple[Block, ...]

@@ -55,8 +55,8 @@ SEARCHES = 10.0
 class Prepared:
     """Checked configuration of a comparison, with its stored data sets.
 
-    For each data set, `jobs` has the user's data set, the rows of its base kernels, and
-    its own configuration; `skipped` has a sentence for each unsupported learner.
+    `jobs` has the user's data set, the rows of its base kernels, and its own
+    configuration; `skipped` has a sentence for each unsupported learner.
     """
 
     config: CompareConfig

@@ -44,9 +44,7 @@ class StepProgress:
 class RunProgress(AbstractContextManager["RunProgress"]):
     """Progress of a run with a known number of steps, shown while it runs.
 
-    `timed` steps, those with trials, predict the remaining time. `key` is of the
-    artifact, `subject` the name in its description, and `at_once` the number of
-    simultaneous steps.
+    `timed` steps, those with trials, predict the remaining time.
     """
 
     def __init__(

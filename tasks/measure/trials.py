@@ -294,8 +294,8 @@ def run_trial(
 ) -> dict[str, Any]:
     """Run a learner in a trial; return its row of the fold table.
 
-    The row has predictions under `HELD_OUT`. `validation_errors` of another repeat
-    choose the setting. InputError if the learner does not allow these rows.
+    `validation_errors` of another repeat choose the setting. InputError if the learner
+    does not allow these rows.
     """
     with input_errors(f"data set {job.ref.name}: learner {learner.title}"):
         data = data or TrialData.load([job])

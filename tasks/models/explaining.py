@@ -42,11 +42,7 @@ PREFIX = "contribution "
 
 @dataclass(frozen=True)
 class Explained:
-    """Result of writing contributions, for reports.
-
-    `mean_sizes` are mean absolute contributions of columns, in descending order;
-    `figure` is a data URL.
-    """
+    """Result of writing contributions, for reports."""
 
     output: str
     rows: int
@@ -118,9 +114,8 @@ def explain_with(
 ) -> Explained:
     """Write contributions of columns to a model's predictions for the first rows.
 
-    `on_progress` receives the number of explained rows. The file has a row for each row
-    and explained prediction: ids or `row`, name, base value, and contributions, whose
-    sum is the prediction. The second of two probabilities is explained.
+    `on_progress` receives the number of explained rows. Contributions and base value
+    sum to the prediction. The second of two probabilities is explained.
     """
     destination = locate(contributions_file(output))
     total = np.zeros(len(model.features))

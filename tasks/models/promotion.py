@@ -35,9 +35,8 @@ class Contender:
 
     `expected` is the test error at training. `recipes` are digests of the recipe,
     chosen and with all candidates. `stored` and `errors` have the error of each trial,
-    at training and on the common folds. `copied` is the share of duplicate rows,
-    `leaks` are columns that each determine the target, and `scored` the columns of the
-    last input.
+    at training and on the common folds. `leaks` are columns that each determine the
+    target.
     """
 
     version: int
@@ -190,9 +189,8 @@ class Challenge:
     """A challenge between two versions of a model, and its decision.
 
     `reference` is the best version in the chain of refreshes, `margin` the tolerated
-    relative increase of the error. `refresh` is whether a version of the same recipe
-    wins if it is not worse. `champion` is the version with the alias afterwards, 0
-    before the decision; `test` is the tested hypothesis.
+    relative increase of the error. `champion` is the version with the alias afterwards,
+    0 before the decision.
     """
 
     model: str

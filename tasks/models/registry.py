@@ -109,8 +109,7 @@ class ModelVersion:
 def log_model(run_id: str, path: Path, *, example: pd.DataFrame) -> str:
     """Log a model file to an MLflow run, with all that MLflow needs to serve it.
 
-    `path` is a file of `Model.save`; `example` has a few raw rows. Returns
-    ``models:/m-...``, the argument of `register`.
+    `path` is a file of `Model.save`; `example` has a few raw rows.
     """
     model = Model.load(path)
     with mlflow_store() as client:
@@ -299,7 +298,7 @@ def find_version(model: str) -> ModelVersion:
     """Return the version for a name, alias or number that the user gives.
 
     `model` is ``name``, for the champion or else the newest version; ``name@alias``; or
-    ``name/3``; optionally after ``models:/``.
+    ``name/3``.
     """
     match = MODEL_ADDRESS.fullmatch(model)
     if match is None:

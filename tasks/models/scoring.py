@@ -98,8 +98,7 @@ def shown_distribution(distribution: Distribution) -> dict[str, float]:
 class Tally:
     """Counts and statistics of scored rows, which can be added over parts of a table.
 
-    `new` is None if the model keeps no training rows. `report` has missing values and
-    new levels, `ignored` input columns that the model does not read.
+    `new` is None if the model keeps no training rows.
     """
 
     distributions: dict[str, Any]
@@ -132,8 +131,7 @@ class Tally:
 class DriftReport:
     """Result of the comparison of scored rows with training rows, as plain data.
 
-    `note` is the reason why rows were not compared. `metrics` has `p`, `mmd2`, and the
-    largest share for each threshold; p-values of columns are None if untested.
+    `note` is the reason why rows were not compared. p-values are None if untested.
     """
 
     warnings: list[str] = field(default_factory=list)
@@ -422,7 +420,7 @@ class ScoringOptions:
     """Options of scoring a table: columns to copy, and handling of drift.
 
     Without `ids`, the output has row numbers from 0. `strict` rejects columns that the
-    model does not read. `escape_formulas` puts an apostrophe before formulas in CSV.
+    model does not read.
     """
 
     ids: tuple[str, ...] = ()
@@ -476,10 +474,9 @@ def score_with(
 ) -> Scores:
     """Score a table with a model and write the predictions.
 
-    `source` and `output` are paths or ``s3://bucket/key``; the source may be a folder
-    or a pattern. `about` is metadata. InputError if columns or values do not fit, or
-    rows have drifted (`Drifted`); TransferError if a file is unavailable at present.
-    There is then no output.
+    `source` and `output` are paths or ``s3://bucket/key``. InputError if columns or
+    values do not fit, or rows have drifted (`Drifted`); TransferError if a file is
+    unavailable at present. There is then no output.
     """
     started = time.monotonic()
     inputs = inputs_of(source, {*model.features, *options.ids})
@@ -632,9 +629,8 @@ def score_parts_with(
 ) -> Scores:
     """Score each file of a table on the workers of a pool, into a file of a folder.
 
-    Output files are part-00000.parquet and so on, in the order of the input. `_SUCCESS`
-    follows unless drift prevents the output. InputError as in `score_with`, or if the
-    folder has other files.
+    `_SUCCESS` follows unless drift prevents the output. InputError as in `score_with`,
+    or if the folder has other files.
     """
     started = time.monotonic()
     inputs = inputs_of(source, {*model.features, *options.ids})

@@ -149,8 +149,7 @@ def _results(name: str) -> list[Old]:
 def clean(keep_days: float, keep_runs: float, yes: bool) -> list[Old]:
     """Return old files and runs, after deleting them if `yes`; 0 days keep all.
 
-    0 days keep all. `keep_days` counts from the last use of cached files, `keep_runs`
-    applies to results and MLflow runs of deployments.
+    0 days keep all. `keep_runs` applies to results and MLflow runs of deployments.
     """
     old_entries: list[Old] = []
     if keep_days:
@@ -188,7 +187,7 @@ def tend(
 ) -> threading.Event:
     """Start a thread that rotates logs, and deletes old files once a day.
 
-    `say` receives each new failure. Setting the returned event stops the thread.
+    Setting the returned event stops the thread.
     """
     stop = threading.Event()
 

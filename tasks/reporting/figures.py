@@ -218,8 +218,8 @@ def limits_within_reach(errors: Any, lines: Sequence[float]) -> tuple[float, flo
 def alignment_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure:
     """Draw errors against alignment: axes per data set, a color per learner.
 
-    Bars are standard errors of `errors_without_trial_effect`. Horizontal lines are
-    methods without alignment. A ring marks the best method.
+    Bars are standard errors of `errors_without_trial_effect`. A ring marks the best
+    method.
     """
     datasets = list(summary["dataset"].unique())
     figure, axes = panels(datasets, height=4.6)

@@ -72,8 +72,8 @@ DEFAULT_LEARNER = "rfm"
 def verdicts(summary: pd.DataFrame) -> list[str]:
     """Return two sentences per data set: on the best method, and on learned kernels.
 
-    The first compares the best method with the second, the other the default estimator
-    or best learner with the best method that learns no kernel.
+    The second compares the default estimator or best learner with the best method that
+    learns no kernel.
     """
     sentences = []
     for dataset, group in summary.groupby("dataset", sort=False):

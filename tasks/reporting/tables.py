@@ -461,8 +461,7 @@ def history_table(folds: pd.DataFrame) -> list[dict[str, str]]:
 def mean_relevance(folds: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """Yield each data set's name with the mean relevance of its features.
 
-    Columns are `learner`, `feature`, `mean` and `sd`, with the `SHOWN_FEATURES` largest
-    features. `sd` is NaN for one trial.
+    The `SHOWN_FEATURES` largest features are kept. `sd` is NaN for one trial.
     """
     with_relevance = folds[folds["relevance"].map(_is_list)]
     for dataset, trials in with_relevance.groupby("dataset", sort=False):

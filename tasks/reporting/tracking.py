@@ -154,8 +154,7 @@ def tracked_run(
 ) -> Iterator[TrackedRun]:
     """Start the MLflow run of a flow; end it as FINISHED, FAILED or KILLED.
 
-    `name` is the experiment, if `tracking` has none. Open runs of killed processes are
-    closed first.
+    Open runs of killed processes are closed first.
     """
     with mlflow_store() as client:
         experiment_id = _find_or_create_experiment(client, tracking.experiment or name)
