@@ -61,7 +61,7 @@ def is_remote(path: str) -> bool:
 def require_place(path: str) -> None:
     """Raise InputError for an address on another server, or with credentials.
 
-    The message does not repeat the address.
+    The message does not repeat the credentials.
     """
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+)://", path)
     if scheme is not None and not is_remote(path):

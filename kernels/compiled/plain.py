@@ -163,7 +163,8 @@ def make_kernels(
 
     The first is a seed, each other ``E (E + 2)`` of the previous one, plus offsets.
     With weights, kernels are multiplied by the roots of both weights, and row sums by
-    the root of the column's. `strip` has shape (vectors of columns, step).
+    the root of the column's. `strip` has shape (vectors of columns, step). The kernel
+    after the last, without offset, is written to `following`.
     """
     S, s = seeds
     K, start = strip

@@ -43,7 +43,7 @@ def chains(
 
     The first array, shape (p,), has the order of computation. The second, shape (n, 4),
     has per chain its first position, length, source (a seed, or -1 - r for row r), and
-    the row that stores its next value.
+    the row that stores its next value. `lengths` are descending sizes of their pieces.
     """
     doubles_of: dict[int, list[int]] = {}
     starts: list[tuple[int, int]] = []

@@ -203,8 +203,8 @@ class TableFile:
 def plain_type(kind: pa.DataType) -> pa.DataType:
     """Return the type for the same values that all functions of pyarrow accept.
 
-    Views become text, bytes and lists; run-end encoded values, extension types and
-    UUIDs their plain values; decimals 128 bits wide.
+    Views become text, bytes and lists; run-end encoded values their values; extension
+    types their storage types; UUIDs text; decimals 128 bits wide.
     """
     if isinstance(kind, pa.BaseExtensionType):
         # Extension types of libraries, such as periods of pandas, are read as text

@@ -47,8 +47,8 @@ COLUMNS = pa.schema(
 class HeldOutPredictions:
     """Targets and predictions of test rows of a trial.
 
-    `measured` and `predicted` are numbers, or positions of classes. `scores`, shape
-    (n,) or (n, n_classes), are those of the second of two classes.
+    `measured` and `predicted` are numbers, or positions of classes. `scores` are
+    decision values of the second of two classes, or of each class.
     """
 
     task: Task

@@ -256,8 +256,9 @@ def decide(challenge: Challenge) -> Challenge:
     """Decide whether the challenger becomes champion; return the decided challenge.
 
     Another recipe must be significantly better on common folds. A *refresh* must not be
-    worse, by the margin and by test, and keep columns and classes. No version wins with
-    a new column that determines the target, or that the rows to score lack.
+    worse, by the margin and by test, and keep columns and classes. No version wins that
+    reads a new column that determines the target, or a column that the rows to score
+    lack.
     """
     challenger = challenge.challenger
     champion = challenge.defender

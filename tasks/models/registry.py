@@ -177,7 +177,8 @@ def _write_folder(
 def signature_of(model: Model) -> ModelSignature:
     """Return the names and MLflow types of the columns that a model predicts.
 
-    It has no inputs: MLflow would refuse integers for numbers, and dates for text.
+    The signature has no inputs: MLflow would refuse integers for numbers, and dates for
+    text.
     """
     return ModelSignature(
         outputs=Schema(

@@ -255,7 +255,7 @@ class Scores:
     """Result of scoring a table, as plain data.
 
     By column: `distribution` has counts by label, or mean, sd, min and max; `gaps` and
-    `new_levels` have rows. `cells` are remarks about files and invalid cells.
+    `new_levels` count rows. `cells` are remarks about files and invalid cells.
     """
 
     rows: int
