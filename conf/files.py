@@ -59,7 +59,7 @@ def is_remote(path: str) -> bool:
 
 
 def require_place(path: str) -> None:
-    """Raise InputError for an address on another server, or with credentials.
+    """Raise InputError unless a path is local or on S3, and without credentials.
 
     The message does not repeat the credentials.
     """

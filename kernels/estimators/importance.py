@@ -313,7 +313,7 @@ def with_groups(target: Target, X: Rows) -> Target:
 
 
 def restored_features(X: Rows, origin: np.ndarray) -> Rows:
-    """Add `origin` back to the features, and set rounding errors to zero."""
+    """Undo the subtraction of `origin` from features; rounding errors become zero."""
     if sparse.issparse(X) or not origin.any():
         return X
     features = np.asarray(X) + origin
@@ -472,7 +472,7 @@ class TestedRows:
             start = stop
 
     def _predict(self, rows: np.ndarray, X: Rows) -> np.ndarray:
-        """Return predictions for changed rows, by the models of `rows`."""
+        """Return predictions for changed rows X, by models fitted without `rows`."""
         by_kernel = self._scores(rows, X)
         n_classes = None
         if self.target.task == "classification":

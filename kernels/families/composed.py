@@ -41,7 +41,7 @@ class ComposedFamily(KernelFamily):
 
     @abstractmethod
     def parts(self) -> Sequence[tuple[KernelFamily, RowMap]]:
-        """Return each family together with the map of its rows."""
+        """Return each family with the function that maps rows to its features."""
 
     @abstractmethod
     def _of(self, families: Sequence[KernelFamily]) -> Self:

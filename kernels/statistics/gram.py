@@ -378,7 +378,7 @@ def require_normalization(normalize: str) -> None:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GramStatistics(AlignmentStatistics):
-    r"""Exact statistics of p base kernels over m rows, stored per pair of fold groups.
+    r"""Exact inner products of p base kernels and the target, for any fold groups.
 
     With D the diagonal matrix of the weights w, W their sum, products
     :math:`G_{kl} = \langle K_k, K_l \rangle_F`, row sums :math:`r_k = K_k w`, totals
@@ -498,7 +498,7 @@ class GramStatistics(AlignmentStatistics):
             )
 
     def restrict(self, groups: Sequence[int]) -> GramStatistics:
-        """Return the exact statistics of the rows of some fold groups; O(F p m)."""
+        """Return the exact statistics of the rows of some fold groups."""
         selected, rows, attributes = self._selected(groups)
         return replace(
             self,

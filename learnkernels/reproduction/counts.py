@@ -102,7 +102,7 @@ def summarize(reproduced: ReproducedItem) -> Summary:
 
 
 def distinct_findings(items: Sequence[ReproducedItem]) -> list[Findings]:
-    """Return the findings of each table or figure; count repeated results once."""
+    """Return the numbers and checks of each table, without those of earlier ones."""
     seen: set[Any] = set()
     findings = []
     for reproduced in items:

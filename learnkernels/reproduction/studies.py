@@ -267,7 +267,7 @@ def two_point_alignments(share: float) -> tuple[float, float]:
 def local_minima(
     study: LocalMinimaStudy, data_dir: str | None, advance: Advance
 ) -> StudyResult:
-    r"""Study how many local minima the objective of `ca` has along the bandwidth.
+    r"""Count local minima over the bandwidth of the objective of learner `ca`.
 
     .. math:: h(\sigma) = -\langle K_\sigma, F'(K_{t-1,c}) \rangle_F
     """

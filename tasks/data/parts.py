@@ -86,7 +86,7 @@ class TablePart(
 
     @property
     def is_used(self) -> np.ndarray:
-        """Whether the data set has each row of the file, shape (n_file_rows,)."""
+        """Mask of the file's rows that the data set has, shape (n_file_rows,)."""
         if self.mask is None:
             return np.ones(self.n_file_rows, dtype=bool)
         return np.unpackbits(
