@@ -381,3 +381,10 @@ def inner_trials(trial: Trial) -> list[Trial]:
         others = tuple(other for other in folds if other != fold)
         inner.append(Trial(i, others, validation=fold, test=fold))
     return inner
+
+
+def choosing_trials(trial: Trial) -> list[Trial]:
+    """Return the trials in which parameters are chosen: the trial or its inner ones."""
+    if trial.validation is None:
+        return inner_trials(trial)
+    return [trial]

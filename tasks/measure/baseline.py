@@ -44,7 +44,7 @@ from learnkernels.kernels.estimators import (
 from learnkernels.kernels.estimators.boosting import tree_features, tree_threads
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.model_selection.evaluation import FoldResult
-from learnkernels.kernels.model_selection.folds import Trial, rows_of
+from learnkernels.kernels.model_selection.folds import Trial, choosing_trials, rows_of
 from learnkernels.kernels.model_selection.metrics import Metric, metric_for
 from learnkernels.kernels.predictors.calibration import fit_calibration, probabilities
 from learnkernels.kernels.predictors.choice import best_on_grid
@@ -52,7 +52,6 @@ from learnkernels.kernels.targets import Target
 from learnkernels.kernels.weights import weights_of_rows
 
 from ..data.dataset import Dataset, DatasetRef, load_dataset
-from .fold_statistics import choosing_trials
 from .held_out import HeldOutPredictions
 from .trials import HELD_OUT, TrialJob, kept_test_rows, load_folds, trial_columns
 

@@ -24,7 +24,7 @@ from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.model_selection.folds import (
     Trial,
-    inner_trials,
+    choosing_trials,
     nested_split_trial,
     rows_of,
     split_trial,
@@ -116,13 +116,6 @@ def _require_measurable(
         metric.check_rows(target.take(np.flatnonzero(folds == fold)), "validate")
     for trial in planned:
         metric.check_rows(target.take(np.flatnonzero(folds == trial.test)), "test")
-
-
-def choosing_trials(trial: Trial) -> list[Trial]:
-    """Return the trials in which parameters are chosen: the trial or its inner ones."""
-    if trial.validation is None:
-        return inner_trials(trial)
-    return [trial]
 
 
 @step("units of {ref.name} repeat {repeat} trial {trial.index}")
