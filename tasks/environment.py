@@ -287,7 +287,7 @@ def scheduled_settings() -> dict[str, str]:
 
 
 def explain(error: Exception) -> tuple[bool, str]:
-    """Return whether the environment caused an error, and a message for the user.
+    """Return whether the machine or a setting caused an error, and a message.
 
     The traceback of any other error is appended to `errors.log` in the state folder.
     """
@@ -392,7 +392,7 @@ def _advice_for_sqlite(reason: str) -> str | None:
 
 
 def key_file() -> Path:
-    """Return the file with the access key of this folder's servers, ``user:key``."""
+    """Return the file that holds this folder's access key as ``user:key``."""
     return state_dir() / "key"
 
 
@@ -436,7 +436,7 @@ def _create_key(path: Path) -> None:
 
 
 def show_key() -> None:
-    """Let clients send the access key to servers of this folder, and to no others.
+    """Set environment variables with which clients log in to this folder's servers.
 
     Call it again after PREFECT_API_URL or MLFLOW_TRACKING_URI has changed.
     """
@@ -457,12 +457,12 @@ def show_key() -> None:
 
 
 def servers_note() -> Path:
-    """Return the file that records the server addresses of `learnkernels ui`, `up`."""
+    """Return the file that records the addresses of this folder's running servers."""
     return state_dir() / "ui.json"
 
 
 def running_server(name: str) -> str | None:
-    """Return the address of a server of this folder, or None without an answer."""
+    """Return the address of a server of this folder; None if it does not answer."""
     address = _noted_servers().get(name)
     if address is None or not answers(f"{address}/health"):
         return None

@@ -70,7 +70,7 @@ def new_run_id() -> str:
 
 
 class Step(Task[P, R]):
-    """A Prefect task that returns its value, also if that came from the store."""
+    """Prefect task whose call returns a value, also if the value was stored before."""
 
     def __init__(self, fn: Callable[P, R], **options: Any) -> None:
         super().__init__(fn, **options)
@@ -131,7 +131,7 @@ def _states_of_results(values: Iterable[Any]) -> list[State]:
 
 
 def from_store(value: R) -> R:
-    """Return a stored value so that Prefect shows its task as *Cached*."""
+    """Mark a value as taken from the store, so that Prefect shows *Cached*."""
     if runtime.task_run.id is None:
         return value
     return cast(

@@ -259,7 +259,7 @@ def custom_family(config: OwnConfig, where: str = "kernels") -> KernelFamily:
 
 
 def described(configs: Iterable[FamilyConfig]) -> list[dict[str, Any]]:
-    """Return families as plain data for store keys, with digests of custom code."""
+    """Return kernel families as data for store keys, with digests of custom code."""
     descriptions = []
     for config in configs:
         description = config.model_dump(mode="json")

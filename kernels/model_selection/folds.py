@@ -384,7 +384,7 @@ def inner_trials(trial: Trial) -> list[Trial]:
 
 
 def choosing_trials(trial: Trial) -> list[Trial]:
-    """Return the trials in which parameters are chosen: the trial or its inner ones."""
+    """Return a trial as a list, or its inner trials if it has no validation rows."""
     if trial.validation is None:
         return inner_trials(trial)
     return [trial]

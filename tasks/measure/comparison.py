@@ -216,7 +216,7 @@ def _submit_results(
 
 
 def folds_of_rows(prepared: Prepared) -> dict[str, pd.DataFrame]:
-    """Return each row's test fold by repeat (-1: none), for every small data set."""
+    """Return which trial of each repeat tests a row (-1: none), for small data sets."""
     folds = {}
     for ref, _, local in prepared.jobs:
         if ref.n_rows > 1_000_000:
@@ -239,7 +239,7 @@ def folds_of_rows(prepared: Prepared) -> dict[str, pd.DataFrame]:
 def measure_kernels(
     rows: DatasetRef, config: CompareConfig, pool: DaskPool, progress: RunProgress
 ) -> list[StatisticsRef]:
-    """Compute the statistics of the base kernels, for each repeat or each trial."""
+    """Compute alignment statistics of base kernels, once per repeat or per trial."""
     repeats = config.protocol.repeats
     trials: Sequence[Trial] = []
     if rows.by_training:

@@ -61,7 +61,7 @@ def _require_known_columns(
 
 
 def positions_of(features: Sequence[str]) -> dict[str, list[int]]:
-    """Return the positions of features by name, and by column of the table."""
+    """Return positions of features, with names of features and columns as keys."""
     positions = {name: [c] for c, name in enumerate(features)}
     if isinstance(features, TableFeatures):
         positions_of_column: dict[str, list[int]] = {}

@@ -62,7 +62,7 @@ Statistics: TypeAlias = GramStatistics | FeatureStatistics | SampledStatistics
 
 
 def planned_trials(protocol: ProtocolConfig, ordered: bool = False) -> list[Trial]:
-    """Return the trials of one repeat; `ordered` folds are blocks of time."""
+    """Return the trials of one repeat; if `ordered`, each fold is a period of time."""
     if protocol.choose is not None:
         return [nested_split_trial(protocol.choose.folds, ordered)]
     if protocol.split is not None:
@@ -122,7 +122,7 @@ def _require_measurable(
 def rows_of_trial(
     ref: DatasetRef, protocol: ProtocolConfig, repeat: int, trial: Trial
 ) -> DatasetRef:
-    """Return a stored copy of a data set, scaled and imputed by training rows."""
+    """Store a copy of a data set, scaled and imputed by a trial's training rows."""
     dataset = load_dataset(ref)
     training = rows_of(draw_folds(dataset, protocol, repeat), trial.final)
     return store_dataset(
@@ -139,7 +139,7 @@ def compute_statistics(
     advance: Advance,
     trial: Trial | None = None,
 ) -> StatisticsRef:
-    """Compute and store the statistics of the base kernels; return a reference."""
+    """Store alignment statistics of base kernels; return a reference to them."""
     log = get_run_logger()
     key = _key(ref, config, repeat, trial)
     path = store_path("statistics", key)
@@ -282,7 +282,7 @@ def measure_statistics(
     advance: Advance,
     sample_weight: np.ndarray | None = None,
 ) -> Statistics:
-    """Compute statistics of base kernels, exactly or estimated from a sample."""
+    """Compute alignment statistics of base kernels, from all rows or a sample."""
     dtype = np.dtype(config.precision).type
     keep_origin = _uncentered(config)
     if not sampled(config):

@@ -84,7 +84,7 @@ def _damaged(path: Path, reason: str) -> InputError:
 
 
 class StoredMatrices(Sequence[np.ndarray]):
-    """Base kernel matrices of a folder, memory-mapped; pickled as the folder's path."""
+    """Sequence of the base kernel matrices in a folder, which are memory-mapped."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder).absolute()
@@ -292,7 +292,7 @@ def write_matrices(
     pool: DaskPool,
     advance: Advance,
 ) -> str:
-    """Write base kernel matrices unless the folder has them; return a report line.
+    """Write base kernel matrices that a folder lacks; return a line for the report.
 
     Workers write strips of rows, and need the folder under the same path.
     """

@@ -33,7 +33,7 @@ class StepProgress:
         return max(0, self.trials - round(self.share * self.trials))
 
     def remaining_seconds(self, mean: float) -> float:
-        """Return the estimated seconds left; before the first trial, the mean of a step."""
+        """Return the estimated seconds left; at first, the `mean` seconds of a step."""
         if not self.share:
             return mean
         if not self.trials:

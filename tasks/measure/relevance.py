@@ -33,23 +33,23 @@ MOST_PREDICTIONS = 5000
 
 @dataclass(frozen=True)
 class FittedPredictor:
-    """Predictor with one value of C, in the form that `TestedRows` expects."""
+    """Fitted predictor for one value of C, with the methods that `TestedRows` calls."""
 
     path: PredictorPath
     position: int
 
     def scores(self, X_new: Rows) -> np.ndarray:
-        """Return predicted numbers of new rows, shape (1, n, q)."""
+        """Return predicted numbers of new rows, shape (1, n_rows, n_targets)."""
         numbers = self.path.predict(X_new)[self.position]
         return np.reshape(numbers, (1, X_new.shape[0], -1))
 
     def class_scores(self, X_new: Rows) -> list[np.ndarray]:
-        """Return a list with the class scores, (n,) or (n, n_classes)."""
+        """Return a list of one array: scores, (n_rows,) or (n_rows, n_classes)."""
         return [self.path.scores(X_new)[self.position]]
 
 
 def features_by_column(features: Sequence[str]) -> dict[str, np.ndarray]:
-    """Return the positions of the features that each column has become."""
+    """Return the positions of the features made from each column of the table."""
     names = features.owners if isinstance(features, TableFeatures) else features
     positions: dict[str, list[int]] = {name: [] for name in names}
     for position, name in enumerate(names):

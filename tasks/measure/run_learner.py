@@ -542,7 +542,7 @@ def run_jobs(
     advance: Advance,
     load_data: Callable[[], TrialData] | None = None,
 ) -> list[dict[str, Any]]:
-    """Run trials on workers or here; return their rows of the fold table in order."""
+    """Run trials on workers or in this process; return a row of results for each."""
     if not parallel:
         gc.collect()  # frees rows in reference cycles of earlier steps
         return map_here(run, jobs, advance)

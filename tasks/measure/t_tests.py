@@ -78,7 +78,7 @@ def critical_difference(n_datasets: int, n_methods: int) -> float:
 
 
 def higher_p(errors: np.ndarray, others: np.ndarray, test_share: float) -> float | None:
-    """Return the p-value of Welch's test that errors are higher than on other rows.
+    """Return the p-value of Welch's test that `errors` exceed `others`, of other rows.
 
     Corrected as in `corrected_p`. None for fewer than two trials on a data set; 0 or 1
     if no error varies.

@@ -84,7 +84,7 @@ def save_statistics(
     folds: np.ndarray,
     seconds: float,
 ) -> None:
-    """Write statistics, the fold of each row, and the seconds of their computation."""
+    """Store alignment statistics, the fold of each row, and the computing time."""
     with keep(Path(ref.path)) as folder:
         arrays = {
             "folds": folds,
@@ -97,7 +97,7 @@ def save_statistics(
 def share_of_pass(
     seconds: float, all_rows: AlignmentStatistics, training: AlignmentStatistics
 ) -> float:
-    """Estimate the seconds that statistics of only the training rows would take.
+    """Estimate the seconds that alignment statistics of only training rows take.
 
     Time is quadratic in rows, linear for rank-one kernels, constant for a sample.
     """
@@ -106,7 +106,7 @@ def share_of_pass(
 
 
 class StoredStatistics(NamedTuple):
-    """Statistics of base kernels, fold of each row, and the seconds they took."""
+    """Alignment statistics of base kernels, folds of rows, and computing time."""
 
     statistics: AlignmentStatistics
     folds: np.ndarray
@@ -146,7 +146,7 @@ class TrialData:
 
     @classmethod
     def load(cls, jobs: Sequence[TrialJob], folder: str = "") -> TrialData:
-        """Load the data of trials; table parts are written to a temporary folder."""
+        """Load data sets and statistics of trials; workers copy rows below `folder`."""
         datasets = {}
         statistics = {}
         for job in jobs:
@@ -186,7 +186,7 @@ Learned = tuple[LearnedKernel, ...] | KernelEnsemble
 
 
 class LearnerFit(NamedTuple):
-    """Kernels or ensemble from a learner, and a predictor for each value of C."""
+    """Learned kernels or ensemble, with a predictor for each value of C."""
 
     learned: Learned
     predictors: PredictorPath
@@ -269,7 +269,7 @@ class TrialFitter:
         rows: np.ndarray,
         grid: Sequence[float],
     ) -> KernelPredictors:
-        """Return predictors on learned kernels, trained with some rows."""
+        """Train predictors with learned kernels on `rows`, for each C in `grid`."""
         return KernelPredictors(
             kernels,
             self.dataset.target,

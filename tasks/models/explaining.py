@@ -42,7 +42,7 @@ PREFIX = "contribution "
 
 @dataclass(frozen=True)
 class Explained:
-    """Result of writing contributions, for reports."""
+    """Contributions of columns to predictions: their file, mean sizes and figure."""
 
     output: str
     rows: int
@@ -51,7 +51,7 @@ class Explained:
 
 
 def contributions_file(output: str) -> str:
-    """Return the file of contributions next to an output; Parquet for a folder."""
+    """Return the file of contributions next to a file or folder of predictions."""
     if output.endswith("/"):
         return f"{output.rstrip('/')}.contributions.parquet"
     stem, _, ending = output.rpartition(".")

@@ -228,7 +228,7 @@ def write_training(
 def rivals(
     model: str, challenger: int | None
 ) -> tuple[ModelVersion, ModelVersion | None, ModelVersion | None]:
-    """Return the challenger, the champion, and the version that limits a refresh.
+    """Return challenger, champion, and the version with which a refresh is compared.
 
     Without a champion, the last two are None.
     """

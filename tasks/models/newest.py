@@ -45,7 +45,7 @@ def score_newest_rows(
     challenger_ref: DatasetRef,
     champion_ref: DatasetRef,
 ) -> NewestRows | None:
-    """Load two model versions, and return their `errors_on_newest_rows`."""
+    """Load two model versions; return their errors on rows new to the champion."""
     return errors_on_newest_rows(
         load_version(ours), load_version(theirs), challenger_ref, champion_ref
     )

@@ -57,7 +57,7 @@ class Contender:
     test_share: float = 0.0
 
     def with_errors(self, folds: pd.DataFrame, in_training: bool = False) -> Contender:
-        """Return a copy with errors of trials on common folds, or of its training."""
+        """Return a copy with errors from `folds`: common to both, or of training."""
         errors = tuple(folds["error"].tolist())
         test_share = share_of_test(
             folds["n_test"].to_numpy(), folds["n_rows"].to_numpy()
@@ -68,7 +68,7 @@ class Contender:
 
     @property
     def mean(self) -> float:
-        """Mean error on the common folds; without them, the expected error."""
+        """Mean error on folds common to both versions, or else the expected error."""
         if not self.errors:
             return self.expected
         return float(np.mean(self.errors))
@@ -220,7 +220,7 @@ class Challenge:
 
     @property
     def same_recipe(self) -> bool:
-        """Whether both versions have the same recipe."""
+        """Whether both versions have the same configuration, apart from rows."""
         return self.defender is not None and not set(
             self.challenger.recipes
         ).isdisjoint(self.defender.recipes)

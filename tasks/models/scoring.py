@@ -72,14 +72,14 @@ Distribution = Counter[str] | NumberSummary
 
 
 def distribution_of(values: np.ndarray, numbers: bool) -> Distribution:
-    """Return the distribution of predictions: of numbers if `numbers`, else labels."""
+    """Summarize predicted numbers if `numbers`, or else count predicted labels."""
     if numbers:
         return NumberSummary.of(values, keep_all_numbers=False)
     return Counter(map(str, values))
 
 
 def shown_distribution(distribution: Distribution) -> dict[str, float]:
-    """Return counts by label, or mean, sd, min and max; empty without rows."""
+    """Return label counts, or mean, sd, min and max of numbers; empty without rows."""
     if isinstance(distribution, Counter):
         return {label: distribution[label] for label in sorted(distribution)}
     n = distribution.finite
@@ -607,7 +607,7 @@ def _result(
 
 @dataclass
 class PartsProgress:
-    """Progress of a scoring of `rows` rows, from shares of parts that are done."""
+    """Progress of scoring a table on workers, to which each part adds its share."""
 
     on_progress: OnProgress
     rows: int
@@ -627,7 +627,7 @@ def score_parts_with(
     options: ScoringOptions,
     on_progress: OnProgress = _ignore_progress,
 ) -> Scores:
-    """Score each file of a table on the workers of a pool, into a file of a folder.
+    """Score the files of a table on workers; write a file for each into a folder.
 
     `_SUCCESS` follows unless drift prevents the output. InputError as in `score_with`,
     or if the folder has other files.
@@ -675,7 +675,7 @@ def _count(file: str) -> int:
 
 
 def inputs_of(source: str, needed: set[str]) -> tuple[Location, ...]:
-    """Return the files of an input, with needed columns from names of folders."""
+    """Return a table's files; `needed` columns may be in folders such as year=2024."""
     locations = [table_location(location.text) for location in locations_of(source)]
     folder_values = []
     for location in locations:
@@ -687,7 +687,7 @@ def inputs_of(source: str, needed: set[str]) -> tuple[Location, ...]:
 
 
 def input_columns(source: str, needed: set[str]) -> list[str]:
-    """Return the columns of an input, including needed ones from names of folders."""
+    """Return a table's columns, and `needed` ones in folders such as year=2024."""
     with Table(inputs_of(source, needed)[:1]) as table:
         return list(table.schema.names)
 

@@ -390,7 +390,7 @@ def _fitted_estimator(
 
 
 def place_of(config: CompareConfig) -> str:
-    """Return data folder, workers and tracking of a configuration as JSON."""
+    """Return the settings of data folder, workers and tracking as JSON."""
     return json.dumps(
         config.model_dump(mode="json", by_alias=True, include=PLACE_KEYS),
         sort_keys=True,

@@ -147,7 +147,7 @@ def _results(name: str) -> list[Old]:
 
 
 def clean(keep_days: float, keep_runs: float, yes: bool) -> list[Old]:
-    """Return old files and runs, after deleting them if `yes`; 0 days keep all.
+    """List old files and runs, and delete them if `yes`; 0 days keep all.
 
     `keep_runs` applies to results and MLflow runs of deployments.
     """

@@ -104,7 +104,7 @@ class Service:
             )
 
     def wait_until_up(self) -> None:
-        """Wait until the server answers; other services need no wait."""
+        """Wait until the server answers; a service without a port needs no wait."""
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline and self.process.poll() is None:
             if self.port is None or environment.answers(f"{self.url}{self.health}"):
@@ -341,7 +341,7 @@ _temporary: dict[Path, Service] = {}
 
 
 def temporary_prefect() -> Service:
-    """Start a Prefect server without pages for the runs of this process.
+    """Start a Prefect server without web pages, for the runs of this process.
 
     Call before Prefect is imported; wait for it before the first flow.
     """
