@@ -135,7 +135,7 @@ class Model(Savable, Value):
 
     @property
     def batch_rows(self) -> int:
-        """Number of rows per batch that keeps predictions equal, bit for bit."""
+        """Rows per batch for predictions equal, bit for bit, to those of one call."""
         from .estimators import chunk_rows_for
 
         chunk_rows = chunk_rows_for(self.estimator.kernel_.X.shape[0])
@@ -171,7 +171,7 @@ class Model(Savable, Value):
 
     @property
     def score_names(self) -> list[str]:
-        """Names of the columns of predictions that hold numbers or decision values."""
+        """Names of prediction columns with predicted numbers or decision values."""
         prefix = "score"
         if self.task == "regression":
             prefix = "prediction"
@@ -190,7 +190,7 @@ class Model(Savable, Value):
 
     @cached_property
     def feature_columns(self) -> list[tuple[str, str]]:
-        """Column that each feature is from, and its view, such as "numbers"."""
+        """Name and view, such as "numbers", of the column that each feature is from."""
         if self.table is None:
             return [(name, "numbers") for name in self.features]
         return [
@@ -226,7 +226,7 @@ class Model(Savable, Value):
         return getattr(self.estimator, "table_", None)
 
     def lacking(self, names: Sequence[str], others: Sequence[str] = ()) -> str:
-        """Return a sentence on the columns that a table lacks; empty if it has all.
+        """Return a sentence on a table's missing columns, or an empty string.
 
         `names` are the columns of the table, and `others` those that the model ignores:
         one of them may be the lacking column under another name.
@@ -287,7 +287,7 @@ class Model(Savable, Value):
         return np.column_stack(numbers)
 
     def scaled(self, X_raw: Rows) -> Rows:
-        """Return features: the columns of raw rows, scaled by `low` and `spread`.
+        """Return the features: raw values minus `low`, divided by `spread`.
 
         Parameters
         ----------

@@ -52,7 +52,7 @@ def require_family(family: object) -> None:
 
 
 class Products(Protocol):
-    """Matrix of Frobenius products of base kernels, possibly formed only on request.
+    """Matrix of the Frobenius products of base kernels, possibly computed on request.
 
     ``M.diagonal()`` needs no p by p matrix; ``np.asarray(M)`` forms all entries.
     """
@@ -100,7 +100,10 @@ class Solution:
 
 
 def center_weights(center: float | Sequence[float], p: int, norm: float) -> np.ndarray:
-    """Return the center of a ball of p weights; a number means equal weights."""
+    """Return the center of a norm ball as p weights, given weights or one number.
+
+    A number becomes equal weights of that norm.
+    """
     mu_0 = np.asarray(center, dtype=np.float64)
     if not ((mu_0 >= 0) & (mu_0 < np.inf)).all():
         raise ValueError(f"center must be zero or positive, and finite, got {center}.")
@@ -142,7 +145,7 @@ def _defect_of(solution: Any, n_kernels: int) -> str:
 
 @dataclass(frozen=True, eq=False)
 class LearningProblem:
-    """Input of a learner: training rows, their statistics, and base kernels.
+    """Input of a learner: training rows, their alignment statistics, and base kernels.
 
     Attributes
     ----------
@@ -325,7 +328,7 @@ class Learner(Parameterized, ABC):
         """Raise ValueError if a parameter is out of its range."""
 
     def for_features(self, features: Any) -> Learner:
-        """Return the learner, adapted to the features of a table."""
+        """Return this learner, or a copy with settings for the features of a table."""
         return self
 
     def searches_sample(self, statistics: AlignmentStatistics) -> bool:
@@ -376,7 +379,7 @@ class AlignmentLearner(Learner):
 
     @abstractmethod
     def fit_weights(self, M: Products, a: np.ndarray) -> Solution:
-        """Return the weights of base kernels, given products of kernels and target.
+        """Return the weights of base kernels, given M and a, their Frobenius products.
 
         Parameters
         ----------

@@ -214,7 +214,7 @@ class CA(KernelSearchLearner):
 
 
 class Ascent:
-    """State of the search of `CA`: centered sum of the base kernels added so far."""
+    """State of the learner `CA`: centered sum of the base kernels added so far."""
 
     def __init__(
         self, pairs: RadialPairs | FeaturePairs, Y: np.ndarray, eps: float

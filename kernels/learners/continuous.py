@@ -104,7 +104,11 @@ class RadialPairs:
         return np.linspace(center - three_decades, center + three_decades, 96)
 
     def rate(self, u: np.ndarray | float) -> np.ndarray:
-        """Return the factor that scales distances: sigma^-2, 1 / sigma or sigma."""
+        """Return the factor that multiplies distances, given the log bandwidth u.
+
+        It is sigma^-2 for Gaussians, 1 / sigma for Laplacians and sigma for Dirichlet
+        kernels.
+        """
         exponents = {"gaussian": -2.0, "laplacian": -1.0, "dirichlet": 1.0}
         return np.asarray(np.exp(exponents[self.kind] * np.asarray(u)))
 
@@ -135,7 +139,10 @@ class RadialPairs:
     def value_and_gradient(
         self, u: np.ndarray, P: np.ndarray
     ) -> tuple[float, np.ndarray]:
-        """Return the product of kernel and symmetric P, and its derivative by u."""
+        """Return the Frobenius product <K, P>, and its derivative with respect to u.
+
+        K is the kernel with log bandwidth u, and P is symmetric.
+        """
         value, slope = self._sums_over_pairs(float(u[0]), squareform(P, checks=False))
         return 2 * value + self.diagonal * float(np.trace(P)), np.array([2 * slope])
 
@@ -154,14 +161,14 @@ class RadialPairs:
         return 2 * np.bincount(self.bins, squareform(P, checks=False), BINS)
 
     def values_on_bins(self, u: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """Return the weighted sum of kernel values at the bins, for each u."""
+        """Return the weighted sum of kernel values over distance bins, for each u."""
         return np.asarray(
             self._kernel_of_scaled_distances(self.centers * self.rate(u[:, None]))
             @ weights
         )
 
     def steepest(self, P: np.ndarray, settled: float) -> float:
-        """Return the log bandwidth whose kernel has the largest product with P.
+        """Return the log bandwidth that maximizes the Frobenius product <K, P>.
 
         P is symmetric and centered. The search ends at a step of at most `settled`.
         """
@@ -225,7 +232,7 @@ def _distances(kind: Kind, X: Rows) -> np.ndarray:
 
 
 def highest_maxima(values: np.ndarray) -> np.ndarray:
-    """Return the positions of the three highest local maxima, highest first."""
+    """Return positions of the three highest local maxima of `values`, highest first."""
     padded = np.concatenate([[-np.inf], values, [-np.inf]])
     maxima = np.flatnonzero(
         (padded[1:-1] >= padded[:-2]) & (padded[1:-1] >= padded[2:])
@@ -289,9 +296,10 @@ class FeaturePairs:
     def value_and_gradient(
         self, u: np.ndarray, P: np.ndarray
     ) -> tuple[float, np.ndarray]:
-        r"""Return the product of kernel and symmetric P, and its derivative by u, (d,).
+        r"""Return the Frobenius product <K, P>, and its gradient with respect to u.
 
-        With ``W = P o K`` and ``z = x / sigma``, feature k has the derivative
+        P is symmetric. With ``W = P o K`` and ``z = x / sigma``, feature k has the
+        derivative
 
         .. math:: 2 \sum_{ij} W_{ij} (z_{ik} - z_{jk})^2
                   = 4 \Bigl( \sum_i z_{ik}^2 (W \mathbf{1})_i - z_{\cdot k}^\top W z_{\cdot k} \Bigr)
@@ -337,7 +345,7 @@ class FeaturePairs:
     def steepest(
         self, P: np.ndarray, start: np.ndarray, shrinkage: float
     ) -> np.ndarray:
-        """Return the log bandwidths of the local maximum reached from `start`."""
+        """Return the local maximizer of `value_and_gradient_shrunk` near `start`."""
         low, high = self.bounds
         start = np.clip(start, low, high)
         # The tolerances of the optimizer need an objective of about one.

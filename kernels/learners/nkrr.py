@@ -74,7 +74,10 @@ class PolynomialRidge:
         return Iterate(mu, float(np.vdot(alpha, self.Y)), gradient)
 
     def objective(self) -> Callable[[np.ndarray], Iterate]:
-        """Return the function that evaluates the objective, on monomials if few."""
+        """Return a function that maps weights to the objective and its gradient.
+
+        It uses monomials if there are few.
+        """
         if isinstance(self.grams, FeatureGrams) and has_few_monomials(
             self.grams, self.degree, self.offset
         ):

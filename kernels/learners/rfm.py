@@ -331,7 +331,7 @@ class RFM(KernelSearchLearner):
         return np.float32
 
     def for_features(self, features: Any) -> RFM:
-        """Return a copy with the codes of a table, and whether features are scaled."""
+        """Return a copy with a table's columns of category codes and its scaling."""
         names = tuple(features.owners[code] for code in features.codes)
         return replace(
             self, codes=features.codes, code_names=names, scaled=features.scaled

@@ -101,7 +101,7 @@ class RfmMetric:
     def base_kernels(
         self, medians: MedianDistances, factors: Factors = KINDS["both"]
     ) -> tuple[MetricFamily, np.ndarray]:
-        """Return base kernels with bandwidths around the median distance, and sigma.
+        """Return base kernels scaled by the median distances, and their widths sigma.
 
         `factors` multiply gamma, as in `KINDS`. In sigma, of shape (p, d), are the
         differences in one feature at which a kernel falls to 1 / e; inf if it never
@@ -166,7 +166,7 @@ class MedianDistances:
 
 @dataclass(frozen=True)
 class Round:
-    """Metrics learned in one round, and the ridges of its regressions.
+    """Metrics of one round of `RFM`, and the ridge parameters of its regressions.
 
     `number` is `UNSUPERVISED` for principal components. `ridges` has one entry per
     metric of the round before.
@@ -220,7 +220,10 @@ def median_distance(
 
 
 def spread_of(X: np.ndarray, w: np.ndarray | None = None) -> RfmMetric:
-    """Return the metric that scales features to unit deviation, constant ones to 0."""
+    """Return the metric that divides each feature by its standard deviation.
+
+    Constant features are multiplied by zero.
+    """
     largest = np.abs(X).max(axis=0, initial=0.0)
     # Avoids overflow and underflow of squares
     unit = np.where(largest > 0, largest, 1.0)
@@ -367,7 +370,7 @@ def gradient_outer_product(
     row_groups: RowGroups | None = None,
     precision: type[np.floating[Any]] = np.float64,
 ) -> tuple[np.ndarray, float]:
-    """Return the mean outer product of gradients of a ridge regression, and its ridge.
+    """Return the mean outer product of gradients of a ridge fit, and the best ridge.
 
     The outer product has trace one. The gradient at each row is that of the regression
     without the row and its group; `near` is a ridge close to the best one. Equal rows
@@ -392,7 +395,10 @@ def gradient_outer_product(
 
 
 def ridges_of(K: np.ndarray, w: np.ndarray | None = None) -> list[float]:
-    """Return the ridges to compare for a centered Gram matrix of weighted rows."""
+    """Return the ridge parameters to compare for a regression with Gram matrix K.
+
+    K is centered.
+    """
     trace = float(np.trace(K) if w is None else np.diag(K) @ w)
     return [ridge * trace for ridge in RIDGES]
 
@@ -402,7 +408,7 @@ def radial_kernel(
     w: np.ndarray | None = None,
     precision: type[np.floating[Any]] = np.float64,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return a sum of Gaussians and Laplacians, and its slope by squared distance.
+    """Return a sum of Gaussians and Laplacians, and its derivative by squared distance.
 
     Both have shape (m, m). The sum is centered, with a mean diagonal of about one;
     slopes of equal rows are zero.
@@ -478,7 +484,7 @@ def summed(
 def left_out_gradients(
     Z: np.ndarray, slopes: np.ndarray, fit: LeftOut
 ) -> Iterator[np.ndarray]:
-    r"""Yield the gradient at each row of the regression without it, for each output.
+    r"""Yield, for each output, the gradient at each row of the fit without this row.
 
     .. math:: \nabla f^{(-i)}(z_i) = 2 \sum_j s_{ij} \alpha_j (z_i - z_j) - 2 \, r_i \sum_j s_{ij} G_{ij} (z_i - z_j)
 
@@ -520,7 +526,7 @@ def _sums_of_differences(products: np.ndarray, Z: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class KernelChoice:
-    """Choice of base kernels: the rounds of their metrics, and their kind.
+    """Choice of base kernels for `RFM`: the rounds that learn metrics, and the kind.
 
     `rounds` are numbers of rounds; round 0 and `UNSUPERVISED` are not learned.
     """
@@ -560,7 +566,10 @@ class Examples:
         return [(self._take(training), self._take(test)) for training, test in splits]
 
     def halves(self, seed: int) -> list[Examples]:
-        """Return two random halves with similar targets, for any order of rows."""
+        """Split the examples at random into two halves with similar targets.
+
+        The order of the rows has no effect.
+        """
         in_fixed_order, _ = distinct_rows(np.column_stack([self.X, self.Y]))
         shuffled = in_fixed_order[
             np.random.default_rng(seed).permutation(len(in_fixed_order))
@@ -593,7 +602,7 @@ def _strata(Y: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class FeatureColumns:
-    """Columns with codes of categories, by position and name, and other columns."""
+    """Columns of X with category codes, their names, and the other columns."""
 
     codes: np.ndarray
     others: np.ndarray
@@ -603,7 +612,7 @@ class FeatureColumns:
     def of(
         cls, d: int, code_positions: Sequence[int], names: Sequence[str] = ()
     ) -> FeatureColumns:
-        """Return the columns of d features; ValueError for wrong codes or names."""
+        """Divide d features into columns of codes and others; ValueError if invalid."""
         codes = np.asarray(code_positions, dtype=np.intp)
         others = np.setdiff1d(np.arange(d), codes)
         if len(codes) and not (codes.min() >= 0 and codes.max() < d and len(others)):
@@ -621,7 +630,7 @@ class FeatureColumns:
     def union(
         self, metrics: Sequence[RfmMetric], examples: Examples, kind: str
     ) -> tuple[FamilyUnion, np.ndarray]:
-        """Return the base kernels in all metrics and one per code, and their sigma."""
+        """Return base kernels of metrics and code columns, and their widths sigma."""
         X = examples.X
         families: list[KernelFamily] = []
         sigmas_of_metrics = []
@@ -655,7 +664,7 @@ class FeatureColumns:
 
 
 class SplitHalf:
-    """Training rows for metrics and ridge regressions, and test rows for their errors.
+    """Training rows that learn metrics and regressions, and test rows for their errors.
 
     `rounds` yields principal components if needed, then from round 0 on. `best_ridges`,
     positions by kind, may be shared by two halves. `alignments` are those of the kernel
@@ -684,7 +693,7 @@ class SplitHalf:
 
     @property
     def ridges(self) -> dict[int, tuple[float, ...]]:
-        """Ridges of the regressions of each learned round, by round number."""
+        """Ridge parameters of the regressions of each learned round, by its number."""
         return {
             number: learned.ridges
             for number, learned in self.rounds.items()
@@ -728,7 +737,10 @@ class SplitHalf:
         return error_at(position)
 
     def products(self, choice: KernelChoice) -> tuple[np.ndarray, np.ndarray]:
-        """Return products M and a of base kernels of unit trace, on the test rows."""
+        """Return products of base kernels with each other, M, and the target, a.
+
+        The base kernels have unit trace on the test rows.
+        """
         X = self.test.X
         w = self.test.w
         family, _ = self.columns.union(

@@ -75,7 +75,10 @@ class TrainingSet:
         workers: Workers | None = None,
         progress: Progress | None = None,
     ) -> TrainingSet:
-        """Return the training set; X is None if the kernel was learned on the rows."""
+        """Return the training set of a predictor: a learned kernel and rows of X.
+
+        X may be None if the kernel was learned on these rows.
+        """
         if workers is None:
             workers = Threads()
         weights = kernel.sample_weight
@@ -109,7 +112,7 @@ class TrainingSet:
 
     @cached_property
     def source(self) -> RowSource:
-        """Training rows minus the origin, which the workers read."""
+        """Training rows minus the origin, as a source from which workers read."""
         return self.workers.scatter_rows(
             self.X, None if self.own else self.positions, self.origin
         )
@@ -419,7 +422,7 @@ class ExactPredictor(Predictor):
 
 
 def usable_gram(kernel: LearnedKernel) -> tuple[np.ndarray, np.ndarray | float]:
-    r"""Return a positive semi-definite Gram matrix, and a matching cross-Gram factor.
+    r"""Return a positive semi-definite Gram matrix, and a factor of cross-Gram matrices.
 
     K, shape (m, m), has unit mean diagonal unless the kernel was learned with a C.
     ``np.dot(kernel.cross_gram(X), factor)`` is the same kernel between new and training

@@ -195,7 +195,10 @@ def probabilities(scores: np.ndarray, calibration: np.ndarray) -> np.ndarray:
 
 
 def class_scores(linear: np.ndarray, n_classes: int, of_pairs: bool) -> np.ndarray:
-    """Return class scores, (n,) or (n, n_classes), from scores of classes or pairs."""
+    """Convert scores of classes, or of pairs of classes, to class scores.
+
+    The result has shape (n,) for two classes, else (n, n_classes).
+    """
     if n_classes == 2:
         return linear[:, 0]
     if not of_pairs:

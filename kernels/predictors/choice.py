@@ -65,7 +65,7 @@ GRID = tuple(4.0**exponent for exponent in range(-3, 8))
 
 
 def best_on_grid(errors: np.ndarray, smooth: bool = False) -> tuple[int, int]:
-    """Return the positions of the setting and of the C with the lowest error.
+    """Return the position of the setting and of the value of C with the lowest error.
 
     Errors have shape (n_settings, L); NaN is not compared. Ties go to the smallest C.
     With `smooth`, errors are averaged with their neighbors, and the middle of ties

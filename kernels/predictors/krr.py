@@ -224,7 +224,10 @@ def _fit_leaving_out(
 
 
 def few_monomials(training: TrainingSet) -> np.ndarray | None:
-    """Return features F with the kernel ``F F'``; None unless there are few."""
+    """Return features F with which the learned kernel is ``F F'``, or None.
+
+    The features are monomials; None unless there are few.
+    """
     kernel = training.kernel
     if (
         not training.own

@@ -144,7 +144,7 @@ def refined(
 
 @dataclass
 class KernelSums:
-    """Sums over rows of their weights, targets and kernel with the landmarks.
+    """Sums over rows: of weights, weighted targets, and kernel values with landmarks.
 
     With G the uncentered kernel between rows and landmarks, and D the diagonal of the
     weights w: ``sum w``, ``sum w K(x, x)``, ``G' w``, ``G' D Y`` and, if requested,
@@ -223,9 +223,10 @@ def passes_over(
     mean: np.ndarray | None = None,
     memory: int = 0,
 ) -> Callable[[Step, Any], Any]:
-    """Return ``run_pass(step, argument)``, which sums results over training rows.
+    """Return a function that runs a step on all training rows, and sums the results.
 
-    The kernel is stored if it takes at most `memory` bytes and the workers are threads.
+    It is called as ``run_pass(step, argument)``. The kernel is stored if it takes at
+    most `memory` bytes and the workers are threads.
     """
     workers = training.workers
     kernel = subspace.kernel
@@ -255,7 +256,7 @@ def passes_over(
 
 
 def mean_feature(subspace: Subspace, sums: KernelSums) -> np.ndarray:
-    """Return the mean feature over all rows, shape (r,); zero without centering."""
+    """Return the mean feature vector over all rows, (r,); zero without centering."""
     if not subspace.kernel.centering.subtracts:
         return np.zeros(subspace.basis.shape[1])
     return np.asarray(sums.kernel @ subspace.basis / sums.weight - subspace.offset)
@@ -342,7 +343,10 @@ class _FeatureProducts:
 def normal_products(
     row_pass: RowPass, argument: tuple[np.ndarray, np.ndarray], task: RowTask
 ) -> np.ndarray:
-    """Return ``G' D (G beta - 1 means')``: G is the kernel to landmarks, D weights."""
+    """Return the products of the normal equations, ``G' D (G beta - 1 means')``.
+
+    G is the kernel between rows and landmarks, and D the diagonal of the weights.
+    """
     beta, means = argument
     total = np.zeros_like(beta)
     buffer = np.empty((BLOCK, len(beta)))

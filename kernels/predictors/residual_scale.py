@@ -115,12 +115,12 @@ class ResidualScale(Value):
         )
 
     def sizes(self, scores: np.ndarray) -> np.ndarray:
-        """Return sizes of residuals: `scores`, (n, q), clipped to their range."""
+        """Return expected absolute residuals: `scores`, (n, q), clipped to a range."""
         return np.clip(scores, self.smallest, self.largest)
 
     @cached_property
     def scores(self) -> LinearScores:
-        """Linear function of rows whose clipped values are sizes of residuals."""
+        """Linear function of rows that estimates absolute residuals before clipping."""
         return LinearScores(self.kernel, self.dual, self.intercept)
 
     def require_sound(self, n_features: int, n_outputs: int) -> None:
@@ -149,7 +149,7 @@ class ResidualScale(Value):
 
 
 def feature_basis(kernel: LearnedKernel) -> np.ndarray | None:
-    """Return B, which maps a cross-Gram matrix to features; None if K is constant.
+    """Return B, which maps a cross-Gram matrix to features; None for a constant kernel.
 
     Columns of B sum to zero if the kernel is centered.
     """
@@ -166,7 +166,10 @@ def feature_basis(kernel: LearnedKernel) -> np.ndarray | None:
 def ridge_leaving_out(
     F: np.ndarray, Y: np.ndarray, weights: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return leave-one-out predictions, coefficients and intercepts of the best ridge."""
+    """Fit the best ridge regression, with leave-one-out predictions.
+
+    Return predictions, coefficients and intercepts; each output has its own ridge.
+    """
     regression = CenteredRidge.of(F, Y, weights)
     squares = np.square(regression.Z)
     roots = np.sqrt(weights)[:, None]
@@ -193,7 +196,10 @@ def ridge_leaving_out(
 def ridge_over_splits(
     F: np.ndarray, Y: np.ndarray, weights: np.ndarray, splits: Sequence[Split]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return held-out predictions, coefficients and intercepts of the best ridge."""
+    """Fit the best ridge regression, with held-out predictions of the splits.
+
+    Return predictions, coefficients and intercepts; each output has its own ridge.
+    """
     regression = CenteredRidge.of(F, Y, weights)
     ridges = RIDGES * regression.eigenvalues.sum() / weights.sum()
     predictions = np.full((len(ridges), *Y.shape), np.nan)
@@ -241,11 +247,14 @@ class CenteredRidge(NamedTuple):
         return cls(mean_feature, mean_target, Z, projected, eigenvalues, V)
 
     def path(self, ridges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return coefficients, (L, r, q), and intercepts, (L, q), for L ridges."""
+        """Return coefficients and intercepts, one per ridge parameter.
+
+        For L ridges, they have shapes (L, r, q) and (L, q).
+        """
         shrinkage = 1.0 / (self.eigenvalues + ridges[:, None])
         return self.of_features(shrinkage[:, :, None] * self.projected)
 
     def of_features(self, solutions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the coefficients of the original features, and intercepts."""
+        """Map coefficients of eigenvectors to those of features, with intercepts."""
         coefficients = self.V @ solutions
         return coefficients, self.mean_target - self.mean_feature @ coefficients
