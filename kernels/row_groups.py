@@ -43,7 +43,10 @@ class RowGroups(Value):
         return RowGroups(self.numbers[rows], self.ordered)
 
     def sample(self, n_rows: int, seed: int) -> np.ndarray:
-        """Draw about `n_rows` rows: whole groups unless groups are large or ordered."""
+        """Draw about `n_rows` rows at random, as whole groups if possible.
+
+        Rows are drawn singly if groups are large or ordered.
+        """
         m = len(self.numbers)
         if m <= n_rows:
             return np.arange(m)
@@ -85,9 +88,10 @@ class RowGroups(Value):
         return consecutive_blocks(self.numbers, min(n_blocks, self.n_groups))
 
     def joined_by(self, which: np.ndarray) -> RowGroups:
-        """Merge groups so that rows with equal `which`, such as copies, share one.
+        """Merge all groups that contain rows with the same label in `which`.
 
-        Groups in order do not change, nor if most rows would be in one group.
+        Equal labels mark copies, for example. Groups in order do not change, nor if
+        most rows would be in one group.
         """
         if self.ordered:
             return self
@@ -256,7 +260,7 @@ def consecutive_blocks(times: np.ndarray, n_blocks: int) -> np.ndarray:
 
 
 def cut_in_parts(sizes: np.ndarray, ends: Sequence[float] | np.ndarray) -> np.ndarray:
-    """Cut a sequence of units into parts, and return the part of each unit.
+    """Divide a sequence of units (rows or groups) into parts; return each unit's part.
 
     `sizes` are the rows per unit, and `ends` the desired rows before the end of each
     part. Units after the last part have -1.

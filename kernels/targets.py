@@ -158,7 +158,10 @@ class Target(Value):
 
 
 def class_pairs(codes: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return the rows of each pair of classes, with 1 for the second class, else -1."""
+    """Return, for each pair of classes, its rows and their signs.
+
+    The sign is 1 for the second class, else -1.
+    """
     pairs = []
     for first, second in combinations(np.unique(codes).tolist(), 2):
         rows = np.flatnonzero((codes == first) | (codes == second))

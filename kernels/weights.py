@@ -66,7 +66,7 @@ def of_mean_one(w: np.ndarray) -> np.ndarray:
 
 
 def relative_weights(*factors: np.ndarray) -> np.ndarray:
-    """Return products of weights, relative to the mean of those that are positive.
+    """Multiply arrays of weights, and scale the positive products to mean one.
 
     Products may overflow. At most `LEAST_SHARE` of the total becomes zero.
     """

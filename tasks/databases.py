@@ -297,7 +297,7 @@ def _create_database(path: Path, create: Callable[[Path], None]) -> None:
 
 @contextmanager
 def one_at_a_time() -> Iterator[None]:
-    """Hold the lock under which one process of this folder creates databases."""
+    """Hold the lock that lets only one process of a folder create databases."""
     path = state_dir() / "databases.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as lock:
@@ -331,7 +331,7 @@ def mlflow_ui() -> str:
 
 
 def mlflow_is_served() -> bool:
-    """Return whether MLflow's store is a server, with lasting page addresses."""
+    """Return whether MLflow's store is a server, so that page addresses last."""
     import mlflow
 
     return mlflow.get_tracking_uri().startswith("http")

@@ -62,7 +62,7 @@ class BallLearner(JointLearner):
 
     @abstractmethod
     def problem(self, grams: GramOperator, target: Target, C: float) -> InnerProblem:
-        """Return the problem that the predictor solves, on all rows or a sample."""
+        """Return the optimization problem of the predictor, on all rows or a sample."""
 
     def minimize(
         self, problem: InnerProblem, ball: Ball, start: np.ndarray | None

@@ -405,7 +405,7 @@ METRICS: dict[str, Metric] = {metric.name: metric for metric in _ALL}
 
 
 def in_words(error_in_table: str) -> str:
-    """Return the name of an error in reports, given its name in tables."""
+    """Return the long name of an error for reports, given its short name in tables."""
     error, _, positive = error_in_table.partition(" of ")
     words = next(
         (metric.words for metric in METRICS.values() if metric.error == error), error

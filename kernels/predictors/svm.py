@@ -23,7 +23,7 @@ MAX_WEIGHTED_ITERATIONS = 10 * MAX_ITERATIONS
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SVM(ExactPredictor):
-    """Support vector machine; more than two classes one-vs-one.
+    """Support vector machine, one-vs-one for more than two classes.
 
     Parameters
     ----------

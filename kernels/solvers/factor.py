@@ -173,7 +173,10 @@ class LeftOut:
 
     @cached_property
     def inverse(self) -> np.ndarray:
-        """Matrix G with ``alpha = G Y``, from which fits without a row follow."""
+        """Matrix G that maps targets to coefficients, ``alpha = G Y``.
+
+        Fits without a row follow from it.
+        """
         (multiply,) = get_lapack_funcs(("lauum",), (self._inverse,))
         lower, _ = multiply(self._inverse, lower=1)
         G = mirror(lower.T)
@@ -289,7 +292,10 @@ class LeaveOneOut:
         return np.asarray(sums[numbers])
 
     def residuals_of_later(self, ridge: float) -> np.ndarray:
-        """Return residuals of rows predicted from earlier blocks; NaN for the first."""
+        """Return residuals of each block of rows in a fit on the earlier blocks.
+
+        Residuals in the first block are NaN.
+        """
         assert self._row_groups is not None
         blocks = self._row_groups.blocks(1 + LATER_BLOCKS)
         order = np.argsort(blocks, kind="stable")
@@ -365,7 +371,7 @@ class _LossAlongPath:
 
 
 def least_along(value: Callable[[int], float], n: int, start: int | None = None) -> int:
-    """Return the position on a grid where a unimodal function is smallest."""
+    """Return the integer from 0 to n - 1 at which a unimodal function is smallest."""
     cached_value = cache(value)
     step = 1
     if start is None:

@@ -332,7 +332,7 @@ class FeaturePath(InteriorPoint):
 
     @property
     def x(self) -> np.ndarray:
-        """Dual coefficients of the rows, feasible for an SVM."""
+        """Dual coefficients, one per row; they are feasible for an SVM."""
         if not self._boxed:
             return self.free[2:]
         x, _, _ = self._parts(self.slacks)

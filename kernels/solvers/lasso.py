@@ -83,7 +83,10 @@ class SquaredLasso:
     radius: float
 
     def at(self, w: np.ndarray) -> LassoFit:
-        """Return the fit with coefficients w: its value, gradient and bound; O(nnz)."""
+        """Return the fit with coefficients w: its value, gradient and lower bound.
+
+        Takes O(nnz) time.
+        """
         residual = self.y - self.grams.scores(w)
         descent = self.grams.projections(residual) / self.ridge
         norm = float(np.abs(w).sum())

@@ -68,7 +68,10 @@ class Ball:
         return 0.0, np.zeros_like(mu)
 
     def lower_bound(self, inner: InnerSolution) -> float:
-        """Return the minimum of ``constant - mu . v`` over the ball, for v >= 0."""
+        """Return the minimum of the linear model ``constant - mu . v`` over the ball.
+
+        Requires v >= 0.
+        """
         if self.norm == 1:
             dual_norm = np.inf
         elif np.isinf(self.norm):
@@ -177,7 +180,10 @@ class Orthant:
         return float(mu @ self.Q @ mu - mu @ self.c), 2 * self.Q @ mu - self.c
 
     def lower_bound(self, inner: InnerSolution) -> float:
-        """Return the minimum over mu >= 0 of ``constant + mu' Q mu - mu . (v + c)``."""
+        """Return a lower bound of the objective: the minimum of a quadratic model.
+
+        The model is ``constant + mu' Q mu - mu . (v + c)``, for mu >= 0.
+        """
         mu = self._minimizer(self.Q, (inner.forms + self.c) / 2)
         # Both expressions are the value at the minimizer; the smaller one is safe.
         value = mu @ self.Q @ mu - mu @ (inner.forms + self.c)
@@ -311,7 +317,7 @@ def interpolated_iterations(
     tolerance: float,
     max_iter: int,
 ) -> tuple[np.ndarray, Certificate]:
-    """Return weights by the interpolated iterations of the paper, with eta = 1/2.
+    """Return the weights of base kernels, by interpolated iterations with eta = 1/2.
 
     ``at(mu)`` solves the ridge regression, and ``quadratic_forms(alpha)`` is v. See
     Cortes, Mohri, Rostamizadeh (2009), UAI, Algorithm 1.

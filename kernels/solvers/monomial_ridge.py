@@ -40,7 +40,7 @@ def has_few_monomials(grams: FeatureGrams, degree: int, offset: float) -> bool:
 def factor_of_power(
     grams: FeatureGrams, mu: np.ndarray, degree: int, offset: float
 ) -> np.ndarray | None:
-    r"""Return features F of the polynomial kernel ``F F'``; None if they are many."""
+    r"""Return features F of a polynomial kernel ``F F'``, or None if they are many."""
     if not has_few_monomials(grams, degree, offset):
         return None
     monomials = Monomials(grams, degree, offset)
@@ -48,7 +48,7 @@ def factor_of_power(
 
 
 class Monomials:
-    """The D monomials of one degree of p features, at m rows.
+    """All D monomials of one degree in p features, evaluated at m rows.
 
     `exponents`, shape (D, p + 1), begin with that of the offset; Phi has shape (m, D).
     """
@@ -90,7 +90,7 @@ class Monomials:
         return np.asarray(self._degree * (lower @ squares[self._raised]))
 
     def largest_entry(self, mu: np.ndarray) -> float:
-        """Return the largest entry of the power, which is on its diagonal."""
+        """Return the largest entry of the polynomial kernel; it is on the diagonal."""
         return (
             float(((self._variables**2) @ self._with_offset(mu)).max()) ** self._degree
         )

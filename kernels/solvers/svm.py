@@ -94,7 +94,7 @@ def solve_svm(
     start: np.ndarray | None = None,
     intercept: bool = True,
 ) -> Solution:
-    """Return coefficients, intercept, and free rows of a binary SVM.
+    """Return coefficients, intercept and free support vectors of a binary SVM.
 
     The dual is that of `SupportVectorProblem`. A primal-dual active-set method takes
     O(f^3) per pass for f free rows. If it does not settle, it restarts from libsvm's

@@ -117,13 +117,13 @@ class AlignmentStatistics(Value, ABC):
         return values * factors
 
     def divided(self, values: np.ndarray) -> np.ndarray:
-        """Return values of the base kernels, (p, ...), divided by `divisors`."""
+        """Divide values of the base kernels, shape (p, ...), by `divisors`."""
         if self.divisors is None:
             return values
         return values / self.divisors.reshape(-1, *[1] * (values.ndim - 1))
 
     def multiplied(self, values: np.ndarray) -> np.ndarray:
-        """Return values of divided base kernels, (p, ...), times `divisors`."""
+        """Reverse `divided`: multiply values, shape (p, ...), by `divisors`."""
         if self.divisors is None:
             return values
         return values * self.divisors.reshape(-1, *[1] * (values.ndim - 1))
@@ -283,7 +283,7 @@ class AlignmentStatistics(Value, ABC):
 
     @abstractmethod
     def restrict(self, groups: Sequence[int]) -> Self:
-        """Return the statistics of some fold groups, without reading the rows again.
+        """Return the statistics of a union of folds, without reading the rows again.
 
         Parameters
         ----------
@@ -334,7 +334,7 @@ class AlignmentStatistics(Value, ABC):
 
 @dataclass(frozen=True)
 class NormalizedProducts:
-    """Products of normalized base kernels, formed when converted to an array.
+    """Frobenius products of normalized base kernels, computed by ``np.asarray``.
 
     `kernels` are positions of base kernels, and `scales` their divisors.
     """
@@ -378,7 +378,7 @@ def require_normalization(normalize: str) -> None:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GramStatistics(AlignmentStatistics):
-    r"""Exact inner products of p base kernels and the target, for any fold groups.
+    r"""Exact inner products of p base kernels and the target, for any union of folds.
 
     With D the diagonal matrix of the weights w, W their sum, products
     :math:`G_{kl} = \langle K_k, K_l \rangle_F`, row sums :math:`r_k = K_k w`, totals
@@ -498,7 +498,7 @@ class GramStatistics(AlignmentStatistics):
             )
 
     def restrict(self, groups: Sequence[int]) -> GramStatistics:
-        """Return the exact statistics of the rows of some fold groups."""
+        """Return the exact statistics of the rows in a union of folds."""
         selected, rows, attributes = self._selected(groups)
         return replace(
             self,
@@ -637,7 +637,7 @@ def gram_statistics(
 
 
 def extreme_divisors(family: KernelFamily, X: Rows) -> np.ndarray | None:
-    """Return powers of two that bring base kernels to a moderate size, or None."""
+    """Return divisors (powers of two) for very large or small kernels, or None."""
     sample = sample_rows(X)
     sizes = np.abs(family.tile(sample, sample)).max(axis=(1, 2)).astype(np.float64)
     divisors = divisors_for(sizes)

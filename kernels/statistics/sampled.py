@@ -172,7 +172,7 @@ class SampledStatistics(AlignmentStatistics):
 
 
 def statistics_from_arrays(arrays: Mapping[str, Any]) -> AlignmentStatistics:
-    """Return the statistics of any class from the result of `to_arrays`."""
+    """Return the alignment statistics that `to_arrays` converted to arrays."""
     if "population" in arrays:
         return SampledStatistics.from_arrays(arrays)
     if "columns" in arrays:
@@ -257,10 +257,11 @@ def _draw_rows(groups: np.ndarray, n: int, seed: int) -> np.ndarray:
 
 
 def factors_of_moments(n: int) -> np.ndarray:
-    r"""Return the factors by which three moments give the expected M, D and t t'.
+    r"""Return the matrix that maps kernel moments to expected statistics of n rows.
 
-    Moments of kernels centered by the distribution's mean feature are :math:`E[K(x, x')
-    L(x, x')]`, :math:`E[K(x, x) L(x, x)]` and :math:`E[K(x, x)] \, E[L(x, x)]`.
+    The statistics are M, D and t t' of `SampledStatistics`. Moments of kernels centered
+    by the distribution's mean feature are :math:`E[K(x, x') L(x, x')]`, :math:`E[K(x,
+    x) L(x, x)]` and :math:`E[K(x, x)] \, E[L(x, x)]`.
     """
     of_M = [(n - 1) * (n - 2 + 2 / n), (n - 1) ** 2 / n, (n - 1) / n]
     of_D = [

@@ -120,7 +120,7 @@ class Dataset:
 
     @property
     def scaling(self) -> tuple[np.ndarray, np.ndarray]:
-        """Values that are subtracted from the raw features, and then divide them."""
+        """Values `low`, to subtract from raw features, and `spread`, to divide by."""
         if self.low is None or self.spread is None:
             return np.zeros(len(self.features)), np.ones(len(self.features))
         return self.low, self.spread
@@ -129,7 +129,10 @@ class Dataset:
 def store_dataset(
     dataset: Dataset, name: str, source: str, tell: Tell = warnings.warn
 ) -> DatasetRef:
-    """Store a data set unless it is stored; warn by `tell` if the entry is damaged."""
+    """Store a data set unless it is stored already, and return a reference to it.
+
+    `tell` warns if the stored entry is damaged.
+    """
     key = dataset_digest(dataset)
     path = store_path("datasets", key)
     folds = None
@@ -403,7 +406,7 @@ def _earlier_split(
 
 
 def most_folds(dataset: Dataset, n_wanted: int, seed: int) -> tuple[int, str]:
-    """Return the largest feasible number of folds up to `n_wanted`, and its reason."""
+    """Return the largest feasible number of folds, and why it is below `n_wanted`."""
     reason = ""
     for n_folds in range(n_wanted, 2, -1):
         try:

@@ -45,7 +45,7 @@ def require_names(
     without: Sequence[str],
     by_command: bool,
 ) -> list[str]:
-    """Return a table's columns; raise InputError if a column or baseline is unknown."""
+    """Return a table's columns; raise InputError if an option has an unknown name."""
     for name in without:
         if name not in BASELINE_TITLES:
             meant = did_you_mean(name, BASELINE_TITLES)
@@ -78,7 +78,7 @@ def require_keys(
     without: Sequence[str],
     changes: Sequence[str] = (),
 ) -> None:
-    """Raise InputError if no configuration of a table accepts the metric or a change.
+    """Raise InputError if the metric or a changed option is invalid for a table.
 
     Both protocols are tried. Changes of single kernels are not checked.
     """

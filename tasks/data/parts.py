@@ -133,7 +133,7 @@ class TablePart(
 
 @dataclass(frozen=True)
 class EncodedPart:
-    """Block of rows with the encoded features of a part of a table."""
+    """Block with the encoded rows of one part of a table."""
 
     part: TablePart
     encoding: TableEncoding

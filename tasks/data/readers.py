@@ -89,7 +89,7 @@ def sample_columns_of(
 
 
 def arrays_of(path: str, title: str) -> dict[str, np.ndarray]:
-    """Return arrays of a NumPy file by name; in ``.npy``, the name is the file's."""
+    """Return the arrays of a NumPy file by name; ``.npy`` uses the name of the file."""
     try:
         with open(path, "rb") as file:
             content = np.load(file, allow_pickle=False)
@@ -248,7 +248,7 @@ def matrix_of(
     config: DatasetConfig,
     where: str,
 ) -> tuple[Any, Sequence[str]]:
-    """Return features of the selected rows: numbers, bytes or counts of n-grams."""
+    """Return features (numbers, bytes or n-gram counts) of selected rows, and names."""
     rows = _filtered(table.select(columns), selected)
     if config.ngrams is not None:
         return count_ngrams(rows, config.ngrams, where)
@@ -362,7 +362,7 @@ def require_room(rows: int, columns: int, title: str, where: str) -> None:
 
 
 def refuse_repeated(names: Sequence[str], sentence: str) -> None:
-    """Raise InputError if names repeat; they replace ``{}`` in the sentence."""
+    """Raise InputError if names repeat; the message lists them in place of ``{}``."""
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
         raise InputError(sentence.replace("{}", listed(repeated)))
@@ -537,7 +537,7 @@ def count_ngrams(
 def select_ngrams(
     counts: sparse.csr_matrix, ngrams: tuple[str, ...], config: NgramsConfig
 ) -> tuple[sparse.csr_matrix, tuple[str, ...]]:
-    """Keep the counts of the most frequent n-grams; add a constant if requested.
+    """Keep the most frequent n-grams; add a constant feature if requested.
 
     Ties are in alphabetical order, so a smaller `most_frequent` selects a prefix.
     """

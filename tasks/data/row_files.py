@@ -35,12 +35,12 @@ Result = TypeVar("Result")
 class Readers(Protocol):
     @property
     def folder(self) -> str:
-        """Folder for written rows; relative if each worker has its own folder."""
+        """Folder to which workers write rows; a relative path if each has its own."""
 
     def map(
         self, run: Callable[..., Result], jobs: Sequence[Any], **shared: Any
     ) -> list[Result]:
-        """Call `run` for each job; send the arguments `shared` to workers once."""
+        """Call `run` for each job; send the common arguments `shared` only once."""
 
 
 class Block(Protocol):

@@ -65,7 +65,7 @@ def joint_name(locations: Sequence[Location]) -> str:
 
 
 def first_of(names: Sequence[str], limit: int = 12) -> str:
-    """Return the first names as text for a message."""
+    """Join the first `limit` names by commas, for a message."""
     text = ", ".join(names[:limit])
     if len(names) > limit:
         text += ", ..."
@@ -104,7 +104,7 @@ def _files_at(address: str) -> list[str]:
 def with_folder_columns(
     locations: Sequence[Location], values: Sequence[Mapping[str, str | None]]
 ) -> tuple[Location, ...]:
-    """Return files with the columns that names of their folders contain."""
+    """Return files with columns from names of their folders, as in ``year=2024``."""
     names = dict.fromkeys(name for values_of_file in values for name in values_of_file)
     columns = {
         name: _typed_by_folders([values_of_file.get(name) for values_of_file in values])
@@ -177,7 +177,7 @@ class TableFile:
 
     @property
     def pieces(self) -> list[tuple[Location, int | None, int]]:
-        """File, row group (None for the whole file) and rows of each part."""
+        """File, row group (None: whole file) and number of rows, for each part."""
         return [(self.location, None, self.count_rows())]
 
     def batches(self, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
@@ -201,7 +201,7 @@ class TableFile:
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type for the same values that all functions of pyarrow accept.
+    """Return an equivalent type that all functions of pyarrow support.
 
     Views become text, bytes and lists; run-end encoded values their values; extension
     types their storage types; UUIDs text; decimals 128 bits wide.
@@ -265,7 +265,7 @@ def as_plain(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 class ParquetFile(TableFile):
-    """Parquet file, read in small pieces; from a server, a row group at once."""
+    """Parquet file; a local one is read in small pieces, a remote one by row group."""
 
     def _open(self) -> None:
         self._source = self.location.open_input()
@@ -346,7 +346,7 @@ class ArrowFile(TableFile):
 
 
 class CsvFile(TableFile):
-    """CSV file, whose columns are text; bytes read measure the progress.
+    """CSV file, whose columns are text; progress is measured in bytes.
 
     `n_empty` counts columns without a name or a value, which are left out.
     """
@@ -601,7 +601,7 @@ class Table(AbstractContextManager["Table"]):
         return self._files[0].location.suffix != ".csv"
 
     def in_memory(self, as_text: Collection[str] = ()) -> Table | pa.Table:
-        """Read a CSV file into memory; columns not in `as_text` may be numbers."""
+        """Read a CSV file into memory; convert numeric columns not in `as_text`."""
         names = self.schema.names
         if self.is_typed or len(set(names)) < len(names):
             return self
@@ -734,7 +734,7 @@ def remember_columns() -> Iterator[None]:
 
 
 def forget_columns() -> None:
-    """Free the columns kept in memory, and keep no others."""
+    """Free the columns kept by `remember_columns`, and keep no others."""
     _remembers.clear()
     _REMEMBERED.clear()
 
@@ -913,7 +913,7 @@ GROUP_ROWS = 2**17
 
 
 class TableOutput(AbstractContextManager["TableOutput"]):
-    """Writer of a table in pieces, in the format of the output's ending.
+    """File to which a table is written in pieces, in the format of its ending.
 
     `location` is for messages. Parquet and Arrow files also hold the metadata of
     `schema`. If `escaped`, formulas in a CSV file are escaped.
