@@ -112,7 +112,7 @@ Split = tuple[np.ndarray, np.ndarray]
 
 
 def as_row_groups(groups: Any, time: Any, n_rows: int) -> RowGroups | None:
-    """Check `groups` and `time` of `fit`, and return row groups; None without both."""
+    """Check `groups` and `time` of `fit`; return row groups, None if both are None."""
     if groups is None and time is None:
         return None
     if groups is not None and time is not None:
@@ -156,7 +156,7 @@ def as_row_groups(groups: Any, time: Any, n_rows: int) -> RowGroups | None:
 
 
 def near_duplicates(X: Any) -> RowGroups | None:
-    """Return clusters of nearly equal rows as groups; None if few rows are in one.
+    """Return clusters of nearly equal rows as groups; None if clusters have few rows.
 
     A cluster of a single-linkage tree is isolated if its gaps are small relative to the
     median distance and to the gap around it.

@@ -88,7 +88,7 @@ def relative_weights(*factors: np.ndarray) -> np.ndarray:
 def counting_rows(
     *factors: np.ndarray, name: str = "sample_weight"
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return rows with positive weight, at least two, and weights of mean one.
+    """Return rows of positive weight (two or more), and their weights of mean one.
 
     Equal weights are None. A warning counts positive weights that are negligible.
     """

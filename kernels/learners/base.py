@@ -447,7 +447,7 @@ class JointLearner(Learner):
         """
 
     def learn(self, problem: LearningProblem) -> tuple[LearnedKernel, ...]:
-        """Return one kernel per value of C; each starts from the previous solution."""
+        """Return one kernel per value of C; each fit starts from the last solution."""
         statistics = problem.statistics
         usable = problem.usable
         statistics.require_informative(problem.centering.subtracts)

@@ -242,7 +242,7 @@ class Ascent:
         return gradient
 
     def add(self, u: np.ndarray, largest: float) -> float:
-        """Add the base kernel with parameter ``exp(u)``; return its best weight."""
+        """Add the base kernel with bandwidths ``exp(u)``; return its best weight."""
         K_new = center_in_place(self.pairs.matrix(u))
         b = float(np.vdot(self.Y, K_new @ self.Y))
         d = float(np.vdot(K_new, self.K))

@@ -76,7 +76,7 @@ class RadialPairs:
 
     @cached_property
     def candidates(self) -> np.ndarray:
-        """Log bandwidths u that the search compares first, shape (n,).
+        """Log bandwidths u that `steepest` compares first, shape (n,).
 
         They are log-spaced around the median distance; or frequencies, a quarter of a
         main lobe apart.

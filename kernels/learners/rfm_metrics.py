@@ -248,7 +248,7 @@ def components_of(
 
 
 def metric_of(X: np.ndarray, w: np.ndarray | None, scaled: bool) -> RfmMetric:
-    """Return the initial metric, with unit deviations unless features are scaled."""
+    """Return the initial metric: `spread_of`, or factors of 1 if features are scaled."""
     spread = spread_of(X, w)
     if not scaled:
         return spread
@@ -526,7 +526,7 @@ def _sums_of_differences(products: np.ndarray, Z: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class KernelChoice:
-    """Choice of base kernels for `RFM`: the rounds that learn metrics, and the kind.
+    """Choice of base kernels: the rounds of `RFM` with their metrics, and their kind.
 
     `rounds` are numbers of rounds; round 0 and `UNSUPERVISED` are not learned.
     """

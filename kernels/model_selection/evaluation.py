@@ -87,7 +87,7 @@ class KernelPredictors:
         )
 
     def only(self, position: int) -> KernelPredictors:
-        """Return only the predictor of one C, unless all C share one kernel."""
+        """Return only the predictor of one C; return all if they share a kernel."""
         if len(self.kernels) == 1:
             return self
         single = copy(self)

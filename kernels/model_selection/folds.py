@@ -317,7 +317,7 @@ def _stratified_order(classes: np.ndarray, unit_sizes: np.ndarray) -> np.ndarray
 
 
 def split_trial() -> Trial:
-    """Return the single trial of `assign_split`."""
+    """Return the only trial of the split that `assign_split` draws."""
     return Trial(index=0, training=(0,), validation=1, test=2)
 
 
@@ -355,7 +355,7 @@ def assign_nested_split(
 
 
 def nested_split_trial(n_folds: int, ordered: bool = False) -> Trial:
-    """Return the single trial of `assign_nested_split`."""
+    """Return the only trial of the folds that `assign_nested_split` draws."""
     return Trial(
         index=0,
         training=tuple(range(n_folds)),

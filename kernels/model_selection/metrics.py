@@ -77,7 +77,7 @@ class Metric:
             )
 
     def check_rows(self, target: Target, purpose: str) -> None:
-        """Raise ValueError if the metric is undefined on some rows."""
+        """Raise ValueError if the metric is undefined for the targets of some rows."""
         if not self.needs:
             return
         values = target.values

@@ -160,7 +160,7 @@ class LeftOut:
 
     @property
     def is_held_out(self) -> np.ndarray:
-        """Whether each row has a residual, shape (m,)."""
+        """Mask of the rows that have a residual, shape (m,)."""
         return np.asarray(~np.isnan(self.residuals[:, 0]))
 
     @property

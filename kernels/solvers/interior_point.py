@@ -26,7 +26,7 @@ NEGLIGIBLE = 1e-3
 
 
 class InteriorPoint(ABC):
-    """Base class of primal-dual methods; subclasses implement the Newton step.
+    """Base class of interior-point methods; subclasses implement the Newton step.
 
     `slacks` and `multipliers` are positive, and their products decrease to zero. See
     Mehrotra (1992), SIAM Journal on Optimization 2:575-601.

@@ -123,7 +123,7 @@ def _powers(values: np.ndarray, exponents: np.ndarray) -> np.ndarray:
 def monomial_ridge(
     grams: FeatureGrams, Y: np.ndarray, ridge: float, degree: int, offset: float
 ) -> Callable[[np.ndarray], Iterate]:
-    r"""Return the function that evaluates the objective of `NKRR` on few monomials.
+    r"""Return a function that evaluates the objective of learner `NKRR` on monomials.
 
     The objective is :math:`F(\mu) = \operatorname{tr} Y^\top (\Phi S \Phi^\top +
     \lambda I)^{-1} Y`. O(m D^2) once, then O(D^3 / 3 + m D q) per evaluation, which

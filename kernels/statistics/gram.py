@@ -163,7 +163,7 @@ class AlignmentStatistics(Value, ABC):
     @property
     @abstractmethod
     def constant(self) -> np.ndarray:
-        """Whether each base kernel is constant on the rows, shape (p,)."""
+        """Mask of the base kernels that are constant on the rows, shape (p,)."""
 
     @abstractmethod
     def combined_row_means(self, coefficients: np.ndarray) -> np.ndarray:
@@ -228,7 +228,7 @@ class AlignmentStatistics(Value, ABC):
     # Scales and checks -----------------------------------------------------------------------------------------------
 
     def scales(self, normalize: Normalization, centered: bool = True) -> np.ndarray:
-        """Return the divisor of each base kernel before learning, shape (p,).
+        """Return the divisor that normalizes each base kernel, shape (p,).
 
         With "none", all are one, or the same power of two for extreme values.
         """
@@ -247,7 +247,7 @@ class AlignmentStatistics(Value, ABC):
         return np.full(self.n_kernels, self.divisors[largest])
 
     def vanishing(self, centered: bool = True) -> np.ndarray:
-        """Return whether each base kernel, centered if requested, is zero, (p,)."""
+        """Return a mask, (p,), of base kernels that are zero (if requested, centered)."""
         if centered:
             return self.constant
         return self.traces(False) <= 0
@@ -481,7 +481,7 @@ class GramStatistics(AlignmentStatistics):
 
     @cached_property
     def constant(self) -> np.ndarray:
-        """Whether each base kernel is constant up to rounding, shape (p,)."""
+        """Mask of the base kernels that are constant up to rounding, shape (p,)."""
         centered = self.squared_norms()
         shifted = np.einsum("ghkk->k", self.block_products)
         # A constant kernel equals its shift, so its shifted norm may be zero.

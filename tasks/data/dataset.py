@@ -92,7 +92,7 @@ class Dataset:
     by_training: str = ""
 
     def learned_on(self, rows: np.ndarray) -> Dataset:
-        """Return the data set, scaled and imputed by values of its training rows."""
+        """Return the data set, scaled and imputed with statistics of training rows."""
         if self.table is not None and self.raw is not None:
             table = self.table.learned_on(
                 self.raw.take(rows), cast(Any, self.by_training)

@@ -724,7 +724,7 @@ _remembers = threading.Event()
 
 @contextmanager
 def remember_columns() -> Iterator[None]:
-    """Keep columns of the last table read in memory until `forget_columns`."""
+    """Cache columns of the table that was read last, until `forget_columns`."""
     _remembers.set()
     try:
         yield
@@ -741,7 +741,7 @@ def forget_columns() -> None:
 
 @contextmanager
 def columns_remembered() -> Iterator[None]:
-    """Keep columns of the last table read in memory within the context."""
+    """Cache columns of the table that was read last, within the context."""
     with remember_columns():
         yield
     forget_columns()
