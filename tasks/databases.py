@@ -139,7 +139,7 @@ def require_writable(path: Path) -> None:
 
 
 def seen_from(folder: Path, url: str) -> str:
-    """Return the address of a database, valid for a process in another folder."""
+    """Return the address of a database for a process that runs in another folder."""
     path = file_of(url)
     if path is None:
         return url

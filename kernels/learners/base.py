@@ -197,7 +197,7 @@ class LearningProblem:
 
     @property
     def shift(self) -> np.ndarray:
-        """Constant to subtract from each base kernel, shape (p,)."""
+        """Constants to subtract from the base kernels, one each, shape (p,)."""
         if self.centering.subtracts:
             return self.statistics.shift
         return np.zeros(self.statistics.n_kernels)

@@ -248,7 +248,7 @@ def components_of(
 
 
 def metric_of(X: np.ndarray, w: np.ndarray | None, scaled: bool) -> RfmMetric:
-    """Return the initial metric: `spread_of`, or factors of 1 if features are scaled."""
+    """Return the initial metric: `spread_of`, or factors 1 if features are scaled."""
     spread = spread_of(X, w)
     if not scaled:
         return spread

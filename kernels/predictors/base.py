@@ -422,7 +422,7 @@ class ExactPredictor(Predictor):
 
 
 def usable_gram(kernel: LearnedKernel) -> tuple[np.ndarray, np.ndarray | float]:
-    r"""Return a positive semi-definite Gram matrix, and a factor of cross-Gram matrices.
+    r"""Return a positive semi-definite Gram matrix and a factor of cross-Gram matrices.
 
     K, shape (m, m), has unit mean diagonal unless the kernel was learned with a C.
     ``np.dot(kernel.cross_gram(X), factor)`` is the same kernel between new and training

@@ -225,7 +225,7 @@ def pair_votes(scores: np.ndarray, n_classes: int) -> tuple[np.ndarray, np.ndarr
 
 
 def order_statistics(values: np.ndarray) -> np.ndarray:
-    """Return each column sorted, reduced to at most 999 values at even ranks."""
+    """Sort each column, and keep at most 999 values at evenly spaced ranks."""
     ascending = np.sort(values, axis=0)
     n = len(ascending)
     if n <= MOST_RESIDUALS:

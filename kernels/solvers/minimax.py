@@ -61,7 +61,7 @@ class Ball:
     norm: float = 1.0
 
     def start(self, p: int) -> np.ndarray:
-        """Return weights on the boundary, at equal distances from the center."""
+        """Return weights on the boundary that all exceed the center by one amount."""
         return self.center + np.full(p, self.radius * float(p) ** -(1 / self.norm))
 
     def penalty(self, mu: np.ndarray) -> tuple[float, np.ndarray]:
@@ -279,7 +279,7 @@ class AlignedBall:
         )
 
     def lower_bound(self, inner: InnerSolution) -> float:
-        """Return a lower bound of ``constant - mu . v`` over the feasible weights."""
+        """Return a lower bound of the linear model ``constant - mu . v``."""
         v = inner.forms
         g = self._derivative(self._linear_minimizer(v))
         scale = float(np.linalg.norm(v) / np.linalg.norm(g))

@@ -247,7 +247,7 @@ class AlignmentStatistics(Value, ABC):
         return np.full(self.n_kernels, self.divisors[largest])
 
     def vanishing(self, centered: bool = True) -> np.ndarray:
-        """Return a mask, (p,), of base kernels that are zero (if requested, centered)."""
+        """Return a mask, (p,), of base kernels that are zero, centered if requested."""
         if centered:
             return self.constant
         return self.traces(False) <= 0
