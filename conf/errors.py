@@ -75,7 +75,7 @@ def cut(text: str, length: int) -> str:
 
 
 def short(value: object, show: Callable[[str], str] = repr) -> str:
-    """Return a value as a short text for a message; texts are quoted by `show`."""
+    """Return a value as a short text for a message; `show` adds quotes to texts."""
     if isinstance(value, str):
         return show(cut(one_line(value), MOST_SHOWN))
     if isinstance(value, int) and value.bit_length() > 8 * MOST_SHOWN:
@@ -108,7 +108,7 @@ def require_configured(name: str, names: Sequence[str], where: str) -> None:
 def listed(
     names: Sequence[object], limit: int = 12, show: Callable[[str], str] = repr
 ) -> str:
-    """Return names as a list for a message; of many names, only count the last."""
+    """Return names as a list for a message, with a count of those left out."""
     quoted: list[str] = []
     for name in names[:limit]:
         quoted.append(short(str(name), show))

@@ -59,7 +59,7 @@ def is_remote(path: str) -> bool:
 
 
 def require_place(path: str) -> None:
-    """Raise InputError unless a path is local or on S3, and without credentials.
+    """Raise InputError if a path is neither local nor on S3, or has credentials.
 
     The message does not repeat the credentials.
     """
@@ -101,7 +101,7 @@ def files_of(path: str) -> list[str] | None:
 
 
 def chosen(files: Sequence[str], path: str, within: str | None = None) -> list[str]:
-    """Return the tables among `files`, sorted by name; see `files_of`.
+    """Return the tables among `files`, sorted by name; refuse mixed formats.
 
     Names that begin with a dot or an underscore are skipped. Only names below `within`
     count, by default the part of `path` before a wildcard.
@@ -183,7 +183,10 @@ def columns_in_folders(file: str, above: str = "") -> dict[str, str | None]:
 
 
 def folder_of(path: str) -> str:
-    """Return the folder of a path below which names of folders may be columns."""
+    """Return a path if it is a folder, else the folder above its pattern or file.
+
+    Names of folders below it may be columns.
+    """
     before_wildcard = WILDCARD.split(path)[0]
     if before_wildcard == path and Path(path).is_dir():
         return path

@@ -194,7 +194,7 @@ def main(
         ),
     ] = False,
 ) -> None:
-    """Take the options that come before a command."""
+    """Accept `--version`, the only option before a command."""
 
 
 @app.command()
@@ -301,7 +301,7 @@ def _caller(verbose: bool) -> Caller:
 
 @contextmanager
 def user_errors(after_stop: str) -> Iterator[None]:
-    """Print errors as messages without traceback; after a stop, print `after_stop`."""
+    """Print errors without traceback, and `after_stop` if the user stops a command."""
     set_stop_message(after_stop)
     try:
         yield

@@ -56,7 +56,7 @@ _servers: list[Service] = []
 
 @dataclass(frozen=True)
 class TableOptions:
-    """Options of commands for data files; `KEYS` has their keys in a configuration."""
+    """Options that commands accept for tables; `KEYS` has their configuration keys."""
 
     target: str | Sequence[str] | None = None
     group: str | None = None
@@ -77,7 +77,7 @@ class TableOptions:
 
 @dataclass(frozen=True)
 class Caller:
-    """How a function is called, from the command line or Python, and prints lines."""
+    """Whether a command or Python calls a function, and how it prints lines."""
 
     by_command: bool = False
     verbose: bool = False
@@ -446,7 +446,7 @@ def require_table(
     caller: Caller = PROGRAM,
     changes: Sequence[str] = (),
 ) -> None:
-    """Raise InputError before reading, for missing files, columns or unknown keys."""
+    """Raise InputError for missing files or columns, or unknown keys; read no rows."""
     from learnkernels.conf.schema.base import several
 
     require_files(files)
@@ -496,7 +496,7 @@ def require_files(paths: Sequence[str]) -> None:
 
 
 def is_table(files: Sequence[str]) -> bool:
-    """Return whether arguments name data files, folders or patterns."""
+    """Return whether any argument names a data file, folder or pattern."""
     return any(map(_is_table, files))
 
 
@@ -547,7 +547,7 @@ def set_up(caller: Caller = PROGRAM, deploy: bool = False) -> None:
 
 @contextmanager
 def prefect_runs(label: str, caller: Caller = PROGRAM) -> Iterator[None]:
-    """Wait for the Prefect server; tag runs within the context.
+    """Wait for the Prefect server, then tag the runs that start within the context.
 
     Prefect reads its settings again, as it may have been imported earlier. InputError
     if it does not answer.
@@ -580,7 +580,7 @@ def prefect_runs(label: str, caller: Caller = PROGRAM) -> Iterator[None]:
 
 
 def open_mlflow() -> None:
-    """Create MLflow's store if it is missing, and open it, before the flow.
+    """Open MLflow's store before the flow, after creating it if it is missing.
 
     InputError if the store cannot be used.
     """

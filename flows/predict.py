@@ -26,7 +26,7 @@ from .functions import EXPLAINED_ROWS
 
 
 def workers_at(scheduler: str) -> DaskConfig:
-    """Return the configuration of workers: of a scheduler, or of this machine.
+    """Return the configuration of a scheduler's workers, or of local ones if empty.
 
     InputError if the address is invalid for a Dask scheduler, or holds credentials.
     """

@@ -40,7 +40,7 @@ def stop_requested() -> bool:
 
 
 def set_stop_message(message: str) -> None:
-    """Set the sentence to print if this command is stopped: what it has kept."""
+    """Set the message on kept results, printed if this command is stopped."""
     _state.stop_message = message
 
 

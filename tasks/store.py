@@ -52,12 +52,12 @@ class Owner:
 
     @classmethod
     def of(cls, pid: int) -> Owner:
-        """Return the process of this host with a number."""
+        """Return the process with the number `pid` on this host."""
         return cls(_host(), pid, _started(psutil.Process(pid)))
 
     @classmethod
     def read(cls, text: str) -> Owner | None:
-        """Return the process in a name such as ``run~OWNER~x7``, or None."""
+        """Parse the process in a name such as ``run~OWNER~x7``; None without one."""
         match = re.search(
             r"(?:^|~)(?P<host>[\w.-]+)~(?P<pid>\d+)~(?P<started>\d+)(?=$|[~.])", text
         )
@@ -71,12 +71,12 @@ class Owner:
 
     @property
     def here(self) -> bool:
-        """Whether the process runs where this process can see it."""
+        """Whether the process runs on this host."""
         return self.host == _host()
 
     @property
     def gone(self) -> bool:
-        """Whether the process has ended; False if this cannot be seen from here."""
+        """Whether the process has ended; False if it runs on another host."""
         if not self.here:
             return False
         try:
@@ -177,7 +177,7 @@ def checked(path: Path) -> Path:
 
 @contextmanager
 def keep(path: Path, made_from: Sequence[Path] = ()) -> Iterator[Path]:
-    """Yield a temporary folder that becomes the entry if the context ends well.
+    """Yield a temporary folder that is renamed to `path` unless an error occurs.
 
     An existing entry stays. The entry records the versions of entries in `made_from`.
     """
@@ -340,7 +340,7 @@ def _set_aside(path: Path, damage: str, tell: Tell) -> bool:
 def atomic_path(
     path: Path, lasting: bool = True, replaces: bool = True
 ) -> Iterator[Path]:
-    """Yield a temporary path that is renamed to `path` if the context ends well.
+    """Yield a temporary path that is renamed to `path` unless an error occurs.
 
     A kill leaves a temporary folder, which the next call for the same parent deletes.
     `lasting` files survive a power cut; `replaces` is for folders, files always

@@ -88,7 +88,7 @@ class Strict(BaseModel):
 
 
 def by_default(kind: type[BaseModel], description: str) -> Any:
-    """Return a field that, if left out, is a model with its own defaults."""
+    """Return a field whose default is a model with all defaults."""
     return Field(
         default_factory=lambda: kind.model_validate({}), description=description
     )

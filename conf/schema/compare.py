@@ -423,7 +423,7 @@ class FiguresConfig(Strict):
 
 
 class CompareConfig(Strict):
-    """Comparison of learners of the kernel on data sets."""
+    """Configuration of a comparison of kernel learners on data sets."""
 
     name: str = Field(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",

@@ -260,7 +260,7 @@ class DatasetConfig(Strict):
 
     @property
     def label(self) -> str:
-        """Name in reports: the label, or by default the name of set or file."""
+        """Name in reports: the label, or by default the data set's or file's name."""
         return self.title or self.name or name_of_files(self.paths)
 
 

@@ -98,7 +98,7 @@ class LinearConfig(base.Strict):
 
 
 class DirichletConfig(base.Strict):
-    """Product over features of 1 + 2 sum_j cos(j frequency (x - x')), by frequency."""
+    """Kernel per frequency f: product over features of 1 + 2 sum_j cos(j f (x-x'))."""
 
     family: Literal["dirichlet"]
     frequencies: base.Grid = Field(
@@ -109,7 +109,7 @@ class DirichletConfig(base.Strict):
 
 
 class FeatureConfig(base.Strict):
-    """Kernels x_k x'_k, one per feature k; fast as the only family."""
+    """Kernels x_k x'_k, one per feature k; fast if there are no other kernels."""
 
     family: Literal["feature"]
     columns: Names | None = Field(
@@ -129,7 +129,7 @@ class ConstantConfig(base.Strict):
 
 
 class PrecomputedConfig(base.Strict):
-    """Base kernels as matrices on disk, your own or of `learnkernels gram`."""
+    """Base kernels in matrices: a file of yours, or a folder of `learnkernels gram`."""
 
     family: Literal["precomputed"]
     path: str = Field(

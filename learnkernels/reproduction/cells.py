@@ -41,11 +41,11 @@ class Cell:
     shared_by: tuple[str | None, ...] = ()
 
     def within(self, deviations: float) -> bool:
-        """Return whether the numbers are at most `deviations` deviations apart."""
+        """Return whether the numbers agree within `deviations` standard deviations."""
         return self.apart is not None and abs(self.apart) <= deviations
 
     def within_errors(self, standard_errors: float) -> bool:
-        """Return whether the numbers differ by at most `standard_errors` errors."""
+        """Return whether the numbers agree within `standard_errors` standard errors."""
         return (
             self.standard_errors is not None
             and abs(self.standard_errors) <= standard_errors
@@ -182,7 +182,7 @@ def _measure(
 
 
 def systematic_deviations(cells: Sequence[Cell]) -> list[str]:
-    """Return sentences on measures that are all above, or all below, the paper's."""
+    """Return sentences on numbers that are all above, or all below, the paper's."""
     comparable = [
         cell
         for cell in cells

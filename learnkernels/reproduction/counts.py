@@ -15,7 +15,7 @@ PrintedNumber = tuple[Cell, ...]
 
 
 class Summary(TypedDict):
-    """Counts of numbers, tests and claims of an item: in all, and reproduced.
+    """Counts of published numbers, tests and claims: in all, and reproduced.
 
     Identities are not checks. Claims about seconds are counted separately.
     `printed_before` counts numbers of an earlier item.
@@ -42,7 +42,7 @@ class Summary(TypedDict):
 
 @dataclass(frozen=True)
 class Findings:
-    """Results of a table or figure that no earlier table or figure also has."""
+    """Results of a table or figure, without those that earlier ones already have."""
 
     numbers: list[PrintedNumber]
     tests: list[PublishedTest]
@@ -82,7 +82,7 @@ class Findings:
 
 
 def is_within(number: PrintedNumber, deviations: float) -> bool:
-    """Return whether a printed number is within `deviations` standard deviations."""
+    """Return whether a published number is reproduced within `deviations` sd."""
     return all(cell.within(deviations) for cell in number)
 
 
@@ -102,7 +102,7 @@ def summarize(reproduced: ReproducedItem) -> Summary:
 
 
 def distinct_findings(items: Sequence[ReproducedItem]) -> list[Findings]:
-    """Return the numbers and checks of each table, without those of earlier ones."""
+    """Return each table's and figure's results, without results of earlier ones."""
     seen: set[Any] = set()
     findings = []
     for reproduced in items:
@@ -163,7 +163,7 @@ def sum_summaries(summaries: Sequence[Summary]) -> Summary:
 
 
 def count_rows(total: Summary) -> list[dict[str, str]]:
-    """Return a table row for each count that has cases, with the counting rule."""
+    """Return table rows for the counts, each with the rule by which it is counted."""
     numbers = total["numbers"]
     rows = [
         (

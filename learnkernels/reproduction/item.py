@@ -40,7 +40,7 @@ class Catalogue(schema.Strict):
     )
 
     def dataset(self, entry: Any, openml: bool) -> Any:
-        """Return the keys of the data set that an entry ``{use: NAME, ...}`` names.
+        """Replace an entry ``{use: NAME, ...}`` by the keys of that data set.
 
         Keys of the entry override the catalogue.
         """
@@ -161,7 +161,7 @@ class BaseKernelsStudy(schema.Strict):
 
 
 class SurfaceStudy(schema.Strict):
-    """Configuration of the objective of `nkrr` on two weights: NIPS 2009, Figure 1."""
+    """Configuration of the study of learner `nkrr`'s objective: NIPS 2009, Figure 1."""
 
     kind: Literal["surface"]
     datasets: tuple[AnyDataset, ...] = Field(
@@ -184,7 +184,7 @@ class SurfaceStudy(schema.Strict):
 
 
 class LocalMinimaStudy(schema.Strict):
-    """Configuration of the study of local minima in `ca`: AFK 2013, Figure 3."""
+    """Configuration of the study of learner `ca`'s local minima: AFK 2013, Figure 3."""
 
     kind: Literal["local-minima"]
     datasets: tuple[AnyDataset, ...] = Field(
@@ -242,7 +242,7 @@ Expected = Literal["significant", "direction", "none", "alike"]
 
 
 class CellConfig(schema.Strict):
-    """Configuration of a published number, or of a check's interval for a number."""
+    """Published numbers of a table cell, or the intervals in which numbers must lie."""
 
     dataset: str | None = Field(
         None, description="The data set; left out for a rank over all data sets."
@@ -287,7 +287,7 @@ class CellConfig(schema.Strict):
         return (self.learner, *self.also)
 
     def measures(self) -> dict[str, list[float]]:
-        """Return the published numbers, by measure or by name."""
+        """Return published numbers, keyed by a measure such as ``error`` or by name."""
         measures = {name: getattr(self, name, None) for name in get_args(Measure)}
         if self.name is not None:
             measures[self.name] = self.value
@@ -428,7 +428,7 @@ def _title(entry: Any) -> Any:
 
 
 class QuickConfig(ChangeConfig):
-    """Changes that make a study quick, with intervals that check its numbers."""
+    """Changes that make a study quick, and intervals in which its numbers must lie."""
 
     checks: tuple[CellConfig, ...] = Field(
         default=(), description="Expected intervals of numbers."
@@ -539,7 +539,7 @@ class PaperItem(schema.Strict):
     def comparisons(
         self, data_dir: str | None, quick: bool, folder: Path = PAPERS
     ) -> list[schema.CompareConfig]:
-        """Return a comparison per part of the study; none for a special study.
+        """Return a comparison for each part of the study, if it compares learners.
 
         Data sets come from OpenML without `data_dir`.
         """
@@ -605,7 +605,7 @@ def _fill_in_datasets(
 
 
 def panel_and_place(dataset: str) -> tuple[str, float | None]:
-    """Split a data set name: ``kitchen 1000`` is on panel kitchen, at place 1000."""
+    """Split a data set name such as ``kitchen 1000`` into words and a number."""
     first_words, _, last_word = dataset.rpartition(" ")
     if not first_words:
         return dataset, None
@@ -641,7 +641,7 @@ def item_names(folder: Path = PAPERS) -> list[str]:
 def choose_items(
     names: Sequence[str], folder: Path = PAPERS, quick: bool = False
 ) -> list[PaperItem]:
-    """Return the named tables and figures, or all; other readings come last.
+    """Return the named tables and figures, or all; other readings of them come last.
 
     `quick` leaves out items without a reduced form.
     """

@@ -221,7 +221,7 @@ def _p_of_claim(claim: ClaimConfig, losses: np.ndarray, share: float) -> float |
 
 
 def detectable_difference(trials: np.ndarray, share: float) -> float | None:
-    """Return the difference that the corrected test detects with power 0.8."""
+    """Return the difference that the corrected t-test detects with power 0.8."""
     n = len(trials)
     if n < 2:
         return None
@@ -429,26 +429,26 @@ class ReproducedItem:
 
     @property
     def partial(self) -> bool:
-        """Whether results are of a quick form, or of another reading of the setup."""
+        """Whether this is a quick run, or another reading of the paper's setup."""
         is_reading = self.item.name.startswith(f"{self.item.same_as}.")
         return is_reading or bool(self.facts["quick"])
 
     def cells(self) -> list[Cell]:
-        """Return published and measured numbers; if partial, only those measured."""
+        """Return published next to measured numbers; omit unmeasured if `partial`."""
         cells = compare_cells(self.item, self.result.folds, self.values)
         if not self.partial:
             return cells
         return [cell for cell in cells if cell.here is not None]
 
     def tests(self) -> list[PublishedTest]:
-        """Return published and repeated tests; if partial, only those repeated."""
+        """Return published next to repeated tests; omit unrepeated if `partial`."""
         tests = repeat_tests(self.item, self.result.folds)
         if not self.partial:
             return tests
         return [test for test in tests if test.p is not None]
 
     def claims(self) -> list[Verdict]:
-        """Return the verdicts on claims; if partial, only on claims with results."""
+        """Return verdicts on claims; omit claims without results if `partial`."""
         verdicts = judge_claims(self.item, self.result.folds, self.values)
         if not self.partial:
             return verdicts

@@ -764,7 +764,7 @@ def _environment_text(facts: Sequence[Mapping[str, Any]]) -> str:
 
 
 def count_cells(summary: Summary) -> dict[str, str]:
-    """Return counts as table cells; brackets hold numbers of earlier tables."""
+    """Return counts as table cells; numbers of earlier tables are in parentheses."""
     numbers = ""
     within_one = ""
     within_two = ""

@@ -251,7 +251,7 @@ def two_point(
 
 
 def two_point_alignments(share: float) -> tuple[float, float]:
-    """Return centered and uncentered alignment; `share` weighs the first point."""
+    """Return centered and uncentered alignment for a first point of weight `share`."""
     X = np.array([[-1.0, 0.0], [1.0, 0.0]])
     y = np.array([-1.0, 1.0])
     family = PolynomialFamily([1], coef0=1.0)
@@ -267,7 +267,7 @@ def two_point_alignments(share: float) -> tuple[float, float]:
 def local_minima(
     study: LocalMinimaStudy, data_dir: str | None, advance: Advance
 ) -> StudyResult:
-    r"""Count local minima over the bandwidth of the objective of learner `ca`.
+    r"""Count the local minima of learner `ca`'s objective as a function of bandwidth.
 
     .. math:: h(\sigma) = -\langle K_\sigma, F'(K_{t-1,c}) \rangle_F
     """
@@ -318,7 +318,7 @@ def _step_objectives(
 
 
 def count_minima(h: np.ndarray) -> int:
-    """Count the local minima of sampled function values, apart from rounding."""
+    """Count the local minima of function values; ignore rounding errors."""
     steps = np.diff(h)
     rounding = 1e-9 * np.ptp(h)
     steps = steps[np.abs(steps) > rounding]
@@ -329,7 +329,7 @@ def count_minima(h: np.ndarray) -> int:
 
 
 def surface(study: SurfaceStudy, data_dir: str | None, advance: Advance) -> StudyResult:
-    r"""Study the objective of `nkrr`, degree two, over two weights, and its convexity.
+    r"""Study the convexity of learner `nkrr`'s objective of degree two in two weights.
 
     .. math:: F(\mu) = y^\top (K_\mu \circ K_\mu + \lambda I)^{-1} y, \qquad
              K_\mu = \mu_1 z_1 z_1^\top + \mu_2 z_2 z_2^\top
@@ -429,7 +429,7 @@ def _surface_figure(
 
 
 def hessian_eigenvalues(objective: PolynomialRidge, iterate: Iterate) -> np.ndarray:
-    r"""Return eigenvalues of the Hessian of the objective of `nkrr` of degree two.
+    r"""Return eigenvalues of the Hessian of learner `nkrr`'s objective of degree two.
 
     .. math:: \partial_k \partial_l F(\mu) =
         8 \operatorname{tr} \alpha^\top (K_\mu \circ K_k) V (K_\mu \circ K_l) \alpha

@@ -29,7 +29,7 @@ def seconds_by_trial(folds: pd.DataFrame) -> pd.Series:
 
 
 def ranked_learners(item: PaperItem, folds: pd.DataFrame) -> list[str]:
-    """Return the learners with a published rank, or else all but the grid search."""
+    """Return learners with a published rank; if none has one, all but grid search."""
     with_rank = [str(cell.learner) for cell in item.printed if cell.rank is not None]
     if with_rank:
         return with_rank

@@ -258,7 +258,7 @@ def _training_rows_to_measure(
 
 
 def sampled(config: CompareConfig) -> bool:
-    """Return whether the statistics are estimated from a sample of rows."""
+    """Return whether alignment statistics are estimated from a sample of rows."""
     only_rank_one = len(config.kernels) == 1 and isinstance(
         config.kernels[0], FeatureConfig
     )

@@ -195,7 +195,7 @@ def mean_constant_error(trials: pd.DataFrame) -> float:
 
 
 def limits_within_reach(errors: Any, lines: Sequence[float]) -> tuple[float, float]:
-    """Return limits for an axis of errors; distant lines are left outside."""
+    """Return axis limits around all `errors`, and around `lines` near them."""
     values = np.asarray(errors, dtype=np.float64)
     values = values[np.isfinite(values)]
     finite_lines = [line for line in lines if np.isfinite(line)]
@@ -310,7 +310,7 @@ def _label_alignments(axis: Axes, dataset: str, methods: pd.DataFrame) -> None:
 
 
 def errors_without_trial_effect(trials: pd.DataFrame) -> pd.Series:
-    """Return errors minus differences between trials, with the same means."""
+    """Return errors adjusted so that all trials have the same mean error."""
     trial_means = trials.groupby(["repeat", "fold"])["error"].transform("mean")
     return trials["error"] - trial_means + trials["error"].mean()
 
@@ -466,7 +466,7 @@ def _draw_history(axis: Axes, trials: pd.DataFrame, style: dict[str, Any]) -> No
 def selected_kernels_figure(
     folds: pd.DataFrame, colors: Mapping[str, str]
 ) -> Figure | None:
-    """Draw shares of selected base kernels against sigma; None without selection."""
+    """Draw weight shares of selected base kernels by sigma; None without selection."""
     has_parameters = [parameters is not None for parameters in folds["parameters"]]
     return by_learner(
         folds[has_parameters],

@@ -74,7 +74,7 @@ def _percent_encoded(match: re.Match[str]) -> str:
 
 
 def link_list(links: Mapping[str, str]) -> list[str]:
-    """Return a list item per name: a link, a path as code, or Markdown."""
+    """Return a Markdown list item per link; paths are shown as code."""
     entries = []
     for name, place in links.items():
         if place.startswith("http"):

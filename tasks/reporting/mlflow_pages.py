@@ -150,7 +150,7 @@ def metric_name(text: str) -> str:
 
 
 def weight_metrics(kernels: Sequence[str], shares: Iterable[float]) -> dict[str, float]:
-    """Return shares of the first 100 base kernels as MLflow metrics by name."""
+    """Return weight shares of the first 100 base kernels as MLflow metrics."""
     names = [metric_name(name) for name in kernels[:100]]
     if len(set(names)) < len(names):
         names = [f"{number} {name}"[:100] for number, name in enumerate(names)]
@@ -243,7 +243,7 @@ def runs_path(
     run: str | None = None,
     charts: bool = True,
 ) -> str:
-    """Return the address of a page with the runs of an experiment, below the UI's.
+    """Return the path of an experiment's page of runs, to append to MLflow's URL.
 
     Comparisons and models have a saved view, which the page ignores next to a filter.
     """
@@ -262,7 +262,7 @@ def runs_path(
 
 
 def run_path(experiment_id: str, run_id: str, artifact: str | None = None) -> str:
-    """Return the address of a run's page or artifact, below the UI's."""
+    """Return the path of a run's page or artifact, to append to MLflow's URL."""
     page = f"#/experiments/{experiment_id}/runs/{run_id}"
     if artifact is not None:
         page += f"/artifacts/{artifact}"

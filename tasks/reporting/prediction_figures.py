@@ -181,7 +181,7 @@ def _precision_recall() -> CurveKind:
 
 
 def shown_classes(trials: Sequence[HeldOutPredictions]) -> list[int]:
-    """Return classes with curves: the second of two, or the most frequent ones."""
+    """Return the classes to draw: the second of two, or else the most frequent ones."""
     n_classes = len(trials[0].classes)
     if n_classes == 2:
         return [1]

@@ -73,7 +73,7 @@ SHOWN_FEATURES = 12
 
 
 def read_folds(refs: Sequence[FoldsRef]) -> pd.DataFrame:
-    """Read the results of all trials into one table; column `stored` is `stored_at`."""
+    """Read the results of all trials into a table, with the time of storage."""
     tables = []
     for ref in refs:
         table = pq.read_table(checked(Path(ref.path)) / TABLE, schema=COLUMNS)

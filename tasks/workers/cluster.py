@@ -101,7 +101,7 @@ def start_workers(n_workers: int, memory: str) -> LocalCluster:
 
 
 def running_scheduler() -> tuple[str | None, Security | None]:
-    """Return address and keys of a running Dask scheduler, if there is one."""
+    """Return address and TLS settings of the Dask scheduler in use, None if missing."""
     with suppress(ValueError):  # no client
         client = default_client()
         return client.scheduler.address, client.security
@@ -249,7 +249,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         return not self.config.elsewhere and self.config.workers != 0
 
     def spare(self) -> None:
-        """Start no local workers, as the run is small, unless they are configured."""
+        """Start no local workers in a small run, unless a number is configured."""
         if self.local and self.config.workers is None and self._client is None:
             self.config = self.config.model_copy(update={"workers": 0})
 
@@ -312,11 +312,11 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         return [result for result, _ in results]
 
     def send(self, value: Any) -> Future:
-        """Return a Dask future of a value, computed again if its worker ends."""
+        """Send a value to the workers as a Dask future that outlives a lost worker."""
         return self.client.submit(_value, value, pure=False)
 
     def follow(self, futures: list[Future], advance: Advance) -> None:
-        """Call `advance` for each future that is done, until all are or one fails."""
+        """Call `advance` as each Dask future ends, until all end or one fails."""
         for future in as_completed(futures, loop=self.client.loop):
             if future.status != "finished":
                 return
@@ -324,7 +324,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
 
     @contextmanager
     def computing(self, task: str) -> Iterator[list[Future]]:
-        """Yield a list for futures; cancel them at the end, and explain failures."""
+        """Yield a list for Dask futures; cancel them at the end; explain failures."""
         futures: list[Future] = []
         try:
             yield futures
@@ -389,7 +389,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
             return self._folder
 
     def write_rows(self, rows: RowSource) -> RowFiles:
-        """Write dense rows to a folder, deleted with the last reference to them."""
+        """Write dense rows to a folder, which lasts as long as a reference to it."""
         blocks = RowFiles.write(
             str(Path(self.folder, f"rows-{next(self._numbers)}")), rows
         )
@@ -436,14 +436,14 @@ class DaskPool(AbstractContextManager["DaskPool"]):
 
 @dataclass
 class Shared:
-    """Reference to a value on the workers, which keeps the files of its rows."""
+    """Dask future and its value, which keeps the value's row files from deletion."""
 
     future: Future
     value: Any
 
 
 class DaskWorkers:
-    """Workers of a pool, as `kernels` uses them for passes over rows."""
+    """Workers of a pool with the interface that `kernels` uses to process rows."""
 
     def __init__(self, pool: DaskPool, advance: Advance | None = None) -> None:
         self._pool = pool
@@ -483,7 +483,7 @@ class DaskWorkers:
         return Shared(self._pool.send(value), value)
 
     def super_tile(self, n_rows: int, row_bytes: int) -> int:
-        """Return the rows of a tile: eight tasks per worker, a 16th of its memory."""
+        """Return the number of rows of a matrix block, which one task computes."""
         pool = self._pool
         n_spans = math.ceil(math.sqrt(2 * TASKS_PER_WORKER * pool.n_workers))
         size = min(pool.config.super_tile, math.ceil(n_rows / n_spans))
