@@ -438,7 +438,8 @@ def _create_key(path: Path) -> None:
 def show_key() -> None:
     """Set environment variables with which clients log in to this folder's servers.
 
-    Call it again after PREFECT_API_URL or MLFLOW_TRACKING_URI has changed.
+    Other servers do not get the key. Call again after PREFECT_API_URL or
+    MLFLOW_TRACKING_URI has changed.
     """
     servers = _noted_servers()
     folder_login = folder_key()

@@ -70,7 +70,7 @@ def new_run_id() -> str:
 
 
 class Step(Task[P, R]):
-    """Prefect task whose call returns a value, also if the value was stored before."""
+    """Prefect task whose call returns a value, also if it was stored before."""
 
     def __init__(self, fn: Callable[P, R], **options: Any) -> None:
         super().__init__(fn, **options)

@@ -297,7 +297,7 @@ class CellConfig(schema.Strict):
 
 
 class ClaimConfig(schema.Strict):
-    """Configuration of a claim of a paper; equal texts are checks of one claim."""
+    """Configuration of a check of a paper's claim; equal texts are one claim."""
 
     says: str = Field(description="The claim, as one sentence.")
     better: Titles = Field(

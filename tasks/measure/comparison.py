@@ -295,7 +295,7 @@ def _submit_learners(
 def rows_for(
     config: CompareConfig, ref: DatasetRef
 ) -> tuple[DatasetRef, CompareConfig]:
-    """Return the rows on which base kernels are computed, and their configuration.
+    """Return the data set and configuration from which base kernels are computed.
 
     For stored matrices, the only feature is the row position. InputError if the
     matrices are incomplete, or were made from other data.

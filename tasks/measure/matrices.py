@@ -84,7 +84,7 @@ def _damaged(path: Path, reason: str) -> InputError:
 
 
 class StoredMatrices(Sequence[np.ndarray]):
-    """Sequence of the base kernel matrices in a folder, which are memory-mapped."""
+    """Sequence of memory-mapped base kernel matrices in a folder."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder).absolute()

@@ -607,7 +607,7 @@ def _result(
 
 @dataclass
 class PartsProgress:
-    """Progress of scoring a table on workers, to which each part adds its share."""
+    """Progress of scoring a table, summed over shares that workers report."""
 
     on_progress: OnProgress
     rows: int
