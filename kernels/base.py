@@ -32,7 +32,7 @@ Object = TypeVar("Object", bound="Parameterized")
 
 
 class Value:
-    """Base class of objects that are equal if their `__init__` parameters are.
+    """Base class of objects that are equal if their `__init__` parameters are equal.
 
     Dataclasses are declared with ``eq=False, repr=False`` to inherit both methods.
     """
@@ -106,7 +106,7 @@ class Parameterized(Value):
         return params
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters by the names of `get_params`, and return this object.
+        """Set parameters, named as in `get_params`, and return this object.
 
         It is unchanged if a name or a value raises ValueError.
         """
@@ -123,7 +123,7 @@ class Parameterized(Value):
 
 
 def explain_unknown_arguments(decorated: Decorated) -> Decorated:
-    """Decorate a function or class: errors suggest the right parameter name."""
+    """Decorate a function or class so that errors suggest the right parameter name."""
     function: Callable[..., Any] = decorated
     if isinstance(decorated, type):
         function = decorated.__init__  # type: ignore[misc]
@@ -256,7 +256,7 @@ def as_object(
     class_of: Callable[[str], type[Object]],
     example: str,
 ) -> Object:
-    """Return an object of class `base`, given by name or as an object, with `params`.
+    """Return an object of class `base` from its name, or the object, with `params` set.
 
     `class_of` returns the class of a name; messages show `example`.
     """
@@ -281,7 +281,7 @@ def as_object(
 
 @contextmanager
 def progress_to(write: Callable[[str], None]) -> Iterator[None]:
-    """Call `write` with the texts that `report_progress` gets within the context."""
+    """Enter a context in which `report_progress` passes its texts to `write`."""
     token = _write_progress.set(write)
     try:
         yield

@@ -350,7 +350,10 @@ def alignment(K: np.ndarray, L: np.ndarray) -> float:
 
 
 def u_center_gram(K: np.ndarray) -> np.ndarray:
-    """Return the U-centered Gram matrix: zero diagonal and row sums; m >= 3."""
+    """Return the U-centered Gram matrix, whose diagonal and row sums are zero.
+
+    K has at least three rows.
+    """
     m = len(K)
     K = K - np.diag(np.diag(K))
     rows = K.sum(axis=1) / (m - 2)
@@ -393,7 +396,7 @@ def mean_over(values: np.ndarray, w: np.ndarray | None, axis: int = 0) -> np.nda
 
 
 def weighted_by_roots(K: np.ndarray, w: np.ndarray | None) -> np.ndarray:
-    """Multiply rows and columns in place by the square roots of their weights."""
+    """Multiply a matrix in place by the square roots of row and column weights."""
     if w is not None:
         K *= np.sqrt(w)[:, None]
         K *= np.sqrt(w)

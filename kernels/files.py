@@ -131,7 +131,7 @@ def load(path: str | os.PathLike[str]) -> Any:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file, which replaces an earlier one only when it is complete."""
+    """Write a file that replaces an earlier one only when complete."""
     temporary = path.with_name(f".{path.name}.{uuid4().hex}")
     try:
         with temporary.open("xb") as file:
@@ -190,7 +190,7 @@ def from_bytes(content: bytes) -> Any:
 
 
 def to_data(value: Any, arrays: dict[str, np.ndarray], where: str) -> Any:
-    """Return a value in the form of JSON, and add its arrays to `arrays` by name.
+    """Convert a value to JSON data, and add its arrays to `arrays` by name.
 
     A value at the place `where` that cannot be saved raises ValueError.
     """
@@ -321,7 +321,7 @@ def _kind_and_name(value_type: type) -> tuple[str, str] | None:
 
 
 def from_data(data: Any, arrays: Mapping[str, np.ndarray]) -> Any:
-    """Return the value that `to_data` converted to the form of JSON."""
+    """Restore the value that `to_data` converted to JSON data."""
     if data is None or isinstance(data, bool | int | float | str):
         return data
     if isinstance(data, list):

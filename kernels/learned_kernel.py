@@ -184,7 +184,7 @@ class LearnedKernel(Savable, Value):
 
     @property
     def gram_centering(self) -> Centering:
-        """Centering of the Gram matrix: none for a power, or with an offset."""
+        """Centering of the Gram matrix, which is not centered for powers or offsets."""
         if self.centering.subtracts and (self.degree != 1 or self.offset != 0):
             return Centering.TARGET
         return self.centering

@@ -21,7 +21,7 @@ MOST_LEVELS = 32
 
 
 class Cells(NamedTuple):
-    """Count of unusual cells in a column, with the first one as an example."""
+    """Count of unusual cells in a column, with an example."""
 
     kinds: str  # kind of the other values, or their unit
     rows: int
@@ -62,7 +62,7 @@ class EncodingReport:
     def note_numbers(
         self, column: reading.Column, written: Written, numbers: reading.Numbers
     ) -> None:
-        """Record cells that are no numbers, detection limits or in other units."""
+        """Record unreadable cells, detection limits and numbers in other units."""
         self._note(
             self.unread, column, "numbers", np.isnan(numbers.values) & ~column.gaps
         )
@@ -160,13 +160,13 @@ class ColumnEncoding(Value):
 
     @property
     def depends_on_rows(self) -> bool:
-        """Whether features depend on the training rows, even if none is scaled."""
+        """Whether features without scaling still depend on the training rows."""
         return self.has_gaps
 
     @property
     @abstractmethod
     def assumed(self) -> str:
-        """Short description of the value that missing values take."""
+        """Short description of the value that replaces missing values."""
 
     @property
     def is_coded(self) -> bool:
@@ -183,7 +183,7 @@ class ColumnEncoding(Value):
         """Write features of `column` into `out`; record unusual values in `report`."""
 
     def lacks(self, column: reading.Column) -> np.ndarray:
-        """Return whether each value is missing or of the wrong kind, shape (n,)."""
+        """Return a mask of values that are missing or of the wrong kind, shape (n,)."""
         return column.gaps
 
     @abstractmethod
@@ -252,7 +252,7 @@ class NumberColumn(ColumnEncoding):
         levels: tuple[str, ...] = (),
         written: Written = POINT,
     ) -> Self:
-        """Return the encoding for a summary of at least one number."""
+        """Return the encoding of a column, from the summary of its numbers."""
         gaps = numbers.gaps > 0
         if scale == "quantile" and not numbers.constant:
             return cls(
@@ -359,7 +359,7 @@ class NumberColumn(ColumnEncoding):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CategoryColumn(ColumnEncoding):
-    """Encoding of a category: an indicator per level, and a code if levels are many.
+    """Encoding of a category: an indicator per level; if many, also a hash code.
 
     A missing value is a level. A new level has no indicator.
     """
@@ -388,7 +388,7 @@ class CategoryColumn(ColumnEncoding):
     def of(
         cls, column: ColumnSummary, scale: Scale, max_levels: int = MOST_LEVELS
     ) -> Self:
-        """Return the encoding of a summarized column, by its most frequent levels."""
+        """Return the encoding of the most frequent levels of a summarized column."""
         counts = column.counts()
         by_frequency = sorted(
             counts, key=lambda level: (-counts[level], level is None, level or "")
@@ -573,7 +573,7 @@ def _normal_scores(values: np.ndarray, knots: Sequence[float]) -> np.ndarray:
 
 
 def ranks_among(values: np.ndarray, knots: Sequence[float]) -> np.ndarray:
-    """Return the mean ranks of values among the knots, scaled to (0, 1)."""
+    """Return the ranks of values among training quantiles (knots), scaled to (0, 1)."""
     ranks = np.linspace(0.0, 1.0, len(knots))
     quantiles = np.asarray(knots)
     share_up_to = np.interp(values, quantiles, ranks)

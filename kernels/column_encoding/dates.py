@@ -135,7 +135,7 @@ class Moments(NamedTuple):
     zone: str = ""  # of the column, or empty
 
     def in_zone(self, zone: str) -> Moments:
-        """Return the moments in time zone `zone`, also assumed where rows have none."""
+        """Return the moments in a time zone, assumed for moments without an offset."""
         if not zone or zone == self.zone:
             return self
         instants = np.where(

@@ -114,7 +114,7 @@ def _shortened(name: str) -> str:
 
 
 def shares_by_column(features: Sequence[str], shares: np.ndarray) -> dict[str, float]:
-    """Name shares by feature, or for a table sum them by column."""
+    """Return shares of features by name; for a table, their sums by column."""
     names = features
     if isinstance(features, TableFeatures):
         names = features.owners
@@ -251,7 +251,7 @@ class TableEncoding(Value):
         }
 
     def gaps(self, table: Any) -> np.ndarray:
-        """Return whether each row of a table lacks a value, shape (n,)."""
+        """Return a mask of the rows of a table that lack a value, shape (n,)."""
         columns = read_columns(table, self.names)
         return np.asarray(
             np.any(
@@ -263,7 +263,7 @@ class TableEncoding(Value):
     def sentences(
         self, but: Collection[str] = (DROPPED_BY_USER, CONSTANT, EMPTY)
     ) -> list[str]:
-        """Return a sentence for each column left out, except for reasons in `but`."""
+        """Return a sentence for each column left out, unless its reason is in `but`."""
         sentences = []
         for name, reason in self.left_out.items():
             if reason in but:
@@ -275,7 +275,7 @@ class TableEncoding(Value):
         return sentences
 
     def describe(self) -> list[str]:
-        """Return one line per column type, and one per column that is left out."""
+        """Return a line for each column type and for each column left out."""
         names_by_type: dict[str, list[str]] = {}
         for column in self.columns:
             names_by_type.setdefault(column.describe(), []).append(column.name)
@@ -290,7 +290,7 @@ class TableEncoding(Value):
 
 
 def setting_of_text(name: str) -> str:
-    """Return the parameter that declares a column a text, as Python or YAML."""
+    """Return the setting that makes a column a text column, as Python or YAML."""
     return f"columns={json.dumps({name: 'text'}, ensure_ascii=False)}"
 
 

@@ -79,7 +79,7 @@ MAY_BEGIN_A_QUANTITY = frozenset("+-0123456789PNSEWO")
 
 
 class Written(NamedTuple):
-    """Notation of numbers: the decimal mark, and a currency or unit, or ""."""
+    """Notation of the numbers of a column: decimal mark, and currency or unit."""
 
     mark: Mark = "."
     unit: str = ""
@@ -168,7 +168,7 @@ def _unit(text: str) -> str:
 
 
 def plain_numbers(texts: Sequence[str]) -> np.ndarray | None:
-    """Return texts as numbers; None if one is not written as programs write numbers."""
+    """Return texts as numbers; None if one is not a plain number, such as 3 kg."""
     if not all(map(PLAIN.fullmatch, texts)):
         return None
     return np.array([float(text) for text in texts])

@@ -71,7 +71,7 @@ class Column:
 
     @property
     def gaps(self) -> np.ndarray:
-        """Whether each value is missing, shape (n,)."""
+        """Mask of missing values, shape (n,)."""
         if self.kind == "text":
             return np.array([value is None for value in self.values], dtype=bool)
         if self.kind == "other":

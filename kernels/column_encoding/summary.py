@@ -240,7 +240,7 @@ class NumberSummary:
 
     @property
     def distinct_share(self) -> float:
-        """Number of distinct values over all values if integers; otherwise zero."""
+        """Share of distinct values among all values; zero if they are not integers."""
         if not self.are_integers:
             return 0.0
         points_are_distinct = (
@@ -648,7 +648,7 @@ class ColumnSummary:
 
     @property
     def padded_width(self) -> int:
-        """Number of digits of the integers if zeros pad them to it; otherwise zero."""
+        """Number of digits of zero-padded integers; zero for other columns."""
         if not self.n_zero_padded or len(self.widths) != 1:
             return 0
         (width,) = self.widths

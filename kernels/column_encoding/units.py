@@ -243,7 +243,7 @@ PART = re.compile(
 
 
 def sum_of_parts(text: str) -> tuple[float, str] | None:
-    """Return the sum of parts such as 1h 30m, in the first unit; None for others.
+    """Return a sum such as 1h 30m in its first unit; None if a text states none.
 
     Units are in descending order.
     """

@@ -83,7 +83,7 @@ class DistanceSide:
         )
 
     def near_reference(self) -> DistanceSide:
-        """Return a copy with a reference row, if most features of rows equal it."""
+        """Return a copy with a reference row, if most values of the rows equal it."""
         n, d = self.rows.shape
         if not n or d < LEAST_FEATURES or self.metric == "differing":
             return self
@@ -98,13 +98,13 @@ class DistanceSide:
         return replace(self, reference=reference)
 
     def relative_rows(self) -> np.ndarray:
-        """Return the rows minus the reference, if any."""
+        """Return the rows minus the reference row, if any."""
         if self.reference is None:
             return self.rows
         return np.asarray(self.rows - self.reference)
 
     def distances_from_reference(self) -> np.ndarray:
-        """Return distances of the rows from the reference, if any, before roots."""
+        """Return distances of rows from the reference row, squared if Euclidean."""
         if self.reference is None:
             return np.zeros(len(self.rows))
         difference = self.relative_rows().astype(np.float64)
@@ -278,7 +278,7 @@ def distances(
 
 
 def exponentiate(D: np.ndarray, gammas: Sequence[float], out: np.ndarray) -> None:
-    """Write ``exp(-gamma D) - 1`` for D >= 0 into `out`, shape (n, a, b)."""
+    """Write ``exp(-gamma D) - 1`` for each of n gammas into `out`, shape (n, a, b)."""
     values = np.ascontiguousarray(D, dtype=out.dtype).ravel()
     width = lanes(out.dtype)
     spare = empty_vectors(2 * width, out.dtype)
@@ -344,7 +344,7 @@ def fill_strip(
     parts: Parts,
     strip: np.ndarray,
 ) -> None:
-    """Write distances, before roots, of rows and columns of part f into `strip`."""
+    """Write distances, squared if Euclidean, between rows and columns into `strip`."""
     d = parts.d[f]
     code = parts.code[f]
     stride = panels * parts.across
@@ -381,7 +381,7 @@ def fill_from_reference(
     parts: Parts,
     strip: np.ndarray,
 ) -> None:
-    """Write the distances of `fill_strip`, computed from distances to a reference."""
+    """Write distances like `fill_strip`, faster if most values equal the reference."""
     d = parts.d[f]
     code = parts.code[f]
     across = parts.across
@@ -443,7 +443,7 @@ def make_seeds(
     parts: Parts,
     out: np.ndarray,
 ) -> None:
-    """Write ``exp(-gamma D) - 1`` of up to `ROWS` rows to `out`, behind distances D.
+    """Write distances D of up to `ROWS` rows, then ``exp(-gamma D) - 1``, to `out`.
 
     A and B are packed by `pack_rows` and `pack_columns`; b is with padding. `out` is
     flat, of shape (1 + n_seeds, rows, panels across).

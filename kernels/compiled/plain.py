@@ -47,7 +47,7 @@ def write_distances(
     out: Place,
     stride: int,
 ) -> None:
-    """Write distances between `rows` rows and the rows of a panel into `out`.
+    """Write distances between some rows and a panel (block of rows) into `out`.
 
     `rows` is `ROWS` or one. `left` has shape (rows, d), `right` (d, panel_rows),
     `weights` (d,), and `out` (rows, stride).
@@ -81,7 +81,7 @@ def subtract_common(
     out: Place,
     panels: int,
 ) -> None:
-    """Turn sums of the lengths of two rows into distances, in `out`.
+    """Subtract the common part of two rows from the sum of their lengths, in `out`.
 
     Twice the inner product, or the sum of the smaller absolute values of features of
     equal sign, is subtracted. `left` is not zero in the n features `differing`; `right`
@@ -109,7 +109,7 @@ def subtract_common(
 def write_expm1(
     distances: Place, factor: float, rooted: bool, out: Place, n: int
 ) -> None:
-    """Write ``exp(factor D) - 1`` of n vectors of distances D, or of their roots."""
+    """Write ``exp(factor D) - 1`` of n vectors of distances, squared if `rooted`."""
     D, start = distances
     E, to = out
     for j in range(n):
@@ -159,7 +159,7 @@ def make_kernels(
     row_sums: Place,
     following: Place,
 ) -> None:
-    """Write the kernels of one row into a strip, and add them to the row sums.
+    """Write all kernels of one row, and add them to the row sums.
 
     The first is a seed, each other ``E (E + 2)`` of the previous one, plus offsets.
     With weights, kernels are multiplied by the roots of both weights, and row sums by
@@ -199,7 +199,7 @@ def make_target(
     roots: Place,
     root: float,
 ) -> None:
-    """Write the target kernel of one row, and the root of its weight, into a strip.
+    """Write the target kernel and the root of the weight of one row into `strip`.
 
     `row_targets` has shape (n_outputs,), `column_targets` (n_outputs, target_step), and
     `strip` (vectors, step).
@@ -232,7 +232,7 @@ def add_triangle(
     target_products: Place,
     column_sums: Place,
 ) -> None:
-    """Add products of kernels with each other and the target, and column sums.
+    """Add products of kernels, products with the target, and column sums.
 
     `strip` and `target` (with the row's root) have shape (vectors, rows, step),
     `products` (size, p), up to the diagonal, and `column_sums` (vectors, p).
@@ -268,9 +268,9 @@ def add_rectangle(
     products: Place,
     p: int,
 ) -> None:
-    """Add the products of some kernels with others to `products`, shape (n_left, p).
+    """Add the products of left kernels with right kernels to `products`.
 
-    `left` and `right` have shape (count, step).
+    `left` and `right` have shape (count, step), `products` (n_left, p).
     """
     K, K_place = left
     L, L_place = right

@@ -208,7 +208,7 @@ class Vectors:
         return ir.IntType(64)(n)
 
     def plus(self, place: Value, n: int) -> Value:
-        """Return the place that is n vectors after a place."""
+        """Return the position in an array that is n vectors after `place`."""
         if n == 0:
             return place
         return self.builder.add(place, self.place(n * self.lanes))

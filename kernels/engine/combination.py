@@ -137,7 +137,7 @@ class Combination:
         symmetric: bool = False,
         right: RightSide | None = None,
     ) -> None:
-        """Write the kernel between A and B to `out`; `right` may be ``side(B)``."""
+        """Write the kernel between rows A and B to `out`, shape (a, b)."""
         family, coefficients, _ = self.evaluated
         if isinstance(family, FeatureFamily):
             out[...] = family.combine(coefficients, A, B)
@@ -263,7 +263,7 @@ class RightSide:
 
 
 class PackedRows(RightSide):
-    """Right side of kernels of distances, in the layout of compiled code."""
+    """Rows on the right side of kernels of distances, packed for compiled code."""
 
     def __init__(
         self, combination: Combination, rows: Rows, center: np.ndarray, dtype: DTypeLike
@@ -689,7 +689,7 @@ def _row_products(A: Rows, weights: np.ndarray) -> np.ndarray:
 
 
 class CodeSums:
-    r"""Weighted sums of kernels that compare one code, without their matrix.
+    r"""Weighted sums of kernels that compare codes for equality, without their matrix.
 
     .. math:: \sum_i V_{ij} \sum_c \bigl( a_c + b_c \, [x_c \neq x_{ic}] \bigr)
     """
@@ -773,7 +773,7 @@ class Expansion:
     def values(
         self, A: Rows, dtype: Any = np.float64, strip: int = STRIP
     ) -> np.ndarray:
-        """Return the values of the functions at new rows, shape (n, q), in float64."""
+        """Return the values of all expansions at new rows, shape (n, q), in float64."""
         strip = min(strip, STRIP)
         dtype = np.dtype(dtype)
         n = A.shape[0]

@@ -91,7 +91,7 @@ class RowBlocks:
         }
 
     def super_tiles(self, rows: int) -> Iterator[list[Pair]]:
-        """Yield lists of block pairs i <= j that cover about `rows` by `rows` rows."""
+        """Yield lists of block pairs i <= j, one list per `rows` by `rows` square."""
         cuts = [0]
         for b in range(1, len(self)):
             if self.bounds[b + 1] - self.bounds[cuts[-1]] > rows:

@@ -115,7 +115,7 @@ class TileSums:
         column_weights: np.ndarray | None,
         mirrored: bool = False,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return products, target products, row sums and column sums of one tile.
+        """Return kernel products, target products, row sums and column sums of a tile.
 
         `seeds` has shape (n_seeds, a, b) and a spare vector, or is a pair of packed
         rows. With `mirrored`, columns are rows. Shapes are (p, p), (p,), (p, a) and (p,
@@ -230,7 +230,7 @@ class TileSums:
 
 
 def compile_tiles(dtype: np.dtype) -> None:
-    """Compile the loops for tiles of a precision, unless cached."""
+    """Compile the loops over tiles for float32 or float64, unless cached."""
     targets = np.ones((1, 1), dtype=dtype)
     seeds = empty_vectors(1, dtype)[:1].reshape(1, 1, 1)
     TileSums(TilePlan.identity(1), dtype).of(seeds, targets, targets, None, None)
@@ -280,7 +280,7 @@ class Tile(NamedTuple):
 def add_tile(
     strips: np.ndarray, tile: Tile, layout: KernelLayout, columns: np.ndarray
 ) -> None:
-    """Add the sums of strips of a tile to `tile` and `columns`.
+    """Add kernel products and row sums to `tile`, and column sums to `columns`.
 
     A strip is its first column, first and last row, and the start of its column sums;
     `columns` has shape (b / width, p, width), flat.
@@ -366,7 +366,7 @@ def add_tile(
 
 
 def runs(p: int) -> np.ndarray:
-    """Return the bounds of runs of at most `LONGEST_RUN` kernels, longer runs first."""
+    """Divide p kernels into runs of at most `LONGEST_RUN`; return the runs' bounds."""
     n_runs = -(-p // LONGEST_RUN)
     size, n_longer = divmod(p, n_runs)
     return np.array([size * run + min(run, n_longer) for run in range(n_runs + 1)])

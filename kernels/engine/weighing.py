@@ -45,7 +45,7 @@ class PackedColumns(NamedTuple):
 def combine_seeds(
     weights: Weights, size: int, width: int, buffer: np.ndarray, K: np.ndarray
 ) -> None:
-    """Write the weighted sum of kernels, computed from their seeds, into `K`.
+    """Write the weighted sum of kernels, made from a few matrices (seeds), into `K`.
 
     `buffer` has blocks of `size` values: distances, seeds, and values between chains.
     """
@@ -79,7 +79,7 @@ def combine_rows(
     K: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """Write the kernel between rows of A and B, from given positions, into `out`.
+    """Write the kernel between consecutive rows of A and of B into `out`.
 
     `buffer` and `K` are work arrays for `ROWS` rows. The rows of `out` are contiguous.
     """
@@ -115,7 +115,7 @@ def combine_tile(
     K: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """Write the weighted sum of the kernels of one tile into `out`, from its seeds.
+    """Write the weighted sum of a tile's kernels, made from `seeds`, into `out`.
 
     `seeds` has shape (n_seeds, a, b); rows of `out` are contiguous; `max_panels`
     columns, a multiple of `width`, are processed at a time.
@@ -144,7 +144,7 @@ def apply_rows(
     beta: np.ndarray,
     forth: np.ndarray,
 ) -> None:
-    """Add ``K beta`` to `forth`, shape (a, n), by blocks of K; see `multiply_rows`."""
+    """Add ``K beta`` to `forth`, shape (a, n), computing K in blocks."""
     a, n = forth.shape
     packed, stride, parts, weights, max_panels = B
     across = parts.across
@@ -176,7 +176,7 @@ def multiply_rows(
     forth: np.ndarray,
     back: np.ndarray,
 ) -> None:
-    """Compute ``K beta``, and add ``K' (left_vectors + w K beta)`` to `back`.
+    """Write ``K beta`` to `forth`, and add ``K' (left_vectors + w K beta)`` to `back`.
 
     `beta` and `back` have shape (n, stride), padded, `left_vectors` (a, n), and `forth`
     (a, n), or (0, n) if it is not requested.

@@ -95,14 +95,14 @@ def _release_blas() -> None:
 
 
 def blas_threads_for(n_rows: int) -> AbstractContextManager[None]:
-    """Return a context with one BLAS thread for up to 2,048 rows, or within a pass."""
+    """Return a context in which BLAS uses one thread for at most 2,048 rows."""
     if n_rows <= 2048 or _thread_limit.get() == 1:
         return one_blas_thread()
     return nullcontext()
 
 
 def available_threads(cores: int | None = None) -> int:
-    """Return the number of threads that a pass may start: unused cores, at least one.
+    """Return the number of threads to use: one per unused core, at least one.
 
     At most ``NUMBA_NUM_THREADS``; one within a pass.
     """
@@ -113,7 +113,7 @@ def available_threads(cores: int | None = None) -> int:
 
 @contextmanager
 def at_most_threads(n_jobs: int | None) -> Iterator[None]:
-    """Enter a context that limits the threads of each pass.
+    """Enter a context that limits the number of threads of each computation.
 
     `n_jobs` -1 means all cores, -2 all but one, None no limit. The smallest limit
     holds.
@@ -138,7 +138,7 @@ def _cores() -> int:
 
 @contextmanager
 def threads_of_a_pass(n_threads: int | None, n_tasks: int) -> Iterator[int]:
-    """Enter a context with one BLAS thread; yield the number of threads for a pass."""
+    """Enter a context with one BLAS thread and reserved cores; yield their number."""
     needs_cores = n_tasks > 1 and not n_threads  # counting the cores takes time
     cores = _cores() if needs_cores else 1
     with one_blas_thread():
@@ -182,18 +182,18 @@ class Workers(Protocol):
         """Return X in a form whose rows this process can read."""
 
     def broadcast(self, value: Any) -> Any:
-        """Send a value to the workers once; return the handle to give to tasks."""
+        """Send a value to the workers once; return a handle for tasks."""
 
     def super_tile(self, n_rows: int, row_bytes: int) -> int:
-        """Return the number of rows on each side of one task."""
+        """Return the number of rows and columns of a task's matrix."""
 
     def spans(self, n_rows: int, min_rows: int) -> list[tuple[int, int]]:
-        """Return spans that cover all rows, one per task, of at least `min_rows`."""
+        """Divide all rows into ranges, one per task, of at least `min_rows` rows."""
 
     def total(
         self, step: Step, shared: Any, argument: Any, tasks: Sequence[Any]
     ) -> Any:
-        """Return the sum of ``step(value of shared, argument, task)`` over the tasks.
+        """Call `step` for each task, and return the sum of the results.
 
         The order of the additions is fixed. The sum may change results in place.
         """
@@ -258,13 +258,13 @@ class Threads:
         return value
 
     def super_tile(self, n_rows: int, row_bytes: int) -> int:
-        """Return the rows per side of a task, the same for any number of threads."""
+        """Return the rows of a task's matrix, the same for any number of threads."""
         rows_in_memory = (1 << 26) // max(1, row_bytes)
         size = min(4096, max(512, -(-n_rows // SPANS)))
         return max(1, min(size, rows_in_memory))
 
     def spans(self, n_rows: int, min_rows: int) -> list[tuple[int, int]]:
-        """Return spans of rows, the same for any number of threads."""
+        """Divide rows into ranges, the same for any number of threads."""
         return spans(n_rows, max(min_rows, -(-n_rows // SPANS)))
 
     def total(
@@ -323,6 +323,6 @@ def over_tiles(
 
 
 def spans(n_rows: int, size: int) -> list[tuple[int, int]]:
-    """Return spans of at most `size` rows, nearly equal, that cover all rows."""
+    """Divide all rows into nearly equal ranges of at most `size` rows."""
     pieces = max(1, -(-n_rows // size))
     return [(n_rows * i // pieces, n_rows * (i + 1) // pieces) for i in range(pieces)]

@@ -566,7 +566,7 @@ def chunk_rows_for(m: int) -> int:
 
 
 def default_family(X: Rows) -> GaussianFamily:
-    r"""Return Gaussian base kernels with seven bandwidths around the median.
+    r"""Return Gaussian base kernels with seven bandwidths around the median distance.
 
     .. math:: \gamma \in \{ 2^{e - 3}, \dots, 2^{e + 3} \}, \qquad
               e = \operatorname{round} \log_2 \bigl( 1 / \operatorname{median} \lVert x - x' \rVert^2 \bigr)

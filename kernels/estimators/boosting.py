@@ -177,7 +177,7 @@ def tree_features(
 def tree_predictions(
     trees: Any, X_trees: np.ndarray, n_classes: int | None
 ) -> np.ndarray:
-    """Return numbers of shape (n, 1), or probabilities of classes, (n, n_classes)."""
+    """Return predicted numbers, (n, 1), or class probabilities, (n, n_classes)."""
     if n_classes is None:
         return np.asarray(trees.predict(X_trees)).reshape(-1, 1)
     P = np.zeros((len(X_trees), n_classes))

@@ -28,7 +28,7 @@ DIGEST_BYTES = 16
 
 
 class CountTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Base class of transformers that count parts of objects, in blocks of columns.
+    """Base class of transformers of texts or graphs to counts of their parts.
 
     Subclasses implement `family` and `_counts`.
     """
@@ -74,7 +74,7 @@ class CountTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self._rows(counts)
 
     def transform(self, X: Iterable[Any]) -> sparse.csr_matrix:
-        """Return counts of the parts of each object, with unit length per block.
+        """Return counts of the parts of each object, scaled to length one per block.
 
         Parameters
         ----------

@@ -139,12 +139,12 @@ class CompositeRows:
         return len(self.groups)
 
     def of_features(self, of_columns: np.ndarray) -> np.ndarray:
-        """Return the value of each column for each of its features, shape (..., f)."""
+        """Repeat the value of each column for all of its features, shape (..., f)."""
         widths = [group.stop - group.start for group in self.groups]
         return np.repeat(of_columns, widths, axis=-1)
 
     def differing(self, X: np.ndarray) -> np.ndarray:
-        """Return whether rows of X and the background differ, by column, (n, B, d)."""
+        """Return a mask of columns in which X and background differ, (n, B, d)."""
         differs = np.empty((len(X), len(self.background), self.n_columns), dtype=bool)
         for column, group in enumerate(self.groups):
             differs[:, :, column] = (
@@ -195,7 +195,7 @@ def contributions_of(
     seed: int,
     products: ProductScores | None = None,
 ) -> Contributions:
-    """Return contributions: exact ones if fast, otherwise from sampled orders.
+    """Return contributions, exact if fast, otherwise from random column orders.
 
     `products` are the predictions, if they are linear in kernels with a factor per
     column.

@@ -368,7 +368,7 @@ class TestedRows:
 
     @cached_property
     def predictions(self) -> np.ndarray:
-        """Predictions for the rows with their own values, shape (n, q)."""
+        """Predictions for the unchanged rows, shape (n, q)."""
         return self._predict(np.arange(len(self)), self.X)
 
     @cached_property

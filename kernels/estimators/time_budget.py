@@ -35,7 +35,7 @@ class MeasuredFits:
 
     @property
     def exponent(self) -> float:
-        """Exponent e, if the time grows as the number of rows to the power e."""
+        """Exponent e: the time of a fit grows as the number of rows to the power e."""
         if len(self.rows) < 2:
             return EXPONENT_OF_ONE_FIT
         growth_of_time = self.seconds[-1] / self.seconds[-2]
@@ -49,7 +49,7 @@ class MeasuredFits:
         return self.seconds[-1] * (n_rows / self.rows[-1]) ** self.exponent
 
     def next_rows(self, time_left: float, n_all: int) -> int | None:
-        """Return the largest sample that fits the time; None if hardly larger."""
+        """Return the number of rows of the next fit; None if time is short."""
         growth = (max(time_left, 0.0) / self.seconds[-1]) ** (1.0 / self.exponent)
         most_growth = MOST_GROWTH
         if len(self.rows) < 2:

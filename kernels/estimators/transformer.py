@@ -305,7 +305,7 @@ def with_unit_diagonal(kernel: LearnedKernel) -> LearnedKernel:
 
 
 def positive_part(K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return eigenvalues above rounding errors, ascending, and their eigenvectors."""
+    """Return the positive eigenvalues of K, ascending, and their eigenvectors."""
     eigenvalues, U = np.linalg.eigh(K)
     rounding = (
         10 * len(eigenvalues) * np.finfo(np.float64).eps * np.abs(eigenvalues).max()

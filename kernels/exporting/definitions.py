@@ -81,7 +81,7 @@ def source_of(module: str) -> ModuleSource:
 def with_all_used(
     definitions: Iterable[Definition],
 ) -> tuple[set[Definition], set[str]]:
-    """Return definitions and all others that they use, with import statements."""
+    """Return definitions, all definitions that they use, and import statements."""
     used: set[Definition] = set()
     imports: set[str] = set()
     pending = list(definitions)
@@ -128,7 +128,7 @@ def copied_source(definitions: Iterable[Definition]) -> str:
 
 
 def modules_in_order(modules: set[str]) -> list[str]:
-    """Return modules so that each one comes after the modules that it imports."""
+    """Sort modules so that each follows the modules that it imports."""
     graph = {}
     for module in sorted(modules):
         imported = {origin.module for origin in source_of(module).origins.values()}

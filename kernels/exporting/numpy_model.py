@@ -61,7 +61,7 @@ def read_parts(text: str) -> SimpleNamespace:
 
 
 def decoded(data: Any, arrays: Mapping[str, np.ndarray]) -> Any:
-    """Return the exported value from JSON, with its arrays; dicts become namespaces."""
+    """Return the exported value from JSON data, with dictionaries as namespaces."""
     if isinstance(data, list):
         return [decoded(entry, arrays) for entry in data]
     if not isinstance(data, dict):
@@ -259,7 +259,7 @@ def encode_numbers(encoding: Any, column: Column) -> np.ndarray:
 
 
 def normal_scores(values: np.ndarray, knots: Sequence[float]) -> np.ndarray:
-    """Return normal scores of values, from their ranks among the knots."""
+    """Return normal scores of values, from ranks among training quantiles (knots)."""
     normal = NormalDist()
     return np.array(
         [normal.inv_cdf(rank) for rank in ranks_among(values, knots).tolist()]
@@ -267,7 +267,7 @@ def normal_scores(values: np.ndarray, knots: Sequence[float]) -> np.ndarray:
 
 
 def encode_levels(encoding: Any, column: Column) -> np.ndarray:
-    """Return features of categories: an indicator per level, and a code for many."""
+    """Return features of categories: an indicator per level; if many, also a code."""
     texts = texts_of_levels(encoding, column).tolist()
     features = np.zeros((len(texts), len(encoding.levels) + encoding.many))
     place_of_level = {level: place for place, level in enumerate(encoding.levels)}
@@ -338,7 +338,7 @@ def indicators_of_dates(cycle: str, local_days: np.ndarray, scaled: bool) -> np.
 
 
 def check_cells(column: Column, expected: str, is_missing_cell: np.ndarray) -> None:
-    """Warn of cells that are not of the expected kind; ValueError if none is."""
+    """Warn of cells of the wrong kind; raise ValueError if all cells are wrong."""
     unread = is_missing_cell & ~column.gaps
     if not unread.any():
         return
@@ -428,7 +428,7 @@ def combined_kernel(
 
 
 def mapped_rows(family: Any, rows: np.ndarray) -> list[tuple[Any, np.ndarray]]:
-    """Return the families that a family joins, each with its mapped rows."""
+    """Return the families that make up a family, each with its mapped rows."""
     kind = family.kind
     if kind == "union":
         parts = []
@@ -507,7 +507,7 @@ def kernels_of_products(
 
 
 def features_of(family: Any, A: np.ndarray) -> np.ndarray:
-    """Return the feature of each rank-one kernel; for column -1, it is constant."""
+    """Return the feature of each rank-one kernel; column -1 is the constant one."""
     if family.columns is None:
         return A
     with_ones = np.column_stack([A, np.ones(len(A))])
@@ -565,14 +565,14 @@ def distances(family: Any, A: np.ndarray, B: np.ndarray) -> np.ndarray:
 
 
 def is_not_zero(difference: np.ndarray, out: np.ndarray) -> None:
-    """Write into `out` one where a difference is not zero, and zero elsewhere."""
+    """Write whether each difference is not zero, as 1 or 0, into `out`."""
     out[...] = difference != 0
 
 
 def sums_of_differences(
     A: np.ndarray, B: np.ndarray, function: Any, weights: Any = None
 ) -> np.ndarray:
-    """Return sums over features of `function` of their differences, shape (a, b)."""
+    """Apply a function to differences of features; return its sums, shape (a, b)."""
     sums = np.zeros((len(A), len(B)))
     difference = np.empty_like(sums)
     for j, (left, right) in enumerate(zip(A.T, B.T, strict=True)):
@@ -748,7 +748,7 @@ class ExportedClassifier(ExportedModel):
         return self.classes_[decisions.argmax(axis=1)]
 
     def predict_proba(self, rows: Any) -> np.ndarray:
-        """Return the probability of each class, with columns as `classes_`."""
+        """Return the probability of each class, in the order of `classes_`."""
         if self._parts.calibration is None:
             raise ValueError(
                 "probabilities are only available for a model that was fitted with probability=True."

@@ -358,13 +358,13 @@ def sides_of_tile(
 
 
 def n_mapped(family: KernelFamily, d: int) -> int:
-    """Return how many features rows of d features have after the family's maps."""
+    """Return the number of features to which a family maps rows of d features."""
     operands = family.operands(np.zeros((1, d)), np.zeros(family.n_kernels))
     return max(int(operand.rows.shape[1]) for operand in operands)
 
 
 def fill_seeds(left: Sequence[Any], right: Sequence[Any], out: np.ndarray) -> None:
-    """Compute the seed matrices between two sets of prepared rows, into `out`."""
+    """Compute the matrices (seeds) that yield kernels between prepared rows."""
     start = 0
     for A, B in zip(left, right, strict=True):
         stop = start + B.n_seeds
@@ -375,7 +375,7 @@ def fill_seeds(left: Sequence[Any], right: Sequence[Any], out: np.ndarray) -> No
 def seeded_tile(
     kind: Any, family: KernelFamily, A: Rows, B: Rows, shift: Any
 ) -> np.ndarray:
-    """Return the kernels between `A` and `B`, by the plan of the base class `kind`."""
+    """Return kernels between `A` and `B`, as the base class `kind` computes them."""
     if shift is None:
         shift = np.zeros(family.n_kernels)
     plan = kind.plan(family, shift)
@@ -494,14 +494,14 @@ def positions_of(selected_rows: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 def drawn_rows(m: int, n_drawn: int, seed: int) -> np.ndarray:
-    """Return positions of `n_drawn` random rows, ascending; of all m if fewer."""
+    """Return ascending positions of `n_drawn` random rows, or of all if fewer."""
     if m <= n_drawn:
         return np.arange(m)
     return np.sort(np.random.default_rng(seed).choice(m, n_drawn, replace=False))
 
 
 def all_finite(values: Any) -> bool:
-    """Return whether all values are finite; check them in blocks to save memory."""
+    """Return whether all values are finite, checked in blocks."""
     step = max(1, FINITE_BLOCK // max(1, values[:1].size))
     return all(
         np.isfinite(values[start : start + step]).all()

@@ -645,7 +645,7 @@ class DividedFamily(KernelFamily):
 
 
 def divisors_for(sizes: np.ndarray) -> np.ndarray | None:
-    """Return powers of two to divide kernels by; None if sizes are ordinary."""
+    """Return powers of two to divide kernels by; None if no kernel is huge or tiny."""
     _, exponents = np.frexp(sizes)
     exponents[np.abs(exponents) <= ORDINARY] = 0
     if not exponents.any():

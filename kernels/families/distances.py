@@ -96,7 +96,7 @@ class ExponentialFamily(KernelFamily):
         return None
 
     def completed_grid(self) -> tuple[Self, np.ndarray]:
-        """Return the family with the missing doublings between its gammas added."""
+        """Return the family with doublings added: gammas 1 and 8 also get 2 and 4."""
         positions = np.arange(self.n_kernels)
         if type(self).subset is not ExponentialFamily.subset:
             return self, positions

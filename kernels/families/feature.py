@@ -101,7 +101,7 @@ class FeatureFamily(KernelFamily):
         return self._names
 
     def origins(self, origin: np.ndarray) -> np.ndarray:
-        """Return the value to subtract from each feature, given `origin` of rows."""
+        """Return the entry of `origin` for each feature; zero for the constant one."""
         return np.where(self.columns == CONSTANT, 0.0, origin[self.columns])
 
     def take(self, A: Rows) -> Rows:

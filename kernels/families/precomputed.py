@@ -115,7 +115,7 @@ class PrecomputedFamily(KernelFamily):
         return np.arange(self._n, dtype=np.float64)[:, None]
 
     def tile(self, A: Rows, B: Rows, shift: np.ndarray | None = None) -> np.ndarray:
-        """Check the positions `A` and `B`; return the matrix entries between them."""
+        """Return the matrix entries between the positions `A` and `B`."""
         rows = _as_slice(self._positions(A))
         columns = rows if A is B else _as_slice(self._positions(B))
         K = np.empty((self.n_kernels, A.shape[0], B.shape[0]))

@@ -26,7 +26,7 @@ FEWEST_ROWS = 20
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Reference(Value):
-    """Statistics of the training rows, with which new rows are compared.
+    """Ranges, sample and scores of training rows, to compare new rows with.
 
     `rows` and `scores`, shapes (r, d) and (r, q), are a random sample. `shares` are
     fractions of nonzero values per feature.
@@ -47,7 +47,7 @@ class Reference(Value):
         scores_of: Callable[[np.ndarray], np.ndarray],
         seed: int,
     ) -> Self:
-        """Return the statistics of training rows, in memory or in files.
+        """Draw the sample of training rows, in memory or in files, and score it.
 
         `low` and `high` are the ranges of the features; ``scores_of(rows)`` has shape
         (r, q).
@@ -68,7 +68,7 @@ class Reference(Value):
 
 @dataclass(frozen=True)
 class NewRows:
-    """Statistics of new rows, which can be added over blocks of rows.
+    """Sample and scores of new rows, which can be added over blocks of rows.
 
     `outside` counts rows outside of the training range per feature. The sample has the
     rows with the smallest random `keys`.
@@ -88,7 +88,7 @@ class NewRows:
         reference: Reference,
         seed: Sequence[int],
     ) -> Self:
-        """Return the statistics of a block of rows; each block needs its own seed."""
+        """Draw the sample of a block of rows; random seeds must differ by block."""
         keys = np.random.default_rng(seed).random(len(X))
         sampled = np.argsort(keys)[:REFERENCE_ROWS]
         outside = ((reference.low > X) | (reference.high < X)).sum(axis=0)

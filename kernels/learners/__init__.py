@@ -235,7 +235,7 @@ def learn_from_statistics(
     normalize: Normalization = "trace",
     centering: str = "center",
 ) -> LearnedKernel:
-    """Learn a kernel from the statistics of the training rows.
+    """Learn a kernel from inner products of base kernels over the training rows.
 
     Parameters
     ----------
