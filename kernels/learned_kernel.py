@@ -179,7 +179,7 @@ class LearnedKernel(Savable, Value):
 
     @property
     def indefinite(self) -> bool:
-        """Whether a weight, and thus maybe an eigenvalue, is negative."""
+        """Whether a weight is negative, so that eigenvalues may be negative."""
         return bool((self.weights < 0).any())
 
     @property

@@ -273,7 +273,7 @@ def day_places(texts: Iterable[str]) -> frozenset[str]:
 
 
 def first_of(places: frozenset[str]) -> First | None:
-    """Return the first part of numeric dates, from `day_places`; None if ambiguous."""
+    """Return whether numeric dates start with year, month or day; None if ambiguous."""
     if not places:
         return "year"
     if "first" in places:

@@ -227,7 +227,7 @@ def _in_same_memory(A: np.ndarray, B: np.ndarray) -> bool:
 
 
 def pack_rows(sides: Sequence[DistanceSide], dtype: np.dtype) -> np.ndarray:
-    """Return the distinct rows of all parts in one flat array, as left rows."""
+    """Return the distinct left rows of all sets of distances in one flat array."""
     distinct, _ = _distinct_rows(sides)
     return np.concatenate(
         [part.relative_rows().astype(dtype, copy=False).ravel() for part in distinct]
@@ -235,7 +235,7 @@ def pack_rows(sides: Sequence[DistanceSide], dtype: np.dtype) -> np.ndarray:
 
 
 def pack_columns(sides: Sequence[DistanceSide], dtype: np.dtype) -> np.ndarray:
-    """Return the distinct rows of all parts in one flat array, as right rows."""
+    """Return the distinct right rows of all sets of distances in one flat array."""
     across = panel_rows(dtype)
     packed = []
     distinct, _ = _distinct_rows(sides)

@@ -208,7 +208,7 @@ class Vectors:
         return ir.IntType(64)(n)
 
     def plus(self, place: Value, n: int) -> Value:
-        """Return the position in an array that is n vectors after `place`."""
+        """Return the position that is n vectors after position `place`."""
         if n == 0:
             return place
         return self.builder.add(place, self.place(n * self.lanes))
@@ -217,13 +217,13 @@ class Vectors:
         return self.builder.bitcast(self.builder.gep(base, [place]), kind.as_pointer())
 
     def load(self, base: Value, place: Value, n: int = 0) -> Value:
-        """Return the vector that is stored n vectors after a place."""
+        """Return the vector that is stored n vectors after position `place`."""
         value = self.builder.load(self._at(base, self.plus(place, n), self.vector))
         value.align = 8 if self.is_double else 4
         return value
 
     def store(self, value: Value, base: Value, place: Value, n: int = 0) -> None:
-        """Write code that stores a vector n vectors after a place."""
+        """Write code that stores a vector n vectors after position `place`."""
         pointer = self._at(base, self.plus(place, n), value.type)
         self.builder.store(
             value, pointer, align=8 if value.type.element == ir.DoubleType() else 4
@@ -263,7 +263,7 @@ class Vectors:
         )
 
     def add_to_sums(self, variable: Value, sums: Value, place: Value, n: int) -> None:
-        """Add a variable to float64 sums, n vectors after a place."""
+        """Add a variable to float64 sums, n vectors after position `place`."""
         value = self.builder.load(variable)
         if not self.is_double:
             value = self.builder.fpext(value, self.double)

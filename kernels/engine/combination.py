@@ -492,7 +492,7 @@ class CombinedGram:
         self._stored: dict[tuple[int, int], StoredBlock | FloatBlock | None] = {}
 
     def store(self, value_type: type) -> bool:
-        """Let the next float32 product store K; return whether all blocks fit."""
+        """Let the next float32 product store K; return whether all of K is stored."""
         if not isinstance(self._workers, Threads):
             return False
         longest = max(stop - start for start, stop in self._spans)
@@ -657,7 +657,7 @@ def _seeds_of_kernels(plan: TilePlan) -> np.ndarray:
 
 
 class LinearSums:
-    r"""Weighted sums of linear kernels over training rows, without their matrix.
+    r"""Weighted sums of linear kernels over training rows, without a kernel matrix.
 
     .. math:: \sum_i V_{ij} \sum_k c_k \bigl( z_k \cdot z_{ik} - s_k \bigr)
     """
@@ -689,7 +689,7 @@ def _row_products(A: Rows, weights: np.ndarray) -> np.ndarray:
 
 
 class CodeSums:
-    r"""Weighted sums of kernels that compare codes for equality, without their matrix.
+    r"""Weighted sums of kernels that compare codes for equality, without a matrix.
 
     .. math:: \sum_i V_{ij} \sum_c \bigl( a_c + b_c \, [x_c \neq x_{ic}] \bigr)
     """

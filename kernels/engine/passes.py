@@ -204,7 +204,7 @@ class TilePass:
         return {name: value for name, value in vars(self).items() if name != "_buffers"}
 
     def part(self, _: object, pairs: Sequence[Pair]) -> BlockResults:
-        """Return sums over the tiles of block pairs i <= j and their mirror images."""
+        """Return sums over tiles of block pairs i <= j and over transposed tiles."""
         blocks = self.blocks
         n_groups = len(blocks.labels)
         p = len(self.shift)

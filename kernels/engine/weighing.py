@@ -18,7 +18,7 @@ MOST_VALUES = 1024
 
 
 class Weights(NamedTuple):
-    """Weights of kernels, in the order in which chains compute the kernels.
+    """Weights of kernels, in the order in which kernels are computed.
 
     `groups` are chains, see `tiles.chains`; `coefficients` are in their order.
     `constant` is the weighted sum of all offsets.

@@ -349,7 +349,7 @@ class ScoringModel(Protocol):
         """Return predicted numbers, shape (1, n, q)."""
 
     def class_scores(self, X_new: Rows) -> list[np.ndarray]:
-        """Return a list with the scores of classes, (n,) or (n, n_classes)."""
+        """Return class scores, (n,) or (n, n_classes), in a list of length one."""
 
 
 @dataclass(frozen=True, eq=False)

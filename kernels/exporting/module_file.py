@@ -207,7 +207,7 @@ def parts_of_scores(linear: LinearScores) -> dict[str, Any]:
 
 
 def parts_of_power(linear: LinearScores) -> dict[str, Any]:
-    """Return the parts of scores whose kernel is a power of a sum of kernels."""
+    """Return parts of the model if its kernel is a power of a sum of kernels."""
     kernel = linear.kernel
     power = {
         "degree": kernel.degree,

@@ -267,7 +267,7 @@ class KernelFamily(Parameterized, ABC):
         """
 
     def plan(self, shift: np.ndarray) -> TilePlan:
-        """Return how to compute the kernels minus `shift` from matrices (seeds)."""
+        """Return the recipe to compute kernels minus `shift` from matrices (seeds)."""
         return TilePlan.identity(self.n_kernels)
 
     def operands(
@@ -510,7 +510,7 @@ def all_finite(values: Any) -> bool:
 
 
 def move(X: Rows, origin: np.ndarray) -> Rows:
-    """Subtract `origin` from all rows, without a copy if it is zero."""
+    """Subtract `origin` from all rows; return the same rows if it is zero."""
     if not origin.any():
         return X
     return X - origin
