@@ -256,7 +256,7 @@ def as_object(
     class_of: Callable[[str], type[Object]],
     example: str,
 ) -> Object:
-    """Return an object of class `base` from its name, or the object, with `params` set.
+    """Return an object from its name, or an existing object, with `params` set.
 
     `class_of` returns the class of a name; messages show `example`.
     """

@@ -640,7 +640,7 @@ class ColumnSummary:
 
     @property
     def is_zero_padded(self) -> bool:
-        """Whether integers have leading zeros, as codes have."""
+        """Whether the integers have leading zeros, as codes do."""
         return (
             self.n_zero_padded > (1 - NEARLY_ALL) * self.n_values
             or self.padded_width > 0

@@ -243,7 +243,7 @@ PART = re.compile(
 
 
 def sum_of_parts(text: str) -> tuple[float, str] | None:
-    """Return a sum such as 1h 30m in its first unit; None if a text states none.
+    """Return a sum such as 1h 30m in its first unit; None if a text is no sum.
 
     Units are in descending order.
     """

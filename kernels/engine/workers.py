@@ -138,7 +138,7 @@ def _cores() -> int:
 
 @contextmanager
 def threads_of_a_pass(n_threads: int | None, n_tasks: int) -> Iterator[int]:
-    """Enter a context with one BLAS thread and reserved cores; yield their number."""
+    """Enter a context with one BLAS thread; yield the number of reserved cores."""
     needs_cores = n_tasks > 1 and not n_threads  # counting the cores takes time
     cores = _cores() if needs_cores else 1
     with one_blas_thread():
@@ -258,7 +258,7 @@ class Threads:
         return value
 
     def super_tile(self, n_rows: int, row_bytes: int) -> int:
-        """Return the rows of a task's matrix, the same for any number of threads."""
+        """Return the number of rows of a task's matrix, for any number of threads."""
         rows_in_memory = (1 << 26) // max(1, row_bytes)
         size = min(4096, max(512, -(-n_rows // SPANS)))
         return max(1, min(size, rows_in_memory))

@@ -45,7 +45,7 @@ class CountTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Return the number of each part in each object, for each base kernel."""
 
     def fit(self, X: Iterable[Any], y: Any = None) -> Self:
-        """Learn the columns from training texts or graphs.
+        """Learn the parts to count from training texts or graphs.
 
         Parameters
         ----------
@@ -68,7 +68,7 @@ class CountTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def fit_transform(self, X: Iterable[Any], y: Any = None) -> sparse.csr_matrix:
-        """Learn the columns from texts or graphs, and return their rows; see `fit`."""
+        """Learn the parts to count from texts or graphs, and count them; see `fit`."""
         counts = self._counts(X)
         self._fit(counts)
         return self._rows(counts)

@@ -1708,7 +1708,7 @@ def groups_of_copies(
 
 
 def require_divided_classes(target: Target, row_groups: RowGroups | None) -> None:
-    """Raise ValueError if each class has one group, or a class only the last rows."""
+    """Raise ValueError if no class has two groups, or a class is only in late rows."""
     if row_groups is None:
         return
     if not row_groups.ordered:

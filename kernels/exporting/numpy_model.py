@@ -507,7 +507,7 @@ def kernels_of_products(
 
 
 def features_of(family: Any, A: np.ndarray) -> np.ndarray:
-    """Return the feature of each rank-one kernel; column -1 is the constant one."""
+    """Return the feature of each rank-one kernel; column -1 means a constant."""
     if family.columns is None:
         return A
     with_ones = np.column_stack([A, np.ones(len(A))])
@@ -572,7 +572,7 @@ def is_not_zero(difference: np.ndarray, out: np.ndarray) -> None:
 def sums_of_differences(
     A: np.ndarray, B: np.ndarray, function: Any, weights: Any = None
 ) -> np.ndarray:
-    """Apply a function to differences of features; return its sums, shape (a, b)."""
+    """Return the sum over features of ``function(difference)``, shape (a, b)."""
     sums = np.zeros((len(A), len(B)))
     difference = np.empty_like(sums)
     for j, (left, right) in enumerate(zip(A.T, B.T, strict=True)):

@@ -101,7 +101,7 @@ class FeatureFamily(KernelFamily):
         return self._names
 
     def origins(self, origin: np.ndarray) -> np.ndarray:
-        """Return the entry of `origin` for each feature; zero for the constant one."""
+        """Return the entry of `origin` for each feature; zero for a constant."""
         return np.where(self.columns == CONSTANT, 0.0, origin[self.columns])
 
     def take(self, A: Rows) -> Rows:
