@@ -95,7 +95,7 @@ class Explanation:
 
 
 class Contributions(NamedTuple):
-    """Contributions of columns, and predictions of explained and background rows."""
+    """Contributions of columns to predictions, and predictions of all rows involved."""
 
     values: np.ndarray
     errors: np.ndarray | None

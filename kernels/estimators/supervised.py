@@ -1733,7 +1733,7 @@ def weights_of_classes(
     class_weight: Mapping[Any, float] | str,
     sample_weight: np.ndarray | None,
 ) -> np.ndarray:
-    """Return each row's class weight; "balanced" ignores rows without weight."""
+    """Return each row's class weight; "balanced" ignores rows of weight zero."""
     if class_weight != "balanced" or sample_weight is None or not sample_weight.any():
         class_weights = compute_sample_weight(class_weight, y)
     else:

@@ -106,7 +106,7 @@ def names_in(statement: ast.stmt) -> set[str]:
 
 
 def copied_source(definitions: Iterable[Definition]) -> str:
-    """Return the text of a module with definitions and all that they use."""
+    """Return the source of a module with these definitions and their dependencies."""
     used, imports = with_all_used(definitions)
     modules_by_name: dict[str, str] = {}
     for module, name in sorted(used):

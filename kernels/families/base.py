@@ -251,7 +251,7 @@ class KernelFamily(Parameterized, ABC):
 
     @abstractmethod
     def tile(self, A: Rows, B: Rows, shift: np.ndarray | None = None) -> np.ndarray:
-        """Return the p kernels between the rows of `A` and of `B`.
+        """Return each base kernel between the rows of `A` and `B`, shape (p, a, b).
 
         Parameters
         ----------

@@ -701,7 +701,7 @@ class SplitHalf:
         }
 
     def learn(self, number: int) -> None:
-        """Learn the metrics of all rounds up to a number."""
+        """Learn metrics until round `number`, and store each round in `rounds`."""
         while number not in self.rounds:
             learned = next(self._next_rounds)
             self.rounds[learned.number] = learned

@@ -50,7 +50,7 @@ MODEL_COLUMNS = (
 
 @dataclass(frozen=True)
 class SavedView:
-    """View of an experiment's page that MLflow stores: filter, columns and charts."""
+    """View stored in MLflow: filter, columns and charts of an experiment's page."""
 
     key: str
     name: str

@@ -198,7 +198,7 @@ def _interrupts_blocked() -> Iterator[None]:
 
 
 def worker_memory(setting: str, workers: int) -> str:
-    """Return a worker's memory limit, by default its share of half the free memory."""
+    """Return the memory limit per worker; "auto" divides half of the free memory."""
     if setting != "auto":
         return setting
     free = psutil.virtual_memory().available
