@@ -197,7 +197,7 @@ def test_the_commands_do_what_they_say(stranger: Path, prefect_server: None):
     work, said = stranger / "work", {}
     with closing(Commands(work, environment(stranger) | server)) as commands:
         for command in [*INLINE, *plain(*FOLLOWED)]:
-            if command in JOURNEY or command.startswith("learnkernels deploy"):
+            if command in JOURNEY:
                 continue
             if command.startswith("learnkernels gram"):
                 # Two pages make matrices of different data there
@@ -221,7 +221,9 @@ def test_the_commands_do_what_they_say(stranger: Path, prefect_server: None):
 @pytest.mark.slow(30)
 def test_up_takes_the_deployment(stranger: Path, ports: tuple[int, int]):
     (deploy,) = [
-        line for line in plain(*FOLLOWED) if line.startswith("learnkernels deploy")
+        line
+        for line in plain(PAGES["operations"])
+        if line.startswith("learnkernels deploy conf/quickstart.yaml --model demo")
     ]
     env = environment(stranger)
     env["PATH"] = f"{Path(sys.executable).parent}:{env['PATH']}"
@@ -244,7 +246,7 @@ def test_up_takes_the_deployment(stranger: Path, ports: tuple[int, int]):
             run = shell(deploy, stranger)
             assert run.returncode == 0, run.stderr
             for step in ("compare", "train", "promote", "predict"):
-                assert f"{step}/tumours" in run.stdout
+                assert f"{step}/demo" in run.stdout
             assert "0 3 * * *" in run.stdout
         finally:
             up.send_signal(signal.SIGINT)
