@@ -276,9 +276,8 @@ def fates(
                 done += 1
                 yield fate
         _, status = os.waitpid(pid, 0)
-        if (
-            done < len(cases) and status
-        ):  # a child that took too much memory ends well after its case
+        # a child that took too much memory ends well after its case
+        if done < len(cases) and status:
             how = (
                 signal.Signals(os.WTERMSIG(status)).name
                 if os.WIFSIGNALED(status)

@@ -395,9 +395,8 @@ def _as_number(
     scale: summary.Scale,
 ) -> ColumnEncoding:
     written, numbers = read
-    if (
-        numbers.infinite == numbers.n_values
-    ):  # otherwise `encode` raises an error that names the row
+    # Otherwise `encode` raises an error that names the row
+    if numbers.infinite == numbers.n_values:
         require_no_infinity(column.name, numbers.infinite, numbers.n)
     return NumberColumn.of(column.name, numbers, scale, (), written)
 

@@ -146,9 +146,8 @@ class NumberSummary:
             if texts is not None:
                 texts = texts[is_finite]
             codes = _codes_of_numbers(numbers, texts)
-        with np.errstate(
-            over="ignore", invalid="ignore"
-        ):  # squares of very large numbers, which cannot be scaled
+        # Squares of very large numbers, which cannot be scaled
+        with np.errstate(over="ignore", invalid="ignore"):
             mean = number_counts @ numbers / max(finite, 1)
             deviations = numbers - mean
             squares = float(number_counts @ deviations**2)

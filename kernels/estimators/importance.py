@@ -178,17 +178,11 @@ class ImportanceProblem:
         Both columns take the values of the same other row.
         """
         top = np.sort(np.argsort(-relevance, kind="stable")[:INTERACTING_COLUMNS])
-        pairs = np.array(list(combinations(top.tolist(), 2)), dtype=np.intp).reshape(
-            -1, 2
-        )
+        pairs = np.array(list(combinations(top.tolist(), 2)), dtype=np.intp)
+        pairs = pairs.reshape(-1, 2)  # also if there are none
         strengths = np.zeros(len(pairs))
-        alone = dict(
-            zip(
-                top.tolist(),
-                tested.exchanges([[self.columns[j]] for j in top], 1),
-                strict=True,
-            )
-        )
+        single_exchanges = tested.exchanges([[self.columns[j]] for j in top], 1)
+        alone = dict(zip(top.tolist(), single_exchanges, strict=True))
         jointly = tested.exchanges(
             [[self.columns[j], self.columns[k]] for j, k in pairs], 1
         )

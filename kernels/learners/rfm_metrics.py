@@ -110,9 +110,8 @@ class RfmMetric:
         gaussian_factors, euclidean_factors, manhattan_factors = factors
         families: list[KernelFamily] = []
         sigmas = []
-        with np.errstate(
-            divide="ignore"
-        ):  # sigma is infinite for a feature without influence
+        # Sigma is infinite for a feature without influence
+        with np.errstate(divide="ignore"):
             if gaussian_factors or euclidean_factors:
                 squared = medians.squared
             if gaussian_factors:

@@ -214,9 +214,10 @@ def grouped(
     block_of_position = np.searchsorted(starts, positions, side="right") - 1
     order = np.argsort(block_of_position, kind="stable")
     blocks, firsts = np.unique(block_of_position[order], return_index=True)
+    # No positions: no blocks
     for block, places in zip(
         blocks.tolist(), np.split(order, firsts[1:]), strict=False
-    ):  # no positions: no blocks
+    ):
         yield block, places, positions[places] - starts[block]
 
 

@@ -346,9 +346,8 @@ def _decide_refresh(
     subject = f"version {challenger.version}, of the same recipe on other rows{_remarks(challenger, champion)},"
     errors = np.array(challenger.errors)
     baseline = np.array(champion.errors)
-    if np.array_equal(
-        errors, baseline
-    ):  # the same recipe has the same errors on common folds
+    # The same recipe has the same errors on common folds
+    if np.array_equal(errors, baseline):
         reason = (
             f"{subject} is not worse and takes over from version {champion.version}: {expected}, {criteria})"
             f"{_on_newest_rows(challenge)}"

@@ -214,11 +214,12 @@ def result_of(work: Path, run: dict[str, Any]) -> dict[str, Any]:
 def test_from_the_clock_to_the_predictions(used_home: Path, ports: tuple[int, int]):
     home, work = used_home, used_home / "work"
     write_inputs(work)
+    # Which nothing that is started takes up
     for name in (
         "logging.py",
         "numpy.py",
         "uvicorn.py",
-    ):  # which nothing that is started takes up
+    ):
         (work / name).write_text("raise SystemError('of the working folder')")
     with up(home, ports, PREFECT_WORKER_QUERY_SECONDS="1") as api:
         key = key_of(work)

@@ -210,9 +210,8 @@ def test_workers_that_do_not_see_our_files_find_the_same(
         # Of a quadratic program
         np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-12)
     assert not list(rows.rglob("*"))
-    if (
-        name != "exact"
-    ):  # the same where workers read the rows themselves, and this process none
+    # The same where workers read the rows themselves, and this process none
+    if name != "exact":
         parts = {"datasets": [in_parts(tmp_path / "parts")]}
         theirs = folds_of(
             keys | parts, {"scheduler": machine[0]}, monkeypatch, tmp_path / "state"
@@ -411,10 +410,11 @@ def test_containers_speak_with_who_has_their_key_and_nobody_else(tmp_path: Path)
         with DaskPool(DaskConfig(**config, certificates=paths)) as pool:
             pool.require_usable()
             require_working(pool)
+        # Who trusts the containers is not trusted by them
         for stranger in (
             others,
             others | {"ca": paths["ca"]},
-        ):  # who trusts the containers is not trusted by them
+        ):
             with pytest.raises(
                 InputError,
                 match=r"^dask\.scheduler: no Dask scheduler answers at tls://",

@@ -276,9 +276,8 @@ def test_mlflow_draws_a_falling_objective(folds: pd.DataFrame, runs: dict[str, R
             == histories[histories["learner"] == title]["objectives"].map(len).max()
         )
         assert values[-1] <= values[0]
-        if (
-            title != "nkrr"
-        ):  # whose line search looks back over several steps, so that one may rise
+        # Whose line search looks back over several steps, so that one may rise
+        if title != "nkrr":
             # At the optimum a step is only as good as the inner solution's relative
             # tolerance.
             assert (np.diff(values) <= 1e-6 * np.abs(values[:-1])).all(), title

@@ -191,10 +191,11 @@ def test_modules_beside_a_package_that_imports_this_one_are_found_and_not_beside
     )
     assert printed(sys.executable, "-m", "tool").strip() == "sibling"
     installed = str(Path(sys.executable).with_name("learnkernels"))
+    # Plain -m looks beside first, as Python says
     for command in (
         [installed],
         [sys.executable, "-Pm", "learnkernels"],
-    ):  # plain -m looks beside first, as Python says
+    ):
         assert printed(*command, "--version").startswith("learnkernels ")
 
 

@@ -124,9 +124,8 @@ def test_a_client_of_this_process_and_an_address_in_the_environment_are_used(
             9,
             scheduler_elsewhere,
         )
-    with dask.config.set(
-        {"scheduler-address": scheduler_elsewhere}
-    ):  # from DASK_SCHEDULER_ADDRESS
+    # From DASK_SCHEDULER_ADDRESS
+    with dask.config.set({"scheduler-address": scheduler_elsewhere}):
         assert DaskPool(DaskConfig()).config.scheduler == scheduler_elsewhere
     assert DaskPool(DaskConfig()).local
 

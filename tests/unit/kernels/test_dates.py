@@ -53,9 +53,8 @@ def test_both_orders_tell_the_same_day(moment: datetime, between: str):
         moment.strftime(between.join(order))
         for order in (("%d", "%m", "%Y"), ("%m", "%d", "%Y"))
     )
-    if (
-        NUMERIC_DATE.fullmatch(day) is None or moment.year < 1000
-    ):  # which are not filled with zeros everywhere
+    # Which are not filled with zeros everywhere
+    if NUMERIC_DATE.fullmatch(day) is None or moment.year < 1000:
         return
     expected = np.datetime64(
         moment.replace(hour=0, minute=0, second=0, microsecond=0), "us"

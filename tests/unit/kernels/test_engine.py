@@ -118,9 +118,8 @@ def test_seeds_made_a_few_rows_at_a_time_have_the_sums_of_those_of_a_whole_tile(
         made, given = (
             sums.of(one, Y[:a], Y[a:], w[:a], w[a:]) for one in (rows, seeds)
         )
-        for one, other in zip(
-            made, given, strict=True
-        ):  # each seed has the same bits, or is that of rows less a mean
+        # Each seed has the same bits, or is that of rows less a mean
+        for one, other in zip(made, given, strict=True):
             np.testing.assert_allclose(
                 one, other, rtol=0, atol=50 * np.finfo(dtype).eps * np.abs(other).max()
             )

@@ -204,10 +204,11 @@ def test_a_classifier_is_that_of_the_matrix_of_the_learned_kernel(predictor, y, 
             (expected > 0).astype(int) if n == 2 else expected.argmax(axis=1)
         ]
     assert model.predict(X_NEW).tolist() == predicted.tolist()
+    # Scores of pairs of classes become votes, which are compared above
     if columns in (
         1,
         n,
-    ):  # scores of pairs of classes become votes, which are compared above
+    ):
         np.testing.assert_allclose(decision, scores.squeeze(), rtol=0, atol=SOLVES)
 
 
@@ -944,9 +945,8 @@ def test_probabilities_are_fitted_on_scores_of_held_out_rows(predictor, y):
         scores[out] = held_out.reshape(len(out), -1)
     # Every class's score of every row counts.
     slope, offset = fit_sigmoid(scores[told].ravel(), Y[told].ravel() > 0, None)
-    if (
-        y is TWO and predictor != "svm"
-    ):  # the intercept moves to where both classes are as probable
+    # The intercept moves to where both classes are as probable
+    if y is TWO and predictor != "svm":
         plain = clone(model).set_params(probability=False).fit(X, y)
         np.testing.assert_allclose(
             model.intercept_, plain.intercept_ + offset / slope, rtol=1e-5
@@ -1175,9 +1175,8 @@ def test_one_row_far_out_spoils_neither_its_own_prediction_nor_others():
 
 
 def test_a_family_can_be_pasted_back_and_is_made_of_its_parameters():
-    for family in (
-        family for family in FAMILIES if "<" not in repr(family)
-    ):  # large ones are told by their size
+    # Large ones are told by their size
+    for family in (family for family in FAMILIES if "<" not in repr(family)):
         again = eval(repr(family), vars(families))
         assert (again, hash(again), again.names) == (family, hash(family), family.names)
     stored = families.PrecomputedFamily(np.eye(3)[None].repeat(2, axis=0), ["a", "b"])

@@ -781,10 +781,11 @@ def test_matrices_may_be_in_any_container(put):
     np.testing.assert_array_equal(
         family.diag(family.X), matrices[:, range(N), range(N)]
     )
+    # Sums of another order differ by rounding
     for measure in (
         centered_alignment,
         alignment,
-    ):  # sums of another order differ by rounding
+    ):
         assert measure(first, second) == pytest.approx(measure(*matrices), rel=1e-12)
     np.testing.assert_allclose(
         center_gram(first), center_gram(matrices[0]), rtol=0, atol=1e-14

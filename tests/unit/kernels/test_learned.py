@@ -249,9 +249,8 @@ def test_alignment_is_that_of_the_gram_matrix(learner):
             centered_alignment(kernel.gram(), L), rel=0, abs=1e-10
         )
         np.testing.assert_allclose(kernel.alignments, alone, rtol=0, atol=1e-10)
-        if (
-            kernel.degree == 1 and not kernel.indefinite
-        ):  # within what alignf maximizes over
+        # Within what alignf maximizes over
+        if kernel.degree == 1 and not kernel.indefinite:
             assert kernel.alignment <= best + 1e-12
         # However base kernels are scaled
         assert learner != "alignf" or kernel.alignment >= best - 1e-12

@@ -466,9 +466,8 @@ def test_what_is_found_is_an_ordinary_learned_kernel(params, radial_only):
     assert kernel.alignment == pytest.approx(
         statistics.alignment(kernel.weights), rel=1e-8
     )
-    if not isinstance(
-        kernel.family, NormalScoresFamily
-    ):  # base kernels fall to one over e at a distance of sigma
+    # Base kernels fall to one over e at a distance of sigma
+    if not isinstance(kernel.family, NormalScoresFamily):
         for k, sigma in enumerate(kernel.parameters):
             tile = kernel.family.subset([k]).tile(np.diag(sigma), np.zeros((1, 3)))
             np.testing.assert_allclose(tile, np.exp(-1), rtol=1e-6)

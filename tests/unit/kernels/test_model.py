@@ -209,9 +209,8 @@ def test_columns_say_what_the_estimator_says_and_a_loaded_model_is_the_one_saved
             ["prediction"] if values.shape[1] == 1 else ["prediction 0", "prediction 1"]
         )
         expected = dict(zip(names, values.T, strict=True))
-        if (
-            len(names) == 1 and len(getattr(model.estimator, "residuals_", ())) >= 9
-        ):  # which tell nine of ten numbers
+        # Which tell nine of ten numbers
+        if len(names) == 1 and len(getattr(model.estimator, "residuals_", ())) >= 9:
             bounds = model.estimator.predict_interval(given, INTERVAL_ALPHA).reshape(
                 9, 2
             )

@@ -272,9 +272,8 @@ def test_a_nested_split_divides_its_training_rows_into_folds_that_validate_each_
     )
     np.testing.assert_array_equal(assign_nested_split(target, 45, 30, 5, seed=2), folds)
     assert (assign_nested_split(target, 45, 30, 5, seed=3) != folds).any()
-    if (
-        task != "regression"
-    ):  # each class is spread evenly over the folds, up to one row
+    # Each class is spread evenly over the folds, up to one row
+    if task != "regression":
         counts = [
             np.bincount(target.values[folds == fold], minlength=len(target.classes))
             for fold in range(5)

@@ -320,9 +320,8 @@ def test_monomials_give_the_objective_and_the_gradient_of_the_power(degree, offs
         np.array([0.0, 2.0, 0.0, 0.5]),
         np.zeros(4),
     )
-    for q, mu, grams in product(
-        (1, 3), weights, operators
-    ):  # sparse ones are centered on the way
+    # Sparse ones are centered on the way
+    for q, mu, grams in product((1, 3), weights, operators):
         target = Target.of(np.random.default_rng(q).normal(size=(30, q)))
         power = nkrr.PolynomialRidge(stacked(Z), target, 5.0, degree, offset)
         expected = power.at(mu)

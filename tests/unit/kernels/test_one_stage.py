@@ -587,11 +587,12 @@ def test_one_stage_learners_solve_or_name_a_matrix_that_is_not_positive_semi_def
             sentences.append(str(error))
     assert sentences in ([], [named])
     assert all(str(warning.message).endswith(named) for warning in caught)
+    # No weights solve these problems
     if kind == "no sign" and name in (
         "easymkl",
         "l1-svm",
         "nkrr",
-    ):  # no weights solve these problems
+    ):
         assert sentences
 
 

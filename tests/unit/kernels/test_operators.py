@@ -167,11 +167,12 @@ def test_every_form_does_what_the_matrices_do(name, form, centering, monkeypatch
         grams.kernel_products() / norms, products / norms, rtol=0, atol=1e-11
     )
 
+    # All kernels, every other one, none
     for some in (
         np.ones(p),
         np.arange(1, p + 1) % 2,
         np.zeros(p),
-    ):  # all kernels, every other one, none
+    ):
         mu = numbers(p, seed=4) * some
         expected, atol = (
             np.tensordot(mu, matrices, axes=1),

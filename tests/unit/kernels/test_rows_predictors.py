@@ -286,10 +286,11 @@ def test_bandwidths_between_save_exponentials_and_change_nothing():
         np.testing.assert_allclose(
             more.tile(X, X)[at], family.tile(X, X), rtol=0, atol=1e-14
         )
+    # Bandwidths far apart, a family of one's own
     for alone in (
         GaussianFamily([1.0, 64.0, 3.0]),
         Own([1.0, 4.0], 2),
-    ):  # bandwidths far apart, a family of one's own
+    ):
         assert alone.completed_grid()[0] is alone
     family = GaussianFamily([1.0, 2.0, 4.0, 8.0, 16.0])
     evaluated, c, _ = Combination(

@@ -473,9 +473,8 @@ def test_scores_of_a_table_are_the_obvious_sum(kind, wrapper):
         np.testing.assert_allclose(
             linear.of(new, np.float32), expected, rtol=0, atol=1e-4 * size
         )
-        if (
-            wrapper != "metrics"
-        ):  # products with a matrix are rounded differently for one row
+        # Products with a matrix are rounded differently for one row
+        if wrapper != "metrics":
             alone = np.concatenate([linear.of(new[i : i + 1]) for i in range(len(new))])
             np.testing.assert_array_equal(alone, linear.of(new))
 

@@ -363,12 +363,13 @@ def test_arrays_sparse_rows_and_missing_numbers_are_compared():
         2, sparse.csr_matrix(2 * np.eye(2))
     )
     assert Learner(options={"a": 1, "b": [2]}) == Learner(options={"b": [2], "a": 1})
+    # Another type, shape, entry, or none
     for other in (
         np.arange(3),
         np.arange(3.0)[None],
         np.zeros(3),
         None,
-    ):  # another type, shape, entry, or none
+    ):
         assert Learner(2, np.arange(3.0)) != Learner(2, other)
     assert Learner(2, np.arange(3.0)) not in (Several([]), 2)
 

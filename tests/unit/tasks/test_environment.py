@@ -116,9 +116,8 @@ def test_proxies_that_no_client_speaks_to_are_forgotten(
     }.items():
         monkeypatch.setenv(name, value)
     environment.prepare_environment()
-    with (
-        httpx.Client()
-    ):  # which refuses to be made for a proxy that it does not speak to
+    # Which refuses to be made for a proxy that it does not speak to
+    with httpx.Client():
         left = {
             name: os.environ.get(name) for name in (*spoken, "all_proxy", "FTP_PROXY")
         }

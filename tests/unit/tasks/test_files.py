@@ -696,9 +696,8 @@ def test_numbers_of_every_type_in_parts_are_one_column(
             nan=float(np.nanmedian(np.array(expected, dtype=float))),
         )
         np.testing.assert_array_equal(dataset.X[:][:, 0], filled)
-    if None not in expected and max(expected) < 1e15 * min(
-        expected
-    ):  # smaller weights do not count
+    # Smaller weights do not count
+    if None not in expected and max(expected) < 1e15 * min(expected):
         weights = np.array(expected) / np.mean(expected)
         np.testing.assert_allclose(
             quiet(tmp_path, "d", weights="x").weights, weights, rtol=1e-14
