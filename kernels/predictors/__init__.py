@@ -1,4 +1,4 @@
-"""Predictors on a learned kernel, one file each, and their names.
+"""Predictors on a learned kernel, one file each.
 
 Imports: base, centering, engine, families, learned_kernel, registry, row_groups,
 solvers, targets, validation, weights.
@@ -24,12 +24,12 @@ PREDICTORS: dict[str, type[Predictor]] = {
 
 
 def as_predictor(predictor: str | Predictor, /, **options: Any) -> Predictor:
-    """Return a predictor with changed options, from a name or another predictor.
+    """Return the named predictor, or a copy of a predictor, with changed options.
 
     Parameters
     ----------
     predictor : str or Predictor
-        Name, or object to copy with changed options.
+        Name, or predictor to copy.
     **options : dict
         Parameters of the predictor.
 

@@ -1,4 +1,4 @@
-"""Base classes of predictors, their training sets and fitted paths."""
+"""Base classes of predictors, training sets and fitted paths."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from ..weights import weights_of_rows
 from .calibration import class_scores, held_out_splits, pair_votes, votes_with_sums
 
 MOST_FOLD_ROWS = 10_000
-"""Largest number of rows for which all folds are held out, not only the first."""
+"""Most rows for which all folds are held out, not only one."""
 
 DEFAULTS: dict[Task, str] = {"classification": "svm", "regression": "krr"}
-"""Predictors that ``auto`` selects on few rows, for a learner without its own."""
+"""Exact predictors of ``auto`` for learners without their own."""
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,13 @@ class TrainingSet:
     X : ndarray or CSR matrix of shape (n, d)
         All rows.
     positions : ndarray of int of shape (m,)
-        Positions of the training rows in `X`.
+        Positions of the rows in `X`.
     origin : ndarray of shape (d,)
         Row to subtract from rows of `X`.
     rows : ndarray of int of shape (m,)
-        Positions of the training rows in the data set.
+        Positions of the rows in the data set.
     sample_weight : ndarray of shape (m,) or None
-        Weights of the training rows.
+        Weights of the rows.
     own : bool
         Whether the kernel was learned on exactly these rows.
     workers : Workers
@@ -75,10 +75,7 @@ class TrainingSet:
         workers: Workers | None = None,
         progress: Progress | None = None,
     ) -> TrainingSet:
-        """Return the training set of a predictor: a learned kernel and rows of X.
-
-        X may be None if the kernel was learned on these rows.
-        """
+        """Return the training set; X may be None for the rows of the kernel."""
         if workers is None:
             workers = Threads()
         weights = kernel.sample_weight
@@ -112,7 +109,7 @@ class TrainingSet:
 
     @cached_property
     def source(self) -> RowSource:
-        """Training rows minus the origin, as a source from which workers read."""
+        """Training rows minus the origin, for passes by the workers."""
         return self.workers.scatter_rows(
             self.X, None if self.own else self.positions, self.origin
         )
@@ -134,7 +131,7 @@ class TrainingSet:
 
     @property
     def shares(self) -> np.ndarray:
-        """Weight of each training row in the mean that centering subtracts, (m,)."""
+        """Weights of the training rows in the mean for centering, (m,)."""
         return self.kernel.centering.shares(self.n_rows, self.sample_weight)
 
     def whole_kernel(self) -> LearnedKernel:
@@ -145,7 +142,7 @@ class TrainingSet:
         return self.kernel_with_means(gram.matvec(self.shares[:, None])[:, 0])
 
     def kernel_with_means(self, row_means: np.ndarray) -> LearnedKernel:
-        """Return the kernel over all training rows, given its row means, (m,)."""
+        """Return the kernel over all training rows, with given row means, (m,)."""
         X, rows = self.take()
         return replace(
             self.kernel,
@@ -158,7 +155,7 @@ class TrainingSet:
 
 @dataclass(frozen=True, eq=False)
 class RegularizationPath:
-    """Fitted predictors on one kernel, one per value of C.
+    """Predictors fitted on one kernel, one per value of C.
 
     Attributes
     ----------
@@ -179,8 +176,8 @@ class RegularizationPath:
     solutions : ShiftedSolutions or None
         Solutions of conjugate gradients, with their residuals.
     held_out : callable or None
-        Function that returns positions of held-out training rows and their scores,
-        shape (n, q), for a single C.
+        For a single C, function that returns the positions of held-out training rows
+        and their scores, shape (n, q).
     """
 
     target: Target
@@ -259,7 +256,7 @@ class RegularizationPath:
     def _scores_of_all_classes(
         self, pair_scores: np.ndarray, n_classes: int
     ) -> np.ndarray:
-        """Return one column per class, from the scores of pairs of classes."""
+        """Convert scores of pairs to scores of all classes."""
         assert self.pairs_of is not None
         scores = np.full((len(pair_scores), n_classes), -1.0)
         scores[:, self.pairs_of] = votes_with_sums(pair_scores, len(self.pairs_of))
@@ -422,14 +419,10 @@ class ExactPredictor(Predictor):
 
 
 def usable_gram(kernel: LearnedKernel) -> tuple[np.ndarray, np.ndarray | float]:
-    r"""Return a positive semi-definite Gram matrix and a factor of cross-Gram matrices.
+    """Return a positive semi-definite Gram matrix and a factor of cross-Gram matrices.
 
-    K, shape (m, m), has unit mean diagonal unless the kernel was learned with a C.
-    ``np.dot(kernel.cross_gram(X), factor)`` is the same kernel between new and training
-    rows.
-
-    With weights w and eigenvectors U of :math:`D K D`, :math:`D = \operatorname{diag}
-    \sqrt w`, of positive eigenvalues, the factor is :math:`D U U^\top D^{-1}`.
+    The mean diagonal is one unless the kernel was learned with a C.
+    ``np.dot(kernel.cross_gram(X), factor)`` is the cross-Gram matrix of rows X.
     """
     K = kernel.gram()
     weights = kernel.sample_weight
@@ -451,7 +444,7 @@ def usable_gram(kernel: LearnedKernel) -> tuple[np.ndarray, np.ndarray | float]:
 def _positive_part(
     K: np.ndarray, weights: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the positive semi-definite part of K, and the projection of new rows."""
+    """Return the positive semi-definite part, and the projection of rows."""
     root = np.ones(len(K))
     if weights is not None:
         root = np.sqrt(weights)
@@ -471,8 +464,7 @@ def held_out_scores(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return held-out rows and their scores, by predictors fitted without them.
 
-    ``scores(held_out, others)`` fits on other rows. The only row or group of a class is
-    scored by a predictor of all rows.
+    ``scores(held_out, others)`` fits a predictor on the other rows.
     """
     splits = held_out_splits(training.take()[0], target)
     if len(target) > MOST_FOLD_ROWS:

@@ -1,4 +1,4 @@
-"""Probabilities by Platt scaling, and prediction intervals, from held-out rows."""
+"""Class probabilities and prediction intervals from scores of held-out rows."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from ..targets import Target
 N_FOLDS = 5
 
 CONVERGED = 1e-13
-"""Largest gradient of a fitted sigmoid, relative to the sum of the weights."""
+"""Largest gradient of a fitted sigmoid, relative to the total weight."""
 
 ROUGHLY_CONVERGED = 1e-5
 """Largest relative gradient for comparing losses."""
 
 MOST_RESIDUALS = 999
-"""Largest number of stored residuals; they give levels to a thousandth."""
+"""Most stored residuals, for levels to a thousandth."""
 
 
 def assign_calibration_folds(
     X: Rows, codes: np.ndarray, n_folds: int = N_FOLDS
 ) -> np.ndarray:
-    """Return stratified folds of the training rows, with copies of a row in one fold.
+    """Return stratified folds of the rows, with copies of a row in one fold.
 
-    A class whose rows all lie in one fold, such as a single row, has fold -1.
+    Rows of a class that lies in a single fold have fold -1.
     """
     first, distinct_row = distinct_rows(X)
-    # Copies of a row in several classes count for the first of these.
+    # Copies of a row in several classes count for the first class.
     class_of_distinct = np.full(len(first), codes.max())
     np.minimum.at(class_of_distinct, distinct_row, codes)
     shuffled = np.random.default_rng(0).permutation(len(first))
@@ -49,7 +49,7 @@ def assign_calibration_folds(
 def held_out_splits(X: Rows, target: Target, n_folds: int = N_FOLDS) -> list[Split]:
     """Return pairs of training and held-out rows; a row is held out at most once.
 
-    A class is not held out if no training row has it.
+    Training rows have all classes of the held-out rows.
     """
     codes = np.zeros(len(target), dtype=np.intp)
     classes = None
@@ -84,8 +84,8 @@ def fit_sigmoid(
               \min_{a \ge 0, b} \; - \sum_i w_i \bigl( t_i \log p_i + (1 - t_i) \log (1 - p_i) \bigr)
 
     with targets :math:`t = (N_+ + 1) / (N_+ + 2)` for positive rows and :math:`1 / (N_-
-    + 2)` for others, N sums of weights (Platt, 1999). `positive` may hold the share of
-    each row's copies in the positive class.
+    + 2)` for others, N sums of weights (Platt, 1999). `positive` may have shares of
+    copies of a row.
     """
     if weights is None:
         weights = np.ones(len(scores))
@@ -111,7 +111,7 @@ def _minimize_log_loss(
     theta: np.ndarray,
     tolerance: float,
 ) -> np.ndarray:
-    """Minimize the weighted log loss of ``expit(F @ theta)`` by Newton's method."""
+    """Minimize the log loss of ``expit(F @ theta)`` by Newton's method."""
     max_steps = 100
     max_halvings = 40
     total = float(weights.sum())
@@ -146,10 +146,7 @@ def _log_loss(
 def fit_calibration(
     scores: np.ndarray, codes: np.ndarray, weights: np.ndarray | None
 ) -> np.ndarray:
-    """Return slope and offset of one sigmoid for all classes, shape (2,).
-
-    Scores of held-out rows have shape (m,) or (m, 1) for two classes.
-    """
+    """Return slope and offset of one sigmoid for the scores of all classes, (2,)."""
     scores = scores.reshape(len(codes), -1)
     n_scores = scores.shape[1]
     classes = np.array([1]) if n_scores == 1 else np.arange(n_scores)
@@ -166,8 +163,7 @@ def calibrated_log_loss(
 ) -> float:
     """Calibrate scores, and return the weighted log loss on the same rows.
 
-    `shares`, shape (m, n_classes), are those of the classes among the copies of each
-    row.
+    `shares`, (m, n_classes), are shares of the classes among copies of each row.
     """
     if weights is None:
         weights = np.ones(len(shares))
@@ -185,7 +181,7 @@ def calibrated_log_loss(
 
 
 def probabilities(scores: np.ndarray, calibration: np.ndarray) -> np.ndarray:
-    """Return class probabilities from scores and a sigmoid, shape (n, n_classes)."""
+    """Return class probabilities from scores and a sigmoid, (n, n_classes)."""
     slope, offset = calibration
     if scores.ndim == 1:
         second = expit(slope * scores + offset)
@@ -195,10 +191,7 @@ def probabilities(scores: np.ndarray, calibration: np.ndarray) -> np.ndarray:
 
 
 def class_scores(linear: np.ndarray, n_classes: int, of_pairs: bool) -> np.ndarray:
-    """Convert scores of classes, or of pairs of classes, to class scores.
-
-    The result has shape (n,) for two classes, else (n, n_classes).
-    """
+    """Return class scores, (n,) for two classes, else (n, n_classes)."""
     if n_classes == 2:
         return linear[:, 0]
     if not of_pairs:
@@ -207,13 +200,13 @@ def class_scores(linear: np.ndarray, n_classes: int, of_pairs: bool) -> np.ndarr
 
 
 def votes_with_sums(pair_scores: np.ndarray, n_classes: int) -> np.ndarray:
-    """Return votes for each class, with ties broken by its sum of scores."""
+    """Return the votes for each class, with ties broken by sums of scores."""
     votes, sums = pair_votes(pair_scores, n_classes)
     return votes + sums / (3 * (1 + np.abs(sums)))
 
 
 def pair_votes(scores: np.ndarray, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the number of pairs that each class wins, and its sum of scores."""
+    """Return the number of pairs that each class wins, and sums of scores."""
     votes, sums = np.zeros((2, *scores.shape[:-1], n_classes))
     for j, (first, second) in enumerate(combinations(range(n_classes), 2)):
         f = scores[..., j]
@@ -237,7 +230,7 @@ def order_statistics(values: np.ndarray) -> np.ndarray:
 def conformal_quantile(residuals: np.ndarray, alpha: float) -> np.ndarray | None:
     """Return the bound that a new residual exceeds with probability at most alpha.
 
-    Residuals are absolute and ascending in each column. None if there are too few.
+    Residuals are absolute, and columns ascend. None for too few rows.
     """
     if not 0 < alpha < 1:
         return None
@@ -249,9 +242,9 @@ def conformal_quantile(residuals: np.ndarray, alpha: float) -> np.ndarray | None
 
 
 def residual_quantiles(residuals: np.ndarray, levels: np.ndarray) -> np.ndarray | None:
-    """Return the quantiles of signed residuals, shape (n_levels, q).
+    """Return quantiles of signed residuals, (n_levels, q); None for too few rows.
 
-    Level p is rank (n + 1) p. None if a level is beyond the first or last rank.
+    Level p has rank (n + 1) p.
     """
     n = len(residuals)
     rounding = 1e-9

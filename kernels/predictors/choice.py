@@ -42,18 +42,18 @@ RIDGES_ROWS = 3000
 """Most training rows of an exact ridge regression with a grid of C."""
 
 CONJUGATE_FLOPS = 8e12
-"""Most operations of conjugate gradients: five to eight minutes on two cores."""
+"""Most floating-point operations of conjugate gradients: minutes on two cores."""
 
 ROUGH = 0.01
-"""Relative residual with errors on new rows close to those of the exact solution."""
+"""Relative residual of conjugate gradients; smaller ones hardly improve predictions."""
 
 SELECTION_ROWS = 1500
 
 RIDGES = tuple(2.0**exponent for exponent in range(-26, 11))
-"""Ridges for leave-one-out errors, for a kernel with unit mean diagonal."""
+"""Ridges to compare, for a kernel with unit mean diagonal."""
 
 GROWTH = 0.5
-"""Exponent with which the best ridge falls with the number of rows."""
+"""Exponent by which the best ridge falls with the number of rows."""
 
 LEAST_ITERATIVE = 2.0**-12
 """Smallest ridge for iterative predictors; smaller ones take hundreds of steps."""
@@ -65,11 +65,10 @@ GRID = tuple(4.0**exponent for exponent in range(-3, 8))
 
 
 def best_on_grid(errors: np.ndarray, smooth: bool = False) -> tuple[int, int]:
-    """Return the position of the setting and of the value of C with the lowest error.
+    """Return the positions of the setting and of the C with the lowest error.
 
-    Errors have shape (n_settings, L); NaN is not compared. Ties go to the smallest C.
-    With `smooth`, errors are averaged with their neighbors, and the middle of ties
-    wins.
+    Errors have shape (n_settings, L); NaN is ignored. Ties go to the smallest C. With
+    `smooth`, errors are averaged with their neighbors, and ties go to the middle C.
     """
     compared = np.where(np.isnan(errors), np.inf, errors)
     if not smooth:
@@ -85,11 +84,10 @@ def best_on_grid(errors: np.ndarray, smooth: bool = False) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class PredictionProblem:
-    """Size and kind of a prediction problem, by which `Auto` selects a predictor.
+    """Sizes and types of kernel and target, by which `Auto` selects a predictor.
 
-    `n_columns` is outputs times values of C, `n_seeds` the number of base kernels with
-    their own exponential, and `suited` the best exact predictor for a learner without
-    its own.
+    `n_columns` is outputs times values of C; `n_seeds` counts base kernels with their
+    own exponential; `suited` is the exact predictor for learners without their own.
     """
 
     task: Task
@@ -115,7 +113,7 @@ class PredictionProblem:
         fits: float = 1.0,
         suited: str | None = None,
     ) -> PredictionProblem:
-        """Return size and kind of the problem of a kernel on training rows."""
+        """Return the problem of fitting the target on a training set."""
         family = training.kernel.combination.evaluated[0]
         return cls(
             target.task,
@@ -140,7 +138,7 @@ class Auto(Predictor):
     Parameters
     ----------
     n_components, loss
-        Parameters of `Nystroem`.
+        As for `Nystroem`.
     memory : int
         Memory limit of a fit, without the data set, in bytes.
     tol : float or None, default None
@@ -152,9 +150,9 @@ class Auto(Predictor):
     -----
     The first of these that fits in memory:
 
-    1. The exact predictor: that of the learner, or else `SVM` for classification and
-    `KRR` for regression. Limits: 5,000 rows for ridge regression with a single C, 3,000
-    with a grid; 20,000 for an SVM with a single C, 10,000 with a grid.
+    1. The learner's own predictor, or else `SVM` for classification and `KRR` for
+    regression. Limits: 5,000 rows for ridge regression with a single C, 3,000 with a
+    grid; 20,000 for an SVM with a single C, 10,000 with a grid.
     2. `ConjugateGradients` to a relative residual of 0.01, for at most 8e12
     floating-point operations; also for classification with more than 20,000 rows and a
     single C.
@@ -257,7 +255,7 @@ class Auto(Predictor):
     def _supports_conjugate_gradients(
         self, problem: PredictionProblem, exact: Predictor, fits_indicators: bool
     ) -> bool:
-        """Return whether conjugate gradients solve about the same problem in memory."""
+        """Return whether conjugate gradients can replace the exact predictor."""
         if problem.indefinite or problem.power:
             return False
         requests_landmarks = self.n_components is not None or self.loss != "squared"
@@ -274,7 +272,6 @@ class Auto(Predictor):
 
 
 def _conjugate_gradient_flops(problem: PredictionProblem) -> float:
-    """Return the expected floating-point operations of conjugate gradients."""
     flops_of_pair = (
         2.0 * problem.n_features + 6.0 * problem.n_kernels + 2.0 * problem.n_columns
     )
@@ -291,7 +288,7 @@ def _format_bytes(n_bytes: float) -> str:
 
 
 def as_regularization(name: str, value: Any) -> float | Literal["auto"]:
-    """Check C or alpha, and return a positive number or "auto"."""
+    """Check C or alpha: a positive number or "auto"."""
     if isinstance(value, str):
         if value == "auto":
             return "auto"
@@ -306,8 +303,8 @@ def best_C(
 ) -> float:
     """Return the C (SVM) or 1 / alpha (ridge) with the lowest held-out error.
 
-    Ridges are compared on at most `SELECTION_ROWS` rows by leave-one-out errors, and
-    scaled to all rows; SVMs by the smoothed five-fold error.
+    SVMs are compared by the smoothed five-fold error, ridges by the leave-one-out error
+    on at most `SELECTION_ROWS` rows; the best ridge is scaled to all rows.
     """
     n_all = training.n_rows
     if training.n_rows > SELECTION_ROWS:
@@ -353,7 +350,7 @@ def _best_ridge(
     ridges: Sequence[float],
     row_groups: RowGroups | None,
 ) -> float:
-    """Return the ridge with the lowest leave-one-out error or calibrated log loss."""
+    """Return the ridge with the lowest leave-one-out error or log loss."""
     start = None
     step = len(K) // 500
     if step > 1:
@@ -389,7 +386,7 @@ def _svm_errors(
     splits: Sequence[Split],
     centering: Centering,
 ) -> np.ndarray:
-    """Return the weight of held-out rows that SVMs misclassify, for each C."""
+    """Return the total weight of misclassified held-out rows per C."""
     row_weights = np.ones(len(K)) if weights is None else weights
     errors = np.zeros(len(GRID))
     for training, held_out in splits:

@@ -26,12 +26,12 @@ from .base import (
 )
 
 FACTORS = 8
-"""Most values of C with a Cholesky factor each; eigenvectors cost 9 to 13 factors."""
+"""Most Cholesky factorizations; an eigendecomposition costs 9 to 13 of them."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class KRR(ExactPredictor):
-    """Kernel ridge regression; for classification, on indicators of the classes.
+    """Kernel ridge regression; for classification, on class indicators.
 
     Notes
     -----
@@ -186,7 +186,7 @@ def _fit_monomials(
 def _fit_leaving_out(
     training: TrainingSet, target: Target, C: float
 ) -> RegularizationPath | None:
-    """Fit with leave-one-out scores; None if the ridge vanishes by rounding."""
+    """Fit with leave-one-out scores; None if the ridge is too small."""
     kernel = training.whole_kernel()
     weights = training.sample_weight
     centering = training.kernel.gram_centering
@@ -203,7 +203,7 @@ def _fit_leaving_out(
         return None
     dual = left_out.alpha
     if w is not None:
-        # A dual coefficient is C times the residual; spread it over the copies.
+        # A dual coefficient is C times the residual of its row.
         row_weights = np.ones(len(K)) if weights is None else weights
         dual_of_copies = (dual / left_out.sample_weight[:, None])[distinct_row] + C * (
             target.Y - Y[distinct_row]
@@ -224,10 +224,7 @@ def _fit_leaving_out(
 
 
 def few_monomials(training: TrainingSet) -> np.ndarray | None:
-    """Return features F with which the learned kernel is ``F F'``, or None.
-
-    The features are monomials; None unless there are few.
-    """
+    """Return monomials F such that the kernel is ``F F'``; None if there are many."""
     kernel = training.kernel
     if (
         not training.own
@@ -257,8 +254,7 @@ def left_out_scores(
     .. math:: y_i - f^{(-i)}(x_i) = \frac{y_i - f(x_i)}{1 - h_i}, \qquad
               h = \operatorname{diag} F (F^\top F + \lambda I)^{-1} F^\top + \tfrac 1 m
 
-    for centered features, with weights as in `ridge_path`. For uncentered features, the
-    last term is dropped.
+    for centered features; otherwise without the last term.
     """
     w = np.ones(len(F)) if sample_weight is None else sample_weight
     root = np.sqrt(w)[:, None]
@@ -297,9 +293,9 @@ def _solutions(K: np.ndarray, Y: np.ndarray, grid: Sequence[float]) -> np.ndarra
 def _solutions_by_cholesky(
     K: np.ndarray, Y: np.ndarray, grid: Sequence[float]
 ) -> np.ndarray | None:
-    """Return ``(K + I / C)^-1 Y`` for each C; None if a factorization fails."""
+    """Return ``(K + I / C)^-1 Y`` per C; None if it fails."""
     solutions = np.empty((len(grid), *Y.shape))
-    # The largest C fails first.
+    # The factorization of the largest C fails first.
     largest_C_first = np.argsort([1.0 / C for C in grid], kind="stable")
     for position in largest_C_first:
         factor = cholesky(K.copy(), 1.0 / grid[position])

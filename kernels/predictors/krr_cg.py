@@ -30,13 +30,13 @@ CODED = 2.0**-16
 """Relative error of kernel values stored in 16 bits."""
 
 ROUNDED = 2.0**-23
-"""Relative error of kernel values computed in float64 and stored in float32."""
+"""Relative error of kernel values stored in float32."""
 
 SINGLE = 2.0**-20
 """Relative error of kernel values computed in float32."""
 
 SINGLE_TOLERANCE = 1e-4
-"""Smallest tolerance for products with the Gram matrix in float32."""
+"""Smallest tolerance for matrix products in float32."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -129,7 +129,6 @@ class ConjugateGradients(Predictor):
 
 
 def _require_positive_sum(kernel: LearnedKernel) -> None:
-    """Raise ValueError unless the kernel is a sum with positive weights."""
     if kernel.indefinite:
         obstacle = "has negative weights"
     elif kernel.is_weighted_sum:
@@ -144,7 +143,7 @@ def _require_positive_sum(kernel: LearnedKernel) -> None:
 
 
 def _continued(progress: Progress | None, steps_before: int) -> Progress | None:
-    """Return a progress function that also counts earlier steps."""
+    """Return a progress function that counts earlier steps."""
     if progress is None:
         return None
     return lambda step, residual: progress(steps_before + step, residual)
@@ -172,11 +171,11 @@ class _RidgeSystem:
             self.root = np.sqrt(weights)[:, None]
         kernel = training.kernel
         self.mean = kernel.centering.target_mean(target.Y, weights)
-        # The rows that the kernel was learned from suffice to choose a precision.
+        # The rows on which the kernel was learned suffice for the precision.
         mean_diagonal = self._mean_diagonal(kernel)
         self.dtype = self._choose_precision(mean_diagonal / max(grid))
         if not training.own:
-            # This product stores the blocks for later ones.
+            # This product also stores blocks of the matrix.
             row_means = self.gram.matvec(self.shares, self.dtype)[:, 0]
             kernel = training.kernel_with_means(row_means)
             mean_diagonal = self._mean_diagonal(kernel)
@@ -185,14 +184,14 @@ class _RidgeSystem:
         self.shifts = np.repeat(mean_diagonal / np.asarray(grid), target.Y.shape[1])
 
     def _mean_diagonal(self, kernel: LearnedKernel) -> float:
-        """Return the mean diagonal of the centered matrix, or one for a kernel that was learned with a C."""
+        """Return the mean diagonal; one if learned with a C."""
         if kernel.C is not None:
             return 1.0
         diagonal = mean_over(self.gram.diagonal(), self.training.sample_weight)
         return float(diagonal - mean_over(kernel.row_means, kernel.sample_weight))
 
     def _choose_precision(self, least_ridge: float) -> type:
-        """Return the type of products; store blocks if tolerance and ridge allow it."""
+        """Return the type for products; store blocks if precise enough."""
         if self.tol < SINGLE_TOLERANCE:
             return np.float64
         stores = self.tol >= STORED_TOLERANCE
@@ -209,24 +208,20 @@ class _RidgeSystem:
         return np.float32 if self._tolerates(SINGLE, least_ridge) else np.float64
 
     def _tolerates(self, precision: float, ridge: float) -> bool:
-        """Return whether the system stays definite with these relative errors of K.
-
-        Errors up to h / 2 add a random symmetric matrix of spectral norm ``h sqrt(m /
-        3)``.
-        """
+        """Return whether the system stays definite with these relative errors."""
+        # Errors up to h / 2 are a random matrix of spectral norm h sqrt(m / 3).
         step = precision * float(
             np.abs(self.training.kernel.combination.coefficients).sum()
         )
         return ridge >= 2.0 * step * np.sqrt(self.training.n_rows / 3.0)
 
     def matvec(self, V: np.ndarray) -> np.ndarray:
-        """Return ``D H K H' D V``, where H subtracts the mean."""
+        """Return ``D H K H' D V``; H subtracts the mean."""
         V = self.root * V
         KV = self.gram.matvec(V - self.shares * V.sum(axis=0), self.dtype)
         return np.asarray(self.root * (KV - (self.shares * KV).sum(axis=0)))
 
     def preconditioner(self, seed: int) -> Preconditioner:
-        """Return a preconditioner from random columns of the matrix."""
         m = len(self.root)
         drawn = np.sort(
             np.random.default_rng(seed).choice(m, n_sketched(m), replace=False)
@@ -247,7 +242,7 @@ class _RidgeSystem:
     def solve_without(
         self, rows: np.ndarray, precondition: Preconditioner
     ) -> ShiftedSolutions:
-        """Return the solutions without some rows and columns, zero for these rows."""
+        """Return solutions without some rows, zero for these rows."""
         is_included = np.ones_like(self.root)
         is_included[rows] = 0.0
         precondition_others = precondition.without(rows)
@@ -263,12 +258,12 @@ class _RidgeSystem:
 
 
 def n_sketched(m: int) -> int:
-    """Return the number of columns of the preconditioner: at most 1,000 or 384 MB."""
+    """Return the number of the preconditioner's columns: up to 1,000 or 384 MB."""
     return max(1, min(1000, m // 4, 48_000_000 // m))
 
 
 def held_out_rows(training: TrainingSet, target: Target, seed: int) -> np.ndarray:
-    """Return rows to hold out: about a fifth at random, or the last ones by time."""
+    """Return rows to hold out: a random fifth, or the last rows by time."""
     row_groups = target.row_groups
     if row_groups is not None and row_groups.ordered:
         times = np.sort(row_groups.numbers)
@@ -289,7 +284,7 @@ def held_out_rows(training: TrainingSet, target: Target, seed: int) -> np.ndarra
 
 
 def convergence_note(solutions: ShiftedSolutions, values: np.ndarray) -> str:
-    """Return a sentence on the convergence; warn if the tolerance is not reached."""
+    """Return a note on the convergence; warn if the tolerance is not reached."""
     worst = int(solutions.residuals.argmax())
     residual = float(solutions.residuals[worst])
     if solutions.converged:

@@ -1,4 +1,4 @@
-"""Predictors on landmarks, a subset of the training rows, with passes over all rows (FALKON)."""
+"""Predictors on landmarks (FALKON), a subset of the training rows."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from .base import Predictor, RegularizationPath, TrainingSet, held_out_scores
 from .krr_cg import convergence_note
 
 MEMORY = 3 << 30
-"""Default memory limit of a fit, in bytes; enough for the matrices of 10,000 rows."""
+"""Default memory limit of a fit, in bytes."""
 
 SQUARES = 8
-"""Matrices of all pairs of landmarks in memory at once: eigenvectors and workspace, basis, products per thread."""
+"""Number of M x M matrices in memory at once, for M landmarks."""
 
 BLOCK = 512
-"""Rows whose kernel with all landmarks is in memory at once, per thread."""
+"""Rows per block of the kernel with the landmarks."""
 
 PRODUCT_ROWS = 2048
-"""Rows whose features are multiplied at once."""
+"""Most rows per product of features."""
 
 REFINING_ROWS = 10
-"""Rows per landmark for a refined preconditioner."""
+"""Rows per landmark that refine the preconditioner."""
 
 
 def landmarks_for(
@@ -49,16 +49,15 @@ def landmarks_for(
 
     .. math:: M = \lceil \sqrt m \, \ln m \rceil
 
-    At least 10 and at most m (Rudi, Camoriano, Rosasco, 2015, Theorem 1). `n_columns`
-    is outputs times values of C, `memory` is in bytes. With `store_kernel`, up to 2 M
-    landmarks are taken if their kernel with all rows fits in memory.
+    At least 10 and at most m (Rudi, Camoriano, Rosasco, 2015, Theorem 1); up to 2 M
+    with `store_kernel`. `n_columns` is outputs times values of C, `memory` in bytes.
     """
     n_threads = 2
     enough = int(np.ceil(np.sqrt(n_rows) * np.log(max(n_rows, 2))))
     square_bytes = 8.0 * SQUARES
     bytes_per_landmark = 8.0 * (n_threads * BLOCK + 8 * n_columns + n_features)
     if store_features:
-        bytes_per_landmark += 32 * n_rows  # values, and the copy that liblinear makes
+        bytes_per_landmark += 32 * n_rows  # with the copy of liblinear
     M = min(enough, _largest_root(square_bytes, bytes_per_landmark, memory))
     if store_kernel:
         M = max(
@@ -72,19 +71,18 @@ def landmarks_for(
 
 
 def _largest_root(a: float, b: float, memory: int) -> int:
-    """Return the largest integer M such that ``a M^2 + b M`` is at most `memory`."""
+    """Return the largest integer M with ``a M^2 + b M <= memory``."""
     return int((np.sqrt(b * b + 4 * a * memory) - b) / (2 * a))
 
 
 @dataclass(frozen=True)
 class Subspace:
-    r"""Span of M landmarks in feature space; rows have features phi in its basis.
+    r"""Span of M landmarks in feature space, with features phi of rows.
 
     .. math:: \varphi(x) = B^\top k_Z(x), \qquad B^\top K_{ZZ} B = I
 
-    `kernel` is centered on the landmarks. Columns of `basis`, shape (M, r), sum to zero
-    if the kernel is centered. `theta` has estimated eigenvalues of :math:`\Phi^\top
-    \Phi` over all rows. Negative eigenvalues of the kernel are dropped.
+    `kernel` is centered on the landmarks; `basis` is B, shape (M, r). `theta` estimates
+    the eigenvalues of :math:`\Phi^\top \Phi` over all rows.
     """
 
     kernel: LearnedKernel
@@ -97,7 +95,7 @@ class Subspace:
     ) -> Subspace:
         """Return the subspace of landmarks Z, drawn uniformly from `n_rows` rows.
 
-        Z is minus the origin of the kernel. ValueError if the kernel is constant on Z.
+        Z is minus the origin of the kernel. Negative eigenvalues are dropped.
         """
         K = kernel.combination.matrix(Z, Z, symmetric=True)
         row_means = kernel.centering.mean(K, axis=1)
@@ -123,14 +121,14 @@ class Subspace:
 
     @property
     def offset(self) -> np.ndarray:
-        """Vector to subtract from features of the uncentered kernel, shape (r,)."""
+        """Offset of features of the uncentered kernel, (r,)."""
         return np.asarray(self.kernel.row_means @ self.basis)
 
 
 def refined(
     training: TrainingSet, subspace: Subspace, n_rows: int, rng: np.random.Generator
 ) -> Subspace:
-    """Return the subspace with eigenvalues and eigenvectors estimated on more rows."""
+    """Return the subspace with eigenvectors estimated on more rows."""
     m = training.n_rows
     drawn = training
     if n_rows < m:
@@ -144,11 +142,10 @@ def refined(
 
 @dataclass
 class KernelSums:
-    """Sums over rows: of weights, weighted targets, and kernel values with landmarks.
+    """Sums over rows: ``sum w``, ``sum w K(x, x)``, ``G' w``, ``G' D Y``, ``Phi' D Phi``.
 
-    With G the uncentered kernel between rows and landmarks, and D the diagonal of the
-    weights w: ``sum w``, ``sum w K(x, x)``, ``G' w``, ``G' D Y`` and, if requested,
-    ``Phi' D Phi``.
+    G is the uncentered kernel between rows and landmarks, and D the diagonal of the
+    weights w.
     """
 
     weight: float
@@ -169,10 +166,10 @@ class KernelSums:
 
 @dataclass(frozen=True)
 class RowPass:
-    """Data for repeated passes over the training rows, sent to the workers once.
+    """Data of the workers for passes over the training rows.
 
-    Rows and landmarks are minus the origin. `stored`, shape (m, M), has room for the
-    kernel between them; `stored_starts` are the first rows of its filled blocks.
+    `stored_starts` are the first rows of filled blocks of `stored`, the kernel between
+    rows and landmarks, shape (m, M).
     """
 
     combination: Combination
@@ -205,15 +202,15 @@ class RowPass:
 
     @cached_property
     def right(self) -> RightSide:
-        """Landmarks, prepared for kernels between rows and landmarks."""
+        """Landmarks, prepared for kernels with rows."""
         return self.combination.side(self.landmarks)
 
 
 RowTask = tuple[int, tuple[int, int]]
-"""Number of a run of rows, and its start and stop."""
+"""Number, start and stop of a range of rows."""
 
 Step = Callable[[RowPass, Any, RowTask], Any]
-"""Computation on a run of rows: `kernel_sums`, `normal_products` or `row_features`."""
+"""Computation on a range of rows, such as `kernel_sums`."""
 
 
 def passes_over(
@@ -223,10 +220,9 @@ def passes_over(
     mean: np.ndarray | None = None,
     memory: int = 0,
 ) -> Callable[[Step, Any], Any]:
-    """Return a function that runs a step on all training rows, and sums the results.
+    """Return ``run_pass(step, argument)``, which sums a step over all training rows.
 
-    It is called as ``run_pass(step, argument)``. The kernel is stored if it takes at
-    most `memory` bytes and the workers are threads.
+    Threads store the kernel if it takes at most `memory` bytes.
     """
     workers = training.workers
     kernel = subspace.kernel
@@ -256,7 +252,7 @@ def passes_over(
 
 
 def mean_feature(subspace: Subspace, sums: KernelSums) -> np.ndarray:
-    """Return the mean feature vector over all rows, (r,); zero without centering."""
+    """Return the mean feature vector, (r,); zero without centering."""
     if not subspace.kernel.centering.subtracts:
         return np.zeros(subspace.basis.shape[1])
     return np.asarray(sums.kernel @ subspace.basis / sums.weight - subspace.offset)
@@ -265,7 +261,7 @@ def mean_feature(subspace: Subspace, sums: KernelSums) -> np.ndarray:
 def centered_products(
     subspace: Subspace, sums: KernelSums
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean feature, (r,), and products of centered features, (r, r)."""
+    """Return the mean feature vector, (r,), and products of centered features."""
     assert sums.products is not None
     mean = mean_feature(subspace, sums)
     return mean, sums.products - sums.weight * np.outer(mean, mean)
@@ -279,7 +275,7 @@ def _blocks(span: tuple[int, int]) -> list[slice]:
 
 
 def kernel_sums(row_pass: RowPass, with_products: bool, task: RowTask) -> KernelSums:
-    """Return `KernelSums` over some rows, with products of features on request."""
+    """Return the sums over a range of rows."""
     M = len(row_pass.subspace.basis)
     q = row_pass.Y.shape[1]
     sums_of_kernel = np.zeros((M, 1 + q))
@@ -307,7 +303,7 @@ def kernel_sums(row_pass: RowPass, with_products: bool, task: RowTask) -> Kernel
 
 
 class _FeatureProducts:
-    """Sum of ``Phi' D Phi`` over blocks of rows, whose features are multiplied `PRODUCT_ROWS` at a time."""
+    """Sum of ``Phi' D Phi`` over blocks of rows."""
 
     def __init__(self, subspace: Subspace) -> None:
         r = subspace.basis.shape[1]
@@ -318,7 +314,7 @@ class _FeatureProducts:
         self.sum = np.zeros((r, r))
 
     def add(self, block: np.ndarray, w: np.ndarray) -> None:
-        """Add a block of the kernel between rows with weights w and the landmarks."""
+        """Add a block of rows."""
         if self.n_buffered + BLOCK > PRODUCT_ROWS:
             self._multiply()
         features = self.features[self.n_buffered : self.n_buffered + len(block)]
@@ -328,7 +324,6 @@ class _FeatureProducts:
         self.n_buffered += len(block)
 
     def total(self) -> np.ndarray:
-        """Return the sum over all added blocks."""
         if self.n_buffered:
             self._multiply()
         return self.sum
@@ -343,10 +338,7 @@ class _FeatureProducts:
 def normal_products(
     row_pass: RowPass, argument: tuple[np.ndarray, np.ndarray], task: RowTask
 ) -> np.ndarray:
-    """Return the products of the normal equations, ``G' D (G beta - 1 means')``.
-
-    G is the kernel between rows and landmarks, and D the diagonal of the weights.
-    """
+    """Return ``G' D (G beta - 1 means')`` over a range of rows; see `KernelSums`."""
     beta, means = argument
     total = np.zeros_like(beta)
     buffer = np.empty((BLOCK, len(beta)))
@@ -363,7 +355,7 @@ def normal_products(
 
 
 def row_features(row_pass: RowPass, argument: None, task: RowTask) -> BlockResults:
-    """Return features of some rows, (n, r), before their mean is subtracted."""
+    """Return uncentered features of a range of rows, (n, r)."""
     run, (start, stop) = task
     basis = row_pass.subspace.basis
     Phi = np.empty((stop - start, basis.shape[1]))
@@ -379,7 +371,7 @@ Loss = Literal["squared", "hinge", "logistic"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Nystroem(Predictor):
-    r"""Ridge regression or linear classifier on landmarks, some of the training rows.
+    r"""Ridge regression or linear classifier on landmarks, a subset of the training rows.
 
     .. math:: f = \bar Y + (k_Z(x) - \bar k_Z)^\top \beta, \qquad
               \beta_C = \arg\min_\beta \sum_i w_i \lVert y_i - f(x_i) \rVert^2
@@ -388,19 +380,18 @@ class Nystroem(Predictor):
     where k_Z(x) is the learned kernel between x and the landmarks, :math:`\bar k_Z` is
     its mean over all training rows, and u is the mean diagonal of the kernel, or one if
     the kernel was learned with a C. With all rows as landmarks, this is kernel ridge
-    regression. Without centering both means are zero, and there is no intercept.
+    regression. Without centering, both means and the intercept are zero.
 
     Parameters
     ----------
     n_components : int or None, default None
-        Number of landmarks; at most the number of rows. None: as many as improve the
-        error and fit in `memory`, for a single C up to twice as many as for a grid.
+        Number of landmarks. None: as many as suffice for accuracy and fit in `memory`.
     memory : int
         Memory limit of a fit, without the data set, in bytes.
     loss : {"squared", "hinge", "logistic"}, default "squared"
         Loss for classification: "squared" (ridge regression on class indicators),
         "hinge" (scikit-learn's `LinearSVC` with squared hinge loss) or "logistic"
-        (`LogisticRegression`). The last two store the features of all rows.
+        (`LogisticRegression`).
     tol : float or None, default None
         Largest relative residual of the normal equations; None for 1e-9, or 1e-6 in
         comparisons.
@@ -410,18 +401,16 @@ class Nystroem(Predictor):
     Notes
     -----
     A pass over m training rows takes O(m M (d + p)) time. There is one pass for sums,
-    and one for each step of conjugate gradients, which solve for all values of C and
-    all outputs at once. The preconditioner takes O(M^3) time for eigenvectors, and
-    twice that if it is refined on ten rows per landmark. Memory is O(M^2), or O(m M)
-    for "hinge" and "logistic". Held-out scores take five more fits, or one for more
-    than 10,000 rows.
+    and one per step of conjugate gradients, for all values of C and all outputs at
+    once. The preconditioner takes O(M^3) time. Memory is O(M^2), or O(m M) for "hinge"
+    and "logistic". Held-out scores take five more fits, or one for more than 10,000
+    rows.
 
     References
     ----------
     Rudi, Carratino, Rosasco (2017), FALKON: An Optimal Large Scale Kernel Method, NIPS
-    30, sections 3 and 4, for the preconditioner, here diagonal in eigenvectors and
-    therefore the same for all values of C. Williams, Seeger (2001), NIPS 13, for the
-    features.
+    30, sections 3 and 4, for the preconditioner, here in eigenvectors for all values of
+    C. Williams, Seeger (2001), NIPS 13, for the features.
     """
 
     name = "nystroem"
@@ -436,7 +425,6 @@ class Nystroem(Predictor):
     random_state: int | None = None
 
     def check(self, task: Task) -> None:
-        """Raise ValueError for an invalid option or an unsupported task."""
         super().check(task)
         require_one_of("loss", self.loss, get_args(Loss))
         if self.loss != "squared" and task != "classification":
@@ -454,8 +442,7 @@ class Nystroem(Predictor):
     ) -> RegularizationPath:
         """Return predictors fitted on landmarks, one per value of C.
 
-        ValueError for invalid options, a polynomial combination, or an unsupported
-        loss. Warns if the tolerance was not reached.
+        ValueError for a polynomial combination. Warns if the tolerance is not reached.
         """
         self.check(target.task)
         tolerance = self.tol
@@ -472,7 +459,7 @@ class Nystroem(Predictor):
             )
             assert path_of_others.kernel is not None
             kernel = path_of_others.kernel
-            # Rows are given without the origin
+            # `take` subtracts the origin.
             kernel = replace(kernel, origin=np.zeros_like(kernel.origin))
             return replace(path_of_others, kernel=kernel).scores(
                 training.take(held_out)[0]
@@ -539,7 +526,6 @@ class Nystroem(Predictor):
     def _drawn_landmarks(
         self, training: TrainingSet, n_landmarks: int, rng: np.random.Generator
     ) -> np.ndarray:
-        """Return the ascending positions of the landmarks among the training rows."""
         return np.sort(rng.choice(training.n_rows, n_landmarks, replace=False))
 
     def _n_landmarks(self, training: TrainingSet, n_outputs: int, n_C: int) -> int:
@@ -556,9 +542,6 @@ class Nystroem(Predictor):
 
 
 def _refining_pays(training: TrainingSet, subspace: Subspace, n_columns: int) -> bool:
-    """Return whether a refined preconditioner costs less than the 30 steps that it
-    saves, in floating-point operations.
-    """
     n_saved_steps = 30
     M, r = subspace.basis.shape
     m = training.n_rows
@@ -570,11 +553,7 @@ def _refining_pays(training: TrainingSet, subspace: Subspace, n_columns: int) ->
 def _mean_diagonal(
     kernel: LearnedKernel, subspace: Subspace, sums: KernelSums, mean: np.ndarray
 ) -> float:
-    """Return the mean diagonal of the centered kernel over the training rows; 1 for a
-    kernel learned with a C.
-
-    Of a kernel with negative weights, it is the mean square of the features.
-    """
+    """Return the mean diagonal; one if learned with a C."""
     if kernel.C is not None:
         return 1.0
     if kernel.indefinite:
@@ -606,7 +585,7 @@ def _solve_ridges(
     tolerance: float,
     progress: Progress | None,
 ) -> ShiftedSolutions:
-    """Return the weights of the features by conjugate gradients, one column per C and output."""
+    """Return weights of the features, one column per C and output."""
     basis = subspace.basis
     means = mean + subspace.offset
 
@@ -635,14 +614,11 @@ def _fit_linear_models(
     loss: Loss,
     seed: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return weights of the features, shape (L, r, q), and intercepts, shape (L, q), by
-    scikit-learn.
-
-    Classes without training rows have a score of -1e9.
-    """
+    """Return weights of the features, (L, r, q), and intercepts, (L, q)."""
     n_classes = len(target.classes)
     n_scores = 1 if n_classes == 2 else n_classes
     weights = np.zeros((len(grid), Phi.shape[1], n_scores))
+    # The score of a class without training rows.
     intercepts = np.full((len(grid), n_scores), -1e9)
     for position, C in enumerate(grid):
         model = _linear_model(loss, C, training.kernel.centering.intercept, seed)
@@ -650,9 +626,7 @@ def _fit_linear_models(
         columns = np.asarray(model.classes_)
         if n_classes == 2:
             columns = np.zeros(1, dtype=np.intp)
-        elif (
-            len(columns) == 2
-        ):  # a single score: positive for the second class, zero for the first
+        elif len(columns) == 2:  # a single score, of the second class
             intercepts[position, columns[0]] = 0.0
             columns = columns[1:]
         weights[position][:, columns] = model.coef_.T
@@ -661,14 +635,13 @@ def _fit_linear_models(
 
 
 def _linear_model(loss: Loss, C: float, fit_intercept: bool, seed: int) -> Any:
-    """Return a linear classifier of scikit-learn."""
-    # Here, because it brings pandas along
+    # Imported here because it imports pandas.
     from sklearn.linear_model import (
         LogisticRegression,
     )
     from sklearn.svm import LinearSVC
 
-    max_iter = 2000  # the default of 100 is too small for features of different scales
+    max_iter = 2000  # the default of 100 is too small
     if loss == "logistic":
         return LogisticRegression(C=C, max_iter=max_iter, fit_intercept=fit_intercept)
     scaling: dict[str, Any] = (

@@ -1,4 +1,4 @@
-"""Expected absolute residual at each row, by a ridge regression on the kernel."""
+"""Estimated absolute residuals, by ridge regression on the kernel."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ LANDMARKS = 300
 N_SPLITS = 5
 
 RIDGES = np.logspace(-3, 5, 17)
-"""Ridges to compare, relative to the mean square of the features."""
+"""Ridges to compare, relative to the features' mean square."""
 
 SMALLEST_SHARE = 0.3
-"""Smallest size, relative to the median size."""
+"""Smallest estimate, relative to the median estimate."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -38,9 +38,9 @@ class ResidualScale(Value):
 
     .. math:: s(x) = \min\bigl(\max(k(x)^\top \beta + b, s_{\min}), s_{\max}\bigr)
 
-    with coefficients `dual` of at most 300 landmarks, and bounds of 0.3 times the
-    median and the maximum. `ratios` are absolute residuals of at most 999 held-out rows
-    divided by s, ascending; see Lei et al. (2018), section 5.2.
+    with coefficients `dual` of at most 300 landmarks. The bounds are 0.3 times the
+    median, and the maximum. `ratios` are absolute residuals of held-out rows divided by
+    s, ascending (Lei et al., 2018, section 5.2).
     """
 
     kernel: LearnedKernel
@@ -61,8 +61,7 @@ class ResidualScale(Value):
     ) -> Self | None:
         """Return a model of residuals (target minus prediction) of held-out rows.
 
-        Rows X are minus the origin. None for fewer than 40 distinct rows, or if the
-        kernel is constant.
+        X is minus the origin. None for too few distinct rows or a constant kernel.
         """
         absolute = np.abs(residuals)
         unit = absolute.max(axis=0)
@@ -91,7 +90,7 @@ class ResidualScale(Value):
                 F, targets, weights, splits
             )
         left_out = left_out[distinct_row]
-        # By time, the first rows have no prediction.
+        # With splits by time, the first rows have no prediction.
         is_predicted = np.isfinite(left_out).all(axis=1)
         left_out = left_out[is_predicted]
         residuals = residuals[is_predicted]
@@ -115,12 +114,12 @@ class ResidualScale(Value):
         )
 
     def sizes(self, scores: np.ndarray) -> np.ndarray:
-        """Return expected absolute residuals: `scores`, (n, q), clipped to a range."""
+        """Return expected absolute residuals: clipped scores, (n, q)."""
         return np.clip(scores, self.smallest, self.largest)
 
     @cached_property
     def scores(self) -> LinearScores:
-        """Linear function of rows that estimates absolute residuals before clipping."""
+        """Linear function of the kernel that estimates absolute residuals."""
         return LinearScores(self.kernel, self.dual, self.intercept)
 
     def require_sound(self, n_features: int, n_outputs: int) -> None:
@@ -149,9 +148,9 @@ class ResidualScale(Value):
 
 
 def feature_basis(kernel: LearnedKernel) -> np.ndarray | None:
-    """Return B, which maps a cross-Gram matrix to features; None for a constant kernel.
+    """Return B, which maps cross-Gram matrices to features; None for a constant kernel.
 
-    Columns of B sum to zero if the kernel is centered.
+    Columns of B sum to zero for a centered kernel.
     """
     smallest_share = 1e-10
     eigenvalues, U = eigenvectors(kernel.gram())
@@ -166,9 +165,9 @@ def feature_basis(kernel: LearnedKernel) -> np.ndarray | None:
 def ridge_leaving_out(
     F: np.ndarray, Y: np.ndarray, weights: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Fit the best ridge regression, with leave-one-out predictions.
+    """Return leave-one-out predictions, coefficients and intercepts.
 
-    Return predictions, coefficients and intercepts; each output has its own ridge.
+    Each output has the ridge with the lowest error.
     """
     regression = CenteredRidge.of(F, Y, weights)
     squares = np.square(regression.Z)
@@ -196,9 +195,9 @@ def ridge_leaving_out(
 def ridge_over_splits(
     F: np.ndarray, Y: np.ndarray, weights: np.ndarray, splits: Sequence[Split]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Fit the best ridge regression, with held-out predictions of the splits.
+    """Return held-out predictions, coefficients and intercepts.
 
-    Return predictions, coefficients and intercepts; each output has its own ridge.
+    Each output has the ridge with the lowest error.
     """
     regression = CenteredRidge.of(F, Y, weights)
     ridges = RIDGES * regression.eigenvalues.sum() / weights.sum()
@@ -223,7 +222,7 @@ def ridge_over_splits(
 
 
 class CenteredRidge(NamedTuple):
-    """Ridge regressions that share one eigendecomposition of centered features."""
+    """Ridge regressions that share an eigendecomposition of the features."""
 
     mean_feature: np.ndarray
     mean_target: np.ndarray
@@ -234,7 +233,7 @@ class CenteredRidge(NamedTuple):
 
     @classmethod
     def of(cls, F: np.ndarray, Y: np.ndarray, weights: np.ndarray) -> Self:
-        """Return the regressions of Y, shape (n, q), on features F, shape (n, r)."""
+        """Return the regressions of Y, (n, q), on features F, (n, r)."""
         shares = weights / weights.sum()
         mean_feature = shares @ F
         mean_target = shares @ Y
@@ -247,14 +246,11 @@ class CenteredRidge(NamedTuple):
         return cls(mean_feature, mean_target, Z, projected, eigenvalues, V)
 
     def path(self, ridges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return coefficients and intercepts, one per ridge parameter.
-
-        For L ridges, they have shapes (L, r, q) and (L, q).
-        """
+        """Return coefficients, (L, r, q), and intercepts, (L, q), for L ridges."""
         shrinkage = 1.0 / (self.eigenvalues + ridges[:, None])
         return self.of_features(shrinkage[:, :, None] * self.projected)
 
     def of_features(self, solutions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Map coefficients of eigenvectors to those of features, with intercepts."""
+        """Return coefficients of features, from those of eigenvectors, and intercepts."""
         coefficients = self.V @ solutions
         return coefficients, self.mean_target - self.mean_feature @ coefficients

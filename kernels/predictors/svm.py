@@ -16,7 +16,7 @@ from ..weights import weights_of_rows
 from .base import ExactPredictor, RegularizationPath
 
 MAX_ITERATIONS = 200_000
-"""Most iterations of libsvm; then an active-set solver takes over."""
+"""Most iterations of libsvm before the active-set solver."""
 
 MAX_WEIGHTED_ITERATIONS = 10 * MAX_ITERATIONS
 
@@ -33,8 +33,8 @@ class SVM(ExactPredictor):
     Notes
     -----
     O(m^2) to O(m^3) time and O(m^2) memory for m training rows. If no coefficient is at
-    its bound, the solution is reused for larger C. If libsvm does not converge, and
-    without intercept, an active-set solver takes over.
+    its bound, the solution is reused for larger C. An active-set solver fits SVMs
+    without intercept, and SVMs for which libsvm does not converge.
 
     References
     ----------
@@ -58,7 +58,7 @@ class SVM(ExactPredictor):
         centering: Centering = Centering.CENTER,
         fine: bool = False,
     ) -> RegularizationPath:
-        """Return SVMs fitted on a Gram matrix; row weights multiply C."""
+        """Return SVMs fitted on a Gram matrix; sample weights multiply C."""
         intercept = centering.intercept
         labels = target.values
         if not intercept and sample_weight is not None:
@@ -87,7 +87,7 @@ class SVM(ExactPredictor):
 
 @dataclass(frozen=True)
 class _PairwiseSVM:
-    """Binary SVMs of all pairs of classes, one column of coefficients per pair."""
+    """Binary SVMs, one column of coefficients per pair of classes."""
 
     C: float
     dual: np.ndarray
@@ -95,7 +95,6 @@ class _PairwiseSVM:
     exact: bool
 
     def is_inside_bounds(self, sample_weight: np.ndarray | None) -> bool:
-        """Return whether no coefficient is at its upper bound."""
         bounds = np.asarray(self.C)
         if sample_weight is not None:
             bounds = self.C * sample_weight[:, None]
@@ -115,14 +114,14 @@ def _fit_exactly(
     start: _PairwiseSVM | None = None,
     intercept: bool = True,
 ) -> _PairwiseSVM:
-    """Return SVMs by the active-set solver, from those for another C, if any."""
+    """Fit by the active-set solver, from SVMs for another C."""
     pairs = class_pairs(labels)
     dual = np.zeros((len(K), len(pairs)))
     intercepts = np.zeros(len(pairs))
     for j, (rows, y) in enumerate(pairs):
         guess = None
         if start is not None:
-            # Only the set of rows at the bound matters.
+            # Only the set of coefficients at the bound matters.
             guess = np.abs(start.dual[rows, j]) * (C / start.C)
         coefficients, intercepts[j], _ = solve_svm(
             _submatrix(K, rows), y, C, guess, intercept
@@ -138,8 +137,8 @@ def _fit(
     sample_weight: np.ndarray | None,
     tolerance: float,
 ) -> _PairwiseSVM:
-    """Return SVMs by libsvm, or by the active-set solver without convergence."""
-    # Imported here because scikit-learn imports pandas and pyarrow.
+    """Fit by libsvm, or if it fails, by the active-set solver."""
+    # Imported here because it imports pandas.
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.svm import SVC
 
