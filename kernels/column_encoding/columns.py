@@ -23,21 +23,21 @@ MOST_LEVELS = 32
 class Cells(NamedTuple):
     """Count of unusual cells in a column, with an example."""
 
-    kinds: str  # kind of the other values, or their unit
+    kinds: str  # kind or unit of the other values
     rows: int
     row: int  # of the first cell, from 0
-    value: str  # text of the first cell
+    value: str  # start of the first cell's text
 
 
 @dataclass
 class EncodingReport:
-    """Unusual values of each column, found while encoding rows."""
+    """Counts and examples of unusual values, by column."""
 
     gaps: Counter[str] = field(default_factory=Counter)  # missing values
     levels: Counter[str] = field(default_factory=Counter)  # new levels
-    unread: dict[str, Cells] = field(default_factory=dict)  # values of the wrong kind
+    unread: dict[str, Cells] = field(default_factory=dict)  # of the wrong kind
     limits: dict[str, Cells] = field(default_factory=dict)
-    converted: dict[str, Cells] = field(default_factory=dict)  # numbers
+    converted: dict[str, Cells] = field(default_factory=dict)  # from other units
     first: int = 0  # number of the next row
 
     def __add__(self, other: EncodingReport) -> EncodingReport:
@@ -56,13 +56,13 @@ class EncodingReport:
             self.levels[name] += levels
 
     def note_unread(self, column: reading.Column, kinds: str, rows: np.ndarray) -> None:
-        """Record values of the wrong kind, in the rows where `rows` is true."""
+        """Record values of the wrong kind, in the rows of a mask."""
         self._note(self.unread, column, kinds, rows)
 
     def note_numbers(
         self, column: reading.Column, written: Written, numbers: reading.Numbers
     ) -> None:
-        """Record unreadable cells, detection limits and numbers in other units."""
+        """Record unreadable cells, detection limits and converted numbers."""
         self._note(
             self.unread, column, "numbers", np.isnan(numbers.values) & ~column.gaps
         )
@@ -86,7 +86,7 @@ class EncodingReport:
         notes.update(_joined(notes, {column.name: cells}))
 
     def sentences(self) -> list[str]:
-        """Return a sentence for each column and kind of unusual values."""
+        """Return a sentence per column and kind of unusual values."""
         sentences = []
         for name, cells in self.unread.items():
             sentences.append(
@@ -129,17 +129,17 @@ View: TypeAlias = Literal["numbers", "categories", "dates", "texts", "gaps", "co
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ColumnEncoding(Value):
-    """Base class of encodings of one column as features, fitted to training rows."""
+    """Base class of encodings of a column, fitted to training rows."""
 
     name: str
 
     kind: ClassVar[str]
-    """Name of the class, in files and in messages."""
+    """Name in files and messages."""
 
     @property
     @abstractmethod
     def features(self) -> tuple[tuple[str, View], ...]:
-        """Name and view (kind, such as "numbers") of each feature."""
+        """Name and view of each feature."""
 
     @property
     def is_number(self) -> bool:
@@ -148,7 +148,7 @@ class ColumnEncoding(Value):
 
     @property
     def gap_place(self) -> int | None:
-        """Position of the feature that marks missing values, or None."""
+        """Position of the indicator of missing values, or None."""
         for position, (_, view) in enumerate(self.features):
             if view == "gaps":
                 return position
@@ -160,13 +160,13 @@ class ColumnEncoding(Value):
 
     @property
     def depends_on_rows(self) -> bool:
-        """Whether features without scaling still depend on the training rows."""
+        """Whether unscaled features depend on the training rows."""
         return self.has_gaps
 
     @property
     @abstractmethod
     def assumed(self) -> str:
-        """Short description of the value that replaces missing values."""
+        """Description of the value that replaces missing values."""
 
     @property
     def is_coded(self) -> bool:
@@ -174,24 +174,24 @@ class ColumnEncoding(Value):
 
     @abstractmethod
     def learned_on(self, column: reading.Column, scale: Scale) -> Self:
-        """Return an encoding of the same features, fitted to `column` instead."""
+        """Return an encoding of the same features, fitted to another column."""
 
     @abstractmethod
     def encode(
         self, column: reading.Column, out: np.ndarray, report: EncodingReport
     ) -> None:
-        """Write features of `column` into `out`; record unusual values in `report`."""
+        """Write the features into `out`, and unusual values into `report`."""
 
     def lacks(self, column: reading.Column) -> np.ndarray:
-        """Return a mask of values that are missing or of the wrong kind, shape (n,)."""
+        """Return a mask of missing values and values of the wrong kind, (n,)."""
         return column.gaps
 
     @abstractmethod
     def decode(self, Z: np.ndarray) -> list[Any]:
-        """Return the values that features `Z` encode; missing ones are imputed."""
+        """Return the values that features encode, with missing ones imputed."""
 
     def for_trees(self, Z: np.ndarray) -> np.ndarray:
-        """Return features for trees: NaN if missing, one number per category."""
+        """Return features for trees: NaN if missing, a number per category."""
         _, last_view = self.features[-1]
         if last_view != "gaps":
             return np.array(Z)
@@ -201,7 +201,7 @@ class ColumnEncoding(Value):
 
     @abstractmethod
     def describe(self) -> str:
-        """Return a short description of the column type."""
+        """Return a description of the column type."""
 
     def _require_some(
         self,
@@ -210,7 +210,7 @@ class ColumnEncoding(Value):
         missing: np.ndarray,
         report: EncodingReport,
     ) -> None:
-        """Raise ValueError if a column has values, but none of the expected kind."""
+        """Raise ValueError if no value is of the expected kind."""
         present = ~column.gaps
         unread = missing & present
         if not unread.any() or unread.sum() < present.sum():
@@ -228,14 +228,14 @@ class ColumnEncoding(Value):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NumberColumn(ColumnEncoding):
-    """Encoding of a column of numbers, or of ordered levels by their position."""
+    """Encoding of numbers as ``(number - low) / spread``, or of ordered levels."""
 
     fill: float  # median, for missing values
-    gaps: bool  # whether there is an indicator of them
-    low: float = 0.0  # the feature is (number - low) / spread
+    gaps: bool  # whether missing values have an indicator
+    low: float = 0.0
     spread: float = 1.0
-    levels: tuple[str, ...] = ()  # of an ordered category, lowest first
-    knots: tuple[float, ...] = ()  # quantiles at even steps, for ranks
+    levels: tuple[str, ...] = ()  # lowest first
+    knots: tuple[float, ...] = ()  # quantiles, for ranks
     written: Written = POINT
 
     kind = "number"
@@ -252,7 +252,7 @@ class NumberColumn(ColumnEncoding):
         levels: tuple[str, ...] = (),
         written: Written = POINT,
     ) -> Self:
-        """Return the encoding of a column, from the summary of its numbers."""
+        """Return the encoding of summarized numbers."""
         gaps = numbers.gaps > 0
         if scale == "quantile" and not numbers.constant:
             return cls(
@@ -286,7 +286,7 @@ class NumberColumn(ColumnEncoding):
         return f"{self.fill:.6g}, the median"
 
     def _magnitudes(self, column: reading.Column, report: EncodingReport) -> np.ndarray:
-        """Return numbers or positions of levels, NaN for gaps and new levels."""
+        """Return numbers or positions of levels; NaN for others."""
         if self.levels:
             return places_of(column.as_texts(), self.levels)
         numbers = column.read_numbers(self.written)
@@ -359,16 +359,16 @@ class NumberColumn(ColumnEncoding):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CategoryColumn(ColumnEncoding):
-    """Encoding of a category: an indicator per level; if many, also a hash code.
+    """Encoding of a category by an indicator per level; if many, also a hash code.
 
-    A missing value is a level. A new level has no indicator.
+    A missing value (None) is a level. A new level has no indicator.
     """
 
-    levels: tuple[str | None, ...]  # the most frequent first
-    many: bool  # whether to add a code
+    levels: tuple[str | None, ...]  # by frequency
+    many: bool
     scales: tuple[float, ...]  # values of the indicators
-    numeric: bool = False  # whether levels are numbers
-    width: int = 0  # digits of zero-padded codes, or 0
+    numeric: bool = False
+    width: int = 0  # digits of zero-padded codes
 
     kind = "category"
 
@@ -388,7 +388,7 @@ class CategoryColumn(ColumnEncoding):
     def of(
         cls, column: ColumnSummary, scale: Scale, max_levels: int = MOST_LEVELS
     ) -> Self:
-        """Return the encoding of the most frequent levels of a summarized column."""
+        """Return the encoding of a summarized column."""
         counts = column.counts()
         by_frequency = sorted(
             counts, key=lambda level: (-counts[level], level is None, level or "")
@@ -475,7 +475,7 @@ class CategoryColumn(ColumnEncoding):
         return [levels[j] for j in Z[:, positions].argmax(axis=1)]
 
     def _texts(self, column: reading.Column) -> np.ndarray:
-        """Return the values as levels, in the notation of the training rows."""
+        """Return the values as written in the training rows."""
         texts = column.as_levels()
         if self.numeric and column.kind == "text":
             numbers = column.read_numbers(POINT).values
@@ -486,7 +486,7 @@ class CategoryColumn(ColumnEncoding):
         return texts
 
     def _with_leading_zeros(self, texts: np.ndarray) -> np.ndarray:
-        """Return numbers as codes, since programs may read 007 as 7."""
+        """Return numbers as codes; programs may read 007 as 7."""
         levels_by_number = {
             str(int(level)): level
             for level in self.levels
@@ -512,7 +512,7 @@ class CategoryColumn(ColumnEncoding):
 
 
 def require_scaling(column: NumberColumn | DateColumn) -> None:
-    """Raise ValueError unless the fill and the scaling of a column are finite."""
+    """Raise ValueError unless fill and scaling are finite."""
     if (
         not np.isfinite([column.fill, column.low, column.spread]).all()
         or not column.spread > 0
@@ -534,8 +534,8 @@ def indicator_scales(
 ) -> tuple[float, ...]:
     """Return the scale of each level's indicator, from the level's number of rows.
 
-    The standard scale is the geometric mean of those for a total variance of one and
-    for a variance of one per indicator.
+    The standard scale is the geometric mean of two scales: for a total variance of one,
+    and for a variance of one per indicator.
     """
     rows = np.array([counts.get(level, 0) for level in levels])
     variances = rows / n * (1.0 - rows / n)
@@ -548,7 +548,7 @@ def indicator_scales(
 def places_of(
     texts: Sequence[str | None] | np.ndarray, levels: Sequence[str]
 ) -> np.ndarray:
-    """Return the position of each text among the levels; NaN for an unknown text."""
+    """Return the position of each text among the levels, or NaN."""
     positions: dict[str | None, float] = {
         level: float(i) for i, level in enumerate(levels)
     }
@@ -558,7 +558,7 @@ def places_of(
 def require_no_infinity(
     name: str, infinite: int, n: int, first: int | None = None
 ) -> None:
-    """Raise ValueError if a column holds infinity, and name the first such row."""
+    """Raise ValueError if a column holds infinity."""
     if not infinite:
         return
     where = "" if first is None else f", at first in row {first} (the first is row 0)"
@@ -573,7 +573,7 @@ def _normal_scores(values: np.ndarray, knots: Sequence[float]) -> np.ndarray:
 
 
 def ranks_among(values: np.ndarray, knots: Sequence[float]) -> np.ndarray:
-    """Return the ranks of values among training quantiles (knots), scaled to (0, 1)."""
+    """Return ranks of values among training quantiles (knots), in (0, 1)."""
     ranks = np.linspace(0.0, 1.0, len(knots))
     quantiles = np.asarray(knots)
     share_up_to = np.interp(values, quantiles, ranks)
@@ -585,16 +585,16 @@ def ranks_among(values: np.ndarray, knots: Sequence[float]) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DateColumn(ColumnEncoding):
-    """Encoding of a column of dates: time, yearly and daily cycles, month, weekday."""
+    """Encoding of dates as ``(days - low) / spread``, cycles, months and weekdays."""
 
     fill: float  # median in days since 1970, for missing values
-    gaps: bool  # whether there is an indicator of them
-    low: float  # the time is (days - low) / spread
+    gaps: bool  # whether missing values have an indicator
+    low: float
     spread: float
     cycles: tuple[str, ...]  # in the order of `ENCODED_CYCLES`
-    first: dates.First = "year"  # first part of texts
+    first: dates.First = "year"
     scaled: bool = False  # whether indicators are scaled
-    zone: str = ""  # of the column, or empty
+    zone: str = ""
 
     kind = "date"
 
@@ -615,7 +615,7 @@ class DateColumn(ColumnEncoding):
         first: dates.First = "year",
         zone: str = "",
     ) -> Self:
-        """Return the encoding of dates, from summaries of their days since 1970."""
+        """Return the encoding of dates, from summaries of days since 1970."""
         varying = set()
         for cycle, phase_of in dates.CYCLES.items():
             smallest_span = 1e-6
@@ -726,7 +726,7 @@ class DateColumn(ColumnEncoding):
     def _days(
         self, column: reading.Column, report: EncodingReport
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return days since 1970, in UTC and in local time, with NaN for gaps."""
+        """Return days since 1970, in UTC and in local time."""
         moments = column.read_dates(self.first).in_zone(self.zone)
         expected = {"year": "dates", "time": "times of day"}.get(
             self.first, f"dates with the {self.first} first"

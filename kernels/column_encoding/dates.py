@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import numpy as np
 
 First: TypeAlias = Literal["year", "day", "month", "time"]
-"""First part of dates, or "time" for times of day without a date."""
+"""First part of dates, or "time" for times of day."""
 
 FIRSTS: tuple[First, ...] = ("year", "day", "month", "time")
 
@@ -61,7 +61,7 @@ FORMS = [
         rf"(?P<year>\d{{4}})[ /-]{MONTH_NAME}[ /-](?P<day>\d{{1,2}})",
     )
 ]
-"""Dates: the year first; two numbers first, in either order; names of months."""
+"""Dates with the year first, with two numbers first, or with month names."""
 
 NUMERIC_DATE = FORMS[1]
 
@@ -82,7 +82,7 @@ MONTH = re.compile(
 TIME = re.compile(CLOCK, re.ASCII)
 
 CENTURY_PIVOT = 69
-"""Smallest two digits of a year in the twentieth century, as in POSIX."""
+"""Smallest two-digit year of the twentieth century, as in POSIX."""
 
 PLACEHOLDER_YEARS = (1, 9999)
 
@@ -90,7 +90,7 @@ PLACEHOLDER_DATE = re.compile(
     r"(?:0000-00-00|0001-01-01|9999-12-31|(?:00/00/0000)|(?:31[./-]12|12[./-]31)[./-]9999)(?:[ T][0-9:.]+Z?)?",
     re.ASCII,
 )
-"""Dates that databases write instead of missing ones."""
+"""Dates that databases write for missing values."""
 
 SECONDS_PER_DAY = 86_400.0
 
@@ -99,7 +99,7 @@ CYCLES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "week": lambda days: np.floor(days) % 7.0 / 7.0,
     "day": lambda days: days % 1.0,
 }
-"""Position in a cycle, from 0 to 1, of days since 1970."""
+"""Functions from days since 1970 to a position in [0, 1)."""
 
 CALENDAR: dict[str, tuple[str, tuple[str, ...], Callable[[np.ndarray], np.ndarray]]] = {
     "month": (
@@ -109,7 +109,7 @@ CALENDAR: dict[str, tuple[str, tuple[str, ...], Callable[[np.ndarray], np.ndarra
     ),
     "weekday": ("week", WEEKDAYS, lambda days: (_whole(days).astype(np.intp) + 3) % 7),
 }
-"""Cycle, names and positions of months and weekdays, for days since 1970."""
+"""Cycle, levels, and function from days since 1970 to a level."""
 
 ENCODED_CYCLES = ("year", "month", "weekday", "day")
 
@@ -119,7 +119,7 @@ def _whole(days: np.ndarray) -> np.ndarray:
 
 
 class Moment(NamedTuple):
-    """A date and time: in UTC, and as written in the text."""
+    """A date and time, in UTC and as written."""
 
     instant: np.datetime64
     local: np.datetime64
@@ -127,15 +127,15 @@ class Moment(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Dates and times of n rows, in UTC and as written; NaT for missing ones."""
+    """Dates and times of rows, in UTC and as written; NaT if missing."""
 
-    instants: np.ndarray  # in UTC, if rows have an offset or zone
-    local: np.ndarray  # date and time of day of each row
+    instants: np.ndarray  # in UTC
+    local: np.ndarray
     has_offset: np.ndarray
-    zone: str = ""  # of the column, or empty
+    zone: str = ""
 
     def in_zone(self, zone: str) -> Moments:
-        """Return the moments in a time zone, assumed for moments without an offset."""
+        """Return the moments in a time zone, assumed for moments without offset."""
         if not zone or zone == self.zone:
             return self
         instants = np.where(
@@ -154,11 +154,11 @@ FIXED_OFFSET = re.compile(
 )
 
 OFFSET_MINUTES = 15
-"""Offsets from UTC change only at multiples of this number of minutes."""
+"""Offsets from UTC change at multiples of this number of minutes."""
 
 
 def tzinfo_of(zone: str) -> tzinfo:
-    """Return the time zone with a name or an offset; ValueError if unknown."""
+    """Return the time zone of a name or an offset."""
     match = FIXED_OFFSET.fullmatch(zone)
     if match is not None:
         offset = timedelta(
@@ -177,7 +177,7 @@ def tzinfo_of(zone: str) -> tzinfo:
 
 
 def local_times(instants: np.ndarray, zone: str) -> np.ndarray:
-    """Return dates and times in time zone `zone`, from moments in UTC, shape (n,)."""
+    """Convert moments in UTC to dates and times in a time zone, (n,)."""
     place = tzinfo_of(zone)
     return instants + _offsets(
         instants, lambda moment: moment.replace(tzinfo=UTC).astimezone(place)
@@ -185,7 +185,7 @@ def local_times(instants: np.ndarray, zone: str) -> np.ndarray:
 
 
 def instants_of(local: np.ndarray, zone: str) -> np.ndarray:
-    """Return moments in UTC, from dates and times in time zone `zone`, shape (n,)."""
+    """Convert dates and times in a time zone to moments in UTC, (n,)."""
     place = tzinfo_of(zone)
     return local - _offsets(local, lambda moment: moment.replace(tzinfo=place))
 
@@ -193,7 +193,7 @@ def instants_of(local: np.ndarray, zone: str) -> np.ndarray:
 def _offsets(
     moments: np.ndarray, in_zone: Callable[[datetime], datetime]
 ) -> np.ndarray:
-    """Return the offset from UTC at each moment, looked up per quarter of an hour."""
+    """Return the offset from UTC at each moment."""
     minutes = np.where(
         np.isnat(moments), 0, moments.astype("datetime64[m]").astype(np.int64)
     )
@@ -201,7 +201,7 @@ def _offsets(
     offsets = np.zeros(len(quarters), dtype="timedelta64[us]")
     for position, quarter in enumerate(quarters.tolist()):
         moment = np.datetime64(quarter * OFFSET_MINUTES, "m").astype(object)
-        if isinstance(moment, datetime):  # not a year that datetime does not have
+        if isinstance(moment, datetime):  # only years of datetime
             offsets[position] = in_zone(moment).utcoffset()
     return offsets[quarter_of_row]
 
@@ -212,7 +212,7 @@ def days_of(moments: np.ndarray) -> np.ndarray:
 
 
 def without_placeholders(dates: np.ndarray) -> np.ndarray:
-    """Replace dates in years such as 9999, which mean missing, by NaT."""
+    """Replace dates in years such as 9999 by NaT."""
     years = dates.astype("datetime64[Y]").astype(np.int64) + 1970
     return np.where(
         np.isin(years, PLACEHOLDER_YEARS), np.datetime64("NaT", "us"), dates
@@ -229,7 +229,7 @@ def iso_dates(texts: Sequence[str]) -> np.ndarray | None:
 
 
 def days_of_digits(numbers: np.ndarray) -> np.ndarray | None:
-    """Return numbers such as 20241231 as days since 1970; None if any is no date."""
+    """Convert numbers such as 20241231 to days since 1970, or return None."""
     digits = numbers[~np.isnan(numbers)]
     if (
         not len(digits)
@@ -255,7 +255,7 @@ def days_of_digits(numbers: np.ndarray) -> np.ndarray | None:
 
 
 def day_places(texts: Iterable[str]) -> frozenset[str]:
-    """Return evidence on whether day or month comes first in numeric dates."""
+    """Return evidence that day or month comes first in numeric dates."""
     places: set[str] = set()
     for text in texts:
         match = NUMERIC_DATE.fullmatch(text)
@@ -273,7 +273,7 @@ def day_places(texts: Iterable[str]) -> frozenset[str]:
 
 
 def first_of(places: frozenset[str]) -> First | None:
-    """Return whether numeric dates start with year, month or day; None if ambiguous."""
+    """Return the first part of numeric dates; None if ambiguous."""
     if not places:
         return "year"
     if "first" in places:
@@ -286,9 +286,9 @@ def first_of(places: frozenset[str]) -> First | None:
 
 
 def moment_of(text: str, first: First) -> Moment | None:
-    """Return the date and time that a text states; None if it states none.
+    """Return the date and time of a text, or None.
 
-    A month or a year denotes its first day; times of day are on January 1, 1970.
+    A month or a year is its first day; times of day are on January 1, 1970.
     """
     if not text[:1].isalnum() or not any(map(str.isdigit, text)):
         return None
@@ -329,7 +329,7 @@ def _date(parts: dict[str, str | None], first: First) -> tuple[int, int, int]:
 
 
 def _time_of_day(parts: dict[str, str | None]) -> tuple[int, int, int, int]:
-    """Return hour, minute, second and microsecond; ValueError for 13 PM."""
+    """Return hour, minute, second and microsecond."""
     hour = int(parts.get("hour") or 0)
     half = parts.get("half")
     if half:

@@ -1,4 +1,4 @@
-"""Inference of the column types of a table, and its encoding as features."""
+"""Inference of column types, and encoding of tables as features."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from .text import TextColumn
 from .units import is_unit
 
 Kind: TypeAlias = Literal["number", "categorical", "code", "date", "text", "drop"]
-"""Column types to set, in addition to a list of ordered levels."""
+"""Column types; another type is a list of ordered levels."""
 
 KINDS: tuple[str, ...] = get_args(Kind)
 
@@ -46,19 +46,19 @@ FREE_TEXT = "it is free text"
 DROPPED_BY_USER = "as said"
 
 ColumnTypes: TypeAlias = Mapping[str, Kind | Sequence[str]]
-"""Column types by name: a kind, or ordered levels, lowest first."""
+"""Kinds, or ordered levels (lowest first), by column name."""
 
 UNDECIDED = (
     "its dates may begin with the day or with the month; say that it is a date, which reads the day first, or write "
     "2024-12-31"
 )
-"""Reason for dropping dates whose day and month are ambiguous."""
+"""Reason for dropping dates with ambiguous day and month."""
 
 FEW_ROWS = 20
-"""Fewest rows in which identifiers and free text are recognized."""
+"""Fewest rows to recognize identifiers and free text."""
 
 DIFFERENT = 0.9
-"""Smallest share of distinct values among identifiers and free text."""
+"""Smallest share of distinct values in identifiers and free text."""
 
 PHRASE_SPACES = 3
 
@@ -70,7 +70,7 @@ REPEATED_SENTENCES = 0.2
 MOST_UNITS = 8
 
 LEAST_SHARE_OF_SET_TYPE = 0.5
-"""Smallest share of values of the type that the user sets."""
+"""Smallest share of values of a type set by the user."""
 
 MOST_CHARACTERS_OF_NAME = 80
 
@@ -79,14 +79,14 @@ IDENTIFIER = re.compile(
     r"|(?<=[a-z])(Id|ID)$",
     re.IGNORECASE,
 )
-"""Names of identifiers of rows; a saved index has an empty name."""
+"""Names of row identifiers; a saved index has an empty name."""
 
 
 class TableFeatures(tuple[str, ...]):
-    """Names of the features of a table, with the column that each one is from."""
+    """Names of the features of a table, with their columns."""
 
     owners: tuple[str, ...]  # column of each feature
-    codes: tuple[int, ...]  # positions of codes of levels
+    codes: tuple[int, ...]  # positions of hash codes
     scaled: bool
 
     @classmethod
@@ -114,7 +114,7 @@ def _shortened(name: str) -> str:
 
 
 def shares_by_column(features: Sequence[str], shares: np.ndarray) -> dict[str, float]:
-    """Return shares of features by name; for a table, their sums by column."""
+    """Return shares by feature; for a table, their sums by column."""
     names = features
     if isinstance(features, TableFeatures):
         names = features.owners
@@ -126,11 +126,7 @@ def shares_by_column(features: Sequence[str], shares: np.ndarray) -> dict[str, f
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TableEncoding(Value):
-    """Encoding of a table as features: column types, and the columns left out.
-
-    `left_out` maps dropped columns to reasons; `scaled` means that features are in
-    comparable units. Types are inferred by `_inferred`.
-    """
+    """Encoding of a table as features; `left_out` maps dropped columns to reasons."""
 
     columns: tuple[ColumnEncoding, ...]
     left_out: Mapping[str, str] = field(default_factory=dict)
@@ -143,11 +139,9 @@ class TableEncoding(Value):
         column_types: ColumnTypes | None = None,
         scale: summary.Scale = "standard",
     ) -> Self:
-        """Infer the column types of a table of training rows.
+        """Infer the column types of a table, its columns, or its summaries by name.
 
-        `table` may also be the result of `read_columns` or a `ColumnSummary` by name.
-        `column_types` has kinds, or ordered levels, lowest first. An unknown column, a
-        wrong type or an infinite number raises ValueError.
+        ValueError for an unknown column, a wrong type or infinite numbers.
         """
         overrides = dict(column_types or {})
         encodings: list[ColumnEncoding] = []
@@ -171,7 +165,7 @@ class TableEncoding(Value):
         return cls(tuple(encodings), left_out, scale in ("standard", "quantile"))
 
     def learned_on(self, table: Any, scale: summary.Scale) -> Self:
-        """Return an encoding of the same features, fitted to the rows of `table`."""
+        """Return an encoding of the same features, fitted to another table."""
         table_columns = read_columns(table, self.names)
         columns = tuple(
             column.learned_on(table_columns[column.name], scale)
@@ -196,10 +190,9 @@ class TableEncoding(Value):
         return TableFeatures.of(self.columns, self.scaled)
 
     def encode(self, table: Any, report: EncodingReport | None = None) -> np.ndarray:
-        """Return the features of the rows of a table, shape (n, features), as float64.
+        """Return the features, (n, features), of a table or an array of numbers.
 
-        `table` may be an array if all columns are numbers. A missing column or values
-        of another kind raise ValueError.
+        ValueError for a missing column or values of another kind.
         """
         if (
             isinstance(table, np.ndarray)
@@ -222,7 +215,7 @@ class TableEncoding(Value):
 
     @cached_property
     def places(self) -> list[tuple[ColumnEncoding, slice]]:
-        """Encoding of each column, with the positions of its features."""
+        """Encodings of the columns, with positions of their features."""
         places = []
         start = 0
         for column in self.columns:
@@ -232,7 +225,7 @@ class TableEncoding(Value):
         return places
 
     def for_trees(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return features for trees (NaN if missing), and which are categories."""
+        """Return features for trees (NaN if missing), and a mask of categories."""
         parts: list[np.ndarray] = []
         is_level: list[bool] = []
         for column, features in self.places:
@@ -244,14 +237,14 @@ class TableEncoding(Value):
         return np.hstack(parts), np.array(is_level)
 
     def decode(self, X: np.ndarray) -> dict[str, list[Any]]:
-        """Return the columns that features `X` encode; missing ones are imputed."""
+        """Return the columns that features encode, with missing values imputed."""
         return {
             column.name: column.decode(X[:, features])
             for column, features in self.places
         }
 
     def gaps(self, table: Any) -> np.ndarray:
-        """Return a mask of the rows of a table that lack a value, shape (n,)."""
+        """Return a mask of rows with a missing value, (n,)."""
         columns = read_columns(table, self.names)
         return np.asarray(
             np.any(
@@ -263,7 +256,7 @@ class TableEncoding(Value):
     def sentences(
         self, but: Collection[str] = (DROPPED_BY_USER, CONSTANT, EMPTY)
     ) -> list[str]:
-        """Return a sentence for each column left out, unless its reason is in `but`."""
+        """Return a sentence per dropped column, except for reasons in `but`."""
         sentences = []
         for name, reason in self.left_out.items():
             if reason in but:
@@ -275,7 +268,7 @@ class TableEncoding(Value):
         return sentences
 
     def describe(self) -> list[str]:
-        """Return a line for each column type and for each column left out."""
+        """Return a line per column type and per dropped column."""
         names_by_type: dict[str, list[str]] = {}
         for column in self.columns:
             names_by_type.setdefault(column.describe(), []).append(column.name)
@@ -290,14 +283,14 @@ class TableEncoding(Value):
 
 
 def setting_of_text(name: str) -> str:
-    """Return the setting that makes a column a text column, as Python or YAML."""
+    """Return the setting of a text column, as Python or YAML."""
     return f"columns={json.dumps({name: 'text'}, ensure_ascii=False)}"
 
 
 def _summaries(
     table: Any, overrides: Mapping[str, Any]
 ) -> Iterator[tuple[str, summary.ColumnSummary]]:
-    """Yield the summary of each column, one at a time to save memory."""
+    """Yield summaries one at a time, to save memory."""
     is_summarized = isinstance(table, Mapping) and all(
         isinstance(column, summary.ColumnSummary) for column in table.values()
     )
@@ -329,7 +322,7 @@ def _of_type(
     column_type: str | Sequence[str],
     scale: summary.Scale,
 ) -> ColumnEncoding | str:
-    """Return the encoding with the type set by the user, or a reason for dropping."""
+    """Return the encoding of a type, or a reason for dropping."""
     if column_type == "drop":
         return DROPPED_BY_USER
     if column.kind == "other" or not column.n_values:
@@ -363,7 +356,7 @@ def _of_type(
 
 
 def _checked_levels(name: str, levels: Sequence[str]) -> tuple[str, ...]:
-    """Return the levels as texts; ValueError if one denotes a missing value."""
+    """Return levels as texts; ValueError for missing values."""
     texts = tuple(map(str, levels))
     for level in texts:
         if level.strip().lower() in MISSING:
@@ -395,7 +388,7 @@ def _as_number(
     scale: summary.Scale,
 ) -> ColumnEncoding:
     written, numbers = read
-    # Otherwise `encode` raises an error that names the row
+    # Otherwise, the error of `encode` names the row.
     if numbers.infinite == numbers.n_values:
         require_no_infinity(column.name, numbers.infinite, numbers.n)
     return NumberColumn.of(column.name, numbers, scale, (), written)
@@ -414,7 +407,7 @@ def _as_date(
 def _inferred(
     column: summary.ColumnSummary, scale: summary.Scale
 ) -> ColumnEncoding | str:
-    """Return the encoding with the inferred type, or a reason for dropping."""
+    """Return the encoding of the inferred type, or a reason for dropping."""
     if column.kind == "other":
         return "it holds lists, records or bytes"
     if not column.n_values:
@@ -446,9 +439,9 @@ def _are_dates(
     numbers: tuple[Written, summary.NumberSummary],
     dates: tuple[First | None, summary.NumberSummary],
 ) -> bool:
-    """Return whether values that are numbers and dates are times or digits of dates."""
+    """Return whether numbers that can be dates are dates."""
     first, days = dates
-    if first == "time":  # if some exceed a day, they are durations
+    if first == "time":  # durations may exceed a day
         return days.n_values == numbers[1].n_values
     return days.n_values == column.n_values >= FEW_ROWS
 
@@ -456,7 +449,7 @@ def _are_dates(
 def _category(
     column: summary.ColumnSummary, scale: summary.Scale
 ) -> ColumnEncoding | str:
-    """Return the encoding of texts as levels, or a reason for dropping."""
+    """Return the encoding of levels, or a reason for dropping."""
     if column.kind == "text" and column.n_distinct == 1 and not column.gaps:
         return CONSTANT
     if column.is_category or column.n_values < FEW_ROWS:
@@ -477,7 +470,7 @@ def _category(
 
 
 def _is_free_text(column: summary.ColumnSummary) -> bool:
-    """Return whether texts are prose, apart from repeated placeholders."""
+    """Return whether texts other than placeholders are prose."""
     repeated = column.repeated_texts
     rows = column.n_values - sum(repeated.values())
     if rows < FEW_ROWS / 2:
@@ -494,7 +487,7 @@ def _is_free_text(column: summary.ColumnSummary) -> bool:
 
 
 def _are_units(units: Mapping[str, int], all_differ: bool) -> bool:
-    """Return whether the texts next to numbers are units: known, or few."""
+    """Return whether the texts next to numbers are units."""
     if len(units) < 2:
         return False
     if all_differ:
@@ -542,10 +535,10 @@ def _number(
 def target_of(
     column: Column, task: str | None, report: EncodingReport, is_typed: bool = True
 ) -> np.ndarray:
-    """Return the target values of a column; missing ones are NaN or None.
+    """Return the target values; missing values are NaN or None.
 
-    With `is_typed`, the source has column types, so that texts are labels. Dates raise
-    ValueError.
+    With `is_typed`, the source has column types, so that texts are labels. ValueError
+    for dates.
     """
     target_summary = summary.ColumnSummary.of(column, as_levels=True)
     numbers = _numbers_of_target(target_summary, task, is_typed)
@@ -568,11 +561,7 @@ def target_of(
 def _numbers_of_target(
     target: summary.ColumnSummary, task: str | None, is_typed: bool
 ) -> tuple[Written, summary.NumberSummary] | None:
-    """Return notation and summary of a target of numbers, or None for labels.
-
-    Texts of a CSV file are labels if few distinct ones are no decimal numbers, or many
-    have leading zeros.
-    """
+    """Return notation and summary of numbers, or None for labels."""
     if task == "regression":
         return target.as_numbers(LEAST_SHARE_OF_SET_TYPE)
     if target.kind == "number":

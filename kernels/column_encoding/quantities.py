@@ -15,14 +15,13 @@ Mark: TypeAlias = Literal[".", ","]
 PLAIN = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 CANONICAL_NUMBER = r"-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
-"""A number without sign +, leading zeros, or digits beyond float64."""
+"""A number without plus, leading zeros, or digits beyond float64."""
 
 CANONICAL_INTEGER = r"-?(?:0|[1-9][0-9]{0,14})"
 
 BOOLEAN = r"[tT]rue|TRUE|[fF]alse|FALSE"
 
 ZERO_PADDED = re.compile(r"0[0-9]+")
-"""An integer with leading zeros, as codes have them."""
 
 MOST_DIGITS = 15
 
@@ -40,7 +39,7 @@ MULTIPLIERS = {
     "million": 6,
     "billion": 9,
 }
-"""Words after the digits, and the zeros that they add."""
+"""Words after the digits, and the zeros that they denote."""
 
 WRITTEN = re.compile(
     rf"(?P<open>\()?(?P<limit>[<>]=?|[≤≥])?[{SPACES}]?(?P<sign>[+\-−–])?(?P<before>{CURRENCIES})?[{SPACES}]?"
@@ -49,7 +48,7 @@ WRITTEN = re.compile(
     rf"(?:[{SPACES}]?(?P<after>{CURRENCIES}|[%‰]|[°º][{SPACES}]?[NSEWO]|[°º]|['′’\"″”]|''"
     r"|[°º]?[A-Za-zµμΩ][A-Za-zµμΩ²³°/·*^%. -]{0,14}[23]?))?(?P<behind>-)?(?P<close>\))?"
 )
-"""A number with a sign or parentheses, a limit of detection, a currency or a unit."""
+"""A number with sign, parentheses, detection limit, currency or unit."""
 
 GROUPED = re.compile(
     rf"[1-9][0-9]{{0,2}}(?:(?:,[0-9]{{3}})+|(?:['’{SPACES}][0-9]{{3}})+)(?:\.[0-9]*)?"
@@ -66,7 +65,7 @@ SEVERAL_NUMBERS = re.compile(
     rf"(?:[{SPACES}]*[,;/x×|][{SPACES}]*{NUMBER_OF_SEVERAL}{UNIT_OF_SEVERAL})+[)\]]?"
     rf"|(?:POINT ?)?[(\[]?[+-]?[0-9]+\.[0-9]+(?:[{SPACES}]+[+-]?[0-9]+\.[0-9]+)+[)\]]?"
 )
-"""Several numbers in one cell, such as latitude and longitude."""
+"""Several numbers in a cell, such as latitude and longitude."""
 
 SWAPPED_MARKS = str.maketrans(",.", ".,")
 
@@ -79,7 +78,7 @@ MAY_BEGIN_A_QUANTITY = frozenset("+-0123456789PNSEWO")
 
 
 class Written(NamedTuple):
-    """Notation of the numbers of a column: decimal mark, and currency or unit."""
+    """Notation of numbers: decimal mark, and currency or unit."""
 
     mark: Mark = "."
     unit: str = ""
@@ -90,7 +89,7 @@ COMMA = Written(",")
 
 
 class Quantity(NamedTuple):
-    """Number that a text states; `is_limit` marks a detection limit, as in <0.5."""
+    """Number of a text; `is_limit` marks detection limits such as <0.5."""
 
     value: float
     unit: str = ""
@@ -98,7 +97,7 @@ class Quantity(NamedTuple):
 
 
 def quantity_in(text: str, mark: Mark) -> Quantity | None:
-    """Return the number, duration (s) or angle (°) that a text states, or None."""
+    """Return the number, duration (s) or angle (°) of a text, or None."""
     number = number_in(text, mark)
     if number is not None or text[:1] not in MAY_BEGIN_A_QUANTITY:
         return number
@@ -146,7 +145,7 @@ def number_in(text: str, mark: Mark) -> Quantity | None:
 
 
 def _magnitude(digits: str, multiplier: str | None, mark: Mark) -> float | None:
-    """Return the number of digits with separators, or None if these are misplaced."""
+    """Return digits as a number; None if separators are misplaced."""
     if mark == ",":
         digits = digits.translate(SWAPPED_MARKS)
     is_grouped = GROUPED.fullmatch(digits) or (mark == "." and INDIAN.fullmatch(digits))
@@ -160,7 +159,6 @@ def _magnitude(digits: str, multiplier: str | None, mark: Mark) -> float | None:
 
 
 def _unit(text: str) -> str:
-    """Return a unit without spaces around it, or after a degree sign."""
     unit = text.strip()
     if unit[:1] in ("°", "º"):
         return "°" + unit[1:].strip()
@@ -168,7 +166,7 @@ def _unit(text: str) -> str:
 
 
 def plain_numbers(texts: Sequence[str]) -> np.ndarray | None:
-    """Return texts as numbers; None if one is not a plain number, such as 3 kg."""
+    """Return texts as numbers; None unless all are plain."""
     if not all(map(PLAIN.fullmatch, texts)):
         return None
     return np.array([float(text) for text in texts])

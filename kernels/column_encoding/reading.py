@@ -32,24 +32,21 @@ MISSING = frozenset(
         "#num!", "#name?",
     }
 )  # fmt: skip
-"""Lower-case texts of missing values in pandas, databases and Excel."""
+"""Lower-case texts of missing values."""
 
 LARGEST = 2**53
-"""Largest integer up to which float64 represents all integers."""
+"""Largest integer up to which float64 is exact."""
 
 ZERO_DECIMALS = re.compile(r"(-?[0-9]+)\.0*")
 
 ENUM_OF_POLARS = b"_PL_ENUM_VALUES"
-"""Start of the key of a polars Enum in the metadata of an Arrow field."""
+"""Prefix of the metadata key of polars Enums in Arrow fields."""
 
 ColumnKind: TypeAlias = Literal["number", "date", "text", "other"]
 
 
 class Numbers(NamedTuple):
-    """Numbers of n rows, converted to one unit; NaN for rows without such a number.
-
-    `is_limit` marks detection limits and `is_converted` numbers from another unit.
-    """
+    """Numbers of rows in one unit, or NaN; `is_limit` marks detection limits."""
 
     values: np.ndarray
     is_limit: np.ndarray
@@ -58,20 +55,20 @@ class Numbers(NamedTuple):
 
 @dataclass(frozen=True)
 class Column:
-    """Values of one column of a table, as an array of one kind."""
+    """Values of a column, as an array of one kind."""
 
     name: str
     kind: ColumnKind
     values: np.ndarray  # floats, datetime64[us], or texts and None
-    levels: tuple[str, ...] = ()  # of an ordered category, lowest first
+    levels: tuple[str, ...] = ()  # if ordered, lowest first
     exact: np.ndarray | None = None  # texts of integers beyond 2^53
     is_category: bool = False
     local: np.ndarray | None = None  # dates and times in the time zone
-    zone: str = ""  # name of the time zone, or empty
+    zone: str = ""
 
     @property
     def gaps(self) -> np.ndarray:
-        """Mask of missing values, shape (n,)."""
+        """Mask of missing values, (n,)."""
         if self.kind == "text":
             return np.array([value is None for value in self.values], dtype=bool)
         if self.kind == "other":
@@ -105,7 +102,7 @@ class Column:
         )
 
     def read_dates(self, first: First) -> Moments:
-        """Return the values as dates; `first` is the first part of numeric dates."""
+        """Return the values as dates, with the given first part."""
         if self.kind == "date":
             local = self.local
             if local is None:
@@ -143,7 +140,7 @@ class Column:
         local: Mapping[str, Any],
         with_offset: frozenset[str],
     ) -> Moments:
-        """Return the dates of the rows from those of the distinct texts."""
+        """Return the dates of rows, from dates of distinct texts."""
         texts = self.as_texts().tolist()
         missing = np.datetime64("NaT", "us")
         row_instants = np.array(
@@ -158,7 +155,7 @@ class Column:
         return Moments(row_instants, row_local, has_offset)
 
     def as_texts(self) -> np.ndarray:
-        """Return the values as texts; None for missing values."""
+        """Return the values as texts, or None if missing."""
         if self.kind == "text":
             return self.values
         values = self.exact
@@ -167,7 +164,7 @@ class Column:
         return as_texts(values.tolist())
 
     def as_levels(self) -> np.ndarray:
-        """Return the values as category names: texts, in which 1.0 becomes 1."""
+        """Return the values as levels, in which 1.0 becomes 1."""
         texts = self.as_texts()
         without_decimals = {}
         for text in self.texts():
@@ -182,10 +179,7 @@ class Column:
 
 
 def _number_as(text: str, written: Written) -> tuple[float, bool, bool]:
-    """Return the number of a text in a unit, is_limit and is_converted.
-
-    The number is NaN if the text has none in a unit of the same quantity.
-    """
+    """Return the number or NaN, is_limit and is_converted."""
     quantity = quantity_in(text, written.mark)
     if quantity is None:
         return np.nan, False, False
@@ -198,7 +192,7 @@ def _number_as(text: str, written: Written) -> tuple[float, bool, bool]:
 
 
 def is_table(X: Any) -> bool:
-    """Return whether X is a table of pandas, polars, Arrow or a similar library."""
+    """Return whether X is a table, such as of pandas, polars or Arrow."""
     if isinstance(X, np.ndarray | list | tuple) or sparse.issparse(X):
         return False
     import narwhals.stable.v2 as nw
@@ -209,9 +203,9 @@ def is_table(X: Any) -> bool:
 
 
 def read_columns(table: Any, names: Iterable[str] | None = None) -> dict[str, Column]:
-    """Return the named columns of a table, by default all, as a dict of `Column`.
+    """Return the named columns of a table, by default all.
 
-    A missing column, a repeated name, or no table raises ValueError.
+    ValueError for a missing column, a repeated name, or no table.
     """
     if isinstance(table, Mapping) and all(
         isinstance(column, Column) for column in table.values()
@@ -247,7 +241,7 @@ def read_columns(table: Any, names: Iterable[str] | None = None) -> dict[str, Co
 
 
 def _series_by_name(table: Any) -> dict[str, Any]:
-    """Return the columns as narwhals series; ValueError if a name is repeated."""
+    """Return narwhals series; ValueError if a name is repeated."""
     import narwhals.stable.v2 as nw
 
     named_series = [
@@ -265,7 +259,7 @@ def _series_by_name(table: Any) -> dict[str, Any]:
 
 
 def _enums_of_polars(table: Any) -> frozenset[str]:
-    """Return the names of the columns of an Arrow table that are polars Enums."""
+    """Return the names of polars Enums in an Arrow table."""
     schema = getattr(table, "schema", None)
     if schema is None or not hasattr(schema, "metadata"):  # not an Arrow table
         return frozenset()
@@ -277,7 +271,7 @@ def _enums_of_polars(table: Any) -> frozenset[str]:
 
 
 def column_of(name: str, series: Any, is_ordered: bool = True) -> Column:
-    """Return a series as a column; `is_ordered` if the order of levels matters."""
+    """Convert a series; `is_ordered` means that the order of levels matters."""
     import narwhals.stable.v2 as nw
 
     series = nw.from_native(series, series_only=True, pass_through=False)
@@ -330,7 +324,7 @@ def _column_of_objects(name: str, values: Sequence[Any]) -> Column:
 
 
 def _large_integers(series: Any) -> np.ndarray | None:
-    """Return integers as texts if float64 does not represent all of them, or None."""
+    """Return integers beyond float64 as texts, or None."""
     extremes = [
         abs(extreme)
         for extreme in (series.min(), series.max())
@@ -342,14 +336,14 @@ def _large_integers(series: Any) -> np.ndarray | None:
 
 
 def _zone_of(series: Any) -> str:
-    """Return the time zone of dates, also of types of pandas, or ""."""
+    """Return the time zone of dates, or ""."""
     native_type = getattr(series.to_native(), "dtype", None)
     zone = getattr(series.dtype, "time_zone", None) or getattr(native_type, "tz", None)
     return str(zone or "")
 
 
 def _date_column(name: str, series: Any) -> Column:
-    """Return a column of dates in UTC and, with a time zone, in local time."""
+    """Return dates in UTC and, with a time zone, in local time."""
     import narwhals.stable.v2 as nw
 
     zone = _zone_of(series)
@@ -376,10 +370,8 @@ def _as_moments(values: np.ndarray) -> np.ndarray:
 
 
 def _ordered_levels(series: Any) -> tuple[str, ...]:
-    """Return the levels of an ordered category, lowest first, or ().
-
-    The order of a polars Enum has no meaning.
-    """
+    """Return the levels of an ordered category, lowest first."""
+    # The order of a polars Enum has no meaning.
     import narwhals.stable.v2 as nw
 
     if series.implementation.is_polars() or not nw.is_ordered_categorical(series):
@@ -396,7 +388,7 @@ def _is_container(value: Any) -> bool:
 
 
 def as_texts(values: Sequence[Any]) -> np.ndarray:
-    """Return values as texts: 1.0 becomes "1", and a missing value None."""
+    """Return values as texts: 1.0 as "1", and missing values as None."""
     texts = np.empty(len(values), dtype=object)
     try:
         text_of_value = {value: _text(value) for value in dict.fromkeys(values)}
@@ -432,7 +424,7 @@ def _text(value: Any) -> str | None:
 
 
 def codes_of(texts: Sequence[str | None] | np.ndarray) -> np.ndarray:
-    """Return a hash code of each text, a number in [0, 1)."""
+    """Return a hash code in [0, 1) of each text."""
     codes: dict[str | None, float] = {}
     for level in set(texts):
         message = (

@@ -1,4 +1,4 @@
-"""Summaries of columns that can be added over blocks of rows."""
+"""Summaries of columns, which are added over blocks of rows."""
 
 from __future__ import annotations
 
@@ -17,45 +17,43 @@ from .quantities import COMMA, POINT, Written
 from .units import Conversion, canonical_unit, conversion_between, is_unit
 
 Scale: TypeAlias = Literal["none", "unit", "max", "standard", "quantile"]
-"""Scaling of numbers: none, to [0, 1], by the maximum, variance or ranks."""
+"""Scaling of numbers: none, to [0, 1], by maximum, variance or ranks."""
 
 KNOTS = 101
 
 QUANTILES_OF_BLOCK = 128
-"""Number of quantiles of a block that does not keep all numbers."""
+"""Quantiles of a block that does not keep all numbers."""
 
 MOST_EXACT = 1 << 17
-"""Most rows of a table in blocks for which all values are kept."""
+"""Most rows of a table in blocks with all values kept."""
 
 MOST_COUNTED = 4096
-"""Most distinct texts of a block that are all counted."""
+"""Most distinct texts of a block with all texts kept."""
 
 MOST_KEPT_TEXTS = 1024
-"""Number of most frequent texts to keep from a block with more."""
+"""Most frequent texts to keep from a larger block."""
 
 MOST_MERGED = 65_536
-"""Most texts or quantiles of several blocks; with more, half are kept."""
+"""Most texts or quantiles of several blocks, before half are dropped."""
 
 MOST_CODES = 4096
-"""Number of hash codes that estimate the number of distinct values."""
+"""Hash codes that estimate the number of distinct values."""
 
 NEARLY_ALL = 0.95
-"""Smallest share of numbers in a column of numbers, or of dates."""
+"""Smallest share of numbers in a column of numbers, also of dates."""
 
 FEW_VALUES = 10
-"""Number of values up to which all must be numbers, or dates."""
+"""Most values of a column that must all be numbers or dates."""
 
 LARGE_SHARE = 0.7
-"""Smallest share of many numbers next to one or two texts such as "unknown"."""
+"""Smallest share of numbers next to at most two distinct texts."""
 
 MANY_NUMBERS = 20
-"""Number of distinct numbers for this smaller share."""
+"""Fewest distinct numbers for `LARGE_SHARE`."""
 
 PLACEHOLDER_SHARE = 0.05
-"""Smallest share of rows with a placeholder."""
 
 LEAST_PLACEHOLDERS = 3
-"""Fewest rows with a placeholder."""
 
 
 def pooled(
@@ -66,7 +64,7 @@ def pooled(
     other_mean: float,
     other_squares: float,
 ) -> tuple[int, float, float]:
-    """Return number, mean and sum of squared deviations of two joined samples."""
+    """Return number, mean and squared deviations of two joined samples."""
     total = n + other_n
     difference = other_mean - mean
     share = other_n / max(total, 1)
@@ -75,19 +73,19 @@ def pooled(
 
 
 def smallest(codes: np.ndarray) -> np.ndarray:
-    """Return at most `MOST_CODES` of the smallest distinct hash codes, ascending."""
+    """Return the smallest distinct hash codes, at most `MOST_CODES`."""
     return np.unique(codes)[:MOST_CODES]
 
 
 def estimated_n_distinct(codes: np.ndarray) -> int:
-    """Return the number of distinct values, estimated from smallest hash codes."""
+    """Estimate the number of distinct values from the smallest hash codes."""
     if len(codes) < MOST_CODES:
         return len(codes)
     return round((MOST_CODES - 1) / max(float(codes[-1]), 2.0**-53))
 
 
 def _codes_of_numbers(values: np.ndarray, texts: np.ndarray | None) -> np.ndarray:
-    """Return a hash code in [0, 1) of each number, by SplitMix64 or its digits."""
+    """Return a hash code in [0, 1) of each number, by SplitMix64."""
     bits = np.ascontiguousarray(values + 0.0).view(np.uint64)  # -0 is 0
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -102,20 +100,20 @@ def _codes_of_numbers(values: np.ndarray, texts: np.ndarray | None) -> np.ndarra
 
 @dataclass(frozen=True)
 class NumberSummary:
-    """Summary of numbers, which can be added to that of other rows."""
+    """Summary of numbers, which can be added to summaries of other rows."""
 
-    n: int  # rows
+    n: int
     finite: int
     low: float
     high: float
     mean: float
     squares: float  # sum of squared deviations
     infinite: int
-    points: np.ndarray  # representative numbers, ascending
+    points: np.ndarray  # distinct numbers or quantiles, ascending
     weights: np.ndarray  # counts of the points
     exact: bool  # whether points are all distinct numbers
     are_integers: bool
-    codes: np.ndarray  # `smallest` hash codes of integers
+    codes: np.ndarray  # hash codes of integers
 
     @classmethod
     def of(
@@ -127,8 +125,8 @@ class NumberSummary:
     ) -> Self:
         """Return the summary of numbers; NaN is a missing value.
 
-        `counts` has the occurrences of each value, and `texts` all digits of large
-        integers. Without `keep_all_numbers`, quantiles represent the numbers.
+        `texts` have all digits of large integers. Without `keep_all_numbers`, points
+        are quantiles.
         """
         if counts is None:
             counts = np.ones(len(values), dtype=np.intp)
@@ -146,12 +144,12 @@ class NumberSummary:
             if texts is not None:
                 texts = texts[is_finite]
             codes = _codes_of_numbers(numbers, texts)
-        # Squares of very large numbers, which cannot be scaled
+        # Squares of large numbers overflow.
         with np.errstate(over="ignore", invalid="ignore"):
             mean = number_counts @ numbers / max(finite, 1)
             deviations = numbers - mean
             squares = float(number_counts @ deviations**2)
-            # Corrects rounding errors
+            # This corrects rounding errors.
             mean = float(mean + number_counts @ deviations / max(finite, 1))
         return cls(
             n=int(counts.sum()),
@@ -239,7 +237,7 @@ class NumberSummary:
 
     @property
     def distinct_share(self) -> float:
-        """Share of distinct values among all values; zero if they are not integers."""
+        """Share of distinct values; zero unless all are integers."""
         if not self.are_integers:
             return 0.0
         points_are_distinct = (
@@ -254,14 +252,14 @@ class NumberSummary:
 
     @property
     def fill(self) -> float:
-        """Median of the numbers, which replaces missing values."""
+        """Median, which replaces missing values."""
         n = self.finite
         ends = np.cumsum(self.weights)
         middle = np.searchsorted(ends, [(n - 1) // 2, n // 2], side="right")
         return float(self.points[np.minimum(middle, len(ends) - 1)].mean())
 
     def scaling(self, scale: Scale) -> tuple[float, float]:
-        """Return the offset and the divisor that scale the numbers."""
+        """Return the offset and the divisor for a scaling."""
         if scale == "none":
             return 0.0, 1.0
         largest = max(abs(self.low), abs(self.high))
@@ -280,7 +278,7 @@ class NumberSummary:
     @property
     def _moments(self) -> tuple[float, float]:
         """Mean and standard deviation with missing values filled."""
-        if self.exact:  # the order of the points does not depend on that of the rows
+        if self.exact:  # independent of the order of the rows
             values = np.append(self.points, self.fill)
             weights = np.append(self.weights, self.gaps)
             mean = float((weights * values).sum() / self.n)
@@ -291,13 +289,13 @@ class NumberSummary:
         return mean, float(np.sqrt(squares / n))
 
     def knots(self) -> tuple[float, ...]:
-        """Return `KNOTS` quantiles of the numbers, equally spaced in probability."""
+        """Return `KNOTS` quantiles, equally spaced in probability."""
         if self.exact:
             values = np.repeat(self.points, self.weights.astype(np.intp))
             return tuple(np.quantile(values, np.linspace(0.0, 1.0, KNOTS)).tolist())
         ends = np.cumsum(self.weights)
         half = 0.5 * self.weights.min()
-        # Between its first and last rank, a point is the quantile
+        # A point is the quantile between its first and last rank.
         point_ranks = np.stack(
             [ends - self.weights + half, ends - half], axis=1
         ).ravel()
@@ -309,7 +307,7 @@ class NumberSummary:
 
 
 def _counted(values: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distinct values, ascending, and the sum of the weights of each."""
+    """Return the distinct values, ascending, and their summed weights."""
     if len(weights) and weights[0] == 1 and (weights == 1).all():
         ascending = np.sort(values)
         first = _first_of_equals(ascending)
@@ -339,7 +337,7 @@ def _quantiles(
 
 
 def added(first: Mapping[Any, Any], second: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Return the union of two mappings, in which values of a common key are added."""
+    """Return the union of two mappings, with values of common keys added."""
     total = dict(first)
     for key, summary in second.items():
         if key in first:
@@ -351,7 +349,7 @@ def added(first: Mapping[Any, Any], second: Mapping[Any, Any]) -> dict[Any, Any]
 def _dates_of_digits(
     numbers: np.ndarray, counts: np.ndarray | None, keep_all_numbers: bool
 ) -> dict[First, NumberSummary]:
-    """Return the summary of numbers such as 20241231 as dates, or {}."""
+    """Return the summary of numbers such as 20241231, or {}."""
     days = dates.days_of_digits(numbers)
     if days is None:
         return {}
@@ -360,29 +358,28 @@ def _dates_of_digits(
 
 @dataclass(frozen=True)
 class ColumnSummary:
-    """Summary of a column, which can be added to that of other rows."""
+    """Summary of a column, which can be added to summaries of other rows."""
 
     name: str
     kind: reading.ColumnKind
     levels: tuple[str, ...]
     is_category: bool
-    n: int  # rows
+    n: int
     gaps: int
-    example: str | None = None  # start of a value
+    example: str | None = None
     texts: Mapping[str, int] = field(default_factory=dict)  # rows per text
-    are_texts_complete: bool = True  # whether `texts` are all
-    # `smallest` hash codes of texts
+    are_texts_complete: bool = True
+    # Hash codes of texts
     codes: np.ndarray = field(default_factory=lambda: np.empty(0))
     n_spaces: int = 0
-    day_places: frozenset[str] = frozenset()  # see `dates.day_places`
+    day_places: frozenset[str] = frozenset()
     numbers: Mapping[Written, NumberSummary] = field(default_factory=dict)
     n_limits: int = 0
     n_zero_padded: int = 0
-    widths: frozenset[int] = frozenset()  # digits of the integers
+    widths: frozenset[int] = frozenset()  # digits of integers
     n_with_several_numbers: int = 0
-    # By first part, in UTC
+    # In UTC, by first part of dates
     dates: Mapping[First, NumberSummary] = field(default_factory=dict)
-    # In local time
     local_dates: Mapping[First, NumberSummary] = field(default_factory=dict)
     has_codes: bool = False  # whether integers exceed float64
     zone: str = ""
@@ -394,7 +391,7 @@ class ColumnSummary:
         as_levels: bool = False,
         keep_all_numbers: bool = True,
     ) -> ColumnSummary:
-        """Return the summary of a column; `as_levels` also counts distinct numbers."""
+        """Return the summary of a column, with `as_levels` also of distinct numbers."""
         if column.kind == "other":
             return cls(column.name, "other", (), False, len(column.values), 0)
         gaps = column.gaps
@@ -460,7 +457,7 @@ class ColumnSummary:
     def _with_texts_read(
         self, counts: Mapping[str, int], keep_all_numbers: bool
     ) -> ColumnSummary:
-        """Return the summary with the texts of a block that are numbers or dates."""
+        """Add the texts that are numbers or dates."""
         texts = list(counts)
         times = np.array(list(counts.values()), dtype=np.intp)
         summary = replace(
@@ -538,7 +535,7 @@ class ColumnSummary:
     def _with_dates(
         self, texts: Sequence[str], times: np.ndarray, keep_all_numbers: bool
     ) -> ColumnSummary:
-        """Add the texts that are dates or times, by the first part of dates."""
+        """Add the texts that are dates, by first part."""
         places = dates.day_places(texts)
         column = reading.Column(self.name, "text", np.array(texts, dtype=object))
         days: dict[First, NumberSummary] = {}
@@ -563,13 +560,13 @@ class ColumnSummary:
                     times[is_date],
                     keep_all_numbers,
                 )
-        if "year" in days and not places:  # the dates are the same in any order
+        if "year" in days and not places:
             days |= {"day": days["year"], "month": days["year"]}
             local_days |= {"day": local_days["year"], "month": local_days["year"]}
         return replace(self, day_places=places, dates=days, local_dates=local_days)
 
     def __add__(self, other: ColumnSummary) -> ColumnSummary:
-        # A block without values has no kind
+        # A block without values has no kind.
         typed = self if self.example is not None else other
         if other.example is not None and (typed.kind, typed.levels) != (
             other.kind,
@@ -611,7 +608,7 @@ class ColumnSummary:
 
     @property
     def n_distinct(self) -> int:
-        """Number of distinct texts, estimated to about 2 % if not all are counted."""
+        """Number of distinct texts, to about 2 % if not all are kept."""
         return (
             len(self.texts)
             if self.are_texts_complete
@@ -619,7 +616,7 @@ class ColumnSummary:
         )
 
     def counts(self) -> Mapping[str | None, int]:
-        """Return the number of rows of each text, with None for missing values."""
+        """Return the number of rows per text, with None for missing values."""
         counts: dict[str | None, int] = {}
         if self.gaps:
             counts[None] = self.gaps
@@ -627,7 +624,7 @@ class ColumnSummary:
         return counts
 
     def _suffices(self, n_read: int, share: float) -> bool:
-        """Return whether enough values are of a kind; short columns need all."""
+        """Return whether a column has enough values of a kind."""
         if n_read == 0:
             return False
         if n_read == self.n_values:
@@ -639,7 +636,7 @@ class ColumnSummary:
 
     @property
     def is_zero_padded(self) -> bool:
-        """Whether the integers have leading zeros, as codes do."""
+        """Whether the integers are codes with leading zeros."""
         return (
             self.n_zero_padded > (1 - NEARLY_ALL) * self.n_values
             or self.padded_width > 0
@@ -647,7 +644,7 @@ class ColumnSummary:
 
     @property
     def padded_width(self) -> int:
-        """Number of digits of zero-padded integers; zero for other columns."""
+        """Number of digits of zero-padded integers, or zero."""
         if not self.n_zero_padded or len(self.widths) != 1:
             return 0
         (width,) = self.widths
@@ -657,12 +654,12 @@ class ColumnSummary:
 
     @property
     def repeated_texts(self) -> dict[str, int]:
-        """Number of rows of each frequent text, such as a placeholder."""
+        """Number of rows per frequent text, such as a placeholder."""
         threshold = max(LEAST_PLACEHOLDERS, PLACEHOLDER_SHARE * self.n_values)
         return {text: rows for text, rows in self.texts.items() if rows >= threshold}
 
     def units(self) -> dict[str, int]:
-        """Return the number of rows in each unit; empty if few values are numbers."""
+        """Return the number of rows per unit; empty for other columns."""
         by_mark = []
         for mark in get_args(quantities.Mark):
             rows = {
@@ -685,7 +682,7 @@ class ColumnSummary:
     def as_numbers(
         self, share: float = NEARLY_ALL
     ) -> tuple[Written, NumberSummary] | None:
-        """Return notation and numbers; None if too few of the values are numbers."""
+        """Return notation and numbers; None if too few values are numbers."""
         readings = [self._read_with(mark) for mark in get_args(quantities.Mark)]
         written, numbers = max(readings, key=lambda reading: reading[1].n_values)
         if not numbers.n_values or 2 * self.n_limits >= numbers.n_values:
@@ -693,7 +690,7 @@ class ColumnSummary:
         if self._suffices(numbers.n_values, share):
             return written, numbers
         n_texts = self.n_distinct - len(numbers.points)
-        # Independent of the division into blocks
+        # These conditions do not depend on the blocks.
         is_exact = self.are_texts_complete and numbers.exact and self.n <= MOST_EXACT
         has_few_texts = (
             is_exact and n_texts <= 2 and len(numbers.points) >= MANY_NUMBERS
@@ -703,7 +700,7 @@ class ColumnSummary:
         return None
 
     def _read_with(self, mark: quantities.Mark) -> tuple[Written, NumberSummary]:
-        """Return the numbers with a decimal mark, in their most frequent unit."""
+        """Return the numbers in their most frequent unit."""
         by_unit = {
             written.unit: numbers
             for written, numbers in self.numbers.items()
@@ -727,7 +724,7 @@ class ColumnSummary:
     def as_dates(
         self, share: float = NEARLY_ALL
     ) -> tuple[First | None, NumberSummary] | None:
-        """Return date format and days; None if too few of the values are dates.
+        """Return first part and days of dates; None if too few values are dates.
 
         The first part is None if day and month are ambiguous.
         """

@@ -1,4 +1,4 @@
-"""Encoding of texts by latent semantic analysis of their hashed n-grams."""
+"""Encoding of texts by latent semantic analysis of hashed n-grams."""
 
 from __future__ import annotations
 
@@ -21,51 +21,47 @@ MOST_TOPICS = 100
 """Most features of a text."""
 
 TEXTS_PER_TOPIC = 10
-"""Number of distinct training texts per feature."""
+"""Distinct training texts per feature."""
 
 LEAST_TOPICS = 2
-"""Fewest features, if there are as many distinct texts."""
+"""Fewest features of at least two distinct texts."""
 
 WORD = re.compile(r"\w+|[^\w\s]+")
-"""A word, or a run of punctuation marks or other symbols."""
+"""A word, or a run of other symbols."""
 
 RUNS = (3, 4)
-"""Lengths of the runs of characters that are counted within words."""
+"""Lengths of character n-grams within words."""
 
 LONGEST_WORD = 32
 
 MOST_CHARACTERS = 5000
 
 HASH_VALUES = 1 << 20
-"""Number of hash values of n-grams."""
 
 MOST_NGRAMS = 20_000
-"""Most n-grams that count: the most frequent ones."""
+"""Number of n-grams to keep, the most frequent ones."""
 
 LEAST_TEXTS = 2
-"""Fewest distinct training texts of an n-gram that counts."""
+"""Fewest distinct training texts of an n-gram to keep."""
 
 MOST_LEARNED = 10_000
-"""Most distinct texts to learn features from."""
+"""Most distinct training texts."""
 
 BLOCK = 1024
-"""Number of texts whose n-grams are in memory at once."""
+"""Texts whose n-grams are in memory at once."""
 
 SMALLEST_DEVIATION = 1e-5
-"""Deviation up to which a feature is constant, relative to the largest."""
+"""Deviation of constant features, relative to the largest."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TextColumn(ColumnEncoding):
-    """Encoding of texts by the main directions in which training texts differ.
-
-    A missing text has the mean features.
-    """
+    """Encoding of texts by latent semantic analysis; missing texts have mean features."""
 
     gaps: bool
-    ngrams: np.ndarray  # hash values, ascending, shape (v,)
-    weights: np.ndarray  # logarithms of rarity
-    directions: np.ndarray  # features of each n-gram, (v, topics)
+    ngrams: np.ndarray  # hash values, ascending
+    weights: np.ndarray  # inverse document frequencies
+    directions: np.ndarray  # shape (n_ngrams, n_topics)
     center: np.ndarray
 
     kind = "text"
@@ -114,7 +110,7 @@ class TextColumn(ColumnEncoding):
         n_topics: int,
         scale: Scale,
     ) -> Self:
-        """Return the encoding learned from the number of rows of each text."""
+        """Return the encoding of texts, from their numbers of rows."""
         texts = _sampled(list(counts))
         rows = np.array([counts[text] for text in texts], dtype=np.float64)
         N = sparse.vstack(
@@ -173,7 +169,7 @@ class TextColumn(ColumnEncoding):
         report.add(self.name, int(gaps.sum()), 0)
 
     def decode(self, Z: np.ndarray) -> list[Any]:
-        """Return one placeholder text for all rows, as features determine no text."""
+        """Return a placeholder, as features determine no text."""
         return ["text"] * len(Z)
 
     def describe(self) -> str:
@@ -186,14 +182,14 @@ def _blocks(texts: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _sampled(texts: Sequence[str]) -> list[str]:
-    """Return at most `MOST_LEARNED` distinct texts, whatever the order of rows."""
+    """Return at most `MOST_LEARNED` texts, independent of their order."""
     by_digest = dict(zip(texts, reading.codes_of(texts).tolist(), strict=True))
     return sorted(texts, key=lambda text: (by_digest[text], text))[:MOST_LEARNED]
 
 
 def _count_ngrams(texts: Sequence[str]) -> sparse.csr_matrix:
     """Return the counts of n-grams by hash value, shape (n, HASH_VALUES)."""
-    # Imported late: scikit-learn takes long to import
+    # Imported here because it imports pandas.
     from sklearn.feature_extraction import (
         FeatureHasher,
     )
@@ -215,7 +211,7 @@ def _words_and_runs(text: str) -> list[str]:
 
 @lru_cache(maxsize=1 << 14)
 def _ngrams_of_word(word: str) -> tuple[str, ...]:
-    """Return a word between spaces, and its runs of characters."""
+    """Return the word between spaces, and its character n-grams."""
     padded = f" {word} "
     ngrams = [padded]
     for length in RUNS:
@@ -227,7 +223,7 @@ def _ngrams_of_word(word: str) -> tuple[str, ...]:
 
 
 def _frequent_ngrams(N: sparse.csr_matrix) -> np.ndarray:
-    """Return the hash values in most texts, ascending; all if no text shares one."""
+    """Return the most frequent hash values, ascending."""
     texts_of_ngram = np.bincount(N.indices, minlength=N.shape[1])
     least_texts = min(LEAST_TEXTS, int(texts_of_ngram.max()))
     ngrams = np.flatnonzero(texts_of_ngram >= least_texts)
@@ -239,7 +235,7 @@ def _frequent_ngrams(N: sparse.csr_matrix) -> np.ndarray:
 def _weighted_frequencies(
     N: sparse.csr_matrix, weights: np.ndarray
 ) -> sparse.csr_matrix:
-    """Return rows of length one: logarithms of counts, times the weights."""
+    """Return normalized rows of weighted logarithms of counts."""
     from sklearn.preprocessing import normalize
 
     X = N.astype(np.float64)
@@ -251,7 +247,7 @@ def _weighted_frequencies(
 def _main_directions(
     X: sparse.csr_matrix, rows: np.ndarray, n_topics: int
 ) -> np.ndarray:
-    """Return the leading right singular vectors of X, with weights of the rows."""
+    """Return the leading right singular vectors of weighted rows."""
     from sklearn.utils.extmath import randomized_svd
 
     repeated = sparse.diags_array(np.sqrt(rows)) @ X
@@ -263,7 +259,7 @@ def _main_directions(
 
 
 def _topic_scales(deviations: np.ndarray) -> np.ndarray:
-    """Return a scale per topic, as `indicator_scales` does; zero if constant."""
+    """Return a scale per topic, as `indicator_scales`; zero if constant."""
     varies = deviations > SMALLEST_DEVIATION * max(1e-3, deviations.max())
     total = float((deviations[varies] ** 2).sum())
     scales = np.zeros(len(deviations))

@@ -1,4 +1,4 @@
-"""Units of numbers in texts, and conversions between units of one quantity."""
+"""Units of numbers in texts, and conversions between units."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ CURRENCIES = (
     r"[$€£¥₹₩₽₺₴₫฿₪₱]|(?:US|AU|CA|NZ|HK)\$|USD|EUR|GBP|CHF|JPY|CNY|INR|CAD|AUD|SEK"
     r"|NOK|DKK|PLN|BRL|MXN|Rs\.?|R\$|kr"
 )
-"""Pattern of a currency; currencies are never converted."""
+"""Currencies, which are never converted."""
 
 COUNT = "count"
-"""The quantity of numbers without a unit, or in billions (B)."""
+"""Quantity of numbers without a unit, or in billions (B)."""
 
 
 class Conversion(NamedTuple):
-    """Conversion to another unit: ``value * factor + offset``."""
+    """Conversion of a unit: ``value * factor + offset``."""
 
     factor: float
     offset: float = 0.0
@@ -83,10 +83,7 @@ CONVERSIONS: dict[str, dict[str, float | Conversion]] = {
         for quantity, unit in PREFIXED_UNITS.items()
     },
 }  # fmt: skip
-"""Conversion of units to the base unit, by quantity.
-
-Months and years are means of the Gregorian calendar; gallons are US gallons.
-"""
+"""Factors of units, by quantity; months are Gregorian means, gallons US gallons."""
 
 SPELLINGS = {
     "µm": "um μm micrometer micrometre micron", "mm": "millimeter millimetre", "cm": "centimeter centimetre",
@@ -120,7 +117,7 @@ KNOWN_UNITS = frozenset(unit for units in CONVERSIONS.values() for unit in units
 
 
 def canonical_unit(unit: str) -> str:
-    """Return the unit as spelled in `CONVERSIONS`; an unknown unit is unchanged."""
+    """Return the unit as spelled in `CONVERSIONS`, or unchanged if unknown."""
     for spelling in _spellings(unit):
         if spelling in KNOWN_UNITS:
             return spelling
@@ -143,7 +140,7 @@ def _spellings(unit: str) -> Iterator[str]:
 
 @lru_cache(maxsize=1024)
 def conversion_between(unit: str, target_unit: str) -> Conversion | None:
-    """Return the conversion from a unit to another; None if quantities differ."""
+    """Return the conversion between two units; None if quantities differ."""
     if unit == target_unit:
         return Conversion(1.0)
     source = canonical_unit(unit)
@@ -157,7 +154,6 @@ def conversion_between(unit: str, target_unit: str) -> Conversion | None:
 
 
 def _composed(source: float | Conversion, target: float | Conversion) -> Conversion:
-    """Return the conversion by way of the base unit."""
     to_base = source if isinstance(source, Conversion) else Conversion(source)
     to_target = target if isinstance(target, Conversion) else Conversion(target)
     return Conversion(
@@ -188,7 +184,7 @@ ISO_DURATION = re.compile(
 
 
 def seconds_in(text: str) -> float | None:
-    """Return the seconds of the duration that a text states; None if it states none."""
+    """Return the seconds of a duration; None if the text is not a duration."""
     match = CLOCK_DURATION.fullmatch(text) or ISO_DURATION.fullmatch(text)
     if match is None:
         return None
@@ -219,7 +215,7 @@ DIRECTION_FIRST = re.compile(
 
 
 def degrees_in(text: str) -> tuple[float, str] | None:
-    """Return degrees and unit of the angle that a text states; None if it has none."""
+    """Return degrees and unit of an angle; None if the text is not an angle."""
     match = DIRECTION_FIRST.fullmatch(text)
     if match:
         return float(
@@ -243,10 +239,7 @@ PART = re.compile(
 
 
 def sum_of_parts(text: str) -> tuple[float, str] | None:
-    """Return a sum such as 1h 30m in its first unit; None if a text is no sum.
-
-    Units are in descending order.
-    """
+    """Return a sum such as 1h 30m in its first unit; None if the text is not a sum."""
     if PART.sub("", f"{text} ").strip():
         return None
     parts = PART.findall(f"{text} ")
