@@ -1,4 +1,4 @@
-"""Base of the estimators: validation of rows and tables, and the learned kernel."""
+"""Base class of the estimators: validation, and learning of the kernel."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ MOST_SORTED = 1 << 14
 
 
 def within_n_jobs(method: Method) -> Method:
-    """Decorate a method so that it uses at most `n_jobs` threads."""
+    """Limit the threads of a method to `n_jobs`."""
 
     @wraps(method)
     def limited(self: KernelLearner, *args: Any, **kwargs: Any) -> Any:
@@ -105,7 +105,7 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         "_importance_rows",
         "_stored_importance",
     )
-    """Saved attributes; the others are derived from them."""
+    """Saved attributes, from which the others are derived."""
 
     @property
     def learner_(self) -> str:
@@ -144,7 +144,6 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
 
     @cached_property
     def _importance(self) -> Importance:
-        """Importances and interactions, measured when first read."""
         check_is_fitted(self)
         stored: Importance | None = getattr(self, "_stored_importance", None)
         if stored is not None:
@@ -219,7 +218,7 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
     def _resolve_nested(
         self, params: dict[str, Any], name: str, make: Callable[..., Any]
     ) -> None:
-        """Replace nested parameters, such as ``learner__norm``, by a new object."""
+        """Replace parameters such as ``learner__norm`` by a learner."""
         prefix = f"{name}__"
         nested = {
             key.removeprefix(prefix): value
@@ -242,7 +241,7 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
     def _validate_training(
         self, X: Any, y: Any, **checks: Any
     ) -> tuple[Rows, np.ndarray]:
-        """Return training rows and targets; set the attributes of features."""
+        """Return rows and targets; set the attributes of features."""
         table = None
         if is_table(X):
             table, X = self._encode_training_table(X)
@@ -271,7 +270,7 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         return X, y
 
     def _encode_training_table(self, X: Any) -> tuple[TableEncoding, Rows]:
-        """Return the encoding of a table and its features, with warnings."""
+        """Return the encoding and the features of a table."""
         columns = read_columns(X)
         report = EncodingReport()
         is_numeric = self.columns is None and all(
@@ -280,8 +279,7 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         )
         column_types: ColumnTypes | None = self.columns
         if is_numeric and self.family is not None:
-            # Base kernels are given for all columns of the table, so none may be
-            # dropped
+            # Given base kernels need all columns.
             column_types = cast(ColumnTypes, dict.fromkeys(columns, "number"))
         table = TableEncoding.of(
             columns, column_types, "none" if is_numeric else "standard"
@@ -291,7 +289,7 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         return table, features
 
     def _sparse_formats(self) -> str | Literal[False]:
-        """Return the sparse formats that the learner supports, or False."""
+        """Return the supported sparse formats, or False."""
         takes_sparse = getattr(self.family, "takes_sparse", True)
         if isinstance(self.learner, Learner) or (
             isinstance(self.learner, str) and self.learner in LEARNERS
@@ -328,7 +326,7 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         self.learner_reason_ = learner_reason(
             self.learner, self.family, X, learner.name
         )
-        family = copy(self.family)  # a learner may modify it
+        family = copy(self.family)  # learners may modify it
         if family is None and learner.takes_family:
             family = default_family(X)
         learner.check(family, sample_weight, centering)
@@ -364,7 +362,7 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         )
 
     def _checked_learner(self, X: Rows, task: Task) -> Learner:
-        """Return the learner; ValueError if it does not suit the task."""
+        """Return the learner; ValueError for an unsupported task."""
         learner = as_learner(
             self.learner
             if self.learner != "auto"
@@ -390,7 +388,7 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         return learner
 
     def _parameters(self) -> dict[str, Any]:
-        """Return the parameters to save, with learners of other packages by name."""
+        """Return the parameters, with third-party learners by name."""
         parameters: dict[str, Any] = self.get_params(deep=False)
         learner = self.learner
         if isinstance(learner, Learner) and type(learner) not in LEARNERS.values():
@@ -435,7 +433,7 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
             stored.require_sound(n_inputs)
 
     def _keep_importance_rows(self, rows: np.ndarray, target: Target) -> None:
-        """Keep the targets of the kernel's rows; `target` belongs to `rows`."""
+        """Keep targets of the kernel's rows; `target` belongs to `rows`."""
         self._importance_rows = ImportanceRows.of(self.kernel_, rows, target)
         self._stored_importance = None
 
@@ -451,10 +449,10 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
 
     @within_n_jobs
     def _scores_of(self, linear: LinearScores, features: Rows) -> np.ndarray:
-        """Return linear scores of new rows, shape (n, q), given their features."""
+        """Return linear scores of new rows, (n, q)."""
         dtype = np.dtype(require_precision(getattr(self, "precision", "float64")))
         strip = chunk_rows_for(self.kernel_.X.shape[0])
-        with at_most_threads(4):  # each thread has a tile of its own in memory
+        with at_most_threads(4):  # each thread has a tile in memory
             return linear.of(features, dtype, strip)
 
     def _validate_new(self, X: Any) -> Rows:
@@ -474,7 +472,7 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
             warn_of_cells(report.sentences())
             return features
         formats = "csr" if self.kernel_.family.takes_sparse else False
-        dtypes = (np.float64, np.float32)  # float32 becomes float64 strip by strip
+        dtypes = (np.float64, np.float32)  # float32 is converted by strips
         try:
             return validate_data(
                 self, X, accept_sparse=formats, dtype=dtypes, reset=False
@@ -489,7 +487,7 @@ def _copy_family(family: KernelFamily, **params: Any) -> KernelFamily:
 
 
 def error_of_rows(X: Any, error: ValueError, missing: str) -> ValueError:
-    """Return a clearer error if X holds NaN, infinity or text; otherwise `error`."""
+    """Return a clearer error for NaN, infinity or text in X."""
     if str(error).startswith("Input X contains"):
         return ValueError(sentence_on_values(X, missing))
     text = first_text(X)
@@ -502,7 +500,7 @@ def error_of_rows(X: Any, error: ValueError, missing: str) -> ValueError:
 
 
 def sentence_on_values(X: Any, missing: str) -> str:
-    """Return a sentence on the rows and columns of X that hold NaN or infinity."""
+    """Return a sentence on the rows and columns with NaN or infinity."""
     values = check_array(
         X, accept_sparse="csr", dtype=np.float64, ensure_all_finite=False
     )
@@ -554,9 +552,9 @@ def warn_of_cells(sentences: Sequence[str]) -> None:
 
 
 def chunk_rows_for(m: int) -> int:
-    """Return how many new rows to predict at once, given m training rows.
+    """Return the number of new rows to predict at once, for m training rows.
 
-    Batches of a multiple of this number are predicted bit-for-bit as all rows at once.
+    Multiples of this number keep predictions bit-for-bit identical.
     """
     return int(
         np.clip(
@@ -579,7 +577,7 @@ def default_family(X: Rows) -> GaussianFamily:
     Returns
     -------
     family : GaussianFamily
-        Gaussian kernels, which depend only on the set of distinct rows.
+        Gaussian kernels, determined by the set of distinct rows.
 
     Raises
     ------
@@ -616,7 +614,7 @@ def default_family(X: Rows) -> GaussianFamily:
 
 
 def _median_squared_distance(X: Rows) -> float:
-    """Return the median positive squared distance between distinct rows, or 0."""
+    """Return the median positive squared distance of rows, or 0."""
     m = X.shape[0]
     if m > MOST_SORTED:
         X = X[_rows_with_distinct_sums(X)]
@@ -643,7 +641,7 @@ def _median_squared_distance(X: Rows) -> float:
 
 
 def _rows_with_distinct_sums(X: Rows) -> np.ndarray:
-    """Return positions of rows with distinct random sums, at most `MOST_SORTED`."""
+    """Return at most `MOST_SORTED` rows with distinct random sums."""
     d = X.shape[1]
     _, first = np.unique(
         X @ (np.random.default_rng(0).random(d) / d), return_index=True
@@ -656,7 +654,7 @@ def _rows_with_distinct_sums(X: Rows) -> np.ndarray:
 
 
 def default_learner(family: KernelFamily | None, X: Rows) -> tuple[str, str]:
-    """Return the name of the learner that "auto" selects, and the reason."""
+    """Return the learner that "auto" selects, and the reason."""
     if family is not None:
         return "alignf", "base kernels are given, and alignf weighs them"
     if sparse.issparse(X):
@@ -673,7 +671,7 @@ def default_learner(family: KernelFamily | None, X: Rows) -> tuple[str, str]:
 def learner_reason(
     learner: str | Learner, family: KernelFamily | None, X: Rows, learned_by: str
 ) -> str:
-    """Return why "auto" selected the learner; an empty string if it did not."""
+    """Return the reason for an automatic choice of the learner, or ""."""
     default, reason = default_learner(family, X)
     if learner == "auto" and default == learned_by:
         return reason

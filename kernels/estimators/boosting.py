@@ -1,4 +1,4 @@
-"""Boosted trees in addition to the learned kernel: a weighted mean of both predictions."""
+"""Boosted trees, whose predictions are averaged with the kernel's predictions."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ from ..targets import Target
 from ..weights import weights_of_rows
 
 LEAST_ROWS = 1000
-"""Smallest number of training rows with which ``boost="auto"`` fits trees: they gain little on fewer rows."""
+"""Fewest training rows for trees by ``boost="auto"``; fewer gain little."""
 
 MOST_CLASSES = 12
-"""Largest number of classes with which ``boost="auto"`` fits trees: a tree per class and iteration takes long."""
+"""Most classes for ``boost="auto"``; an iteration takes a tree per class."""
 
 LEAST_CLASS_ROWS = 5
-"""Smallest number of rows of a class that histogram-based trees predict, apart from the two largest classes."""
+"""Fewest rows of a class for trees, except for the two largest classes."""
 
 SHARE_ROWS = 1500
-"""Number of held-out rows that suffice to choose the share of the trees."""
+"""Held-out rows that suffice to choose the share of the trees."""
 
 LEAST_SHARE = 0.05
-"""Smallest share with which the trees are kept."""
+"""Smallest share of kept trees."""
 
 SERIAL_ROWS = 5000
-"""Most training rows for which trees are fitted by one thread: more threads would wait for each other."""
+"""Most training rows for which one thread is fastest."""
 
 
 @dataclass(frozen=True, eq=False)
 class BoostingProblem:
-    """Boosted trees to fit, and training rows with features for kernel and trees."""
+    """Boosted trees to fit, and training rows for kernel and trees."""
 
     trees: Any
     X: np.ndarray
@@ -62,7 +62,7 @@ class BoostingProblem:
         weights: np.ndarray | None,
         seed: int,
     ) -> BoostingProblem:
-        """Return the problem for an estimator's parameter `boost` and its table."""
+        """Return the problem for an estimator's parameter `boost`."""
         X_trees, categories = tree_features(table, X)
         if boost != "auto":
             trees = clone(boost)
@@ -77,7 +77,7 @@ class BoostingProblem:
         return cls(trees, X, X_trees, target, weights)
 
     def fit(self, rows: np.ndarray | None = None) -> Any:
-        """Return trees fitted on the training rows at `rows`, by default on all."""
+        """Return trees fitted on some training rows, by default all."""
         if rows is None:
             rows = np.arange(len(self.X))
         rows = self._rows_of_frequent_classes(rows)
@@ -95,10 +95,7 @@ class BoostingProblem:
             return fitted.fit(self.X_trees[rows], self.target.values[rows], **options)
 
     def _rows_of_frequent_classes(self, rows: np.ndarray) -> np.ndarray:
-        """Return rows without those of rare classes, which the kernel predicts.
-
-        The two largest classes are always kept.
-        """
+        """Drop rows of rare classes, except for the two largest classes."""
         if not isinstance(self.trees, HistGradientBoostingClassifier):
             return rows
         codes = self.target.values[rows]
@@ -108,13 +105,12 @@ class BoostingProblem:
         return rows[is_frequent[codes]]
 
     def _has_single_row_class(self, rows: np.ndarray) -> bool:
-        """Return whether a class has a single row among the given ones."""
         if self.target.task == "regression":
             return False
         return bool((np.bincount(self.target.values[rows]) == 1).any())
 
     def held_out_predictions(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return positions among `rows`, and predictions by trees fitted without them."""
+        """Return tested rows, and predictions by trees fitted without them."""
         n_classes = None
         if self.target.task == "classification":
             n_classes = len(self.target.classes)
@@ -130,7 +126,7 @@ class BoostingProblem:
         return np.concatenate(rows_of_splits), np.concatenate(predictions)
 
     def _splits(self, rows: np.ndarray) -> list[Split]:
-        """Return splits into training and test rows, the latest first, whose test rows are among the given rows."""
+        """Return splits whose test rows are among `rows`, the latest first."""
         row_groups = self.target.row_groups
         is_ordered = row_groups is not None and row_groups.ordered
         if len(rows) < len(self.X) and not is_ordered:
@@ -145,7 +141,7 @@ class BoostingProblem:
     def best_share(
         self, rows: np.ndarray, by_kernel: np.ndarray, by_trees: np.ndarray
     ) -> float:
-        """Return the weight of the trees that minimizes the loss on held-out rows."""
+        """Return the trees' weight with the lowest held-out loss."""
         weights = weights_of_rows(self.weights, rows)
         if self.target.task == "classification":
             return share_of_classes(
@@ -155,7 +151,7 @@ class BoostingProblem:
 
 
 def is_boosted_by_default(target: Target) -> bool:
-    """Return whether ``boost="auto"`` fits trees: many rows, not too many classes."""
+    """Return whether ``boost="auto"`` fits trees, by numbers of rows and classes."""
     if len(target) < LEAST_ROWS:
         return False
     return target.task == "regression" or len(target.classes) <= MOST_CLASSES
@@ -164,10 +160,7 @@ def is_boosted_by_default(target: Target) -> bool:
 def tree_features(
     table: TableEncoding | None, X: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return features for trees, and which of them are levels of categories.
-
-    An array is returned unchanged.
-    """
+    """Return features for trees, and a mask of categories; arrays are unchanged."""
     if table is None:
         return X, None
     X_trees, is_level = table.for_trees(np.asarray(X))
@@ -177,7 +170,7 @@ def tree_features(
 def tree_predictions(
     trees: Any, X_trees: np.ndarray, n_classes: int | None
 ) -> np.ndarray:
-    """Return predicted numbers, (n, 1), or class probabilities, (n, n_classes)."""
+    """Return predicted values, (n, 1), or class probabilities, (n, n_classes)."""
     if n_classes is None:
         return np.asarray(trees.predict(X_trees)).reshape(-1, 1)
     P = np.zeros((len(X_trees), n_classes))
@@ -191,10 +184,7 @@ def share_of_numbers(
     by_trees: np.ndarray,
     weights: np.ndarray | None,
 ) -> float:
-    r"""Return the weight w of the trees, in [0, 1], that minimizes the squared error.
-
-    Predictions are ``(1 - w) by_kernel + w by_trees``, arrays of shape (n, 1).
-    """
+    """Return the weight of the trees, in [0, 1], with the lowest squared error."""
     difference = by_trees - by_kernel
     if weights is not None:
         difference = difference * weights[:, None]
@@ -211,10 +201,7 @@ def share_of_classes(
     by_trees: np.ndarray,
     weights: np.ndarray | None,
 ) -> float:
-    """Return the weight w of the trees, in [0, 1], that minimizes the log loss.
-
-    Probabilities are ``(1 - w) by_kernel + w by_trees``.
-    """
+    """Return the weight of the trees, in [0, 1], with the lowest log loss."""
     rows = np.arange(len(codes))
     p_kernel = by_kernel[rows, codes]
     p_trees = by_trees[rows, codes]
@@ -232,7 +219,7 @@ def share_of_classes(
 
 
 def require_trees(boost: Any, task: str) -> None:
-    """Raise ValueError unless `boost` is "auto", False or an estimator for the task."""
+    """Raise ValueError for an invalid parameter `boost`."""
     if boost is False or (isinstance(boost, str) and boost == "auto"):
         return
     method = "predict_proba" if task == "classification" else "predict"
@@ -248,7 +235,7 @@ def require_trees(boost: Any, task: str) -> None:
 
 @contextmanager
 def tree_threads(n_rows: int) -> Iterator[None]:
-    """Limit OpenMP to one thread in a context, for at most `SERIAL_ROWS` rows."""
+    """Limit OpenMP to one thread for few rows."""
     if n_rows > SERIAL_ROWS:
         yield
         return

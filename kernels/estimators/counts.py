@@ -1,4 +1,4 @@
-"""Transformers of texts and graphs to counts of their parts, in a block per kernel."""
+"""Transformers of texts and graphs to counts of their parts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Analyzer = Literal["word", "char", "char_wb"]
 KIND_OF_GRAM = {"word": "word", "char": "character", "char_wb": "character"}
 
 DIGEST_BYTES = 16
-"""Length of a compressed label: two of a billion different ones are equal with probability 1e-21."""
+"""Length of a digest; of a billion, two collide with probability 1e-21."""
 
 
 class CountTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -38,11 +38,11 @@ class CountTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     @property
     @abstractmethod
     def family(self) -> BlockFamily:
-        """Base kernels to use on the rows that `transform` returns."""
+        """Base kernels for the rows that `transform` returns."""
 
     @abstractmethod
     def _counts(self, X: Iterable[Any]) -> list[list[Counter[str]]]:
-        """Return the number of each part in each object, for each base kernel."""
+        """Return counts of parts per base kernel and object."""
 
     def fit(self, X: Iterable[Any], y: Any = None) -> Self:
         """Learn the parts to count from training texts or graphs.
@@ -84,8 +84,8 @@ class CountTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         Z : CSR matrix of shape (n, d)
-            One block of columns per base kernel, all of equal width. A block of a row
-            has length one before parts that no training object has are left out.
+            One block of columns per base kernel, all of equal width. In a row, a block
+            has length one before unknown parts are dropped.
 
         Raises
         ------
@@ -127,7 +127,7 @@ class NGramTransformer(CountTransformer):
 
     .. math:: K_n(x, x') = \frac{c_n(x) \cdot c_n(x')}{\lVert c_n(x) \rVert \, \lVert c_n(x') \rVert}
 
-    where :math:`c_n(x)` holds the number of occurrences of each n-gram in the text x.
+    where :math:`c_n(x)` are the counts of the n-grams in the text x.
 
     Parameters
     ----------
@@ -149,11 +149,10 @@ class NGramTransformer(CountTransformer):
     Notes
     -----
     Rows are sparse, and each block of columns has length one. N-grams that no training
-    text has are left out, but count in this length: the kernel between any text and a
+    text has are dropped, but count in this length: the kernel between any text and a
     training text is exact. A text without n-grams of a length has zeros there.
 
-    A file of `save` holds the estimator after this transformer, as for all pipelines;
-    pickle the transformer.
+    `save` does not store this transformer: pickle it.
 
     References
     ----------
@@ -195,7 +194,7 @@ class NGramTransformer(CountTransformer):
         return range(1, whole_number("max_length", self.max_length, 1) + 1)
 
     def _counts(self, X: Iterable[Any]) -> list[list[Counter[str]]]:
-        # Here, because it brings pandas along
+        # Imported here because it imports pandas.
         from sklearn.feature_extraction.text import CountVectorizer
 
         require_one_of("analyzer", self.analyzer, get_args(Analyzer))
@@ -228,9 +227,9 @@ class WeisfeilerLehmanTransformer(CountTransformer):
 
     .. math:: K_h(x, x') = \frac{c_h(x) \cdot c_h(x')}{\lVert c_h(x) \rVert \, \lVert c_h(x') \rVert}
 
-    where :math:`c_h(x)` holds the number of nodes of each label in the graph x after h
-    iterations. An iteration replaces the label of each node by its label and the labels
-    of its neighbors. A label after h iterations describes a subtree of depth h.
+    where :math:`c_h(x)` are the counts of the node labels of the graph x after h
+    iterations. An iteration appends the labels of the neighbors to each node's label. A
+    label after h iterations describes a subtree of depth h.
 
     Parameters
     ----------
@@ -251,12 +250,11 @@ class WeisfeilerLehmanTransformer(CountTransformer):
     which is compared as text; without labels, take the degrees of the nodes.
 
     Rows are sparse, and each block of columns has length one. Labels that no training
-    graph has are left out, but count in this length: the kernel between any graph and a
+    graph has are dropped, but count in this length: the kernel between any graph and a
     training graph is exact. A graph of n nodes and e edges takes O(H (n + e)) time, and
-    sorting of neighbors. Compressed labels are digests of 128 bits.
+    sorting of neighbors. Labels are digests of 128 bits.
 
-    A file of `save` holds the estimator after this transformer, as for all pipelines;
-    pickle the transformer.
+    `save` does not store this transformer: pickle it.
 
     References
     ----------
@@ -300,7 +298,7 @@ class WeisfeilerLehmanTransformer(CountTransformer):
 
 
 def _objects(X: Any, kind: str) -> list[Any]:
-    """Return the objects as a list; ValueError for a single text, a matrix or no objects."""
+    """Return the objects as a list; ValueError without objects."""
     objects = entries_of("X", X, kind)
     if not objects:
         raise ValueError(f"X must hold {kind}, got none.")
@@ -310,7 +308,7 @@ def _objects(X: Any, kind: str) -> list[Any]:
 def _unit_rows(
     counters: Sequence[Counter[str]], vocabulary: dict[str, int], width: int
 ) -> sparse.csr_matrix:
-    """Return counts divided by the length of all counts of a row, in the columns of the vocabulary."""
+    """Return rows of counts, divided by their length."""
     columns: list[int] = []
     values: list[float] = []
     ends = [0]
@@ -333,7 +331,7 @@ def _unit_rows(
 def _neighbors_and_labels(
     graph: Any, position: int
 ) -> tuple[list[set[int]], list[str]]:
-    """Return the neighbors and the label of each node; ValueError for an invalid graph."""
+    """Return neighbors and labels of the nodes."""
     try:
         edges, node_labels = graph
         pairs = np.asarray(edges)
@@ -359,7 +357,6 @@ def _neighbors_and_labels(
 
 
 def _are_pairs_below(pairs: np.ndarray, n_nodes: int) -> bool:
-    """Return whether an array holds pairs of whole numbers from 0 to `n_nodes` - 1."""
     is_matrix = pairs.ndim == 2 and pairs.shape[1] == 2
     if not is_matrix or pairs.dtype.kind not in "iu":
         return False
@@ -369,7 +366,7 @@ def _are_pairs_below(pairs: np.ndarray, n_nodes: int) -> bool:
 def _labels_after_iteration(
     labels: Sequence[str], neighbors: Sequence[set[int]]
 ) -> list[str]:
-    """Return a digest of the label of each node and the sorted labels of its neighbors."""
+    """Return digests of each node's label and sorted neighbor labels."""
     digests = [_digest(label) for label in labels]
     return [
         own_digest + _digest("".join(sorted(digests[j] for j in nodes)))

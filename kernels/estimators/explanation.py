@@ -17,21 +17,21 @@ from .product_kernels import ProductScores
 BACKGROUND_ROWS = 50
 
 MOST_SUBSETS = 8
-"""Largest number of subsets of columns that are always evaluated."""
+"""Most subsets of columns that are always evaluated."""
 
 SINGLE_PRECISION_ERROR = 1e-3
-"""Largest accepted error of single precision, in standard deviations of predictions."""
+"""Largest error of single precision, in standard deviations of predictions."""
 
 Predict: TypeAlias = Callable[[np.ndarray], np.ndarray]
-"""Function of the features of n rows that returns predictions of shape (n, q)."""
+"""Function from features of rows to predictions, (n, q)."""
 
 CHUNK_VALUES = 1 << 22
-"""Largest number of values of composite rows that are in memory at a time."""
+"""Most values of composite rows in memory at once."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Explanation:
-    """Result of `explain`: the contribution of each column to each prediction.
+    """Contributions of columns to predictions, the result of `explain`.
 
     A row's contributions and base value add up to its prediction.
 
@@ -95,7 +95,7 @@ class Explanation:
 
 
 class Contributions(NamedTuple):
-    """Contributions of columns to predictions, and predictions of all rows involved."""
+    """Contributions of columns, and predictions of new and background rows."""
 
     values: np.ndarray
     errors: np.ndarray | None
@@ -105,7 +105,7 @@ class Contributions(NamedTuple):
     def explanation(
         self, data: np.ndarray, columns: tuple[str, ...], outputs: tuple[str, ...]
     ) -> Explanation:
-        """Return the explanation; without `outputs`, arrays have no output axis."""
+        """Return the explanation, without an output axis if `outputs` is empty."""
         base_values = np.broadcast_to(
             self.by_background.mean(axis=0), self.by_row.shape
         ).copy()
@@ -128,7 +128,7 @@ class Contributions(NamedTuple):
 class CompositeRows:
     """Rows that mix columns of an explained row and of a background row.
 
-    `groups` are the positions of the features of each of the d columns.
+    `groups` are the positions of each column's features.
     """
 
     background: np.ndarray
@@ -139,7 +139,7 @@ class CompositeRows:
         return len(self.groups)
 
     def of_features(self, of_columns: np.ndarray) -> np.ndarray:
-        """Repeat the value of each column for all of its features, shape (..., f)."""
+        """Repeat the value of each column for its features, (..., f)."""
         widths = [group.stop - group.start for group in self.groups]
         return np.repeat(of_columns, widths, axis=-1)
 
@@ -153,7 +153,7 @@ class CompositeRows:
         return differs
 
     def chunks(self, n_rows: int, n_outputs: int, n_subsets: int) -> list[slice]:
-        """Return slices of the explained rows whose composite rows fit into memory."""
+        """Return slices of explained rows whose composite rows fit in memory."""
         values_per_row = (
             len(self.background) * n_subsets * max(self.background.shape[1], n_outputs)
         )
@@ -164,21 +164,21 @@ class CompositeRows:
 
 
 def column_slices(table: TableEncoding | None, n_features: int) -> list[slice]:
-    """Return, for each column of a table or array, the positions of its features."""
+    """Return the positions of each column's features."""
     if table is not None:
         return [features for _, features in table.places]
     return [slice(feature, feature + 1) for feature in range(n_features)]
 
 
 def cells_of(X: Any, table: TableEncoding | None) -> np.ndarray:
-    """Return the values of the columns, shape (n, d): numbers, or cells of a table."""
+    """Return numbers of an array or cells of a table, (n, d)."""
     if table is None or not is_table(X):
         return np.asarray(X, dtype=np.float64)
     return column_cells(read_columns(X, table.names))
 
 
 def column_cells(columns: Mapping[str, Column]) -> np.ndarray:
-    """Return the columns as one array, (n, d): of numbers, or else of objects."""
+    """Return the columns as an array of numbers or objects, (n, d)."""
     if all(column.kind == "number" for column in columns.values()):
         return np.column_stack([column.values for column in columns.values()])
     return np.column_stack(
@@ -197,14 +197,13 @@ def contributions_of(
 ) -> Contributions:
     """Return contributions, exact if fast, otherwise from random column orders.
 
-    `products` are the predictions, if they are linear in kernels with a factor per
-    column.
+    `products` are the predictions if product kernels determine them.
     """
     by_row = predict(X)
     by_background = predict(rows.background)
     if products is not None and products.is_fast(rows.n_columns):
         values = products.values_of_subsets(X, rows.background, rows.groups)
-        # Computed from predictions: contributions add up without cancellation errors
+        # With predictions, contributions add up without cancellation errors.
         values[:, -1] = values[:, 0] + by_row - by_background.mean(axis=0)
         values = np.einsum(
             "js,nsq->njq", _shapley_weights(_subsets(rows.n_columns)), values
@@ -225,7 +224,7 @@ def contributions_of(
 
 
 def is_enumerated(d: int, n_permutations: int) -> bool:
-    """Return whether d columns have few enough subsets to predict all of them."""
+    """Return whether all subsets of d columns are evaluated."""
     return 2**d <= max(MOST_SUBSETS, 2 * n_permutations * (d - 1) + 2)
 
 
@@ -240,7 +239,7 @@ def exact_contributions(
 
     .. math:: \phi_j = \sum_{S \not\ni j} \frac{|S|! \, (d - |S| - 1)!}{d!} \, (v(S \cup j) - v(S))
 
-    where v(S) is the mean prediction if the columns S are those of the explained row.
+    where v(S) is the mean prediction with the columns S of the explained row.
     """
     subsets = _subsets(rows.n_columns)
     weights = _shapley_weights(subsets)
@@ -270,7 +269,7 @@ def _subsets(d: int) -> np.ndarray:
 
 
 def _shapley_weights(subsets: np.ndarray) -> np.ndarray:
-    """Return the Shapley weights of the subsets for each column, (d, subsets)."""
+    """Return the Shapley weights of subsets per column, (d, n_subsets)."""
     d = subsets.shape[1]
     sizes = subsets.sum(axis=1)
     weights = np.empty((d, len(subsets)))
@@ -294,7 +293,7 @@ def sampled_contributions(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return estimated Shapley values and their standard errors, both (n, d, q).
 
-    Every second order reverses the one before: such a pair is exact without
+    Every second order reverses the order before; pairs of orders are exact without
     interactions of three columns.
     """
     n_background = len(rows.background)
@@ -325,7 +324,7 @@ def sampled_contributions(
 
 
 def _orders(d: int, n_orders: int, rng: np.random.Generator) -> np.ndarray:
-    """Return random orders of d columns, each followed by its reverse."""
+    """Return random orders of columns, each followed by its reverse."""
     drawn = rng.permuted(np.tile(np.arange(d), (-(-n_orders // 2), 1)), axis=1)
     return np.stack([drawn, drawn[:, ::-1]], axis=1).reshape(-1, d)[:n_orders]
 
@@ -338,7 +337,7 @@ def _changes(
     rows: CompositeRows,
     orders: np.ndarray,
 ) -> np.ndarray:
-    """Return the change by each column, shape (n, B, d, q), in one order per row of B."""
+    """Return the change by each column, (n, B, d, q), for B orders."""
     d = rows.n_columns
     ranks = np.argsort(orders, axis=1)
     after_step = ranks[:, None, :] <= np.arange(d)[:, None]

@@ -35,18 +35,18 @@ MOST_ROWS = 2500
 """Most training rows of the models that measure importances."""
 
 MOST_SEARCHED = 1500
-"""The same if base kernels are learned again, which takes longer."""
+"""Most training rows if base kernels are learned again."""
 
 SEARCH_FOLDS = 3
-"""Number of folds if base kernels are learned again; otherwise five."""
+"""Number of folds if base kernels are learned again."""
 
 MOST_TESTED = 500
 
 LEAST_TESTED = 100
-"""Least number of tested rows, used for many columns."""
+"""Fewest tested rows, for many columns."""
 
 MOST_PREDICTIONS = 30_000
-"""Number of predictions above which fewer rows and donors are used."""
+"""Most predictions, which limit the tested rows and donors."""
 
 MOST_DONORS = 5
 
@@ -60,7 +60,7 @@ MOST_INTERACTIONS = 10
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ImportanceRows(Value):
-    """Training rows on which importances are measured, with their targets."""
+    """Training rows and targets for measuring importances."""
 
     positions: np.ndarray  # among the rows of the learned kernel
     values: np.ndarray  # numbers, or positions of classes
@@ -72,7 +72,7 @@ class ImportanceRows(Value):
     def of(
         cls, kernel: LearnedKernel, rows: np.ndarray, target: Target
     ) -> ImportanceRows:
-        """Draw at most `MOST_ROWS` of `rows`, and return them with their targets."""
+        """Draw at most `MOST_ROWS` rows, with their targets."""
         places = positions_of(kernel.rows, rows)
         positions = target.take(places).sample(MOST_ROWS, seed=0)
         drawn = target.take(places[positions])
@@ -95,7 +95,7 @@ class ImportanceRows(Value):
         return Target("classification", self.values, classes, row_groups=row_groups)
 
     def require_sound(self, n_rows: int) -> None:
-        """Raise ValueError if shapes do not match, or positions are out of range."""
+        """Raise ValueError for wrong shapes or positions out of range."""
         n = len(self.values)
         require_positions("positions for importances", self.positions, (n,), n_rows)
         if self.groups is not None:
@@ -110,9 +110,9 @@ class ImportanceRows(Value):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Importance(Value):
-    """Importances of columns, and the largest interactions of two columns.
+    """Importances of columns, and the largest interactions in descending order.
 
-    `pairs`, of shape (k, 2), are positions of columns, the largest interaction first.
+    `pairs`, (k, 2), are positions of columns.
     """
 
     relevance: np.ndarray
@@ -120,7 +120,7 @@ class Importance(Value):
     interactions: np.ndarray
 
     def require_sound(self, n_columns: int) -> None:
-        """Raise ValueError if shapes do not match, or columns are out of range."""
+        """Raise ValueError for wrong shapes or columns out of range."""
         k = len(self.interactions)
         require_numbers("relevance of columns", self.relevance, (n_columns,))
         require_numbers("interactions", self.interactions, (k,))
@@ -141,7 +141,7 @@ def require_positions(
 
 @dataclass(frozen=True, eq=False)
 class ImportanceProblem:
-    """Fitted model, and the settings to measure importances of its columns."""
+    """Fitted model, and settings to measure importances of its columns."""
 
     kernel: LearnedKernel
     target: Target  # of the rows at `positions` of the kernel
@@ -155,7 +155,7 @@ class ImportanceProblem:
     learner: KernelSearchLearner | None = None  # None to keep the kernel
 
     def measure(self) -> Importance:
-        """Return importances and interactions; zero if no row can be held out."""
+        """Return importances and interactions; zero without held-out rows."""
         tested = self._tested_rows()
         if tested is None or tested.constant_loss <= 0:
             n_columns = len(self.columns)
@@ -170,16 +170,16 @@ class ImportanceProblem:
     def _interactions(
         self, tested: TestedRows, relevance: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        r"""Return the pairs of columns with the largest interactions, and these.
+        r"""Return the pairs of columns with the largest interactions, and their values.
 
         .. math:: s_{jk} = \frac{\sum_i \lVert f(x_i) - f(x_i^{(j)}) - f(x_i^{(k)}) + f(x_i^{(jk)}) \rVert^2}
                   {4 \sum_i \lVert y_i - \bar y \rVert^2}
 
-        Both columns take the values of the same other row.
+        Both columns take the values of the same donor row.
         """
         top = np.sort(np.argsort(-relevance, kind="stable")[:INTERACTING_COLUMNS])
         pairs = np.array(list(combinations(top.tolist(), 2)), dtype=np.intp)
-        pairs = pairs.reshape(-1, 2)  # also if there are none
+        pairs = pairs.reshape(-1, 2)  # also without pairs
         strengths = np.zeros(len(pairs))
         single_exchanges = tested.exchanges([[self.columns[j]] for j in top], 1)
         alone = dict(zip(top.tolist(), single_exchanges, strict=True))
@@ -198,7 +198,7 @@ class ImportanceProblem:
         return pairs[largest], strengths[largest]
 
     def _tested_rows(self) -> TestedRows | None:
-        """Return tested rows and models fitted without them; None without splits."""
+        """Return tested rows with held-out models; None without splits."""
         rows = self.target.sample(
             MOST_ROWS if self.learner is None else MOST_SEARCHED, seed=0
         )
@@ -238,7 +238,7 @@ class ImportanceProblem:
     def _searched_again(
         self, training: TrainingSet, X: Rows, target: Target
     ) -> TrainingSet:
-        """Return training rows with a kernel whose base kernels they determine."""
+        """Return the training rows with a kernel learned on them."""
         assert self.learner is not None
         options: dict[str, Any] = {
             "normalize": self.kernel.normalize,
@@ -254,18 +254,18 @@ class ImportanceProblem:
                 C=self.kernel.C or 1.0,
                 **options,
             )
-        except ValueError:  # such as for a target that is constant on these rows
+        except ValueError:  # such as for a constant target
             return training
         return TrainingSet.of(kernel, None, kernel.rows)
 
     def _exact_predictor(self) -> Predictor:
-        """Return the predictor if it is exact, otherwise kernel ridge regression."""
+        """Return the predictor if exact, else kernel ridge regression."""
         if issubclass(PREDICTORS[self.predictor], ExactPredictor):
             return as_predictor(self.predictor)
         return as_predictor("krr")
 
     def _splits(self, X: Rows, target: Target) -> list[Split]:
-        """Return splits, the latest first, until enough rows are tested."""
+        """Return splits with enough tested rows, the latest first."""
         n_tested = int(
             np.clip(MOST_PREDICTIONS // len(self.columns), LEAST_TESTED, MOST_TESTED)
         )
@@ -286,7 +286,7 @@ class ImportanceProblem:
         weights: np.ndarray | None,
         splits: Sequence[Split],
     ) -> HeldOutTrees:
-        """Return trees for each split, fitted without its tested rows."""
+        """Return trees per split, fitted without its tested rows."""
         X_trees, _ = tree_features(self.table, np.asarray(X))
         problem = BoostingProblem(self.trees, np.asarray(X), X_trees, target, weights)
         trees = [problem.fit(others) for others, _ in splits]
@@ -294,9 +294,9 @@ class ImportanceProblem:
 
 
 def with_groups(target: Target, X: Rows) -> Target:
-    """Return the target with row groups: the given ones, or groups of equal rows."""
+    """Return the target with its row groups, or groups of equal rows."""
     if target.task == "classification" and np.bincount(target.values).max() < N_FOLDS:
-        # Too few rows to divide groups by class
+        # Groups with few rows per class cannot be divided.
         return replace(target, row_groups=None)
     if target.row_groups is not None:
         return target
@@ -307,7 +307,7 @@ def with_groups(target: Target, X: Rows) -> Target:
 
 
 def restored_features(X: Rows, origin: np.ndarray) -> Rows:
-    """Undo the subtraction of `origin` from features; rounding errors become zero."""
+    """Add the origin to features, and set rounding errors to zero."""
     if sparse.issparse(X) or not origin.any():
         return X
     features = np.asarray(X) + origin
@@ -317,7 +317,7 @@ def restored_features(X: Rows, origin: np.ndarray) -> Rows:
 
 @dataclass(frozen=True, eq=False)
 class HeldOutTrees:
-    """Boosted trees of each split, and their weight in the averaged predictions."""
+    """Boosted trees per split, and their weight in predictions."""
 
     trees: Sequence[Any]
     share: float
@@ -330,7 +330,7 @@ class HeldOutTrees:
 
 @dataclass(frozen=True, eq=False)
 class Exchange:
-    """Rows that take column values of other rows, and their new predictions."""
+    """Rows with column values of other rows, and their predictions."""
 
     rows: np.ndarray
     predictions: np.ndarray
@@ -343,7 +343,7 @@ class ScoringModel(Protocol):
         """Return predicted numbers, shape (1, n, q)."""
 
     def class_scores(self, X_new: Rows) -> list[np.ndarray]:
-        """Return class scores, (n,) or (n, n_classes), in a list of length one."""
+        """Return a list of class scores, (n,) or (n, n_classes)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -352,29 +352,29 @@ class TestedRows:
 
     X: Rows
     target: Target
-    split_of_row: np.ndarray  # position of the model of each row
+    split_of_row: np.ndarray  # position of each row's model
     weights: np.ndarray | None
     models: Sequence[ScoringModel]  # each with a single C
-    trees: HeldOutTrees | None  # averaged with the models
+    trees: HeldOutTrees | None
 
     def __len__(self) -> int:
         return len(self.target)
 
     @cached_property
     def predictions(self) -> np.ndarray:
-        """Predictions for the unchanged rows, shape (n, q)."""
+        """Predictions for the unchanged rows, (n, q)."""
         return self._predict(np.arange(len(self)), self.X)
 
     @cached_property
     def target_columns(self) -> np.ndarray:
-        """Target values, or one indicator column per class, shape (n, q)."""
+        """Target values, or one indicator column per class, (n, q)."""
         if self.target.task == "classification":
             return np.eye(len(self.target.classes))[self.target.values]
         return self.target.Y
 
     @cached_property
     def constant_loss(self) -> float:
-        """Total loss if the mean of the target is predicted for every row."""
+        """Total loss of predicting the mean target."""
         mean = np.average(self.target_columns, axis=0, weights=self.weights)
         everyone = np.arange(len(self))
         return float(
@@ -391,13 +391,13 @@ class TestedRows:
         return np.asarray(losses)
 
     def changes(self, exchange: Exchange) -> np.ndarray:
-        """Return how an exchange of values changes each prediction, shape (n, q)."""
+        """Return the changes of predictions by an exchange, (n, q)."""
         changes = np.zeros_like(self.predictions)
         changes[exchange.rows] = exchange.predictions - self.predictions[exchange.rows]
         return changes
 
     def weighted_sum(self, changes: np.ndarray) -> float:
-        """Return the sum of squared changes, weighted by row."""
+        """Return the sum of squared changes, with sample weights."""
         squares = np.square(changes).sum(axis=1)
         if self.weights is not None:
             squares = squares * self.weights
@@ -406,10 +406,7 @@ class TestedRows:
     def exchanges(
         self, columns: Sequence[Sequence[np.ndarray]], n_donors: int
     ) -> Iterator[Exchange]:
-        """Yield the changed rows and their predictions, for each entry of `columns`.
-
-        Features of a list are exchanged together.
-        """
+        """Yield the exchange of each entry; features of an entry change together."""
         donors = self._donors(n_donors)
         batch: list[tuple[np.ndarray, Rows]] = []
         for features in columns:
@@ -420,7 +417,7 @@ class TestedRows:
         yield from self._predicted(batch)
 
     def _donors(self, n_donors: int) -> np.ndarray:
-        """Return the donors of values of each row, shape (n_donors, n)."""
+        """Return the donor rows of each row, (n_donors, n)."""
         n = len(self)
         order = np.random.default_rng(0).permutation(n)
         donors = np.empty((n_donors, n), dtype=np.intp)
@@ -431,7 +428,7 @@ class TestedRows:
     def _exchanged(
         self, features: np.ndarray, donors: np.ndarray
     ) -> tuple[np.ndarray, Rows]:
-        """Return the rows that change with features of their donors, and new rows."""
+        """Return rows that change with donors' features, and changed rows."""
         rows = np.tile(np.arange(len(self)), len(donors))
         values = self.X[:, features]
         new_values = values[donors.ravel()]
@@ -466,7 +463,7 @@ class TestedRows:
             start = stop
 
     def _predict(self, rows: np.ndarray, X: Rows) -> np.ndarray:
-        """Return predictions for changed rows X, by models fitted without `rows`."""
+        """Return predictions for changed rows X by held-out models."""
         by_kernel = self._scores(rows, X)
         n_classes = None
         if self.target.task == "classification":
@@ -485,7 +482,7 @@ class TestedRows:
         return fit_calibration(scores, self.target.values, self.weights)
 
     def _scores(self, rows: np.ndarray, X: Rows) -> np.ndarray:
-        """Return the scores of changed rows, shape (n, q), or (n,) for two classes."""
+        """Return scores of changed rows, (n, q), or (n,) for two classes."""
         n_classes = len(self.target.classes)
         shape: tuple[int, ...] = (len(rows),)
         if n_classes != 2:
@@ -500,7 +497,7 @@ class TestedRows:
         return scores
 
     def _by_split(self, rows: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield each split that has some of the rows, with their positions."""
+        """Yield splits of the rows, with positions among the rows."""
         splits = self.split_of_row[rows]
         for split in np.unique(splits).tolist():
             yield split, np.flatnonzero(splits == split)
@@ -509,13 +506,12 @@ class TestedRows:
 def relevance_of(
     tested: TestedRows, columns: Sequence[np.ndarray], n_donors: int
 ) -> np.ndarray:
-    r"""Return, for each column, the increase of the error if its values are exchanged.
+    r"""Return the relative increase of the error if values of a column are exchanged.
 
     .. math:: r_j = \frac{\sum_i \lVert y_i - f(x_i^{(j)}) \rVert^2 - \lVert y_i - f(x_i) \rVert^2}
               {\sum_i \lVert y_i - \bar y \rVert^2}
 
     f was fitted without row i, and :math:`x_i^{(j)}` has column j of another row.
-    `columns` has the positions of each column's features.
     """
     rises = np.zeros(len(columns))
     loss = tested.losses(np.arange(len(tested)), tested.predictions)

@@ -25,7 +25,7 @@ def dense_indicators(y: Any) -> np.ndarray:
 
 
 def require_no_columns_of_classes(y: Any) -> None:
-    """Raise ValueError if classes are in several columns of y."""
+    """Raise ValueError if y has several columns of classes."""
     shape: tuple[int, ...] = getattr(y, "shape", ())
     if len(shape) == 2 and shape[1] > 1:
         raise ValueError(
@@ -81,9 +81,9 @@ def fit_label_calibration(
 
 
 def shift_to_even_odds(calibration: np.ndarray) -> np.ndarray:
-    """Return shifts of scores that give a score of zero the probability one half.
+    """Return shifts of scores so that a score of zero has probability one half.
 
-    The shift is zero for a label whose probability does not increase with the score.
+    The shift is zero for labels whose probability does not increase with the score.
     """
     slope, offset = calibration.T
     increases = slope > 0

@@ -1,4 +1,4 @@
-"""Exact contributions for scores linear in kernels with one factor per column."""
+"""Exact contributions for kernels with one factor per column."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from ..families.distances import CategoricalFamily, ExponentialFamily
 from ..learned_kernel import LinearScores
 
 MOST_PRODUCTS = 1 << 10
-"""Largest number of kernels times subsets of columns to evaluate exactly."""
+"""Most kernels times subsets of columns to evaluate exactly."""
 
 BLOCK_VALUES = 1 << 14
-"""Largest number of products of factors at a time, which stay in the cache."""
+"""Most products of factors at once, which stay in the cache."""
 
 METRICS = {"squared": "sqeuclidean", "cityblock": "cityblock"}
-"""Names in scipy of distances that are sums over features."""
+"""Names in SciPy of distances that are sums over features."""
 
 
 @dataclass(frozen=True, eq=False)
 class FeaturewiseMap:
-    """Map from rows to new features, each computed from one original feature.
+    """Map from rows to new features, each computed from one source feature.
 
-    `sources` are the positions of these; `maps` are applied in order.
+    `sources` are positions of original features; `maps` are applied in order.
     """
 
     sources: np.ndarray
@@ -42,7 +42,7 @@ class FeaturewiseMap:
     def then(
         self, map_rows: Callable[[np.ndarray], np.ndarray], sources: np.ndarray
     ) -> FeaturewiseMap:
-        """Return the map that applies `map_rows` after this map."""
+        """Return this map followed by another map."""
         return replace(self, sources=sources, maps=(*self.maps, map_rows))
 
     def of(self, X: np.ndarray) -> np.ndarray:
@@ -64,7 +64,7 @@ class ProductKernels:
     def distances(
         self, A: np.ndarray, B: np.ndarray, groups: Sequence[slice]
     ) -> np.ndarray:
-        """Return the distances of rows in each group of features, (groups, a, b)."""
+        """Return distances in each group of features, (n_groups, a, b)."""
         left = self.mapped.of(A)
         right = self.mapped.of(B)
         sources = self.mapped.sources
@@ -86,7 +86,7 @@ class ProductKernels:
 def product_kernels_of(
     family: KernelFamily, mapped: FeaturewiseMap
 ) -> Iterator[ProductKernels | None]:
-    """Yield the product kernels of a family; None for kernels of another form."""
+    """Yield the product kernels of a family, and None for other kernels."""
     if isinstance(family, ExponentialFamily) and family.distance != "euclidean":
         yield ProductKernels(family, mapped)
         return
@@ -104,7 +104,7 @@ def product_kernels_of(
 def _sources(
     family: ComposedFamily, position: int, sources: np.ndarray
 ) -> np.ndarray | None:
-    """Return the sources of the features of a part, or None if features are mixed."""
+    """Return the source features of a part; None for mixed features."""
     if isinstance(family, FamilyUnion):
         columns = family.columns[position]
         if columns is None:
@@ -124,7 +124,7 @@ def _sources(
 class ProductScores:
     """Scores that are linear in kernels with one factor per column."""
 
-    kernels: tuple[ProductKernels, ...]  # in the order of `coefficients`
+    kernels: tuple[ProductKernels, ...]
     coefficients: np.ndarray
     X: np.ndarray  # training rows minus `origin`
     V: np.ndarray
@@ -132,7 +132,7 @@ class ProductScores:
 
     @classmethod
     def of(cls, scores: LinearScores) -> ProductScores | None:
-        """Return the scores as `ProductScores`; None if a kernel is not a product."""
+        """Return the product scores; None if a kernel is not a product."""
         if scores.kernel.degree != 1 or not isinstance(scores.kernel.X, np.ndarray):
             return None
         expansion = scores.expansion
@@ -152,7 +152,7 @@ class ProductScores:
         )
 
     def is_fast(self, n_columns: int) -> bool:
-        """Return whether computing all subsets of the columns is fast."""
+        """Return whether scores of all subsets of columns are fast."""
         return bool(
             np.count_nonzero(self.coefficients) * 2.0**n_columns <= MOST_PRODUCTS
         )
@@ -160,11 +160,11 @@ class ProductScores:
     def values_of_subsets(
         self, X: np.ndarray, background: np.ndarray, groups: Sequence[slice]
     ) -> np.ndarray:
-        r"""Return the mean score of each subset of columns, (n, 2^d, q).
+        r"""Return mean scores for all subsets of columns, (n, 2^d, q).
 
         .. math:: v(S) = \sum_i V_i \prod_{j \in S} k_j(x, x_i) \, \frac1B \sum_z \prod_{j \notin S} k_j(z, x_i)
 
-        Subsets are in the order of binary numbers, the first column in front.
+        Subsets are ordered as binary numbers; the first column is the first digit.
         """
         values = np.zeros((len(X), 2 ** len(groups), self.V.shape[1]))
         step = max(1, BLOCK_VALUES // values.shape[1])
@@ -209,7 +209,7 @@ def _add_values(
 
 
 def _products_of_subsets(factors: np.ndarray, out: np.ndarray) -> np.ndarray:
-    """Write the product of factors of each subset, shape (2^d, b), into `out`."""
+    """Write the product of each subset's factors, (2^d, b)."""
     out[0] = 1.0
     n_subsets = 1
     for factor in factors[::-1]:

@@ -1,4 +1,4 @@
-"""Numbers of training rows that each step of a fit uses."""
+"""Numbers of training rows for the steps of a fit."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ BANDWIDTH_ROWS = 1024
 
 @dataclass(frozen=True)
 class FitSampling:
-    """Number of training rows that each step of a fit uses; None for unused steps."""
+    """Number of training rows for each step of a fit; None for unused steps."""
 
-    n_rows: int  # with a weight
+    n_rows: int  # with positive weight
     kernel: int  # for learning the kernel
     search: int | None = None  # for finding base kernels
     medians: int | None = None  # for bandwidths
@@ -38,7 +38,7 @@ class FitSampling:
         n_rows: int,
         n_kernel_rows: int,
     ) -> FitSampling:
-        """Return how many rows each step uses, for a learner and base kernels."""
+        """Return the number of rows for each step."""
         if isinstance(learner, KernelSearchLearner):
             n_searched = min(
                 n_kernel_rows, getattr(learner, "search_rows", n_kernel_rows)
@@ -71,7 +71,7 @@ def kernel_rows(
     n_rows: int,
     has_weights: bool,
 ) -> int:
-    """Return how many rows the kernel is learned from; warn if they are many."""
+    """Return the number of rows to learn the kernel from; warn for many rows."""
     has_features = isinstance(family, FeatureFamily)
     obstacle = None
     if has_weights:

@@ -51,8 +51,8 @@ class LearnedKernelTransformer(
     normalize : {"trace", "frobenius", "none"}, default "trace"
         Scaling of the centered base kernels before learning; ignored by `ca` and `cr`.
     centering : {"center", "target", "none"}, default "center"
-        Whether to center the base kernels in feature space. "target" and "none" leave
-        them uncentered, for one-stage learners, unif and align.
+        Whether to center the base kernels in feature space. "target" and "none" do not,
+        for one-stage learners, unif and align.
     sample : "auto", "all", int or None, default None
         Number of training rows drawn to learn the kernel and as landmarks. "auto":
         8,192, or 5,000 for learners that find base kernels. None: all up to 20,000,
@@ -62,8 +62,8 @@ class LearnedKernelTransformer(
     n_jobs : int or None, default None
         Largest number of threads. None and -1: all available cores.
     method : {"nystroem", "eigen"}, default "nystroem"
-        "nystroem": features from landmarks, drawn training rows. "eigen": leading
-        eigenvectors of the kernel on all rows, as in kernel PCA.
+        "nystroem": features from landmarks, a random subset of the training rows.
+        "eigen": leading eigenvectors of the Gram matrix, as in kernel PCA.
     task : {"classification", "regression"} or None, default None
         Type of the target. None: strings, Booleans and at most 20 distinct integers are
         classes.
@@ -89,8 +89,8 @@ class LearnedKernelTransformer(
         `kernel_` restricted to the landmarks and centered on them.
     components_ : ndarray of shape (l, q)
         Coefficients of the landmarks:
-        ``landmark_kernel_.cross_gram(X) @ components_ - mean_`` are the features (for a
-        polynomial combination, with the columns `landmarks_`).
+        ``landmark_kernel_.cross_gram(X) @ components_ - mean_`` are the features; for a
+        polynomial combination, with the columns `landmarks_`.
     mean_ : ndarray of shape (q,)
         Mean feature of the training rows before centering.
     table_ : TableEncoding or None
@@ -208,7 +208,7 @@ class LearnedKernelTransformer(
         return self
 
     def _fit_eigenvectors(self, n_components: int) -> None:
-        """Fit leading eigenvectors, each with a positive largest entry."""
+        """Fit leading eigenvectors with positive largest entries."""
         n_rows = self.kernel_.X.shape[0]
         eigenvalues, U = positive_part(self.kernel_.gram())
         eigenvalues = eigenvalues[::-1][:n_components]
@@ -250,7 +250,7 @@ class LearnedKernelTransformer(
         self._linear = LinearScores(kernel, dual, -mean)
 
     def _dual_coefficients(self, kernel: LearnedKernel) -> np.ndarray:
-        """Return coefficients of all rows of a kernel, zero except for landmarks."""
+        """Return coefficients of all rows, zero except for landmarks."""
         if len(kernel.rows) == len(self.landmarks_):
             return self.components_
         dual = np.zeros((len(kernel.rows), self.components_.shape[1]))
@@ -285,7 +285,7 @@ class LearnedKernelTransformer(
 
 
 def with_unit_diagonal(kernel: LearnedKernel) -> LearnedKernel:
-    """Scale a kernel so that the diagonal of its positive part has mean one."""
+    """Scale a kernel so that its positive part has unit mean diagonal."""
     if kernel.indefinite:
         eigenvalues = np.linalg.eigvalsh(kernel.gram())
         mean_diagonal = float(eigenvalues[eigenvalues > 0].sum()) / len(eigenvalues)
