@@ -1,4 +1,4 @@
-"""Base class of the estimators: validation, and learning of the kernel."""
+"""Base class of the estimators, with validation and kernel learning."""
 
 from __future__ import annotations
 
@@ -190,8 +190,8 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
     def set_params(self, **params: Any) -> Self:
         """Set the parameters of this estimator.
 
-        Nested parameters such as ``learner__norm`` also work if the learner or
-        predictor is a name. Objects are copied, not modified.
+        Nested parameters such as ``learner__norm`` also work for learners and
+        predictors given by name. Objects are copied, not modified.
 
         Parameters
         ----------
@@ -218,7 +218,7 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
     def _resolve_nested(
         self, params: dict[str, Any], name: str, make: Callable[..., Any]
     ) -> None:
-        """Replace parameters such as ``learner__norm`` by a learner."""
+        """Replace nested parameters, such as ``learner__norm``, by an object."""
         prefix = f"{name}__"
         nested = {
             key.removeprefix(prefix): value

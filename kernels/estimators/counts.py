@@ -28,10 +28,7 @@ DIGEST_BYTES = 16
 
 
 class CountTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Base class of transformers of texts or graphs to counts of their parts.
-
-    Subclasses implement `family` and `_counts`.
-    """
+    """Base class of transformers of texts or graphs to counts of their parts."""
 
     vocabularies_: list[dict[str, int]]
 
@@ -68,7 +65,7 @@ class CountTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def fit_transform(self, X: Iterable[Any], y: Any = None) -> sparse.csr_matrix:
-        """Learn the parts to count from texts or graphs, and count them; see `fit`."""
+        """Learn the parts to count, and count them; see `fit` and `transform`."""
         counts = self._counts(X)
         self._fit(counts)
         return self._rows(counts)
@@ -84,8 +81,8 @@ class CountTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         Z : CSR matrix of shape (n, d)
-            One block of columns per base kernel, all of equal width. In a row, a block
-            has length one before unknown parts are dropped.
+            One block of columns per base kernel, all of equal width. A block of a row
+            has length one before parts that no training object has are dropped.
 
         Raises
         ------
@@ -152,7 +149,7 @@ class NGramTransformer(CountTransformer):
     text has are dropped, but count in this length: the kernel between any text and a
     training text is exact. A text without n-grams of a length has zeros there.
 
-    `save` does not store this transformer: pickle it.
+    `save` of a pipeline does not store this transformer: pickle it.
 
     References
     ----------
@@ -254,7 +251,7 @@ class WeisfeilerLehmanTransformer(CountTransformer):
     training graph is exact. A graph of n nodes and e edges takes O(H (n + e)) time, and
     sorting of neighbors. Labels are digests of 128 bits.
 
-    `save` does not store this transformer: pickle it.
+    `save` of a pipeline does not store this transformer: pickle it.
 
     References
     ----------

@@ -179,7 +179,7 @@ class ImportanceProblem:
         """
         top = np.sort(np.argsort(-relevance, kind="stable")[:INTERACTING_COLUMNS])
         pairs = np.array(list(combinations(top.tolist(), 2)), dtype=np.intp)
-        pairs = pairs.reshape(-1, 2)  # also without pairs
+        pairs = pairs.reshape(-1, 2)  # keeps the shape without pairs
         strengths = np.zeros(len(pairs))
         single_exchanges = tested.exchanges([[self.columns[j]] for j in top], 1)
         alone = dict(zip(top.tolist(), single_exchanges, strict=True))

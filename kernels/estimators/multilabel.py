@@ -70,7 +70,7 @@ def require_label_options(
 def fit_label_calibration(
     scores: np.ndarray, has_label: np.ndarray, weights: np.ndarray | None
 ) -> np.ndarray:
-    """Fit a sigmoid to each label; return slopes and offsets, (n_labels, 2)."""
+    """Return slopes and offsets of a sigmoid per label, (n_labels, 2)."""
     columns = zip(scores.T, has_label.T, strict=True)
     return np.array(
         [

@@ -97,16 +97,12 @@ from .sampling import FitSampling
 from .time_budget import FIRST_ROWS, MeasuredFits
 
 WORK_OF_HELD_OUT = 0.5
-"""Work of held-out scores by conjugate gradients, as a share of that of the fit."""
+"""Work of held-out scores by conjugate gradients, relative to the fit."""
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class SupervisedLearner(KernelLearner):
-    """Base class of classifier and regressor, which are linear in the kernel.
-
-    Subclasses have the parameters `predictor`, `boost`, `precision`, `time_limit` and
-    `verbose`.
-    """
+    """Base class of classifier and regressor, which are linear in the kernel."""
 
     predictor: str | Predictor = "auto"
     boost: Any = "auto"
@@ -165,7 +161,7 @@ class SupervisedLearner(KernelLearner):
         self._linear = scores
 
     def export(self, path: str | PathLike[str]) -> None:
-        """Write the fitted model as a Python module that predicts with only NumPy.
+        """Write the fitted model as a Python module that predicts with NumPy only.
 
         Parameters
         ----------
@@ -175,7 +171,7 @@ class SupervisedLearner(KernelLearner):
         Raises
         ------
         ValueError
-            The path is not one of a module or holds another file; or the model has
+            The path does not end in ``.py`` or has another file; or the model has
             precomputed or custom base kernels, sparse rows, or `boost` other than
             scikit-learn's histogram-based trees.
 
@@ -184,9 +180,9 @@ class SupervisedLearner(KernelLearner):
         The module has the functions `predict`, `predict_proba`, `decision_function` or
         `predict_interval` of the estimator. They take a DataFrame, a dictionary of
         columns, or an array of numbers. Results are equal up to rounding. The module
-        holds training rows: protect it as you protect these.
+        contains training rows: protect it accordingly.
         """
-        from ..exporting import write_module  # here: few models are exported
+        from ..exporting import write_module
 
         check_is_fitted(self)
         self._require_sound()
@@ -208,7 +204,7 @@ class SupervisedLearner(KernelLearner):
             self._require_sound_trees()
 
     def _require_sound_trees(self) -> None:
-        """Raise ValueError for an invalid share, or trees that cannot predict a row."""
+        """Raise ValueError for an invalid share, or trees that cannot predict."""
         if not 0 < self.boost_share_ <= 1:
             raise ValueError(
                 f"boost_share_ must be between 0 and 1, got {self.boost_share_}."
@@ -233,11 +229,11 @@ class SupervisedLearner(KernelLearner):
 
     @abstractmethod
     def _requested_C(self) -> float | Literal["auto"]:
-        """Return the parameter C, or 1 / alpha."""
+        """Return C, or 1 / alpha."""
 
     @abstractmethod
     def _encode_target(self, y: np.ndarray) -> Target:
-        """Return the target, and set the attributes that decode predictions."""
+        """Return the target; set the attributes that decode predictions."""
 
     @abstractmethod
     def _fit_features(
@@ -254,7 +250,7 @@ class SupervisedLearner(KernelLearner):
         rows: np.ndarray,
         scores: np.ndarray,
     ) -> np.ndarray:
-        """Return values or probabilities of held-out rows, given their scores."""
+        """Return values or probabilities from scores of held-out rows."""
 
     def _keep_residuals(
         self,
@@ -273,7 +269,7 @@ class SupervisedLearner(KernelLearner):
         seed: int,
         row_groups: RowGroups | None = None,
     ) -> Self:
-        """Fit on all rows or, with a time limit, on growing samples in time."""
+        """Fit on all rows or, with a time limit, on growing samples."""
         if row_groups is None:
             row_groups = near_duplicates(X)
         self.n_groups_ = None if row_groups is None else row_groups.n_groups
@@ -320,7 +316,7 @@ class SupervisedLearner(KernelLearner):
         seed: int,
         row_groups: RowGroups | None = None,
     ) -> Self:
-        """Learn the kernel and fit the predictor on the given rows."""
+        """Learn the kernel and fit the predictor."""
         log = FitLog(type(self).__name__, self.verbose)
         log.write(f"{len(y):,} of {n_all:,} rows")
         if row_groups is not None:
@@ -349,7 +345,7 @@ class SupervisedLearner(KernelLearner):
     def _boosting_problem(
         self, X: Rows, target: Target, weights: np.ndarray | None, seed: int
     ) -> BoostingProblem | None:
-        """Return the problem of fitting trees beyond the kernel; None for no trees."""
+        """Return the problem of fitting trees; None without trees."""
         if self.boost is False:
             return None
         obstacle = self._obstacle_to_boosting(X, target)
@@ -372,13 +368,13 @@ class SupervisedLearner(KernelLearner):
         )
 
     def _obstacle_to_boosting(self, X: Rows, target: Target) -> str | None:
-        """Return the reason why trees cannot be combined with the kernel, or None."""
+        """Return the reason why trees cannot be used, or None."""
         if sparse.issparse(X):
             return "rows are sparse"
         return None
 
     def _best_C_of_equal_weights(self, X: Rows, target: Target, seed: int) -> float:
-        """Return the best C for equal weights, if the learner needs it, or 1."""
+        """Return the best C for equal weights; 1 for two-stage learners."""
         predictor = self._checked_learner(X, target.task).predictor
         if predictor is None:
             return 1.0
@@ -407,7 +403,7 @@ class SupervisedLearner(KernelLearner):
         seed: int,
         boosting: BoostingProblem | None = None,
     ) -> Self:
-        """Choose and fit the predictor on a learned kernel, and fit the trees."""
+        """Choose and fit the predictor, and fit the trees."""
         C = self._C_for_kernel(training.kernel, len(target))
         predictor = self._choose_predictor(training, target, seed)
         with blas_threads_for(len(target)):
@@ -443,10 +439,7 @@ class SupervisedLearner(KernelLearner):
     def _add_trees(
         self, boosting: BoostingProblem, rows: np.ndarray, by_kernel: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Fit trees with the best share; return held-out rows and mixed predictions.
-
-        `by_kernel` are the kernel's predictions.
-        """
+        """Fit trees; return held-out rows and averaged predictions."""
         rows_of_trees, by_trees = boosting.held_out_predictions(rows)
         position = positions_of(rows_of_trees, rows)
         share = boosting.best_share(rows_of_trees, by_kernel[position], by_trees)
@@ -470,10 +463,10 @@ class SupervisedLearner(KernelLearner):
         r"""Return the contribution of each column to the prediction for each new row.
 
         Contributions are interventional Shapley values: the mean change of the
-        prediction if a column changes from its value in a background row to that in the
-        new row, over background rows and orders of the columns. A row's contributions
-        and the base value, the mean prediction of the background rows, add up to the
-        prediction (regression), the probability of each class, or with
+        prediction if a column changes from its value in a background row to its value
+        in the new row, over background rows and orders of the columns. A row's
+        contributions and the base value, the mean prediction of the background rows,
+        add up to the prediction (regression), the probability of each class, or with
         ``probability=False`` the `decision_function`.
 
         Parameters
@@ -497,14 +490,13 @@ class SupervisedLearner(KernelLearner):
 
         Notes
         -----
-        Contributions are exact given the background rows, with up to three columns or
+        Given the background rows, contributions are exact with up to three columns or
         for sums of few products of one kernel per column. Otherwise random orders are
-        drawn. `Explanation.standard_errors` are dominated by the draw of background
-        rows. Boosted trees are included.
+        drawn. Boosted trees are included.
 
-        A new row takes ``B (d - 1)`` predictions for B background rows and d columns.
-        They are in single precision if this changes them by at most 0.1 % of their
-        standard deviation.
+        A new row takes ``B (d - 1)`` predictions for B background rows and d columns,
+        in single precision if this changes them by at most 0.1 % of their standard
+        deviation.
 
         References
         ----------
@@ -526,7 +518,7 @@ class SupervisedLearner(KernelLearner):
     def _contributions(
         self, features: np.ndarray, background: np.ndarray, n_permutations: int
     ) -> Contributions:
-        """Return the contributions of columns, given the features of new rows and of background rows."""
+        """Return the contributions, given features of new and background rows."""
         groups = column_slices(self.table_, features.shape[1])
         in_single_precision = copy(self)
         in_single_precision.precision = "float32"
@@ -541,7 +533,7 @@ class SupervisedLearner(KernelLearner):
         )
 
     def _validate_dense(self, X: Any) -> np.ndarray:
-        """Return the features of new rows, which must not be sparse."""
+        """Return the features of new rows; ValueError for sparse rows."""
         if sparse.issparse(X):
             raise ValueError(
                 "explain needs dense rows, got sparse ones. Use X.toarray()."
@@ -560,7 +552,7 @@ class SupervisedLearner(KernelLearner):
         return 0
 
     def _background_features(self, background: Any) -> np.ndarray:
-        """Return the features of the given background rows, or of drawn rows."""
+        """Return the features of given or drawn background rows."""
         if not isinstance(background, Integral):
             return self._validate_dense(background)
         n_rows = whole_number("background", background, 1)
@@ -573,21 +565,21 @@ class SupervisedLearner(KernelLearner):
     @property
     @abstractmethod
     def _output_names(self) -> tuple[str, ...]:
-        """Names of the explained outputs; empty for one number per row."""
+        """Names of the explained outputs; empty for a single number."""
 
     @property
     @abstractmethod
     def _explains_scores(self) -> bool:
-        """Whether the explained predictions are the linear scores of the kernel."""
+        """Whether the explained predictions are linear in the kernel."""
 
     @abstractmethod
     def _explained_outputs(self, features: Rows) -> np.ndarray:
-        """Return the explained predictions, shape (n, q), given features of rows."""
+        """Return the explained predictions, (n, q)."""
 
     def _C_for_kernel(
         self, kernel: LearnedKernel, n_rows: int
     ) -> float | Literal["auto"]:
-        """Return the requested C; for "auto", that of the kernel, if any."""
+        """Return the requested C or, for "auto", the kernel's C, if any."""
         C = self._requested_C()
         if C == "auto":
             self.sampling_ = replace(self.sampling_, C=min(n_rows, SELECTION_ROWS))
@@ -603,7 +595,7 @@ class SupervisedLearner(KernelLearner):
     def _choose_predictor(
         self, training: TrainingSet, target: Target, seed: int
     ) -> Predictor:
-        """Return the predictor to fit, and set `predictor_` and `predictor_reason_`."""
+        """Return the predictor; set `predictor_` and `predictor_reason_`."""
         predictor = as_predictor(self.predictor)
         if getattr(predictor, "random_state", 0) is None:
             predictor = as_predictor(predictor, random_state=seed)
@@ -620,7 +612,7 @@ class SupervisedLearner(KernelLearner):
 
 
 class FitLog:
-    """Writer of the lines that `verbose` prints during one fit."""
+    """Writer of the lines that `verbose` prints."""
 
     def __init__(self, estimator: str, is_printed: bool) -> None:
         self.estimator = estimator
@@ -629,7 +621,7 @@ class FitLog:
         self.last_line = self.started
 
     def write(self, text: str) -> None:
-        """Print a line with the seconds since the start, if `is_printed`."""
+        """Print a line with the seconds since the start."""
         if not self.is_printed:
             return
         self.last_line = time.perf_counter()
@@ -639,14 +631,14 @@ class FitLog:
         )
 
     def write_step(self, step: int, residual: float) -> None:
-        """Print every tenth step, or any step after two seconds without a line."""
+        """Print every tenth step, and any step after two silent seconds."""
         longest_silence = 2.0
         if step % 10 == 0 or time.perf_counter() - self.last_line >= longest_silence:
             self.write(f"step {step}, relative residual {residual:.1e}")
 
 
 def _requires(parameter: str, method: str) -> Callable[[Any], bool]:
-    """Return a check that a parameter of an estimator enables one of its methods."""
+    """Return a check that a parameter enables a method."""
 
     def is_available(estimator: Any) -> bool:
         if not getattr(estimator, parameter):
@@ -677,9 +669,9 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         log loss of leave-one-out scores for ridge regression; for a one-stage learner,
         with equal weights.
     columns : mapping of str to str or sequence of str, or None, default None
-        Column types of a table that override inferred ones: "number", "categorical",
-        "date", "drop", "text", "code" (a category as a code), or a list of ordered
-        levels, lowest first.
+        Column types that override inferred ones: "number", "categorical", "date",
+        "text", "code" (hash code of a category), "drop", or ordered levels, lowest
+        first.
     normalize : {"trace", "frobenius", "none"}, default "trace"
         Scaling of the centered base kernels before learning; ignored by `ca` and `cr`.
     centering : {"center", "target", "none"}, default "center"
@@ -757,13 +749,13 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         Permutation importance of each column or feature, in descending order: relative
         increase of the squared error of probabilities. Computed when first read.
     feature_importances_ : ndarray of shape (n_features,)
-        Relevance of each column, at least zero, divided by the sum.
+        Relevance of each column, clipped at zero, divided by the sum.
     interactions_ : dict of tuple of str to float
         Ten largest interactions of two columns, in descending order.
     sampling_ : FitSampling
         Number of training rows used in each step of `fit`.
     n_samples_fit_ : int
-        Number of rows that the predictor was fitted on.
+        Number of training rows of the predictor.
     n_groups_ : int or None
         Number of groups, times or clusters of near-duplicates that choices respected.
     n_features_in_ : int
@@ -784,16 +776,16 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     learners and rfm support weights.
 
     Probabilities come from Platt's sigmoid, fitted on held-out scores; class weights do
-    not influence them. The kernel has seen all training rows, so probabilities may be
-    overconfident. `sklearn.calibration.CalibratedClassifierCV` learns the kernel per
+    not influence them. The kernel is learned on all training rows, so probabilities may
+    be overconfident. `sklearn.calibration.CalibratedClassifierCV` learns the kernel per
     fold instead.
 
     Several labels per row share one kernel, learned by regression on their indicators.
     `sklearn.multioutput.MultiOutputClassifier` learns a kernel per label instead.
 
     Relevances and interactions use models fitted without the tested rows, on at most
-    2,500 training rows; at most 500 rows are tested. `rfm` learns its kernel again for
-    these models; other learners keep a kernel that has seen all rows.
+    2,500 training rows; at most 500 rows are tested. Only `rfm`, `ca` and `cr` learn
+    the kernel again without the tested rows.
 
     References
     ----------
@@ -825,7 +817,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
 
     @property
     def _has_labels(self) -> bool:
-        # Absent from files of earlier versions
+        # Files of earlier versions lack it.
         return getattr(self, "multilabel_", False)
 
     @property
@@ -869,18 +861,16 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         Parameters
         ----------
         X : array-like, sparse matrix or table of shape (m, d)
-            Training rows; sparse if the base kernels support it. A table is a DataFrame
-            of pandas or polars, or an Arrow table, see `TableEncoding`.
+            Training rows; sparse if the base kernels support it. Tables are of pandas,
+            polars or Arrow.
         y : array-like or sparse matrix of shape (m,) or (m, n_labels)
             Class labels, at least two; for several labels per row, 0 and 1 per label.
         sample_weight : array-like of shape (m,), optional
             Non-negative weights, of which only ratios matter.
         groups : array-like of shape (m,), optional
-            Group of each row, such as a patient: all choices are validated on unseen
-            groups.
+            Group of each row, such as a patient; choices are validated on unseen groups.
         time : array-like of shape (m,), optional
-            Time of each row: all choices are validated on later rows. Not with
-            `groups`.
+            Time of each row; choices are validated on later rows. Not with `groups`.
 
         Returns
         -------
@@ -1003,7 +993,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         return label_probabilities(scores, calibration)
 
     def _weights_of_classes(self, target: Target) -> np.ndarray:
-        """Return the positive weight of the class of each training row."""
+        """Return the class weight of each training row."""
         class_weight = self.class_weight
         if isinstance(class_weight, Mapping):
             classes = set(self.classes_.tolist())
@@ -1027,10 +1017,10 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         Returns
         -------
         scores : ndarray of shape (n,), (n, n_classes) or (n, n_labels)
-            Positive for the second of two classes; otherwise one score per class, of
-            which `predict` takes the largest. For svm, these are numbers of pairwise
-            decisions plus their margins; with boosted trees, log-odds or logarithms of
-            the mixed probabilities. For several labels, one score per label.
+            Positive for the second of two classes; otherwise one score per class or
+            label. For svm with more classes, scores are numbers of pairwise decisions
+            plus their margins; with boosted trees, log-odds or logarithms of the
+            averaged probabilities.
         """
         return self._decisions(self._validate_new(X))
 
@@ -1046,7 +1036,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     def _decisions_and_probabilities(
         self, features: Rows
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return decisions and, if calibrated, probabilities, in one pass."""
+        """Return decisions and, if calibrated, probabilities."""
         if self._has_labels:
             scores = self._scores(features)
             if not hasattr(self, "calibration_"):
@@ -1150,9 +1140,9 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         kernel with unit mean diagonal. "auto": least squared leave-one-out residuals on
         at most 1,500 rows; for a one-stage learner, with equal weights.
     columns : mapping of str to str or sequence of str, or None, default None
-        Column types of a table that override inferred ones: "number", "categorical",
-        "date", "drop", "text", "code" (a category as a code), or a list of ordered
-        levels, lowest first.
+        Column types that override inferred ones: "number", "categorical", "date",
+        "text", "code" (hash code of a category), "drop", or ordered levels, lowest
+        first.
     normalize : {"trace", "frobenius", "none"}, default "trace"
         Scaling of the centered base kernels before learning; ignored by `ca` and `cr`.
     centering : {"center", "target", "none"}, default "center"
@@ -1227,13 +1217,13 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         Permutation importance of each column or feature, in descending order: relative
         increase of the squared error. Computed when first read.
     feature_importances_ : ndarray of shape (n_features,)
-        Relevance of each column, at least zero, divided by the sum.
+        Relevance of each column, clipped at zero, divided by the sum.
     interactions_ : dict of tuple of str to float
         Ten largest interactions of two columns, in descending order.
     sampling_ : FitSampling
         Number of training rows used in each step of `fit`.
     n_samples_fit_ : int
-        Number of rows that the predictor was fitted on.
+        Number of training rows of the predictor.
     n_groups_ : int or None
         Number of groups, times or clusters of near-duplicates that choices respected.
     n_features_in_ : int
@@ -1251,7 +1241,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
     Rows with at most 2.2e-16 of the total weight are dropped, with a warning. Only
     two-stage learners and rfm support weights.
 
-    All outputs share one kernel, which outputs of larger variance dominate: standardize
+    Outputs share one kernel, which outputs of large variance dominate: standardize
     them.
 
     Relevances and interactions are computed as in `KernelLearningClassifier`.
@@ -1324,18 +1314,16 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         Parameters
         ----------
         X : array-like, sparse matrix or table of shape (m, d)
-            Training rows; sparse if the base kernels support it. A table is a DataFrame
-            of pandas or polars, or an Arrow table, see `TableEncoding`.
+            Training rows; sparse if the base kernels support it. Tables are of pandas,
+            polars or Arrow.
         y : array-like of shape (m,) or (m, q)
             Target values.
         sample_weight : array-like of shape (m,), optional
             Non-negative weights, of which only ratios matter.
         groups : array-like of shape (m,), optional
-            Group of each row, such as a patient: all choices are validated on unseen
-            groups.
+            Group of each row, such as a patient; choices are validated on unseen groups.
         time : array-like of shape (m,), optional
-            Time of each row: all choices are validated on later rows. Not with
-            `groups`.
+            Time of each row; choices are validated on later rows. Not with `groups`.
 
         Returns
         -------
@@ -1374,7 +1362,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         return self._fit_constant(X, y, seed)
 
     def _fit_constant(self, X: Rows, y: np.ndarray, seed: int) -> Self:
-        """Predict the constant target, with zero coefficients on a few rows."""
+        """Predict the constant target, with zero coefficients on few rows."""
         rows = drawn_rows(X.shape[0], 100, seed)
         any_target = np.arange(len(rows)) * 1.0
         kernel = learn_kernel(
@@ -1519,7 +1507,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         -----
         The coverage holds on average over all rows, and for subgroups only
         approximately. A kernel that ignores a feature cannot represent noise that
-        depends on it. Sample weights are ignored.
+        depends on this feature. Sample weights are ignored.
 
         References
         ----------
@@ -1543,15 +1531,15 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
 
     @property
     def _relative_residuals(self) -> np.ndarray:
-        """Ascending absolute residuals, divided by the scale if there is one."""
-        # Absent from files of earlier versions
+        """Ascending absolute residuals, divided by the scale, if any."""
+        # Files of earlier versions lack it.
         scale = getattr(self, "residual_scale_", None)
         if scale is None:
             return self.residuals_
         return scale.ratios
 
     def _residual_quantile(self, alpha: float) -> np.ndarray | None:
-        """Return half of a width, relative to the scale; None for too few residuals."""
+        """Return half of a relative width; None for too few residuals."""
         return conformal_quantile(self._relative_residuals, alpha)
 
     def _half_widths(self, X: Rows, alpha: float) -> np.ndarray:
@@ -1560,7 +1548,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         return self._residual_sizes(X) * quantile
 
     def _residual_sizes(self, X: Rows) -> np.ndarray:
-        """Return the expected absolute residual of each row, shape (n, q), or ones."""
+        """Return the expected absolute residual of each row, or ones."""
         scale = getattr(self, "residual_scale_", None)
         if scale is None:
             return np.ones((X.shape[0], self._n_scores))
@@ -1577,7 +1565,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
 
         where s is the expected absolute residual, see `residual_scale_`, and
         :math:`\rho` are the sorted ratios of n held-out training rows, interpolated
-        linearly between ranks.
+        between ranks.
 
         Parameters
         ----------
@@ -1600,9 +1588,8 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         Notes
         -----
         A share p of new targets is below the quantile on average over all rows, and for
-        subgroups only approximately. The quantiles follow skewed noise, in contrast to
-        `predict_interval`, whose center is the prediction. Its skewness must not depend
-        on the row.
+        subgroups only approximately. Quantiles follow skewed noise, in contrast to
+        `predict_interval`, if the skewness does not depend on the row.
 
         References
         ----------
@@ -1631,7 +1618,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         return values
 
     def _residual_steps(self, quantiles: Any) -> np.ndarray:
-        """Return quantiles of the signed residuals over the scale, (n_quantiles, q)."""
+        """Return quantiles of the signed ratios, (n_quantiles, q)."""
         scale = getattr(self, "residual_scale_", None)
         residuals = self.signed_residuals_ if scale is None else scale.signed_ratios
         n = len(residuals)
@@ -1648,7 +1635,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
 
 
 def nested_samples(target: Target, seed: int) -> np.ndarray:
-    """Return an order of rows whose first n are a stratified sample, for every n."""
+    """Return an order of rows whose first n rows are stratified, for every n."""
     m = len(target)
     codes = np.zeros(m, dtype=np.intp)
     if target.task == "classification":
@@ -1666,10 +1653,7 @@ def rows_with_weight(
     sample_weight: Any,
     class_weight: Mapping[Any, float] | str | None = None,
 ) -> tuple[np.ndarray | slice, np.ndarray | None]:
-    """Return the rows with positive weight, and their weights scaled to mean one.
-
-    All rows are a slice, and equal weights None.
-    """
+    """Return rows with positive weight (all as a slice), and weights of mean one."""
     factors: dict[str, np.ndarray] = {}
     weights = as_sample_weight(sample_weight, len(y), zero=True)
     if weights is not None:
@@ -1695,7 +1679,7 @@ def take_rows(
 def groups_of_copies(
     X: Rows, row_groups: RowGroups | None, rows: np.ndarray | slice
 ) -> RowGroups | None:
-    """Return the groups of `rows`, joined so that equal rows share a group."""
+    """Return the groups of rows, joined so that equal rows share a group."""
     if row_groups is None:
         return None
     row_groups = row_groups.take(rows)
@@ -1708,7 +1692,7 @@ def groups_of_copies(
 
 
 def require_divided_classes(target: Target, row_groups: RowGroups | None) -> None:
-    """Raise ValueError if no class has two groups, or a class is only in late rows."""
+    """Raise ValueError if no class has two groups, or a class has only late rows."""
     if row_groups is None:
         return
     if not row_groups.ordered:
@@ -1733,7 +1717,7 @@ def weights_of_classes(
     class_weight: Mapping[Any, float] | str,
     sample_weight: np.ndarray | None,
 ) -> np.ndarray:
-    """Return each row's class weight; "balanced" ignores rows of weight zero."""
+    """Return each row's class weight; "balanced" ignores rows without weight."""
     if class_weight != "balanced" or sample_weight is None or not sample_weight.any():
         class_weights = compute_sample_weight(class_weight, y)
     else:
@@ -1758,11 +1742,10 @@ def fit_on_kernel(
     workers: Workers | None = None,
     progress: Progress | None = None,
 ) -> Estimator:
-    """Fit the predictor of an estimator, in place, on an already learned kernel.
+    """Fit the predictor of an estimator, in place, on a learned kernel.
 
-    `X` has the rows of `y`; None if these are ``kernel.X``. `kernel` may have been
-    learned on the rows ``kernel.rows`` of `X`. A different C or a wrong shape raises
-    ValueError.
+    `X` has the rows of `y`; None for ``kernel.X``. The kernel may have been learned on
+    the rows ``kernel.rows`` of `X`. ValueError for a different C or wrong shapes.
     """
     y = np.asarray(y)
     d = kernel.X.shape[1]
@@ -1807,10 +1790,9 @@ def fit_on_features(
     groups: Any = None,
     time: Any = None,
 ) -> Estimator:
-    """Fit an estimator, in place, on features of an already encoded table.
+    """Fit an estimator, in place, on features of an encoded table.
 
-    `table` is the encoding, for boosted trees. Features of another table raise
-    ValueError.
+    Boosted trees use the encoding. ValueError for features of another table.
     """
     estimator._requested_C()
     features = np.asarray(features, dtype=np.float64)
@@ -1828,13 +1810,13 @@ def fit_on_features(
 
 @dataclass(frozen=True, eq=False)
 class FeaturePredictor:
-    """Predictor for already encoded rows, from a fitted estimator with one output."""
+    """Predictor for encoded rows, from a fitted estimator with one output."""
 
     estimator: KernelLearningClassifier | KernelLearningRegressor
 
     @property
     def classes_(self) -> np.ndarray:
-        """Class labels, in ascending order; only for a classifier."""
+        """Class labels, ascending; only for a classifier."""
         return self._classifier.classes_
 
     @property
@@ -1846,17 +1828,17 @@ class FeaturePredictor:
         return self.estimator
 
     def predict(self, features: np.ndarray) -> np.ndarray:
-        """Return the predicted label or value of each row, shape (n,)."""
+        """Return the predicted label or value of each row, (n,)."""
         if isinstance(self.estimator, KernelLearningClassifier):
             return self.estimator._labels(features)
         return self.estimator._predictions(features)[:, 0]
 
     def decision_function(self, features: np.ndarray) -> np.ndarray:
-        """Return the decision scores of the rows; only for a classifier."""
+        """Return the decision scores; only for a classifier."""
         return self._classifier._decisions(features)
 
     def predict_proba(self, features: np.ndarray) -> np.ndarray:
-        """Return the probability of each class, shape (n, n_classes)."""
+        """Return the class probabilities, (n, n_classes)."""
         return self._classifier._probabilities(features)
 
 
@@ -1866,13 +1848,13 @@ def set_coefficients(
     dual: np.ndarray,
     intercept: np.ndarray,
 ) -> None:
-    """Set the kernel, dual coefficients and intercepts that `predict` uses."""
+    """Set the kernel, dual coefficients and intercepts of an estimator."""
     estimator._set_kernel(kernel)
     estimator._linear = LinearScores(kernel, dual, intercept)
 
 
 def keep_support(estimator: Estimator) -> Estimator:
-    """Return an estimator that stores only training rows with nonzero coefficients."""
+    """Return an estimator without training rows with zero coefficients."""
     scores = estimator._linear.on_support()
     if scores is estimator._linear:
         return estimator

@@ -45,9 +45,9 @@ class LearnedKernelTransformer(
     n_components : int, default 100
         Largest number of features.
     columns : mapping of str to str or sequence of str, or None, default None
-        Column types of a table that override inferred ones: "number", "categorical",
-        "date", "drop", "text", "code" (a category as a code), or a list of ordered
-        levels, lowest first.
+        Column types that override inferred ones: "number", "categorical", "date",
+        "text", "code" (hash code of a category), "drop", or ordered levels, lowest
+        first.
     normalize : {"trace", "frobenius", "none"}, default "trace"
         Scaling of the centered base kernels before learning; ignored by `ca` and `cr`.
     centering : {"center", "target", "none"}, default "center"
@@ -174,8 +174,8 @@ class LearnedKernelTransformer(
         Parameters
         ----------
         X : array-like, sparse matrix or table of shape (m, d)
-            Training rows; sparse if the base kernels support it. A table is a DataFrame
-            of pandas or polars, or an Arrow table, see `TableEncoding`.
+            Training rows; sparse if the base kernels support it. Tables are of pandas,
+            polars or Arrow.
         y : array-like of shape (m,) or (m, q)
             Class labels or target values.
 
