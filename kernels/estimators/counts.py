@@ -149,7 +149,7 @@ class NGramTransformer(CountTransformer):
     text has are dropped, but count in this length: the kernel between any text and a
     training text is exact. A text without n-grams of a length has zeros there.
 
-    `save` of a pipeline does not store this transformer: pickle it.
+    The estimator's `save` does not store this transformer: pickle it.
 
     References
     ----------
@@ -251,7 +251,7 @@ class WeisfeilerLehmanTransformer(CountTransformer):
     training graph is exact. A graph of n nodes and e edges takes O(H (n + e)) time, and
     sorting of neighbors. Labels are digests of 128 bits.
 
-    `save` of a pipeline does not store this transformer: pickle it.
+    The estimator's `save` does not store this transformer: pickle it.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""Bound on the deviation of a sample's alignment from that of its distribution."""
+"""Bound on the deviation of an alignment from its expectation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def alignment_deviation_bound(
     Returns
     -------
     bound : float
-        Bound; trivial above 1, as alignments are in [0, 1].
+        Bound; trivial above 1.
 
     Notes
     -----

@@ -25,7 +25,7 @@ from ..statistics.gram import AlignmentStatistics, gram_statistics
 from ..targets import Target, Task
 
 BLOCK_ROWS = 8192
-"""Number of rows of two representations per block."""
+"""Rows of representations per block."""
 
 PERMUTED_BYTES = 2**28
 """Memory limit of the permuted targets in one pass."""
@@ -34,7 +34,7 @@ GROUP_ROWS = 4
 """Smallest group of the jackknife."""
 
 ROUNDING = 1e-12
-"""Relative difference below which statistics are equal."""
+"""Relative difference of equal statistics."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -90,8 +90,8 @@ def permutation_test(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return a statistic and its p-value, by permutations of the rows.
 
-    ``statistic(orders)`` has shape (..., r) for r orders of the rows, at most
-    `at_once`. Ties are up to rounding relative to `magnitude`.
+    ``statistic(orders)`` has shape (..., r) for at most `at_once` orders. Rounding
+    errors are relative to `magnitude`.
     """
     orders = chain(
         [np.arange(n_rows)], (rng.permutation(n_rows) for _ in range(n_permutations))
@@ -117,12 +117,12 @@ def unbiased_products(M: np.ndarray, diagonals: np.ndarray) -> np.ndarray:
     M : ndarray of shape (p, p)
         Frobenius products of the centered kernels.
     diagonals : ndarray of shape (p, m)
-        Diagonals of these kernels, m >= 4.
+        Diagonals of the centered kernels, m >= 4.
 
     Returns
     -------
     hsic : ndarray of shape (p, p)
-        Estimates, equal to those of Song et al.
+        Estimates, equal to equation (5) of Song et al.
 
     References
     ----------
@@ -151,7 +151,7 @@ def linear_cka(X: np.ndarray, Y: np.ndarray, *, debiased: bool = False) -> float
     X, Y : ndarray of shape (m, d) and (m, e)
         Activations of two models, or features, for the same rows.
     debiased : bool, default False
-        Whether to estimate the products without bias.
+        Whether to use unbiased estimates of the products.
 
     Returns
     -------
@@ -250,7 +250,7 @@ def alignment_test(
     level : float, default 0.95
         Coverage of the intervals.
     random_state : int, default 0
-        Random seed of permutations and groups.
+        Random seed.
 
     Returns
     -------
@@ -301,7 +301,6 @@ def alignment_test(
     deviations = without_group - without_group.mean(axis=0)
     error = np.sqrt((n_groups - 1) / n_groups * (deviations**2).sum(axis=0))
     margin = stdtrit(n_groups - 1, (1 + level) / 2) * error
-    # Scales of the target products.
     scales = statistics.multiplied(np.ones(family.n_kernels))
     grams = gram_operator(family, moved, shift=statistics.shift, scales=scales)
     Y = Y - Y.mean(axis=0)
@@ -326,7 +325,6 @@ def alignment_test(
 def _debiased_alignments(
     statistics: AlignmentStatistics, diagonals: np.ndarray
 ) -> np.ndarray:
-    """Return debiased alignments of base kernels."""
     p = statistics.n_kernels
     means = statistics.combined_row_means(np.eye(p))
     Y = statistics.targets - statistics.targets.mean(axis=0)
@@ -345,16 +343,16 @@ def _debiased_alignments(
 def independence_test(
     K: np.ndarray, L: np.ndarray, *, n_permutations: int = 999, random_state: int = 0
 ) -> IndependenceTest:
-    """Test whether two variables are independent, from a Gram matrix of each.
+    """Test whether two variables are independent, from their Gram matrices.
 
     Parameters
     ----------
     K, L : ndarray of shape (m, m)
         Gram matrices over the same m >= 4 rows.
     n_permutations : int, default 999
-        Number of permutations of the rows of one matrix.
+        Number of permutations of one variable.
     random_state : int, default 0
-        Random seed of the permutations.
+        Random seed.
 
     Returns
     -------
@@ -424,8 +422,7 @@ def alignment_hypothesis(
 
     Notes
     -----
-    O(m^2 + n m). `alignment_error_bound` bounds the misclassification rate of the
-    signs.
+    O(m^2 + n m). See `alignment_error_bound` for the misclassification rate.
 
     References
     ----------
@@ -463,8 +460,9 @@ def alignment_error_bound(
 
     Notes
     -----
-    The theorems hold for the distribution, with classes of equal size; here it is that
-    of the rows. For other classes, the bound uses the largest standardized label.
+    The theorems hold for a distribution with classes of equal size; here, it is the
+    distribution of the rows. For other classes, the bound uses the largest standardized
+    label.
 
     References
     ----------

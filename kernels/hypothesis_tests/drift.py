@@ -1,7 +1,7 @@
 """Tests whether new rows have the distribution of the training rows.
 
-The kernel test detects changed interactions; Kolmogorov-Smirnov tests detect changes of
-single columns. Each of the two has half of the level.
+A kernel test detects changed interactions, Kolmogorov-Smirnov tests changes of single
+columns. Each kind has half of the level.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..learned_kernel import LearnedKernel
 from .dependence import permutation_test
 
 REFERENCE_ROWS = 500
-"""Largest number of compared training rows, and of new rows."""
+"""Most training rows, and most new rows, to compare."""
 
 FEWEST_ROWS = 20
 
@@ -28,8 +28,8 @@ FEWEST_ROWS = 20
 class Reference(Value):
     """Ranges, sample and scores of training rows, to compare new rows with.
 
-    `rows` and `scores`, shapes (r, d) and (r, q), are a random sample. `shares` are
-    fractions of nonzero values per feature.
+    `rows`, (r, d), are a random sample with `scores`, (r, q). `shares` are fractions of
+    nonzero values per feature.
     """
 
     rows: np.ndarray
@@ -47,11 +47,7 @@ class Reference(Value):
         scores_of: Callable[[np.ndarray], np.ndarray],
         seed: int,
     ) -> Self:
-        """Draw the sample of training rows, in memory or in files, and score it.
-
-        `low` and `high` are the ranges of the features; ``scores_of(rows)`` has shape
-        (r, q).
-        """
+        """Draw a sample of training rows and score it; features are in [low, high]."""
         m, d = X.shape
         sample_size = max(REFERENCE_ROWS, (1 << 22) // max(1, d))
         order = np.random.default_rng(seed).permutation(m)[:sample_size]
@@ -68,10 +64,10 @@ class Reference(Value):
 
 @dataclass(frozen=True)
 class NewRows:
-    """Sample and scores of new rows, which can be added over blocks of rows.
+    """Sample and scores of new rows, which are added over blocks of rows.
 
-    `outside` counts rows outside of the training range per feature. The sample has the
-    rows with the smallest random `keys`.
+    `outside` counts rows outside of the training range per feature. Rows with the
+    smallest random `keys` are kept.
     """
 
     n: int
@@ -88,7 +84,7 @@ class NewRows:
         reference: Reference,
         seed: Sequence[int],
     ) -> Self:
-        """Draw the sample of a block of rows; random seeds must differ by block."""
+        """Draw the sample of a block; random seeds must differ by block."""
         keys = np.random.default_rng(seed).random(len(X))
         sampled = np.argsort(keys)[:REFERENCE_ROWS]
         outside = ((reference.low > X) | (reference.high < X)).sum(axis=0)
@@ -149,11 +145,11 @@ def kernel_test(
 
 @dataclass(frozen=True)
 class Drift:
-    """Result of `drift_of`: tests of new rows against training rows.
+    """Tests of new rows against training rows, the result of `drift_of`.
 
-    `p` is twice the smallest of `p_kernel` and `p_columns`, which are adjusted by
-    Holm's method. `outside` are fractions per column; `scores` are Kolmogorov-Smirnov
-    distances, descriptive only.
+    `p` is twice the smallest of `p_kernel` and `p_columns`; Holm's method adjusts
+    `p_columns`. `outside` are fractions of rows; `scores` are Kolmogorov-Smirnov
+    distances, only descriptive.
     """
 
     rows: int
@@ -174,10 +170,9 @@ def drift_of(
 ) -> Drift:
     """Test whether new rows differ from training rows.
 
-    `columns` has the name and view, such as "numbers", of each feature. Dates and
-    columns in `ignore` are not tested.
+    `columns` has name and view of each feature. Dates and `ignore` are not tested.
     """
-    from scipy.stats import ks_2samp  # imported late: scipy.stats takes long to import
+    from scipy.stats import ks_2samp  # imported here because it is slow to import
 
     is_tested = np.array(
         [view != "dates" and name not in ignore for name, view in columns], dtype=bool
@@ -209,7 +204,7 @@ def drift_of(
 def _column_p_values(
     names: Sequence[str], p_features: np.ndarray, is_tested: np.ndarray
 ) -> dict[str, float]:
-    """Return a p-value per column, by Bonferroni within and Holm across columns."""
+    """Adjust p-values by Bonferroni within and Holm across columns."""
     p_by_column: dict[str, list[float]] = {}
     for position in np.flatnonzero(is_tested).tolist():
         p_by_column.setdefault(names[position], []).append(float(p_features[position]))
@@ -221,7 +216,7 @@ def _column_p_values(
 def _shares_outside(
     columns: Sequence[tuple[str, str]], new: NewRows
 ) -> dict[str, float]:
-    """Return the fraction of rows outside of the training range, per column."""
+    """Return the fraction of rows outside the training range."""
     shares: dict[str, float] = {}
     for (name, view), count in zip(columns, new.outside.tolist(), strict=True):
         if view in ("numbers", "dates"):

@@ -24,7 +24,7 @@ from .metrics import Metric, metric_for
 
 
 class PredictorPath(Protocol):
-    """Predictors of one learner, one per value of C of an ascending `grid`."""
+    """Predictors of one learner, one per value of an ascending grid of C."""
 
     @property
     def grid(self) -> Sequence[float]: ...
@@ -33,18 +33,14 @@ class PredictorPath(Protocol):
         """Return predictions, classes as integers, one row per value of C."""
 
     def scores(self, X_new: Rows) -> np.ndarray:
-        """Return class scores, shape (L, n) or (L, n, n_classes).
+        """Return class scores, (L, n) or (L, n, n_classes).
 
         For two classes, positive for the second; otherwise the largest is predicted.
         """
 
 
 class KernelPredictors:
-    """Predictors on learned kernels, one per value of C.
-
-    There is a single kernel for the whole grid, or one per value of C. `notes` are
-    messages about the fits.
-    """
+    """Predictors, one per value of C, on one kernel or one kernel per value of C."""
 
     def __init__(
         self,
@@ -60,8 +56,8 @@ class KernelPredictors:
     ) -> None:
         """Fit the predictors.
 
-        All rows X of `target` are needed if the kernels were learned on some of the
-        training rows. Kernels learned without C get unit mean diagonal.
+        X, all rows of `target`, is needed if the kernels were learned on some of the
+        training rows.
         """
         self.kernels = kernels
         self.grid = grid
@@ -87,7 +83,7 @@ class KernelPredictors:
         )
 
     def only(self, position: int) -> KernelPredictors:
-        """Return only the predictor of one C; return all if they share a kernel."""
+        """Return the predictor of one C, or all if they share a kernel."""
         if len(self.kernels) == 1:
             return self
         single = copy(self)
@@ -119,8 +115,8 @@ class KernelPredictors:
 class FoldResult:
     """Test error and selected settings of a learner and predictor in one trial.
 
-    `validation_errors`, shape (L,), are those of the selected candidate; `edge` is true
-    if C is at the edge of the grid, with a falling error.
+    `validation_errors`, (L,), belong to the selected candidate; `edge` means that C is
+    at an end of the grid where the error falls.
     """
 
     error: float
@@ -137,9 +133,9 @@ class FoldResult:
 
 @dataclass(frozen=True)
 class Selection:
-    """Selected candidate and C, with the validation errors of all candidates.
+    """Selected candidate and C, with validation errors, (n_candidates, L).
 
-    `errors`, shape (n_candidates, L), and `sigmoid`, slope and offset, may be NaN.
+    `sigmoid` has slope and offset, or NaN.
     """
 
     errors: np.ndarray
@@ -164,7 +160,7 @@ class Selection:
 
     @property
     def edge(self) -> bool:
-        """Whether C is at an end of the grid, and the error still falls there."""
+        """Whether C is at an end of the grid where the error falls."""
         errors = self.errors[self.candidate]
         if len(errors) < 2 or 0 < self.position < len(errors) - 1:
             return False
@@ -189,7 +185,7 @@ class Evaluation:
         trial: Trial,
         by: Literal["error", "alignment"] = "error",
     ) -> FoldResult:
-        """Return the test error in one trial, with selection on the validation fold."""
+        """Return the result of one trial, with selection on the validation fold."""
         selection = self.select(candidates, trial, by)
         return self.outcome(
             candidates[selection.candidate],
@@ -255,7 +251,7 @@ class Evaluation:
         training: np.ndarray,
         trial: Trial,
     ) -> FoldResult:
-        """Return the test error of the selected candidate, fitted on training rows."""
+        """Return the test result of the selected candidate."""
         rows = np.flatnonzero(self.folds == trial.test)
         if isinstance(fitted, KernelPredictors) and len(fitted.kernels) > 1:
             fitted = fitted.only(position)
@@ -293,7 +289,7 @@ class Evaluation:
         return of_mean_one(self.sample_weight)
 
     def _responses(self, predictors: PredictorPath, rows: np.ndarray) -> np.ndarray:
-        """Return the scores or predictions for the metric, one row per value of C."""
+        """Return scores or predictions for the metric, one row per C."""
         batch_size = 1 << 16
         respond = (
             predictors.predict
@@ -306,7 +302,7 @@ class Evaluation:
     def _fit_sigmoids(
         self, responses: Sequence[np.ndarray], parts: Sequence[np.ndarray]
     ) -> np.ndarray:
-        """Return the sigmoid for each value of C, shape (L, 2); NaN if not needed."""
+        """Return a sigmoid per C, (L, 2); NaN if not needed."""
         sigmoids = np.full((len(responses[0]), 2), np.nan)
         if self._metric.response == "probabilities":
             rows = np.concatenate(parts)
@@ -322,7 +318,7 @@ class Evaluation:
         parts: Sequence[np.ndarray],
         sigmoids: np.ndarray,
     ) -> np.ndarray:
-        """Return the mean error over parts of the rows for each value of C."""
+        """Return the mean error over parts of the rows per C."""
         metric = self._metric
         errors = np.empty((len(parts), len(sigmoids)))
         for i, rows in enumerate(parts):
@@ -339,7 +335,7 @@ class Evaluation:
     def _most_aligned(
         self, candidates: Sequence[PredictorPath], rows: np.ndarray
     ) -> int:
-        """Return the position of the first candidate with the highest alignment."""
+        """Return the position of the candidate with the highest alignment."""
         X = self.X[rows]
         target = self.target.take(rows)
         weights = weights_of_rows(self._weights, rows)

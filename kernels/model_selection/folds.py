@@ -13,9 +13,9 @@ from ..targets import Target
 
 @dataclass(frozen=True)
 class Trial:
-    """One trial of a cross-validation: the folds for training, validation and test.
+    """Folds for training, validation and test in one trial of a cross-validation.
 
-    `validation` None cross-validates the training folds. `ordered` is whether these are
+    With `validation` None, the training folds are cross-validated. `ordered` folds are
     consecutive blocks of time.
     """
 
@@ -48,7 +48,7 @@ def count_rows(folds: np.ndarray, selected: Sequence[int]) -> int:
 def assign_folds(
     target: Target, n_folds: int, seed: int, groups: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return a random fold for each row, stratified by class; groups are not split.
+    """Return a random, stratified fold for each row, without splitting groups.
 
     ValueError for too few rows or groups, or a class in fewer than three folds.
     """
@@ -92,7 +92,7 @@ def _draw_folds(
 
 
 def given_folds(target: Target, folds: np.ndarray, n_folds: int) -> np.ndarray:
-    """Check folds given by a user, numbered from 0, and return them.
+    """Check and return a user's folds, numbered from 0.
 
     ValueError for fewer than 3 folds, an empty fold, or a class without training rows.
     """
@@ -117,7 +117,7 @@ def given_folds(target: Target, folds: np.ndarray, n_folds: int) -> np.ndarray:
 def assign_blocks(target: Target, n_folds: int, times: np.ndarray) -> np.ndarray:
     """Return the block of time of each row; blocks have nearly equal sizes.
 
-    ValueError for too few distinct times, or a class missing in the first block.
+    ValueError for too few times, or a class missing in the first block.
     """
     n_times = len(np.unique(times))
     if n_times < n_folds:
@@ -179,12 +179,12 @@ def assign_split(
     groups: np.ndarray | None = None,
     times: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Return a random split into training, validation and test, stratified by class.
+    """Return a random, stratified split into training, validation and test.
 
-    Returns 0 for training, 1 for validation, 2 for test (1 without `validation`), and
-    -1 for unused rows. `held_out` is the mask of possible test rows; by `times`, the
-    last rows test. ValueError for too few rows, groups or times, a group that is held
-    out in part, or a class without training row.
+    Rows are 0 for training, 1 for validation, 2 for test (1 without `validation`), and
+    -1 for unused rows. `held_out` masks possible test rows; with `times`, the last rows
+    are the test rows. ValueError for too few rows, groups or times, a divided group, or
+    a class without training rows.
     """
     sizes = {"train": train}
     if validation is not None:
@@ -228,7 +228,7 @@ def assign_split(
 
 
 def _units(m: int, groups: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Return the unit (row or group) of each row, and the size of each unit."""
+    """Return the unit (row or group) of each row, and unit sizes."""
     if groups is None:
         return np.arange(m), np.ones(m, dtype=np.intp)
     _, units, unit_sizes = np.unique(groups, return_inverse=True, return_counts=True)
@@ -238,7 +238,7 @@ def _units(m: int, groups: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
 def _cut_in_order(
     order: np.ndarray, unit_sizes: np.ndarray, ends: Sequence[float] | np.ndarray
 ) -> np.ndarray:
-    """Return the part of each unit, cut from the units in an order."""
+    """Cut ordered units into parts; return each unit's part."""
     parts = np.empty(len(unit_sizes), dtype=np.intp)
     parts[order] = cut_in_parts(unit_sizes[order], ends)
     return parts
@@ -251,7 +251,7 @@ def _draw_parts(
     groups: np.ndarray | None,
     times: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Return the part of each row, training first, or -1 for unused rows."""
+    """Return the part of each row, or -1 for unused rows."""
     m = len(target)
     n_rows = list(sizes.values())
     if sum(n_rows) > m:
@@ -288,7 +288,7 @@ def _draw_parts(
 
 
 def _draw_rows(m: int, n_rows: Sequence[int], seed: int) -> np.ndarray:
-    """Return the part of each row, or -1, in little memory."""
+    """Return the part of each row with little memory."""
     order = np.random.default_rng(seed).permutation(
         np.arange(m, dtype=np.int32 if m < 1 << 31 else np.intp)
     )
@@ -301,13 +301,13 @@ def _draw_rows(m: int, n_rows: Sequence[int], seed: int) -> np.ndarray:
 def _most_frequent_classes(
     units: np.ndarray, classes: np.ndarray, n_units: int, n_classes: int
 ) -> np.ndarray:
-    """Return the most frequent class of each unit; ties go to the first."""
+    """Return the most frequent class of each unit."""
     counts = np.bincount(units * n_classes + classes, minlength=n_units * n_classes)
     return counts.reshape(n_units, n_classes).argmax(axis=1)
 
 
 def _stratified_order(classes: np.ndarray, unit_sizes: np.ndarray) -> np.ndarray:
-    """Return the order of units in which each class is spread evenly."""
+    """Return an order of units that spreads each class evenly."""
     counts = np.bincount(classes, unit_sizes)
     place = np.empty(len(classes))
     for k in np.unique(classes):
@@ -317,7 +317,7 @@ def _stratified_order(classes: np.ndarray, unit_sizes: np.ndarray) -> np.ndarray
 
 
 def split_trial() -> Trial:
-    """Return the only trial of the split that `assign_split` draws."""
+    """Return the trial of a split by `assign_split`."""
     return Trial(index=0, training=(0,), validation=1, test=2)
 
 
@@ -355,7 +355,7 @@ def assign_nested_split(
 
 
 def nested_split_trial(n_folds: int, ordered: bool = False) -> Trial:
-    """Return the only trial of the folds that `assign_nested_split` draws."""
+    """Return the trial of a split by `assign_nested_split`."""
     return Trial(
         index=0,
         training=tuple(range(n_folds)),
@@ -368,7 +368,7 @@ def nested_split_trial(n_folds: int, ordered: bool = False) -> Trial:
 def inner_trials(trial: Trial) -> list[Trial]:
     """Return trials that cross-validate the training folds.
 
-    Ordered blocks are validated after training on earlier ones.
+    Ordered blocks are validated after training on earlier blocks.
     """
     folds = trial.training
     if trial.ordered:
@@ -384,7 +384,7 @@ def inner_trials(trial: Trial) -> list[Trial]:
 
 
 def choosing_trials(trial: Trial) -> list[Trial]:
-    """Return a trial as a list, or its inner trials if it has no validation rows."""
+    """Return the trial, or its inner trials if it has no validation fold."""
     if trial.validation is None:
         return inner_trials(trial)
     return [trial]

@@ -16,15 +16,15 @@ from ..targets import Target, Task
 from ..validation import require_one_of
 
 Measure = Callable[[Target, np.ndarray, np.ndarray | None], float]
-"""Function of target, predictions or scores, and weights that returns an error."""
+"""Function from target, predictions or scores, and weights to an error."""
 
 
 @dataclass(frozen=True)
 class Metric:
-    """Error metric of predictions, with its names and requirements.
+    """Error metric of predictions.
 
-    `error` is the name in tables, `words` in reports. `positive` is for metrics of the
-    second of two classes; `needs` is a requirement on rows, such as "both classes".
+    `error` is its name in tables, `words` in reports. `positive` means that it measures
+    the second of two classes; `needs` is a requirement on rows, such as "both classes".
     """
 
     name: str
@@ -47,13 +47,13 @@ class Metric:
         return self.needs == BOTH
 
     def name_in_tables(self, target: Target) -> str:
-        """Return the name of the error in tables, with the positive class, if any."""
+        """Return the name in tables, with the positive class, if any."""
         if self.positive:
             return f"{self.error} of {target.classes[1]}"
         return self.error
 
     def check(self, target: Target, weighted: bool = False) -> None:
-        """Raise ValueError if the target, or sample weights, are not supported."""
+        """Raise ValueError for an unsupported target or sample weights."""
         if target.task != self.task:
             others = ", ".join(
                 name for name, metric in METRICS.items() if metric.task == target.task
@@ -77,7 +77,7 @@ class Metric:
             )
 
     def check_rows(self, target: Target, purpose: str) -> None:
-        """Raise ValueError if the metric is undefined for the targets of some rows."""
+        """Raise ValueError if the metric is undefined on these rows."""
         if not self.needs:
             return
         values = target.values
@@ -98,7 +98,7 @@ class Metric:
         test_weight: np.ndarray | None = None,
         training_weight: np.ndarray | None = None,
     ) -> float:
-        """Return the test error of the constant that is best on the training rows."""
+        """Return the test error of the best constant on the training rows."""
         if self.task == "regression":
             constant = self.constant(training.values, training_weight)
             return self.measure(
@@ -122,7 +122,7 @@ class Metric:
 
 
 def metric_for(name: str | None, target: Target, weighted: bool = False) -> Metric:
-    """Return a metric by name, or the default of the task, and check its support."""
+    """Return the named metric, or the default of the task."""
     if name is None:
         name = DEFAULT[target.task]
     require_one_of("metric", name, METRICS)
@@ -130,7 +130,7 @@ def metric_for(name: str | None, target: Target, weighted: bool = False) -> Metr
     return METRICS[name]
 
 
-# scikit-learn is imported in functions, because it imports pandas.
+# scikit-learn is imported in functions because it imports pandas.
 
 
 def _sklearn_error(
@@ -202,7 +202,7 @@ def _median(values: np.ndarray, w: np.ndarray | None) -> np.ndarray:
 
 
 def _relative_median(values: np.ndarray, w: np.ndarray | None) -> np.ndarray:
-    """Return the median weighted by inverse values, best for relative errors."""
+    """Return the median weighted by inverse values."""
     weights = 1 / np.maximum(np.abs(values), np.finfo(np.float64).eps)
     if w is not None:
         weights = (weights.T * w).T
@@ -228,7 +228,7 @@ def _score(
     task: Task = "classification",
     **attributes: Any,
 ) -> Metric:
-    """Return the metric 1 - score, for a function or its name in scikit-learn."""
+    """Return the metric 1 - score of a function."""
     if isinstance(measure, str):
         measure = partial(_one_minus_score, function=measure)
     return Metric(
@@ -264,7 +264,6 @@ def _multiclass_roc_auc(
 def _regression_error(
     name: str, error: str, words: str, measure: str | Measure, constant: Any = mean_over
 ) -> Metric:
-    """Return an error of a regression, for a function or its name in scikit-learn."""
     if isinstance(measure, str):
         measure = partial(_sklearn_error, function=measure)
     return Metric(name, "regression", error, words, measure, constant=constant)
@@ -405,7 +404,7 @@ METRICS: dict[str, Metric] = {metric.name: metric for metric in _ALL}
 
 
 def in_words(error_in_table: str) -> str:
-    """Return the long name of an error for reports, given its short name in tables."""
+    """Return the name in reports of an error, from its name in tables."""
     error, _, positive = error_in_table.partition(" of ")
     words = next(
         (metric.words for metric in METRICS.values() if metric.error == error), error
