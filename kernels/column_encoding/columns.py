@@ -286,7 +286,7 @@ class NumberColumn(ColumnEncoding):
         return f"{self.fill:.6g}, the median"
 
     def _magnitudes(self, column: reading.Column, report: EncodingReport) -> np.ndarray:
-        """Return numbers or positions of levels; NaN for others."""
+        """Return numbers or positions of levels; NaN for other values."""
         if self.levels:
             return places_of(column.as_texts(), self.levels)
         numbers = column.read_numbers(self.written)

@@ -24,7 +24,7 @@ TEXTS_PER_TOPIC = 10
 """Distinct training texts per feature."""
 
 LEAST_TOPICS = 2
-"""Fewest features of at least two distinct texts."""
+"""Fewest features, unless there are fewer distinct texts."""
 
 WORD = re.compile(r"\w+|[^\w\s]+")
 """A word, or a run of other symbols."""
@@ -56,7 +56,7 @@ SMALLEST_DEVIATION = 1e-5
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TextColumn(ColumnEncoding):
-    """Encoding of texts by latent semantic analysis; missing texts have mean features."""
+    """Encoding of texts by latent semantic analysis, with mean features if missing."""
 
     gaps: bool
     ngrams: np.ndarray  # hash values, ascending

@@ -270,7 +270,6 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         return X, y
 
     def _encode_training_table(self, X: Any) -> tuple[TableEncoding, Rows]:
-        """Return the encoding and the features of a table."""
         columns = read_columns(X)
         report = EncodingReport()
         is_numeric = self.columns is None and all(

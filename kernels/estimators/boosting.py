@@ -36,7 +36,7 @@ SHARE_ROWS = 1500
 """Held-out rows that suffice to choose the share of the trees."""
 
 LEAST_SHARE = 0.05
-"""Smallest share of kept trees."""
+"""Smallest weight with which trees are kept."""
 
 SERIAL_ROWS = 5000
 """Most training rows for which one thread is fastest."""

@@ -328,7 +328,6 @@ def _unit_rows(
 def _neighbors_and_labels(
     graph: Any, position: int
 ) -> tuple[list[set[int]], list[str]]:
-    """Return neighbors and labels of the nodes."""
     try:
         edges, node_labels = graph
         pairs = np.asarray(edges)

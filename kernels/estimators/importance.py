@@ -46,7 +46,7 @@ LEAST_TESTED = 100
 """Fewest tested rows, for many columns."""
 
 MOST_PREDICTIONS = 30_000
-"""Most predictions, which limit the tested rows and donors."""
+"""Number of predictions that limits tested rows and donors."""
 
 MOST_DONORS = 5
 
@@ -406,7 +406,7 @@ class TestedRows:
     def exchanges(
         self, columns: Sequence[Sequence[np.ndarray]], n_donors: int
     ) -> Iterator[Exchange]:
-        """Yield the exchange of each entry; features of an entry change together."""
+        """Yield an exchange per entry of `columns`, whose features change together."""
         donors = self._donors(n_donors)
         batch: list[tuple[np.ndarray, Rows]] = []
         for features in columns:
@@ -506,7 +506,7 @@ class TestedRows:
 def relevance_of(
     tested: TestedRows, columns: Sequence[np.ndarray], n_donors: int
 ) -> np.ndarray:
-    r"""Return the relative increase of the error if values of a column are exchanged.
+    r"""Return the relative increase of the error for each column with exchanged values.
 
     .. math:: r_j = \frac{\sum_i \lVert y_i - f(x_i^{(j)}) \rVert^2 - \lVert y_i - f(x_i) \rVert^2}
               {\sum_i \lVert y_i - \bar y \rVert^2}

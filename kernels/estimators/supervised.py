@@ -374,7 +374,7 @@ class SupervisedLearner(KernelLearner):
         return None
 
     def _best_C_of_equal_weights(self, X: Rows, target: Target, seed: int) -> float:
-        """Return the best C for equal weights; 1 for two-stage learners."""
+        """Return the best C for equal weights; 1 if the learner needs none."""
         predictor = self._checked_learner(X, target.task).predictor
         if predictor is None:
             return 1.0
@@ -552,7 +552,6 @@ class SupervisedLearner(KernelLearner):
         return 0
 
     def _background_features(self, background: Any) -> np.ndarray:
-        """Return the features of given or drawn background rows."""
         if not isinstance(background, Integral):
             return self._validate_dense(background)
         n_rows = whole_number("background", background, 1)
@@ -868,7 +867,8 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         sample_weight : array-like of shape (m,), optional
             Non-negative weights, of which only ratios matter.
         groups : array-like of shape (m,), optional
-            Group of each row, such as a patient; choices are validated on unseen groups.
+            Group of each row, such as a patient; choices are validated on unseen
+            groups.
         time : array-like of shape (m,), optional
             Time of each row; choices are validated on later rows. Not with `groups`.
 
@@ -993,7 +993,6 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         return label_probabilities(scores, calibration)
 
     def _weights_of_classes(self, target: Target) -> np.ndarray:
-        """Return the class weight of each training row."""
         class_weight = self.class_weight
         if isinstance(class_weight, Mapping):
             classes = set(self.classes_.tolist())
@@ -1017,10 +1016,10 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         Returns
         -------
         scores : ndarray of shape (n,), (n, n_classes) or (n, n_labels)
-            Positive for the second of two classes; otherwise one score per class or
-            label. For svm with more classes, scores are numbers of pairwise decisions
-            plus their margins; with boosted trees, log-odds or logarithms of the
-            averaged probabilities.
+            Positive for the second of two classes; otherwise one score per label or
+            class, of which `predict` takes the largest. For svm with more classes,
+            scores are numbers of pairwise decisions plus their margins; with boosted
+            trees, log-odds or logarithms of the averaged probabilities.
         """
         return self._decisions(self._validate_new(X))
 
@@ -1321,7 +1320,8 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         sample_weight : array-like of shape (m,), optional
             Non-negative weights, of which only ratios matter.
         groups : array-like of shape (m,), optional
-            Group of each row, such as a patient; choices are validated on unseen groups.
+            Group of each row, such as a patient; choices are validated on unseen
+            groups.
         time : array-like of shape (m,), optional
             Time of each row; choices are validated on later rows. Not with `groups`.
 

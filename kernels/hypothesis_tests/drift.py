@@ -1,8 +1,4 @@
-"""Tests whether new rows have the distribution of the training rows.
-
-A kernel test detects changed interactions, Kolmogorov-Smirnov tests changes of single
-columns. Each kind has half of the level.
-"""
+"""Tests whether new rows have the distribution of the training rows."""
 
 from __future__ import annotations
 
@@ -147,9 +143,10 @@ def kernel_test(
 class Drift:
     """Tests of new rows against training rows, the result of `drift_of`.
 
-    `p` is twice the smallest of `p_kernel` and `p_columns`; Holm's method adjusts
-    `p_columns`. `outside` are fractions of rows; `scores` are Kolmogorov-Smirnov
-    distances, only descriptive.
+    The kernel test detects changed interactions, Kolmogorov-Smirnov tests changes of
+    columns. `p` is twice the smallest of `p_kernel` and `p_columns`; Holm's method
+    adjusts `p_columns`. `outside` are fractions of rows; `scores` are
+    Kolmogorov-Smirnov distances, only descriptive.
     """
 
     rows: int

@@ -84,8 +84,8 @@ def fit_sigmoid(
               \min_{a \ge 0, b} \; - \sum_i w_i \bigl( t_i \log p_i + (1 - t_i) \log (1 - p_i) \bigr)
 
     with targets :math:`t = (N_+ + 1) / (N_+ + 2)` for positive rows and :math:`1 / (N_-
-    + 2)` for others, N sums of weights (Platt, 1999). `positive` may have shares of
-    copies of a row.
+    + 2)` for others, N sums of weights (Platt, 1999). For copies of a row, `positive`
+    may be their share in the positive class.
     """
     if weights is None:
         weights = np.ones(len(scores))

@@ -142,10 +142,11 @@ def refined(
 
 @dataclass
 class KernelSums:
-    """Sums over rows: ``sum w``, ``sum w K(x, x)``, ``G' w``, ``G' D Y``, ``Phi' D Phi``.
+    """Sums over rows with weights w, in the order of the fields.
 
-    G is the uncentered kernel between rows and landmarks, and D the diagonal of the
-    weights w.
+    ``sum w``, ``sum w K(x, x)``, ``G' w``, ``G' D Y`` and, if requested, ``Phi' D
+    Phi``, where G is the uncentered kernel between rows and landmarks, and D the
+    diagonal of the weights.
     """
 
     weight: float
@@ -371,7 +372,7 @@ Loss = Literal["squared", "hinge", "logistic"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Nystroem(Predictor):
-    r"""Ridge regression or linear classifier on landmarks, a subset of the training rows.
+    r"""Ridge regression or linear classifier on landmarks, a subset of training rows.
 
     .. math:: f = \bar Y + (k_Z(x) - \bar k_Z)^\top \beta, \qquad
               \beta_C = \arg\min_\beta \sum_i w_i \lVert y_i - f(x_i) \rVert^2

@@ -33,8 +33,8 @@ class SVM(ExactPredictor):
     Notes
     -----
     O(m^2) to O(m^3) time and O(m^2) memory for m training rows. If no coefficient is at
-    its bound, the solution is reused for larger C. An active-set solver fits SVMs
-    without intercept, and SVMs for which libsvm does not converge.
+    its bound, the solution is reused for larger C. An active-set solver replaces libsvm
+    if it does not converge, and for SVMs without intercept.
 
     References
     ----------
