@@ -144,9 +144,9 @@ def refined(
 class KernelSums:
     """Sums over rows with weights w, in the order of the fields.
 
-    ``sum w``, ``sum w K(x, x)``, ``G' w``, ``G' D Y`` and, if requested, ``Phi' D
-    Phi``, where G is the uncentered kernel between rows and landmarks, and D the
-    diagonal of the weights.
+    ``sum w``, ``sum w K(x, x)``, ``G' w``, ``G' D Y`` and, if requested,
+    ``Phi' D Phi``, where G is the uncentered kernel between rows and landmarks, and D
+    the diagonal of the weights.
     """
 
     weight: float

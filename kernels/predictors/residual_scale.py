@@ -251,6 +251,6 @@ class CenteredRidge(NamedTuple):
         return self.of_features(shrinkage[:, :, None] * self.projected)
 
     def of_features(self, solutions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return coefficients of features and intercepts, from solutions."""
+        """Return feature coefficients and intercepts, from eigenvector coefficients."""
         coefficients = self.V @ solutions
         return coefficients, self.mean_target - self.mean_feature @ coefficients
