@@ -29,7 +29,7 @@ from .environment import running_server, sqlite_url, state_dir
 from .store import atomic_path
 
 if TYPE_CHECKING:
-    from mlflow import MlflowClient  # MLflow takes a second to import
+    from mlflow import MlflowClient  # takes a second to import
 
 SILENT_SECONDS = 5.0
 """Seconds to wait for another process before a message."""
@@ -74,7 +74,7 @@ def mlflow_is_prepared(url: str) -> bool:
 
 
 def copy_prefect_tables(path: Path) -> bool:
-    """Create a Prefect database from cached tables; return whether that succeeded."""
+    """Create a Prefect database from cached tables; return whether it succeeded."""
 
     def copy(temporary: Path) -> None:
         shutil.copyfile(_kept_prefect_tables(), temporary)
@@ -88,7 +88,7 @@ def copy_prefect_tables(path: Path) -> bool:
 
 
 def keep_prefect_tables(path: Path) -> None:
-    """Copy the tables of a new Prefect database to a cache for later databases."""
+    """Cache the tables of a new Prefect database."""
     if sys.dont_write_bytecode:
         return
     with (
@@ -105,14 +105,13 @@ def keep_prefect_tables(path: Path) -> None:
 
 
 def _kept_prefect_tables() -> Path:
-    """Return the path of the cached tables of the installed version of Prefect."""
     return Path(cache_from_source(__file__)).with_name(
         f"prefect-{version('prefect')}.db"
     )
 
 
 def _require_prefect_tables(path: Path) -> None:
-    """Raise InputError unless a database has Prefect's tables, without rows."""
+    """Raise InputError unless a database has Prefect's empty tables."""
     tables = _tables(path)
     if not {"flow_run", "alembic_version"} <= tables or _rows_of(
         path, "PRAGMA quick_check"
@@ -126,20 +125,20 @@ def _require_prefect_tables(path: Path) -> None:
 
 
 def is_missing(url: str) -> bool:
-    """Return whether an address names an SQLite file that does not exist."""
+    """Return whether an address names a missing SQLite file."""
     path = file_of(url)
     return path is not None and not path.exists()
 
 
 def require_writable(path: Path) -> None:
-    """Raise InputError if a file exists but is not a writable SQLite database."""
+    """Raise InputError if a file is no writable SQLite database."""
     if path.exists():
         _rows_of(path, "BEGIN IMMEDIATE")
         _tables(path)
 
 
 def seen_from(folder: Path, url: str) -> str:
-    """Return the address of a database for a process that runs in another folder."""
+    """Return the address of a database for a process in another folder."""
     path = file_of(url)
     if path is None:
         return url
@@ -148,10 +147,10 @@ def seen_from(folder: Path, url: str) -> str:
 
 
 def file_of(url: str) -> Path | None:
-    """Return the file of an SQLite address, or None for another store."""
+    """Return the file of an SQLite address; None for another store."""
     try:
         address = make_url(url)
-    except ArgumentError:  # a store of MLflow without a database
+    except ArgumentError:  # not an address of a database
         return None
     name = address.database or ""
     if address.get_backend_name() != "sqlite" or not name or ":memory:" in name:
@@ -182,7 +181,7 @@ def _tables(path: Path) -> set[str]:
 
 
 def _rows_of(path: Path, statement: str) -> list[tuple[Any, ...]]:
-    """Return the rows of a statement, and wait for a locked database."""
+    """Return the rows of a statement; wait for a locked database."""
     try:
         return _execute(path, statement, SILENT_SECONDS)
     except sqlite3.DatabaseError as error:
@@ -229,7 +228,7 @@ def _as_input_error(path: Path, error: sqlite3.Error) -> InputError:
 def _lock_holders(path: Path) -> str:
     """Describe the processes that may have locked a database.
 
-    On Linux, these are processes that write; elsewhere, all that have its files open.
+    On Linux, these are writing processes; elsewhere, all that have its files open.
     """
     files = _files_of(path)
     processes: dict[int, psutil.Process] = {}
@@ -264,7 +263,7 @@ def _files_of(path: Path) -> set[str]:
 
 
 def _writing_pids(files: Collection[str]) -> set[int]:
-    """Return the processes with a write lock on a file; empty except on Linux."""
+    """Return the processes that lock a file for writing (Linux only)."""
     inodes = set()
     for file in files:
         with suppress(OSError):
@@ -284,7 +283,6 @@ def _writing_pids(files: Collection[str]) -> set[int]:
 
 
 def _create_database(path: Path, create: Callable[[Path], None]) -> None:
-    """Create a database, and replace an incomplete one."""
     with atomic_path(path) as temporary:
         create(temporary)
         with closing(sqlite3.connect(temporary)) as database:
@@ -297,7 +295,7 @@ def _create_database(path: Path, create: Callable[[Path], None]) -> None:
 
 @contextmanager
 def one_at_a_time() -> Iterator[None]:
-    """Hold the lock that lets only one process of a folder create databases."""
+    """Let only one process of a folder create databases."""
     path = state_dir() / "databases.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as lock:
@@ -331,7 +329,7 @@ def mlflow_ui() -> str:
 
 
 def mlflow_is_served() -> bool:
-    """Return whether MLflow's store is a server, so that page addresses last."""
+    """Return whether MLflow's store is a server."""
     import mlflow
 
     return mlflow.get_tracking_uri().startswith("http")
@@ -342,7 +340,7 @@ def mlflow_store() -> Iterator[MlflowClient]:
     """Yield a client of MLflow's store; its errors become `InputError`."""
     import mlflow
 
-    # It also prints the errors that it raises
+    # MLflow also prints the errors that it raises
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
     prepare_mlflow(mlflow.get_tracking_uri())
     path = file_of(mlflow.get_tracking_uri())

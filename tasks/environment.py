@@ -35,7 +35,7 @@ from learnkernels.conf.errors import (
 )
 
 STATE_DIR = ".learnkernels"
-"""Folder below the working directory for everything that can be recomputed."""
+"""Folder in the working directory for everything that can be recomputed."""
 
 QUIET = {
     "DO_NOT_TRACK": "true",
@@ -63,7 +63,7 @@ PIPELINE = (
 """Packages of `learnkernels[pipeline]` that `conf`, `tasks` and `flows` import."""
 
 OF_PYTHON = {"PYTHONSAFEPATH": "1", "PYTHONUTF8": "1"}
-"""Variables that keep the working directory off the path, and text in UTF-8."""
+"""Variables that keep the working directory off the path, and set UTF-8."""
 
 PREFECT_DATABASE = "PREFECT_SERVER_DATABASE_CONNECTION_URL"
 
@@ -91,7 +91,7 @@ COLLECT_AFTER = (50_000, 20, 50)
 
 
 def lacking_libraries(what: str) -> str:
-    """Return a message about missing packages; empty if all are installed."""
+    """Return a message about missing packages; empty if none is missing."""
     lacking = [name for name in PIPELINE if find_spec(name) is None]
     if not lacking:
         return ""
@@ -102,14 +102,14 @@ def lacking_libraries(what: str) -> str:
 
 
 def collect_seldom() -> None:
-    """Run garbage collection less often, as it takes a fifth of a command's start."""
+    """Run garbage collection less often, for a faster start."""
     gc.set_threshold(*COLLECT_AFTER)
 
 
 def prepare_python() -> None:
-    """Make this process and its children independent of locale and work folder."""
+    """Make this process and its children independent of locale and working folder."""
     os.environ |= OF_PYTHON
-    # Without a compiler, a pass takes hundreds of times as long
+    # Without compilation, a pass takes hundreds of times as long
     os.environ.pop("NUMBA_DISABLE_JIT", None)
     codecs.register_error(AS_SHOWN, _replace_characters)
     for stream in (sys.stdout, sys.stderr):
@@ -119,7 +119,7 @@ def prepare_python() -> None:
         del os.environ["PYTHONWARNINGS"]
         filters = [entry for entry in warnings.filters if entry[0] != "error"]
         warnings.filters[:] = filters  # type: ignore[index]
-        # Also resets Python's cache of filters
+        # Resets Python's cache of filters
         warnings.simplefilter("default", append=True)
 
 
@@ -135,15 +135,15 @@ def _replace_characters(error: UnicodeError) -> tuple[str, int]:
 
 
 def state_dir() -> Path:
-    """Return the state folder: LEARNKERNELS_HOME, or `.learnkernels` by default."""
+    """Return the state folder: LEARNKERNELS_HOME, or `.learnkernels`."""
     return Path(os.environ.get("LEARNKERNELS_HOME") or STATE_DIR).absolute()
 
 
 def prepare_environment() -> Path:
     """Set the environment of this process and its children; return the state folder.
 
-    Call it before Prefect, MLflow, Dask or matplotlib are imported. Variables of the
-    user stay. InputError if folder or database cannot be used.
+    Call it before Prefect, MLflow, Dask or matplotlib are imported. The user's
+    variables stay. InputError if folder or database cannot be used.
     """
     _require_drivers()
     state = state_dir()
@@ -175,7 +175,7 @@ def prepare_environment() -> Path:
     # Figures are files; a notebook sets its own backend
     os.environ["MPLBACKEND"] = "Agg"
     os.environ.setdefault("MLFLOW_TRACKING_URI", sqlite_url(Path.cwd() / "mlflow.db"))
-    # These characters would end the address that is Prefect's default
+    # These characters would end the address of Prefect's default
     if set(str(state)) & set("?#%"):
         database = sqlite_url(state / "prefect" / "prefect.db", "sqlite+aiosqlite")
         os.environ.setdefault(PREFECT_DATABASE, database)
@@ -185,7 +185,7 @@ def prepare_environment() -> Path:
 
 
 def _bypass_proxies_on_loopback() -> None:
-    """Exempt this machine from proxies; unset SOCKS proxies without their package."""
+    """Exempt this machine from proxies; unset unusable SOCKS proxies."""
     schemes = {"http", "https"}
     if find_spec("socksio") is not None:
         schemes |= {"socks5", "socks5h"}
@@ -202,7 +202,7 @@ def _bypass_proxies_on_loopback() -> None:
     hosts = []
     for name in ("no_proxy", "NO_PROXY"):
         hosts += [host.strip() for host in os.environ.get(name, "").split(",")]
-    if "*" in hosts:  # exempts all hosts, but only without other entries
+    if "*" in hosts:  # exempts all hosts, if the only entry
         return
     loopback = ("localhost", "127.0.0.1", "::1")
     exempt = ",".join(host for host in dict.fromkeys([*hosts, *loopback]) if host)
@@ -250,11 +250,11 @@ def _require_drivers() -> None:
 
 
 def sqlite_url(path: Path, driver: str = "sqlite", folder: Path | None = None) -> str:
-    """Return the SQLAlchemy address of a file, for processes that run in a folder."""
+    """Return the SQLAlchemy address of a file, for processes in `folder`."""
     name = str(path.absolute())
     reserved = set("?#%")
     if reserved & set(name):
-        # Parents of the folder may have these characters
+        # Only parents of the folder may have these characters
         name = os.path.relpath(name, folder)
     if reserved & set(name):
         return f"{driver}:///file:{quote(name)}?uri=true"
@@ -289,7 +289,7 @@ def scheduled_settings() -> dict[str, str]:
 def explain(error: Exception) -> tuple[bool, str]:
     """Return whether the machine or a setting caused an error, and a message.
 
-    The traceback of any other error is appended to `errors.log` in the state folder.
+    Tracebacks of other errors go to `errors.log` in the state folder.
     """
     cause: BaseException | None = error
     while cause is not None:
@@ -298,7 +298,7 @@ def explain(error: Exception) -> tuple[bool, str]:
             return True, sentence
         cause = cause.__cause__ or cause.__context__
     with suppress(OSError):
-        # A server may have failed, whose error is not known here
+        # A server may have failed, with an error that is unknown here
         if shutil.disk_usage(state_dir()).free < 1 << 20:
             return True, f"{state_dir()}: its disk is full; {WAYS_OUT[errno.ENOSPC]}."
     summary = f"unexpected internal error: {_summarize(error)}"
@@ -315,7 +315,6 @@ def explain(error: Exception) -> tuple[bool, str]:
 
 
 def _append_traceback(log: Path, error: Exception) -> None:
-    """Append an error to a log that only this user can read."""
     log.parent.mkdir(parents=True, exist_ok=True)
     trace = without_passwords("".join(traceback.format_exception(error)))
     with open(
@@ -335,7 +334,7 @@ def _summarize(error: BaseException) -> str:
 
 
 def of_the_environment(error: BaseException) -> str | None:
-    """Describe the environment variable that caused an error, or return None."""
+    """Describe the environment variable that caused an error; None without one."""
     libraries = "(PREFECT|MLFLOW|DASK|NUMBA|OMP|OPENBLAS|MKL|ARROW|LOKY|AWS|SCIPY|SKLEARN|SSL|REQUESTS)_"
     for name, value in os.environ.items():
         if not re.match(libraries, name) or name in (
@@ -358,7 +357,7 @@ def _mentions(error: BaseException, name: str, value: str) -> bool:
 
 
 def _of_the_machine(error: BaseException) -> str | None:
-    """Describe an error of disk, permissions or memory; None for another error."""
+    """Describe an error of disk, permissions or memory; else None."""
     if isinstance(error, MemoryError):
         return "there is not enough memory; give fewer rows or kernels, or close other programs."
     reason = str(error)
@@ -392,12 +391,12 @@ def _advice_for_sqlite(reason: str) -> str | None:
 
 
 def key_file() -> Path:
-    """Return the file that holds this folder's access key as ``user:key``."""
+    """Return the file with this folder's access key, ``user:key``."""
     return state_dir() / "key"
 
 
 def folder_key() -> str:
-    """Return the access key of this folder's servers; create it if it is missing."""
+    """Return the access key of this folder's servers; create a missing one."""
     path = key_file()
     if not os.path.lexists(path):
         _create_key(path)
@@ -423,7 +422,7 @@ def folder_key() -> str:
 
 
 def _create_key(path: Path) -> None:
-    """Write a new private key, unless another process writes one first."""
+    """Write a new private key, unless another process is first."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".key-")
     with open(descriptor, "w", encoding="ascii") as file:
@@ -438,8 +437,8 @@ def _create_key(path: Path) -> None:
 def show_key() -> None:
     """Set environment variables with which clients log in to this folder's servers.
 
-    Other servers do not get the key. Call again after PREFECT_API_URL or
-    MLFLOW_TRACKING_URI has changed.
+    Other servers do not get the key. Call again after a change of PREFECT_API_URL or
+    MLFLOW_TRACKING_URI.
     """
     servers = _noted_servers()
     folder_login = folder_key()
@@ -458,12 +457,12 @@ def show_key() -> None:
 
 
 def servers_note() -> Path:
-    """Return the file that records the addresses of this folder's running servers."""
+    """Return the file with the addresses of this folder's servers."""
     return state_dir() / "ui.json"
 
 
 def running_server(name: str) -> str | None:
-    """Return the address of a server of this folder; None if it does not answer."""
+    """Return the address of a server of this folder, if it answers."""
     address = _noted_servers().get(name)
     if address is None or not answers(f"{address}/health"):
         return None

@@ -1,4 +1,4 @@
-"""Names of Prefect runs, and steps that run in parallel or are cached."""
+"""Names of Prefect runs; parallel and cached steps."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def by_deployment() -> bool:
 
 
 def file_name(name: str) -> str:
-    """Percent-encode special characters, so that a text can name a file or folder."""
+    """Percent-encode special characters for a file or folder name."""
     return re.sub(r"[^\w .-]|^\.+$", _percent_encoded, name)[:100]
 
 
@@ -65,19 +65,19 @@ def _percent_encoded(match: re.Match[str]) -> str:
 
 
 def new_run_id() -> str:
-    """Return a new name for a run; names sort by time."""
+    """Return a new run name; names sort by time."""
     return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 
 class Step(Task[P, R]):
-    """Prefect task whose call returns a value, also if it was stored before."""
+    """Prefect task whose call returns a value, even from the store."""
 
     def __init__(self, fn: Callable[P, R], **options: Any) -> None:
         super().__init__(fn, **options)
         self._options = options
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the task in this thread; return its value, or its state on request."""
+        """Run the task in this thread; return its value, or on request its state."""
         outcome: Any = super().__call__(*map(_opaque, args), **_options(args, kwargs))
         if isinstance(outcome, State) and not kwargs.get("return_state"):
             return outcome.result()
@@ -93,13 +93,13 @@ class Step(Task[P, R]):
 def _opaque(argument: Any) -> Any:
     """Hide an argument from Prefect, unless it is a future.
 
-    Otherwise a text that an earlier step returned makes Prefect depend on that step.
+    Prefect would make a step depend on the step that returned the same text.
     """
     return argument if isinstance(argument, PrefectFuture) else quote(argument)
 
 
 def _options(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return named arguments and options; the call waits for steps of its arguments."""
+    """Return arguments and options; the call waits for steps of its arguments."""
     options = {}
     for name, value in kwargs.items():
         is_option = name in ("wait_for", "return_state")
@@ -125,13 +125,13 @@ def _states_of_results(values: Iterable[Any]) -> list[State]:
             continue
         linked = get_state_for_result(value)
         if linked is not None:
-            # Prefect keeps states without data, and waits only for states with data
+            # Prefect drops data of states, but waits only for states with data
             states.append(linked[0].model_copy(update={"data": True}))
     return states
 
 
 def from_store(value: R) -> R:
-    """Mark a value as taken from the store, so that Prefect shows *Cached*."""
+    """Mark a value as taken from the store: Prefect shows *Cached*."""
     if runtime.task_run.id is None:
         return value
     return cast(
@@ -143,7 +143,7 @@ def from_store(value: R) -> R:
 
 
 def step(name: str, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
-    """Return a decorator for functions that become Prefect tasks, without a cache."""
+    """Return a decorator that makes functions Prefect tasks without a cache."""
 
     def decorate(function: Callable[P, R]) -> Task[P, R]:
         return Step(
@@ -162,7 +162,7 @@ def side_by_side(
 ) -> Iterator[tuple[K, R]]:
     """Run at most `at_once` steps at the same time; yield their values as they end.
 
-    `submissions` submits a step, with any key, for each item.
+    `submissions` submits a step, with any key, per item.
     """
     running: dict[PrefectFuture[R], K] = {}
     for key, future in submissions:

@@ -1,6 +1,6 @@
 """Load built-in learners and families, and custom ones named ``module:Class``.
 
-Custom modules are searched for on Python's path, then in the working directory.
+Custom modules are on Python's path or in the working directory.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def learner_class(name: str) -> type[Learner]:
 def as_learner(
     name: str, params: Mapping[str, Any] | None = None, features: Sequence[str] = ()
 ) -> Learner:
-    """Return a learner by name, with parameters, for the features of a data set."""
+    """Return a learner with parameters, for the features of a data set."""
     _search_working_directory(name)
     learner = learners.as_learner(name, **params or {})
     return (
@@ -104,7 +104,7 @@ _TYPES: dict[type, tuple[tuple[type, ...], str]] = {
     bool: ((bool,), "true or false"),
     str: ((str,), "text"),
 }
-"""Accepted types by the type of the default value, with their name in messages."""
+"""Accepted types by type of the default, with names for messages."""
 
 
 def as_configuration(mapping: Mapping[str, Any]) -> dict[str, Any]:
@@ -144,7 +144,6 @@ def _require_arrays(dataset: Any, where: str) -> None:
 
 
 def _convert(value: Any) -> Any:
-    """Convert a value of a configuration, at any depth."""
     if isinstance(value, list | tuple):
         return [_convert(item) for item in value]
     if isinstance(value, Mapping):
@@ -158,7 +157,7 @@ def _convert(value: Any) -> Any:
 
 
 def _convert_mapping(mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert a mapping; an object under ``name`` or ``family`` becomes two keys."""
+    """Convert a mapping; objects under ``name`` or ``family`` become two keys."""
     plain = {key: _convert(value) for key, value in mapping.items()}
     for key in ("name", "family"):
         described = plain.get(key)
@@ -259,7 +258,7 @@ def custom_family(config: OwnConfig, where: str = "kernels") -> KernelFamily:
 
 
 def described(configs: Iterable[FamilyConfig]) -> list[dict[str, Any]]:
-    """Return kernel families as data for store keys, with digests of custom code."""
+    """Return kernel families for store keys, with digests of custom code."""
     descriptions = []
     for config in configs:
         description = config.model_dump(mode="json")
@@ -270,7 +269,7 @@ def described(configs: Iterable[FamilyConfig]) -> list[dict[str, Any]]:
 
 
 def sources(configs: Iterable[LearnerConfig]) -> list[str]:
-    """Return the digests of the code of custom learners, for store keys."""
+    """Return digests of the code of custom learners, for store keys."""
     return [
         _source(learner_class(config.name)) for config in configs if ":" in config.name
     ]
@@ -282,7 +281,7 @@ def _family_class(name: str) -> type[KernelFamily]:
 
 
 def _search_working_directory(name: str) -> None:
-    """Add the working directory to Python's path for the name of a custom class."""
+    """Let Python find a custom class in the working directory."""
     folder = str(Path.cwd())
     if ":" in name and folder not in sys.path:
         sys.path.append(folder)  # worker processes inherit the path
@@ -291,7 +290,7 @@ def _search_working_directory(name: str) -> None:
 
 @cache
 def _source(cls: type) -> str:
-    """Return a digest of the custom modules that define a class and its bases."""
+    """Return a digest of the modules of a custom class."""
     excluded = {"learnkernels", *sys.stdlib_module_names}
     modules = {base.__module__ for base in cls.__mro__}
     custom_modules = sorted(

@@ -16,17 +16,17 @@ from types import FrameType, SimpleNamespace
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 AGAIN = 0.7
-"""Seconds until an interrupt that a library has caught is raised again."""
+"""Seconds until an interrupt that a library caught is raised again."""
 
 
 IMPORT_SECONDS = 10.0
 
 PATIENCE = 30.0
-"""Seconds until a process with a signal ends without waiting for its threads."""
+"""Seconds until a signaled process ends without waiting for its threads."""
 
 
 class Stopped(KeyboardInterrupt):
-    """Error that is raised when a signal asks this process to end."""
+    """Raised when a signal asks this process to end."""
 
 
 _state = SimpleNamespace(
@@ -40,12 +40,12 @@ def stop_requested() -> bool:
 
 
 def set_stop_message(message: str) -> None:
-    """Set the message on kept results, printed if this command is stopped."""
+    """Set the message on kept results, printed when this command is stopped."""
     _state.stop_message = message
 
 
 class StepStopped(BaseException):
-    """Error that ends a step early, as the run was stopped or another step failed."""
+    """Raised in a step when the run was stopped or another step failed."""
 
     def __init__(self) -> None:
         super().__init__("the run was stopped, or another step has failed")
@@ -78,7 +78,7 @@ def stopping_steps() -> Iterator[None]:
 
 
 def _wait_for_imports(thread: int) -> None:
-    """Wait for the imports of a thread: an error may leave Python's lock taken."""
+    """Wait for imports: an error may leave Python's lock taken."""
     latest = time.monotonic() + IMPORT_SECONDS
     while _is_importing(thread) and time.monotonic() < latest:
         time.sleep(0.01)
@@ -95,10 +95,9 @@ def _is_importing(thread: int) -> bool:
 
 @contextmanager
 def _own_handler_of_sigterm() -> Iterator[None]:
-    """Handle SIGTERM by `orderly_end`, if it is active, instead of by Prefect.
+    """Handle SIGTERM by `orderly_end`, if active, instead of by Prefect.
 
-    If Python ignores the error that Prefect's handler raises once, the flow run goes
-    on.
+    The flow run goes on if Python ignores the error of Prefect's handler.
     """
     if (
         not _state.handles_signals
@@ -157,7 +156,7 @@ def orderly_end() -> Iterator[None]:
     if stop_requested():
         _print_message()
         signal.signal(signal.SIGALRM, _end_by_signal)
-        # The exit of Python waits for threads
+        # Python waits for threads at exit
         signal.setitimer(signal.ITIMER_REAL, PATIENCE)
         sys.exit(128 + _state.received)
 

@@ -1,8 +1,8 @@
-"""Store of results that can be computed again, named by a digest of their inputs.
+"""Store of recomputable results, named by a digest of their inputs.
 
 An entry is a folder, ``store/KIND/KEY``, with the SHA-256 of each file in
-``entry.json``. It is written to a temporary folder, renamed, and never replaced. A
-damaged entry is set aside and recomputed.
+``entry.json``. It is written to a temporary folder, renamed, and never replaced.
+Damaged entries are set aside and recomputed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Owner:
     """Process that owns a temporary file or folder.
 
     `host` distinguishes containers, which may share a name. `started` is in hundredths
-    of a second after the start of the machine, as process numbers are reused.
+    of a second since the machine's start, as process numbers are reused.
     """
 
     host: str
@@ -52,12 +52,12 @@ class Owner:
 
     @classmethod
     def of(cls, pid: int) -> Owner:
-        """Return the process with the number `pid` on this host."""
+        """Return the process `pid` of this host."""
         return cls(_host(), pid, _started(psutil.Process(pid)))
 
     @classmethod
     def read(cls, text: str) -> Owner | None:
-        """Parse the process in a name such as ``run~OWNER~x7``; None without one."""
+        """Parse the process in a name such as ``run~OWNER~x7``, if any."""
         match = re.search(
             r"(?:^|~)(?P<host>[\w.-]+)~(?P<pid>\d+)~(?P<started>\d+)(?=$|[~.])", text
         )
@@ -76,7 +76,7 @@ class Owner:
 
     @property
     def gone(self) -> bool:
-        """Whether the process has ended; False if it runs on another host."""
+        """Whether the process has ended; False if on another host."""
         if not self.here:
             return False
         try:
@@ -118,7 +118,7 @@ Tell = Callable[[str], object]
 
 
 def digest(*parts: Any) -> str:
-    """Return a name of 20 hexadecimal digits for JSON values, from their SHA-256."""
+    """Return 20 hexadecimal digits of the SHA-256 of JSON values."""
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
@@ -126,7 +126,7 @@ def digest(*parts: Any) -> str:
 def result_key(step: str, settings: Mapping[str, Any], inputs: Iterable[str]) -> str:
     """Return the key under which the result of a step is stored.
 
-    `inputs` are digests of data sets and custom classes, and keys of earlier results.
+    `inputs` are digests of data sets and custom classes, and earlier results' keys.
     """
     return digest(step, NUMERICS_VERSION, settings, list(inputs))
 
@@ -145,7 +145,7 @@ def versions() -> dict[str, str]:
 
 
 def store_path(kind: str, key: str = "") -> Path:
-    """Return the folder of a stored entry, or of all entries of a kind."""
+    """Return the folder of an entry, or of all entries of a kind."""
     return state_dir() / "store" / kind / key
 
 
@@ -168,7 +168,7 @@ def computed_at(path: Path) -> str:
 
 
 def checked(path: Path) -> Path:
-    """Return the folder of an entry; raise InputError if it is damaged or missing."""
+    """Return the folder of an entry; InputError if damaged or missing."""
     damage = harm_of(path)
     if damage is not None:
         raise _changed_error(path, damage)
@@ -195,7 +195,7 @@ def keep(path: Path, made_from: Sequence[Path] = ()) -> Iterator[Path]:
 
 
 def versions_of(path: Path) -> list[dict[str, str]]:
-    """Return the library versions by which an entry was computed."""
+    """Return the library versions that computed an entry."""
     try:
         recorded: list[dict[str, str]] = _contents(path)["versions"]
     except (ValueError, OSError):
@@ -204,7 +204,7 @@ def versions_of(path: Path) -> list[dict[str, str]]:
 
 
 def earlier_versions(paths: Iterable[Path]) -> list[dict[str, str]]:
-    """Return library versions that computed entries, except those installed now."""
+    """Return library versions that computed entries, except the installed ones."""
     earlier: list[dict[str, str]] = []
     for path in paths:
         for recorded in versions_of(path):
@@ -219,7 +219,7 @@ def _with_digest(contents: dict[str, Any]) -> bytes:
 
 
 def _contents(path: Path) -> dict[str, Any]:
-    """Return the contents that an entry lists; raise ValueError if damaged."""
+    """Return the contents that an entry lists; ValueError if damaged."""
     text = (path / CONTENTS).read_bytes()
     try:
         contents: dict[str, Any] = json.loads(text)
@@ -239,14 +239,14 @@ def _changed_error(path: Path, damage: str) -> InputError:
 
 
 _VERIFIED_STATES: dict[Path, tuple[tuple[str, int, int, int], ...]] = {}
-"""State of the files of entries that this process has verified."""
+"""State of the files of verified entries."""
 
 SETTLED_SECONDS = 0.1
 """Age of a change after which a later change has another time stamp."""
 
 
 def harm_of(path: Path) -> str | None:
-    """Return how an entry is damaged, as a phrase; None if it is not."""
+    """Return a phrase on the damage of an entry, if any."""
     state = _state_of(path)
     if state is not None and _VERIFIED_STATES.get(path) == state:
         return None
@@ -262,7 +262,7 @@ def harm_of(path: Path) -> str | None:
 
 
 def _state_of(path: Path) -> tuple[tuple[str, int, int, int], ...] | None:
-    """Return name, size, time and inode of each file; None if one cannot be read."""
+    """Return name, size, time and inode of each file; None if unreadable."""
     try:
         files = [(file.name, file.stat()) for file in sorted(path.iterdir())]
     except OSError:
@@ -305,7 +305,7 @@ def _harm_of_files(path: Path) -> str | None:
 
 
 def _set_aside(path: Path, damage: str, tell: Tell) -> bool:
-    """Move a damaged entry away; return whether an undamaged one has replaced it."""
+    """Move a damaged entry away; return whether an undamaged one exists."""
     try:
         aside = (
             Path(tempfile.mkdtemp(dir=path.parent, prefix=f"{DAMAGED}{path.name}~"))
@@ -316,7 +316,7 @@ def _set_aside(path: Path, damage: str, tell: Tell) -> bool:
         except FileNotFoundError:  # another process has moved it
             aside.parent.rmdir()
             return False
-        # Another process has moved it, and written an undamaged one
+        # Another process has replaced it by an undamaged one
         if harm_of(aside) is None:
             with suppress(OSError):
                 aside.rename(path)
@@ -342,8 +342,8 @@ def atomic_path(
 ) -> Iterator[Path]:
     """Yield a temporary path that is renamed to `path` unless an error occurs.
 
-    A kill leaves a temporary folder, which the next call for the same parent deletes.
-    `lasting` files survive a power cut; `replaces` is for folders, files always
+    After a kill, the next call for the same parent deletes the temporary folder.
+    `lasting` files survive a power cut. `replaces` is for folders; files always
     replace.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -361,7 +361,7 @@ def atomic_path(
 
 
 def temporary_folder(parent: Path) -> tempfile.TemporaryDirectory[str]:
-    """Create a temporary folder; delete those that killed processes left next to it."""
+    """Create a temporary folder; delete those of killed processes next to it."""
     for folder in leftovers(parent):
         shutil.rmtree(folder, ignore_errors=True)
     return tempfile.TemporaryDirectory(
@@ -370,7 +370,7 @@ def temporary_folder(parent: Path) -> tempfile.TemporaryDirectory[str]:
 
 
 def leftovers(folder: Path) -> list[Path]:
-    """Return temporary files and folders that ended processes left in a folder."""
+    """Return temporary files and folders of ended processes in a folder."""
     paths = []
     for path in folder.glob(f"{TEMPORARY}*"):
         owner = Owner.read(path.name)
@@ -380,7 +380,7 @@ def leftovers(folder: Path) -> list[Path]:
 
 
 def _rename_folder(folder: Path, path: Path, replaces: bool) -> None:
-    """Rename a folder; an existing one moves to the temporary parent of `folder`."""
+    """Rename a folder; an existing one moves next to `folder`."""
     for number in itertools.count():
         try:
             folder.rename(path)
@@ -402,7 +402,7 @@ def _sync(path: Path) -> None:
 
 
 def _fsync(path: Path) -> None:
-    """Write a file to the disk, or the names in a folder if the system can."""
+    """Write a file, or if possible a folder's names, to the disk."""
     file = os.open(path, os.O_RDONLY)
     try:
         os.fsync(file)

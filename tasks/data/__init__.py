@@ -1,4 +1,4 @@
-"""Read sources into checked data sets in the store, and read and write rows by pieces.
+"""Read sources into checked, stored data sets; read and write rows in pieces.
 
 Imports: environment, naming, store.
 """

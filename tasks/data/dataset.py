@@ -1,4 +1,4 @@
-"""Data sets, stored under their digest; their scaling and folds."""
+"""Stored data sets, with their scaling and folds."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ RAW = "raw.arrow"
 PARTS = "parts.json"
 
 SAMPLE_COLUMNS = ("held_out", "groups", "times", "weights", "folds")
-"""Attributes of a data set with one entry per row of X."""
+"""Attributes of a data set with one entry per row."""
 
 
 @dataclass(frozen=True)
 class DatasetRef:
-    """Reference to a stored data set, passed between tasks instead of its rows."""
+    """Reference to a stored data set, passed between tasks."""
 
     name: str
     digest: str
@@ -69,12 +69,12 @@ class DatasetRef:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Features, target, names and columns such as groups of a data set in memory.
+    """Features, target and sample columns of a data set in memory.
 
     X has features ``(raw - low) / spread``. Rows with equal `groups` or `times` stay
     together. `weights` have mean one. `folds`, shape (n, repeats), is None if the
-    protocol draws them. `raw` has the columns before encoding, if each trial learns the
-    encoding or a column is a text; `by_training` is the scale that each trial learns.
+    protocol draws them. `raw` has the columns before encoding, if a column is a text or
+    trials learn the encoding with the scale `by_training`.
     """
 
     X: Rows
@@ -92,7 +92,7 @@ class Dataset:
     by_training: str = ""
 
     def learned_on(self, rows: np.ndarray) -> Dataset:
-        """Return the data set, scaled and imputed with statistics of training rows."""
+        """Return the data set scaled and imputed with statistics of `rows`."""
         if self.table is not None and self.raw is not None:
             table = self.table.learned_on(
                 self.raw.take(rows), cast(Any, self.by_training)
@@ -120,7 +120,7 @@ class Dataset:
 
     @property
     def scaling(self) -> tuple[np.ndarray, np.ndarray]:
-        """Values `low`, to subtract from raw features, and `spread`, to divide by."""
+        """Values `low`, subtracted from raw features, and `spread`, their divisor."""
         if self.low is None or self.spread is None:
             return np.zeros(len(self.features)), np.ones(len(self.features))
         return self.low, self.spread
@@ -129,10 +129,7 @@ class Dataset:
 def store_dataset(
     dataset: Dataset, name: str, source: str, tell: Tell = warnings.warn
 ) -> DatasetRef:
-    """Store a data set unless it is stored already, and return a reference to it.
-
-    `tell` warns if the stored entry is damaged.
-    """
+    """Store a new data set; return a reference to it."""
     key = dataset_digest(dataset)
     path = store_path("datasets", key)
     folds = None
@@ -194,7 +191,7 @@ def _write_dataset(dataset: Dataset, ref: DatasetRef, folder: Path) -> None:
 
 
 def load_dataset(ref: DatasetRef) -> Dataset:
-    """Return a stored data set; its dense rows stay on disk, memory-mapped."""
+    """Return a stored data set; dense rows are memory-mapped."""
     folder = checked(Path(ref.path))
     about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
     values = np.load(folder / "y.npy", allow_pickle=False)
@@ -229,7 +226,7 @@ def _load_features(folder: Path) -> Rows:
 
 
 def copied_share(ref: DatasetRef) -> float:
-    """Return the share of rows that repeat features and target of an earlier row."""
+    """Return the share of rows that repeat an earlier row."""
     dataset = load_dataset(ref)
     # Random projections differ unless rows are equal
     projected = dataset.X @ np.random.default_rng(0).normal(size=ref.n_features)
@@ -243,7 +240,7 @@ def stored_bytes(ref: DatasetRef) -> int:
 
 
 def dataset_digest(dataset: Dataset) -> str:
-    """Return a digest of features, target, names, groups, times and weights."""
+    """Return the digest that identifies a data set in the store."""
     X = dataset.X
     target = dataset.target
     about = [
@@ -315,7 +312,7 @@ def scaling_of(
 
 
 def scaled(X: Any, low: np.ndarray | None, spread: np.ndarray | None) -> Any:
-    """Return features minus `low`, divided by `spread`; dense ones change in place."""
+    """Return scaled features; dense ones change in place."""
     if low is None or spread is None:
         return X
     if sparse.issparse(X):
@@ -337,8 +334,8 @@ def fold_seed(seed: int, repeat: int) -> int:
 def draw_folds(dataset: Dataset, protocol: ProtocolConfig, repeat: int) -> np.ndarray:
     """Return each row's fold, or its part of a split; -1 for unused rows.
 
-    Held-out rows are the test rows. Each repeat of a split in time ends before the test
-    rows of the previous one. ValueError if the data set does not allow these folds.
+    Held-out rows are the test rows. Repeats of a split in time end before the test rows
+    of the previous one. ValueError if the data set does not allow these folds.
     """
     if dataset.folds is not None:
         assert protocol.folds is not None  # see `config_on`
@@ -368,7 +365,6 @@ def draw_folds(dataset: Dataset, protocol: ProtocolConfig, repeat: int) -> np.nd
 
 
 def _draw_cross_validation(dataset: Dataset, n_folds: int, seed: int) -> np.ndarray:
-    """Draw folds, or raise ValueError with the number of folds that is possible."""
     try:
         return _folds_of(dataset, n_folds, seed)
     except ValueError as error:
@@ -406,7 +402,7 @@ def _earlier_split(
 
 
 def most_folds(dataset: Dataset, n_wanted: int, seed: int) -> tuple[int, str]:
-    """Return the largest feasible number of folds, and why it is below `n_wanted`."""
+    """Return the most feasible folds, and why they are below `n_wanted`."""
     reason = ""
     for n_folds in range(n_wanted, 2, -1):
         try:

@@ -26,7 +26,7 @@ def source_files(config: DatasetConfig, data_dir: str) -> tuple[Location, ...]:
 
 
 def columns_of(paths: Sequence[str]) -> list[str]:
-    """Return the column names of a table; raise InputError if a file has none."""
+    """Return the column names of a table; InputError for formats without names."""
     files = source_files(
         DatasetConfig.of({"source": "file", "path": tuple(paths)}), "."
     )
@@ -45,7 +45,7 @@ def require_names(
     without: Sequence[str],
     by_command: bool,
 ) -> list[str]:
-    """Return a table's columns; raise InputError if an option has an unknown name."""
+    """Return a table's columns; InputError if an option has an unknown name."""
     for name in without:
         if name not in BASELINE_TITLES:
             meant = did_you_mean(name, BASELINE_TITLES)
@@ -80,7 +80,7 @@ def require_keys(
 ) -> None:
     """Raise InputError if the metric or a changed option is invalid for a table.
 
-    Both protocols are tried. Changes of single kernels are not checked.
+    Changes of single kernels are not checked.
     """
     dataset: dict[str, object] = {
         "source": "file",

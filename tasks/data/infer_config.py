@@ -1,4 +1,4 @@
-"""Infer the configuration of a comparison from a table and its target."""
+"""Infer the configuration of a comparison from a table."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ MOST_ROWS = 10_000
 """Largest number of rows for cross-validation; larger tables are sampled."""
 
 TRAINING_ROWS = 5000
-"""Training rows per repeat of a larger table; tuning then takes minutes."""
+"""Training rows per repeat of a larger table, for tuning in minutes."""
 
 VALIDATION_SHARE = 0.4
 TEST_SHARE = 0.6
@@ -60,7 +60,7 @@ FOLDS = 5
 LEAST_TRAIN = 50
 
 PILOT_ROWS = 500
-"""Rows of the fit that is timed to choose the number of training rows."""
+"""Rows of the timed fit that determines the training rows."""
 
 MOST_NAMED = 12
 
@@ -73,7 +73,7 @@ LEAKING_SHARE = 0.9995
 
 @dataclass(frozen=True)
 class InferredConfig:
-    """Inferred configuration as YAML with comments, and remarks for the user."""
+    """Inferred YAML configuration with comments, and remarks for the user."""
 
     lines: tuple[str, ...]
     text: str
@@ -90,8 +90,7 @@ def infer_config(
 ) -> InferredConfig:
     """Infer a configuration that compares learners on a table.
 
-    Several target columns are compared separately. `minutes` limits the rows.
-    `by_command` is whether messages name command options.
+    Several targets are compared separately; `minutes` limits the rows.
     """
     paths = several(path)
     targets = several(target or ())
@@ -154,7 +153,7 @@ class _TableRequest:
     def read(
         self, target: str, selection: Mapping[str, Sequence[str]], messages: list[str]
     ) -> Dataset:
-        """Return the data set of a target and the selected rows; append messages."""
+        """Return the data set of a target; append remarks to `messages`."""
         config = {
             "source": "file",
             "path": _only_item_or_all(self.paths),
@@ -228,11 +227,10 @@ def _seconds_to_fit(dataset: Dataset, rows: np.ndarray) -> float:
 def _affordable_rows(
     minutes: float, n_trials: int, n_pilot_rows: int, pilot_seconds: float
 ) -> int:
-    """Return the number of training rows for a comparison of some minutes."""
     startup_seconds = 10.0
-    # Time of all learners and baselines on one core, relative to one fit
+    # All learners and baselines on one core, relative to one fit
     fits_per_trial = 5.0
-    # Up to ten thousand rows, time grows at most with this power of the rows
+    # Upper bound of the exponent up to ten thousand rows
     growth = 1.5
     seconds = (
         max(0.0, 60.0 * minutes - startup_seconds)
@@ -243,7 +241,7 @@ def _affordable_rows(
 
 
 def _rare_classes(dataset: Dataset, n_training: int | None) -> dict[str, int]:
-    """Return the classes too rare for the protocol, with their rows or groups."""
+    """Return classes too rare for the protocol, with their counts."""
     target = dataset.target
     if target.task == "regression":
         return {}
@@ -269,7 +267,7 @@ def _rare_classes(dataset: Dataset, n_training: int | None) -> dict[str, int]:
 def _cross_validation(
     datasets: Sequence[Dataset], request: _TableRequest
 ) -> tuple[list[str], str]:
-    """Return the YAML lines of cross-validation, and why it has few folds."""
+    """Return YAML lines of cross-validation, and why folds are few."""
     _require_three_values(datasets, request)
     n_folds = FOLDS
     reason = ""
@@ -302,7 +300,7 @@ def _repeated_splits(
     ]
     if request.in_time:
         protocol[-1] += "  # each ends before the test rows of the one before"
-        # Otherwise the newest rows before the test rows would only validate
+        # The newest rows before the test rows would otherwise only validate
         protocol.append("refit: true")
     _require_three_values(datasets, request)
     config = ProtocolConfig.model_validate(yaml.safe_load("\n".join(protocol)))
@@ -473,7 +471,7 @@ def _shortened_list(names: Sequence[str]) -> str:
 
 
 def leaking_columns(dataset: Dataset) -> list[str]:
-    """Return columns whose values determine the target of nearly all rows."""
+    """Return columns whose values determine nearly all targets."""
     y = dataset.target.values[:CHECKED_ROWS]
     if dataset.table is None or len(y) < FEW_ROWS:
         return []

@@ -73,7 +73,7 @@ from .tables import FORMATS, Table, joint_name
 def ingest(
     config: DatasetConfig, data_dir: str, seed: int, readers: Readers | None = None
 ) -> DatasetRef:
-    """Read, check and store a data set; return a reference to it."""
+    """Read, check and store a data set; return a reference."""
     dataset = load_source(config, data_dir, seed, warn, readers)
     pa.default_memory_pool().release_unused()  # Arrow would keep memory
     return store_dataset(dataset, config.label, _origin(config), warn)
@@ -96,10 +96,10 @@ def load_source(
     tell: Callable[[str], None] = warnings.warn,
     readers: Readers | None = None,
 ) -> Dataset:
-    """Read the data set that a configuration describes, without storing it.
+    """Read the data set of a configuration without storing it.
 
     `tell` receives remarks and warnings. Order of the steps: rows of `where`, rows with
-    a target and a weight, column types, rows without missing values, distinct rows,
+    target and weight, column types, rows without missing values, distinct rows,
     n-grams, `subsample`, scaling, weights.
     """
     request = _Request(
@@ -290,7 +290,6 @@ def _complete_rows(
     column_types: ColumnTypes | None,
     labeled: _LabeledRows,
 ) -> tuple[TableInMemory | PartedTable, TableEncoding]:
-    """Apply the rule for missing values, and return rows and encoding."""
     config = labeled.request.config
     encoding, n_missing = rows.learn_encoding(columns, column_types, config.scale)
     if n_missing and config.missing == "refuse":
@@ -303,7 +302,7 @@ def _complete_rows(
         )
     if config.missing != "drop":
         return rows, encoding
-    # Columns that vary in all rows stay, even if constant in complete rows
+    # Columns that vary in all rows stay, even if then constant
     rows = rows.complete(encoding)
     if n_missing:
         remaining_types = None
@@ -320,7 +319,7 @@ def _complete_rows(
 def _dataset_of_matrix(
     X: Any, features: Sequence[str], labeled: _LabeledRows
 ) -> Dataset:
-    """Return the data set of a LIBSVM file, of n-gram counts or of bytes."""
+    """Return the data set of a LIBSVM file, n-gram counts or bytes."""
     request = labeled.request
     config = request.config
     usable = labeled.usable
@@ -364,7 +363,6 @@ def _dataset_of_matrix(
 
 
 def _entries_not_finite(X: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return row and column of each entry that is not finite."""
     if sparse.issparse(X):
         entries = X.tocoo()
         bad = ~np.isfinite(entries.data)
@@ -374,7 +372,7 @@ def _entries_not_finite(X: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 class _Source(NamedTuple):
-    """A table, or a matrix if `table` is None.
+    """Table, or a matrix if `table` is None.
 
     `y` is the target of a source without the column `target`.
     """
@@ -429,7 +427,7 @@ def _source_of_arrays(
 def _usable_rows(
     y: np.ndarray, sample_columns: Mapping[str, np.ndarray], request: _Request
 ) -> np.ndarray:
-    """Return which rows have a target, sample columns and a positive weight."""
+    """Return a mask of rows with target, sample columns and positive weight."""
     config = request.config
     usable = _rows_with_finite_values(y) | (config.missing == "refuse")
     if config.missing == "impute" and not usable.all() and usable.any():
@@ -453,7 +451,6 @@ def _usable_rows(
 
 
 def _target(values: np.ndarray, config: DatasetConfig, where: str) -> Target:
-    """Return the target, or raise InputError if it does not suit the task."""
     title = f"{where}: target {config.target!r}"
     n_missing = int((~_rows_with_finite_values(values)).sum())
     if n_missing:
@@ -507,7 +504,7 @@ def _positive_rows(
 
 
 def _target_values(y: Any, request: _Request, is_typed: bool) -> np.ndarray:
-    """Return a target as numbers or labels; missing ones are NaN or None."""
+    """Return a target as numbers or labels; missing values are NaN or None."""
     title = f"{request.where}: target {request.config.target!r}"
     is_arrow = isinstance(y, pa.ChunkedArray | pa.Array)
     if (
@@ -572,7 +569,7 @@ def _missing_markers(y: Any) -> list[str]:
 
 
 def _labels_of_csv(labels: np.ndarray) -> np.ndarray:
-    """Return labels as whole numbers or Booleans if all are, else unchanged."""
+    """Return labels as integers or Booleans if all are, else unchanged."""
     values = labels.tolist()
     texts = [label for label in values if label is not None]
     if all(re.fullmatch(rf"{CANONICAL_INTEGER}(?:\.0*)?", text) for text in texts):
@@ -586,7 +583,7 @@ def _labels_of_csv(labels: np.ndarray) -> np.ndarray:
 
 
 def _rows_with_finite_values(values: np.ndarray) -> np.ndarray:
-    """Return whether each row of a target has finite values, shape (m,)."""
+    """Return a mask of rows with finite values, shape (m,)."""
     if values.dtype.kind == "f":
         is_there = np.isfinite(values)
     else:
@@ -596,7 +593,7 @@ def _rows_with_finite_values(values: np.ndarray) -> np.ndarray:
 
 
 def _first_of_equals(X: Any, y: np.ndarray) -> np.ndarray:
-    """Return the positions of rows that equal no earlier row and target."""
+    """Return positions of rows that equal no earlier row and target."""
     if sparse.issparse(X):
         X = sparse.csr_matrix(X, copy=True)
         X.sum_duplicates()

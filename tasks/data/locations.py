@@ -1,4 +1,4 @@
-"""Local files and objects ``s3://bucket/key``; their errors, and atomic output."""
+"""Local files and S3 objects; their errors, and atomic output."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ FolderColumns = tuple[tuple[str, int | float | str | None, str], ...]
 
 @dataclass(frozen=True)
 class Location:
-    """Place of a local file, or of an object ``s3://bucket/key``.
+    """Address of a local file, or of an object ``s3://bucket/key``.
 
     `text` is as the user wrote it; `path` is absolute, or ``bucket/key``;
     `folder_columns` have name, value and type.
@@ -66,7 +66,7 @@ class Location:
 
     @property
     def suffix(self) -> str:
-        """Ending of the file name, such as ``.csv``, also if ``.gz`` follows."""
+        """Ending of the file name, such as ``.csv``, even before ``.gz``."""
         return ending_of(self.name)
 
     @property
@@ -74,7 +74,7 @@ class Location:
         return self.path.partition("/")[0]
 
     def size(self) -> int:
-        """Return the size in bytes; raise InputError for anything but a file."""
+        """Return the size in bytes; InputError for anything but a file."""
         info = self.info()
         if info.type == pyarrow.fs.FileType.File:
             return int(info.size)
@@ -90,11 +90,11 @@ class Location:
         )
 
     def open_input(self) -> Any:
-        self.size()  # raises InputError if there is no such file
+        self.size()  # InputError if there is no such file
         return self.filesystem.open_input_file(self.path)
 
     def open_text(self) -> Any:
-        """Open the content as a pyarrow stream, decompressed by its ending."""
+        """Open the decompressed content as a pyarrow stream."""
         source = self.open_input()
         compression = compression_of(self.name)
         if compression is None:
@@ -102,7 +102,7 @@ class Location:
         return pa.CompressedInputStream(source, compression)
 
     def require_bucket(self) -> None:
-        """Raise InputError if the bucket does not exist or cannot be accessed."""
+        """Raise InputError if the bucket is missing or inaccessible."""
         with explained(self):
             if (
                 self.filesystem.get_file_info(self.bucket).type
@@ -122,15 +122,15 @@ class Location:
         return path.resolve() == other_path.resolve()
 
     def info(self) -> Any:
-        """Return type, size and last change of the file, as pyarrow's FileInfo."""
+        """Return pyarrow's FileInfo: type, size and last change."""
         with explained(self):
             return self.filesystem.get_file_info(self.path)
 
 
 def locate(text: str) -> Location:
-    """Return the location of a path or of ``s3://bucket/key``, without opening it.
+    """Return the location of a path or ``s3://bucket/key``, without opening it.
 
-    InputError if the address is of another kind, incomplete, or holds credentials.
+    InputError for another kind, incomplete addresses, or credentials in them.
     """
     if not text:
         raise InputError("a path is empty; give a file, or s3://bucket/key.")
@@ -183,7 +183,7 @@ def _server_phrase() -> str:
 
 
 class TransferError(InputError, OSError):
-    """Error while data are read or written, which may be temporary.
+    """Possibly temporary error of reading or writing data.
 
     As an `OSError` it makes a task retry; as an `InputError` it ends a command without
     a traceback.
@@ -191,7 +191,7 @@ class TransferError(InputError, OSError):
 
 
 def failed_in_transfer(task: object, task_run: object, state: State[Any]) -> bool:
-    """Return whether a task failed by a TransferError, so that Prefect retries it."""
+    """Return whether a task failed by a possibly temporary error."""
     error = state.result(raise_on_failure=False)
     return isinstance(error, TransferError) or (
         isinstance(error, OSError) and error.errno not in (None, *WAYS_OUT)
@@ -220,7 +220,7 @@ UNREADABLE = (
 def transferring(
     location: Location, what: str = "read", called: str = ""
 ) -> Iterator[None]:
-    """Turn errors of file systems and libraries within the context into InputError.
+    """Turn errors of file systems and libraries into InputError.
 
     `what` is "read" or "written"; `called` names the content in messages.
     """
@@ -266,7 +266,7 @@ def explained(location: Location) -> Iterator[None]:
 
 
 def explanation(location: Location, error: OSError) -> InputError:
-    """Return the error to raise: a `TransferError` if the cause may be temporary."""
+    """Return the error to raise, a `TransferError` if possibly temporary."""
     reason = _reason(error)
     if not location.remote:
         if error.errno in WAYS_OUT:
@@ -317,10 +317,10 @@ def _reason(error: Exception) -> str:
 
 @contextmanager
 def written(location: Location, lasting: bool = True) -> Iterator[Path]:
-    """Yield a temporary file that becomes the output if the context ends without error.
+    """Yield a temporary file that becomes the output unless an error occurs.
 
     A `lasting` file survives a power cut. InputError if the location is a folder, or
-    its bucket does not exist; TransferError if the file cannot be written at present.
+    without its bucket; TransferError if the file cannot be written at present.
     """
     if not location.remote:
         path = Path(location.path)
@@ -340,7 +340,7 @@ def written(location: Location, lasting: bool = True) -> Iterator[Path]:
 
 
 def upload(path: Path, location: Location) -> None:
-    """Upload a file; the server does not show it before it is complete.
+    """Upload a file, visible on the server only when complete.
 
     pyarrow would complete a failed upload with the parts it has sent.
     """

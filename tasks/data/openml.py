@@ -23,7 +23,7 @@ from ..environment import state_dir
 from .locations import TransferError
 
 DEFAULT_TARGET = DatasetConfig.model_fields["target"].default
-"""A configuration with this target uses the target of the OpenML data set."""
+"""Target in a configuration that stands for OpenML's own target."""
 
 SILENT_SECONDS = 30
 
@@ -38,10 +38,10 @@ _FETCHING = threading.Lock()
 def read_openml(
     config: DatasetConfig, where: str, tell: Callable[[str], None]
 ) -> tuple[pa.Table, str, str]:
-    """Download an OpenML data set, or read it from the cache; see `OpenmlConfig`."""
+    """Download an OpenML data set, or read it from the cache."""
     bunch = _fetch(config, where, tell)
     table = pa.Table.from_pandas(bunch.frame, preserve_index=False)
-    # Single quotes around texts are not part of a category
+    # OpenML quotes some categories
     for position, field in enumerate(table.schema):
         if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
             texts = pc.replace_substring_regex(
@@ -93,7 +93,7 @@ def _fetch(config: DatasetConfig, where: str, tell: Callable[[str], None]) -> Bu
 
 @contextmanager
 def _limited_silence() -> Iterator[None]:
-    """Set a timeout for requests of scikit-learn; one fetch runs at a time."""
+    """Set a timeout for scikit-learn's requests; fetch one at a time."""
     with _FETCHING:
         before = socket.getdefaulttimeout()
         if before is None:

@@ -42,7 +42,7 @@ from .row_files import (
 from .tables import Table, joint_name
 
 BYTES_AS_NUMBERS = 1 << 30
-"""Smallest size, as float64, of a table that is read in parts by default."""
+"""Smallest size, as float64, of a table read in parts by default."""
 
 SPLITTABLE = (".parquet", ".arrow", ".feather")
 
@@ -51,7 +51,7 @@ WHOLE_TABLE = ("ngrams", "bytes", "distinct", "subsample")
 SUMMARY_BYTES = 8 << 20
 
 MOST_NUMBERS = 1 << 24
-"""Largest number of values for which summaries keep all numbers."""
+"""Number of values up to which summaries keep all numbers."""
 
 HELD_RESULTS = 32
 
@@ -66,7 +66,7 @@ class TablePart(
     """Rows of a table that are read together: a row group, or a whole Arrow file.
 
     `stamp` is size and time of change in nanoseconds. `group` and `mask` None mean all
-    rows; `mask` holds bits of the rows of the data set. `told` are `folder_columns`.
+    rows; `mask` holds bits of the used rows. `told` are `folder_columns`.
     """
 
     address: str
@@ -78,7 +78,7 @@ class TablePart(
     told: FolderColumns = ()
 
     def with_rows(self, is_used: np.ndarray) -> TablePart:
-        """Return the part with only the rows in a mask, shape (n_file_rows,)."""
+        """Return the part restricted to a mask of rows, shape (n_file_rows,)."""
         mask = None
         if not is_used.all():
             mask = np.packbits(is_used).tobytes()
@@ -86,7 +86,7 @@ class TablePart(
 
     @property
     def is_used(self) -> np.ndarray:
-        """Mask of the file's rows that the data set has, shape (n_file_rows,)."""
+        """Mask of the file's rows in the data set, shape (n_file_rows,)."""
         if self.mask is None:
             return np.ones(self.n_file_rows, dtype=bool)
         return np.unpackbits(
@@ -101,8 +101,8 @@ class TablePart(
     ) -> Iterator[tuple[pa.Table, np.ndarray]]:
         """Yield tables of about `n_bytes`, each with a mask of its rows in the file.
 
-        Rows with missing values in the columns of `complete` are left out. InputError
-        if the file has changed; TransferError if it cannot be read at present.
+        Rows with missing values in columns of `complete` are left out. InputError if
+        the file has changed; TransferError if it cannot be read at present.
         """
         changed = InputError(
             f"{self.address}: has changed since the run began; start again, and it is read again."
@@ -133,7 +133,7 @@ class TablePart(
 
 @dataclass(frozen=True)
 class EncodedPart:
-    """Block with the encoded rows of one part of a table."""
+    """Block with the encoded rows of a part."""
 
     part: TablePart
     encoding: TableEncoding
@@ -149,13 +149,13 @@ class EncodedPart:
 
 
 def stamp_of(location: Location) -> tuple[int, int]:
-    """Return the size of a file or object, and the time of its last change."""
+    """Return the size of a file, and its last change."""
     info = location.info()
     return info.size or location.size(), int(info.mtime_ns or 0)
 
 
 def parts_of(table: Table, is_used: np.ndarray) -> tuple[TablePart, ...]:
-    """Divide an open table into parts, in the order of its rows."""
+    """Divide an open table into parts, in order."""
     stamps = {location.text: stamp_of(location) for location, _, _ in table.pieces}
     parts = []
     first = 0
@@ -211,10 +211,10 @@ class TableInMemory:
 
 @dataclass(frozen=True)
 class PartedTable:
-    """Table that is read in parts, so that no process has all its rows in memory.
+    """Table read in parts, so that no process has all rows in memory.
 
-    Without `readers`, this process reads the parts. Rows with missing values in the
-    columns of `completed` are left out.
+    Without `readers`, this process reads the parts. Rows with missing values in columns
+    of `completed` are left out.
     """
 
     parts: Sequence[TablePart]
@@ -229,7 +229,7 @@ class PartedTable:
         return [run(job, **shared) for job in jobs]
 
     def complete(self, encoding: TableEncoding) -> PartedTable:
-        """Return the table without rows that lack values of columns to encode."""
+        """Return the table without rows that lack values to encode."""
         return replace(self, completed=encoding)
 
     def learn_encoding(
@@ -271,7 +271,7 @@ class PartedTable:
     def encode(
         self, encoding: TableEncoding
     ) -> tuple[RowFiles, np.ndarray, EncodingReport]:
-        """Encode the rows in one pass; return features, a mask of rows and a report."""
+        """Encode the rows in one pass; return features, a mask and a report."""
         encodings = [
             to_data(table, {}, "table")
             for table in (encoding, self.completed)
@@ -323,8 +323,6 @@ def _summarize(
     complete: TableEncoding | None,
     keep_all_numbers: bool,
 ) -> dict[str, ColumnSummary]:
-    """Summarize the columns of a part; empty if no row is used."""
-
     def summarize() -> dict[str, ColumnSummary]:
         summary: dict[str, ColumnSummary] = {}
         for piece, _ in part.pieces(columns, complete, SUMMARY_BYTES):
@@ -342,8 +340,6 @@ def _summarize(
 
 @dataclass
 class _Encoded:
-    """Used rows of a part, and the extremes of its features."""
-
     part: TablePart
     lowest: np.ndarray
     highest: np.ndarray
@@ -356,7 +352,7 @@ def _encode(
     complete: TableEncoding | None,
     folder: Path,
 ) -> _Encoded:
-    """Write the features of a part; the job is (number, part, first row)."""
+    """Write the features of a part; `job` is (number, part, first row)."""
     number, part, first_row = job
 
     def encode() -> _Encoded:
@@ -401,7 +397,7 @@ class StoredParts(BaseModel):
 
 
 def parts_to_json(X: RowFiles) -> str:
-    """Return the parts of a table and their encoding as JSON, without the rows."""
+    """Return the parts of a table and their encoding as JSON."""
     encoded = [block for block in X.blocks if isinstance(block, EncodedPart)]
     assert X.extremes is not None
     return StoredParts(
@@ -429,7 +425,7 @@ def parts_from_json(text: str) -> RowFiles:
 def wanted_in_parts(
     config: DatasetConfig, files: Sequence[Location], table: Any, where: str
 ) -> bool:
-    """Return whether to read a table in parts; by default only if it is large."""
+    """Return whether to read a table in parts; by default only if large."""
     if config.in_parts is False:
         return False
     hindrance = _hindrance_to_parts(config, files)
@@ -444,7 +440,6 @@ def wanted_in_parts(
 
 
 def _hindrance_to_parts(config: DatasetConfig, files: Sequence[Location]) -> str:
-    """Return why a table cannot be read in parts, as the end of a sentence."""
     if files[0].suffix not in SPLITTABLE:
         return f"needs files of {', '.join(SPLITTABLE)}, and {joint_name(files)} is none; write it as Parquet"
     keys = [key for key in WHOLE_TABLE if getattr(config, key)]

@@ -1,4 +1,4 @@
-"""Read features, targets, groups and weights from tables, NumPy and LIBSVM files."""
+"""Read features, targets and sample columns from tables, NumPy and LIBSVM files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from .locations import Location, transferring
 from .tables import Table, first_of, joint_name, locations_of, stripped_texts
 
 MOST_FEATURES = 1 << 24
-"""Largest feature index of a LIBSVM file; a larger one is probably a typing error."""
+"""Largest feature index of a LIBSVM file; larger ones are probably errors."""
 
 JOIN = "_"
 
@@ -60,9 +60,9 @@ def sample_columns_of(
     config: DatasetConfig,
     where: str,
 ) -> dict[str, np.ndarray]:
-    """Return groups, time and weights of the selected rows of a table.
+    """Return the sample columns of the selected rows of a table.
 
-    ``groups`` and ``times`` hold ranks. Missing values are -1, or NaN for weights.
+    ``groups`` and ``times`` are ranks. Missing values are -1, or NaN for weights.
     """
     sample_columns = {}
     for key, name in config.sample_columns.items():
@@ -89,7 +89,7 @@ def sample_columns_of(
 
 
 def arrays_of(path: str, title: str) -> dict[str, np.ndarray]:
-    """Return the arrays of a NumPy file by name; ``.npy`` uses the name of the file."""
+    """Return the arrays of a NumPy file by name; ``.npy`` uses the file's name."""
     try:
         with open(path, "rb") as file:
             content = np.load(file, allow_pickle=False)
@@ -103,7 +103,7 @@ def arrays_of(path: str, title: str) -> dict[str, np.ndarray]:
 
 
 def folds_of(path: str, n_rows: int, where: str) -> np.ndarray:
-    """Read the number of each row's fold from a file, shape (n, repeats)."""
+    """Read the fold of each row from a file, shape (n, repeats)."""
     title = f"{where}: 'folds' {path}"
     try:
         repeats = np.column_stack(
@@ -143,14 +143,14 @@ def _columns_of_file(path: str, title: str) -> list[pa.Array | pa.ChunkedArray]:
 
 
 def _groups(column: pa.Array, place: str) -> np.ndarray:
-    """Number the different values by first appearance; -1 for missing values."""
+    """Number the values by first appearance; -1 for missing values."""
     if pa.types.is_nested(column.type):
         raise InputError(f"{place} is {column.type}; name one of text or numbers.")
     return _numbers_of_values(column, lambda values: values.dictionary_encode().indices)
 
 
 def _times(column: pa.Array, place: str) -> np.ndarray:
-    """Return the rank of each time among the different times; -1 for missing values."""
+    """Return the dense rank of each time; -1 for missing values."""
     if _is_text(column.type):
         column = _instants(column, place)
     is_number = is_numeric(column.type) and not pa.types.is_boolean(column.type)
@@ -220,7 +220,6 @@ _PARSERS: dict[str, Callable[[pa.Array, str], np.ndarray]] = {
 
 
 def _without_dictionary(column: pa.ChunkedArray) -> pa.Array:
-    """Return a column as one array without a dictionary."""
     array = column.combine_chunks()
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
@@ -232,7 +231,7 @@ def _is_text(kind: pa.DataType) -> bool:
 def _numbers_of_values(
     column: pa.Array, number: Callable[[pa.Array], pa.Array]
 ) -> np.ndarray:
-    """Apply `number` to the values that are not missing; -1 for missing values."""
+    """Apply `number` to values that are present; -1 for missing values."""
     is_there = ~column.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
     numbers = np.full(len(column), -1, dtype=np.int64)
     numbers[is_there] = number(column.filter(pa.array(is_there))).to_numpy(
@@ -289,7 +288,7 @@ def _not_numeric(
 def features_among(
     table: Table | pa.Table, config: DatasetConfig, target: str, title: str, where: str
 ) -> list[str]:
-    """Return the names of the feature columns of a table."""
+    """Return the names of a table's feature columns."""
     names = table.schema.names
     refuse_repeated(
         names, f"{where}: {title} has column {{}} more than once; rename one."
@@ -351,7 +350,7 @@ def target_column(
 
 
 def require_room(rows: int, columns: int, title: str, where: str) -> None:
-    """Raise InputError if the rows of a file would not fit into free memory."""
+    """Raise InputError if the rows would not fit into free memory."""
     needed = 8 * rows * (columns + 1)
     free = psutil.virtual_memory().available
     if not 0 <= needed <= free:
@@ -362,7 +361,7 @@ def require_room(rows: int, columns: int, title: str, where: str) -> None:
 
 
 def refuse_repeated(names: Sequence[str], sentence: str) -> None:
-    """Raise InputError if names repeat; the message lists them in place of ``{}``."""
+    """Raise InputError if names repeat; ``{}`` in the message lists them."""
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
         raise InputError(sentence.replace("{}", listed(repeated)))
@@ -375,7 +374,7 @@ def _filtered(rows: Any, selected: np.ndarray | None) -> Any:
 
 
 def is_number(kind: pa.DataType) -> bool:
-    """Return whether a column type is integer, floating or boolean."""
+    """Return whether a column type is integer, floating or Boolean."""
     return bool(
         pa.types.is_integer(kind)
         or pa.types.is_floating(kind)
@@ -415,8 +414,7 @@ def rows_with(
 ) -> np.ndarray | None:
     """Return a mask of the rows whose columns have the selected values.
 
-    `key` and `where` are for messages; `among` are rows to consider. None if all rows
-    are selected.
+    `among` masks the rows to consider. None if all rows are selected.
     """
     if not selection:
         return None
@@ -438,7 +436,6 @@ def rows_with(
 def _has_value(
     column: pa.ChunkedArray, values: Sequence[str], title: str, where: str
 ) -> np.ndarray:
-    """Return whether each row of a column has one of some values."""
     if pa.types.is_nested(column.type):
         raise InputError(
             f"{where}: {title} is {column.type}; name one of text or numbers."
@@ -460,7 +457,7 @@ def _has_value(
 
 
 def _text(value: Any) -> str | None:
-    """Return a value as text; whole numbers without a decimal point."""
+    """Return a value as text; integers without a decimal point."""
     if value is None:
         return None
     if isinstance(value, float) and value.is_integer():
@@ -469,7 +466,7 @@ def _text(value: Any) -> str | None:
 
 
 def _bytes(column: pa.ChunkedArray, name: str, where: str) -> np.ndarray:
-    """Return binary values of equal length as a matrix of bytes, shape (m, length)."""
+    """Return equally long binary values as bytes, shape (m, length)."""
     kind = column.type
     if not is_binary(kind):
         raise InputError(
@@ -542,7 +539,7 @@ def select_ngrams(
     Ties are in alphabetical order, so a smaller `most_frequent` selects a prefix.
     """
     totals = np.asarray(counts.sum(axis=0)).ravel()
-    # Stable: ties stay in alphabetical order
+    # Stable, for ties
     order = np.argsort(-totals, kind="stable")
     order = order[totals[order] > 0][: config.most_frequent]
     selected = sparse.csr_matrix(counts[:, order])
@@ -566,7 +563,6 @@ def _is_list(kind: pa.DataType) -> bool:
 def _count_tokens(
     tokens: pa.Array, table: pa.Table, config: NgramsConfig, where: str
 ) -> tuple[sparse.csr_matrix, tuple[str, ...]]:
-    """Count the tokens of a requested number of words, joined by `JOIN`."""
     name = config.column[0]
     kind = tokens.type.value_type
     if not (_is_text(kind) or pa.types.is_null(kind)):
@@ -641,7 +637,6 @@ def _lengths(lists: pa.Array) -> np.ndarray:
 def _count_texts(
     columns: list[pa.Array], config: NgramsConfig
 ) -> tuple[sparse.csr_matrix, tuple[str, ...]]:
-    """Count n-grams of words within each column."""
     ngrams_of = CountVectorizer(ngram_range=config.size).build_analyzer()
 
     def analyze(texts: tuple[Any, ...]) -> list[str]:
@@ -705,7 +700,7 @@ def read_libsvm(
 
 @dataclass(frozen=True)
 class NumberedNames(Sequence[str]):
-    """Names f0, f1, ... of features without names, generated when they are read."""
+    """Names f0, f1, ... of features, generated on access."""
 
     size: int
 

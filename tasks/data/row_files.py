@@ -1,4 +1,4 @@
-"""Dense rows in files of blocks; each process reads only the rows that it needs."""
+"""Dense rows in files of blocks, read as needed."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ Result = TypeVar("Result")
 class Readers(Protocol):
     @property
     def folder(self) -> str:
-        """Folder to which workers write rows; a relative path if each has its own."""
+        """Folder to which workers write rows; relative if each has its own."""
 
     def map(
         self, run: Callable[..., Result], jobs: Sequence[Any], **shared: Any
     ) -> list[Result]:
-        """Call `run` for each job; send the common arguments `shared` only once."""
+        """Call `run` for each job; send the arguments `shared` only once."""
 
 
 class Block(Protocol):
@@ -90,7 +90,7 @@ class RowFiles:
 
     @classmethod
     def write(cls, place: str, rows: RowSource) -> RowFiles:
-        """Write rows to a folder, with only a small part of them in memory.
+        """Write rows to a folder, a small part at a time.
 
         The last two parts of `place`, a folder or ``s3://bucket/prefix``, name run and
         rows.
@@ -145,13 +145,13 @@ class RowFiles:
     def _read_blocks(
         self, jobs: Sequence[tuple[int, np.ndarray]]
     ) -> Iterable[np.ndarray]:
-        """Return the rows of each job: a block and positions within the block."""
+        """Return the rows of each job: a block and positions in it."""
         if self.readers is not None:
             return self.readers.map(_read_block, jobs, rows=replace(self, readers=None))
         return map(partial(_read_block, rows=self), jobs)
 
     def file_of(self, block: int) -> Path:
-        """Return the local file of a block, after writing it if it is missing."""
+        """Return the local file of a block; write it if missing."""
         path = folder_of_copies() / self.folder / self.name / f"{block:05d}.rows"
         if not path.exists():
             patiently(partial(self.blocks[block].write_to, path))
@@ -207,7 +207,7 @@ def write_rows(path: Path, runs: Iterable[np.ndarray]) -> None:
 def grouped(
     positions: np.ndarray, starts: np.ndarray
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Group row numbers by the block that contains them.
+    """Group row numbers by their block.
 
     Yields the number of a block, indices into `positions`, and positions in the block.
     """
@@ -222,7 +222,7 @@ def grouped(
 
 
 def content_digest(rows: RowSource) -> str:
-    """Return a digest of dense rows, which are read in small parts."""
+    """Return a digest of dense rows, read in small parts."""
     sha = hashlib.sha256(f"{rows.shape} {rows.dtype}".encode())
     for run in runs_of(rows, 0, rows.shape[0]):
         sha.update(run.data)
@@ -230,7 +230,7 @@ def content_digest(rows: RowSource) -> str:
 
 
 def patiently(fetch: Callable[[], Result]) -> Result:
-    """Call a function, repeatedly for a minute while it raises TransferError."""
+    """Call a function; for a minute, repeat it after a TransferError."""
     for pause in PAUSES:
         try:
             return fetch()
@@ -240,7 +240,7 @@ def patiently(fetch: Callable[[], Result]) -> Result:
 
 
 def folder_of_copies() -> Path:
-    """Return the folder of this worker or process for local copies of rows."""
+    """Return this process's folder for local copies of rows."""
     try:
         return Path(get_worker().local_directory)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Synthetic data sets, drawn from known distributions."""
+"""Synthetic data sets from known distributions."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ _PARAMS: dict[str, tuple[type, int]] = {
 def read_synthetic(
     name: str, params: Mapping[str, Any], seed: int, drop: tuple[str, ...], where: str
 ) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
-    """Draw a synthetic data set; return rows, target and names x1 to xd."""
+    """Draw a synthetic data set; return rows, target and feature names."""
     require_params(name, params, where)
     X, y = SYNTHETIC[name](np.random.default_rng(seed), **params)
     features = tuple(f"x{c}" for c in range(1, X.shape[1] + 1))
@@ -104,7 +104,7 @@ def read_synthetic(
 
 
 def require_params(name: str, params: Mapping[str, Any], where: str) -> None:
-    """Raise InputError for an unknown synthetic data set or an invalid parameter."""
+    """Raise InputError for an unknown name or invalid parameter."""
     if name not in SYNTHETIC:
         raise InputError(
             f"{where}: there is no synthetic data set {name!r}; choose one of {', '.join(SYNTHETIC)}."

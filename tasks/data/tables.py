@@ -47,11 +47,11 @@ from .locations import Location, explained, locate, transferring
 BLOCK_BYTES = 4 << 20
 
 SAMPLE_BYTES = 1 << 18
-"""Size of the beginning of a CSV file that shows its delimiter and encoding."""
+"""Bytes of a CSV file that show delimiter and encoding."""
 
 
 NO_NAME = re.compile("|Unnamed: [0-9]+")
-"""Names of columns without a name: empty, or as pandas writes them."""
+"""Names of unnamed columns: empty, or as pandas writes them."""
 
 
 # Locations
@@ -104,7 +104,7 @@ def _files_at(address: str) -> list[str]:
 def with_folder_columns(
     locations: Sequence[Location], values: Sequence[Mapping[str, str | None]]
 ) -> tuple[Location, ...]:
-    """Return files with columns from names of their folders, as in ``year=2024``."""
+    """Return files with columns from folder names such as ``year=2024``."""
     names = dict.fromkeys(name for values_of_file in values for name in values_of_file)
     columns = {
         name: _typed_by_folders([values_of_file.get(name) for values_of_file in values])
@@ -121,7 +121,7 @@ def with_folder_columns(
 
 
 def _typed_by_folders(texts: Sequence[str | None]) -> pa.Array:
-    """Return texts as integers, else as other numbers, else unchanged."""
+    """Return texts as integers, else as floats, else unchanged."""
     column = pa.array(texts)
     if column.null_count == len(column):
         return column
@@ -135,7 +135,7 @@ def _typed_by_folders(texts: Sequence[str | None]) -> pa.Array:
 
 
 class TableFile:
-    """One file of a table, whose columns are read batch by batch.
+    """One file of a table, read batch by batch.
 
     `group` is a row group of a Parquet file. `share_read` is the share that was read.
     """
@@ -149,7 +149,7 @@ class TableFile:
         self._group = group
         self.share_read = 0.0
         self._open()
-        # Decodes the names, which fails if they are not UTF-8
+        # Fails if names are not UTF-8
         names = list(self.schema.names)
         for position, field in enumerate(self.schema):
             self.schema = self.schema.set(
@@ -172,12 +172,11 @@ class TableFile:
         raise NotImplementedError
 
     def _read(self, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield record batches of about `rows` rows."""
         raise NotImplementedError
 
     @property
     def pieces(self) -> list[tuple[Location, int | None, int]]:
-        """File, row group (None: whole file) and number of rows, for each part."""
+        """File, row group (None: whole file) and row count of each part."""
         return [(self.location, None, self.count_rows())]
 
     def batches(self, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
@@ -207,7 +206,7 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
     types their storage types; UUIDs text; decimals 128 bits wide.
     """
     if isinstance(kind, pa.BaseExtensionType):
-        # Extension types of libraries, such as periods of pandas, are read as text
+        # Extension types of libraries, such as pandas periods, become text
         if isinstance(kind, pa.ExtensionType):
             return kind
         names = {"arrow.bool8": pa.bool_(), "arrow.uuid": pa.string()}
@@ -265,7 +264,7 @@ def as_plain(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 class ParquetFile(TableFile):
-    """Parquet file; a local one is read in small pieces, a remote one by row group."""
+    """Parquet file, read in small pieces if local, by row group if remote."""
 
     def _open(self) -> None:
         self._source = self.location.open_input()
@@ -314,7 +313,7 @@ class ParquetFile(TableFile):
 
 
 class ArrowFile(TableFile):
-    """Arrow IPC or Feather file; a local file is memory-mapped."""
+    """Arrow IPC or Feather file, memory-mapped if local."""
 
     def _open(self) -> None:
         self.location.size()
@@ -348,7 +347,7 @@ class ArrowFile(TableFile):
 class CsvFile(TableFile):
     """CSV file, whose columns are text; progress is measured in bytes.
 
-    `n_empty` counts columns without a name or a value, which are left out.
+    `n_empty` counts the omitted columns, without name and values.
     """
 
     def _open(self) -> None:
@@ -385,8 +384,8 @@ class CsvFile(TableFile):
     def _header(self, skipped: int) -> list[str]:
         """Return the column names below some skipped lines.
 
-        Empty cells at the end of the first row are columns without a name; empty cells
-        at the end of the header only are no columns.
+        Empty cells at the end of the first row are unnamed columns; at the end of only
+        the header they are no columns.
         """
         encoding = "utf-8-sig" if self.encoding == "utf8" else self.encoding
         with io.TextIOWrapper(
@@ -415,7 +414,7 @@ class CsvFile(TableFile):
         return header
 
     def _empty_columns(self, columns: Sequence[int]) -> set[int]:
-        """Return those of some columns that have no value in any row."""
+        """Return the columns that have no value in any row."""
         empty = set(columns)
         if not columns:
             return empty
@@ -431,7 +430,7 @@ class CsvFile(TableFile):
         return self.location.open_text()
 
     def _batches(self, columns: Sequence[int]) -> Iterator[pa.RecordBatch]:
-        """Yield the texts of some columns, named by their positions."""
+        """Yield the texts of columns, named by position."""
         if not self._has_rows:
             return
         n_rows = 0
@@ -490,7 +489,7 @@ class CsvFile(TableFile):
 
 
 def _next_row(rows: Iterator[list[str]]) -> list[str]:
-    """Return the next row that is not an empty line; [] at the end."""
+    """Return the next row that is not empty; [] at the end."""
     return next((row for row in rows if row), [])
 
 
@@ -499,14 +498,14 @@ def _encoding_of(sample: bytes) -> str:
         return "utf8"
     if sample.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
-    if b"\0" in sample:  # every second byte of Latin letters in UTF-16
+    if b"\0" in sample:  # in UTF-16, every second byte of Latin letters
         is_big_endian = sample[::2].count(0) > sample[1::2].count(0)
         return "utf-16-be" if is_big_endian else "utf-16-le"
     return _encoding_of_all(io.BytesIO(sample))
 
 
 def _encoding_of_all(stream: Any) -> str:
-    """Return UTF-8 if all bytes are valid, else guess from the first invalid block."""
+    """Return UTF-8 if valid, else guess from the first invalid block."""
     decoder = codecs.getincrementaldecoder("utf8")()
     with stream as source:
         while block := bytes(source.read(BLOCK_BYTES)):
@@ -575,7 +574,7 @@ FORMATS: dict[str, type[TableFile]] = {
 
 
 class Table(AbstractContextManager["Table"]):
-    """Table of one or several files; columns or pieces of rows are read on request."""
+    """Table of one or several files, read on request."""
 
     def __init__(
         self, locations: Sequence[Location], where: str = "", group: int | None = None
@@ -638,7 +637,7 @@ class Table(AbstractContextManager["Table"]):
 
     @property
     def notes(self) -> list[str]:
-        """Remarks about the files for the user; complete after all rows are read."""
+        """Remarks about the files; complete after all rows are read."""
         notes = []
         with_empty_columns = []
         for file in self._files:
@@ -669,7 +668,7 @@ class Table(AbstractContextManager["Table"]):
         return pa.schema([self.schema.field(name) for name in names])
 
     def select(self, names: Sequence[str]) -> pa.Table:
-        """Read the named columns; see `remember_columns` for a cache."""
+        """Read columns, cached within `remember_columns`."""
         schema = self._schema_of(names)
         remembered = _remembered(self._files)
         columns = dict(remembered.columns)  # a copy, as other threads may change it
@@ -686,7 +685,7 @@ class Table(AbstractContextManager["Table"]):
         return pa.table([columns[name] for name in names], schema=schema)
 
     def batches(self, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield record batches of the named columns, with at most about `rows` rows."""
+        """Yield record batches of at most about `rows` rows."""
         schema = self._schema_of(names)
         for file in self._files:
             with self._reading(file.location):
@@ -695,7 +694,7 @@ class Table(AbstractContextManager["Table"]):
             file.share_read = 1.0
 
     def tables(self, names: Sequence[str], rows: int) -> Iterator[pa.Table]:
-        """Yield the named columns in tables of `rows` rows; the last may be shorter."""
+        """Yield tables of `rows` rows; the last may be shorter."""
         waiting = self._schema_of(names).empty_table()
         for batch in self.batches(names, rows):
             waiting = pa.concat_tables([waiting, pa.Table.from_batches([batch])])
@@ -708,14 +707,14 @@ class Table(AbstractContextManager["Table"]):
 
 
 class _Remembered(NamedTuple):
-    """Columns of a table by name, and the encoding of each of its files."""
+    """Columns of a table by name, and encoding of each file."""
 
     columns: dict[str, pa.ChunkedArray]
     encodings: list[str]
 
 
 _REMEMBERED: dict[Any, _Remembered] = {}
-"""Columns of the table that was read last, by the state of its files."""
+"""Columns of the table read last, by the state of its files."""
 
 MOST_REMEMBERED = 1 << 30
 
@@ -724,7 +723,7 @@ _remembers = threading.Event()
 
 @contextmanager
 def remember_columns() -> Iterator[None]:
-    """Cache columns of the table that was read last, until `forget_columns`."""
+    """Cache columns of the table read last, until `forget_columns`."""
     _remembers.set()
     try:
         yield
@@ -734,14 +733,14 @@ def remember_columns() -> Iterator[None]:
 
 
 def forget_columns() -> None:
-    """Free the columns kept by `remember_columns`, and keep no others."""
+    """Free the cached columns, and stop caching."""
     _remembers.clear()
     _REMEMBERED.clear()
 
 
 @contextmanager
 def columns_remembered() -> Iterator[None]:
-    """Cache columns of the table that was read last, within the context."""
+    """Cache columns of the table read last, within the context."""
     with remember_columns():
         yield
     forget_columns()
@@ -760,14 +759,14 @@ def _remembered(files: Sequence[TableFile]) -> _Remembered:
     if key not in _REMEMBERED:
         _REMEMBERED.clear()
     remembered = _REMEMBERED.setdefault(key, _Remembered({}, []))
-    # A table that is not yet read has no encodings
+    # An unread table has no encodings
     for file, encoding in zip(files, remembered.encodings, strict=False):
         file.encoding = encoding
     return remembered
 
 
 def stripped_texts(column: Any) -> Any:
-    """Remove spaces around texts; texts for a missing value become None."""
+    """Strip spaces from texts; texts for a missing value become None."""
     text = pc.utf8_trim_whitespace(column)
     return pc.if_else(
         pc.is_in(pc.utf8_lower(text), value_set=pa.array(sorted(MISSING), text.type)),
@@ -777,7 +776,7 @@ def stripped_texts(column: Any) -> Any:
 
 
 def _typed(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return texts as numbers or Booleans if all are, otherwise stripped."""
+    """Return texts as numbers or Booleans if all are, else stripped."""
     values = stripped_texts(column)
     if values.null_count < len(values):
         for pattern, kind in (
@@ -791,7 +790,7 @@ def _typed(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def one_schema(named: Sequence[tuple[str, Any]], where: str) -> Any:
-    """Return the columns that all files share, with types that suit all of them."""
+    """Return the columns that all files share, with common types."""
     first_name, first_schema = named[0]
     for name, schema in named[1:]:
         _require_same_columns(first_name, first_schema.names, name, schema.names, where)
@@ -836,7 +835,7 @@ def _require_same_columns(
 
 
 def _common(types: Sequence[Any]) -> Any:
-    """Return a type for the values of all types; None if no type fits."""
+    """Return a type for the values of all types, or None."""
     different = [kind for kind in dict.fromkeys(types) if not pa.types.is_null(kind)]
     if not different:
         return pa.null()
@@ -869,7 +868,7 @@ def _common(types: Sequence[Any]) -> Any:
 
 
 def _common_decimal(kinds: Sequence[Any]) -> Any:
-    """Return the decimal type for integers and decimals; float64 if it is too wide."""
+    """Return the common decimal type; float64 if it is too wide."""
     decimals = [kind for kind in kinds if pa.types.is_decimal(kind)]
     if not decimals:
         return pa.float64()
@@ -878,7 +877,7 @@ def _common_decimal(kinds: Sequence[Any]) -> Any:
         digits_before_point.append(20)  # digits of 64-bit integers
     scale = max(0, *(kind.scale for kind in decimals))
     digits = max(digits_before_point) + scale
-    if digits > 38:  # more than 128-bit decimals have
+    if digits > 38:  # too many for 128-bit decimals
         return pa.float64()
     return pa.decimal128(digits, scale)
 
@@ -887,7 +886,7 @@ def _common_decimal(kinds: Sequence[Any]) -> Any:
 
 
 def escape_formulas(table: Any) -> Any:
-    """Put an apostrophe before texts that a spreadsheet would run as formulas."""
+    """Put an apostrophe before texts that spreadsheets would run as formulas."""
     names = _escaped(pa.array(table.column_names, pa.string())).to_pylist()
     return pa.table([_escaped(column) for column in table.columns], names=names)
 
@@ -909,14 +908,14 @@ def _escaped(values: Any) -> Any:
 
 
 GROUP_ROWS = 2**17
-"""Rows that are collected for a row group of Parquet or a batch of Arrow."""
+"""Rows of a Parquet row group or an Arrow batch."""
 
 
 class TableOutput(AbstractContextManager["TableOutput"]):
     """File to which a table is written in pieces, in the format of its ending.
 
-    `location` is for messages. Parquet and Arrow files also hold the metadata of
-    `schema`. If `escaped`, formulas in a CSV file are escaped.
+    `location` is for messages. Parquet and Arrow files keep the metadata of `schema`.
+    If `escaped`, formulas in a CSV file are escaped.
     """
 
     def __init__(
@@ -952,7 +951,7 @@ class TableOutput(AbstractContextManager["TableOutput"]):
         self._n_waiting = 0
 
     def _with_growing_dictionaries(self, table: Any) -> Any:
-        """Extend the dictionaries written before, as an Arrow file requires."""
+        """Extend dictionaries written before, as Arrow files require."""
         for position, field in enumerate(table.schema):
             if pa.types.is_dictionary(field.type):
                 column = table.column(position).combine_chunks()

@@ -72,22 +72,18 @@ LEAVES = (8, 31)
 RATES = (0.3, 0.1, 0.03)
 
 Parts = list[tuple[np.ndarray, np.ndarray]]
-"""Training and validation rows of each inner trial, as `cv` of scikit-learn."""
+"""Training and validation rows of inner trials, as scikit-learn's `cv`."""
 
 
 def kinds_of(config: CompareConfig) -> list[BaselineName]:
-    """Return the names of the baselines of a configuration, the slowest last."""
+    """Return the baselines of a configuration, the slowest last."""
     if config.baseline is None:
         return []
     return config.baseline.kinds
 
 
 def serves(kind: BaselineName, ref: DatasetRef) -> bool:
-    """Return whether a baseline can be fitted to a data set.
-
-    Data sets of matrices have no features. Boosting takes one output; the default
-    estimator also needs dense rows.
-    """
+    """Return whether a baseline can be fitted to a data set."""
     if kind == CONSTANT:
         return True
     if not ref.n_features:
@@ -100,7 +96,7 @@ def serves(kind: BaselineName, ref: DatasetRef) -> bool:
 
 
 def predictor_of(kind: BaselineName, task: str) -> str:
-    """Return the name of a baseline's predictor in the table of folds."""
+    """Return a baseline's predictor as named in the fold table."""
     predictors = {
         LINEAR: "ridge",
         GRID_SEARCH: "krr",
@@ -122,11 +118,11 @@ def settings_of(kind: BaselineName, baseline: BaselineConfig) -> str:
         return f"{ALPHAS}, alignment on {SEARCHED_ROWS} rows"
     if kind == BOOSTING:
         return repr((LEAVES, RATES))
-    return ""  # the key of a result has the version of the numbers
+    return ""  # NUMERICS_VERSION is in the key
 
 
 def run_baseline(job: TrialJob, kind: BaselineName) -> dict[str, Any]:
-    """Tune a baseline and measure its test error; return its row of the fold table."""
+    """Tune and test the baseline; return its row of the fold table."""
     started = time.perf_counter()
     dataset = load_dataset(job.ref)
     target = dataset.target
@@ -262,7 +258,6 @@ def _predict_held_out(
 
 
 def _subsample(values: np.ndarray) -> np.ndarray:
-    """Return at most `SEARCHED_ROWS` rows, evenly spaced in the order of targets."""
     by_target = np.argsort(values, kind="stable")
     step = -(-len(by_target) // SEARCHED_ROWS)
     return by_target[::step]
@@ -271,10 +266,7 @@ def _subsample(values: np.ndarray) -> np.ndarray:
 def _alignment(
     kind: BaselineName, dataset: Dataset, training: np.ndarray, fitted: FittedBaseline
 ) -> float | None:
-    """Return the alignment of a baseline's kernel on training rows.
-
-    At most `SEARCHED_ROWS` rows are used, or all rows for the default estimator.
-    """
+    """Return the alignment of a baseline's kernel on training rows."""
     target = dataset.target
     if kind == ESTIMATOR:
         estimator = fitted.estimator.estimator
@@ -329,7 +321,7 @@ def _fit_default_estimator(
         except ValueError:
             if not row_divisions:
                 raise
-            # Training rows may be of one group or time, or lack a class in early rows
+            # Rows may have one group or time, or early rows lack a class
             fit()
         predictor = FeaturePredictor(estimator)
         response = _response(predictor, dataset.X[test], metric, None)
@@ -393,7 +385,7 @@ def _fit_best_setting(
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """Estimator of a baseline, with the parameter values among which to choose."""
+    """Estimator of a baseline, with parameter values to choose from."""
 
     X: Rows
     estimator: Any
@@ -413,7 +405,7 @@ class SearchSpace:
 def _validation_errors(
     space: SearchSpace, X: Rows, y: np.ndarray, parts: Parts, scorer: Any
 ) -> np.ndarray:
-    """Return the mean validation error of each setting, shape (n_candidates, L)."""
+    """Return mean validation errors of settings, shape (n_candidates, L)."""
     search = GridSearchCV(
         space.estimator,
         {name: list(values) for name, values in space.values.items()},
@@ -503,7 +495,7 @@ def _gamma_scale(X: Rows) -> float:
 
 
 class CenteredKernelRidge(RegressorMixin, BaseEstimator):  # type: ignore[misc]
-    """`KernelRidge` with a Gaussian kernel, and an intercept that is not penalized."""
+    """`KernelRidge` with a Gaussian kernel and an unpenalized intercept."""
 
     def __init__(self, gamma: float = 1.0, alpha: float = 1.0) -> None:
         self.gamma = gamma
@@ -535,7 +527,7 @@ def _choosing_rows(trial: Trial, folds: np.ndarray) -> np.ndarray:
 
 
 def _inner_parts(trial: Trial, folds: np.ndarray, rows: np.ndarray) -> Parts:
-    """Return training and validation rows of inner trials, as positions in `rows`."""
+    """Return training and validation rows, as positions in `rows`."""
     folds_of_rows = folds[rows]
     return [
         (

@@ -48,7 +48,7 @@ from .run_learner import (
 from .trials import StatisticsRef
 
 SEARCHES = 10.0
-"""Cost of one-stage learners, searches and slow baselines, in paths of a predictor."""
+"""Cost of one-stage learners, searches and slow baselines, in predictor paths."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def _slow_baselines(config: CompareConfig) -> set[str]:
 
 
 def estimate_work(config: CompareConfig, ref: DatasetRef) -> float:
-    """Estimate the work on a data set, relative to a fit on 1,000 rows."""
+    """Estimate the work, relative to a fit on 1,000 rows."""
     protocol = config.protocol
     paths = SEARCHES * len(_slow_baselines(config))
     for learner in config.learners:
@@ -102,7 +102,7 @@ def _number_of_trials(config: CompareConfig, ref: DatasetRef) -> int:
 
 
 def prepare(config: CompareConfig, pool: DaskPool, progress: RunProgress) -> Prepared:
-    """Read and store every data set; raise InputError for an invalid configuration."""
+    """Read and store every data set; InputError for an invalid configuration."""
     pool.require_usable()
     for learner in config.learners:
         require_params(learner)
@@ -121,7 +121,7 @@ def prepare(config: CompareConfig, pool: DaskPool, progress: RunProgress) -> Pre
             skipped += sentences
     in_order = tuple(jobs[position] for position in range(len(jobs)))
     total_work = sum(estimate_work(local, ref) for ref, _, local in in_order)
-    if total_work < 20.0:  # less than the start of workers takes
+    if total_work < 20.0:  # less than starting workers takes
         pool.spare()
     return Prepared(config, in_order, tuple(skipped))
 
@@ -140,7 +140,6 @@ def _submit_datasets(
 def _supported(
     config: CompareConfig, dataset: DatasetConfig, ref: DatasetRef
 ) -> tuple[CompareConfig, list[str]]:
-    """Return the configuration of supported learners, and why others are skipped."""
     learners = []
     sentences = []
     for learner in config.learners:
@@ -149,7 +148,7 @@ def _supported(
             sentences.append(sentence)
         else:
             learners.append(learner)
-    if not learners:  # then `predictor_for` raises the error
+    if not learners:  # `predictor_for` raises the error
         learners = list(config.learners)
         sentences = []
     local = config_on(config, dataset, ref).model_copy(
@@ -163,7 +162,7 @@ def _supported(
 def config_on(
     config: CompareConfig, dataset: DatasetConfig, ref: DatasetRef
 ) -> CompareConfig:
-    """Return a configuration for only one data set, with its kernels and folds."""
+    """Return the configuration of a data set, with its kernels and folds."""
     folds, repeats = ref.folds or (config.protocol.folds, config.protocol.repeats)
     protocol = config.protocol.model_copy(update={"folds": folds, "repeats": repeats})
     return config.on(dataset).model_copy(update={"protocol": protocol})
@@ -216,7 +215,7 @@ def _submit_results(
 
 
 def folds_of_rows(prepared: Prepared) -> dict[str, pd.DataFrame]:
-    """Return which trial of each repeat tests a row (-1: none), for small data sets."""
+    """Return the trial of each repeat that tests a row (-1: none)."""
     folds = {}
     for ref, _, local in prepared.jobs:
         if ref.n_rows > 1_000_000:
@@ -239,7 +238,7 @@ def folds_of_rows(prepared: Prepared) -> dict[str, pd.DataFrame]:
 def measure_kernels(
     rows: DatasetRef, config: CompareConfig, pool: DaskPool, progress: RunProgress
 ) -> list[StatisticsRef]:
-    """Compute alignment statistics of base kernels, once per repeat or per trial."""
+    """Compute alignment statistics of base kernels, once per repeat or trial."""
     repeats = config.protocol.repeats
     trials: Sequence[Trial] = []
     if rows.by_training:

@@ -1,4 +1,4 @@
-"""Compute statistics of the base kernels for every union of folds, in one pass."""
+"""Compute statistics of base kernels for all unions of folds."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ Statistics: TypeAlias = GramStatistics | FeatureStatistics | SampledStatistics
 
 
 def planned_trials(protocol: ProtocolConfig, ordered: bool = False) -> list[Trial]:
-    """Return the trials of one repeat; if `ordered`, each fold is a period of time."""
+    """Return the trials of one repeat; `ordered` folds are periods of time."""
     if protocol.choose is not None:
         return [nested_split_trial(protocol.choose.folds, ordered)]
     if protocol.split is not None:
@@ -79,7 +79,7 @@ def planned_trials(protocol: ProtocolConfig, ordered: bool = False) -> list[Tria
 def require_feasible(
     ref: DatasetRef, kernels: Sequence[FamilyConfig], protocol: ProtocolConfig
 ) -> None:
-    """Raise InputError if a data set does not allow the kernels, folds or metric."""
+    """Raise InputError if a data set does not allow kernels, folds or metric."""
     where = f"data set {ref.name}"
     dataset = load_dataset(ref)
     build_family(kernels, dataset.features, where)
@@ -122,7 +122,7 @@ def _require_measurable(
 def rows_of_trial(
     ref: DatasetRef, protocol: ProtocolConfig, repeat: int, trial: Trial
 ) -> DatasetRef:
-    """Store a copy of a data set, scaled and imputed by a trial's training rows."""
+    """Store a data set scaled and imputed by a trial's training rows."""
     dataset = load_dataset(ref)
     training = rows_of(draw_folds(dataset, protocol, repeat), trial.final)
     return store_dataset(
@@ -199,7 +199,6 @@ def compute_statistics(
 
 
 def _training_folds(served: Sequence[Trial]) -> list[tuple[int, ...]]:
-    """Return the distinct unions of folds that train together."""
     unions = [trial.final for trial in served]
     for trial in served:
         unions += [inner.training for inner in choosing_trials(trial)]
@@ -231,7 +230,6 @@ def _key(
 def _rows_to_measure(
     dataset: Dataset, ref: DatasetRef, config: CompareConfig, pool: DaskPool
 ) -> Any:
-    """Return the rows of a data set, in memory for exact statistics."""
     X = pool.workers.local_view(dataset.X)
     if not ref.in_parts or sampled(config):
         return X
@@ -250,7 +248,6 @@ def _training_rows_to_measure(
     config: CompareConfig,
     pool: DaskPool,
 ) -> Any:
-    """Return the rows of a single trial, which needs no others."""
     X = _rows_to_measure(dataset, ref, config, pool)
     if ref.in_parts and sampled(config):
         return SelectedRows(X, training, np.zeros(ref.n_features))
@@ -258,7 +255,7 @@ def _training_rows_to_measure(
 
 
 def sampled(config: CompareConfig) -> bool:
-    """Return whether alignment statistics are estimated from a sample of rows."""
+    """Return whether a sample estimates the alignment statistics."""
     only_rank_one = len(config.kernels) == 1 and isinstance(
         config.kernels[0], FeatureConfig
     )

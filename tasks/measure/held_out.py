@@ -193,7 +193,7 @@ def _predictions_of(
 
 
 def _stacked(column: pd.Series) -> np.ndarray | None:
-    """Return a column of lists as an array, or None for nulls."""
+    """Return a column of lists as an array; None for nulls."""
     lists = [values for values in column if values is not None]
     if not lists:
         return None

@@ -29,7 +29,7 @@ from ..workers.cluster import Advance, DaskPool
 INDEX = "index.json"
 
 TILE_BYTES = 4 << 20
-"""Size of a tile of all kernels, about the cache of a core."""
+"""Size of a tile of all kernels, about a core's cache."""
 
 STRIP_BYTES = 64 << 20
 
@@ -84,7 +84,7 @@ def _damaged(path: Path, reason: str) -> InputError:
 
 
 class StoredMatrices(Sequence[np.ndarray]):
-    """Sequence of memory-mapped base kernel matrices in a folder."""
+    """Memory-mapped base kernel matrices of a folder."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder).absolute()
@@ -111,7 +111,7 @@ class StoredMatrices(Sequence[np.ndarray]):
             raise _damaged(self.folder, harm)
 
     def family(self) -> PrecomputedFamily:
-        """Return the matrices as base kernels, after a check of sampled entries."""
+        """Return the matrices as base kernels; check some entries."""
         with input_errors(self.folder):
             return PrecomputedFamily(self, self.about.kernels)
 
@@ -146,7 +146,7 @@ def _open_matrix(path: Path, index: MatrixIndex) -> np.ndarray:
 
 
 def matrix_folder(output: str, name: str) -> Path:
-    """Return the folder for the matrices of a data set, below `output`."""
+    """Return the folder in `output` for the matrices of a data set."""
     if not name or name.startswith(".") or set(name) & set("/\\:\0"):
         raise InputError(
             f"data set {name!r}: its matrices get a folder of this name; give it a plain 'name'."
@@ -155,7 +155,7 @@ def matrix_folder(output: str, name: str) -> Path:
 
 
 def import_matrices(path: Path, ref: DatasetRef) -> Path:
-    """Copy the kernel matrices in a user's file into the store; return the folder.
+    """Copy a user's kernel matrices into the store; return the folder.
 
     InputError if a matrix is not finite, symmetric and of the size of the data set.
     """
@@ -188,7 +188,7 @@ def import_matrices(path: Path, ref: DatasetRef) -> Path:
 
 
 def _named_matrices(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the matrices of a file by name; 3-dimensional arrays are stacks."""
+    """Return matrices by name; 3-dimensional arrays are stacks."""
     matrices = {}
     for name, array in arrays.items():
         if array.ndim == 3:
@@ -253,7 +253,7 @@ def index_of(
 
 
 def require_place(folder: Path, index: MatrixIndex) -> None:
-    """Raise InputError if the folder has other matrices than `index` describes."""
+    """Raise InputError if a folder has other matrices than `index` describes."""
     if not os.path.lexists(folder):
         return
     if not (folder / INDEX).exists():
@@ -292,7 +292,7 @@ def write_matrices(
     pool: DaskPool,
     advance: Advance,
 ) -> str:
-    """Write base kernel matrices that a folder lacks; return a line for the report.
+    """Write missing base kernel matrices; return a line for the report.
 
     Workers write strips of rows, and need the folder under the same path.
     """
@@ -322,7 +322,7 @@ def write_matrices(
             )
             _write_index(temporary, index)
     except OSError as error:
-        if error.errno is None:  # an error of the network, not of the disk
+        if error.errno is None:  # error of the network, not of the disk
             raise
         remedy = WAYS_OUT.get(error.errno, "choose another output folder")
         raise InputError(
@@ -345,7 +345,7 @@ def _write_strip(
 ) -> None:
     start, stop = rows
     tile_rows = max(32, math.isqrt(TILE_BYTES // (8 * family.n_kernels)))
-    # Columns are split like rows, so a diagonal tile compares a block with itself
+    # Equal row and column blocks: a diagonal tile compares a block with itself
     row_blocks = _blocks(start, stop, tile_rows)
     column_blocks = [
         *_blocks(0, start, tile_rows),

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 
 class StepProgress:
-    """Progress of a single step of a run, which any thread can advance."""
+    """Progress of one step of a run, which any thread can advance."""
 
     def __init__(self, run: RunProgress, description: str, trials: int) -> None:
         self.run = run
@@ -33,7 +33,7 @@ class StepProgress:
         return max(0, self.trials - round(self.share * self.trials))
 
     def remaining_seconds(self, mean: float) -> float:
-        """Return the estimated seconds left; at first, the `mean` seconds of a step."""
+        """Return estimated seconds left; at first, the `mean` of a step."""
         if not self.share:
             return mean
         if not self.trials:
@@ -42,7 +42,7 @@ class StepProgress:
 
 
 class RunProgress(AbstractContextManager["RunProgress"]):
-    """Progress of a run with a known number of steps, shown while it runs.
+    """Progress of a run with a known number of steps.
 
     `timed` steps, those with trials, predict the remaining time.
     """
@@ -107,7 +107,7 @@ class RunProgress(AbstractContextManager["RunProgress"]):
     def advance_step(self, step: StepProgress, steps: float) -> None:
         now = time.monotonic()
         with self._lock:
-            # Stored results come all together, in no time
+            # Stored results come all at once
             if step.trials == 1 or steps < 1 <= step.trials:
                 self._timed_steps += steps
                 self._timed_seconds += now - step.last_advance
@@ -119,7 +119,7 @@ class RunProgress(AbstractContextManager["RunProgress"]):
             self._bar.update(
                 self._row, completed=self._done, description=self._text(step)
             )
-            # An update of the artifact is a call to the server
+            # Each update calls the server
             if now - self._updated > 2.0:
                 if step.remaining_trials:
                     self._show(step)

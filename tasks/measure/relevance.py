@@ -1,4 +1,4 @@
-"""Measure the relevance of columns for predictions on test rows of a trial."""
+"""Measure the relevance of columns on test rows of a trial."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from .held_out import evenly_spaced, has_every_class
 MOST_COLUMNS = 300
 
 MOST_ROWS = 500
-"""Most test rows whose values are exchanged."""
+"""Largest number of test rows with exchanged values."""
 
 LEAST_ROWS = 100
-"""Test rows whose values are exchanged if there are many columns."""
+"""Smallest number of test rows, for many columns."""
 
 MOST_PREDICTIONS = 5000
 """Columns times rows above which fewer rows are tested."""
@@ -33,13 +33,13 @@ MOST_PREDICTIONS = 5000
 
 @dataclass(frozen=True)
 class FittedPredictor:
-    """Fitted predictor for one value of C, with the methods that `TestedRows` calls."""
+    """Fitted predictor for one C, with the interface of `TestedRows`."""
 
     path: PredictorPath
     position: int
 
     def scores(self, X_new: Rows) -> np.ndarray:
-        """Return predicted numbers of new rows, shape (1, n_rows, n_targets)."""
+        """Return predicted numbers, shape (1, n_rows, n_targets)."""
         numbers = self.path.predict(X_new)[self.position]
         return np.reshape(numbers, (1, X_new.shape[0], -1))
 
@@ -49,7 +49,7 @@ class FittedPredictor:
 
 
 def features_by_column(features: Sequence[str]) -> dict[str, np.ndarray]:
-    """Return the positions of the features made from each column of the table."""
+    """Return the positions of features by column of the table."""
     names = features.owners if isinstance(features, TableFeatures) else features
     positions: dict[str, list[int]] = {name: [] for name in names}
     for position, name in enumerate(names):

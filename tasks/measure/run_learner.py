@@ -39,7 +39,7 @@ PARALLEL_ROWS = 4096
 """Most training rows for parallel trials."""
 
 PARALLEL_ITERATIONS = 10_000
-"""The same for baselines and predictors without a factorization of all rows."""
+"""Most training rows for parallel trials without factorization of all rows."""
 
 TABLE = "folds.parquet"
 
@@ -82,15 +82,15 @@ _FIELDS = [
 ]
 
 RELEVANCE = "test rows of the first trial"
-"""Rows on which the relevance of columns is measured. Part of the key of stored results."""
+"""Rows on which relevance is measured; part of the result key."""
 
 COLUMNS = pa.schema(_FIELDS)
-"""Columns of the fold table, one row per trial; see docs/reference/results.md."""
+"""Columns of the fold table, by trial; see docs/reference/results.md."""
 
 
 @dataclass(frozen=True)
 class FoldsRef:
-    """Reference to the stored results of a learner or baseline in all trials."""
+    """Reference to the stored results of a method in all trials."""
 
     dataset: str
     learner: str
@@ -152,7 +152,7 @@ def _prediction_problem(
     n_values = 1
     if n_rows is None:
         n_values = len(schema.grid_values(config.protocol.grid))
-    # Learned base kernels are at most 27: `rfm` in three metrics
+    # `rfm` learns at most 27 base kernels, in three metrics
     n_kernels = 27
     n_seeds = 27
     if learner_type.takes_family:
@@ -244,7 +244,7 @@ def configured_predictor(config: schema.CompareConfig) -> Predictor:
 
 def predictor_options(config: schema.CompareConfig, predictor: str) -> dict[str, Any]:
     candidate = configured_predictor(config).candidates().get(predictor)
-    if candidate is None:  # the predictor belongs to the learner
+    if candidate is None:  # the learner has its own
         return {}
     defaults = type(candidate)
     options = {
@@ -252,7 +252,7 @@ def predictor_options(config: schema.CompareConfig, predictor: str) -> dict[str,
         for name, value in candidate.get_params().items()
         if value != getattr(defaults, name)
     }
-    if "n_components" in options:  # without it, the number follows from the memory
+    if "n_components" in options:  # else memory determines the number
         options.pop("memory", None)
     return options
 
@@ -276,8 +276,8 @@ def _n_kernels(configs: Sequence[schema.FamilyConfig], n_features: int) -> int:
 def predictor_memory(setting: str | None) -> int:
     """Return the bytes a predictor may use, by default half of the memory.
 
-    The default is a power of two and ignores other processes, so that results and keys
-    are reproducible.
+    The default is a power of two, without regard to other processes, for reproducible
+    results and keys.
     """
     if setting is not None:
         return int(parse_bytes(setting))
@@ -304,7 +304,7 @@ def evaluate_learner(
     pool: DaskPool,
     advance: Advance,
 ) -> FoldsRef:
-    """Measure a learner in every trial, unless that is stored; return a reference."""
+    """Measure a learner in every trial, unless stored; return a reference."""
     log = get_run_logger()
     protocol = config.protocol
     choice = predictor_for(config, learner, ref)
@@ -449,7 +449,7 @@ def evaluate_baseline(
     advance: Advance,
     kind: schema.BaselineName,
 ) -> FoldsRef:
-    """Measure a baseline in every trial, unless that is stored; return a reference."""
+    """Measure a baseline in every trial, unless stored; return a reference."""
     assert config.baseline is not None
     settings = {
         "columns": COLUMNS.names,
@@ -516,7 +516,7 @@ def _trial_jobs(
 
 @dataclass
 class Steps:
-    """Callback that logs the iterations of a predictor, at most every ten seconds."""
+    """Callback that logs a predictor's iterations every ten seconds."""
 
     name: str
     log: Callable[..., None]
@@ -542,9 +542,9 @@ def run_jobs(
     advance: Advance,
     load_data: Callable[[], TrialData] | None = None,
 ) -> list[dict[str, Any]]:
-    """Run trials on workers or in this process; return a row of results for each."""
+    """Run trials on workers or in this process; return their rows of results."""
     if not parallel:
-        gc.collect()  # frees rows in reference cycles of earlier steps
+        gc.collect()  # frees rows in reference cycles
         return map_here(run, jobs, advance)
     if len(jobs) > 1 and pool.has_room_for(stored_bytes(ref)):
         if pool.local:

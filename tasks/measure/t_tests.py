@@ -15,7 +15,7 @@ RANKS_LEVEL = 0.05
 """Level of the Nemenyi test."""
 
 ROUNDING = 1e-12
-"""Differences below this share of the largest error count as rounding errors."""
+"""Differences below this share of the largest error are rounding errors."""
 
 
 def paired_p(errors: np.ndarray, baseline: np.ndarray) -> float | None:
@@ -78,7 +78,7 @@ def critical_difference(n_datasets: int, n_methods: int) -> float:
 
 
 def higher_p(errors: np.ndarray, others: np.ndarray, test_share: float) -> float | None:
-    """Return the p-value of Welch's test that `errors` exceed `others`, of other rows.
+    """Return the p-value of Welch's test that `errors` exceed `others` on other rows.
 
     Corrected as in `corrected_p`. None for fewer than two trials on a data set; 0 or 1
     if no error varies.
@@ -107,6 +107,6 @@ def higher_p(errors: np.ndarray, others: np.ndarray, test_share: float) -> float
 def share_of_test(n_test: np.ndarray, n_rows: np.ndarray) -> float:
     """Return the mean ratio of test rows to other rows, for `corrected_p`.
 
-    Unlike in Nadeau and Bengio, validation rows and unused rows count as training rows.
+    Unlike in Nadeau and Bengio, validation and unused rows count as training rows.
     """
     return float(np.mean(n_test / (n_rows - n_test)))

@@ -56,7 +56,7 @@ from .held_out import evenly_spaced, predict_held_out, sampled_test_rows
 from .relevance import measure_relevance
 
 ARRAYS = "statistics.npz"
-"""File of the statistics in the store."""
+"""File name of stored statistics."""
 
 PASS_SECONDS = "pass_seconds"
 
@@ -84,7 +84,7 @@ def save_statistics(
     folds: np.ndarray,
     seconds: float,
 ) -> None:
-    """Store alignment statistics, the fold of each row, and the computing time."""
+    """Store alignment statistics, folds, and the computing time."""
     with keep(Path(ref.path)) as folder:
         arrays = {
             "folds": folds,
@@ -97,7 +97,7 @@ def save_statistics(
 def share_of_pass(
     seconds: float, all_rows: AlignmentStatistics, training: AlignmentStatistics
 ) -> float:
-    """Estimate the seconds that alignment statistics of only training rows take.
+    """Estimate the seconds for alignment statistics of only training rows.
 
     Time is quadratic in rows, linear for rank-one kernels, constant for a sample.
     """
@@ -114,7 +114,7 @@ class StoredStatistics(NamedTuple):
 
 
 def load_statistics(ref: StatisticsRef) -> StoredStatistics:
-    """Return stored statistics; raise InputError if they are lost or damaged."""
+    """Return stored statistics; InputError if they are lost or damaged."""
     with np.load(checked(Path(ref.path)) / ARRAYS, allow_pickle=False) as arrays:
         return StoredStatistics(
             statistics_from_arrays(arrays), arrays["folds"], float(arrays[PASS_SECONDS])
@@ -122,14 +122,14 @@ def load_statistics(ref: StatisticsRef) -> StoredStatistics:
 
 
 def load_folds(ref: StatisticsRef) -> np.ndarray:
-    """Return the fold of each row, without loading the statistics."""
+    """Return the fold of each row, without the statistics."""
     with np.load(checked(Path(ref.path)) / ARRAYS, allow_pickle=False) as arrays:
         return np.asarray(arrays["folds"])
 
 
 @dataclass(frozen=True)
 class TrialJob:
-    """References to the data of a trial, which are small enough to send to a worker."""
+    """References to a trial's data, small enough to send to a worker."""
 
     ref: DatasetRef
     statistics: StatisticsRef
@@ -139,14 +139,14 @@ class TrialJob:
 
 @dataclass(frozen=True)
 class TrialData:
-    """Data sets and statistics of trials, for workers that cannot read the store."""
+    """Data sets and statistics of trials, for workers without the store."""
 
     datasets: dict[str, Dataset]
     statistics: dict[str, StoredStatistics]
 
     @classmethod
     def load(cls, jobs: Sequence[TrialJob], folder: str = "") -> TrialData:
-        """Load data sets and statistics of trials; workers copy rows below `folder`."""
+        """Load the data of trials; workers copy rows below `folder`."""
         datasets = {}
         statistics = {}
         for job in jobs:
@@ -182,11 +182,11 @@ def _warm_up(predictor: str, task: Task) -> None:
 
 
 Learned = tuple[LearnedKernel, ...] | KernelEnsemble
-"""One kernel for all values of C, one for each, or an ensemble."""
+"""One kernel for all values of C or for each, or an ensemble."""
 
 
 class LearnerFit(NamedTuple):
-    """Learned kernels or ensemble, with a predictor for each value of C."""
+    """Learned kernels or ensemble, with a predictor for each C."""
 
     learned: Learned
     predictors: PredictorPath
@@ -201,7 +201,7 @@ class Training(NamedTuple):
 
 @dataclass
 class TrialFitter:
-    """Fits the learner and predictor of a trial to rows of its data set."""
+    """Fits learner and predictor of a trial to rows."""
 
     learner: LearnerConfig
     config: CompareConfig
@@ -220,7 +220,7 @@ class TrialFitter:
         settings: Sequence[dict[str, Any]],
         grid: Sequence[float],
     ) -> list[LearnerFit]:
-        """Fit the learner and its predictors for each combination of parameters."""
+        """Fit the learner and its predictors for each setting."""
         started = time.perf_counter()
         learned = [
             self._learn(training.statistics, setting, grid) for setting in settings
@@ -269,7 +269,7 @@ class TrialFitter:
         rows: np.ndarray,
         grid: Sequence[float],
     ) -> KernelPredictors:
-        """Train predictors with learned kernels on `rows`, for each C in `grid`."""
+        """Train predictors with learned kernels, for each C in `grid`."""
         return KernelPredictors(
             kernels,
             self.dataset.target,
@@ -344,7 +344,7 @@ def run_trial(
             )
             best = candidates[selection.candidate]
             position = selection.position
-            del candidates  # frees the memory of the other candidates
+            del candidates  # frees memory
             if trial.refit:
                 setting = settings[selection.candidate]
                 best = _refit(
@@ -411,7 +411,7 @@ def _inner_fits(
     settings: Sequence[dict[str, Any]],
     grid: Sequence[float],
 ) -> Iterator[tuple[Trial, list[PredictorPath]]]:
-    """Yield inner trials with predictors of each setting, one at a time for memory."""
+    """Yield inner trials and their predictors, one at a time."""
     for inner in inner_trials(trial):
         training = _training(statistics, folds, inner.training)
         yield inner, [fit.predictors for fit in fitter.fit(training, settings, grid)]
@@ -463,7 +463,7 @@ def _test_alignment(
 
 
 def kept_test_rows(job: TrialJob, folds: np.ndarray) -> np.ndarray:
-    """Return the test rows of a trial whose predictions are stored."""
+    """Return the test rows whose predictions are stored."""
     protocol = job.config.protocol
     n_trials = protocol.repeats * (protocol.folds or 1)
     return sampled_test_rows(np.flatnonzero(folds == job.trial.test), n_trials)
@@ -477,7 +477,7 @@ def trial_columns(
     trial: Trial,
     result: FoldResult,
 ) -> dict[str, Any]:
-    """Return the columns of the fold table common to learners and baselines."""
+    """Return the fold table's columns common to learners and baselines."""
     n_rows = ref.n_rows
     if ref.ordered:
         # Rows later than the test rows are not used
@@ -515,7 +515,6 @@ def _relevance_columns(
     training: np.ndarray,
     test_rows: np.ndarray,
 ) -> dict[str, Any]:
-    """Return the relevance of columns on test rows of the first trial."""
     if job.statistics.repeat or job.trial.index:
         return {}
     relevance = measure_relevance(fitted, position, X, dataset, training, test_rows)

@@ -1,4 +1,4 @@
-"""Write contributions of columns to predictions, in a file next to the predictions."""
+"""Write contributions of columns next to the predictions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .scoring import (
 )
 
 BATCH_ROWS = 500
-"""Rows to explain at once; the figure shows the first batch."""
+"""Rows explained at once; the figure shows the first batch."""
 
 EXPLAINED = "explains"
 """Output column with the name of the explained prediction."""
@@ -37,7 +37,7 @@ BASE = "base"
 """Output column with the mean prediction of background rows."""
 
 PREFIX = "contribution "
-"""Beginning of the names of columns of contributions."""
+"""Prefix of contributions' column names."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Explained:
 
 
 def contributions_file(output: str) -> str:
-    """Return the file of contributions next to a file or folder of predictions."""
+    """Return the file of contributions, next to the predictions."""
     if output.endswith("/"):
         return f"{output.rstrip('/')}.contributions.parquet"
     stem, _, ending = output.rpartition(".")
@@ -151,7 +151,6 @@ def explain_with(
 def _first_rows(
     table: Table, model: Model, ids: Sequence[str], most_rows: int
 ) -> Iterator[pa.Table]:
-    """Yield batches of the first rows, with columns of the model and ids."""
     n_remaining = most_rows
     names = list(dict.fromkeys([*model.features, *ids]))
     for batch in table.tables(names, min(BATCH_ROWS, most_rows)):
@@ -181,7 +180,7 @@ def _as_table(
     first: int,
     schema: pa.Schema,
 ) -> pa.Table:
-    """Return a table with a row for each row and explained prediction."""
+    """Return a table with a row per input row and explained prediction."""
     n, d = explanation.data.shape
     names = model.explained_names
     base_values = explanation.base_values.reshape(n, -1)
@@ -201,7 +200,7 @@ def _as_table(
 
 
 def _sizes(explanation: Explanation) -> np.ndarray:
-    """Return absolute contributions by column, summed over rows, mean over outputs."""
+    """Return absolute contributions, summed over rows, mean over outputs."""
     sizes = np.abs(explanation.contributions)
     if explanation.outputs:
         sizes = sizes.mean(axis=2)

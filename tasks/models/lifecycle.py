@@ -36,7 +36,7 @@ from .registry import ModelVersion
 
 
 def require_model_name(name: str) -> None:
-    """Raise InputError if a name is not valid for a model and its folder."""
+    """Raise InputError for an invalid name of a model and its folder."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name):
         raise InputError(
             f"model {name!r}: a registered model's name has up to 64 letters, digits, '.', '_' and '-', and starts "
@@ -155,7 +155,7 @@ def _params_of_training(
 
 
 def _facts_of_training(config: CompareConfig, ref: DatasetRef) -> dict[str, str]:
-    """Return the tags of a version that a later challenge reads."""
+    """Return tags of a version that a later challenge reads."""
     facts = {
         registry.PLACE: training.place_of(config),
         registry.RECIPE: digest(promotion.recipe(config)),
@@ -228,10 +228,7 @@ def write_training(
 def rivals(
     model: str, challenger: int | None
 ) -> tuple[ModelVersion, ModelVersion | None, ModelVersion | None]:
-    """Return challenger, champion, and the version with which a refresh is compared.
-
-    Without a champion, the last two are None.
-    """
+    """Return challenger, champion, and the reference of a refresh."""
     champion = registry.alias_of(model, registry.CHAMPION)
     reference = champion
     if champion is not None and registry.REFERENCE in champion.tags:
@@ -243,18 +240,18 @@ def rivals(
 
 
 def _find_challenger(model: str, number: int | None) -> ModelVersion:
-    """Return the version with a number, the alias `challenger`, or the newest one."""
+    """Return the version by number, the alias `challenger`, or the newest."""
     if number is not None:
         return registry.find_version(f"{model}/{number}")
     version = registry.alias_of(model, registry.CHALLENGER) or registry.newest_version(
         model
     )
-    # Raises InputError: there is no version
+    # `find_version` raises InputError if there is no version
     return version or registry.find_version(model)
 
 
 def contender(version: ModelVersion) -> tuple[promotion.Contender, CompareConfig]:
-    """Return a version as a `Contender` in a challenge, and its configuration."""
+    """Return a version as a `Contender`, and its configuration."""
     model = registry.load_version(version)
     config = training.recipe_of(model, version)
     title = config.learners[0].title
@@ -297,7 +294,7 @@ def _columns_to_score(
     source, recorded_columns = last_input
     try:
         return tuple(scoring.input_columns(source, set(columns)))
-    except InputError:  # it was moved, or is on another machine
+    except InputError:  # moved, or on another machine
         return tuple(recorded_columns)
 
 
@@ -308,7 +305,7 @@ def record_decision(
     run_id: str,
     results: tuple[FoldsRef, FoldsRef] | None,
 ) -> str:
-    """Carry out and record a decision; return the folder of its results."""
+    """Carry out and record a decision; return its folder of results."""
     target = Path("results") / decision.model / run_id
     links = {"MLflow run": run.url}
     with atomic_path(target) as folder:

@@ -1,4 +1,4 @@
-"""Compare champion and challenger on rows that the champion has not seen."""
+"""Compare champion and challenger on rows new to the champion."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LEAST_ROWS = 10
 
 @dataclass(frozen=True)
 class NewestRows:
-    """Errors of two versions on rows that the champion has not seen.
+    """Errors of two versions on rows new to the champion.
 
     `challenger` is the error of the challenger's recipe, fitted without the rows that
     it predicts; `p` is two-sided, None if all differences are equal.
@@ -45,7 +45,7 @@ def score_newest_rows(
     challenger_ref: DatasetRef,
     champion_ref: DatasetRef,
 ) -> NewestRows | None:
-    """Load two model versions; return their errors on rows new to the champion."""
+    """Return two versions' errors on rows new to the champion."""
     return errors_on_newest_rows(
         load_version(ours), load_version(theirs), challenger_ref, champion_ref
     )
@@ -60,8 +60,7 @@ def errors_on_newest_rows(
     """Return errors on rows added after the champion was trained.
 
     None if fewer than `LEAST_ROWS` rows were appended, the champion's rows are not
-    stored, a column of the champion is not used, or the rows have groups or times or
-    are in parts.
+    stored, one of its columns is unused, or rows have groups or times or are in parts.
     """
     if challenger_ref.in_parts or champion_ref.in_parts:
         return None
@@ -89,8 +88,7 @@ def errors_on_newest_rows(
 def appended_rows(earlier: np.ndarray, champion: Model, target: Target) -> np.ndarray:
     """Return the positions of rows that follow the champion's training rows.
 
-    The table must begin with at least 20 of the champion's last rows; otherwise the
-    result is empty.
+    Empty unless the table begins with at least 20 of the champion's last rows.
     """
     current = target.values
     if target.task == "classification":
@@ -105,7 +103,7 @@ def appended_rows(earlier: np.ndarray, champion: Model, target: Target) -> np.nd
 
 
 def predict_without(model: Model, dataset: Dataset, rows: np.ndarray) -> np.ndarray:
-    """Predict rows in five folds, each by a model trained on all rows but the fold."""
+    """Predict rows in five folds, each by a model trained without the fold."""
     y = dataset.target.given
     all_rows = np.arange(len(y))
     predictions: np.ndarray = np.empty_like(y[rows])
@@ -148,7 +146,7 @@ def _losses(y: np.ndarray, predictions: np.ndarray, task: str) -> np.ndarray:
 
 
 def _raw_rows(dataset: Dataset, rows: np.ndarray, champion: Model) -> Any:
-    """Return unscaled rows with the champion's columns; None if a column is missing."""
+    """Return unscaled rows of the champion's columns; None if one is missing."""
     columns = list(champion.features)
     names = dataset.features if dataset.table is None else dataset.table.names
     if not set(columns) <= set(names):
@@ -157,7 +155,7 @@ def _raw_rows(dataset: Dataset, rows: np.ndarray, champion: Model) -> Any:
         return champion.raw_rows(dataset.raw.take(rows))
     X = dataset.X[rows]
     if dataset.table is not None:
-        if dataset.table.has_texts:  # an earlier release stored only the features
+        if dataset.table.has_texts:  # an earlier release stored only features
             return None
         return pd.DataFrame(dataset.table.decode(np.asarray(X)))[columns]
     if issparse(X):

@@ -1,4 +1,4 @@
-"""Compare a challenger with the champion on the same rows and folds, and decide."""
+"""Compare a challenger with the champion on the same folds, and decide."""
 
 from __future__ import annotations
 
@@ -26,17 +26,16 @@ RECIPE_KEYS = (
     "target", "positive", "task", "drop", "features", "columns", "scale", "scale_on", "missing", "distinct", "ngrams",
     "bytes", "weights",
 )  # fmt: skip
-"""Keys of a data set that belong to the recipe; the others select its rows."""
+"""Keys of a data set in the recipe; the others select its rows."""
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A version of the model that takes part in a challenge, and its errors.
+    """Version of the model in a challenge, and its errors.
 
     `expected` is the test error at training. `recipes` are digests of the recipe,
     chosen and with all candidates. `stored` and `errors` have the error of each trial,
-    at training and on the common folds. `leaks` are columns that each determine the
-    target.
+    at training and on the common folds. `leaks` each determine the target.
     """
 
     version: int
@@ -68,7 +67,7 @@ class Contender:
 
     @property
     def mean(self) -> float:
-        """Mean error on folds common to both versions, or else the expected error."""
+        """Mean error on common folds, or else the expected error."""
         if not self.errors:
             return self.expected
         return float(np.mean(self.errors))
@@ -82,11 +81,11 @@ class Contender:
         return f"{self.mean:.4g} ± {np.std(errors, ddof=1):.2g}"
 
     def additional_columns(self, other: Contender) -> list[str]:
-        """Return the names of columns that the other version does not have."""
+        """Return the columns that the other version does not have."""
         return [name for name in self.columns if name not in other.columns]
 
     def differences(self, other: Contender) -> list[str]:
-        """Return phrases on how the columns differ from another version's."""
+        """Return phrases on differences of columns."""
         phrases = []
         removed = other.additional_columns(self)
         if removed:
@@ -104,7 +103,7 @@ class Contender:
         ]
 
     def faults(self, other: Contender) -> list[str]:
-        """Return phrases for defects of the training, compared to another version's."""
+        """Return phrases on defects of the training, compared to another version's."""
         phrases = []
         lost_or_changed = []
         removed = other.additional_columns(self)
@@ -125,8 +124,7 @@ class Contender:
             phrases.append(
                 f"learned from rows of which {self.copied:.0%} repeat others"
             )
-        # Half of a table that has grown since still has more than 60 % of the earlier
-        # rows.
+        # Half of a table that has grown since has over 60 % of the earlier rows
         if 0 < self.n_rows < 0.6 * other.n_rows:
             phrases.append(f"learned {self.fewer_rows(other)}")
         if self._is_implausible(other):
@@ -140,7 +138,7 @@ class Contender:
         return "a classification" if self.classes else "a regression"
 
     def _changed_units(self, other: Contender) -> list[str]:
-        """Return phrases for columns whose spread changed by a factor over ten."""
+        """Return phrases for columns whose spread changed over tenfold."""
         phrases = []
         for name, spread in self.spreads.items():
             earlier_spread = other.spreads.get(name, spread)
@@ -151,7 +149,7 @@ class Contender:
         return phrases
 
     def _has_more_copies(self, other: Contender) -> bool:
-        """Whether duplicate rows are 10 % more, so that errors cannot be compared."""
+        """Whether 10 % more rows are duplicates, so errors are incomparable."""
         if self.copied is None or other.copied is None:
             return False
         return self.copied > other.copied + 0.1
@@ -186,7 +184,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class Challenge:
-    """A challenge between two versions of a model, and its decision.
+    """Challenge between two versions of a model, and its decision.
 
     `reference` is the best version in the chain of refreshes, `margin` the tolerated
     relative increase of the error. `champion` is the version with the alias afterwards,
@@ -220,14 +218,14 @@ class Challenge:
 
     @property
     def same_recipe(self) -> bool:
-        """Whether both versions have the same configuration, apart from rows."""
+        """Whether the configurations are equal, apart from rows."""
         return self.defender is not None and not set(
             self.challenger.recipes
         ).isdisjoint(self.defender.recipes)
 
     @property
     def refusals(self) -> list[str]:
-        """Reasons to keep the champion whatever the errors are, as phrases."""
+        """Phrases on reasons to keep the champion, whatever the errors."""
         if self.defender is None:
             return []
         dangers = self.challenger.dangers(self.defender)
@@ -409,7 +407,6 @@ def _change(error: float, other: float) -> str:
 
 
 def _on_newest_rows(challenge: Challenge) -> str:
-    """Return a phrase with errors on rows new to the champion, or an empty text."""
     newest = challenge.newest
     champion = challenge.defender
     if newest is None or champion is None:
@@ -442,7 +439,7 @@ def recipe(config: CompareConfig) -> dict[str, Any]:
 def columns_of(
     model: Model, data: DatasetConfig
 ) -> tuple[dict[str, str], dict[str, float]]:
-    """Return the kind of each column of a model, and the spread of scaled columns.
+    """Return the kinds of a model's columns, and the spreads of scaled columns.
 
     Features from n-grams, bytes and sparse rows are not columns.
     """
@@ -468,7 +465,7 @@ def columns_of(
 
 
 def _spread(column: NumberColumn) -> float:
-    """Return the interquartile range of the knots, or the spread without knots."""
+    """Return the knots' interquartile range; without knots, the spread."""
     upper, lower = np.quantile(column.knots or (0, 2 * column.spread), (0.75, 0.25))
     return float(upper - lower)
 
@@ -493,12 +490,12 @@ def on_the_same_folds(
 
 
 def require_same_rows(model: str, challenger: DatasetRef, champion: DatasetRef) -> None:
-    """Raise InputError if two recipes do not lead to the same rows and target."""
+    """Raise InputError if two recipes differ in rows or target."""
     challenger_data = load_dataset(challenger)
     champion_data = load_dataset(champion)
     challenger_weights = _weights(challenger_data)
     champion_weights = _weights(champion_data)
-    # Weights on another scale differ by rounding errors.
+    # Weights on another scale differ by rounding
     if len(challenger_weights) != len(champion_weights) or not np.allclose(
         challenger_weights, champion_weights, rtol=1e-9, atol=0
     ):

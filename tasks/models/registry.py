@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from mlflow.pyfunc import PyFuncModel as PyFuncModel
 
 CHAMPION, CHALLENGER = "champion", "challenger"
-"""Aliases of the version in use, and of the version that may replace it."""
+"""Aliases of the version in use, and of its possible successor."""
 
 DIGEST = "learnkernels.digest"
-"""Tag of a model and of a version: the SHA-256 of the model's file."""
+"""Tag of a model and of a version: SHA-256 of the file."""
 
 PLACE = "learnkernels.place"
 """Tag of a version: its data folder, workers and tracking, as JSON."""
@@ -57,7 +57,7 @@ SCORED = "scored.json"
 """Artifact of a training run: the input that its version scored last."""
 
 REFERENCE, REJECTED = "learnkernels.reference", "learnkernels.rejected"
-"""Tags of a version: its reference for refreshes, and the champion it lost to."""
+"""Tags of a version: reference for refreshes, and champion it lost to."""
 
 MODEL = f"model{ENDING}"
 
@@ -86,10 +86,7 @@ MODEL_ADDRESS = re.compile(
 
 @dataclass(frozen=True)
 class ModelVersion:
-    """A version of a registered model.
-
-    `tags` is empty if another program registered it.
-    """
+    """Version of a registered model; no `tags` if another program registered it."""
 
     name: str
     version: int
@@ -99,7 +96,7 @@ class ModelVersion:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the model's file; empty for a version of another program."""
+        """SHA-256 of the model's file; empty for other programs' versions."""
         return self.tags.get(DIGEST, "")
 
 
@@ -107,7 +104,7 @@ class ModelVersion:
 
 
 def log_model(run_id: str, path: Path, *, example: pd.DataFrame) -> str:
-    """Log a model file to an MLflow run, with all that MLflow needs to serve it.
+    """Log a model file to an MLflow run, with everything for serving.
 
     `path` is a file of `Model.save`; `example` has a few raw rows.
     """
@@ -157,7 +154,7 @@ def _write_folder(
     )
     shutil.copyfile(package / "__init__.py", code / "__init__.py")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of MLflow about itself
+        warnings.simplefilter("ignore")  # MLflow warns about itself
         from mlflow.pyfunc import save_model
 
         save_model(
@@ -202,7 +199,7 @@ def _type_of(dtype: np.dtype) -> DataType:
 def _copy_metrics(
     client: MlflowClient, run_id: str, names: Sequence[str], model_id: str
 ) -> None:
-    """Copy the metrics of a run to its model, except those with a slash."""
+    """Copy a run's metrics without a slash to its model."""
     dataset = _dataset_of_run(client, run_id)
     copies = []
     for name in names:
@@ -235,7 +232,7 @@ def _dataset_of_run(client: MlflowClient, run_id: str) -> dict[str, str]:
 def register(
     model_uri: str, name: str, run_id: str, *, tags: Mapping[str, str], description: str
 ) -> ModelVersion:
-    """Register a model as a new version, with the alias of the challenger."""
+    """Register a model as a new version, with the alias `challenger`."""
     model_id = model_uri.removeprefix("models:/")
     with mlflow_store() as client:
         digest = client.get_logged_model(model_id).tags.get(DIGEST)
@@ -271,7 +268,7 @@ def tag_version(name: str, version: int, tags: Mapping[str, str]) -> None:
 
 
 def log_series(version: ModelVersion, metrics: Mapping[str, float]) -> None:
-    """Append values to metrics of the MLflow run that trained a version."""
+    """Append values to metrics of a version's training run."""
     with mlflow_store() as client:
         step = len(client.get_metric_history(version.run_id, next(iter(metrics))))
         now = int(time.time() * 1000)
@@ -284,7 +281,7 @@ def log_series(version: ModelVersion, metrics: Mapping[str, float]) -> None:
 def log_scored(
     version: ModelVersion, source: str, columns: Sequence[str], n_rows: int
 ) -> None:
-    """Log the latest input that a version has scored, in the run that trained it."""
+    """Log a version's latest scored input in its training run."""
     with mlflow_store() as client:
         client.log_inputs(version.run_id, [scored_input(source, columns, n_rows)])
         client.log_dict(
@@ -296,7 +293,7 @@ def log_scored(
 
 
 def find_version(model: str) -> ModelVersion:
-    """Return the version for a name, alias or number that the user gives.
+    """Return a version by name, alias or number.
 
     `model` is ``name``, for the champion or else the newest version; ``name@alias``; or
     ``name/3``.
@@ -329,7 +326,6 @@ def find_version(model: str) -> ModelVersion:
 
 
 def _no_such_model(name: str) -> str:
-    """Return the message about a missing model; do not create a missing store."""
     names: list[str] = []
     if not is_missing(mlflow.get_tracking_uri()):
         with mlflow_store() as client:
@@ -356,7 +352,7 @@ def newest_version(name: str) -> ModelVersion | None:
 
 
 def alias_of(name: str, alias: str) -> ModelVersion | None:
-    # Codes of a missing model or version, and of a missing alias
+    # For a missing model or version, and a missing alias
     with (
         mlflow_store() as client,
         _ignoring_errors("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"),
@@ -416,7 +412,7 @@ def load_version(version: ModelVersion) -> Model:
 
 
 def stored_folds(version: ModelVersion, learner: str) -> pd.DataFrame | None:
-    """Return the results of training by fold, or None if they are deleted."""
+    """Return the results of training by fold; None if deleted."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             path = mlflow.artifacts.download_artifacts(
@@ -428,11 +424,11 @@ def stored_folds(version: ModelVersion, learner: str) -> pd.DataFrame | None:
 
 
 def last_scored(version: ModelVersion) -> tuple[str, list[str]] | None:
-    """Return the latest input that a version scored, and its columns, or None."""
+    """Return the input that a version scored last, and its columns."""
     try:
         with mlflow_store() as client:
             files = [file.path for file in client.list_artifacts(version.run_id)]
-            # Loading a missing file would repeat requests to a server
+            # Loading a missing file would repeat requests
             if SCORED not in files:
                 return None
             text = mlflow.artifacts.load_text(f"runs:/{version.run_id}/{SCORED}")

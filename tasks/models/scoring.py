@@ -1,4 +1,4 @@
-"""Score tables of any length in constant memory; report predictions and drift."""
+"""Score tables of any length in constant memory; report drift."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ ROW = "row"
 """Column of row numbers in an output without ids."""
 
 OnProgress = Callable[[float, int], None]
-"""Function of the share that is done, and the number of rows (zero if unknown)."""
+"""Function of the finished share, and the number of rows (0: unknown)."""
 
 Distribution = Counter[str] | NumberSummary
-"""Counts of labels, or a summary of numbers; both can be added."""
+"""Counts of labels, or a summary of numbers; both support addition."""
 
 
 def distribution_of(values: np.ndarray, numbers: bool) -> Distribution:
-    """Summarize predicted numbers if `numbers`, or else count predicted labels."""
+    """Summarize predicted numbers, or count predicted labels."""
     if numbers:
         return NumberSummary.of(values, keep_all_numbers=False)
     return Counter(map(str, values))
@@ -96,9 +96,9 @@ def shown_distribution(distribution: Distribution) -> dict[str, float]:
 
 @dataclass
 class Tally:
-    """Counts and statistics of scored rows, which can be added over parts of a table.
+    """Counts and statistics of scored rows, added over parts of a table.
 
-    `new` is None if the model keeps no training rows.
+    `new` is None if the model has no training rows.
     """
 
     distributions: dict[str, Any]
@@ -129,7 +129,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class DriftReport:
-    """Result of the comparison of scored rows with training rows, as plain data.
+    """Comparison of scored rows with training rows, as plain data.
 
     `note` is the reason why rows were not compared. p-values are None if untested.
     """
@@ -141,7 +141,7 @@ class DriftReport:
 
 
 class Drifted(InputError):
-    """Error if rows differ too much from training rows; `scores` has the results."""
+    """Error for rows that drifted too far; `scores` has the results."""
 
     def __init__(self, sentence: str, scores: Scores) -> None:
         super().__init__(sentence)
@@ -149,7 +149,7 @@ class Drifted(InputError):
 
 
 def drift_config(version: ModelVersion) -> DriftConfig:
-    """Return the drift thresholds that a version's latest training configured."""
+    """Return the drift thresholds of a version's latest training."""
     try:
         return DriftConfig.model_validate(
             json.loads(version.tags.get(PLACE, "{}")).get("drift", {})
@@ -271,7 +271,7 @@ class Scores:
 
 
 class ScoringProgress:
-    """Progress of a scoring, as a percentage or as lines every five seconds."""
+    """Progress of a scoring, as a percentage or lines every five seconds."""
 
     def __init__(self, progress: RunProgress) -> None:
         self.progress = progress
@@ -279,7 +279,7 @@ class ScoringProgress:
         self.shown_at = time.monotonic()
 
     def __call__(self, share: float, rows: int) -> None:
-        """Report the share that is done, and the number of rows, or zero if unknown."""
+        """Report the finished share, and the number of rows (0: unknown)."""
         self.progress.advance(100 * (share - self.share))
         self.share = share
         if time.monotonic() - self.shown_at > 5.0:
@@ -294,7 +294,7 @@ def publish_scores(
     scores: Scores,
     explained: Explained | None = None,
 ) -> None:
-    """Publish the results of a scoring in Prefect, and its drift in MLflow."""
+    """Publish scores in Prefect, and drift in MLflow."""
     log = get_run_logger()
     drift = scores.drift
     if scores.ignored:
@@ -314,7 +314,7 @@ def publish_scores(
                 version,
                 {f"drift/{name}": value for name, value in drift.metrics.items()},
             )
-    except InputError as error:  # the predictions are written nevertheless
+    except InputError as error:  # the predictions are written
         log.warning("columns and drift are not in MLflow: %s", error)
     page = f"{mlflow_ui()}/#/models/{quote(version.name, safe='')}/versions/{version.version}"
     facts = _facts(version, source, output, scores)
@@ -438,7 +438,7 @@ def score_table(
     on_progress: OnProgress,
     pool: DaskPool | None = None,
 ) -> Scores:
-    """Score a table with a registered version, into a file or, on workers, a folder."""
+    """Score a table with a registered version; workers write a folder."""
     about = version_metadata(version)
     model = load_version(version)
     if pool is None:
@@ -447,7 +447,7 @@ def score_table(
 
 
 def version_metadata(version: ModelVersion) -> dict[str, str]:
-    """Return the description of a version that output files store as metadata."""
+    """Return the description of a version in output files."""
     return {
         "model": version.uri,
         "version": str(version.version),
@@ -476,7 +476,7 @@ def score_with(
 
     `source` and `output` are paths or ``s3://bucket/key``. InputError if columns or
     values do not fit, or rows have drifted (`Drifted`); TransferError if a file is
-    unavailable at present. There is then no output.
+    unavailable at present. An error leaves no output.
     """
     started = time.monotonic()
     inputs = inputs_of(source, {*model.features, *options.ids})
@@ -502,7 +502,7 @@ def _scored(
     on_progress: OnProgress = _ignore_progress,
     first: int = 0,
 ) -> Iterator[Tally]:
-    """Score a table into a file whose first row is numbered `first`; yield the tally.
+    """Score a table into a file with rows numbered from `first`; yield the tally.
 
     The file is moved into place, and the table closed, when the context ends.
     """
@@ -561,7 +561,7 @@ def _empty_tally(model: Model) -> Tally:
 def _score_batch(
     model: Model, batch: Any, tally: Tally, where: str, first: int
 ) -> dict[str, np.ndarray]:
-    """Return predictions for rows numbered from `first`, and add them to the tally."""
+    """Return predictions for rows from `first`; add them to the tally."""
     tally.report.first = first
     with input_errors(where):
         X = model.encoded(model.raw_rows(batch, first), tally.report)
@@ -580,7 +580,7 @@ def _score_batch(
 def _result(
     model: Model, tally: Tally, source: str, drift: DriftConfig, started: float
 ) -> Scores:
-    """Return the result of a scoring; raise Drifted if drift prevents the output."""
+    """Return the result; raise Drifted if drift prevents the output."""
     scores = Scores(
         rows=tally.rows,
         columns=tally.columns,
@@ -607,7 +607,7 @@ def _result(
 
 @dataclass
 class PartsProgress:
-    """Progress of scoring a table, summed over shares that workers report."""
+    """Progress of scoring a table, summed over workers."""
 
     on_progress: OnProgress
     rows: int
@@ -629,8 +629,8 @@ def score_parts_with(
 ) -> Scores:
     """Score the files of a table on workers; write a file for each into a folder.
 
-    `_SUCCESS` follows unless drift prevents the output. InputError as in `score_with`,
-    or if the folder has other files.
+    `_SUCCESS` follows unless drift prevents it. InputError as in `score_with`, or if
+    the folder has other files.
     """
     started = time.monotonic()
     inputs = inputs_of(source, {*model.features, *options.ids})
@@ -716,7 +716,7 @@ def _score_part(
 
 
 def _require_own(success: Location, parts: set[str]) -> None:
-    """Raise InputError if a folder has more than parts of an incomplete output."""
+    """Raise InputError for files that are not parts of incomplete output."""
     if success.remote:
         success.require_bucket()
     folder = success.path.rpartition("/")[0]
@@ -725,7 +725,7 @@ def _require_own(success: Location, parts: set[str]) -> None:
         entries = success.filesystem.get_file_info(
             pyarrow.fs.FileSelector(folder, allow_not_found=True)
         )
-    # In a bucket, folders are only prefixes of names.
+    # In a bucket, folders are only prefixes of names
     names = {
         entry.base_name
         for entry in entries
@@ -743,7 +743,7 @@ def _require_own(success: Location, parts: set[str]) -> None:
 
 
 def table_location(text: str) -> Location:
-    """Return the location of a table; its ending must be that of a table format."""
+    """Return the location of a table, with a table format's ending."""
     location = locate(text)
     if location.suffix not in FORMATS:
         raise InputError(
@@ -753,7 +753,7 @@ def table_location(text: str) -> Location:
 
 
 def output_location(text: str) -> Location:
-    """Return the location of an output table, which must not be compressed."""
+    """Return the location of an output table, without compression."""
     location = table_location(text)
     if compression_of(text) is not None:
         raise InputError(

@@ -14,7 +14,7 @@ from learnkernels.kernels.validation import listed
 
 
 class ServedModel(PythonModel):
-    """MLflow's interface to a model, which predicts from a frame of raw columns."""
+    """Model that MLflow serves, which predicts from raw columns."""
 
     def load_context(self, context: Any) -> None:
         self.model = Model.load(context.artifacts["model"])
@@ -27,8 +27,7 @@ class ServedModel(PythonModel):
     ) -> pd.DataFrame:
         """Return predictions for rows of a frame; see `Model.columns`.
 
-        MlflowException if a column is missing or has an invalid value; a server then
-        answers with HTTP status 400.
+        MlflowException (HTTP status 400) if a column is missing or has an invalid value.
         """
         frame = model_input
         if isinstance(model_input, dict | list):

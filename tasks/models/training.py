@@ -58,7 +58,7 @@ from ..workers.cluster import Advance, DaskPool
 from .registry import MODEL, PLACE, ModelVersion
 
 PLACE_KEYS = {"data_dir", "dask", "parallel", "tracking", "promotion_margin", "drift"}
-"""Keys that do not change the model: computing, tracking, promotion and drift."""
+"""Keys for computing, tracking, promotion and drift, without effect on models."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,8 @@ def training_config(
 ) -> CompareConfig:
     """Return the configuration of a training, with one data set.
 
-    `dataset` is the label of the data set, required if there are several; `learner` is
-    the title of the only learner to consider.
+    The label `dataset` is required if there are several data sets; `learner` is the
+    title of the only learner to consider.
     """
     labels = [data.label for data in config.datasets]
     if dataset is None and len(labels) > 1:
@@ -144,8 +144,8 @@ def choose(
 ) -> ModelChoice:
     """Return the learner, parameters and C with the lowest mean validation error.
 
-    Ties go to the first learner, then to the smallest C, then to the first combination
-    of `tune`.
+    Ties go to the first learner, then the smallest C, then the first combination of
+    `tune`.
     """
     choices = []
     rows = []
@@ -230,7 +230,7 @@ def fit_on_all_rows(
     pool: DaskPool,
     advance: Advance,
 ) -> tuple[Path, dict[str, Any]]:
-    """Fit and store a model on all rows; return its file and facts about it."""
+    """Fit and store a model on all rows; return its file and facts."""
     log = get_run_logger()
     dataset = load_dataset(ref)
     selected = run_learner.predictor_for(config, choice.learner, ref, ref.n_rows)
@@ -288,7 +288,7 @@ def _facts_of_model(
     predictor_facts: Mapping[str, Any],
     statistics: StatisticsRef,
 ) -> dict[str, Any]:
-    """Return the facts that the model file states, in their order in the file."""
+    """Return the facts in the model file, in order."""
     data = config.datasets[0]
     recipe = config.model_copy(update={"learners": (choice.learner,)})
     return {
@@ -410,7 +410,7 @@ def recipe_of(model: Model, version: ModelVersion) -> CompareConfig:
 
 
 def raw_example(ref: DatasetRef, rows: int = 5) -> pd.DataFrame:
-    """Return the first rows of a data set as a frame, before any scaling."""
+    """Return the first rows of a data set as a frame, unscaled."""
     dataset = load_dataset(ref)
     if dataset.table is not None:
         return pd.DataFrame(dataset.table.decode(np.asarray(dataset.X[:rows])))

@@ -1,4 +1,4 @@
-"""Call functions in a child process, which frees the memory of libraries."""
+"""Call functions in a child process, to free the memory of libraries."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ REFUSED = 2
 
 
 def call_in_child_process(module: str, function: str, *arguments: str | float) -> None:
-    """Call a function of a module in a child process, and raise its error here."""
-    # Passed by standard input: an address may hold a password
+    """Call a module's function in a child process; raise its error here."""
+    # Standard input, as an address may hold a password
     call = json.dumps([module, function, arguments])
     done = subprocess.run(
         [sys.executable, "-m", __name__],
@@ -34,7 +34,7 @@ def call_in_child_process(module: str, function: str, *arguments: str | float) -
 
 
 def _answer() -> int:
-    """Make the call that standard input describes; print an error."""
+    """Make the call in standard input; print an error."""
     module, function, arguments = json.load(sys.stdin)
     try:
         getattr(import_module(module), function)(*arguments)

@@ -41,7 +41,7 @@ from .servers import POOL, answering
 Step = Literal["compare", "train", "promote", "predict"]
 
 STEPS: tuple[Step, ...] = get_args(Step)
-"""Names of flows, modules and commands, in the order of the chain."""
+"""Names of flows, modules and commands, in order of the chain."""
 
 FOLLOWS: dict[Step, Literal["train", "promote"]] = {
     "promote": "train",
@@ -110,7 +110,7 @@ def _is_cron(text: str) -> bool:
 
 
 def printed(plan: Plan) -> str:
-    """Return the `prefect.yaml` of a plan as text, without deploying it."""
+    """Return the `prefect.yaml` of a plan without deploying it."""
     check_plan(plan)
     if plan.pool == POOL:
         return _as_yaml(prefect_yaml(plan, "process"))
@@ -119,7 +119,7 @@ def printed(plan: Plan) -> str:
 
 
 def deploy(plan: Plan) -> list[dict[str, str]]:
-    """Create or update the deployments of a plan; return a table of them.
+    """Create or update the deployments of a plan; return their table.
 
     A plan without input deletes the deployment of `predict`.
     """
@@ -264,7 +264,7 @@ def _as_yaml(content: dict[str, Any]) -> str:
 
 
 def _run_prefect_deploy(text: str) -> None:
-    """Run `prefect deploy` in a folder without modules of the user."""
+    """Run `prefect deploy` in a folder without the user's modules."""
     env = os.environ | {
         "PREFECT_API_URL": str(PREFECT_API_URL.value()),
         "COLUMNS": "1000",
@@ -288,7 +288,7 @@ def _run_prefect_deploy(text: str) -> None:
 
 @contextmanager
 def connected() -> Iterator[SyncPrefectClient]:
-    """Yield a client of Prefect's server; raise InputError without a server."""
+    """Yield a client of Prefect's server; InputError without a server."""
     if not PREFECT_API_URL.value():
         raise InputError(
             "there is no Prefect server to deploy to: start 'learnkernels up' in this folder in another terminal, or "
@@ -311,7 +311,7 @@ def job_variables(settings: Sequence[str]) -> dict[str, Any]:
 
 
 def _type_of_pool(client: SyncPrefectClient, pool: str) -> str:
-    """Return the type of a work pool; create the default pool if it is missing."""
+    """Return the type of a work pool; create a missing default pool."""
     if pool == POOL:
         with suppress(ObjectAlreadyExists):
             client.create_work_pool(

@@ -46,7 +46,7 @@ def set_up(api: str, started_here: bool) -> None:
 def watch_unfinished(client: SyncPrefectClient) -> list[UUID]:
     """Send Prefect a heartbeat for each unfinished run; return their ids.
 
-    A power cut may have lost earlier heartbeats, without which no automation starts.
+    A power cut may have lost heartbeats, without which no automation starts.
     """
     pool = WorkPoolFilter(name={"any_": [POOL]})  # type: ignore[arg-type]
     unfinished = FlowRunFilter(state={"type": {"any_": ["PENDING", "RUNNING"]}})  # type: ignore[arg-type]
@@ -79,7 +79,7 @@ def watch_unfinished(client: SyncPrefectClient) -> list[UUID]:
 
 
 def cancel_missed(client: SyncPrefectClient) -> list[UUID]:
-    """Cancel overdue runs except the latest of each deployment; return their ids."""
+    """Cancel each deployment's overdue runs except the latest; return their ids."""
     late = {"before_": datetime.now().astimezone() - timedelta(seconds=1)}
     due = FlowRunFilter(
         state={"type": {"any_": ["SCHEDULED"]}},  # type: ignore[arg-type]

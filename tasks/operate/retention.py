@@ -23,10 +23,10 @@ LOG_BYTES = 8 << 20
 LASTING_LEASES = {
     "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem"
 }
-"""Setting without which runs in progress fail when the Prefect server restarts."""
+"""Setting without which runs fail when the Prefect server restarts."""
 
 EVENT_DAYS = 1
-"""Days for which Prefect keeps its events, most of its rows."""
+"""Days for which Prefect keeps events, most of its rows."""
 
 PERIOD = 60.0
 
@@ -34,14 +34,14 @@ FIRST_CLEANING = 600.0
 
 
 OF_WORKER = "runner_storage"
-"""Temporary folder that Prefect's worker needs while it runs."""
+"""Temporary folder of Prefect's running worker."""
 
 DEPLOYED = "run of a deployment"
 
 
 @dataclass(frozen=True)
 class Old:
-    """A file or folder that may be deleted, its size, and the reason."""
+    """File or folder that may be deleted, its size, and the reason."""
 
     path: Path
     why: str
@@ -49,7 +49,7 @@ class Old:
 
 
 def retention(keep_days: float) -> dict[str, str]:
-    """Return the settings by which Prefect deletes old runs; 0 days keep all runs."""
+    """Return the settings by which Prefect deletes old runs; 0 days keep all."""
     if not keep_days:
         return {}
     # Prefect requires more than an hour
@@ -63,7 +63,7 @@ def retention(keep_days: float) -> dict[str, str]:
 
 
 def old_files(keep_days: float) -> list[Old]:
-    """Return unused, damaged and abandoned files and folders of the state folder."""
+    """Return unused, damaged and abandoned files of the state folder."""
     state = state_dir()
     temporary_folders = [
         state / "dask" / "spill" / "dask-scratch-space",
@@ -92,7 +92,7 @@ def old_files(keep_days: float) -> list[Old]:
 
 
 def _reason(path: Path, last_use: float, keep_days: float) -> str:
-    """Return the reason for a deletion; empty if the entry stays."""
+    """Return why to delete an entry; empty if it stays."""
     owner = Owner.read(path.name)
     if owner is not None and owner.here:
         return "left by a process that has ended" * owner.gone
@@ -136,7 +136,7 @@ def remove(old: Old) -> None:
 
 
 def _results(name: str) -> list[Old]:
-    """Return a folder of results, if it exists below `results/` here."""
+    """Return a folder of results, if below `results/` here."""
     path = Path(name)
     ours = (
         len(path.parts) == 3 and path.parts[0] == "results" and ".." not in path.parts
@@ -173,7 +173,7 @@ def clean(keep_days: float, keep_runs: float, yes: bool) -> list[Old]:
 
 
 def cut_logs() -> None:
-    """Rotate long logs in place, as servers continue to write to the same files."""
+    """Rotate long logs in place, as servers keep the files open."""
     for log in state_dir().glob("*.log"):
         with suppress(OSError):
             if log.stat().st_size > LOG_BYTES:

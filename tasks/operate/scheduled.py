@@ -27,10 +27,10 @@ def command(module: str) -> list[str]:
 
 
 def main(module: str) -> None:
-    """Run the flow that Prefect's worker has named in an environment variable."""
+    """Run the flow that Prefect's worker named in an environment variable."""
     prepare_python()
     import_module(module)
-    sys.modules.pop(ENGINE, None)  # so that it runs again
+    sys.modules.pop(ENGINE, None)  # to run it again
     sys.argv = [ENGINE]
     runpy.run_module(ENGINE, run_name="__main__", alter_sys=True)
 

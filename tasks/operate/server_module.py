@@ -1,4 +1,4 @@
-"""Run a module with rare garbage collection, so that servers start a tenth faster."""
+"""Run a module with rare garbage collection: servers start a tenth faster."""
 
 import runpy
 import sys

@@ -54,7 +54,7 @@ PORTS_FROM = 20_000
 TRIES = 100
 
 END_WITH_PARENT = 1
-"""Linux's PR_SET_PDEATHSIG: send a signal to a process when its parent ends."""
+"""Linux's PR_SET_PDEATHSIG: signal a process when its parent ends."""
 
 MLFLOW_USERS = (
     "[mlflow]\ndefault_permission = READ\ndatabase_uri = sqlite:///mlflow-users.db\n"
@@ -64,7 +64,7 @@ MLFLOW_USERS += "auth_cache_ttl_seconds = 600\n"
 
 @dataclass
 class Service:
-    """A server or worker in a child process, with the address of its page, if any."""
+    """Server or worker in a child process."""
 
     name: str
     command: Sequence[str]
@@ -104,7 +104,7 @@ class Service:
             )
 
     def wait_until_up(self) -> None:
-        """Wait until the server answers; a service without a port needs no wait."""
+        """Wait until the server answers; without a port, do not wait."""
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline and self.process.poll() is None:
             if self.port is None or environment.answers(f"{self.url}{self.health}"):
@@ -133,14 +133,14 @@ class Service:
 
 
 def _end_with_parent() -> Callable[[], object] | None:
-    """Return a function that ends a child process with this one, on Linux."""
+    """Return a function that ends a child process with this one (Linux)."""
     if sys.platform != "linux":
         return None
     return partial(ctypes.CDLL(None).prctl, END_WITH_PARENT, signal.SIGTERM)
 
 
 def prefect_server(port: int) -> Service:
-    """Return the service that runs a Prefect server for this folder."""
+    """Return the service that runs this folder's Prefect server."""
     url = f"http://{LOOPBACK}:{port}"
     defaults = {
         "PREFECT_UI_API_URL": f"{url}/api",
@@ -169,7 +169,7 @@ def prefect_server(port: int) -> Service:
 
 
 def mlflow_server(port: int) -> Service:
-    """Return the service that runs an MLflow server for this folder."""
+    """Return the service that runs this folder's MLflow server."""
     hosts = [f"{LOOPBACK}:{port}", f"localhost:{port}"]
     user, _, password = environment.folder_key().partition(":")
     settings = environment.state_dir() / "mlflow-auth.ini"
@@ -221,7 +221,7 @@ def worker(api: str) -> Service:
 
 
 def stop(children: Sequence[Service]) -> None:
-    """Stop runs in progress, then the services; kill processes that do not stop."""
+    """Stop runs in progress, then services; kill processes that do not stop."""
     began = time.monotonic()
     runs = [
         run
@@ -261,7 +261,7 @@ def _session_with_descendants(child: Service) -> list[psutil.Process]:
 
 
 def _runs_of_worker(worker: Service) -> list[psutil.Process]:
-    """Return the runs of a worker, also if the worker has ended."""
+    """Return the runs of a worker, even after its end."""
     started = [
         process for process in _session(worker) if process.pid != worker.process.pid
     ]
@@ -288,7 +288,7 @@ def _signal_and_wait(
     signal_: Callable[[psutil.Process], None],
     seconds: float,
 ) -> list[psutil.Process]:
-    """Send a signal; return the processes that still run after the time limit."""
+    """Send a signal; return the processes that outlast the time limit."""
     for process in processes:
         with suppress(psutil.NoSuchProcess):
             signal_(process)
@@ -304,7 +304,7 @@ class Children(AbstractContextManager["Children"]):
         self.running: list[Service] = []
 
     def __call__(self, *services: Service) -> None:
-        """Start services, wait until they answer, and print their addresses."""
+        """Start services, wait for their answers, and print their addresses."""
         for service in services:
             service.start()
             self.running.append(service)
@@ -341,7 +341,7 @@ _temporary: dict[Path, Service] = {}
 
 
 def temporary_prefect() -> Service:
-    """Start a Prefect server without web pages, for the runs of this process.
+    """Start a Prefect server without web pages for the runs of this process.
 
     Call before Prefect is imported; wait for it before the first flow.
     """
@@ -374,7 +374,7 @@ def _start_temporary(child: Service) -> None:
 
 
 def _prefect_database() -> Path | None:
-    """Return the writable file of Prefect's database, or None if it is not SQLite."""
+    """Return the writable file of Prefect's database; None unless SQLite."""
     address = os.environ.get(environment.PREFECT_DATABASE)
     database: Path | None = Path(os.environ["PREFECT_HOME"], "prefect.db")
     if address:
@@ -450,7 +450,6 @@ def _are_running(addresses: Mapping[str, str]) -> bool:
 
 
 def _start_worker(start: Children, prefect_api: str, is_remote: bool) -> None:
-    """Handle crashed and missed runs, and start the worker."""
     call_in_child_process(
         "learnkernels.tasks.operate.recovery", "set_up", prefect_api, not is_remote
     )
@@ -493,7 +492,7 @@ def _noting_addresses(addresses: Mapping[str, str]) -> Iterator[None]:
 
 
 def free_port() -> int:
-    """Return a free port, if possible outside the system's ephemeral range."""
+    """Return a free port, if possible outside the ephemeral range."""
     try:
         first = int(
             Path("/proc/sys/net/ipv4/ip_local_port_range")
@@ -524,7 +523,7 @@ def require_free(service: Service) -> None:
 
 @contextmanager
 def answering() -> Iterator[None]:
-    """Raise InputError if there is no Prefect server, or it refuses requests."""
+    """Raise InputError if Prefect's server is missing or refuses requests."""
     import httpx
     from prefect.settings import PREFECT_API_URL
 

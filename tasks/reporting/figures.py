@@ -48,7 +48,7 @@ def colors_of(table: pd.DataFrame) -> dict[str, str]:
 
 
 def panels(datasets: Sequence[str], height: float = 4.2) -> tuple[Figure, list[Axes]]:
-    """Return a figure and its axes: one per title, at most three in a row."""
+    """Return a figure with axes for each title, at most three in a row."""
     from matplotlib.figure import Figure  # most commands draw nothing
 
     n_columns = min(len(datasets), 3)
@@ -89,7 +89,7 @@ def run_figures(run: tables.RunTables) -> dict[str, Figure]:
 
 
 def save_figure(figure: Figure, path: Path, config: FiguresConfig | None) -> None:
-    """Write a figure as PNG and, if configured, in the format for a paper."""
+    """Write a figure as PNG and, if configured, in a paper's format."""
     from matplotlib import rc_context
 
     # Two panels fit on a page of MLflow
@@ -310,7 +310,7 @@ def _label_alignments(axis: Axes, dataset: str, methods: pd.DataFrame) -> None:
 
 
 def errors_without_trial_effect(trials: pd.DataFrame) -> pd.Series:
-    """Return errors adjusted so that all trials have the same mean error."""
+    """Return errors adjusted to the same mean error in all trials."""
     trial_means = trials.groupby(["repeat", "fold"])["error"].transform("mean")
     return trials["error"] - trial_means + trials["error"].mean()
 
@@ -368,7 +368,7 @@ def _draw_unaligned(
 
 
 def spread_apart(positions: Sequence[float], gap: float) -> list[float]:
-    """Move ascending positions of labels apart, until neighbors are `gap` apart."""
+    """Move ascending label positions until neighbors are `gap` apart."""
     moved = list(positions)
     for _ in range(100):
         too_close = [
@@ -533,7 +533,7 @@ def ranks_figure(ranks: pd.DataFrame) -> Figure | None:
     mean_ranks = ranks.mean().sort_values()
     difference = critical_difference(n, k)
     figure = Figure(figsize=(6.4, 1.2 + 0.3 * ((k + 1) // 2)))
-    # No layout leaves space for names on both sides
+    # Layouts leave no space for names on both sides
     axis = figure.add_axes((0.28, 0.04, 0.44, 0.84))
     axis.set_axis_off()
     axis.set_xlim(0.8, max(k, 1 + difference) + 0.2)
@@ -610,7 +610,7 @@ def inline(figure: Figure) -> str | None:
 
 
 def learner_colors(learners: Mapping[str, str]) -> dict[str, str]:
-    """Return one color per learner, for all charts and figures."""
+    """Return one color per learner for all charts and figures."""
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 

@@ -23,15 +23,15 @@ LEADING = re.compile(
 
 
 class Markdown(str):
-    """Text that is already Markdown, and is not escaped again."""
+    """Text that is already Markdown and is not escaped."""
 
     def __html__(self) -> Markdown:
-        """Return this text, which Jinja2 then does not escape."""
+        """Return this text, so that Jinja2 does not escape it."""
         return self
 
 
 def plain(value: object) -> Markdown:
-    """Return a value as one line of text, with Markdown escaped."""
+    """Return a value as one line with Markdown escaped."""
     if hasattr(value, "__html__"):
         return Markdown(value)
     line = " ".join(str(value).split())
@@ -74,7 +74,7 @@ def _percent_encoded(match: re.Match[str]) -> str:
 
 
 def link_list(links: Mapping[str, str]) -> list[str]:
-    """Return a Markdown list item per link; paths are shown as code."""
+    """Return a Markdown list item per link; paths are code."""
     entries = []
     for name, place in links.items():
         if place.startswith("http"):

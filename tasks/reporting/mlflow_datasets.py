@@ -26,7 +26,7 @@ CONTEXT = "mlflow.data.context"
 """Tag of an input: its use by the run."""
 
 SCHEMA_COLUMNS = 2_000
-"""Largest number of columns of a schema, which MLflow limits to a megabyte."""
+"""Largest number of columns of a schema: MLflow's limit is a megabyte."""
 
 
 def dataset_inputs(
@@ -44,7 +44,7 @@ def dataset_inputs(
 
 
 def scored_input(source: str, columns: Sequence[str], n_rows: int) -> DatasetInput:
-    """Return scored rows as the input of a run, without reading them."""
+    """Return the input of a run for scored rows, without reading them."""
     path = Path(source)
     changed = 0
     if path.exists():
@@ -107,7 +107,7 @@ def _common_folder(paths: Sequence[Path]) -> Path:
 
 @cache
 def _schema_of(ref: DatasetRef, target: str) -> str | None:
-    """Return columns as JSON, the target last, or None for too many."""
+    """Return columns as JSON, the target last; None for too many."""
     dataset = load_dataset(ref)
     if dataset.table is not None:
         kinds = {column.name: column.kind for column in dataset.table.columns}

@@ -50,7 +50,7 @@ MODEL_COLUMNS = (
 
 @dataclass(frozen=True)
 class SavedView:
-    """View stored in MLflow: filter, columns and charts of an experiment's page."""
+    """View of an experiment's page in MLflow: filter, columns and charts."""
 
     key: str
     name: str
@@ -85,7 +85,7 @@ def _view_key(run: str) -> str:
 
 
 def comparison_view(run: str, datasets: Sequence[str]) -> SavedView:
-    """Return the view of a comparison, with as many charts as its tag can store."""
+    """Return the view of a comparison, with the charts that its tag can store."""
     view = _view_of_comparison(run, datasets)
     while len(view.value) > TAG_CHARACTERS:
         datasets = datasets[:-1]
@@ -144,7 +144,7 @@ def metric_of_dataset(name: str) -> str:
 
 def metric_name(text: str) -> str:
     name = re.sub(r"[^A-Za-z0-9_.\- ]", "_", text)[:100]
-    if not name.strip(" ."):  # no valid file name
+    if not name.strip(" ."):  # not a valid file name
         return "_"
     return name
 
@@ -243,7 +243,7 @@ def runs_path(
     run: str | None = None,
     charts: bool = True,
 ) -> str:
-    """Return the path of an experiment's page of runs, to append to MLflow's URL.
+    """Return the path of an experiment's runs, to append to MLflow's URL.
 
     Comparisons and models have a saved view, which the page ignores next to a filter.
     """
@@ -323,7 +323,7 @@ def result_note(sentence: str, links: Mapping[str, str], train: str) -> str:
 
 
 def cut(note: str) -> str:
-    """Shorten a note to `NOTE_CHARACTERS`, at the end of a line."""
+    """Shorten a note to `NOTE_CHARACTERS`, at a line's end."""
     if len(note) <= NOTE_CHARACTERS:
         return note
     hint = "\n\n... the whole report is among the artifacts."

@@ -32,7 +32,7 @@ MOST_OUTPUTS = 4
 
 
 class Predicted(NamedTuple):
-    """Held-out predictions of a method by trial, with the title of its figures."""
+    """Held-out predictions of a method by trial, and the figures' title."""
 
     title: str
     trials: list[HeldOutPredictions]
@@ -48,7 +48,7 @@ class CurveKind(NamedTuple):
 
 
 def prediction_figures(ref: FoldsRef) -> dict[str, Figure]:
-    """Return figures of a method by file name; empty if no predictions are stored."""
+    """Return figures of a method by file name; empty without stored predictions."""
     trials = read_predictions(checked(Path(ref.path)))
     if not trials:
         return {}
@@ -72,7 +72,7 @@ def prediction_figures(ref: FoldsRef) -> dict[str, Figure]:
 def write_prediction_figures(
     folder: Path, ref: FoldsRef, config: FiguresConfig | None
 ) -> list[str]:
-    """Write the figures of a method; return the names of the PNG files."""
+    """Write the figures of a method; return the names of PNG files."""
     names = []
     for name, figure in prediction_figures(ref).items():
         folder.mkdir(parents=True, exist_ok=True)
@@ -86,7 +86,7 @@ def figures_folder(results: Path, dataset: str, method: str) -> Path:
 
 
 def best_results(summary: pd.DataFrame, refs: Sequence[FoldsRef]) -> list[FoldsRef]:
-    """Return the result with the lowest mean error on each data set."""
+    """Return the result with the lowest mean error per data set."""
     best = summary[summary["best"]].drop_duplicates("dataset")
     winners = set(zip(best["dataset"], best["learner"], strict=True))
     return [ref for ref in refs if (ref.dataset, ref.learner) in winners]
@@ -181,7 +181,7 @@ def _precision_recall() -> CurveKind:
 
 
 def shown_classes(trials: Sequence[HeldOutPredictions]) -> list[int]:
-    """Return the classes to draw: the second of two, or else the most frequent ones."""
+    """Return the classes to draw: the second of two, or the most frequent."""
     n_classes = len(trials[0].classes)
     if n_classes == 2:
         return [1]
@@ -194,7 +194,6 @@ def shown_classes(trials: Sequence[HeldOutPredictions]) -> list[int]:
 def _scored_trials(
     trials: Sequence[HeldOutPredictions], k: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield membership in a class and scores, for each trial with both."""
     for trial in trials:
         scores = trial.class_scores(k)
         if scores is None or not np.isfinite(scores).all():
@@ -281,7 +280,7 @@ def calibration_figure(predicted: Predicted) -> Figure | None:
             name=name,
             ax=axis,
         )
-    if len(axis.lines) < 2:  # nothing but the diagonal
+    if len(axis.lines) < 2:  # only the diagonal
         return None
     axis.set(
         xlabel="mean predicted probability of the class",

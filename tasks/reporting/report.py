@@ -1,4 +1,4 @@
-"""Write the report of a run, and its folder of results."""
+"""Write the report and the folder of results of a run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ REPORTED_FIGURES = {
 
 
 class Wording(NamedTuple):
-    """Name of a method that learns no kernel, and the advice if it is best."""
+    """Name of a method without a learned kernel, with the advice if it is best."""
 
     name: str
     advice: str
@@ -63,7 +63,7 @@ WITHOUT_LEARNED_KERNEL = {
     BOOSTING: Wording(BASELINE_TITLES[BOOSTING], "use gradient boosting"),
     "ensemble": Wording("", "use the ensemble"),
 }
-"""Methods that learn no kernel, the simplest first."""
+"""Methods without a learned kernel, the simplest first."""
 
 DEFAULT_LEARNER = "rfm"
 """Learner to judge if the default estimator took no part."""
@@ -72,8 +72,8 @@ DEFAULT_LEARNER = "rfm"
 def verdicts(summary: pd.DataFrame) -> list[str]:
     """Return two sentences per data set: on the best method, and on learned kernels.
 
-    The second compares the default estimator or best learner with the best method that
-    learns no kernel.
+    The second compares the default estimator or best learner with the best method
+    without a learned kernel.
     """
     sentences = []
     for dataset, group in summary.groupby("dataset", sort=False):
@@ -126,7 +126,6 @@ def _relation(best: pd.Series, second: pd.Series) -> str:
 
 
 def _complexity(row: pd.Series) -> int:
-    """Return the position of a method in an order from simple to complex."""
     simplest_first = list(WITHOUT_LEARNED_KERNEL)
     if row.algorithm in simplest_first:
         return simplest_first.index(row.algorithm)
@@ -134,7 +133,6 @@ def _complexity(row: pd.Series) -> int:
 
 
 def _advice(learners: Sequence[pd.Series], other: pd.Series) -> str:
-    """Return whether to use the learned kernel, and why."""
     best = learners[0]
     learned = _learner_to_judge(learners)
     name = _name(learned)
@@ -184,7 +182,7 @@ def _sample_phrase(row: pd.Series) -> str:
 
 def _p(row: pd.Series, other: pd.Series) -> float:
     p = row.p_each[other.name]
-    return np.nan if p is None else float(p)  # Parquet files hold null for NaN
+    return np.nan if p is None else float(p)  # Parquet stores NaN as null
 
 
 def _difference_phrase(row: pd.Series, other: pd.Series) -> str:
@@ -229,7 +227,7 @@ def report_values(
     earlier: Sequence[Mapping[str, str]] = (),
     skipped: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return all values of the template `comparison.md` except figures."""
+    """Return the values of the template `comparison.md` except figures."""
     folds = run.folds
     summary = run.summary
     return {
@@ -274,7 +272,7 @@ def _rank_values(ranks: pd.DataFrame) -> dict[str, Any]:
     n_datasets, n_methods = ranks.shape
     if n_datasets < 2 or n_methods < 3:
         return {"ranks": [], "friedman": "", "critical_difference": ""}
-    with np.errstate(all="ignore"):  # the statistic is 0 / 0 if all ranks are tied
+    with np.errstate(all="ignore"):  # 0 / 0 if all ranks are tied
         friedman_p = stats.friedmanchisquare(*ranks.to_numpy().T).pvalue
     mean_ranks = ranks.mean().sort_values()
     return {
@@ -288,7 +286,7 @@ def _rank_values(ranks: pd.DataFrame) -> dict[str, Any]:
 
 
 def _version_values(earlier: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
-    """Return library versions of stored results if they differ, and today's."""
+    """Return versions of stored results that differ, and today's."""
     current = versions()
     others = []
     changed: set[str] = set()
@@ -320,7 +318,7 @@ def _predictor_lines(summary: pd.DataFrame, folds: pd.DataFrame) -> list[str]:
         notes = trials["notes"].iloc[0]
         if notes is None or not len(notes):
             continue
-        # A predictor has notes for each value of C
+        # There are notes for each value of C
         sentences = [as_sentence(note) for note in notes[:2]]
         remark = f"{row.predictor_reason or row.predictor}. {' '.join(sentences)}"
         lines.append(f"{row.dataset}, {row.learner}: {remark}")
@@ -328,7 +326,7 @@ def _predictor_lines(summary: pd.DataFrame, folds: pd.DataFrame) -> list[str]:
 
 
 def environment(refs: Sequence[FoldsRef] = ()) -> dict[str, Any]:
-    """Return versions of Python and libraries, now and of earlier stored results."""
+    """Return versions of Python and libraries, and of earlier stored results."""
     values: dict[str, Any] = {
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
@@ -352,7 +350,7 @@ def write_results(
     rows: Mapping[str, pd.DataFrame],
     skipped: Sequence[str] = (),
 ) -> str:
-    """Write the folder of results, and Prefect's artifacts; return the folder."""
+    """Write the folder of results and Prefect's artifacts; return the folder."""
     run = tables.RunTables.of(tables.read_folds(refs))
     versions_of_run = environment(refs)
     target = Path("results") / config.name / run_id

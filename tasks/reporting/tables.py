@@ -1,4 +1,4 @@
-"""Tables of a run: all trials, their summary, and the tables of the report."""
+"""Tables of a run: all trials, their summary, and the report's tables."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ SHOWN_FEATURES = 12
 
 
 def read_folds(refs: Sequence[FoldsRef]) -> pd.DataFrame:
-    """Read the results of all trials into a table, with the time of storage."""
+    """Read the results of all trials, with the time of storage."""
     tables = []
     for ref in refs:
         table = pq.read_table(checked(Path(ref.path)) / TABLE, schema=COLUMNS)
@@ -183,7 +183,7 @@ def pairwise(folds: pd.DataFrame) -> pd.DataFrame:
 
 
 def pairwise_tables(pairs: pd.DataFrame, p: str = "p") -> dict[str, pd.DataFrame]:
-    """Return a table per data set, with the p-value of each pair as text."""
+    """Return a table of p-values of pairs for each data set."""
     mirrored = pairs.rename(columns={"learner": "other", "other": "learner"})
     tables = {}
     for dataset, group in pd.concat([pairs, mirrored]).groupby("dataset", sort=False):
@@ -215,7 +215,7 @@ def _without_rounding(error: float) -> float:
 
 
 def latex(summary: pd.DataFrame, ranked: pd.DataFrame) -> str:
-    """Return a LaTeX table of errors, with the lowest error in bold."""
+    """Return a LaTeX table of errors, the lowest in bold."""
     cells = []
     for row in summary.itertuples():
         cell = mean_and_sd(row.error_mean, row.error_sd).replace("±", r"$\pm$")
@@ -232,7 +232,7 @@ def latex(summary: pd.DataFrame, ranked: pd.DataFrame) -> str:
 
 
 def latex_table(table: pd.DataFrame) -> str:
-    """Return a frame of LaTeX cells as a LaTeX table in the style of booktabs."""
+    """Return a frame of LaTeX cells as a booktabs table."""
     table = table.rename_axis(columns=None).fillna("--")
     table.index.names = [None] * table.index.nlevels
     styler = table.style.format_index(escape="latex").format_index(
@@ -251,7 +251,7 @@ def better_than(algorithm: str) -> str:
 
 
 def mean_shares(group: pd.DataFrame) -> np.ndarray:
-    """Return each base kernel's mean share of the weight over trials, shape (p,)."""
+    """Return the base kernels' mean shares of the weight, shape (p,)."""
     weights = np.stack(group["weights"].to_list())
     sums = np.abs(weights).sum(axis=1, keepdims=True)
     shares = weights / np.where(sums > 0, sums, 1.0)
@@ -268,7 +268,7 @@ def selects_kernels(folds: pd.DataFrame) -> bool:
 
 
 def mean_and_sd(mean: float, sd: float) -> str:
-    """Return mean ± deviation with two digits of the deviation, or only the mean."""
+    """Return mean ± deviation, with two digits of the deviation if it exists."""
     if np.isnan(sd):
         return f"{mean:.4f}"
     digits = 4
@@ -278,7 +278,7 @@ def mean_and_sd(mean: float, sd: float) -> str:
 
 
 def short_p(p: float | None) -> str:
-    """Return a p-value with two digits, or an empty text for NaN."""
+    """Return a p-value with two digits; empty for NaN."""
     if p is None or np.isnan(p):
         return ""
     if p < 0.01:
@@ -287,14 +287,14 @@ def short_p(p: float | None) -> str:
 
 
 def equals_p(p: float) -> str:
-    """Return a p-value with its sign of relation, ``= 0.03`` or ``< 0.01``."""
+    """Return a p-value with its relation, ``= 0.03`` or ``< 0.01``."""
     if p < 0.01:
         return short_p(p)
     return f"= {short_p(p)}"
 
 
 def p_against_best(summary: pd.DataFrame) -> pd.Series:
-    """Return the p-value of each method against the best; NaN for the best."""
+    """Return each method's p-value against the best; NaN for the best."""
     p_values = pd.Series(np.nan, summary.index, dtype=float)
     for _, group in summary.groupby("dataset", sort=False):
         ranked = group.sort_values("error_mean", kind="stable")
@@ -303,7 +303,7 @@ def p_against_best(summary: pd.DataFrame) -> pd.Series:
 
 
 def display_table(summary: pd.DataFrame) -> list[dict[str, str]]:
-    """Return the table that terminal, Prefect and report show for a summary."""
+    """Return a summary as the table in terminal, Prefect and report."""
     rows = []
     with_p = summary.assign(p=p_against_best(summary))
     for _, group in with_p.groupby("dataset", sort=False):
@@ -345,7 +345,7 @@ def _seconds(row: Any) -> str:
 
 
 def seconds_line(summary: pd.DataFrame) -> str:
-    """Return an explanation of the marks † and ‡ next to seconds."""
+    """Return the legend of the marks † and ‡ next to seconds."""
     explanations = []
     stored = stored_line(summary)
     if stored:
@@ -360,7 +360,7 @@ def seconds_line(summary: pd.DataFrame) -> str:
 
 
 def stored_line(summary: pd.DataFrame) -> str:
-    """Return an explanation of the mark †; empty if no result was stored."""
+    """Return the legend of the mark †; empty without stored results."""
     times = sorted(map(str, summary[STORED].dropna()))
     if not times:
         return ""
@@ -423,7 +423,7 @@ def _largest_kernels(trial: pd.Series) -> str:
 
 
 def mean_history(folds: pd.DataFrame) -> list[float]:
-    """Return the mean alignment after each added base kernel or each round."""
+    """Return the mean alignment after each base kernel or round."""
     histories = [
         history for history in folds["history"] if _is_list(history) and len(history)
     ]
@@ -439,7 +439,7 @@ def _is_list(value: Any) -> bool:
 
 
 def history_table(folds: pd.DataFrame) -> list[dict[str, str]]:
-    """Return a row per learner, with the alignments of its first ten steps."""
+    """Return a row per learner, with its first ten alignments."""
     rows = []
     for (dataset, learner), trials in folds.groupby(["dataset", "learner"], sort=False):
         history = mean_history(trials)
@@ -498,7 +498,7 @@ def relevance_table(folds: pd.DataFrame) -> list[dict[str, str]]:
 def share_tables(
     summary: pd.DataFrame, folds: pd.DataFrame
 ) -> list[tuple[str, list[dict[str, str]]]]:
-    """Return, for each data set, a table of its 24 base kernels of largest weight."""
+    """Return a table per data set with its 24 base kernels of largest weight."""
     tables = []
     with_weights = summary[summary["weights"].map(len) > 0]
     for dataset, group in with_weights.groupby("dataset", sort=False):

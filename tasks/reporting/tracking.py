@@ -114,7 +114,7 @@ Level = Literal["comparison", "result", "model", "decision"]
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """MLflow run of a flow; its name is also that of the folder of results."""
+    """MLflow run of a flow, named like the folder of results."""
 
     experiment_id: str
     run_id: str
@@ -136,7 +136,7 @@ class TrackedRun:
 
     @property
     def flow_run_url(self) -> str:
-        """Address of Prefect's page with the artifacts of the flow run."""
+        """Address of Prefect's page with the flow run's artifacts."""
         # Default of `learnkernels ui`
         server = PREFECT_UI_URL.value() or "http://127.0.0.1:4200"
         version = "" if "prefect.cloud" in server else "/v2"
@@ -172,7 +172,7 @@ def tracked_run(
     except BaseException as error:
         status = "KILLED"
         reason = "Stopped by the user."
-        # Libraries turn a signal into errors of their own
+        # Libraries turn signals into other errors
         if isinstance(error, Exception) and not stop_requested():
             status = "FAILED"
             reason = f"Failed: {error}"
@@ -205,7 +205,7 @@ def _system_metrics(run: TrackedRun, tracking: TrackingConfig) -> Iterator[None]
 def _end_open_runs(
     client: MlflowClient, experiment_id: str, run_id: str, status: str
 ) -> None:
-    """End the open runs of a flow in this process, also a run in creation."""
+    """End this process's open runs of a flow, also in creation."""
     conditions = [
         "attributes.status = 'RUNNING'",
         f"tags.`{RUN}` = '{run_id}'",
@@ -303,7 +303,7 @@ def _describe_experiment(
 
 
 def _close_abandoned(client: MlflowClient, experiment_id: str) -> None:
-    """Close open runs of ended processes of this machine, also in Prefect."""
+    """Close open runs of this machine's ended processes, also in Prefect."""
     reason = "The process of this run ended unexpectedly; start the same command again and it resumes from there."
     for run in client.search_runs([experiment_id], "attributes.status = 'RUNNING'"):
         owner = Owner.read(run.data.tags.get(OWNER, ""))
@@ -329,7 +329,7 @@ def _close_abandoned(client: MlflowClient, experiment_id: str) -> None:
 def track_result(
     comparison: TrackedRun, config: CompareConfig, ref: DatasetRef, folds: FoldsRef
 ) -> str:
-    """Log a result as a run nested in that of the comparison; return its id."""
+    """Log a result as a run nested in the comparison's; return its id."""
     client = MlflowClient()
     table = tables.read_folds([folds])
     summary = tables.summarize(table)
@@ -475,7 +475,7 @@ def _baseline_settings(config: CompareConfig, row: pd.Series) -> dict[str, objec
 def _metrics_of_result(
     row: pd.Series, table: pd.DataFrame, n_trials: int
 ) -> list[Metric]:
-    # The page of a run shows metrics in this order
+    # Order of the metrics on the page of a run
     means = {
         "test_error": row.error_mean,
         "alignment": row.alignment_mean,
@@ -532,7 +532,7 @@ def _milliseconds() -> int:
 
 
 def _retry(add: Callable[[], None]) -> None:
-    """Call a function, and retry if another run adds the same at the same time."""
+    """Call a function again if another run adds the same entry."""
     for _ in range(4):
         try:
             return add()
@@ -585,7 +585,7 @@ def log_run(
         _log_inputs(client, run.run_id, inputs)
     if artifacts is not None:
         for path in sorted(artifacts.iterdir()):
-            # MLflow has the file of a model already, with the logged model
+            # MLflow already has the model's file
             if path.suffix != ENDING:
                 client.log_artifact(run.run_id, str(path))
 
@@ -608,7 +608,7 @@ def track_comparison(
         [path.name for path in folder.iterdir()],
         comparison.flow_run_url,
     )
-    longest_param = 6_000  # limit of MLflow
+    longest_param = 6_000  # MLflow's limit
     datasets = ", ".join(ref.name for ref in refs)
     learners = ", ".join(summary["learner"].unique())
     log_run(
@@ -652,7 +652,7 @@ def _complete_results(
 
 
 def forgettable_runs(days: float) -> dict[str, str]:
-    """Return old MLflow runs that no model refers to, with their result folders."""
+    """Return old MLflow runs without models, with their result folders."""
     oldest = _milliseconds() - int(days * 86_400_000)
     with mlflow_store():
         referred = set()

@@ -58,7 +58,7 @@ from ..store import LIBRARIES, store_path, temporary_folder
 SETTINGS: dict[str, Any] = {
     # A worker whose libraries use 80 % of its memory would pause forever
     "distributed.worker.memory.pause": False,
-    # The cluster closes nannies without a worker after this time
+    # Closes nannies without a worker after this time
     "distributed.deploy.lost-worker-timeout": "1 day",
     # The pages have no authentication
     "distributed.scheduler.http.routes": [],
@@ -101,7 +101,7 @@ def start_workers(n_workers: int, memory: str) -> LocalCluster:
 
 
 def running_scheduler() -> tuple[str | None, Security | None]:
-    """Return address and TLS settings of the Dask scheduler in use, None if missing."""
+    """Return address and TLS settings of the Dask scheduler in use."""
     with suppress(ValueError):  # no client
         client = default_client()
         return client.scheduler.address, client.security
@@ -109,7 +109,7 @@ def running_scheduler() -> tuple[str | None, Security | None]:
 
 
 def connected(config: DaskConfig, security: Security | None = None) -> Client:
-    """Connect to a remote scheduler; raise InputError if no worker answers."""
+    """Connect to a remote scheduler; InputError if no worker answers."""
     address = config.scheduler
     security = security or _security(config)
     try:
@@ -133,7 +133,7 @@ def connected(config: DaskConfig, security: Security | None = None) -> Client:
 
 
 def require_same_versions(client: Client) -> None:
-    """Raise InputError if Python or packages differ between client and workers."""
+    """Raise InputError if client and workers differ in versions."""
     versions = client.get_versions(packages=list(VERSIONED))
     expected = _versions_of(versions["client"])
     for address, answer in sorted(versions["workers"].items()):
@@ -198,7 +198,7 @@ def _interrupts_blocked() -> Iterator[None]:
 
 
 def worker_memory(setting: str, workers: int) -> str:
-    """Return the memory limit per worker; "auto" divides half of the free memory."""
+    """Return the memory limit per worker; "auto" divides half the free memory."""
     if setting != "auto":
         return setting
     free = psutil.virtual_memory().available
@@ -218,7 +218,7 @@ Advance: TypeAlias = Callable[[float], None]
 
 
 class DaskPool(AbstractContextManager["DaskPool"]):
-    """Workers of a run, which start when they are first needed.
+    """Workers of a run, which start when first needed.
 
     ``workers: 0`` uses none. Without `scheduler`, Dask's client in this process,
     `DASK_SCHEDULER_ADDRESS` or a local cluster is used.
@@ -237,7 +237,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         self._numbers = itertools.count()
         self._sent: dict[str, RowFiles] = {}
         self._run = f"learnkernels-{secrets.token_hex(6)}"
-        self._starting = RLock()  # simultaneous steps share client and files
+        self._starting = RLock()  # for simultaneous steps
 
     @property
     def in_process(self) -> bool:
@@ -249,7 +249,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         return not self.config.elsewhere and self.config.workers != 0
 
     def spare(self) -> None:
-        """Start no local workers in a small run, unless a number is configured."""
+        """Start no workers in a small run, unless their number is configured."""
         if self.local and self.config.workers is None and self._client is None:
             self.config = self.config.model_copy(update={"workers": 0})
 
@@ -312,11 +312,11 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         return [result for result, _ in results]
 
     def send(self, value: Any) -> Future:
-        """Send a value to the workers as a Dask future that outlives a lost worker."""
+        """Send workers a value as a future that outlives a lost worker."""
         return self.client.submit(_value, value, pure=False)
 
     def follow(self, futures: list[Future], advance: Advance) -> None:
-        """Call `advance` as each Dask future ends, until all end or one fails."""
+        """Call `advance` as each future ends, until all end or one fails."""
         for future in as_completed(futures, loop=self.client.loop):
             if future.status != "finished":
                 return
@@ -324,7 +324,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
 
     @contextmanager
     def computing(self, task: str) -> Iterator[list[Future]]:
-        """Yield a list for Dask futures; cancel them at the end; explain failures."""
+        """Yield a list for futures; cancel them at the end; explain failures."""
         futures: list[Future] = []
         try:
             yield futures
@@ -389,7 +389,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
             return self._folder
 
     def write_rows(self, rows: RowSource) -> RowFiles:
-        """Write dense rows to a folder, which lasts as long as a reference to it."""
+        """Write dense rows to a folder that lasts as long as a reference."""
         blocks = RowFiles.write(
             str(Path(self.folder, f"rows-{next(self._numbers)}")), rows
         )
@@ -436,14 +436,14 @@ class DaskPool(AbstractContextManager["DaskPool"]):
 
 @dataclass
 class Shared:
-    """Dask future and its value, which keeps the value's row files from deletion."""
+    """Dask future and its value, which keeps the row files from deletion."""
 
     future: Future
     value: Any
 
 
 class DaskWorkers:
-    """Workers of a pool with the interface that `kernels` uses to process rows."""
+    """Workers of a pool with the interface that `kernels` expects."""
 
     def __init__(self, pool: DaskPool, advance: Advance | None = None) -> None:
         self._pool = pool
@@ -452,7 +452,7 @@ class DaskWorkers:
     def scatter_rows(
         self, X: Rows, rows: np.ndarray | None, origin: np.ndarray
     ) -> RowSource:
-        """Return rows in the form that workers can read."""
+        """Return rows in a form that workers can read."""
         selects_all = rows is None
         if rows is None:
             rows = np.arange(X.shape[0])
@@ -483,7 +483,7 @@ class DaskWorkers:
         return Shared(self._pool.send(value), value)
 
     def super_tile(self, n_rows: int, row_bytes: int) -> int:
-        """Return the number of rows of a matrix block, which one task computes."""
+        """Return the number of rows of a matrix block, a task's share."""
         pool = self._pool
         n_spans = math.ceil(math.sqrt(2 * TASKS_PER_WORKER * pool.n_workers))
         size = min(pool.config.super_tile, math.ceil(n_rows / n_spans))
@@ -492,14 +492,14 @@ class DaskWorkers:
         return max(1, size)
 
     def spans(self, n_rows: int, min_rows: int) -> list[tuple[int, int]]:
-        """Divide rows into ranges: eight per worker, if they have `min_rows` rows."""
+        """Divide rows into ranges of at least `min_rows`, eight per worker."""
         n_spans = max(SPANS, TASKS_PER_WORKER * self._pool.n_workers)
         return spans(n_rows, max(min_rows, math.ceil(n_rows / n_spans)))
 
     def total(
         self, step: Step, shared: Shared, argument: Any, tasks: Sequence[Any]
     ) -> Any:
-        """Sum the results of tasks, in an order that does not depend on timing."""
+        """Sum the results of tasks, in an order independent of timing."""
         pool = self._pool
         n_sums = len(tasks)
         if self._advance is None:
