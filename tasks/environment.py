@@ -107,7 +107,7 @@ def collect_seldom() -> None:
 
 
 def prepare_python() -> None:
-    """Make this process and its children independent of locale and working folder."""
+    """Make this process and its children independent of locale and directory."""
     os.environ |= OF_PYTHON
     # Without compilation, a pass takes hundreds of times as long
     os.environ.pop("NUMBA_DISABLE_JIT", None)

@@ -23,7 +23,7 @@ from ..environment import state_dir
 from .locations import TransferError
 
 DEFAULT_TARGET = DatasetConfig.model_fields["target"].default
-"""Target in a configuration that stands for OpenML's own target."""
+"""Default target in a configuration, which means OpenML's own target."""
 
 SILENT_SECONDS = 30
 
