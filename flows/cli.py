@@ -1,4 +1,4 @@
-"""Commands of `learnkernels`, which import heavy libraries only when they run."""
+"""Commands of `learnkernels`, with late imports of heavy libraries."""
 
 from __future__ import annotations
 
@@ -301,7 +301,7 @@ def _caller(verbose: bool) -> Caller:
 
 @contextmanager
 def user_errors(after_stop: str) -> Iterator[None]:
-    """Print errors without traceback, and `after_stop` if the user stops a command."""
+    """Print errors without traceback; after a stop, print `after_stop`."""
     set_stop_message(after_stop)
     try:
         yield
@@ -311,7 +311,7 @@ def user_errors(after_stop: str) -> Iterator[None]:
     except typer.Exit:
         raise
     except Exception as error:
-        if stop_requested():  # a library has raised another error after the signal
+        if stop_requested():  # a library has replaced the error of the signal
             raise Stopped from error
         is_of_the_machine, sentence = explain(error)
         _print_to_stderr(f"error: {sentence}")
@@ -322,7 +322,7 @@ def user_errors(after_stop: str) -> Iterator[None]:
 
 
 def say(*lines: str) -> None:
-    """Print lines to the terminal without wrapping."""
+    """Print unwrapped lines to the terminal."""
     out = Console(highlight=False)
     for line in lines:
         out.print(line, markup=False, soft_wrap=True)
@@ -572,7 +572,7 @@ def show_table(
     folded: Sequence[str] = (),
     numbers: bool = False,
 ) -> None:
-    """Print rows as a table, in which only the `folded` columns may wrap."""
+    """Print rows as a table in which only the `folded` columns wrap."""
     console = Console(
         highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH
     )
@@ -682,15 +682,15 @@ def open_run(
 ) -> None:
     """Print the addresses of a run in MLflow and Prefect, and open the first.
 
-    The servers are those of `learnkernels ui` or `up` in this folder, or those that
-    MLFLOW_TRACKING_URI and PREFECT_API_URL name.
+    The servers are those of `learnkernels ui` or `up` in this folder, or of
+    MLFLOW_TRACKING_URI and PREFECT_API_URL.
     """
     with user_errors("nothing was changed"):
         prepare_environment()
         if "PREFECT_API_URL" not in os.environ and (
             address := running_server("prefect_api")
         ):
-            # Prefect derives the address of its pages from it
+            # Prefect derives its pages' address from it
             os.environ["PREFECT_API_URL"] = address
         from learnkernels.tasks.reporting.places import pages_of_run
 

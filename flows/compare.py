@@ -59,8 +59,8 @@ def compare(
 
     The fields before ``config`` replace parts of it.
 
-    1. Open the run in MLflow; an error from here on marks it failed.
-    2. Ingest every data set; refuse an invalid configuration before any long work.
+    1. Open the run in MLflow; later errors mark it failed.
+    2. Ingest every data set; refuse an invalid configuration before long work.
     3. Compute the statistics of the base kernels once per data set and repeat, on Dask.
     4. Learn weights, fit the predictor and measure the test error in every trial of
        every learner; baselines follow.

@@ -1,4 +1,4 @@
-"""Functions `compare`, `train` and `predict`, and what they share with commands."""
+"""Functions `compare`, `train` and `predict`, and code shared with commands."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ KEYS = {
     "without": "baseline.without",
     "minutes": "protocol.split",
 }
-"""Key of a configuration for each option of a table."""
+"""Configuration key of each option of a table."""
 
 EXPLAINED_ROWS = 1000
-"""Default number of rows whose predictions are explained, the first of a table."""
+"""Default number of explained rows, the first of a table."""
 
 MAIN_GUARD = (
     "this function was called in a worker process, in which Python imports your script; put the call below "
@@ -56,7 +56,7 @@ _servers: list[Service] = []
 
 @dataclass(frozen=True)
 class TableOptions:
-    """Options that commands accept for tables; `KEYS` has their configuration keys."""
+    """Options of commands for tables; `KEYS` has their configuration keys."""
 
     target: str | Sequence[str] | None = None
     group: str | None = None
@@ -71,13 +71,13 @@ class TableOptions:
 
     @property
     def sample_columns(self) -> dict[str, str | None]:
-        """Names of the columns with groups and time, by configuration key."""
+        """Columns of groups and time, by configuration key."""
         return {"groups": self.group, "time": self.time}
 
 
 @dataclass(frozen=True)
 class Caller:
-    """Whether a command or Python calls a function, and how it prints lines."""
+    """Origin of a call, command or Python, and its function to print."""
 
     by_command: bool = False
     verbose: bool = False
@@ -98,7 +98,7 @@ def compare(
     minutes: float | None = None,
     changes: str | Sequence[str] = (),
 ) -> pd.DataFrame:
-    """Compare kernel learners on a table or on the data sets of a configuration.
+    """Compare kernel learners on a table or a configuration's data sets.
 
     Like the command ``learnkernels compare``, it writes ``results/``, ``mlflow.db``,
     ``mlartifacts/`` and ``.learnkernels/`` into the working directory.
@@ -133,7 +133,7 @@ def compare(
     Raises
     ------
     InputError
-        The table, an argument or the configuration cannot be used.
+        The table, an argument or the configuration is invalid.
     """
     with _own_environment():
         options = TableOptions(target, group, time, metric, without, minutes)
@@ -165,7 +165,7 @@ def train(
     target : str or sequence of str, optional
         Columns of a table to predict.
     model : str, optional
-        Name of the registered model; by default that of the table or configuration.
+        Name of the registered model; the table's or configuration's by default.
     dataset : str, optional
         Data set to learn from, if a configuration has several.
     group, time, metric : str, optional
@@ -182,7 +182,7 @@ def train(
     Raises
     ------
     InputError
-        The table, an argument or the configuration cannot be used.
+        The table, an argument or the configuration is invalid.
     """
     require_one_target(target, dataset, PROGRAM)
     with _own_environment():
@@ -238,14 +238,14 @@ def predict(
     id : str or sequence of str
         Columns to copy into the predictions; by default, rows are numbered.
     explain : bool, default False
-        Whether to also return the contributions of columns to the predictions.
+        Whether to return contributions of columns, too.
     explain_rows : int, default 1000
         Largest number of rows to explain, the first of the table.
 
     Returns
     -------
     predictions : pandas.DataFrame
-        One row for each row of the table, in the same order.
+        One row per row of the table, in order.
     contributions : pandas.DataFrame
         Only with ``explain=True``: ids or `row`, the explained column of the
         predictions (`explains`), the base value (`base`), and a column
@@ -285,7 +285,7 @@ def predict(
 def require_one_target(
     target: str | Sequence[str] | None, dataset: str | None, caller: Caller
 ) -> None:
-    """Raise InputError if a model is to predict several targets of a table."""
+    """Raise InputError for several targets of a registered model."""
     if dataset is not None or target is None or isinstance(target, str):
         return
     if len(target) > 1:
@@ -321,7 +321,7 @@ def run_training(
     from .train import train as flow
 
     name = model or config.name
-    # Fails before the wait for a server
+    # Fails before waiting for a server
     considered = training_config(config, dataset, learner, caller.by_command)
     caller.say(
         f"{name}: selected from {', '.join(learner.title for learner in considered.learners)}"
@@ -359,7 +359,7 @@ def run_scoring(
     from .predict import predict as flow
     from .predict import workers_at
 
-    # Refuses an address with credentials, which the flow would show
+    # The flow would show credentials in the address
     workers_at(scheduler)
     find_version(model)  # refuses a missing model early
     Thread(target=compile_combinations).start()  # while the server starts
@@ -385,8 +385,7 @@ def configuration(
 ) -> CompareConfig:
     """Return the configuration for files or a mapping, and set up the run.
 
-    `options` apply to data files only. InputError for files, options or configurations
-    that cannot be used.
+    `options` apply to data files only. InputError for unusable input.
     """
     from learnkernels.conf.schema.base import several
 
@@ -411,7 +410,6 @@ def _paths(source: Files) -> list[str]:
 
 
 def _require_no_options(where: str, options: TableOptions, caller: Caller) -> None:
-    """Refuse options of a table next to a configuration."""
     if not options.set_names:
         return
     name = options.set_names[0]
@@ -433,7 +431,7 @@ def _configuration_of_table(
     from learnkernels.conf.loading import config_of_text
     from learnkernels.tasks.data.tables import remember_columns
 
-    with remember_columns():  # until the flow has ingested them
+    with remember_columns():  # until the flow ingests them
         inferred = infer(files, options, caller)
         for line in inferred.lines:
             caller.say(line)
@@ -446,7 +444,7 @@ def require_table(
     caller: Caller = PROGRAM,
     changes: Sequence[str] = (),
 ) -> None:
-    """Raise InputError for missing files or columns, or unknown keys; read no rows."""
+    """Raise InputError for missing files, missing columns or unknown keys."""
     from learnkernels.conf.schema.base import several
 
     require_files(files)
@@ -512,7 +510,7 @@ def prepare(
     caller: Caller = PROGRAM,
     deploy: bool = False,
 ) -> CompareConfig:
-    """Return the checked configuration, and set up the run that uses it."""
+    """Return the checked configuration, and set up its run."""
     from learnkernels.conf.loading import config_of, load_config
 
     if isinstance(conf, Mapping):
@@ -547,10 +545,10 @@ def set_up(caller: Caller = PROGRAM, deploy: bool = False) -> None:
 
 @contextmanager
 def prefect_runs(label: str, caller: Caller = PROGRAM) -> Iterator[None]:
-    """Wait for the Prefect server, then tag the runs that start within the context.
+    """Wait for the Prefect server; tag runs that start within the context.
 
-    Prefect reads its settings again, as it may have been imported earlier. InputError
-    if it does not answer.
+    Prefect, if imported earlier, reads its settings again. InputError if it does not
+    answer.
     """
     from prefect import tags
     from prefect.context import SettingsContext, get_settings_context
@@ -566,7 +564,7 @@ def prefect_runs(label: str, caller: Caller = PROGRAM) -> Iterator[None]:
     if not caller.by_command:
         profile = Profile(name="learnkernels", settings={})
         settings = Settings()
-    # Temporary servers ignore heartbeats, whose thread delays flows by up to a second
+    # Heartbeats, which temporary servers ignore, delay flows by up to a second
     if _servers:
         flows = settings.flows.model_copy(update={"heartbeat_frequency": None})
         # `temporary_settings` is slow
@@ -580,10 +578,7 @@ def prefect_runs(label: str, caller: Caller = PROGRAM) -> Iterator[None]:
 
 
 def open_mlflow() -> None:
-    """Open MLflow's store before the flow, after creating it if it is missing.
-
-    InputError if the store cannot be used.
-    """
+    """Open MLflow's store, or raise InputError; create a missing store."""
     from learnkernels.tasks.databases import mlflow_store
 
     with mlflow_store():
@@ -594,8 +589,8 @@ def open_mlflow() -> None:
 def _own_environment() -> Iterator[None]:
     """Restore the environment of this process at the end.
 
-    ImportError without the extra `pipeline`; RuntimeError if a worker process repeats
-    the call by importing the user's script.
+    ImportError without the extra `pipeline`; RuntimeError in a worker process that
+    imports the user's script.
     """
     if current_process().name != "MainProcess":
         raise RuntimeError(MAIN_GUARD)

@@ -26,9 +26,9 @@ from .functions import EXPLAINED_ROWS
 
 
 def workers_at(scheduler: str) -> DaskConfig:
-    """Return the configuration of a scheduler's workers, or of local ones if empty.
+    """Return the configuration of a scheduler's workers, or of local workers.
 
-    InputError if the address is invalid for a Dask scheduler, or holds credentials.
+    InputError if the address is invalid or holds credentials.
     """
     try:
         return DaskConfig.model_validate({"scheduler": scheduler or None})
@@ -102,25 +102,23 @@ def predict(
         form_field("Largest number of rows to explain, the first of the input.", ge=1),
     ] = EXPLAINED_ROWS,
 ) -> dict[str, Any]:
-    """Score the rows of a file with a registered model, in batches, with constant
-    memory.
+    """Score the rows of a file with a registered model, in constant memory.
 
-    1. Find the version of the model, fetch its file, and check its digest.
-    2. Compare the columns of *input* with those of the model, before any row is scored:
-       refuse an input that lacks one, and ignore columns that the model does not read.
-    3. Score batches of rows; a batch has as many as give the bits of scoring all rows
-       at once.
+    1. Fetch the file of the model's version, and check its digest.
+    2. Check the columns of *input* before any row is scored: refuse an input that lacks
+       a column of the model, and ignore columns that the model does not read.
+    3. Score batches of rows, bit-for-bit equal to scoring all rows at once.
     4. Compare the rows with the training rows; end here if they differ too much and
        `drift.on_drift` is *fail*.
-    5. Put *output* in place when it is complete: columns of *id* (text in a CSV), or
-       `row` from 0, then the predictions. Parquet and Arrow files name the version; in
-       CSV files, texts that look like formulas are escaped.
+    5. Put the complete *output* in place: columns of *id* (text in a CSV), or `row`
+       from 0, then the predictions. Parquet and Arrow files name the version; in CSV
+       files, texts that look like formulas are escaped.
     6. With *explain*, write the contributions of columns for the first rows next to
        *output*. 1,000 rows of ten columns take about ten seconds.
-    7. Report and return the scored rows, their differences, and the distribution of the
+    7. Report and return the scored rows, their drift, and the distribution of
        predictions.
 
-    Reading and writing are tried again; a wrong model, column or value ends the run.
+    Reading and writing are retried; a wrong model, column or value ends the run.
     """
     workers = workers_at(scheduler)
     if scheduler and not output.endswith("/"):
@@ -143,7 +141,7 @@ def predict(
 
         try:
             if output.endswith("/"):
-                # here: a file needs no Dask, which takes time
+                # a file needs no Dask, which takes time to import
                 from learnkernels.tasks.workers.cluster import (
                     DaskPool,
                 )
@@ -188,7 +186,6 @@ def _report(
     scores: scoring.Scores,
     explained: explaining.Explained | None = None,
 ) -> None:
-    """Publish the scores and contributions, and announce drift."""
     scoring.publish_scores(version, input, output, scores, explained)
     if scores.drift.warnings:
         announce(

@@ -144,7 +144,7 @@ def _measured(
     against: CompareConfig,
     progress: RunProgress,
 ) -> tuple[Challenge, tuple[FoldsRef, FoldsRef], tuple[DatasetRef, DatasetRef]]:
-    """Return a challenge with measured errors, their tables and the data of each."""
+    """Return the measured challenge, its results and data sets."""
     ours = challenge.challenger
     theirs = challenge.defender
     assert theirs is not None

@@ -48,8 +48,8 @@ def train(
 ) -> dict[str, Any]:
     """Train a model on all rows, and register it as *challenger*.
 
-    1. Open the run in MLflow; an error from here on marks it failed.
-    2. Ingest the data set; refuse an invalid configuration before any long work.
+    1. Open the run in MLflow; later errors mark it failed.
+    2. Ingest the data set; refuse an invalid configuration before long work.
     3. Run the protocol: statistics of the base kernels on Dask, then all trials.
     4. Select the learner, parameters and C with the lowest mean *validation* error; the
        test errors of the trials are the expected error of the model.
