@@ -1,4 +1,4 @@
-"""Errors in the user's input, and functions that write parts of their messages."""
+"""Errors in the user's input, and parts of their messages."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ WAYS_OUT = {
 
 
 def one_line(text: str) -> str:
-    """Return a text as one line, with escapes of unprintable characters."""
+    """Return a text as one line, with unprintable characters escaped."""
     return "".join(map(_printable, " ".join(text.split())))
 
 
@@ -67,7 +67,7 @@ def _printable(character: str) -> str:
 
 
 def cut(text: str, length: int) -> str:
-    """Shorten a long text to `length` characters by leaving out its middle."""
+    """Shorten a text to `length` characters, without its middle."""
     if len(text) <= length:
         return text
     end = (length - 5) // 2
@@ -75,7 +75,7 @@ def cut(text: str, length: int) -> str:
 
 
 def short(value: object, show: Callable[[str], str] = repr) -> str:
-    """Return a value as a short text for a message; `show` adds quotes to texts."""
+    """Return a value as short text for a message; `show` quotes texts."""
     if isinstance(value, str):
         return show(cut(one_line(value), MOST_SHOWN))
     if isinstance(value, int) and value.bit_length() > 8 * MOST_SHOWN:
@@ -86,7 +86,7 @@ def short(value: object, show: Callable[[str], str] = repr) -> str:
 
 
 def option(name: str, by_command: bool, value: object = None) -> str:
-    """Return an option as users write it, in a command or as a Python argument."""
+    """Return an option as written in a command or in Python."""
     if by_command and value is None:
         return f"--{name}"
     if by_command:
@@ -97,7 +97,7 @@ def option(name: str, by_command: bool, value: object = None) -> str:
 
 
 def require_configured(name: str, names: Sequence[str], where: str) -> None:
-    """Raise InputError, with similar names, if `name` is not among `names`."""
+    """Raise InputError with similar names unless `names` has `name`."""
     if name not in names:
         valid = ", ".join(names)
         raise InputError(
@@ -108,7 +108,7 @@ def require_configured(name: str, names: Sequence[str], where: str) -> None:
 def listed(
     names: Sequence[object], limit: int = 12, show: Callable[[str], str] = repr
 ) -> str:
-    """Return names as a list for a message, with a count of those left out."""
+    """Return names as a list for a message; count omitted names."""
     quoted: list[str] = []
     for name in names[:limit]:
         quoted.append(short(str(name), show))

@@ -47,7 +47,7 @@ def ending_of(path: str) -> str:
 
 
 def compression_of(path: str) -> str | None:
-    """Return pyarrow's name of the compression in a file's ending, or None."""
+    """Return pyarrow's name of a file's compression, or None."""
     last = PurePosixPath(path).suffix.lower()
     if ending_of(path) == last:
         return None
@@ -61,7 +61,7 @@ def is_remote(path: str) -> bool:
 def require_place(path: str) -> None:
     """Raise InputError if a path is neither local nor on S3, or has credentials.
 
-    The message does not repeat the credentials.
+    The message omits the credentials.
     """
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+)://", path)
     if scheme is not None and not is_remote(path):
@@ -77,15 +77,15 @@ def require_place(path: str) -> None:
 
 
 def is_pattern(path: str) -> bool:
-    """Return whether an address can name several files: a pattern or ``folder/``."""
+    """Return whether an address can name several files."""
     return WILDCARD.search(path) is not None or path.endswith("/")
 
 
 def files_of(path: str) -> list[str] | None:
-    """Return the files that a path names, sorted; None if there is no such file.
+    """Return the files of a file, folder or pattern, sorted; None if missing.
 
-    `path` is a file, a folder or a pattern with ``*`` and ``**``. InputError for no
-    table, several formats, copies, or unreadable tables.
+    Patterns have ``*`` and ``**``. InputError for no table, several formats, copies, or
+    unreadable tables.
     """
     if Path(path).is_file():
         return [path]
@@ -139,7 +139,6 @@ def chosen(files: Sequence[str], path: str, within: str | None = None) -> list[s
 
 
 def _is_unread_table(file: str) -> bool:
-    """Return whether an unreadable file likely holds rows, by its name."""
     if ending_of(file) in ENDINGS:
         return False
     suffixes = [suffix.lower() for suffix in PurePosixPath(file).suffixes]
@@ -166,7 +165,7 @@ def _require_no_copies(tables: Sequence[str], path: str) -> None:
 
 
 def columns_in_folders(file: str, above: str = "") -> dict[str, str | None]:
-    """Return columns and values in names of folders, such as ``year=2024``."""
+    """Return columns in folder names such as ``year=2024``, with values."""
     folders = PurePosixPath(file).parts[:-1]
     if above:
         folders = folders[len(PurePosixPath(above).parts) :]
@@ -183,7 +182,7 @@ def columns_in_folders(file: str, above: str = "") -> dict[str, str | None]:
 
 
 def folder_of(path: str) -> str:
-    """Return a path if it is a folder, else the folder above its pattern or file.
+    """Return a folder itself, else the folder above a pattern or file.
 
     Names of folders below it may be columns.
     """

@@ -17,12 +17,12 @@ AS_CONFIGURED: Final = "as configured"
 
 
 def form_field(description: str, **limits: Any) -> Any:
-    """Return a pydantic field with limits, and a description in Prefect's form."""
+    """Return a pydantic field with limits and a description for Prefect's form."""
     return Field(json_schema_extra={"description": description}, **limits)
 
 
 def drawn_as(description: str, **schema: Any) -> WithJsonSchema:
-    """Return a JSON schema for a parameter, by which Prefect's form shows it.
+    """Return the JSON schema with which Prefect's form shows a parameter.
 
     A form fills in an empty text at once, but None only after a choice of type.
     """
@@ -33,7 +33,7 @@ WholeConfig = Annotated[
     CompareConfig,
     drawn_as("The whole configuration, with the keys of a YAML file.", type="object"),
 ]
-"""Configuration that the form shows as one field instead of 240 controls."""
+"""Configuration as one field of the form, instead of 240 controls."""
 
 OnlyDataset = Annotated[
     str | None,
@@ -158,7 +158,6 @@ def _dataset_named(name: str, datasets: Sequence[DatasetConfig]) -> DatasetConfi
 def _changed_dataset(
     datasets: Sequence[DatasetConfig], table: str, target: str
 ) -> dict[str, Any]:
-    """Return the keys of the only data set, with another place or target."""
     if len(datasets) > 1:
         labels = ", ".join(dataset.label for dataset in datasets)
         raise InputError(

@@ -21,7 +21,7 @@ Model = TypeVar("Model")
 DEEPEST = 50
 
 MOST_NODES = 100_000
-"""Largest number of values and keys, with aliases at each place."""
+"""Largest number of values and keys; aliases count at each use."""
 
 MOST_BYTES = 4 << 20
 
@@ -90,7 +90,6 @@ class Loader(yaml.SafeLoader):
 
 
 def _parts(node: yaml.Node) -> list[yaml.Node]:
-    """Return keys and values of a mapping, or entries of a list."""
     if isinstance(node, yaml.MappingNode):
         return [part for pair in node.value for part in pair]
     if isinstance(node, yaml.CollectionNode):
@@ -101,8 +100,8 @@ def _parts(node: yaml.Node) -> list[yaml.Node]:
 def load_config(path: Path, changes: Sequence[str] = ()) -> CompareConfig:
     """Read a YAML file, apply changes of keys, and return the configuration.
 
-    `path` is a file, or the name of a bundled configuration. `changes` are
-    ``key=value`` with a dotted key, such as ``protocol.folds=10``, and a value in YAML.
+    `path` may name a bundled configuration. `changes` are ``key=value`` with dotted
+    keys and YAML values, such as ``protocol.folds=10``.
     """
     path = resolve_bundled(path)
     if files.ending_of(str(path)) in files.ENDINGS:
@@ -127,7 +126,7 @@ def shipped() -> dict[str, Path]:
 
 
 def resolve_bundled(path: Path) -> Path:
-    """Return the bundled file that the path names; other paths are unchanged."""
+    """Return the bundled file of this name, or the path unchanged."""
     bundled = shipped().get(str(path))
     if bundled is None or path.exists():
         return path
@@ -147,7 +146,7 @@ def config_of(data: Any, where: object, changes: Sequence[str] = ()) -> CompareC
 
 
 def existing_files(dataset: DatasetConfig, data_dir: str) -> list[str]:
-    """Return the addresses of a data set's files; check that local ones exist.
+    """Return the addresses of a data set's files.
 
     InputError if a local file is missing, an ending is unknown, files differ in format
     or are named twice.
@@ -218,7 +217,7 @@ def validated(validate: Callable[[Any], Model], data: Any, where: object) -> Mod
 
 
 def describe(error: ValidationError, data: Any) -> str:
-    """Return the first complaint of a failed validation, and the number of others."""
+    """Return the first complaint of a failed validation; count the others."""
     complaints = error.errors(include_url=False)
     # A refused entry also makes its list too short
     inner = [
@@ -262,7 +261,7 @@ def _message_of_complaint(complaint: Mapping[str, Any]) -> str:
 
 
 def _location(loc: tuple[int | str, ...], data: Any, missing: bool) -> list[str]:
-    """Return the path of a complaint, without the names of union members."""
+    """Return the path of a complaint, without names of union members."""
     path = []
     for depth, part in enumerate(loc):
         inside = (isinstance(data, dict) and part in data) or (
@@ -279,7 +278,7 @@ def _location(loc: tuple[int | str, ...], data: Any, missing: bool) -> list[str]
 def read_yaml(
     path: Path, expected: str, advice: str = "", loader: type[Loader] = Loader
 ) -> dict[str, Any]:
-    """Read a YAML file that holds a mapping; return the mapping."""
+    """Return the mapping in a YAML file."""
     try:
         with path.open("rb") as file:
             content = file.read(MOST_BYTES + 1)
@@ -327,7 +326,7 @@ def _apply_change(data: dict[str, Any], change: str) -> None:
 
 
 def set_key(data: dict[str, Any], key: str, value: Any, where: str) -> None:
-    """Set a nested key, such as ``datasets.0.scale``, of a mapping in place.
+    """Set a nested key, such as ``datasets.0.scale``, in place.
 
     InputError if a list lacks the entry, or a parent is a single value.
     """

@@ -46,7 +46,7 @@ class Strict(BaseModel):
     )
 
     def _complaints(self) -> Iterator[str]:
-        """Yield a sentence per conflict between keys; the first becomes the message."""
+        """Yield a sentence per conflict between keys; the first is shown."""
         return iter(())
 
     @model_validator(mode="after")
@@ -75,7 +75,7 @@ class Strict(BaseModel):
 
     @classmethod
     def _place_of(cls, key: Any) -> str:
-        """Return the part of this model with a key, or an empty text."""
+        """Return a phrase with the part that has the key."""
         for name, item in cls.model_fields.items():
             part = item.annotation
             if (
@@ -104,14 +104,14 @@ def as_text(value: Any) -> Any:
 
 
 def several(value: Any) -> Any:
-    """Return a single value or mapping as a list of one; lists are unchanged."""
+    """Return a single value or mapping as a list of one."""
     if isinstance(value, str | int | float | dict):
         return [value]
     return value
 
 
 def as_mapping(key: str, value: Any) -> Any:
-    """Return a text as a mapping from `key` to it; other values are unchanged."""
+    """Return a text as a mapping from `key`; other values are unchanged."""
     if isinstance(value, str):
         return {key: value}
     return value
@@ -146,7 +146,7 @@ OwnName = Annotated[
 ]
 
 MOST_VALUES = 1000
-"""Largest number of values of a grid that is not written out."""
+"""Largest number of values of a computed grid."""
 
 GRID_FORMS = "a list, {base, from, to}, or {from, to, count, spacing}"
 
@@ -206,7 +206,7 @@ def _meant_keys(value: dict[Any, Any]) -> set[str]:
 
 
 def _of_some_form(value: Any) -> Any:
-    """Return a number in a list, and refuse values that are no grid."""
+    """Return a number as a list; refuse values that are no grid."""
     number = as_number(value)
     if isinstance(number, int | float) and not isinstance(number, bool):
         return [number]

@@ -40,7 +40,7 @@ from .learners import (
 OF_PROBABILITIES = [
     name for name, measured in registry.METRICS.items() if measured == "probabilities"
 ]
-"""Metrics of a probability per class."""
+"""Metrics of class probabilities."""
 
 
 FEWEST_FOLDS = 3
@@ -502,7 +502,7 @@ class CompareConfig(Strict):
     )
 
     def on(self, dataset: DatasetConfig) -> CompareConfig:
-        """Return the configuration for only one data set, with its own base kernels."""
+        """Return the configuration of one data set, with its base kernels."""
         plain = dataset.model_copy(update={"kernels": None})
         return self.model_copy(
             update={"datasets": (plain,), "kernels": dataset.kernels or self.kernels}

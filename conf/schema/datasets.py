@@ -25,7 +25,7 @@ def _as_plain_text(value: Any) -> Any:
 
 
 def name_of_files(paths: Sequence[str]) -> str:
-    """Return the default name of a data set with several files."""
+    """Return the default name of a data set in files."""
     if not paths:
         return "files"
     parts = paths[0].replace("\\", "/").split("/")
@@ -207,7 +207,7 @@ class DatasetConfig(Strict):
 
     @classmethod
     def of(cls, data: Any) -> DatasetConfig:
-        """Return the configuration of a data set, of the class for its source."""
+        """Return a data set's configuration, of the class for its source."""
         return _DATASET.validate_python(data)
 
     @model_validator(mode="before")
@@ -247,7 +247,7 @@ class DatasetConfig(Strict):
 
     @property
     def sample_columns(self) -> dict[str, str]:
-        """Names of the columns with groups, time and weights, by key."""
+        """Columns with groups, time and weights, by key."""
         columns = {key: getattr(self, key) for key in ("groups", "time", "weights")}
         return {key: column for key, column in columns.items() if column is not None}
 
@@ -260,7 +260,7 @@ class DatasetConfig(Strict):
 
     @property
     def label(self) -> str:
-        """Name in reports: the label, or by default the data set's or file's name."""
+        """Name in reports: the label, else the data set's or file's name."""
         return self.title or self.name or name_of_files(self.paths)
 
 
@@ -289,7 +289,7 @@ class SyntheticConfig(DatasetConfig):
 
     @property
     def label(self) -> str:
-        """Name in reports: the label, or the distribution with its parameters."""
+        """Name in reports: the label, else the distribution with parameters."""
         if self.title:
             return self.title
         settings = dict(self.params)
@@ -455,7 +455,7 @@ _DATASET: TypeAdapter[DatasetConfig] = TypeAdapter(AnyDataset)
 
 
 def each_target(data: Any) -> Any:
-    """Return data sets as a list, divided so that each has one target."""
+    """Return data sets as a list, each with one target."""
     datasets = several(data)
     if not isinstance(datasets, list):
         return data

@@ -72,7 +72,7 @@ class RadialConfig(base.Strict):
                 )
 
     def bandwidths(self) -> list[float]:
-        """Return the gamma of each kernel, in the order of the configuration."""
+        """Return the gamma of each kernel, in order."""
         if self.sigmas is None:
             return base.grid_values(self.gammas or [])
         return [(1 / sigma) ** self._power for sigma in base.grid_values(self.sigmas)]
@@ -280,7 +280,7 @@ class LearnerConfig(base.Strict):
 
     @property
     def title(self) -> str:
-        """Name in reports: the label, or by default that of algorithm or class."""
+        """Name in reports: the label, else the algorithm or class."""
         return self.label or self.name.rpartition(":")[2]
 
     def settings(self) -> list[dict[str, Any]]:
