@@ -1,7 +1,7 @@
 """Learn kernels from data: estimators for scikit-learn, and their parts.
 
-The names below are loaded when they are first used. Subpackages of
-`learnkernels.kernels` have specialized parts.
+Names are loaded on first use. Subpackages of `learnkernels.kernels` have specialized
+parts.
 """
 
 from __future__ import annotations

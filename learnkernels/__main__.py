@@ -15,7 +15,7 @@ from learnkernels.tasks.signals import orderly_end
 collect_seldom()  # at import, as worker processes import this file, too
 
 FOR_THE_USER_ALONE = 0o077
-"""Permissions that files and folders of a command do not get."""
+"""Permissions denied to files and folders of a command."""
 
 
 def main() -> None:

@@ -27,8 +27,6 @@ KERNEL_NAME = re.compile(
 
 
 class _Display:
-    """Base class: axes of the user or of a new figure."""
-
     ax_: Axes
     figure_: Figure
 
@@ -71,7 +69,6 @@ def _last_step(estimator: Any) -> Any:
 
 
 def _learned_kernel(estimator: Any) -> LearnedKernel:
-    """Return the learned kernel of a fitted estimator or pipeline."""
     if isinstance(estimator, LearnedKernel):
         return estimator
     estimator = _last_step(estimator)
@@ -85,21 +82,21 @@ def _learned_kernel(estimator: Any) -> LearnedKernel:
 
 
 class KernelLabel(NamedTuple):
-    """Label of a base kernel in a figure, and the group to which it belongs."""
+    """Label of a base kernel in a figure, and its group."""
 
     group: str
     text: str
 
 
 class Line(NamedTuple):
-    """Text line of a figure: the label of a base kernel, or a group name."""
+    """Line of a figure: a base kernel's label, or a group name."""
 
     kernel: int | None
     text: str
 
 
 def short_names(names: Sequence[str]) -> list[str]:
-    """Round numbers in names to three digits, unless names would become equal."""
+    """Round numbers in names to three digits if names stay distinct."""
     number = re.compile(r"(?<==)-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?=[,) ]|$)")
     rounded = [
         number.sub(lambda match: f"{float(match[0]):.3g}", name) for name in names
@@ -112,10 +109,10 @@ def short_names(names: Sequence[str]) -> list[str]:
 
 
 def kernel_labels(names: Sequence[str]) -> list[KernelLabel]:
-    """Return a label for each base kernel: its first parameter, and its group.
+    """Return the label of each base kernel: its first parameter, and its group.
 
-    Names of another form are the group *other base kernels*. A single group has no
-    name, and its labels are names.
+    Other forms of names are the group *other base kernels*. A single group is unnamed,
+    and its labels are names.
     """
     shortened = short_names(names)
     labels = []
@@ -181,7 +178,7 @@ class KernelWeightsDisplay(_Display):
         estimator : estimator of learnkernels, Pipeline or LearnedKernel
             Fitted estimator; of a pipeline, the last step.
         largest : int, default 12
-            Number of base kernels to show, with the largest weights.
+            Number of base kernels to show.
         ax : matplotlib Axes, optional
             Axes to plot on, by default of a new figure.
 
@@ -204,8 +201,7 @@ class KernelWeightsDisplay(_Display):
     def plot(self, *, largest: int = 12, ax: Axes | None = None) -> Self:
         """Plot the largest weights as bars, and alignments as dots.
 
-        Base kernels are grouped by metric and family, in descending order of their
-        shares.
+        Base kernels are grouped by metric and family, in descending order of shares.
 
         Parameters
         ----------
@@ -297,7 +293,7 @@ class RelevanceDisplay(_Display):
         estimator : estimator of learnkernels or Pipeline
             Fitted estimator; of a pipeline, the last step.
         largest : int, default 12
-            Number of features to show, with the largest relevance.
+            Number of columns to show.
         ax : matplotlib Axes, optional
             Axes to plot on, by default of a new figure.
 
@@ -319,7 +315,7 @@ class RelevanceDisplay(_Display):
         Parameters
         ----------
         largest : int, default 12
-            Number of features to show.
+            Number of columns to show.
         ax : matplotlib Axes, optional
             Axes to plot on, by default of a new figure.
 
@@ -367,7 +363,7 @@ class InteractionDisplay(_Display):
         estimator : estimator of learnkernels or Pipeline
             Fitted estimator; of a pipeline, the last step.
         largest : int, default 10
-            Number of pairs to show, with the largest interactions; at most ten.
+            Number of pairs to show, at most ten.
         ax : matplotlib Axes, optional
             Axes to plot on, by default of a new figure.
 
@@ -538,9 +534,9 @@ class RegularizationDisplay(_Display):
         Parameters
         ----------
         estimator : KernelLearningClassifier or KernelLearningRegressor
-            Estimator whose ``C`` or ``alpha`` is varied. It is not changed, and need
-            not be fitted. Its learner must weight given base kernels, such as alignf
-            and the one-stage learners.
+            Estimator whose ``C`` or ``alpha`` is varied; it stays unchanged and may be
+            unfitted. Its learner must weight given base kernels, as alignf and the
+            one-stage learners do.
         X, y
             Training rows and targets, as for `fit`.
         grid : sequence of float
@@ -672,7 +668,7 @@ class ExplanationDisplay(_Display):
         output : str or int, optional
             Class or output; see `plot`.
         largest : int, default 10
-            Number of columns to show, with the largest contributions.
+            Number of columns to show.
         ax : matplotlib Axes, optional
             Axes to plot on, by default of a new figure.
 
@@ -744,7 +740,6 @@ class ExplanationDisplay(_Display):
         return self
 
     def _position_of(self, output: Any) -> int | None:
-        """Return the position of an output, or None for one number per row."""
         outputs = self.explanation.outputs
         if output is not None and str(output) not in outputs:
             names = ", ".join(outputs) or "one output without a name"
@@ -776,7 +771,7 @@ class ExplanationDisplay(_Display):
         positions: np.ndarray,
         position: int | None,
     ) -> None:
-        """Plot the contributions of one row, the sum of other columns at the bottom."""
+        """Plot one row's contributions; the lowest bar sums other columns."""
         explanation = self.explanation
         labels = []
         for j in positions:
@@ -864,7 +859,7 @@ def _ranks(values: np.ndarray) -> np.ndarray:
 
 
 def _offsets(x: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Return vertical offsets within 0.4, so that close points do not overlap."""
+    """Return vertical offsets within 0.4 that separate close points."""
     n_bins = 80
     width = max(high - low, np.finfo(np.float64).tiny)
     bins = np.round((x - low) / width * n_bins).astype(np.intp)

@@ -20,11 +20,11 @@ Unit = Literal["paper", "binomial", "here"]
 
 @dataclass(frozen=True)
 class Cell:
-    """A published number, next to the same number measured here.
+    """Published number, with the number measured here.
 
     `apart` is ``here - paper`` in standard deviations of the source `unit`, None for
-    ranks; `standard_errors` counts those of the difference. `shared_by` are learners
-    for which the paper prints the number once.
+    ranks; `standard_errors` counts standard errors of the difference. `shared_by` are
+    the learners of a number that the paper prints once.
     """
 
     dataset: str | None
@@ -54,7 +54,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Measured:
-    """A number measured here: its mean and deviation over trials."""
+    """Number measured here: mean and deviation over trials."""
 
     mean: float | None = None
     sd: float | None = None
@@ -64,7 +64,7 @@ class Measured:
 def compare_cells(
     item: PaperItem, folds: pd.DataFrame | None, values: Mapping[str, float]
 ) -> list[Cell]:
-    """Return each published number of a table or figure, with the measured one."""
+    """Return the published numbers of an item, with the measured numbers."""
     rank_table = pd.DataFrame()
     metrics: dict[Any, Any] = {}
     if folds is not None:
@@ -97,7 +97,7 @@ def compare_cells(
 def _compare_number(
     item: PaperItem, measure: str, numbers: Sequence[float], measured: Measured
 ) -> Cell:
-    """Return the cell of one number, without data set and learner."""
+    """Return the cell of a number, without data set and learner."""
     paper = float(numbers[0])
     paper_sd = None
     if len(numbers) == 2:
@@ -140,9 +140,9 @@ def binomial_deviation(rate: float, rows: int) -> float:
 def _standard_error(
     item: PaperItem, unit: Unit, deviation: float, measured: Measured
 ) -> float | None:
-    """Return the standard error of the difference of two means, for independent trials.
+    """Return the standard error of a difference, for independent trials.
 
-    The published number counts as exact if the number of its trials is unknown.
+    Without a number of trials, the published number counts as exact.
     """
     if measured.trials is None or measured.sd is None:
         return None

@@ -42,7 +42,7 @@ class Summary(TypedDict):
 
 @dataclass(frozen=True)
 class Findings:
-    """Results of a table or figure, without those that earlier ones already have."""
+    """Results of an item, without results of earlier items."""
 
     numbers: list[PrintedNumber]
     tests: list[PublishedTest]
@@ -102,7 +102,7 @@ def summarize(reproduced: ReproducedItem) -> Summary:
 
 
 def distinct_findings(items: Sequence[ReproducedItem]) -> list[Findings]:
-    """Return each table's and figure's results, without results of earlier ones."""
+    """Return each item's results, without results of earlier items."""
     seen: set[Any] = set()
     findings = []
     for reproduced in items:
@@ -163,7 +163,7 @@ def sum_summaries(summaries: Sequence[Summary]) -> Summary:
 
 
 def count_rows(total: Summary) -> list[dict[str, str]]:
-    """Return table rows for the counts, each with the rule by which it is counted."""
+    """Return a table row for each count, with its rule."""
     numbers = total["numbers"]
     rows = [
         (

@@ -20,7 +20,7 @@ INTERVAL = (0.05, 0.95)
 
 
 def weight_cosines(item: PaperItem, folds: pd.DataFrame) -> dict[str, float]:
-    """Return the cosine of mean weights, for pairs of learners on each data set."""
+    """Return the cosine of mean weights of learner pairs, by data set."""
     cosines = {}
     trials = folds[folds["learner"].isin(item.figure.learners)]
     for dataset, group in trials.groupby("dataset", sort=False):
@@ -78,7 +78,7 @@ def derived_values(item: PaperItem, folds: pd.DataFrame) -> dict[str, float]:
 def iteration_counts(folds: pd.DataFrame) -> dict[str, float]:
     """Return mean, median and largest numbers of iterations, by learner.
 
-    Names are ``"iterations of A, mean"`` and ``"additions of A, most"``.
+    Names are such as ``"iterations of A, mean"``.
     """
     columns = {
         "iterations": folds["iterations"].astype(float),
@@ -167,7 +167,7 @@ def _correlate(
 
 
 def _row_correlations(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return Pearson's correlation of equal rows of two arrays; zero for constants."""
+    """Return correlations of rows of two arrays; zero for constants."""
     a = a - a.mean(axis=1, keepdims=True)
     b = b - b.mean(axis=1, keepdims=True)
     norms = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
@@ -180,7 +180,7 @@ def _row_correlations(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def correlation_values(
     correlations: Sequence[AlignmentCorrelation],
 ) -> dict[str, float]:
-    """Return named correlations, their minimum, and their mean with a 90 % interval."""
+    """Return correlations, their minimum, and their mean with a 90 % interval."""
     if not correlations:
         return {}
     values = {

@@ -57,7 +57,7 @@ def _alignment_against_error(item: PaperItem, folds: pd.DataFrame) -> Figure | N
 
 
 def curves_figure(folds: pd.DataFrame, config: FigureConfig) -> Figure | None:
-    """Draw test errors against the number at the end of each data set's name."""
+    """Draw test errors against the number that ends data set names."""
     trials = _trials_by_panel(folds)
     colors = colors_of(folds)
 
@@ -108,7 +108,7 @@ def _error_label(folds: pd.DataFrame) -> str:
 
 
 def trials_on_curves(folds: pd.DataFrame) -> pd.DataFrame:
-    """Return the trials to draw: on data sets whose names end with a number."""
+    """Return the trials on data sets whose names end with a number."""
     panels_and_places = [panel_and_place(name) for name in folds["dataset"]]
     trials = folds.assign(
         panel=[name for name, _ in panels_and_places],
@@ -208,7 +208,7 @@ def ranks_figure(folds: pd.DataFrame) -> Figure:
 
 
 def png(figure: Figure) -> bytes:
-    """Return a figure as the bytes of a small, reproducible PNG file."""
+    """Return a figure as a small, reproducible PNG file."""
     dpi = 100.0
     while True:
         buffer = BytesIO()

@@ -60,7 +60,7 @@ _SHARED_POOLS: ContextVar[PoolOf | None] = ContextVar("pools", default=None)
 
 @contextmanager
 def shared_pools() -> Iterator[PoolOf]:
-    """Yield a function that returns Dask workers, which a whole run shares."""
+    """Yield a function that returns Dask workers shared by a run."""
     outer = _SHARED_POOLS.get()
     if outer is not None:
         yield outer

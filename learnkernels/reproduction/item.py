@@ -61,7 +61,7 @@ class Catalogue(schema.Strict):
                 f"data set {name} is not on OpenML; give the folder that has {file_keys.get('path')} as --data-dir."
             )
         overrides = {key: value for key, value in entry.items() if key != "use"}
-        # In the keys of a data set, `name` is its name at the source
+        # In a data set, `name` is its name at the source
         if "name" in overrides:
             overrides = {"label": overrides.pop("name"), **overrides}
         return merged({"label": name, **keys}, overrides)
@@ -77,7 +77,7 @@ def load_catalogue(folder: Path = PAPERS) -> Catalogue:
 
 
 def data_folder(data_dir: str | None, folder: Path = PAPERS) -> str | None:
-    """Return `data_dir`, or else the catalogue's folder; None if that is missing."""
+    """Return `data_dir`, else the catalogue's folder; None if missing."""
     if data_dir is not None:
         if not Path(data_dir).is_dir():
             raise InputError(
@@ -91,7 +91,7 @@ def data_folder(data_dir: str | None, folder: Path = PAPERS) -> str | None:
 
 
 class _Loader(Loader):
-    """YAML loader in which only true and false are Booleans, as `on` is a key."""
+    """YAML loader with only the Booleans true and false."""
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -109,7 +109,7 @@ def read_item(path: Path) -> dict[str, Any]:
 
 
 def merged(shared: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Return shared keys, replaced by `overrides`; nested mappings are merged, too."""
+    """Return `shared`, updated by `overrides` at any depth."""
     result = dict(shared)
     for key, value in overrides.items():
         shared_value = result.get(key)
@@ -124,7 +124,7 @@ def merged(shared: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str,
 
 
 class TwoPointStudy(schema.Strict):
-    """Configuration of the study of alignment at two points: JMLR 2012, Figure 1."""
+    """Study of alignment at two points: JMLR 2012, Figure 1."""
 
     kind: Literal["two-point"]
     points: int = Field(
@@ -136,7 +136,7 @@ class TwoPointStudy(schema.Strict):
 
 
 class BaseKernelsPart(schema.Strict):
-    """Configuration of data sets, and of base kernels to evaluate singly on them."""
+    """Data sets, and base kernels to evaluate singly on them."""
 
     datasets: tuple[AnyDataset, ...] = Field(min_length=1, description="Data sets.")
     kernels: tuple[schema.FamilyConfig, ...] = Field(
@@ -145,7 +145,7 @@ class BaseKernelsPart(schema.Strict):
 
 
 class BaseKernelsStudy(schema.Strict):
-    """Configuration of accuracy against alignment: JMLR 2012, Table 1, Figure 2."""
+    """Study of accuracy against alignment: JMLR 2012, Table 1, Figure 2."""
 
     kind: Literal["base-kernels"]
     protocol: schema.ProtocolConfig = by_default(
@@ -161,7 +161,7 @@ class BaseKernelsStudy(schema.Strict):
 
 
 class SurfaceStudy(schema.Strict):
-    """Configuration of the study of learner `nkrr`'s objective: NIPS 2009, Figure 1."""
+    """Study of learner `nkrr`'s objective: NIPS 2009, Figure 1."""
 
     kind: Literal["surface"]
     datasets: tuple[AnyDataset, ...] = Field(
@@ -184,7 +184,7 @@ class SurfaceStudy(schema.Strict):
 
 
 class LocalMinimaStudy(schema.Strict):
-    """Configuration of the study of learner `ca`'s local minima: AFK 2013, Figure 3."""
+    """Study of learner `ca`'s local minima: AFK 2013, Figure 3."""
 
     kind: Literal["local-minima"]
     datasets: tuple[AnyDataset, ...] = Field(
@@ -205,7 +205,7 @@ class LocalMinimaStudy(schema.Strict):
 
 
 class ComparisonStudy(schema.Strict):
-    """Configuration of a comparison of learners on data sets, in parts."""
+    """Comparison of learners on data sets, in parts."""
 
     kind: Literal["comparison"]
     shared: dict[str, Any] = Field(
@@ -242,7 +242,7 @@ Expected = Literal["significant", "direction", "none", "alike"]
 
 
 class CellConfig(schema.Strict):
-    """Published numbers of a table cell, or the intervals in which numbers must lie."""
+    """Published numbers of a table cell, or expected intervals of numbers."""
 
     dataset: str | None = Field(
         None, description="The data set; left out for a rank over all data sets."
@@ -287,7 +287,7 @@ class CellConfig(schema.Strict):
         return (self.learner, *self.also)
 
     def measures(self) -> dict[str, list[float]]:
-        """Return published numbers, keyed by a measure such as ``error`` or by name."""
+        """Return published numbers by measure, such as ``error``, or by name."""
         measures = {name: getattr(self, name, None) for name in get_args(Measure)}
         if self.name is not None:
             measures[self.name] = self.value
@@ -297,7 +297,7 @@ class CellConfig(schema.Strict):
 
 
 class ClaimConfig(schema.Strict):
-    """Configuration of a check of a paper's claim; equal texts are one claim."""
+    """Check of a paper's claim; equal texts are one claim."""
 
     says: str = Field(description="The claim, as one sentence.")
     better: Titles = Field(
@@ -352,7 +352,7 @@ class ClaimConfig(schema.Strict):
 
 
 class FigureConfig(schema.Strict):
-    """Configuration of the figure that is drawn next to the table."""
+    """Figure that is drawn next to the table."""
 
     kind: Literal["scatter", "curves", "weights", "ranks", "none"] = Field(
         "scatter",
@@ -372,7 +372,7 @@ class FigureConfig(schema.Strict):
 
 
 class ChangeConfig(schema.Strict):
-    """Configuration of changes to a study: its data sets, learners and other keys."""
+    """Changes to a study: its data sets, learners and other keys."""
 
     datasets: tuple[str, ...] | None = Field(
         None, description="Data sets to keep; all by default."
@@ -386,7 +386,7 @@ class ChangeConfig(schema.Strict):
     )
 
     def applied_to(self, study: dict[str, Any], where: str) -> dict[str, Any]:
-        """Return a copy of a study with the changes, without parts that are empty."""
+        """Return a changed copy of a study, without empty parts."""
         study = copy.deepcopy(study)
         for key, value in self.set.items():
             set_key(study, key, value, f"{where}.set: {key}")
@@ -428,7 +428,7 @@ def _title(entry: Any) -> Any:
 
 
 class QuickConfig(ChangeConfig):
-    """Changes that make a study quick, and intervals in which its numbers must lie."""
+    """Changes that make a study quick, and expected intervals of its numbers."""
 
     checks: tuple[CellConfig, ...] = Field(
         default=(), description="Expected intervals of numbers."
@@ -451,7 +451,7 @@ ReadingName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,29}$")]
 
 
 class PaperItem(schema.Strict):
-    """Configuration of a table or figure of a paper, and of its reproduction."""
+    """Table or figure of a paper, and its reproduction."""
 
     name: str = Field(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,59}$",
@@ -508,7 +508,7 @@ class PaperItem(schema.Strict):
         return bool(self.study.get("kind") == "comparison")
 
     def as_reading(self, name: str) -> PaperItem:
-        """Return the item with another reading of the setup, as a separate item."""
+        """Return another reading of the setup as a separate item."""
         if name not in self.readings:
             hint = did_you_mean(name, self.readings)
             readings = ", ".join(self.readings) or "none"
@@ -539,9 +539,9 @@ class PaperItem(schema.Strict):
     def comparisons(
         self, data_dir: str | None, quick: bool, folder: Path = PAPERS
     ) -> list[schema.CompareConfig]:
-        """Return a comparison for each part of the study, if it compares learners.
+        """Return the comparisons of the study, one per part.
 
-        Data sets come from OpenML without `data_dir`.
+        Without `data_dir`, data sets come from OpenML.
         """
         study = self.study_config(data_dir, quick, folder)
         if not isinstance(study, ComparisonStudy):
@@ -572,7 +572,7 @@ class PaperItem(schema.Strict):
     def study_config(
         self, data_dir: str | None, quick: bool, folder: Path = PAPERS
     ) -> StudyConfig:
-        """Return the study with the configuration of its data sets filled in."""
+        """Return the study with its data sets filled in."""
         study = copy.deepcopy(self.study)
         if quick:
             if self.quick is None:
@@ -619,7 +619,7 @@ def panel_and_place(dataset: str) -> tuple[str, float | None]:
 
 
 def item_names(folder: Path = PAPERS) -> list[str]:
-    """Return the names of all tables and figures, in the order of the papers."""
+    """Return the names of all items, in the order of the papers."""
     if not folder.is_dir():
         raise InputError(
             f"{folder}: there is no such folder of items (seen from {Path.cwd()})."
@@ -641,7 +641,7 @@ def item_names(folder: Path = PAPERS) -> list[str]:
 def choose_items(
     names: Sequence[str], folder: Path = PAPERS, quick: bool = False
 ) -> list[PaperItem]:
-    """Return the named tables and figures, or all; other readings of them come last.
+    """Return the named items, or all; other readings come last.
 
     `quick` leaves out items without a reduced form.
     """
@@ -677,7 +677,7 @@ def _require_known(name: str, all_names: Sequence[str]) -> None:
 
 
 def load_item(name: str, folder: Path = PAPERS) -> PaperItem:
-    """Return a table or figure from its file; check it without loading data."""
+    """Return an item from its file; check it without its data."""
     _require_known(name, item_names(folder))
     path = folder / f"{name}.yaml"
     data = _with_inherited_keys(read_item(path), name, folder)

@@ -33,7 +33,7 @@ Word = Literal["holds", "not significant", "not reproduced", "cannot be judged"]
 
 @dataclass(frozen=True)
 class Evidence:
-    """Result of testing a claim on one data set, or over all data sets.
+    """Result of the test of a claim on one data set or over all.
 
     `better` and `than` are means of two learners. `p` is one-sided: of the corrected
     resampled t-test, or of Wilcoxon's test across data sets. `paired` is that of the
@@ -325,7 +325,7 @@ def signed_rank_p(errors: np.ndarray, baseline: np.ndarray) -> float | None:
 
 
 def compare_with_search(folds: pd.DataFrame) -> list[dict[str, Any]]:
-    """Compare the best learner of each data set with a grid search over kernels."""
+    """Compare each data set's best learner with a grid search."""
     rows = []
     for name, group in folds.groupby("dataset", sort=False):
         dataset = str(name)
@@ -412,7 +412,7 @@ class StudyResult:
 
 @dataclass(frozen=True)
 class ReproducedItem:
-    """A table or figure of a paper, with stored results and facts on the run."""
+    """Reproduced table or figure, with stored results and facts on the run."""
 
     item: PaperItem
     result: StudyResult
@@ -422,33 +422,33 @@ class ReproducedItem:
 
     @property
     def values(self) -> dict[str, float]:
-        """Numbers by name: those of the study, and those computed from its trials."""
+        """Numbers by name, of the study and computed from its trials."""
         if self.item.is_comparison and self.result.folds is not None:
             return self.result.values | derived_values(self.item, self.result.folds)
         return self.result.values
 
     @property
     def partial(self) -> bool:
-        """Whether this is a quick run, or another reading of the paper's setup."""
+        """Whether this is a quick run or another reading."""
         is_reading = self.item.name.startswith(f"{self.item.same_as}.")
         return is_reading or bool(self.facts["quick"])
 
     def cells(self) -> list[Cell]:
-        """Return published next to measured numbers; omit unmeasured if `partial`."""
+        """Return the cells; if `partial`, only cells with a measured number."""
         cells = compare_cells(self.item, self.result.folds, self.values)
         if not self.partial:
             return cells
         return [cell for cell in cells if cell.here is not None]
 
     def tests(self) -> list[PublishedTest]:
-        """Return published next to repeated tests; omit unrepeated if `partial`."""
+        """Return the published tests; if `partial`, only repeated tests."""
         tests = repeat_tests(self.item, self.result.folds)
         if not self.partial:
             return tests
         return [test for test in tests if test.p is not None]
 
     def claims(self) -> list[Verdict]:
-        """Return verdicts on claims; omit claims without results if `partial`."""
+        """Return verdicts on claims; if `partial`, only claims with results."""
         verdicts = judge_claims(self.item, self.result.folds, self.values)
         if not self.partial:
             return verdicts

@@ -35,17 +35,17 @@ class PublishedTest:
 
     @property
     def agrees(self) -> bool:
-        """Whether the corrected test here has the same result as the paper."""
+        """Whether the corrected test has the paper's result."""
         return self.p is not None and self.reproduced == self.paper
 
     @property
     def agrees_uncorrected(self) -> bool:
-        """Whether the paper's own test, on the first repeat, has the same result."""
+        """Whether the paper's test, on the first repeat, has the paper's result."""
         return self.paired is not None and (self.paired < SIGNIFICANCE) == self.paper
 
 
 def repeat_tests(item: PaperItem, folds: pd.DataFrame | None) -> list[PublishedTest]:
-    """Repeat the paper's tests of each pair of learners with a published error."""
+    """Repeat the paper's tests of learner pairs with published errors."""
     if folds is None:
         return []
     tests = []

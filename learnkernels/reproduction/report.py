@@ -68,7 +68,7 @@ def item_section(
     images: Mapping[str, str],
     readings: Mapping[str, ReproducedItem] | None = None,
 ) -> str:
-    """Return the page of a reproduced table or figure, as Markdown."""
+    """Return the page of an item as Markdown."""
     item = reproduced.item
     folds = reproduced.result.folds
     cells = reproduced.cells()
@@ -150,7 +150,7 @@ def _tables(item: PaperItem, result: StudyResult, cells: Sequence[Cell]) -> list
 
 
 def _curve_tables(item: PaperItem, folds: pd.DataFrame) -> list[Table]:
-    """Return a table for each panel, with points as rows and learners as columns."""
+    """Return a table for each panel: points are rows, learners columns."""
     tables = []
     axis = item.figure.x or "the data sets"
     for panel, group in trials_on_curves(folds).groupby("panel", sort=False):
@@ -260,7 +260,6 @@ APART_RULE = (
 
 
 def _distance(cell: Cell | None) -> str:
-    """Return the distance in standard deviations and in standard errors."""
     if cell is None or cell.apart is None:
         return ""
     units = {"paper": "", "binomial": " binomial", "here": " of ours"}
@@ -308,7 +307,7 @@ def _count_agreeing(tests: Sequence[PublishedTest]) -> str:
 
 
 def cells_table(cells: Sequence[Cell]) -> Rows:
-    """Return a table row for each published number; empty columns are left out."""
+    """Return a table row per published number, without empty columns."""
     rows = []
     for cell in cells:
         if cell.here is None:
@@ -335,7 +334,7 @@ def cells_table(cells: Sequence[Cell]) -> Rows:
 
 
 def claims_table(verdicts: Sequence[Verdict]) -> Rows:
-    """Return a table row for each claim, with its verdict and evidence."""
+    """Return a table row per claim, with verdict and evidence."""
     phrases = {
         "significant": "significantly",
         "direction": "in the mean",
@@ -403,7 +402,7 @@ def evidence_line(evidence: Evidence, learners: str = "") -> str:
 def readings_table(
     reproduced: ReproducedItem, readings: Mapping[str, ReproducedItem]
 ) -> Rows:
-    """Return a table row for each reading of the setup that has results."""
+    """Return a table row for each reading with results."""
     if not readings:
         return []
     rows = [
@@ -443,7 +442,7 @@ def write_item(
     quick: bool,
     refs: Sequence[FoldsRef] = (),
 ) -> ReproducedItem:
-    """Write results of a table or figure to files and a page, and return them."""
+    """Write an item's results to files and a page; return them."""
     target = _results_folder(quick) / item.name
     facts = {
         "item": item.name,
@@ -514,7 +513,7 @@ def study_digest(item: PaperItem, quick: bool) -> str:
 def _facts_of_computation(
     item: PaperItem, quick: bool, result: StudyResult, facts: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the facts of an earlier run with the same trials, or else `facts`."""
+    """Return facts of an earlier run with equal trials, else `facts`."""
     earlier = read_reproduced(item, quick)
     if earlier is None or earlier.result.folds is None or result.folds is None:
         return facts
@@ -535,7 +534,7 @@ def _facts_of_computation(
 
 
 def read_reproduced(item: PaperItem, quick: bool) -> ReproducedItem | None:
-    """Return the stored results of a table or figure; None without results."""
+    """Return an item's stored results, or None."""
     folder = _results_folder(quick) / item.name
     path = folder / "result.json"
     if not path.is_file():
@@ -564,7 +563,7 @@ def write_report(
     quick: bool,
     path: str | None = None,
 ) -> str:
-    """Write a page per table or figure, and a summary; return the summary's path.
+    """Write a page per item and a summary; return the summary's path.
 
     `reasons` are statuses of items that were not run or failed.
     """
@@ -717,7 +716,6 @@ def _name_with_distance(cell: Cell) -> str:
 
 
 def _search_counts(fold_tables: Sequence[pd.DataFrame | None]) -> Rows:
-    """Count data sets by the comparison of the best learner with the search."""
     counts = []
     for title, excluded in (("all learners", []), ("learners of the papers", ["rfm"])):
         rows = []

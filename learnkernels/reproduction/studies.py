@@ -73,7 +73,7 @@ def measure_base_kernels(
     protocol: ProtocolConfig,
     repeat: int,
 ) -> list[dict[str, Any]]:
-    """Measure accuracy and alignment of each base kernel in each trial, as rows."""
+    """Return rows with the accuracy and alignment of base kernels in trials."""
     where = f"data set {name}"
     require_varying(kernels, dataset.X, dataset.features, where)
     family = build_family(kernels, dataset.features, where)
@@ -300,7 +300,7 @@ def local_minima(
 def _step_objectives(
     X: np.ndarray, Y: np.ndarray, study: LocalMinimaStudy
 ) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Return a grid of bandwidths, and the objective on it at each step of `ca`."""
+    """Return bandwidths, and the objective at each step of `ca`."""
     pairs = RadialPairs("gaussian", X)
     ascent = Ascent(pairs, Y - Y.mean(axis=0), CA.eps)
     log_sigmas = np.linspace(pairs.candidates[0], pairs.candidates[-1], study.points)
@@ -394,7 +394,7 @@ def _convexity_measures(
 def _values_and_curvatures(
     objective: PolynomialRidge, weights: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return F and the smallest eigenvalue of its Hessian, at most zero, on a grid."""
+    """Return F and its Hessian's smallest eigenvalue, at most zero."""
     values = np.empty((len(weights), len(weights)))
     smallest_eigenvalues = np.empty_like(values)
     for position in np.ndindex(values.shape):

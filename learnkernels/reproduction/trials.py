@@ -13,7 +13,7 @@ from .item import PaperItem
 def values_by_trial(
     folds: pd.DataFrame, dataset: str | None, learner: str | None, measure: str
 ) -> pd.Series:
-    """Return a measure of a learner on a data set, by (repeat, fold), without NaN."""
+    """Return a learner's measure on a data set by (repeat, fold), without NaN."""
     trials = folds[(folds["dataset"] == dataset) & (folds["learner"] == learner)]
     trials = trials.assign(seconds=seconds_by_trial(trials)).set_index(
         ["repeat", "fold"]
@@ -29,7 +29,7 @@ def seconds_by_trial(folds: pd.DataFrame) -> pd.Series:
 
 
 def ranked_learners(item: PaperItem, folds: pd.DataFrame) -> list[str]:
-    """Return learners with a published rank; if none has one, all but grid search."""
+    """Return learners with published ranks, else all but grid search."""
     with_rank = [str(cell.learner) for cell in item.printed if cell.rank is not None]
     if with_rank:
         return with_rank
