@@ -82,10 +82,10 @@ def is_pattern(path: str) -> bool:
 
 
 def files_of(path: str) -> list[str] | None:
-    """Return the files of a file, folder or pattern, sorted; None if missing.
+    """Return the files that a file, folder or pattern names; None if missing.
 
-    Patterns have ``*`` and ``**``. InputError for no table, several formats, copies, or
-    unreadable tables.
+    Names are sorted. Patterns have ``*`` and ``**``. InputError for no table, several
+    formats, copies, or unreadable tables.
     """
     if Path(path).is_file():
         return [path]

@@ -77,7 +77,7 @@ class TableOptions:
 
 @dataclass(frozen=True)
 class Caller:
-    """Origin of a call, command or Python, and its function to print."""
+    """Kind of caller (command or Python), and its function to print."""
 
     by_command: bool = False
     verbose: bool = False
@@ -238,7 +238,7 @@ def predict(
     id : str or sequence of str
         Columns to copy into the predictions; by default, rows are numbered.
     explain : bool, default False
-        Whether to return contributions of columns, too.
+        Whether to also return the contributions of columns.
     explain_rows : int, default 1000
         Largest number of rows to explain, the first of the table.
 

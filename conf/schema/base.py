@@ -75,7 +75,7 @@ class Strict(BaseModel):
 
     @classmethod
     def _place_of(cls, key: Any) -> str:
-        """Return a phrase with the part that has the key."""
+        """Return a phrase that names the part with the key."""
         for name, item in cls.model_fields.items():
             part = item.annotation
             if (

@@ -60,7 +60,7 @@ FOLDS = 5
 LEAST_TRAIN = 50
 
 PILOT_ROWS = 500
-"""Rows of the timed fit that determines the training rows."""
+"""Rows of the fit that is timed to choose training rows."""
 
 MOST_NAMED = 12
 

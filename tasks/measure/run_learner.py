@@ -244,7 +244,7 @@ def configured_predictor(config: schema.CompareConfig) -> Predictor:
 
 def predictor_options(config: schema.CompareConfig, predictor: str) -> dict[str, Any]:
     candidate = configured_predictor(config).candidates().get(predictor)
-    if candidate is None:  # the learner has its own
+    if candidate is None:  # the learner has its own predictor
         return {}
     defaults = type(candidate)
     options = {

@@ -54,7 +54,7 @@ def track_model(
     path: Path,
     about: Mapping[str, Any],
 ) -> ModelVersion:
-    """Log a trained model; register a new version unless the newest is equal."""
+    """Log a trained model; register a version unless the newest is equal."""
     kernel = Model.load(path).estimator.kernel_
     measures = (
         "test_error",

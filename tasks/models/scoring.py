@@ -743,7 +743,7 @@ def _require_own(success: Location, parts: set[str]) -> None:
 
 
 def table_location(text: str) -> Location:
-    """Return the location of a table, with a table format's ending."""
+    """Return the location of a table; InputError for other endings."""
     location = locate(text)
     if location.suffix not in FORMATS:
         raise InputError(
@@ -753,7 +753,7 @@ def table_location(text: str) -> Location:
 
 
 def output_location(text: str) -> Location:
-    """Return the location of an output table, without compression."""
+    """Return the location of an output table; InputError if compressed."""
     location = table_location(text)
     if compression_of(text) is not None:
         raise InputError(

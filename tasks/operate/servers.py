@@ -1,4 +1,4 @@
-"""Start and stop local servers of Prefect and MLflow, and Prefect's worker."""
+"""Start and stop servers of Prefect and MLflow, and Prefect's worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of a run: all trials, their summary, and the report's tables."""
+"""Tables of a run: trials, their summary, and the report's tables."""
 
 from __future__ import annotations
 
@@ -498,7 +498,7 @@ def relevance_table(folds: pd.DataFrame) -> list[dict[str, str]]:
 def share_tables(
     summary: pd.DataFrame, folds: pd.DataFrame
 ) -> list[tuple[str, list[dict[str, str]]]]:
-    """Return a table per data set with its 24 base kernels of largest weight."""
+    """Return a table per data set of its 24 heaviest base kernels."""
     tables = []
     with_weights = summary[summary["weights"].map(len) > 0]
     for dataset, group in with_weights.groupby("dataset", sort=False):

@@ -56,7 +56,7 @@ from ..data.row_files import RowFiles
 from ..store import LIBRARIES, store_path, temporary_folder
 
 SETTINGS: dict[str, Any] = {
-    # A worker whose libraries use 80 % of its memory would pause forever
+    # Workers whose libraries use 80 % of memory would pause forever
     "distributed.worker.memory.pause": False,
     # Closes nannies without a worker after this time
     "distributed.deploy.lost-worker-timeout": "1 day",
