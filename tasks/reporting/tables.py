@@ -215,7 +215,7 @@ def _without_rounding(error: float) -> float:
 
 
 def latex(summary: pd.DataFrame, ranked: pd.DataFrame) -> str:
-    """Return a LaTeX table of errors, the lowest in bold."""
+    """Return a LaTeX table of errors, the lowest bold."""
     cells = []
     for row in summary.itertuples():
         cell = mean_and_sd(row.error_mean, row.error_sd).replace("±", r"$\pm$")
