@@ -49,34 +49,33 @@ from .rfm_metrics import (
 WEIGHT_LEARNERS: dict[str, AlignmentLearner] = {
     learner.name: learner for learner in (Unif(), Alignf())
 }
-"""Learners of the weights of the base kernels, by the value of `weights`."""
+"""Learners of the kernel weights, by name."""
 
 MOST_ROUNDS = 3
 """Largest number of rounds with ``rounds="auto"``."""
 
 GAIN = 0.01
-"""Share of the squared error on both halves that the second round must save before a third is learned."""
+"""Smallest relative error reduction of round 2 for a third round."""
 
 LEAST_ROWS = 20
-"""Smallest number of distinct rows with which base kernels are selected by two-fold cross-fitting."""
+"""Smallest number of distinct rows for two-fold cross-fitting."""
 
 SEARCH_ROWS = 1500
-"""Default of `search_rows`."""
 
 LINEAR_SHARES = (0.0, 0.3, 1.0, 4.0, 16.0)
-"""Shares of a linear kernel, relative to the sum of the other base kernels, that leave-one-out compares."""
+"""Candidate shares of a linear kernel, relative to the other base kernels."""
 
 LINEAR_GAIN = 0.02
-"""Share of the squared error that a linear kernel must save: fits take longer with it."""
+"""Smallest relative error reduction of a linear kernel, which slows fits down."""
 
 LINEAR_ROWS = 750
-"""Most rows of that comparison."""
+"""Largest number of rows to select the share of a linear kernel."""
 
 DOUBLE_ROWS = 500
-"""Most rows of regressions in float64; metrics and kernels are selected in float32 with more."""
+"""Largest number of rows of regressions in float64 instead of float32."""
 
 LARGEST_SPREAD = 1000
-"""Largest ratio of deviations of scaled features for regressions in float32."""
+"""Largest ratio of standard deviations of scaled features in float32."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -84,11 +83,9 @@ class RFM(KernelSearchLearner):
     r"""Recursive feature machine, which learns metrics from gradients of predictions.
 
     Base kernels are Gaussians and Laplacians with bandwidths around the median
-    distance. They use several metrics: one in which every feature has a standard
-    deviation of one, and metrics learned from it. Each round fits a ridge regression in
-    the metric of the previous round. The average outer product of its gradients is the
-    next metric (`learned_metrics`). All base kernels have unit trace and are then
-    weighted together.
+    distance, in the metric of standardized features and in learned metrics. Each round
+    fits a ridge regression in the previous metric. The average outer product of its
+    gradients is the next metric. Base kernels are scaled to unit trace, then weighted.
 
     Parameters
     ----------
@@ -96,53 +93,48 @@ class RFM(KernelSearchLearner):
         Learned metrics: weights of the features, a matrix that maps them, or both.
     rounds : int or "auto", default "auto"
         Number of rounds; 0 learns no metric. "auto" selects by cross-fitting: no
-        learned metric, round 1, the last round, or rounds 1 and last. The last round is
-        the second, or the third if the second reduces the squared error by 1 %. With
-        more than 50 features, the metric of their principal components is another
-        candidate, unless `metric` is "diagonal".
+        learned metric, round 1, the last round, or both. A third round follows if the
+        second reduces the squared error by 1 %. With more than 50 features, principal
+        components are another candidate, unless `metric` is "diagonal".
     kernels : {"auto", "both", "gaussian", "laplacian", "wide"}, default "auto"
         Base kernels: Gaussians and Laplacians, only one of these, or Gaussians of
         larger bandwidth. "auto" selects by cross-fitting. For regression with equal
-        weights, it adds a linear kernel of the scaled features if that reduces the
-        squared leave-one-out error by 2 %.
+        weights, it adds a linear kernel if that reduces the squared leave-one-out error
+        by 2 %.
     weights : {"unif", "alignf"}, default "unif"
-        Learner of the weights of the base kernels.
+        Learner of the kernel weights.
     rank : int, default 100
-        Largest number of features to which a full metric maps.
+        Largest rank of a full metric.
     search_rows : int, default 1500
-        Number of rows for learning metrics and for selection; a random subset if there
-        are more. Rounds 1 and last are then selected together only if this saves 1 % of
-        the squared error.
+        Largest number of rows for metrics and selection; with more, a random subset.
+        Rounds 1 and last are then combined only if this saves 1 % of the squared error.
     random_state : int, default 0
         Random seed of the subset and of the halves for cross-fitting.
     scaled : bool, default False
-        Whether features already have comparable units. They are then not divided by
-        their standard deviations.
+        Whether features have comparable units; they are then not standardized.
     codes : tuple of int, default ()
-        Columns of X that hold codes of categories. They are not part of the metrics.
-        Each adds one base kernel, which is one if two rows have the same category.
+        Columns of X with category codes. They are not part of the metrics; each adds a
+        base kernel that is one for rows of equal category.
     code_names : tuple of str, default ()
         Names of these columns; by default their positions.
     normal_scores : bool or "auto", default "auto"
-        Whether to append the normal score of each feature with more than two values
-        (`NormalScoresFamily`). "auto" appends them if there are at most 50.
+        Whether to append the normal score of each feature with more than two values.
+        "auto" appends them if there are at most 50.
 
     Notes
     -----
-    Leave-one-out residuals on the rows that trained a metric are too small to select
-    metrics by. The search rows are therefore split in two halves. Each learns metrics,
-    fits ridge regressions (with the ridge by leave-one-out, in closed form) and
-    predicts the other half. Groups of the target are not divided. By time, the first
-    third predicts the second, and both predict the last. ``alignf`` also computes
-    alignments on each half, for base kernels in the metrics of the other, and averages
-    its weights with equal ones. `FoundKernels.alignments` are those of each round on
-    the test half.
+    Leave-one-out residuals on rows that trained a metric are too small to select
+    metrics by. Each half of the search rows therefore learns metrics and ridge
+    regressions, and predicts the other half. Groups of the target are not divided. By
+    time, the first third predicts the second, and both predict the last. ``alignf``
+    learns from alignments on each half in the metrics of the other, and averages its
+    weights with equal ones. `FoundKernels.alignments` are those of each round on the
+    test half.
 
-    Copies of a row with one target are treated as one weighted row. Features need no
-    scaling. A round takes ``O(m^3 + m^2 d q)`` time on the search rows, and a quarter
-    of that on the halves. A selection takes an eigendecomposition for half of the rows.
-    The parameters sigma of a base kernel are, for each feature, the difference at which
-    the kernel falls to 1 / e if two rows differ only in that feature.
+    Copies of a row with one target are one weighted row. A round takes ``O(m^3 + m^2 d
+    q)`` time on the search rows, and a quarter of that on the halves. Each candidate
+    takes a few Cholesky factors of half of the rows. The sigma of a base kernel is, per
+    feature, the difference at which the kernel falls to 1 / e.
 
     References
     ----------
@@ -176,7 +168,6 @@ class RFM(KernelSearchLearner):
         C: float = 1.0,
         sample_weight: np.ndarray | None = None,
     ) -> FoundKernels:
-        """Return base kernels and weights; see `KernelSearchLearner.find`."""
         examples = self._search_examples(X, target, sample_weight)
         columns = FeatureColumns.of(X.shape[1], self.codes, self.code_names)
         is_sample = X.shape[0] > self.search_rows
@@ -203,7 +194,7 @@ class RFM(KernelSearchLearner):
     def _find_radial(
         self, examples: Examples, columns: FeatureColumns, is_sample: bool
     ) -> FoundKernels:
-        """Return Gaussian and Laplacian base kernels of the features of the examples, and their weights."""
+        """Return weighted Gaussian and Laplacian base kernels."""
         halves = self._halves(examples, columns)
         choice = self._best_choice(halves, GAIN if is_sample else 0.0)
         ridges = _mean_ridges(halves)
@@ -237,7 +228,7 @@ class RFM(KernelSearchLearner):
         return Examples(X[rows[first]], Y, w, drawn.take(first).row_groups)
 
     def _knots(self, examples: Examples) -> tuple[np.ndarray | None, ...]:
-        """Return the knots of the normal scores to append, one entry per feature, or () for no scores."""
+        """Return the knots of each feature's normal scores, or ()."""
         if self.normal_scores not in (True, "auto"):
             return ()
         knots = list(normal_scores(examples.X, examples.w))
@@ -249,7 +240,7 @@ class RFM(KernelSearchLearner):
         return ()
 
     def _halves(self, examples: Examples, columns: FeatureColumns) -> list[SplitHalf]:
-        """Return both halves, each as training rows for the other, or [] if they are too small or constant."""
+        """Return both halves, or [] if too small or constant."""
         if len(examples.X) < LEAST_ROWS:
             return []
         last_round = MOST_ROUNDS if self.rounds == "auto" else self.rounds
@@ -276,7 +267,7 @@ class RFM(KernelSearchLearner):
         return halves
 
     def _best_choice(self, halves: Sequence[SplitHalf], gain: float) -> KernelChoice:
-        """Return the choice with the lowest error: metrics with the first kind of base kernels, then the kind."""
+        """Select the metrics first, then the kind of base kernels."""
         kinds = COMBINED_KERNELS if self.kernels == "auto" else (self.kernels,)
         if self.rounds == "auto":
             choice = _best_metrics(halves, kinds[0], gain)
@@ -295,7 +286,7 @@ class RFM(KernelSearchLearner):
         numbers: Sequence[int],
         near: Mapping[int, Sequence[float] | np.ndarray] | None = None,
     ) -> Iterator[Round]:
-        """Yield the rounds with the given numbers; `near` is that of `learned_metrics`."""
+        """Yield the rounds in `numbers`; see `learned_metrics`."""
         X = examples.X[:, columns.others]
         if UNSUPERVISED in numbers:
             yield Round(UNSUPERVISED, (components_of(X, examples.w),))
@@ -318,12 +309,11 @@ class RFM(KernelSearchLearner):
                 yield learned
 
     def _precision_for(self, examples: Examples) -> type[np.floating[Any]]:
-        """Return the precision of regressions on the examples."""
         if len(examples.X) <= DOUBLE_ROWS:
             return np.float64
         if not self.scaled:
             return np.float32
-        # In one unit for all features, small ones would be lost beside large ones.
+        # In float32, small features would be lost next to large ones.
         deviations = examples.X.std(axis=0)
         deviations = deviations[deviations > 0]
         if len(deviations) and deviations.max() > LARGEST_SPREAD * deviations.min():
@@ -331,14 +321,12 @@ class RFM(KernelSearchLearner):
         return np.float32
 
     def for_features(self, features: Any) -> RFM:
-        """Return a copy with a table's columns of category codes and its scaling."""
         names = tuple(features.owners[code] for code in features.codes)
         return replace(
             self, codes=features.codes, code_names=names, scaled=features.scaled
         )
 
     def searches_sample(self, statistics: AlignmentStatistics) -> bool:
-        """Return whether the kernel depends only on a random sample of the rows."""
         return (
             statistics.n_rows > self.search_rows
             and self.weights == "unif"
@@ -346,11 +334,10 @@ class RFM(KernelSearchLearner):
         )
 
     def takes_sparse(self, family: KernelFamily | None) -> bool:
-        """Return False: gradients are dense, so sparse rows are not supported."""
+        """Return False, as gradients are dense."""
         return False
 
     def require(self) -> None:
-        """Raise ValueError if a parameter is out of its range."""
         whole_number("rank", self.rank, 1)
         whole_number("search_rows", self.search_rows, 10)
         if self.rounds != "auto":
@@ -369,7 +356,7 @@ def _with_scores(
     knots: tuple[np.ndarray | None, ...],
     examples: Examples,
 ) -> FoundKernels:
-    """Return base kernels found on rows with normal scores as base kernels of rows without them."""
+    """Return the base kernels as functions of rows without scores."""
     d = len(knots)
     has_score = np.array([feature_knots is not None for feature_knots in knots])
     rates = 1.0 / found_kernels.parameters[:, :d]
@@ -382,7 +369,7 @@ def _with_scores(
 
 
 def _inverse(rates: np.ndarray) -> np.ndarray:
-    """Return sigma for each rate; infinite for a feature without influence."""
+    """Return sigmas, infinite for features without influence."""
     with np.errstate(divide="ignore"):
         return np.asarray(1.0 / rates)
 
@@ -390,11 +377,7 @@ def _inverse(rates: np.ndarray) -> np.ndarray:
 def _with_linear(
     found_kernels: FoundKernels, examples: Examples, columns: FeatureColumns
 ) -> FoundKernels:
-    """Return the base kernels, with a linear one if that lowers the leave-one-out error
-    by `LINEAR_GAIN`.
-
-    At most `LINEAR_ROWS` rows are compared.
-    """
+    """Add a linear kernel if it lowers the leave-one-out error."""
     examples = examples.every(-(-len(examples.X) // LINEAR_ROWS))
     X = examples.X
     w = examples.w
@@ -431,7 +414,7 @@ def _with_linear(
 
 
 def _mean_ridges(halves: Sequence[SplitHalf]) -> dict[int, list[float]]:
-    """Return the geometric means of the ridges of both halves, by number of the round."""
+    """Return the geometric mean ridges of both halves, by round."""
     if not halves:
         return {}
     first, second = (half.ridges for half in halves)
@@ -444,13 +427,13 @@ def _mean_ridges(halves: Sequence[SplitHalf]) -> dict[int, list[float]]:
 def _lowest_error(
     halves: Sequence[SplitHalf], choices: Sequence[KernelChoice]
 ) -> tuple[KernelChoice, float]:
-    """Return the first choice with the lowest error over both halves, and this error."""
+    """Return the choice with the lowest error, and its error."""
     errors = np.sum([half.errors(choices) for half in halves], axis=0)
     return choices[int(np.argmin(errors))], float(errors.min())
 
 
 def _best_metrics(halves: Sequence[SplitHalf], kind: str, gain: float) -> KernelChoice:
-    """Return the rounds whose metrics have the lowest error; round 1 with the last must save a share `gain`."""
+    """Select rounds by error; combining two must save `gain`."""
     if not halves:
         return KernelChoice((0,), kind)
     candidates = [(0,), (0, 1)]
@@ -485,7 +468,7 @@ def _fit_weights(
     halves: Sequence[SplitHalf],
     choice: KernelChoice,
 ) -> np.ndarray:
-    """Return weights of the centered base kernels, which are learned for kernels of unit trace."""
+    """Return weights, learned for base kernels of unit trace."""
     learner = WEIGHT_LEARNERS[weights]
     scales = statistics.traces()
     if weights == "unif" or not halves or not choice.supervised:

@@ -28,16 +28,16 @@ from ..solvers.factor import LeaveOneOut, LeftOut, cholesky, least_along
 from ..weights import weights_of_rows
 
 GAUSSIANS = (0.25, 1.0, 4.0)
-"""Parameters gamma of Gaussians, in units of one over the median squared distance."""
+"""Gammas of Gaussians, relative to one over the median squared distance."""
 
 WIDE_GAUSSIANS = (0.0625, 0.25)
-"""Parameters gamma of Gaussians for smoother targets, in the same units."""
+"""Gammas of wide Gaussians, in the same units."""
 
 LAPLACIANS = (0.5, 1.0, 2.0)
-"""Parameters gamma of Laplacians, in units of one over the median distance."""
+"""Gammas of Laplacians, relative to one over the median distance."""
 
 Factors = tuple[Sequence[float], Sequence[float], Sequence[float]]
-"""Factors of gamma of Gaussians, of Laplacians of the 2-norm, and of Laplacians of the 1-norm."""
+"""Factors of gamma: Gaussians, Laplacians of the 2-norm, and of the 1-norm."""
 
 KINDS: dict[str, Factors] = {
     "both": (GAUSSIANS, LAPLACIANS, LAPLACIANS),
@@ -51,61 +51,59 @@ COMBINED_KERNELS = ("both", "gaussian", "laplacian", "wide")
 """Kinds of base kernels that ``kernels="auto"`` compares."""
 
 CATEGORY_GAMMA = 64.0
-"""Parameter gamma of a categorical kernel that is numerically zero for different categories."""
+"""Gamma at which the kernel of different categories is about zero."""
 
 UNSUPERVISED = -1
-"""Number of the round whose metric is that of the principal components."""
+"""Round number of the metric of principal components."""
 
 RIDGES = tuple(4.0**exponent for exponent in range(-15, 1))
-"""Grid of ridges, in units of the sum of the eigenvalues."""
+"""Grid of ridges, relative to the trace of the Gram matrix."""
 
 COMPONENTS = 50
-"""Largest number of principal components, and of features to which ``normal_scores="auto"`` appends normal scores."""
+"""Largest number of principal components, and of automatic normal scores."""
 
 MEDIAN_ROWS = 500
 """Largest number of rows for the median distance."""
 
 UNIT_ROWS = 250
-"""Largest number of rows for the traces of base kernels that are summed."""
+"""Largest number of rows for the traces of base kernels."""
 
 LEAST = 1e-6
-"""Relative eigenvalue at or below which a direction of a metric is omitted."""
+"""Largest relative eigenvalue of an omitted direction of a metric."""
 
 
 @dataclass(frozen=True)
 class RfmMetric:
-    """Metric of the distance between rows: a linear map of their features.
+    """Linear map of the features before distances are measured.
 
-    `map` has a weight per feature, or is a matrix of shape (d, r), see `MetricFamily`.
+    `map` has one weight per feature, or shape (d, r).
     """
 
     map: np.ndarray
     label: str
 
     def mapped(self, X: np.ndarray) -> np.ndarray:
-        """Return the rows X after the linear map."""
+        """Return the mapped rows."""
         if self.map.ndim == 1:
             return X * self.map
         return X @ self.map
 
     def lengths(self, norm: int = 2) -> np.ndarray:
-        """Return the length of the mapped unit vector of each feature, shape (d,)."""
+        """Return the length of each feature's mapped unit vector, shape (d,)."""
         if self.map.ndim == 1:
             return np.abs(self.map)
         return np.linalg.norm(self.map, norm, axis=1)
 
     def medians(self, X: np.ndarray, w: np.ndarray | None = None) -> MedianDistances:
-        """Return the median distances between rows in the metric."""
+        """Return the median distances between mapped rows."""
         return MedianDistances(self.mapped(X), w)
 
     def base_kernels(
         self, medians: MedianDistances, factors: Factors = KINDS["both"]
     ) -> tuple[MetricFamily, np.ndarray]:
-        """Return base kernels scaled by the median distances, and their widths sigma.
+        """Return the base kernels and their sigmas, shape (p, d).
 
-        `factors` multiply gamma, as in `KINDS`. In sigma, of shape (p, d), are the
-        differences in one feature at which a kernel falls to 1 / e; inf if it never
-        does.
+        Sigma is the difference in one feature at which a kernel falls to 1 / e.
         """
         gaussian_factors, euclidean_factors, manhattan_factors = factors
         families: list[KernelFamily] = []
@@ -146,7 +144,7 @@ class RfmMetric:
 
 
 class MedianDistances:
-    """Median distances between rows Z with weights w, each computed on first use."""
+    """Median distances between rows Z with weights w."""
 
     def __init__(self, Z: np.ndarray, w: np.ndarray | None) -> None:
         self.Z = Z
@@ -165,10 +163,9 @@ class MedianDistances:
 
 @dataclass(frozen=True)
 class Round:
-    """Metrics of one round of `RFM`, and the ridge parameters of its regressions.
+    """Metrics of one round of `RFM`, and the ridges of its regressions.
 
-    `number` is `UNSUPERVISED` for principal components. `ridges` has one entry per
-    metric of the round before.
+    `ridges` has one entry per metric of the previous round.
     """
 
     number: int
@@ -178,7 +175,7 @@ class Round:
     def alignment(
         self, X: np.ndarray, Y: np.ndarray, w: np.ndarray | None = None
     ) -> float:
-        """Return the alignment of the kernel in these metrics with the targets Y."""
+        """Return the alignment of the kernel in these metrics with targets Y."""
         K = np.zeros((len(X), len(X)))
         for metric in self.metrics:
             Z = metric.mapped(X)
@@ -191,10 +188,9 @@ def median_distance(
     metric: Literal["sqeuclidean", "cityblock"],
     sample_weight: np.ndarray | None = None,
 ) -> float:
-    """Return the weighted median of the positive distances between rows.
+    """Return the weighted median of positive distances; ValueError for equal rows.
 
-    Equal rows raise ValueError. At most `MEDIAN_ROWS` rows are compared, unless these
-    are all equal.
+    Compares at most `MEDIAN_ROWS` rows, unless these are equal.
     """
     step = -(-len(Z) // MEDIAN_ROWS)
     if step > 1 and np.ptp(Z[::step], axis=0).any():
@@ -219,10 +215,7 @@ def median_distance(
 
 
 def spread_of(X: np.ndarray, w: np.ndarray | None = None) -> RfmMetric:
-    """Return the metric that divides each feature by its standard deviation.
-
-    Constant features are multiplied by zero.
-    """
+    """Return the metric of standardized features; constant ones get weight zero."""
     largest = np.abs(X).max(axis=0, initial=0.0)
     # Avoids overflow and underflow of squares
     unit = np.where(largest > 0, largest, 1.0)
@@ -236,7 +229,7 @@ def spread_of(X: np.ndarray, w: np.ndarray | None = None) -> RfmMetric:
 def components_of(
     X: np.ndarray, w: np.ndarray | None = None, most: int = COMPONENTS
 ) -> RfmMetric:
-    """Return the metric that maps rows to their first principal components."""
+    """Return the metric of the first principal components."""
     unit = np.abs(X).max(initial=0.0) or 1.0
     Z = (X - mean_over(X, w)) / unit
     if w is not None:
@@ -270,10 +263,9 @@ def learned_metrics(
 
     .. math:: A_t A_t^\top \propto \frac 1 m \sum_i \nabla f_t^{(-i)}(x_i) \, \nabla f_t^{(-i)}(x_i)^\top
 
-    or its diagonal, scaled to the trace of the initial metric `start`, by default one
-    over the standard deviations. The gradient at a row is that of the regression
-    without the row and its group. `near` has ridges close to the best ones, by number
-    of the round. A round takes O(m^3 + m^2 d + m^2 q min(m, d)) per kind.
+    or its diagonal, scaled to the trace of the initial metric `start`. Regressions leave
+    out row i and its group. `near` has ridges close to the best ones, by round. A round
+    takes O(m^3 + m^2 d + m^2 q min(m, d)) per kind.
     """
     if start is None:
         start = spread_of(X, sample_weight)
@@ -319,15 +311,14 @@ def _factored_outer_product(
     row_groups: RowGroups | None,
     precision: type[np.floating[Any]],
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return B and M with the outer product ``B M B^T`` of gradients in the metric ``A A^T``, and the ridge."""
+    """Return factors B and M of the outer product ``B M B^T``, and the ridge."""
     mapped = Z * A if A.ndim == 1 else Z @ A
     if mapped.shape[1] <= len(Z):
         M, ridge = gradient_outer_product(
             mapped, Y, sample_weight, near, row_groups, precision
         )
         return A, M, ridge
-    # With more features than rows, M is in an orthonormal basis of the span of the
-    # rows.
+    # With more features than rows, M is in a basis of the span of the rows.
     basis, coordinates = np.linalg.qr(mapped.T)
     M, ridge = gradient_outer_product(
         coordinates.T, Y, sample_weight, near, row_groups, precision
@@ -337,11 +328,7 @@ def _factored_outer_product(
 
 
 def _root(B: np.ndarray, M: np.ndarray, rank: int) -> np.ndarray:
-    """Return A of shape (d, r) with ``A A^T`` equal to ``B M B^T`` up to small
-    eigenvalues.
-
-    B is a matrix or one weight per feature.
-    """
+    """Return A with ``A A^T`` about equal to ``B M B^T``, shape (d, r)."""
     if B.ndim == 1:
         return _root_of_matrix(B[:, None] * M * B, rank)
     basis, R = np.linalg.qr(B)
@@ -349,14 +336,14 @@ def _root(B: np.ndarray, M: np.ndarray, rank: int) -> np.ndarray:
 
 
 def _root_of_matrix(M: np.ndarray, rank: int) -> np.ndarray:
-    """Return A of at most `rank` columns with ``A A^T`` equal to M up to small eigenvalues."""
+    """Return A with ``A A^T`` about equal to M, of at most `rank` columns."""
     eigenvalues, directions = np.linalg.eigh(M)
     relevant = np.flatnonzero(eigenvalues > LEAST * eigenvalues[-1])[-rank:]
     return np.asarray(directions[:, relevant] * eigenvalues[relevant] ** 0.5)
 
 
 def _diagonal(B: np.ndarray, M: np.ndarray) -> np.ndarray:
-    """Return the diagonal of ``B M B^T``, where B is a matrix or one weight per feature."""
+    """Return the diagonal of ``B M B^T``."""
     diagonal = B * np.diag(M) * B if B.ndim == 1 else np.einsum("jk,jk->j", B @ M, B)
     return np.asarray(np.maximum(diagonal, 0.0))  # rounding may make it negative
 
@@ -371,9 +358,8 @@ def gradient_outer_product(
 ) -> tuple[np.ndarray, float]:
     """Return the mean outer product of gradients of a ridge fit, and the best ridge.
 
-    The outer product has trace one. The gradient at each row is that of the regression
-    without the row and its group; `near` is a ridge close to the best one. Equal rows
-    or a constant prediction raise ValueError.
+    It has trace one; regressions leave out the row and its group. Equal rows or a
+    constant prediction raise ValueError.
     """
     Z = Z - Z.mean(axis=0)  # sums of differences then lose no digits
     K, slopes = radial_kernel(Z, sample_weight, precision)
@@ -394,10 +380,7 @@ def gradient_outer_product(
 
 
 def ridges_of(K: np.ndarray, w: np.ndarray | None = None) -> list[float]:
-    """Return the ridge parameters to compare for a regression with Gram matrix K.
-
-    K is centered.
-    """
+    """Return the ridges to compare, for a centered Gram matrix K."""
     trace = float(np.trace(K) if w is None else np.diag(K) @ w)
     return [ridge * trace for ridge in RIDGES]
 
@@ -407,10 +390,9 @@ def radial_kernel(
     w: np.ndarray | None = None,
     precision: type[np.floating[Any]] = np.float64,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return a sum of Gaussians and Laplacians, and its derivative by squared distance.
+    """Return a radial kernel and its derivative by squared distance, shapes (m, m).
 
-    Both have shape (m, m). The sum is centered, with a mean diagonal of about one;
-    slopes of equal rows are zero.
+    The kernel is centered, with a mean diagonal of about one.
     """
     family, units = _radial_family(Z, w)
     gaussians, laplacians = family.families
@@ -451,7 +433,7 @@ def unit_weights(
 ) -> np.ndarray:
     """Return weights that scale centered base kernels to a mean diagonal of one.
 
-    The diagonals of the base kernels must be one. A constant kernel has weight one.
+    Diagonals must be one; a constant kernel has weight one.
     """
     step = -(-len(X) // UNIT_ROWS)
     rows = X[::step]
@@ -483,13 +465,12 @@ def summed(
 def left_out_gradients(
     Z: np.ndarray, slopes: np.ndarray, fit: LeftOut
 ) -> Iterator[np.ndarray]:
-    r"""Yield, for each output, the gradient at each row of the fit without this row.
+    r"""Yield per output the gradient at each row of the fit without this row.
 
     .. math:: \nabla f^{(-i)}(z_i) = 2 \sum_j s_{ij} \alpha_j (z_i - z_j) - 2 \, r_i \sum_j s_{ij} G_{ij} (z_i - z_j)
 
-    where s, of shape (m, m), are the `slopes` of the kernel, r the leave-one-out
-    residuals and G is `LeftOut.inverse`. Without the group g of row i, the coefficient
-    of row j is ``alpha_j - G_jg r_g``.
+    where s are the `slopes`, r the leave-one-out residuals and G is `LeftOut.inverse`.
+    Without the group g of row i, the coefficient of row j is ``alpha_j - G_jg r_g``.
     """
     with_ones = np.column_stack([Z, np.ones(len(Z))]).astype(slopes.dtype)
     if fit.row_groups is not None and fit.row_groups.n_groups < len(Z):
@@ -512,23 +493,20 @@ def left_out_gradients(
 def _changes_without_groups(
     G: np.ndarray, residuals: np.ndarray, numbers: np.ndarray
 ) -> np.ndarray:
-    """Return in row i the changes of all coefficients if the group of row i is left out, shape (m, m)."""
+    """Return the changes of coefficients without each row's group, shape (m, m)."""
     of_group = np.zeros((numbers.max() + 1, len(numbers)))
     of_group[numbers, np.arange(len(numbers))] = residuals
     return np.asarray((of_group @ G)[numbers])
 
 
 def _sums_of_differences(products: np.ndarray, Z: np.ndarray) -> np.ndarray:
-    """Return the sums over j of ``w_ij (z_i - z_j)`` from the products of the weights w with Z and a column of ones."""
+    """Return ``sum_j w_ij (z_i - z_j)`` from w times Z and ones."""
     return np.asarray(products[:, -1:] * Z - products[:, :-1])
 
 
 @dataclass(frozen=True)
 class KernelChoice:
-    """Choice of base kernels: the rounds of `RFM` with their metrics, and their kind.
-
-    `rounds` are numbers of rounds; round 0 and `UNSUPERVISED` are not learned.
-    """
+    """Choice of base kernels: the numbers of rounds of `RFM`, and a kind."""
 
     rounds: tuple[int, ...]
     kind: str
@@ -565,10 +543,7 @@ class Examples:
         return [(self._take(training), self._take(test)) for training, test in splits]
 
     def halves(self, seed: int) -> list[Examples]:
-        """Split the examples at random into two halves with similar targets.
-
-        The order of the rows has no effect.
-        """
+        """Return random halves with similar targets, for any order of rows."""
         in_fixed_order, _ = distinct_rows(np.column_stack([self.X, self.Y]))
         shuffled = in_fixed_order[
             np.random.default_rng(seed).permutation(len(in_fixed_order))
@@ -583,7 +558,6 @@ class Examples:
         return self._take(np.arange(0, len(self.X), step))
 
     def _take(self, rows: np.ndarray) -> Examples:
-        """Return the examples at the given positions."""
         row_groups = self.row_groups
         if row_groups is not None:
             row_groups = row_groups.take(rows)
@@ -593,7 +567,7 @@ class Examples:
 
 
 def _strata(Y: np.ndarray) -> np.ndarray:
-    """Return strata of similar targets, shape (m,): the class, or a quarter of the values."""
+    """Return strata of the rows: classes, or quarters of the values."""
     if Y.shape[1] > 1:
         return Y.argmax(axis=1)
     return np.searchsorted(np.quantile(Y, [0.25, 0.5, 0.75]), Y[:, 0])
@@ -629,7 +603,7 @@ class FeatureColumns:
     def union(
         self, metrics: Sequence[RfmMetric], examples: Examples, kind: str
     ) -> tuple[FamilyUnion, np.ndarray]:
-        """Return base kernels of metrics and code columns, and their widths sigma."""
+        """Return base kernels of metrics and code columns, and their sigmas."""
         X = examples.X
         families: list[KernelFamily] = []
         sigmas_of_metrics = []
@@ -654,7 +628,7 @@ class FeatureColumns:
         )
         sigmas_of_columns = np.full((len(sigmas) + n_codes, X.shape[1]), np.inf)
         sigmas_of_columns[: len(sigmas), self.others] = sigmas
-        # Codes have no scale; their standard deviation is a positive number.
+        # Codes have no scale; any positive number will do.
         spread = np.maximum(X[:, self.codes].std(axis=0), np.finfo(np.float64).tiny)
         sigmas_of_columns[
             np.arange(len(sigmas), len(sigmas_of_columns)), self.codes
@@ -663,11 +637,10 @@ class FeatureColumns:
 
 
 class SplitHalf:
-    """Training rows that learn metrics and regressions, and test rows for their errors.
+    """Training rows of metrics and regressions, and test rows for their errors.
 
-    `rounds` yields principal components if needed, then from round 0 on. `best_ridges`,
-    positions by kind, may be shared by two halves. `alignments` are those of the kernel
-    of each round, on the test rows.
+    `best_ridges`, positions by kind, may be shared by both halves. `alignments` has one
+    entry per round, on the test rows.
     """
 
     def __init__(
@@ -692,7 +665,7 @@ class SplitHalf:
 
     @property
     def ridges(self) -> dict[int, tuple[float, ...]]:
-        """Ridge parameters of the regressions of each learned round, by its number."""
+        """Ridges of the regressions of each learned round, by number."""
         return {
             number: learned.ridges
             for number, learned in self.rounds.items()
@@ -700,7 +673,7 @@ class SplitHalf:
         }
 
     def learn(self, number: int) -> None:
-        """Learn metrics until round `number`, and store each round in `rounds`."""
+        """Learn and store all rounds up to `number`."""
         while number not in self.rounds:
             learned = next(self._next_rounds)
             self.rounds[learned.number] = learned
@@ -709,10 +682,7 @@ class SplitHalf:
                 self.alignments.append(learned.alignment(X, self.test.Y, self.test.w))
 
     def errors(self, choices: Sequence[KernelChoice]) -> np.ndarray:
-        """Return the weighted squared test error of each choice of base kernels.
-
-        Each choice uses its best ridge on the test rows.
-        """
+        """Return the weighted squared test error of each choice with its best ridge."""
         errors = []
         for choice in choices:
             kernels = [
@@ -729,17 +699,14 @@ class SplitHalf:
         return np.array(errors)
 
     def _lowest_error(self, K: np.ndarray, cross: np.ndarray, kind: str) -> float:
-        """Return the error of the ridge regression with the best ridge, by one Cholesky factor per ridge."""
+        """Return the test error with the best ridge."""
         error_at = cache(_RidgeErrors(K, cross, self.train, self.test).at)
         position = least_along(error_at, len(RIDGES), self._best_ridges.get(kind))
         self._best_ridges[kind] = position
         return error_at(position)
 
     def products(self, choice: KernelChoice) -> tuple[np.ndarray, np.ndarray]:
-        """Return products of base kernels with each other, M, and the target, a.
-
-        The base kernels have unit trace on the test rows.
-        """
+        """Return M and a, products of base kernels of unit trace, on test rows."""
         X = self.test.X
         w = self.test.w
         family, _ = self.columns.union(
@@ -755,7 +722,7 @@ class SplitHalf:
         return rows @ rows.T, rows @ (Y @ Y.T).ravel()
 
     def _kernel_of_round(self, number: int, kind: str) -> _SplitKernel:
-        """Return the sum of the base kernels of unit trace in the metrics of a round."""
+        """Return the sum of a round's base kernels of unit trace."""
         if kind == "both":
             gaussians = self._kernel_of_round(number, "gaussian")
             laplacians = self._kernel_of_round(number, "laplacian")
@@ -778,7 +745,6 @@ class SplitHalf:
 
     @cached_property
     def _kernel_of_codes(self) -> _SplitKernel:
-        """Sum of the base kernels of the codes, of unit trace."""
         codes = self.columns.codes
         family = FamilyUnion(
             [CategoricalFamily([CATEGORY_GAMMA])] * len(codes), codes[:, None].tolist()
@@ -786,7 +752,7 @@ class SplitHalf:
         return self._summed(family, None)
 
     def _summed(self, family: FamilyUnion, columns: np.ndarray | None) -> _SplitKernel:
-        """Return the sum of base kernels of unit trace on the given columns of X, by default all."""
+        """Return the sum of base kernels scaled to unit trace."""
         X = self.train.X
         X_test = self.test.X
         if columns is not None:
@@ -800,13 +766,12 @@ class SplitHalf:
 
 
 class _SplitKernel(NamedTuple):
-    """Kernel among the training rows, and between test and training rows."""
+    """Kernel of training rows, and of test and training rows."""
 
     among_train: np.ndarray
     test_to_train: np.ndarray
 
     def plus(self, other: _SplitKernel) -> _SplitKernel:
-        """Return the sum of two kernels."""
         return _SplitKernel(
             self.among_train + other.among_train,
             self.test_to_train + other.test_to_train,
@@ -814,10 +779,7 @@ class _SplitKernel(NamedTuple):
 
 
 class _RidgeErrors:
-    """Test errors of ridge regressions with one kernel and each ridge of the grid.
-
-    `cross` is the kernel between test and training rows.
-    """
+    """Test errors of ridge regressions with each ridge of the grid."""
 
     def __init__(
         self, K: np.ndarray, cross: np.ndarray, train: Examples, test: Examples
@@ -834,7 +796,7 @@ class _RidgeErrors:
         self.Y = (self.roots * (train.Y - mean_over(train.Y, w))).astype(K.dtype)
 
     def at(self, position: int) -> float:
-        """Return the weighted sum of squared test errors with the ridge at this position of the grid."""
+        """Return the weighted squared test error with one ridge."""
         factor = cholesky(self.weighted_gram.copy(), self.ridges[position])
         if factor is None:
             return np.inf
