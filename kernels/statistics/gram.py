@@ -32,7 +32,7 @@ Normalization = Literal["trace", "frobenius", "none"]
 NORMALIZATIONS: tuple[Normalization, ...] = get_args(Normalization)
 
 LARGEST_RATIO = 2.0**500
-"""Largest ratio between the sizes of base kernels that are not normalized."""
+"""Largest ratio of sizes of base kernels that are not normalized."""
 
 LARGEST_TRACE = 2.0**1020
 """Largest trace of a base kernel, close to overflow."""
@@ -45,38 +45,19 @@ SMALLEST_VALUE = 2.0**-1000
 class AlignmentStatistics(Value, ABC):
     r"""Traces of p base kernels, and their products with each other and the target.
 
-    If `centered`, base kernels and targets are centered on these rows. A row of weight
-    w has the effect of w copies. With D the diagonal matrix of the weights and W their
-    sum,
+    If `centered`, base kernels and targets are centered on these rows. A weight
+    w has the effect of w copies. With D the diagonal of the weights, and W their sum,
 
     .. math:: K_c = H K H^\top, \quad H = I - \tfrac1W \mathbf 1 \mathbf 1^\top D, \qquad
               \langle K, L \rangle_F = \operatorname{tr}(D K D L), \qquad \operatorname{tr} K = \sum_i w_i K_{ii}
 
-    Attributes
-    ----------
-    names : tuple of str
-        Names of the base kernels.
-    labels : tuple of int
-        Fold groups.
-    rows : ndarray of shape (m,)
-        Position of each row in the data set, sorted by group.
-    group : ndarray of shape (m,)
-        Position in `labels` of each row's group.
-    targets : ndarray of shape (m, q)
-        ``Y - target_mean``.
-    target_mean : ndarray of shape (q,)
-        Weighted mean of Y over all rows of the pass.
-    origin : ndarray of shape (d,)
-        Vector subtracted from every row: the mean row or zero.
-    shift : ndarray of shape (p,)
-        Constant subtracted from each base kernel.
-    sample_weight : ndarray of shape (m,) or None
-        Weights w; None if all are one.
-    divisors : ndarray of shape (p,) or None
-        Powers of two that divide base kernels beyond 2^200 or below 2^-200.
+    `rows` are positions in the data set, sorted by fold group, and `group` positions in
+    `labels`, shape (m,). `targets`, shape (m, q), are ``Y - target_mean``, the weighted
+    mean over all rows of the pass. `origin` was subtracted from every row, shape (d,),
+    and `shift` from the base kernels, shape (p,). `divisors`, shape (p,), are powers of
+    two that divide base kernels beyond 2^200 or below 2^-200, or None.
     """
 
-    # Rank-one features may be constant among others.
     refuses_constant: ClassVar[bool] = True
 
     names: tuple[str, ...]
@@ -108,7 +89,7 @@ class AlignmentStatistics(Value, ABC):
         return len(self.names)
 
     def _weighted(self, values: Rows, power: float = 1.0) -> Rows:
-        """Return values of the rows, shape (m, ...), times a power of the weights."""
+        """Multiply values, shape (m, ...), by a power of the weights."""
         if self.sample_weight is None:
             return values
         factors = (self.sample_weight**power)[:, None]
@@ -123,7 +104,7 @@ class AlignmentStatistics(Value, ABC):
         return values / self.divisors.reshape(-1, *[1] * (values.ndim - 1))
 
     def multiplied(self, values: np.ndarray) -> np.ndarray:
-        """Reverse `divided`: multiply values, shape (p, ...), by `divisors`."""
+        """Multiply values of the base kernels, shape (p, ...), by `divisors`."""
         if self.divisors is None:
             return values
         return values * self.divisors.reshape(-1, *[1] * (values.ndim - 1))
@@ -133,8 +114,7 @@ class AlignmentStatistics(Value, ABC):
     def products(self, centered: bool = True) -> np.ndarray:
         """Return M, the Frobenius products of the base kernels, shape (p, p).
 
-        Uncentered statistics raise ValueError if the pass moved the rows; see
-        `keep_origin` of `gram_statistics`.
+        If uncentered, raises ValueError if the pass moved the rows (`keep_origin`).
         """
         if centered not in self._cached_products:
             self._cached_products[centered] = self._products(centered)
@@ -163,23 +143,22 @@ class AlignmentStatistics(Value, ABC):
     @property
     @abstractmethod
     def constant(self) -> np.ndarray:
-        """Mask of the base kernels that are constant on the rows, shape (p,)."""
+        """Mask of constant base kernels, shape (p,)."""
 
     @abstractmethod
     def combined_row_means(self, coefficients: np.ndarray) -> np.ndarray:
-        """Return the row means of ``sum_k coefficients_k (K_k - shift_k)``, shape (m,).
+        """Return row means of ``sum_k coefficients_k (K_k - shift_k)``, shape (m,).
 
-        With `coefficients` of shape (r, p), the result has shape (r, m).
+        Coefficients of shape (r, p) give shape (r, m).
         """
 
     def _squared_norm(self, mu: np.ndarray) -> float:
-        """Return the squared Frobenius norm of the centered ``sum_k mu_k K_k``."""
+        """Return the squared norm of the centered ``sum_k mu_k K_k``."""
         return float(mu @ self.products() @ mu)
 
     # Targets and alignments ------------------------------------------------------------------------------------------
 
     def _targets(self, centered: bool) -> np.ndarray:
-        """Return the targets, centered on the rows or not, shape (m, q)."""
         if centered:
             return self.targets - mean_over(self.targets, self.sample_weight)
         return self.targets + self.target_mean
@@ -198,10 +177,7 @@ class AlignmentStatistics(Value, ABC):
     def uncentered_alignments(self) -> np.ndarray:
         """Uncentered alignment of each base kernel, shape (p,).
 
-        References
-        ----------
-        Cristianini, Shawe-Taylor, Elisseeff, Kandola (2001), NIPS 14; A in JMLR 2012,
-        section 2.3.
+        See Cristianini et al. (2001), NIPS 14; A in JMLR 2012, section 2.3.
         """
         return self._alignments(False, self.squared_norms(False) <= 0)
 
@@ -230,7 +206,7 @@ class AlignmentStatistics(Value, ABC):
     def scales(self, normalize: Normalization, centered: bool = True) -> np.ndarray:
         """Return the divisor that normalizes each base kernel, shape (p,).
 
-        With "none", all are one, or the same power of two for extreme values.
+        With "none", all are equal: one, or a power of two for extreme values.
         """
         if normalize == "trace":
             return self.traces(centered)
@@ -247,7 +223,7 @@ class AlignmentStatistics(Value, ABC):
         return np.full(self.n_kernels, self.divisors[largest])
 
     def vanishing(self, centered: bool = True) -> np.ndarray:
-        """Return a mask, (p,), of base kernels that are zero, centered if requested."""
+        """Return a mask of the base kernels that are zero, shape (p,)."""
         if centered:
             return self.constant
         return self.traces(False) <= 0
@@ -294,7 +270,7 @@ class AlignmentStatistics(Value, ABC):
     def _selected(
         self, groups: Sequence[int]
     ) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
-        """Return positions of fold groups and rows, and attributes of these rows."""
+        """Return positions of groups and of rows, and their attributes."""
         unknown = sorted(set(groups) - set(self.labels))
         if unknown or not len(groups):
             raise ValueError(
@@ -323,7 +299,7 @@ class AlignmentStatistics(Value, ABC):
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any]) -> Self:
-        """Return the statistics from the result of `to_arrays`."""
+        """Return statistics from the result of `to_arrays`."""
         attributes: dict[str, Any] = {
             item.name: arrays[item.name] for item in fields(cls) if item.name in arrays
         }
@@ -336,7 +312,7 @@ class AlignmentStatistics(Value, ABC):
 class NormalizedProducts:
     """Frobenius products of normalized base kernels, computed by ``np.asarray``.
 
-    `kernels` are positions of base kernels, and `scales` their divisors.
+    `kernels` are positions, and `scales` divisors.
     """
 
     statistics: AlignmentStatistics
@@ -353,7 +329,7 @@ class NormalizedProducts:
 
     @property
     def _scales(self) -> np.ndarray:
-        """Scales of base kernels that are already divided by `divisors`."""
+        """Scales of base kernels already divided by `divisors`."""
         divisors = self.statistics.divisors
         if divisors is None:
             return self.scales
@@ -378,11 +354,11 @@ def require_normalization(normalize: str) -> None:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GramStatistics(AlignmentStatistics):
-    r"""Exact inner products of p base kernels and the target, for any union of folds.
+    r"""Exact inner products of p base kernels and the target, for unions of folds.
 
-    With D the diagonal matrix of the weights w, W their sum, products
-    :math:`G_{kl} = \langle K_k, K_l \rangle_F`, row sums :math:`r_k = K_k w`, totals
-    :math:`s_k = w^\top r_k` and :math:`\bar y = Y^\top w / W`, for shifted kernels:
+    With D the diagonal of the weights w, W their sum, products :math:`G_{kl} = \langle
+    K_k, K_l \rangle_F`, row sums :math:`r_k = K_k w`, totals :math:`s_k = w^\top r_k`
+    and :math:`\bar y = Y^\top w / W`, for shifted kernels,
 
     .. math:: M_{kl} = \langle K_{kc}, K_{lc} \rangle_F
               = G_{kl} - \tfrac{2}{W} r_k^\top D r_l + \tfrac{s_k s_l}{W^2}
@@ -390,12 +366,9 @@ class GramStatistics(AlignmentStatistics):
               - 2 \bar y \cdot Y^\top D r_k + \lVert \bar y \rVert^2 s_k
     .. math:: \operatorname{tr} K_{kc} = \operatorname{tr} K_k - \tfrac{s_k}{W}
 
-    Without centering, for kernels :math:`K_k + c_k` with `shift` c and targets
-    :math:`Y_b = Y + \mathbf 1 b^\top` with `target_mean` b,
+    Without centering, with `shift` c,
 
     .. math:: \langle K_k + c_k, K_l + c_l \rangle_F = G_{kl} + c_k s_l + c_l s_k + W^2 c_k c_l
-    .. math:: \langle K_k + c_k, Y_b Y_b^\top \rangle_F = \langle K_k, Y Y^\top \rangle_F + 2 b \cdot Y^\top D r_k
-              + \lVert b \rVert^2 s_k + c_k \lVert Y_b^\top w \rVert^2
 
     Attributes
     ----------
@@ -418,7 +391,7 @@ class GramStatistics(AlignmentStatistics):
 
     @property
     def _weighted_sums(self) -> np.ndarray:
-        """D r, row sums of shifted kernels times the weights, shape (p, m)."""
+        """Row sums of shifted kernels times the weights, shape (p, m)."""
         return np.asarray(self._weighted(self.row_sums.sum(axis=0).T).T)
 
     @property
@@ -481,7 +454,7 @@ class GramStatistics(AlignmentStatistics):
 
     @cached_property
     def constant(self) -> np.ndarray:
-        """Mask of the base kernels that are constant up to rounding, shape (p,)."""
+        """Mask of base kernels that are constant up to rounding, shape (p,)."""
         centered = self.squared_norms()
         shifted = np.einsum("ghkk->k", self.block_products)
         # A constant kernel equals its shift, so its shifted norm may be zero.
@@ -498,7 +471,6 @@ class GramStatistics(AlignmentStatistics):
             )
 
     def restrict(self, groups: Sequence[int]) -> GramStatistics:
-        """Return the exact statistics of the rows in a union of folds."""
         selected, rows, attributes = self._selected(groups)
         return replace(
             self,
@@ -538,26 +510,25 @@ def gram_statistics(
     Y : ndarray of shape (m,) or (m, q)
         Numeric targets; labels as plus and minus one, or one column per class.
     groups : ndarray of int of shape (m,), optional
-        Fold group of each row; by default all are in group 0.
+        Fold group of each row; by default 0.
     sample_weight : ndarray of shape (m,), optional
-        Positive weights of the rows; a weight has the effect of that number of copies.
+        Positive weights; a weight has the effect of that number of copies.
     keep_origin : bool, default False
         Whether not to move rows to their mean. Required for uncentered statistics of
         kernels that a move changes.
     block_rows : int, optional
-        Number of rows of a tile; by default chosen for the cache.
+        Rows per tile; by default chosen for the cache.
     dtype : {numpy.float64, numpy.float32}, default float64
-        Precision of a tile. float32 takes two thirds of the time, with errors of about
-        1e-6.
+        Precision of a tile. float32 takes two thirds of the time; errors are about 1e-6.
     n_threads : int, optional
-        Number of threads; by default at most one per core.
+        Number of threads; by default one per core at most.
     workers : Workers, optional
         Workers for the pass, instead of threads.
 
     Returns
     -------
     statistics : GramStatistics or FeatureStatistics
-        Statistics; for a `FeatureFamily` without a pass.
+        Statistics; a `FeatureFamily` needs no pass.
 
     Notes
     -----
@@ -637,7 +608,7 @@ def gram_statistics(
 
 
 def extreme_divisors(family: KernelFamily, X: Rows) -> np.ndarray | None:
-    """Return divisors (powers of two) for very large or small kernels, or None."""
+    """Return powers of two that divide extreme base kernels, or None."""
     sample = sample_rows(X)
     sizes = np.abs(family.tile(sample, sample)).max(axis=(1, 2)).astype(np.float64)
     divisors = divisors_for(sizes)
@@ -656,7 +627,6 @@ def extreme_divisors(family: KernelFamily, X: Rows) -> np.ndarray | None:
 
 
 def _require_moderate(w: np.ndarray, dtype: type[np.floating[Any]]) -> None:
-    """Raise ValueError for weights whose products may overflow or underflow."""
     limit = float(np.finfo(dtype).max) ** (1 / 4)
     with np.errstate(over="ignore"):
         mean = float(w.mean())
@@ -693,15 +663,14 @@ BLOCK = 512
 class FeatureStatistics(AlignmentStatistics):
     r"""Exact statistics of p rank-one base kernels over m rows.
 
-    With :math:`x_{kc}` the centered k-th feature, and D the diagonal of the weights,
+    With :math:`x_{kc}` the centered feature k, and D the diagonal of the weights,
 
     .. math:: M_{kl} = \langle K_{kc}, K_{lc} \rangle_F = (x_{kc}^\top D x_{lc})^2, \qquad
               a_k = \lVert Y_c^\top D x_{kc} \rVert^2, \qquad
               \operatorname{tr} K_{kc} = x_{kc}^\top D x_{kc}
 
-    `columns`, shape (p,), has -1 for the constant feature. X, shape (m, p), is minus
-    its origin, not centered on the rows. All statistics except `products` cost O(m p),
-    or O(nnz).
+    `columns`, shape (p,), has -1 for the constant feature. X, shape (m, p), has its
+    origin subtracted. All statistics except `products` cost O(m p), or O(nnz).
     """
 
     refuses_constant = False
@@ -728,7 +697,7 @@ class FeatureStatistics(AlignmentStatistics):
 
     @property
     def _centered(self) -> np.ndarray:
-        """Centered dense features times the roots of the weights, shape (m, p)."""
+        """Centered features times roots of the weights, shape (m, p)."""
         X_c = self.X - self._means
         X_c[:, self.constant] = 0.0
         return np.asarray(self._weighted(X_c, 0.5))
@@ -811,10 +780,7 @@ class FeatureStatistics(AlignmentStatistics):
         return np.where(self.constant, 0.0, _squared_lengths(products))
 
     def _squared_norm(self, mu: np.ndarray) -> float:
-        """Return the squared Frobenius norm of a weighted sum of centered base kernels.
-
-        Uses the entries of the sum if these are fewer than products of features.
-        """
+        """Return the squared norm by entries or by feature products."""
         mu = np.where(self.constant, 0.0, mu)
         active = np.flatnonzero(mu)
         if len(active) <= self.n_rows:
@@ -833,7 +799,7 @@ class FeatureStatistics(AlignmentStatistics):
     def _feature_products(
         self, kernels: np.ndarray | slice = slice(None)
     ) -> np.ndarray:
-        """Return weighted products of k centered features, shape (k, k)."""
+        """Return weighted products of centered features, shape (k, k)."""
         if not sparse.issparse(self.X):
             X_c = self._centered[:, kernels]
             G = X_c.T @ X_c
@@ -880,7 +846,7 @@ def _squared_lengths(rows: np.ndarray) -> np.ndarray:
 
 
 def _sparse_products(X: Rows, means: np.ndarray) -> np.ndarray:
-    """Return ``X' X - means means'`` of sparse columns, by blocks of columns."""
+    """Return ``X' X - means means'`` by blocks of columns."""
     columns = X.tocsc()
     G = np.empty((len(means), len(means)))
     for j in range(0, len(means), BLOCK):

@@ -1,4 +1,4 @@
-"""Alignment statistics of all rows from a uniform sample of fixed size."""
+"""Alignment statistics estimated from a uniform sample of rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .gram import (
 )
 
 SAMPLE_ROWS = 8192
-"""Number of rows of a sample of size "auto"."""
+"""Sample size of "auto"."""
 
 MIN_ROWS = 256
 
@@ -29,7 +29,7 @@ MIN_ROWS_PER_FOLD = 4
 
 @dataclass(frozen=True)
 class Sampling:
-    """Numbers of sampled rows and of all rows, for a kernel learned from a sample."""
+    """Numbers of sampled rows and of all rows."""
 
     n_rows: int
     of_rows: int
@@ -45,10 +45,10 @@ class SampledStatistics(AlignmentStatistics):
     .. math:: \hat M = \alpha M + \beta D + \gamma \, t t^\top, \qquad
               \hat t = \tfrac{m - 1}{n - 1} \, t
 
-    where :math:`\hat M` is a U-statistic (Hoeffding, 1948). For uncentered kernels,
-    pairs of different rows count :math:`m (m - 1) / (n (n - 1))` times and pairs of
-    equal rows :math:`m / n` times. `diagonals`, shape (p, n), are ``K_k(i, i) -
-    shift_k``, `population` rows per fold group. Arrays over rows cover the sample.
+    where :math:`\hat M` is a U-statistic (Hoeffding, 1948). Without centering, pairs of
+    different rows count :math:`m (m - 1) / (n (n - 1))` times, equal ones :math:`m / n`
+    times. `diagonals`, shape (p, n), are ``K_k(i, i) - shift_k``, and `population` rows
+    per fold group.
     """
 
     sample: GramStatistics
@@ -67,7 +67,7 @@ class SampledStatistics(AlignmentStatistics):
 
     @property
     def total_rows(self) -> int:
-        """Number of rows that the sample represents, m."""
+        """Number of represented rows, m."""
         return int(self.population.sum())
 
     @property
@@ -90,7 +90,7 @@ class SampledStatistics(AlignmentStatistics):
         return float(alpha), float(beta), float(gamma)
 
     def _diagonals(self, centered: bool) -> np.ndarray:
-        """Return the diagonals of the divided base kernels, shape (p, n)."""
+        """Return the diagonals of divided base kernels, shape (p, n)."""
         if not centered:
             return self.divided(self.diagonals + self.shift[:, None])
         return self.divided(centered_diagonals(self.diagonals, self.sample.row_means))
@@ -110,7 +110,7 @@ class SampledStatistics(AlignmentStatistics):
         )
 
     def target_products(self, centered: bool = True) -> np.ndarray:
-        """Return estimated products with the target kernel, which may be negative."""
+        """Return estimated products with the target kernel, possibly negative."""
         alpha, beta, gamma = self._factors(centered)
         D = self._diagonals(centered)
         y = self._target_diagonal(centered)
@@ -172,7 +172,7 @@ class SampledStatistics(AlignmentStatistics):
 
 
 def statistics_from_arrays(arrays: Mapping[str, Any]) -> AlignmentStatistics:
-    """Return the alignment statistics that `to_arrays` converted to arrays."""
+    """Return the statistics from the result of `to_arrays`."""
     if "population" in arrays:
         return SampledStatistics.from_arrays(arrays)
     if "columns" in arrays:
@@ -192,8 +192,8 @@ def sample_statistics(
 ) -> GramStatistics | SampledStatistics:
     """Estimate the statistics of all rows from a uniform sample.
 
-    Returns `GramStatistics` if the sample has all rows. The sample is stratified by
-    `groups`; "auto" is 8,192 rows. Samples with the same seed are nested.
+    Returns `GramStatistics` if the sample has all rows. Samples are stratified by
+    `groups`, and nested for one seed; "auto" has 8,192 rows.
     """
     if isinstance(family, FeatureFamily):
         raise ValueError(
@@ -236,7 +236,7 @@ def require_sample(sample: object) -> None:
 
 
 def _draw_rows(groups: np.ndarray, n: int, seed: int) -> np.ndarray:
-    """Return the positions of about n rows, stratified by fold group."""
+    """Return about n row positions, stratified by fold group."""
     labels, sizes = np.unique(groups, return_counts=True)
     if labels[0] < 0:
         raise ValueError(
@@ -259,9 +259,9 @@ def _draw_rows(groups: np.ndarray, n: int, seed: int) -> np.ndarray:
 def factors_of_moments(n: int) -> np.ndarray:
     r"""Return the matrix that maps kernel moments to expected statistics of n rows.
 
-    The statistics are M, D and t t' of `SampledStatistics`. Moments of kernels centered
-    by the distribution's mean feature are :math:`E[K(x, x') L(x, x')]`, :math:`E[K(x,
-    x) L(x, x)]` and :math:`E[K(x, x)] \, E[L(x, x)]`.
+    The statistics are M, D and t t' of `SampledStatistics`. Moments of kernels, centered
+    on the distribution, are :math:`E[K(x, x') L(x, x')]`, :math:`E[K(x, x) L(x,
+    x)]` and :math:`E[K(x, x)] \, E[L(x, x)]`.
     """
     of_M = [(n - 1) * (n - 2 + 2 / n), (n - 1) ** 2 / n, (n - 1) / n]
     of_D = [
