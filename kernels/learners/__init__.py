@@ -57,7 +57,7 @@ def __getattr__(name: str) -> Any:
 
 
 def as_learner(learner: str | Learner, /, **params: Any) -> Learner:
-    """Return a learner by its name and parameters; a learner is returned unchanged.
+    """Return a learner by name and parameters, or the learner that is passed.
 
     Parameters
     ----------
@@ -134,9 +134,9 @@ def learn_kernel(
         The p base kernels; None for learners that find their own (`ca`, `cr`, `rfm`).
     sample_weight : ndarray of shape (m,), optional
         Weights of the rows, not negative, for two-stage learners and `rfm`. A weight
-        has the effect of that number of copies of the row.
+        has the effect of that number of copies.
     task : {"classification", "regression"}, optional
-        Task; inferred by default.
+        Inferred by default.
     C : float, default 1
         Inverse regularization strength of one-stage learners.
     normalize : {"trace", "frobenius", "none"}, default "trace"
@@ -150,7 +150,7 @@ def learn_kernel(
     Returns
     -------
     kernel : LearnedKernel
-        Learned kernel, with `weights`, `alignment` and `certificate`.
+        Kernel with `weights`, `alignment` and `certificate`.
 
     Notes
     -----
@@ -235,7 +235,7 @@ def learn_from_statistics(
     normalize: Normalization = "trace",
     centering: str = "center",
 ) -> LearnedKernel:
-    """Learn a kernel from inner products of base kernels over the training rows.
+    """Learn a kernel from alignment statistics of the training rows.
 
     Parameters
     ----------
@@ -247,27 +247,21 @@ def learn_from_statistics(
         Data set with the training rows at ``statistics.rows``.
     statistics : GramStatistics, FeatureStatistics or SampledStatistics
         Statistics of the training rows, for example
-        ``statistics.restrict(training_folds)``. One-stage learners use only the rows of
-        a sample.
+        ``statistics.restrict(training_folds)``. One-stage learners use only rows of a
+        sample.
     target : Target, optional
         Target of all n rows, required by one-stage learners.
-    C : float, default 1
-        Inverse regularization strength of one-stage learners.
-    normalize : {"trace", "frobenius", "none"}, default "trace"
-        As in `learn_kernel`.
-    centering : {"center", "target", "none"}, default "center"
+    C, normalize, centering
         As in `learn_kernel`.
 
     Returns
     -------
     kernel : LearnedKernel
-        Learned kernel.
 
     Notes
     -----
-    Two-stage learners take O(p^3 + p m) and compute no kernel matrix. Rank-one features
-    that are constant on these rows get weight zero; other constant base kernels raise
-    an error.
+    Two-stage learners take O(p^3 + p m) and compute no kernel matrix. Constant rank-one
+    features get weight zero; other constant base kernels raise an error.
     """
     grid = [C]
     return learn_path(
@@ -297,18 +291,16 @@ def learn_path(
 
     Parameters
     ----------
-    learner, family, X, statistics, target
+    learner, family, X, statistics, target, normalize, centering
         As in `learn_from_statistics`.
     grid : sequence of float
         Values of C, ascending; each problem starts from the previous solution.
-    normalize, centering
-        As in `learn_from_statistics`.
 
     Returns
     -------
     kernels : tuple of LearnedKernel
-        One kernel per value of C from a one-stage learner; a single one from a
-        two-stage learner.
+        One per value of C from a one-stage learner; a single one from a two-stage
+        learner.
     """
     learner = as_learner(learner)
     checked_centering = Centering.of(centering)

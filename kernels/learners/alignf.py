@@ -17,7 +17,7 @@ TOLERANCE = 1e-8
 """Residual at which a solution counts as optimal."""
 
 DEPENDENT = 1e-10
-"""Squared distance of a unit kernel from the span of others that counts as zero."""
+"""Largest squared distance of a dependent unit kernel from the span of others."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -72,7 +72,7 @@ def kkt_certificate(M: np.ndarray, a: np.ndarray, v: np.ndarray) -> Certificate:
     Returns
     -------
     certificate : Certificate
-        Zero at the optimum, independent of the scaling of kernels and targets.
+        Zero at the optimum, whatever the scale of kernels and targets.
     """
     norms = np.sqrt(np.diag(M))
     u = v * norms
@@ -119,8 +119,8 @@ class AlignfLinear(AlignmentLearner):
     Notes
     -----
     O(p^3), by a pivoted Cholesky factor. A kernel is dependent if its squared distance
-    from the span of others is below 1e-10 of its squared norm. With negative weights,
-    the combined kernel need not be positive semi-definite.
+    from the span of others is below 1e-10 of its squared norm. The combined kernel need
+    not be positive semi-definite.
 
     References
     ----------

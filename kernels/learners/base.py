@@ -71,10 +71,9 @@ class Solution:
     Attributes
     ----------
     weights : ndarray of shape (p,)
-        Weights mu of the normalized base kernels; of unit 2-norm for two-stage
-        learners.
+        Weights mu of the normalized base kernels; two-stage learners give unit 2-norm.
     certificate : Certificate or None
-        Certificate of optimality, if the learner solves an optimization problem.
+        None if the learner solves no optimization problem.
     degree : int
         Entrywise power of the kernel ``offset + sum_k mu_k K_k``.
     offset : float
@@ -100,10 +99,7 @@ class Solution:
 
 
 def center_weights(center: float | Sequence[float], p: int, norm: float) -> np.ndarray:
-    """Return the center of a norm ball as p weights, given weights or one number.
-
-    A number becomes equal weights of that norm.
-    """
+    """Return p center weights of a ball; a number is the norm of equal weights."""
     mu_0 = np.asarray(center, dtype=np.float64)
     if not ((mu_0 >= 0) & (mu_0 < np.inf)).all():
         raise ValueError(f"center must be zero or positive, and finite, got {center}.")
@@ -117,7 +113,7 @@ def center_weights(center: float | Sequence[float], p: int, norm: float) -> np.n
 
 
 def require_solution(solution: Any, learner: str, n_kernels: int) -> Solution:
-    """Return the solution, or raise ValueError if it is not valid."""
+    """Return the solution; ValueError if it is invalid."""
     defect = _defect_of(solution, n_kernels)
     if not defect:
         return cast(Solution, solution)
@@ -128,7 +124,7 @@ def require_solution(solution: Any, learner: str, n_kernels: int) -> Solution:
 
 
 def _defect_of(solution: Any, n_kernels: int) -> str:
-    """Return why a value is not a valid Solution, or ""."""
+    """Return the defect of an invalid solution, or ""."""
     if not isinstance(solution, Solution):
         return type(solution).__name__
     weights: Any = solution.weights
@@ -180,7 +176,7 @@ class LearningProblem:
 
     @cached_property
     def usable(self) -> np.ndarray:
-        """Positions of the base kernels that may get a weight other than zero."""
+        """Positions of the base kernels that may get weight."""
         return np.flatnonzero(~self.statistics.vanishing(self.centering.subtracts))
 
     @property
@@ -197,7 +193,7 @@ class LearningProblem:
 
     @property
     def shift(self) -> np.ndarray:
-        """Constants to subtract from the base kernels, one each, shape (p,)."""
+        """Constants to subtract from the base kernels, shape (p,)."""
         if self.centering.subtracts:
             return self.statistics.shift
         return np.zeros(self.statistics.n_kernels)
@@ -256,8 +252,8 @@ class Learner(Parameterized, ABC):
     """Base class of learners, which learn the weights of base kernels.
 
     A custom learner is a frozen data class derived from `AlignmentLearner`,
-    `JointLearner` or `KernelSearchLearner`, with one method. In configurations, its
-    name is ``module:Class``.
+    `JointLearner` or `KernelSearchLearner`. In configurations, its name is
+    ``module:Class``.
 
     Attributes
     ----------
@@ -272,19 +268,19 @@ class Learner(Parameterized, ABC):
     suited : str or None
         Automatic predictor with few rows, if `predictor` is None.
     predictor : str or None
-        Predictor that the learner optimizes, krr or svm; None for two-stage learners.
+        Optimized predictor, krr or svm; None for two-stage learners.
     needs : str
-        Input of the learner, for help pages.
+        Input, for help pages.
     centered : bool
-        Whether the learner uses centered alignments.
+        Whether alignments are centered.
     takes_uncentered : bool
-        Whether the learner supports uncentered base kernels.
+        Whether base kernels may be uncentered.
     two_stage : bool
-        Whether the weights depend only on alignments.
+        Whether weights depend only on alignments.
     takes_weights : bool
         Whether rows may have weights.
     takes_family : bool
-        Whether the learner needs a family of base kernels.
+        Whether a family of base kernels is required.
     signed : bool
         Whether weights may be negative.
     learns_kernel : bool
@@ -427,7 +423,7 @@ class JointLearner(Learner):
         C: float = 1.0,
         start: np.ndarray | None = None,
     ) -> Solution:
-        """Return the weights of base kernels that minimize the objective for one C.
+        """Return the optimal weights of base kernels for one C.
 
         Parameters
         ----------
@@ -479,7 +475,7 @@ class JointLearner(Learner):
     def _solve_naming_indefinite(
         self, grams: GramOperator, target: Target, C: float, start: np.ndarray | None
     ) -> Solution:
-        """Call `solve`; name the indefinite base kernels if it fails."""
+        """Call `solve`; if it fails, name the indefinite base kernels."""
         try:
             return self.solve(grams, target, C, start)
         except ArithmeticError:
@@ -492,7 +488,7 @@ class JointLearner(Learner):
 class KernelSearchLearner(Learner):
     """Base class of learners that find base kernels in a continuous family.
 
-    Subclasses implement `find`. If `predictor` is set, it is called for each C.
+    Subclasses implement `find`; it is called for each C if `predictor` is set.
     `row_limits` are the largest numbers of rows for medians of distances and for units
     of base kernels.
     """
@@ -503,7 +499,7 @@ class KernelSearchLearner(Learner):
 
     @abstractmethod
     def find(self, X: Rows, target: Target, C: float = 1.0) -> FoundKernels:
-        """Return the base kernels that the learner finds, and their weights.
+        """Return base kernels and their weights.
 
         Parameters
         ----------
@@ -512,18 +508,16 @@ class KernelSearchLearner(Learner):
         target : Target
             Target of these rows.
         C : float, default 1
-            Inverse regularization strength, only used if the learner has a `predictor`.
+            Inverse regularization strength, only used with a `predictor`.
         sample_weight : ndarray of shape (m,), optional
             Weights of the rows, only passed if `takes_weights` is true.
 
         Returns
         -------
         found_kernels : FoundKernels
-            Base kernels and weights.
         """
 
     def learn(self, problem: LearningProblem) -> tuple[LearnedKernel, ...]:
-        """Return one kernel for all values of C, or one per value."""
         if problem.target is None:
             raise ValueError(
                 f"{self.name} searches base kernels for a target and needs the target; give target."
@@ -545,7 +539,7 @@ class KernelSearchLearner(Learner):
         rows: np.ndarray | None = None,
         weights: np.ndarray | None = None,
     ) -> tuple[LearnedKernel, ...]:
-        """Learn one kernel for all values of C, or one per value, from rows of X."""
+        """Return one kernel for all values of C, or one per value."""
         if sparse.issparse(X) and not self.takes_sparse(None):
             raise ValueError(
                 f"{self.name} needs dense rows, got sparse ones. Use X.toarray(), or learner='alignf'."
@@ -604,11 +598,10 @@ class KernelSearchLearner(Learner):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FoundKernels(Value):
-    """Result of a search for base kernels: the kernels and their weights.
+    """Base kernels that a search found, and their weights.
 
-    The t base kernels have the `weights` mu after centering, without scaling, and
-    `parameters` of shape (t, r). `alignments` are those after each addition, or on
-    held-out rows after each round.
+    `weights` are those of centered, unscaled kernels, and `parameters` have shape (t,
+    r). `alignments` follow each addition, or each round, on held-out rows.
     """
 
     family: KernelFamily

@@ -53,7 +53,7 @@ class CA(KernelSearchLearner):
         Whether each feature has its own bandwidth (CA-nD); only for Gaussians.
     shrinkage : float, default 0
         Factor lambda, which shrinks sigma towards its mean over the features. Only used
-        if `per_feature` is true.
+        with `per_feature`.
     max_kernels : int, default 50
         Largest number of base kernels.
     threshold : float, default 1e-3
@@ -145,7 +145,6 @@ class CA(KernelSearchLearner):
         return RadialPairs(self.kind, X)
 
     def _base_kernels(self, log_sigmas: np.ndarray) -> KernelFamily:
-        """Return the base kernels with given log sigma as a finite family."""
         if self.per_feature:
             return scaled_gaussians(log_sigmas)
         return radial_kernels(self.kind, log_sigmas)
@@ -153,7 +152,7 @@ class CA(KernelSearchLearner):
     def _make_search(
         self, pairs: FeaturePairs | RadialPairs, X: Rows, target: Target
     ) -> Callable[[np.ndarray], np.ndarray | float]:
-        """Return the function from the gradient F' to log sigma of the next kernel."""
+        """Return the search for log sigma, a function of the gradient."""
         if isinstance(pairs, RadialPairs):
             return partial(pairs.steepest, settled=SETTLED)
         isotropic = replace(self, per_feature=False, shrinkage=0.0).find(X, target)
@@ -166,7 +165,7 @@ class CA(KernelSearchLearner):
     def _weights_on_all_rows(
         self, statistics: AlignmentStatistics, Y: np.ndarray, weights: np.ndarray
     ) -> tuple[np.ndarray, float]:
-        """Return weights after the last addition, and the alignment, on all rows."""
+        """Return the new weights and the alignment, on all rows."""
         n = 1 + statistics.n_kernels
         # Products of epsilon I with centered kernels are eps times their traces.
         a = np.append(self.eps * np.vdot(Y, Y), statistics.target_products())
@@ -214,7 +213,7 @@ class CA(KernelSearchLearner):
 
 
 class Ascent:
-    """State of the learner `CA`: centered sum of the base kernels added so far."""
+    """Centered sum of the base kernels that `CA` has added."""
 
     def __init__(
         self, pairs: RadialPairs | FeaturePairs, Y: np.ndarray, eps: float
@@ -262,8 +261,8 @@ def best_step(
 
     .. math:: \max_\eta \; (a + b\eta) / \sqrt{c + 2d\eta + e\eta^2}
 
-    a and b are products of the target kernel with the current and the new kernel, c and
-    e squared norms of both, and d their product.
+    a and b are products of the current and the new kernel with the target, c and e their
+    squared norms, and d their product.
     """
 
     def alignment(eta: float) -> float:

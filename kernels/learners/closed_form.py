@@ -24,10 +24,7 @@ class Unif(AlignmentLearner):
     source = "JMLR 2012, section 5"
 
     def learn(self, problem: LearningProblem) -> tuple[LearnedKernel, ...]:
-        """Return one kernel with equal weights, for all values of C.
-
-        A base kernel that is constant on the training rows may have weight.
-        """
+        """Return one kernel with equal weights of the usable base kernels."""
         problem.statistics.require_informative(problem.centering.subtracts)
         return (
             problem.kernel(

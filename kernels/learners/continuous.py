@@ -1,4 +1,4 @@
-"""Kernels over all pairs of rows as functions of one bandwidth, or one per feature.
+"""Kernels of all pairs of rows, as functions of bandwidths.
 
 Pairs are ordered as above the diagonal: (0, 1), (0, 2), ..., (1, 2), ...
 """
@@ -76,10 +76,10 @@ class RadialPairs:
 
     @cached_property
     def candidates(self) -> np.ndarray:
-        """Log bandwidths u that `steepest` compares first, shape (n,).
+        """Log bandwidths that `steepest` compares first.
 
-        They are log-spaced around the median distance; or frequencies, a quarter of a
-        main lobe apart.
+        Log-spaced around the median distance, or frequencies a quarter of a main lobe
+        apart.
         """
         distances = self.D[:: max(1, len(self.D) // 4096)]
         if not (distances > 0).any():
@@ -104,16 +104,12 @@ class RadialPairs:
         return np.linspace(center - three_decades, center + three_decades, 96)
 
     def rate(self, u: np.ndarray | float) -> np.ndarray:
-        """Return the factor that multiplies distances, given the log bandwidth u.
-
-        It is sigma^-2 for Gaussians, 1 / sigma for Laplacians and sigma for Dirichlet
-        kernels.
-        """
+        """Return the factors of distances for log bandwidths u."""
         exponents = {"gaussian": -2.0, "laplacian": -1.0, "dirichlet": 1.0}
         return np.asarray(np.exp(exponents[self.kind] * np.asarray(u)))
 
     def _kernel_of_scaled_distances(self, scaled: np.ndarray) -> np.ndarray:
-        """Return the kernel for distances times the rate, in place."""
+        """Replace distances times the rate by kernel values, in place."""
         if self.kind == "dirichlet":
             np.cos(scaled, out=scaled)
             scaled *= 2
@@ -139,15 +135,15 @@ class RadialPairs:
     def value_and_gradient(
         self, u: np.ndarray, P: np.ndarray
     ) -> tuple[float, np.ndarray]:
-        """Return the Frobenius product <K, P>, and its derivative with respect to u.
+        """Return the Frobenius product <K, P>, and its derivative by u.
 
-        K is the kernel with log bandwidth u, and P is symmetric.
+        P is symmetric.
         """
         value, slope = self._sums_over_pairs(float(u[0]), squareform(P, checks=False))
         return 2 * value + self.diagonal * float(np.trace(P)), np.array([2 * slope])
 
     def _sums_over_pairs(self, u: float, p: np.ndarray) -> tuple[float, float]:
-        """Return the sums over pairs of p times the kernel and its derivative by u."""
+        """Return sums over pairs of p times kernel and derivative."""
         scaled = self.D * self.rate(u)
         K = self._kernel_of_scaled_distances(scaled.copy())
         if self.kind == "dirichlet":
@@ -170,7 +166,7 @@ class RadialPairs:
     def steepest(self, P: np.ndarray, settled: float) -> float:
         """Return the log bandwidth that maximizes the Frobenius product <K, P>.
 
-        P is symmetric and centered. The search ends at a step of at most `settled`.
+        P is symmetric and centered; the search ends at a step of `settled`.
         """
         weights = self.binned(P)
         u = self._best_on_bins(weights)
@@ -232,7 +228,7 @@ def _distances(kind: Kind, X: Rows) -> np.ndarray:
 
 
 def highest_maxima(values: np.ndarray) -> np.ndarray:
-    """Return positions of the three highest local maxima of `values`, highest first."""
+    """Return positions of the three highest local maxima, highest first."""
     padded = np.concatenate([[-np.inf], values, [-np.inf]])
     maxima = np.flatnonzero(
         (padded[1:-1] >= padded[:-2]) & (padded[1:-1] >= padded[2:])
@@ -296,7 +292,7 @@ class FeaturePairs:
     def value_and_gradient(
         self, u: np.ndarray, P: np.ndarray
     ) -> tuple[float, np.ndarray]:
-        r"""Return the Frobenius product <K, P>, and its gradient with respect to u.
+        r"""Return the Frobenius product <K, P>, and its gradient by u.
 
         P is symmetric. With ``W = P o K`` and ``z = x / sigma``, feature k has the
         derivative

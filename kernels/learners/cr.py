@@ -44,10 +44,10 @@ class CR(KernelSearchLearner):
     kind : {"gaussian", "laplacian", "dirichlet"}, default "gaussian"
         Kind of the base kernels, with one bandwidth for all features.
     corrective : bool, default True
-        Whether l1-krr updates all weights after each addition, which then needs few.
-        False takes the step of the papers towards the new kernel.
+        Whether l1-krr updates all weights after each addition; the search then needs
+        few. False takes the step of the papers towards the new kernel.
     tol : float, default 1e-4
-        Relative duality gap at which the search ends.
+        Relative duality gap at convergence.
     max_iter : int, default 200
         Largest number of additions.
 
@@ -102,8 +102,7 @@ class CR(KernelSearchLearner):
         inner_tolerance = max(self.tol / 10, 1e-8)
         log_sigmas = np.array([_find_log_sigma(pairs, Y, search_rows)])
         weights = np.ones(1)
-        # The current kernel is `grams` with weights `mu`. A step of the papers replaces
-        # the base kernels by their sum, so that `mu` is [1].
+        # A step of the papers replaces the base kernels by their sum; `mu` is then [1].
         grams = self._grams(log_sigmas, X)
         mu = weights
         objectives: list[float] = []
@@ -161,7 +160,7 @@ class CR(KernelSearchLearner):
         )
 
     def _grams(self, log_sigmas: np.ndarray, X: Rows) -> GramOperator:
-        """Return the base kernels with given log sigma, neither shifted nor scaled."""
+        """Return base kernels, neither shifted nor scaled."""
         zeros = np.zeros(len(log_sigmas))
         family = radial_kernels(self.kind, log_sigmas[:, None])
         return gram_operator(family, X, shift=zeros, scales=zeros + 1.0)
@@ -170,12 +169,12 @@ class CR(KernelSearchLearner):
 def _find_log_sigma(
     pairs: RadialPairs, V: np.ndarray, search_rows: np.ndarray
 ) -> float:
-    """Return log sigma of the kernel with the largest product with ``V V^T``."""
+    """Return the log sigma of the largest product with ``V V^T``."""
     return pairs.steepest(center_gram(V[search_rows] @ V[search_rows].T), SETTLED)
 
 
 def _best_step(K: np.ndarray, new: np.ndarray, ridge: float, Y: np.ndarray) -> float:
-    """Return the share of the new kernel that minimizes the objective, in [0, 1]."""
+    """Return the optimal share of the new kernel, in [0, 1]."""
     # No closure: SciPy would keep its matrices until the next garbage collection.
     args = (K, new - K, ridge, Y)
     if _slope(1.0, *args) <= 0:

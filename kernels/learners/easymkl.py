@@ -34,9 +34,9 @@ class EasyMKL(JointLearner):
     ----------
     tradeoff : float, default 0.5
         Regularization L, from 0 (closest points of the convex hulls of the classes) to
-        1 (class means). Relative to the sum of the base kernels.
-    tol : float
-        Relative duality gap at which the weights count as converged.
+        1 (class means), relative to the sum of the base kernels.
+    tol : float, default 1e-6
+        Relative duality gap at convergence.
 
     Notes
     -----
@@ -119,7 +119,7 @@ def _duality_gap(
 def _closest_points(Q: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, int]:
     """Return the minimizer of ``gamma' Y Q Y gamma``, and the number of solved SVMs.
 
-    The coefficients of a hard-margin SVM are gamma times two over the minimum.
+    Hard-margin coefficients are gamma times two over the minimum.
     """
     uniform = np.where(y > 0, 1 / np.count_nonzero(y > 0), 1 / np.count_nonzero(y < 0))
     _, squared_distance = _duality_gap(Q, y, uniform)

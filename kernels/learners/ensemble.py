@@ -41,7 +41,7 @@ class Ensemble(Learner):
     learns_kernel = False
 
     def learn(self, problem: LearningProblem) -> KernelEnsemble:
-        """Return the fitted `KernelEnsemble`, with one combination per value of C."""
+        """Return one fitted ensemble for all values of C."""
         self.check(problem.family, centering=problem.centering)
         if problem.target is None:
             raise ValueError(
@@ -123,10 +123,9 @@ class KernelEnsemble(Value):
         grid: Sequence[float],
         normalize: Normalization = "trace",
     ) -> KernelEnsemble:
-        """Return the ensemble fitted to the training rows of a data set.
+        """Return the ensemble fitted to the rows ``statistics.rows`` of X.
 
-        The training rows are at ``statistics.rows`` of X and have no weights; `grid`
-        has values of C. O(m^3 + L m^2 q) time per kernel.
+        Rows have no weights. O(m^3 + L m^2 q) time per kernel.
         """
         require_normalization(normalize)
         C = np.asarray(grid, dtype=np.float64)
@@ -218,9 +217,8 @@ class _Regressions(NamedTuple):
     """Ridge regressions with each of p base kernels and L values of C.
 
     `left_out`, shape (L, m, q, p), are leave-one-out predictions minus the mean of the
-    other targets. `coefficients`, shape (p, m, L, q) or (p, L, q), are not yet
-    multiplied by the weights; `means`, shape (L, q, p), are mean predictions without
-    intercept.
+    other targets. Unweighted `coefficients` have shape (p, m, L, q) or (p, L, q), and
+    `means`, predictions without intercept, (L, q, p).
     """
 
     left_out: np.ndarray
@@ -280,7 +278,7 @@ def _regressions_on_kernels(
 def _combine_by_least_squares(
     left_out: np.ndarray, Y: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return weights, errors of the combination, and errors of each regression."""
+    """Return weights, errors of combinations, and of single regressions."""
     L, _, _, p = left_out.shape
     t = Y.ravel()
     weights = np.empty((L, p))

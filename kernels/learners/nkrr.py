@@ -27,8 +27,7 @@ class PolynomialRidge:
 
     .. math:: F(\mu) = \operatorname{tr} Y^\top (K_\mu^{\circ d} + \lambda I)^{-1} Y
 
-    :math:`K_\mu` is the weighted sum of the base kernels plus the offset. Y is centered
-    if the base kernels are.
+    :math:`K_\mu` includes the offset. Y is centered if the base kernels are.
     """
 
     def __init__(
@@ -74,10 +73,7 @@ class PolynomialRidge:
         return Iterate(mu, float(np.vdot(alpha, self.Y)), gradient)
 
     def objective(self) -> Callable[[np.ndarray], Iterate]:
-        """Return a function that maps weights to the objective and its gradient.
-
-        It uses monomials if there are few.
-        """
+        """Return the objective as a function of weights, on monomials if few."""
         if isinstance(self.grams, FeatureGrams) and has_few_monomials(
             self.grams, self.degree, self.offset
         ):
@@ -104,19 +100,17 @@ class NKRR(JointLearner):
     norm : {1, 2}, default 2
         Order s of the norm of the ball.
     center : float or sequence of float of length p, default 1.0
-        Center mu_0 of the ball. A number is a multiple of the uniform weights of unit
-        norm.
+        Center mu_0 of the ball; a number is the norm of equal weights.
     radius : float, default 1.0
         Radius Lambda of the ball; with zero, the weights are mu_0.
     offset : float, default 0.0
-        Constant c, not negative, in units of the mean diagonal. Zero is the homogeneous
-        polynomial of the paper.
+        Constant c, not negative, in units of the mean diagonal; zero in the paper.
     starts : int, default 3
-        Number of starting points of the descent; degree 1 uses one.
+        Number of starting points; degree 1 uses one.
     random_state : int, default 0
         Random seed of the starting points.
     tol : float, default 1e-6
-        Stationarity gap at which the descent ends.
+        Stationarity gap at convergence.
     max_iter : int, default 500
         Largest number of ridge regressions per starting point.
     algorithm : {"spectral", "as-printed"}, default "spectral"
@@ -124,12 +118,11 @@ class NKRR(JointLearner):
 
     Notes
     -----
-    The gradient is never positive, so the search is over the boundary of the ball above
-    mu_0. F is convex only for degree 1; for higher degrees, several starts guard
-    against poor stationary points. A start usually takes 5 to 130 regressions. The
-    certificate holds the stationarity gap,
+    The gradient is never positive, so the search is over the boundary of the ball. F is
+    convex only for degree 1; otherwise, several starts guard against poor stationary
+    points. A start usually takes 5 to 130 regressions. The stationarity gap is
 
-    <<141
+    .. math:: \max_{\mu'} \nabla F(\mu)^\top (\mu - \mu') / F(\mu)
 
     For free coefficients, equation (1), give `ProductFamily.monomials` to `l2-krr`.
 

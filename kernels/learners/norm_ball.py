@@ -160,7 +160,7 @@ def _continue_by_interior_point(
     tolerance: float,
     max_iter: int,
 ) -> tuple[np.ndarray, Certificate]:
-    """Minimize over the simplex by an interior-point method on a working set."""
+    """Minimize over the simplex by an interior-point method."""
     grams = problem.grams
     iterations = certificate.iterations
     objectives = list(certificate.objectives)
@@ -200,7 +200,7 @@ class LpKRR(BallLearner):
     norm : float, default 2
         Order s of the norm: 1 gives sparse weights, infinity equal ones.
     tol : float, default 1e-6
-        Relative duality gap at which the search ends.
+        Relative duality gap at convergence.
     max_iter : int, default 200
         Largest number of ridge regressions.
 
@@ -228,20 +228,15 @@ class LpKRR(BallLearner):
 class L1KRR(LpKRR):
     r"""Learn weights jointly with kernel ridge regression, under an l1-norm constraint.
 
-    .. math:: \min_{\mu \ge 0,\; \sum \mu_k \le 1} \; \max_\alpha \; 2 \alpha^\top y - \lambda \lVert \alpha \rVert^2
-              - \sum_k \mu_k\, \alpha^\top K_k \alpha
-
     Parameters
     ----------
-    tol : float, default 1e-6
-        Relative duality gap at which the search ends.
-    max_iter : int, default 200
-        Largest number of ridge regressions.
+    tol, max_iter
+        As in `LpKRR`.
 
     Notes
     -----
-    As `LpKRR`; the weights are sparse. With rank-one kernels and one target, the
-    problem is a lasso (`kernels.solvers.lasso`).
+    As `LpKRR` with s = 1; the weights are sparse. With rank-one kernels and one target,
+    the problem is a lasso (`kernels.solvers.lasso`).
 
     References
     ----------
@@ -269,16 +264,13 @@ class L2KRR(LpKRR):
     Parameters
     ----------
     center : float or sequence of float of length p, default 0
-        Center mu_0 of the ball. A number is a multiple of the uniform weights of unit
-        2-norm.
+        Center mu_0 of the ball; a number is the norm of equal weights.
     radius : float, default 1
         Radius Lambda of the ball.
     algorithm : {"newton", "as-printed"}, default "newton"
         Newton's method, or Algorithm 1 of the paper with eta of one half.
-    tol : float, default 1e-6
-        Relative duality gap at which the search ends.
-    max_iter : int, default 200
-        Largest number of ridge regressions.
+    tol, max_iter
+        As in `LpKRR`.
 
     Notes
     -----
@@ -331,7 +323,7 @@ class LpSVM(BallLearner):
     norm : float, default 2
         Order s of the norm: 1 gives sparse weights, infinity equal ones.
     tol : float, default 1e-6
-        Relative duality gap at which the search ends.
+        Relative duality gap at convergence.
     max_iter : int, default 200
         Largest number of iterations; each solves the SVMs of all pairs of classes.
 
@@ -354,7 +346,6 @@ class LpSVM(BallLearner):
     predictor = "svm"
 
     def problem(self, grams: GramOperator, target: Target, C: float) -> InnerProblem:
-        """Return the SVM problem, on a sample if a Gram matrix exceeds memory."""
         m = grams.n_rows
         if not gram_fits_in_memory(m) and not isinstance(grams, StackedGrams):
             grams, target = on_drawn_rows(grams, target, SVM_SAMPLE)
@@ -366,21 +357,16 @@ class LpSVM(BallLearner):
 class L1SVM(LpSVM):
     r"""Learn weights jointly with an SVM, under an l1-norm constraint.
 
-    .. math:: \min_{\mu \ge 0,\; \sum \mu_k \le 1} \; \max_{0 \le a \le C,\; y^\top a = 0}
-              \; 2\, \mathbf 1^\top a - \sum_k \mu_k\, (y \circ a)^\top K_k (y \circ a)
-
     Parameters
     ----------
-    tol : float, default 1e-6
-        Relative duality gap at which the search ends.
-    max_iter : int, default 200
-        Largest number of iterations; each solves the SVMs of all pairs of classes.
+    tol, max_iter
+        As in `LpSVM`.
 
     Notes
     -----
-    As `LpSVM`; the weights are sparse. Two classes with many rank-one kernels are a
-    linear SVM with the squared 1-norm as penalty, solved by an interior-point method
-    (`kernels.solvers.lasso`).
+    As `LpSVM` with s = 1; the weights are sparse. Two classes with many rank-one kernels
+    are a linear SVM with the squared 1-norm as penalty, solved by an interior-point
+    method (`kernels.solvers.lasso`).
 
     References
     ----------
@@ -414,7 +400,7 @@ class SingleStage(JointLearner):
     gamma2 : float, default 1
         Penalty gamma'' on the norm of the kernel; gamma1 or gamma2 must be positive.
     tol : float, default 1e-6
-        Relative duality gap at which the search ends.
+        Relative duality gap at convergence.
     max_iter : int, default 200
         Largest number of ridge regressions.
     least_alignment : float, optional
@@ -468,7 +454,7 @@ class SingleStage(JointLearner):
     def problem(
         self, grams: GramOperator, target: Target, C: float
     ) -> tuple[InnerProblem, float]:
-        """Return the ridge regression problem, and its value for the zero kernel."""
+        """Return the problem of the predictor, and its value for the zero kernel."""
         problem = ridge_problem(grams, target, C, self.tol)
         return problem, float(np.vdot(problem.Y, problem.Y)) / problem.ridge
 
@@ -519,9 +505,9 @@ class SingleStage(JointLearner):
 class SingleStageSVM(SingleStage):
     r"""Learn weights that balance the fit of an SVM and the alignment.
 
-    .. math:: \min_{\mu \ge 0} \; \frac{J(\mu)}{J(0)} - \gamma\, \mu^\top \hat a
-              + \mu^\top (\gamma'' \hat M + \gamma' I)\, \mu, \qquad
-              J(\mu) = \max_{0 \le a \le C,\; y^\top a = 0} 2\, \mathbf 1^\top a
+    The loss in the objective of `SingleStage` is :math:`J(\mu) / J(0)`, with
+
+    .. math:: J(\mu) = \max_{0 \le a \le C,\; y^\top a = 0} 2\, \mathbf 1^\top a
               - (y \circ a)^\top K_\mu (y \circ a)
 
     Parameters
@@ -531,7 +517,7 @@ class SingleStageSVM(SingleStage):
 
     Notes
     -----
-    As `SingleStage`, with SVMs in place of ridge regression, one-vs-one.
+    Several classes are handled one-vs-one.
 
     References
     ----------
@@ -547,7 +533,6 @@ class SingleStageSVM(SingleStage):
     def problem(
         self, grams: GramOperator, target: Target, C: float
     ) -> tuple[InnerProblem, float]:
-        """Return the SVM problem, and its value for the zero kernel."""
         problem = SupportVectorProblem(grams, target, C)
         smaller_classes = [
             min(int((y > 0).sum()), int((y < 0).sum())) for _, y in problem.pairs

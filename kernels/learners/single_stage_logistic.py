@@ -14,9 +14,11 @@ from .norm_ball import InnerProblem, SingleStage
 class SingleStageLogistic(SingleStage):
     r"""Learn weights that balance the fit of logistic regression and the alignment.
 
-    .. math:: \min_{\mu \ge 0} \; \frac{J(\mu)}{J(0)} - \gamma\, \mu^\top \hat a
-              + \mu^\top (\gamma'' \hat M + \gamma' I)\, \mu, \qquad
-              J(\mu) = \min_{\beta, b} \; \beta^\top K_\mu \beta + 2 C \sum_i \log(1 + e^{-y_i f_i})
+    The loss in the objective of `SingleStage` is :math:`J(\mu) / J(0)`, with
+
+    .. math:: J(\mu) = \min_{\beta, b} \; \beta^\top K_\mu \beta + 2 C \sum_i \log(1 + e^{-y_i f_i})
+
+    for :math:`f = K_\mu \beta + b`.
 
     Parameters
     ----------
@@ -25,8 +27,8 @@ class SingleStageLogistic(SingleStage):
 
     Notes
     -----
-    As `SingleStage`, with logistic regressions :math:`f = K_\mu \beta + b`. Each takes
-    five to ten Cholesky factors. Several classes are handled one-vs-one.
+    A logistic regression takes five to ten Cholesky factors. Several classes are handled
+    one-vs-one.
 
     References
     ----------
@@ -42,6 +44,5 @@ class SingleStageLogistic(SingleStage):
     def problem(
         self, grams: GramOperator, target: Target, C: float
     ) -> tuple[InnerProblem, float]:
-        """Return the logistic problem, and its value for the zero kernel."""
         problem = LogisticProblem(grams, target, C)
         return problem, problem.zero_value()
