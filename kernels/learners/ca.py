@@ -261,8 +261,8 @@ def best_step(
 
     .. math:: \max_\eta \; (a + b\eta) / \sqrt{c + 2d\eta + e\eta^2}
 
-    a and b are products of the current and the new kernel with the target, c and e their
-    squared norms, and d their product.
+    a and b are products of the current and the new kernel with the target, c and e
+    their squared norms, and d their product.
     """
 
     def alignment(eta: float) -> float:

@@ -364,9 +364,9 @@ class L1SVM(LpSVM):
 
     Notes
     -----
-    As `LpSVM` with s = 1; the weights are sparse. Two classes with many rank-one kernels
-    are a linear SVM with the squared 1-norm as penalty, solved by an interior-point
-    method (`kernels.solvers.lasso`).
+    As `LpSVM` with s = 1; the weights are sparse. Two classes with many rank-one
+    kernels are a linear SVM with the squared 1-norm as penalty, solved by an
+    interior-point method (`kernels.solvers.lasso`).
 
     References
     ----------

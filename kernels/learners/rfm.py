@@ -133,8 +133,8 @@ class RFM(KernelSearchLearner):
 
     Copies of a row with one target are one weighted row. A round takes O(m^3 + m^2 d q)
     on the search rows, and a quarter of that on the halves; each candidate takes a few
-    Cholesky factors of half of the rows. The sigma of a base kernel is, per feature, the
-    difference at which the kernel falls to 1 / e.
+    Cholesky factors of half of the rows. The sigma of a base kernel is, per feature,
+    the difference at which the kernel falls to 1 / e.
 
     References
     ----------

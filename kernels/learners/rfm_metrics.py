@@ -263,9 +263,9 @@ def learned_metrics(
 
     .. math:: A_t A_t^\top \propto \frac 1 m \sum_i \nabla f_t^{(-i)}(x_i) \, \nabla f_t^{(-i)}(x_i)^\top
 
-    or its diagonal, scaled to the trace of the initial metric `start`. Regressions leave
-    out row i and its group. `near` has ridges close to the best ones, by round. A round
-    takes O(m^3 + m^2 d + m^2 q min(m, d)) per kind.
+    or its diagonal, scaled to the trace of the initial metric `start`. Regressions
+    leave out row i and its group. `near` has ridges close to the best ones, by round. A
+    round takes O(m^3 + m^2 d + m^2 q min(m, d)) per kind.
     """
     if start is None:
         start = spread_of(X, sample_weight)

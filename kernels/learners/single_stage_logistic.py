@@ -27,8 +27,8 @@ class SingleStageLogistic(SingleStage):
 
     Notes
     -----
-    A logistic regression takes five to ten Cholesky factors. Several classes are handled
-    one-vs-one.
+    A logistic regression takes five to ten Cholesky factors. Several classes are
+    handled one-vs-one.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""Optimizers that several algorithms share, each with its certificate.
+"""Solvers of optimization problems, with certificates of optimality.
 
 Imports: base, centering, engine, families, row_groups, targets, validation.
 """

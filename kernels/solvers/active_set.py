@@ -10,18 +10,17 @@ ROUNDING = 8 * np.finfo(np.float64).eps
 """Relative rounding error of a gradient per variable."""
 
 WARM_START = 256
-"""Number of variables from which coordinate descent gives the first free set."""
+"""Smallest number of variables for a start by coordinate descent."""
 
 MAX_PASSES = 20
-"""Maximum number of passes per variable; large problems need about one."""
+"""Largest number of passes per variable; large problems need about one."""
 
 
 def minimize_nonnegative(M: np.ndarray, a: np.ndarray) -> np.ndarray:
     r"""Return the minimizer of :math:`v^\top M v - 2 v^\top a` over :math:`v \ge 0`.
 
     M is positive semi-definite, with unit diagonal and no negative entry. O(f^3 + p f)
-    per pass for f free variables (Lawson, Hanson, 1974, Solving Least Squares Problems,
-    chapter 23).
+    per pass for f free variables (Lawson, Hanson, 1974, chapter 23).
     """
     p = len(a)
     tolerance = ROUNDING * p * np.abs(a).max(initial=0.0)
@@ -31,7 +30,7 @@ def minimize_nonnegative(M: np.ndarray, a: np.ndarray) -> np.ndarray:
         v = coordinate_descent(M, a)
         support = np.flatnonzero(v > 0)
         if len(support):
-            # A pivoted Cholesky factor finds the linearly dependent variables.
+            # Finds linearly dependent variables.
             _, pivots, rank, _ = dpstrf(M[np.ix_(support, support)], tol=1e-10)
             v[support[pivots[rank:] - 1]] = 0.0
         free = v > 0
@@ -45,7 +44,7 @@ def minimize_nonnegative(M: np.ndarray, a: np.ndarray) -> np.ndarray:
         free[entering] = True
         target = _solve_free(M, a, free)
         if target[entering] <= 0:
-            # The variable depends on the free ones, and its descent is rounding.
+            # The variable depends on free ones; its descent is rounding.
             free[entering] = False
             is_excluded[entering] = True
             continue
@@ -64,10 +63,7 @@ def _settle(
     target: np.ndarray,
     tolerance: float,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Move from v towards `target`; return the minimizer over the remaining free set.
-
-    Variables that become zero on the way leave the free set, which is also returned.
-    """
+    """Move towards target; return the minimizer and its free set."""
     v = v.copy()
     free = free.copy()
     while (target[free] <= 0).any():
@@ -81,7 +77,7 @@ def _settle(
 
 
 def coordinate_descent(M: np.ndarray, a: np.ndarray) -> np.ndarray:
-    """Solve `minimize_nonnegative` approximately, by cyclic coordinate descent."""
+    """Approximate `minimize_nonnegative` by coordinate descent."""
     v = np.zeros(len(a))
     descent = a.astype(np.float64)
     for _ in range(100):
@@ -113,7 +109,7 @@ def minimize_on_simplex(
 ) -> np.ndarray:
     r"""Return the minimizer of :math:`\tfrac12 x^\top H x + c^\top x` on a simplex.
 
-    H is positive definite, and x >= 0 with sum `total` the starting point.
+    H is positive definite; x >= 0 with sum `total` is the start.
     """
     p = len(c)
     x = x.copy()
@@ -143,7 +139,7 @@ def minimize_on_simplex(
 def _solve_on_plane(
     H: np.ndarray, c: np.ndarray, total: float, free: np.ndarray
 ) -> tuple[np.ndarray, float]:
-    """Return the minimizer over free variables of fixed sum, and its multiplier."""
+    """Return the minimizer for a fixed sum, and its multiplier."""
     f = np.flatnonzero(free)
     H_free = H[np.ix_(f, f)]
     unit = H_free.diagonal().max()

@@ -24,14 +24,14 @@ class Certificate(Value):
     measure : str
         Kind of `residual`: ``duality gap`` (bound on the possible decrease of the
         objective), ``KKT residual`` (largest violation of the optimality conditions) or
-        ``stationarity gap`` (decrease of the linearized objective); possibly
-        ``on a sample``.
+        ``stationarity gap`` (decrease of the linearized objective), possibly ``on a
+        sample``.
     residual : float
         Relative residual, zero at the optimum.
     tolerance : float
         Residual at which the learner stops.
     iterations : int
-        Number of inner solutions, or of passes.
+        Number of inner solutions or passes.
     objectives : tuple of float
         Objective after each iteration.
     """
@@ -66,7 +66,7 @@ class Certificate(Value):
 
 
 def indefinite_kernels(grams: GramOperator) -> str:
-    """Return a phrase that names indefinite base kernels, or an empty string."""
+    """Return a phrase that names indefinite base kernels, or ""."""
     if not gram_fits_in_memory(grams.n_rows):
         return ""
     indefinite = []

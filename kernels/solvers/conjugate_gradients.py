@@ -12,7 +12,7 @@ from scipy.linalg import blas, cho_solve
 from .factor import Factor, factored
 
 MAX_RESTARTS = 4
-"""Maximum number of searches, each from a recomputed residual."""
+"""Largest number of searches, each from a recomputed residual."""
 
 STALLED_STEPS = 40
 
@@ -23,9 +23,8 @@ Progress = Callable[[int, float], None]
 class Preconditioner:
     r"""Approximation of :math:`(A + s I)^{-1}` for every s, from r columns C of A.
 
-    By the Woodbury identity, with :math:`F = C L^{-\top}` and :math:`L L^\top = W`
-    (Frangella, Tropp, Udell, 2023). C, in C order, is overwritten; W holds its rows at
-    the same positions. O(2 n r^2), and O(r^3 / 3) per shift.
+    By the Woodbury identity (Frangella, Tropp, Udell, 2023). W holds the rows of C at
+    the same positions; overwrites C, in C order. O(2 n r^2), and O(r^3 / 3) per shift.
     """
 
     def __init__(self, C: np.ndarray, W: np.ndarray) -> None:
@@ -35,7 +34,7 @@ class Preconditioner:
         self._factors: dict[float, Factor] = {}
 
     def without(self, rows: np.ndarray) -> Preconditioner:
-        """Return the preconditioner for vectors that are zero in some rows."""
+        """Return the preconditioner for vectors that are zero in `rows`."""
         other = copy(self)
         omitted = self._F[rows]
         other._products = self._products - omitted.T @ omitted
@@ -59,10 +58,7 @@ class Preconditioner:
 
 @dataclass(frozen=True)
 class ShiftedSolutions:
-    """Solutions x_j of the systems ``(A + shift_j I) x_j = b_j``, shape (n, c).
-
-    `remainders` are ``b - (A + shift I) x``, and `residuals` their relative 2-norms.
-    """
+    """Solutions, remainders ``b - (A + shift I) x`` and their relative 2-norms."""
 
     solutions: np.ndarray
     remainders: np.ndarray
@@ -88,9 +84,9 @@ def solve_shifted(
 ) -> ShiftedSolutions:
     """Solve the systems :math:`(A + s_j I) x_j = b_j` by conjugate gradients.
 
-    ``apply(V)`` is ``A @ V`` for positive semi-definite A, and ``precondition(R,
-    shifts)`` about ``(A + shift_j I)^-1 r_j``. `start` has initial solutions and their
-    residuals. A search restarts while its true residual improves.
+    ``apply(V)`` is ``A @ V`` for positive semi-definite A, and `precondition` an
+    approximate solution. `start` has solutions and residuals. A search restarts while
+    its true residual improves.
     """
     if start is None:
         X = np.zeros_like(B)
@@ -140,7 +136,7 @@ def _search(
     max_steps: int,
     progress: Progress | None,
 ) -> tuple[int, np.ndarray]:
-    """Return the number of steps and the best solution of each column."""
+    """Return the number of steps and the best solutions."""
     best = X.copy()
     best_residuals = np.linalg.norm(R, axis=0) / norms
     columns = np.arange(X.shape[1])  # positions of the columns of X, R and P

@@ -24,7 +24,7 @@ Factor = tuple[np.ndarray, bool]
 """Cholesky factor in the format of `scipy.linalg.cho_solve`."""
 
 LATER_BLOCKS = 5
-"""Number of later blocks of time, predicted from earlier rows."""
+"""Number of later blocks, predicted from earlier rows."""
 
 
 def cholesky(A: np.ndarray, ridge: float = 0.0) -> Factor | None:
@@ -41,14 +41,14 @@ def cholesky(A: np.ndarray, ridge: float = 0.0) -> Factor | None:
 
 
 def submatrix(K: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return selected rows and columns of K, without a copy if all are selected."""
+    """Return selected rows and columns of K; all of them without a copy."""
     if len(rows) == len(K):
         return K
     return K[np.ix_(rows, rows)]
 
 
 def eigenvectors(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return ascending eigenvalues and the eigenvectors of symmetric A; overwrites A.
+    """Return eigenvalues and eigenvectors of symmetric A; overwrites A.
 
     Uses half the memory of `numpy.linalg.eigh`.
     """
@@ -59,7 +59,7 @@ def eigenvectors(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def factored(A: np.ndarray, ridge: float = 0.0, size: float | None = None) -> Factor:
     """Return the Cholesky factor of A plus the smallest ridge that rounding allows.
 
-    The first ridge is relative to `size`, by default the largest diagonal entry.
+    Ridges are relative to `size`, by default the largest diagonal entry.
     """
     if size is None:
         size = float(A.diagonal().max())
@@ -75,9 +75,9 @@ def factored(A: np.ndarray, ridge: float = 0.0, size: float | None = None) -> Fa
 
 
 def factored_with_ridge(A: np.ndarray, ridge: float) -> Factor | None:
-    """Return the Cholesky factor of ``A + ridge I``, or None if rounding exceeds ridge.
+    """Return the Cholesky factor of ``A + ridge I``; None if rounding exceeds ridge.
 
-    A is positive semi-definite, in C order, and overwritten.
+    Overwrites A, in C order.
     """
     rounding = len(A) * np.finfo(np.float64).eps * (float(A.diagonal().max()) + ridge)
     factor = cholesky(A, ridge)
@@ -98,9 +98,9 @@ def ridge_factor(K: np.ndarray, ridge: float) -> Factor:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Ridge regression with residuals of rows or groups that are left out of the fit.
+    """Ridge regression with residuals of rows or groups that are left out.
 
-    `alpha`, shape (m, q), are the dual coefficients for `ridge`.
+    `alpha`, shape (m, q), are the dual coefficients.
     """
 
     ridge: float
@@ -114,7 +114,6 @@ class LeftOut:
 
     @cached_property
     def _inverse(self) -> np.ndarray:
-        """Inverse of the factor, in the lower triangle."""
         lower, _ = self._factor
         (invert,) = get_lapack_funcs(("trtri",), (lower,))
         inverse, _ = invert(lower, lower=1)
@@ -173,10 +172,7 @@ class LeftOut:
 
     @cached_property
     def inverse(self) -> np.ndarray:
-        """Matrix G that maps targets to coefficients, ``alpha = G Y``.
-
-        Fits without a row follow from it.
-        """
+        """Matrix G that maps targets to coefficients, ``alpha = G Y``."""
         (multiply,) = get_lapack_funcs(("lauum",), (self._inverse,))
         lower, _ = multiply(self._inverse, lower=1)
         G = mirror(lower.T)
@@ -202,16 +198,15 @@ class LeaveOneOut:
               G = (K_c + \lambda W^{-1})^{-1} - \frac{w w^\top}{\lambda \, \mathbf 1^\top w}, \qquad
               y_i - f^{(-i)}(x_i) = \frac{\alpha_i}{G_{ii}}
 
-    where W is the diagonal of the weights w; the second term is absent if K is not
-    centered. If K is not centered and the intercept is the mean :math:`\bar y`,
+    where W is the diagonal of the weights w. Without centering, the second term is
+    absent; with the mean :math:`\bar y` as intercept, :math:`\alpha = G (Y - \bar y)`,
+    and the residual has the additional term
 
-    .. math:: \alpha = G (Y - \bar y), \qquad
-              y_i - f^{(-i)}(x_i) = \frac{1}{G_{ii}} \Bigl( \alpha_i
-              + \frac{w_i (y_i - \bar y)}{\mathbf 1^\top w - w_i} \, (G \mathbf 1)_i \Bigr)
+    .. math:: \frac{w_i (y_i - \bar y)}{\mathbf 1^\top w - w_i} \, \frac{(G \mathbf 1)_i}{G_{ii}}
 
-    For groups, the residuals are :math:`G_{gg}^{-1} \alpha_g`; for ordered rows and the
-    factor :math:`L L^\top`, :math:`L_{bb} (L^{-1} y)_b` for block b. The dtype of K is
-    that of factors. See Cawley, Talbot (2003), Neural Networks 16:467-475.
+    Residuals of groups are :math:`G_{gg}^{-1} \alpha_g`; of ordered blocks b, with the
+    factor :math:`L L^\top`, :math:`L_{bb} (L^{-1} y)_b`. Factors have the dtype of K.
+    See Cawley, Talbot (2003), Neural Networks 16:467-475.
     """
 
     def __init__(
@@ -292,10 +287,7 @@ class LeaveOneOut:
         return np.asarray(sums[numbers])
 
     def residuals_of_later(self, ridge: float) -> np.ndarray:
-        """Return residuals of each block of rows in a fit on the earlier blocks.
-
-        Residuals in the first block are NaN.
-        """
+        """Return residuals of blocks in fits on earlier blocks; NaN for the first."""
         assert self._row_groups is not None
         blocks = self._row_groups.blocks(1 + LATER_BLOCKS)
         order = np.argsort(blocks, kind="stable")
@@ -344,7 +336,7 @@ class LeaveOneOut:
 
 
 class _LossAlongPath:
-    """Leave-one-out loss along a path, and the best regression so far."""
+    """Loss as a function of the position, and the best regression."""
 
     def __init__(
         self,

@@ -22,7 +22,7 @@ SMALLEST_START = 1e-3
 """Smallest initial bound s, relative to the longest feature."""
 
 NEGLIGIBLE = 1e-3
-"""Share of a system's smallest diagonal entry below which features are omitted."""
+"""Share of the smallest diagonal entry below which features are omitted."""
 
 
 class InteriorPoint(ABC):
@@ -42,18 +42,14 @@ class InteriorPoint(ABC):
 
     @abstractmethod
     def direction(self, right: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return changes of slacks s, multipliers z and free variables.
-
-        They satisfy ``s dz + z ds = right``.
-        """
+        """Return changes of s, z and free variables with ``s dz + z ds = right``."""
 
     def step(self) -> bool:
-        """Take one predictor-corrector step; return False if rounding prevents it."""
+        """Take a predictor-corrector step; return False if rounding prevents it."""
         s = self.slacks
         z = self.multipliers
         self.factorize()
-        # The predictor aims at zero; the products it reaches set the aim of the
-        # corrector.
+        # The predictor aims at zero; its products set the aim of the corrector.
         ds, dz, _ = self.direction(-s * z)
         length = self._longest(ds, dz)
         total = float(s @ z)
@@ -91,8 +87,8 @@ class SimplexPath(InteriorPoint):
     .. math:: \min_{0 \le x \le 1,\; y^\top x = 0,\; t} \; t\, \Lambda - 2\, \mathbf 1^\top x
               \quad \text{with } C\, (y \circ x)^\top K_k (y \circ x) \le t \text{ for each } k
 
-    The shares x of C of all SVMs are concatenated. The multipliers of the base kernels'
-    bounds are the weights.
+    The shares x of C of all SVMs are concatenated. Weights are the multipliers of the
+    base kernels' bounds.
     """
 
     def __init__(
@@ -139,7 +135,7 @@ class SimplexPath(InteriorPoint):
         return mu
 
     def dual(self) -> np.ndarray:
-        """Return feasible dual coefficients of the SVMs, shape (m, n_pairs)."""
+        """Return feasible dual coefficients, shape (m, n_pairs)."""
         x, _, _ = self._parts(self.slacks)
         beta = np.zeros((self.grams.n_rows, len(self.pairs)))
         for j, ((rows, y), svm) in enumerate(zip(self.pairs, self._svms, strict=True)):
@@ -161,7 +157,7 @@ class SimplexPath(InteriorPoint):
         gradients = np.concatenate(
             [products[:, rows, j].T for j, (rows, _) in enumerate(self.pairs)]
         )
-        # Gradients of the forms, one column per base kernel.
+        # Gradients of the forms, one column per base kernel
         self._gradients = 2 * self.C * self.signs[:, None] * gradients
         slope = self._gradients @ mu - 2 + 2 * self.free[self._svm_of_row] * self.signs
         self._residual = lower - upper - slope
@@ -178,7 +174,6 @@ class SimplexPath(InteriorPoint):
         )
 
     def factorize(self) -> None:
-        """Factor the linear systems of the SVMs, and of weights and intercepts."""
         x, rest, slack = self._parts(self.slacks)
         lower, upper, mu = self._parts(self.multipliers)
         barrier = lower / x + upper / rest
@@ -251,8 +246,8 @@ def weights_by_interior_point(
     .. math:: \min_{\mu \ge 0,\; \sum \mu_k = \Lambda} \; \max_{0 \le a \le C,\; y^\top a = 0}
               \; 2\, \mathbf 1^\top a - \sum_k \mu_k\, (y \circ a)^\top K_k (y \circ a)
 
-    The objective is the sum over all pairs of classes, given by rows and signs. Only
-    base kernels in `working` may have weight. See Lanckriet et al. (2004).
+    summed over pairs of classes (rows and signs). Only base kernels in `working` may
+    have weight. See Lanckriet et al. (2004).
     """
     path = SimplexPath(grams, pairs, C, total, working)
     steps = 0
@@ -279,9 +274,9 @@ class FeaturePath(InteriorPoint):
               \quad \text{with } |z_k^\top (y \circ x)| \le s \text{ for each } k
 
     and, for an SVM, :math:`0 \le x \le 1` and, with an intercept, :math:`y^\top x = 0`.
-    The multipliers :math:`\pi_k, \nu_k \ge 0` give :math:`w = (\pi - \nu) / 2`. Slacks
-    and multipliers of the 2 p bounds are eliminated from each step, as in Kim et al.
-    (2007), IEEE Journal of Selected Topics in Signal Processing 1:606-617.
+    The multipliers :math:`\pi_k, \nu_k \ge 0` give :math:`w = (\pi - \nu) / 2`. Each
+    step eliminates the 2 p bounds, as in Kim et al. (2007), IEEE Journal of Selected
+    Topics in Signal Processing 1:606-617.
     """
 
     def __init__(
@@ -292,7 +287,7 @@ class FeaturePath(InteriorPoint):
         weight: float,
         signs: np.ndarray | None = None,
     ) -> None:
-        """Store rank-one kernels, c, delta, kappa and, for an SVM, its signs y."""
+        """Set c, delta, kappa, and signs y for an SVM."""
         self._grams = grams
         self._linear = linear
         self._quadratic = quadratic
@@ -332,7 +327,7 @@ class FeaturePath(InteriorPoint):
 
     @property
     def x(self) -> np.ndarray:
-        """Dual coefficients, one per row; they are feasible for an SVM."""
+        """Dual coefficients, shape (m,); feasible for an SVM."""
         if not self._boxed:
             return self.free[2:]
         x, _, _ = self._parts(self.slacks)
@@ -346,7 +341,7 @@ class FeaturePath(InteriorPoint):
         return np.asarray(multipliers[0] - multipliers[1]) / 2
 
     def sparse_w(self) -> np.ndarray:
-        """Return the primal coefficients w, with negligible ones set to zero."""
+        """Return w with negligible coefficients set to zero."""
         w = self.w
         s = self.free[0]
         _, _, slack = self._parts(self.slacks)
@@ -362,7 +357,6 @@ class FeaturePath(InteriorPoint):
         return self._y * self._grams.scores(v)
 
     def factorize(self) -> None:
-        """Compute residuals of optimality, and factor the system of a Newton step."""
         x, rest, slack = self._parts(self.slacks)
         lower, upper, multipliers = self._parts(self.multipliers)
         s, b = self.free[:2]
@@ -398,7 +392,6 @@ class FeaturePath(InteriorPoint):
         )
 
     def _omit_negligible(self, E: np.ndarray, smallest: float) -> np.ndarray:
-        """Return E without the smallest entries, whose sum is negligible."""
         added = E * self._grams.squares
         order = np.argsort(added, kind="stable")
         E = E.copy()

@@ -1,8 +1,7 @@
 r"""Weights of rank-one base kernels with an l1-norm constraint, solved as a lasso.
 
-For :math:`K_k = z_k z_k^\top` the learned function :math:`f = Z w` is linear. The
-inequality of Cauchy and Schwarz eliminates the weights (Micchelli, Pontil, 2005, JMLR
-6:1099-1125),
+For :math:`K_k = z_k z_k^\top` the learned function :math:`f = Z w` is linear, and the
+weights are eliminated (Micchelli, Pontil, 2005, JMLR 6:1099-1125):
 
 .. math:: \min_{\mu \ge 0,\; \sum \mu_k \le \Lambda} \sum_k \frac{w_k^2}{\mu_k} = \frac{\lVert w \rVert_1^2}{\Lambda}
           \quad \text{at} \quad \mu_k = \Lambda \frac{|w_k|}{\lVert w \rVert_1}.
@@ -22,10 +21,10 @@ from .interior_point import FeaturePath
 from .svm import best_intercept
 
 FEW_PASSES = 20
-"""Number of active-set passes before the central path takes over."""
+"""Largest number of active-set passes before the central path."""
 
 FEW_ACTIVE = 0.75
-"""Largest number of active features per row; more have nearly singular products."""
+"""Largest number of active features per row; more are nearly dependent."""
 
 MIN_ENTERING = 16
 
@@ -33,10 +32,10 @@ EXACT_GAP = 1e-13
 """Relative duality gap of the order of rounding."""
 
 NEARBY_GAP = 1e-10
-"""Relative duality gap at which the central path ends, at the default tolerance."""
+"""Relative duality gap at which the central path ends by default."""
 
 PATIENCE = 8
-"""Number of path steps without a smaller gap at which the path ends."""
+"""Largest number of path steps without a smaller gap."""
 
 PATIENT_GAP = 1e-3
 
@@ -46,11 +45,10 @@ ROUNDING = 1e-13
 
 @dataclass(frozen=True)
 class LassoFit:
-    r"""Coefficients w of a lasso, with their gradient, value and duality gap.
+    """Coefficients w of a lasso, with gradient, value and duality gap.
 
-    `descent`, :math:`Z^\top (y - Z w) / \lambda`, is half the negative gradient of the
-    loss, and `threshold`, :math:`\lVert w \rVert_1 / \Lambda`, half the slope of the
-    penalty. `value` is P(w), and `bound` a lower bound of the minimum.
+    `descent` is half the negative gradient of the loss, `threshold` half the slope of
+    the penalty, `value` P(w), and `bound` a lower bound of the minimum.
     """
 
     w: np.ndarray
@@ -73,8 +71,8 @@ class SquaredLasso:
     .. math:: \min_w P(w) = \frac1\lambda \lVert y - Z w \rVert^2 + \frac1\Lambda \lVert w \rVert_1^2
               = \max_\alpha 2 \alpha^\top y - \lambda \lVert \alpha \rVert^2 - \Lambda \max_k (z_k^\top \alpha)^2
 
-    Steps are Newton's, projected on the signs of active features (Bertsekas, 1982, SIAM
-    Journal on Control and Optimization 20:221-246).
+    Newton steps keep the signs of active features (Bertsekas, 1982, SIAM Journal on
+    Control and Optimization 20:221-246).
     """
 
     grams: FeatureGrams
@@ -83,15 +81,12 @@ class SquaredLasso:
     radius: float
 
     def at(self, w: np.ndarray) -> LassoFit:
-        """Return the fit with coefficients w: its value, gradient and lower bound.
-
-        Takes O(nnz) time.
-        """
+        """Return the fit with coefficients w, in O(nnz) time."""
         residual = self.y - self.grams.scores(w)
         descent = self.grams.projections(residual) / self.ridge
         norm = float(np.abs(w).sum())
         loss = float(residual @ residual) / self.ridge
-        # For alpha = s (y - Z w) / lambda, the dual 2 s b - s^2 c has maximum b^2 / c.
+        # For alpha = s (y - Z w) / lambda, the dual 2 s b - s^2 c is at most b^2 / c.
         b = float(residual @ self.y) / self.ridge
         c = loss + self.radius * float(np.abs(descent).max()) ** 2
         bound = 0.0
@@ -113,7 +108,7 @@ class SquaredLasso:
         return w
 
     def step(self, fit: LassoFit) -> LassoFit | None:
-        """Return a fit of smaller value, or None if rounding leaves no descent."""
+        """Return a fit of smaller value, or None."""
         active = self._candidates(fit)
         while len(active):
             before = fit.w[active]
@@ -144,7 +139,7 @@ class SquaredLasso:
         return None
 
     def _candidates(self, fit: LassoFit) -> np.ndarray:
-        """Return active features, and entering ones, which violate optimality most."""
+        """Return active features, and entering ones of largest violation."""
         active = np.flatnonzero(fit.w)
         violation = np.where(fit.w == 0, np.abs(fit.descent) - fit.threshold, -np.inf)
         # More than m features are dependent, so fewer enter near that number.
@@ -157,7 +152,7 @@ class SquaredLasso:
     def _with_coefficients(
         self, fit: LassoFit, active: np.ndarray, coefficients: np.ndarray
     ) -> LassoFit | None:
-        """Return the fit with other active coefficients if it descends."""
+        """Return the fit with these active coefficients if it descends."""
         w = fit.w.copy()
         w[active] = coefficients
         slope = fit.descent[active] - fit.threshold * np.sign(
@@ -182,7 +177,7 @@ def _clip_to_signs(coefficients: np.ndarray, signs: np.ndarray) -> np.ndarray:
 
 
 class _BestFit:
-    """Best fit and bound so far, and nonincreasing values of all iterations."""
+    """Best fit and bound, and nonincreasing values of iterations."""
 
     def __init__(self, fit: LassoFit) -> None:
         self.fit = fit
@@ -198,7 +193,7 @@ class _BestFit:
         return replace(self.fit, bound=self.bound).gap
 
     def add(self, fit: LassoFit) -> None:
-        """Count an iteration; keep a better fit, or an equal one with a smaller gap."""
+        """Keep a better fit, or an equal one of smaller gap."""
         self.bound = max(self.bound, fit.bound)
         is_level = fit.value <= self.fit.value * (1 + ROUNDING)
         if fit.value < self.fit.value or (is_level and fit.gap < self.fit.gap):
@@ -208,7 +203,7 @@ class _BestFit:
     def solution(
         self, radius: float, default: np.ndarray | None, tolerance: float
     ) -> tuple[np.ndarray, Certificate]:
-        """Return the weights of the best fit, or default weights if w is zero."""
+        """Return weights of the best fit, or default ones."""
         w = self.fit.w
         total = float(np.abs(w).sum())
         if total > 0:
@@ -233,9 +228,8 @@ def ridge_weights(
 ) -> tuple[np.ndarray, Certificate]:
     """Return optimal weights of rank-one kernels for ridge regression.
 
-    `radius` is the sum of the weights, `tolerance` the relative duality gap to reach.
-    Active sets take O(a^3) per pass for a features; with many, the central path, O(m^3
-    / 3) per step, takes over.
+    The weights have sum `radius`. Active sets take O(a^3) per pass for a features; with
+    many, the central path, O(m^3 / 3) per step, takes over.
     """
     problem = SquaredLasso(grams, y, ridge, radius)
     w = np.zeros(grams.n_kernels)
@@ -268,7 +262,7 @@ def _active_sets(
     max_passes: int,
     max_active: float,
 ) -> None:
-    """Step until the gap is reached, too many are active, or none descends."""
+    """Step until the gap is reached or no step is possible."""
     for _ in range(max_passes):
         if best.gap <= target_gap or np.count_nonzero(fit.w) > max_active:
             return
@@ -282,7 +276,7 @@ def _active_sets(
 def _along_path(
     problem: SquaredLasso, best: _BestFit, target_gap: float, max_iter: int
 ) -> LassoFit:
-    """Follow the central path of the dual; return the nearest sparse fit."""
+    """Follow the central path; return the nearest sparse fit."""
     size = float(np.sqrt(np.mean(problem.y**2)))
     path = FeaturePath(
         problem.grams, problem.y / size, 1.0, problem.radius / problem.ridge
@@ -306,7 +300,6 @@ def _along_path(
 
 
 def _count_failures(n_failures: int, gap: float, smallest_gap: float) -> int:
-    """Return the number of successive path steps without a smaller gap."""
     if gap < smallest_gap or smallest_gap > PATIENT_GAP:
         return 0
     return n_failures + 1
@@ -367,8 +360,7 @@ def svm_weights(
               = \max_{0 \le a \le C,\; y^\top a = 0} 2\, \mathbf 1^\top a - \Lambda \max_k \big(z_k^\top (y \circ
               a)\big)^2
 
-    `radius` is the sum of the weights, and `tolerance` the relative duality gap to
-    reach.
+    The weights have sum `radius`.
     """
     problem = _SVMLasso(grams, signs, C, radius)
     path = FeaturePath(grams, np.ones(len(signs)), 0.0, C * radius, signs)
@@ -388,11 +380,10 @@ def svm_weights(
         best.add(problem.at(path.sparse_w(), bound))
         if fit.value < dense_fit.value:
             dense_fit = fit
-        # The gap of the path may at first exceed that of zero coefficients.
         n_failures = _count_failures(n_failures, fit.gap, smallest_gap)
         smallest_gap = min(smallest_gap, fit.gap)
     if best.gap > tolerance and dense_fit.value < best.fit.value:
-        # The active features are not settled, so none is removed.
+        # The active features are not settled; none is removed.
         best.fit = dense_fit
         best.objectives[-1] = dense_fit.value
     return best.solution(radius, None, tolerance)

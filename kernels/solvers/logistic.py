@@ -20,10 +20,10 @@ CONVERGED = 1e-10
 """Relative duality gap at which Newton's method ends."""
 
 ROUNDING = 1e-12
-"""Relative increase of the objective that counts as a rounding error."""
+"""Relative increase of the objective by rounding."""
 
 SHORTEST_STEP = 1e-8
-"""Share of Newton's step below which it is no longer halved."""
+"""Smallest share of a Newton step."""
 
 SMALLEST_VARIANCE = 1e-12
 
@@ -32,8 +32,8 @@ SMALLEST_VARIANCE = 1e-12
 class LogisticFit:
     """Kernel logistic regression of one pair of classes.
 
-    `beta` are dual coefficients. `primal` is an upper bound of the optimal value, and
-    `dual` the constant part of a lower bound.
+    `primal` is an upper bound of the optimal value, and `dual` the constant part of a
+    lower bound.
     """
 
     beta: np.ndarray
@@ -51,8 +51,8 @@ class LogisticProblem:
     .. math:: J(\mu) = \max_{\beta} \; 2 C \sum_i h(y_i \beta_i / C) - \beta^\top K_\mu \beta, \qquad
               h(t) = -t \log t - (1 - t) \log (1 - t)
 
-    Coefficients have sum zero if there is an intercept. J is the sum over `pairs` of
-    classes. The dual is by Keerthi et al. (2005), Machine Learning 61:151-165.
+    summed over `pairs` of classes. With an intercept, coefficients have sum zero. The
+    dual is by Keerthi et al. (2005), Machine Learning 61:151-165.
     """
 
     def __init__(self, grams: GramOperator, target: Target, C: float) -> None:
@@ -80,8 +80,8 @@ class LogisticProblem:
     def at(self, mu: np.ndarray) -> InnerSolution:
         r"""Return the solution for weights mu, starting from the last solution.
 
-        The Hessian of J is :math:`2\, g_k^\top Z g_l` with :math:`g_k = K_k \beta`, and
-        Z the inverse of :math:`K_\mu + W^{-1}`, for sums of zero with an intercept.
+        The Hessian is :math:`2\, g_k^\top Z g_l` with :math:`g_k = K_k \beta`, and Z
+        the inverse of :math:`K_\mu + W^{-1}`.
         """
         K = self.grams.combine(mu)
         dual = np.zeros((len(K), len(self.pairs)))
@@ -122,8 +122,8 @@ class LogisticProblem:
 class NewtonSystem:
     r"""Linear system :math:`(K + W^{-1}) \beta + b \mathbf 1 = z` of a Newton step.
 
-    It is solved as :math:`S (I + S K S)^{-1} S` with :math:`S^2 = W`. With b,
-    coefficients have sum zero.
+    Solved as :math:`S (I + S K S)^{-1} S` with :math:`S^2 = W`. With b, coefficients
+    have sum zero.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class NewtonSystem:
 
 @dataclass(frozen=True)
 class Point:
-    """Iterate of Newton's method: coefficients, scores, intercept and objective."""
+    """Iterate of Newton's method."""
 
     beta: np.ndarray
     scores: np.ndarray
@@ -204,7 +204,7 @@ def fit_logistic(
 
 
 def _descend(point: Point, target: Point, y: np.ndarray, C: float) -> Point:
-    """Return the target, or a point towards it whose objective is not higher."""
+    """Return a point towards the target without higher objective."""
     step = 1.0
     trial = target
     limit = point.objective * (1 + ROUNDING)
@@ -221,7 +221,6 @@ def _descend(point: Point, target: Point, y: np.ndarray, C: float) -> Point:
 
 
 def _has_converged(point: Point, y: np.ndarray, C: float) -> bool:
-    """Return whether the coefficients are feasible and the gap is closed."""
     sizes = y * point.beta
     if sizes.min() < 0 or sizes.max() > C:
         return False
@@ -230,7 +229,7 @@ def _has_converged(point: Point, y: np.ndarray, C: float) -> bool:
 
 
 def _dual_constant(beta: np.ndarray, C: float) -> float:
-    """Return the part of the dual objective that does not depend on the kernel."""
+    """Return the dual objective without the kernel's term."""
     return 2 * C * float(_entropy(np.abs(beta) / C).sum())
 
 
@@ -259,5 +258,4 @@ def _variances(y: np.ndarray, f: np.ndarray, C: float) -> np.ndarray:
 
 
 def _entropy(t: np.ndarray) -> np.ndarray:
-    """Return the entropy of a label of probability t."""
     return np.asarray(-xlogy(t, t) - xlogy(1 - t, 1 - t))

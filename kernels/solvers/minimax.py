@@ -1,9 +1,9 @@
-r"""Convex minimax problems of one-stage learners: outer weights and an inner predictor.
+r"""Convex minimax problems of one-stage learners.
 
 .. math:: \min_{\mu \in \mathcal M} \max_{\alpha \in \mathcal A} \; \ell(\alpha) - \mu^\top v(\alpha) + R(\mu),
           \qquad v_k(\alpha) = \operatorname{tr} \alpha^\top K_k \alpha
 
-The value J(mu) of the inner problem is convex with gradient -v.
+The inner maximum J(mu) is convex with gradient -v.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from .active_set import minimize_nonnegative, minimize_on_simplex
 from .certificate import Certificate
 
 WORKING_SET = 256
-"""Number of base kernels in the Hessian, in addition to those with weight."""
+"""Number of base kernels in the Hessian, plus those with weight."""
 
 ROUNDING = 1e-13
 """Relative rounding error of an objective."""
 
 SHORTEST_STEP = 1e-2
-"""Share of a direction below which a line search gives up."""
+"""Share of a direction below which a line search ends."""
 
 RELATIVE_RIDGE = 1e-9
 """Ridge of a Hessian, relative to its largest entry."""
@@ -32,11 +32,11 @@ RELATIVE_RIDGE = 1e-9
 
 @dataclass(frozen=True)
 class InnerSolution:
-    """Solution of the predictor's problem for fixed weights of base kernels.
+    """Optimal predictor for fixed weights of base kernels.
 
     `dual`, shape (m, q), is alpha, `objective` J(mu) or an upper bound, and `forms` are
-    v. ``constant - mu . forms`` is a lower bound of J(mu) for every mu.
-    ``hessian(kernels)`` is the Hessian of J for some base kernels.
+    v. ``constant - mu . forms`` bounds J(mu) from below for every mu. ``hessian`` is
+    that of J for some base kernels.
     """
 
     objective: float
@@ -61,17 +61,14 @@ class Ball:
     norm: float = 1.0
 
     def start(self, p: int) -> np.ndarray:
-        """Return weights on the boundary that all exceed the center by one amount."""
+        """Return boundary weights that exceed the center equally."""
         return self.center + np.full(p, self.radius * float(p) ** -(1 / self.norm))
 
     def penalty(self, mu: np.ndarray) -> tuple[float, np.ndarray]:
         return 0.0, np.zeros_like(mu)
 
     def lower_bound(self, inner: InnerSolution) -> float:
-        """Return the minimum of the linear model ``constant - mu . v`` over the ball.
-
-        Requires v >= 0.
-        """
+        """Return the minimum of ``constant - mu . v`` over the ball, for v >= 0."""
         if self.norm == 1:
             dual_norm = np.inf
         elif np.isinf(self.norm):
@@ -86,7 +83,7 @@ class Ball:
         )
 
     def candidates(self, mu: np.ndarray, inner: InnerSolution) -> Iterator[np.ndarray]:
-        """Yield weights to try: by a Newton step first, the linear minimizer last."""
+        """Yield weights to try, from a Newton step to the linear minimizer."""
         v = np.maximum(inner.forms, 0.0)
         nu = mu - self.center
         if self.norm == 1:
@@ -98,7 +95,6 @@ class Ball:
         powers = np.ones_like(v)
         if v.any():
             powers = (v / v.max()) ** (1 / (self.norm - 1))
-        # The minimizer of the linear part.
         T = np.asarray(powers / np.linalg.norm(powers, self.norm))
         if not np.isinf(self.norm):
             if len(mu) <= WORKING_SET:
@@ -116,7 +112,7 @@ class Ball:
         positive = np.flatnonzero((T > 0) & (nu > 0))
         t = T[positive]
         r = 1 / (self.norm - 1)
-        # The largest entry, whose powers neither overflow nor underflow.
+        # Powers of the largest entry neither overflow nor underflow.
         top = T.argmax()
         dual_norm = float(v[top] / T[top] ** (self.norm - 1))
         derivative = r * (np.diag(t / v[positive]) - np.outer(t, t) / dual_norm)
@@ -157,8 +153,8 @@ class Ball:
 class Orthant:
     r"""Feasible weights :math:`\mu \ge 0`, with a quadratic penalty.
 
-    The penalty is ``mu' Q mu - mu . c``. Q is positive semi-definite with positive
-    diagonal, and c not negative.
+    The penalty is ``mu' Q mu - mu . c``, with positive semi-definite Q of positive
+    diagonal, and c >= 0.
     """
 
     Q: np.ndarray
@@ -176,21 +172,18 @@ class Orthant:
         return mu
 
     def penalty(self, mu: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return the penalty of weights mu and its gradient."""
+        """Return the penalty and its gradient."""
         return float(mu @ self.Q @ mu - mu @ self.c), 2 * self.Q @ mu - self.c
 
     def lower_bound(self, inner: InnerSolution) -> float:
-        """Return a lower bound of the objective: the minimum of a quadratic model.
-
-        The model is ``constant + mu' Q mu - mu . (v + c)``, for mu >= 0.
-        """
+        """Return the minimum of ``constant + mu' Q mu - mu . (v + c)`` for mu >= 0."""
         mu = self._minimizer(self.Q, (inner.forms + self.c) / 2)
         # Both expressions are the value at the minimizer; the smaller one is safe.
         value = mu @ self.Q @ mu - mu @ (inner.forms + self.c)
         return float(inner.constant + min(value, -(mu @ self.Q @ mu)))
 
     def candidates(self, mu: np.ndarray, inner: InnerSolution) -> Iterator[np.ndarray]:
-        """Yield one candidate: the quadratic model's minimizer over the orthant."""
+        """Yield the minimizer of the quadratic model."""
         H = inner.hessian(np.arange(len(mu)))
         A = self.Q + H / 2
         A.flat[:: len(A) + 1] += RELATIVE_RIDGE * A.diagonal().max()
@@ -203,9 +196,9 @@ class AlignedBall:
 
     .. math:: \lVert \mu \rVert_2 \le \Lambda, \qquad \Omega \sqrt{\mu^\top M \mu} \le \mu^\top a
 
-    `best_aligned` has the largest alignment. Steps are convex programs, solved by
-    SLSQP. By duality, :math:`\mu^\top v \le \Lambda \lVert (v + t g)_+ \rVert` for any
-    t >= 0, with g the derivative of the constraint.
+    Steps are convex programs, solved by SLSQP. By duality, :math:`\mu^\top v \le
+    \Lambda \lVert (v + t g)_+ \rVert` for any t >= 0, with g the derivative of the
+    constraint.
     """
 
     M: np.ndarray
@@ -215,7 +208,7 @@ class AlignedBall:
     best_aligned: np.ndarray
 
     def start(self, p: int) -> np.ndarray:
-        """Return the weights of largest alignment, scaled to the largest norm."""
+        """Return the weights of largest alignment, with the largest norm."""
         return self.best_aligned * (self.radius / np.linalg.norm(self.best_aligned))
 
     def penalty(self, mu: np.ndarray) -> tuple[float, np.ndarray]:
@@ -233,7 +226,7 @@ class AlignedBall:
     def _minimizer(
         self, start: np.ndarray, value: Callable[[np.ndarray], tuple[float, np.ndarray]]
     ) -> np.ndarray:
-        """Return feasible weights of small `value`, which also returns its gradient."""
+        """Return feasible weights of small value."""
         radius = self.radius
         in_ball = {"type": "ineq", "fun": lambda u: 1 - u @ u, "jac": lambda u: -2 * u}
         is_aligned = {"type": "ineq", "fun": self.slack, "jac": self._derivative}
@@ -279,7 +272,7 @@ class AlignedBall:
         )
 
     def lower_bound(self, inner: InnerSolution) -> float:
-        """Return a lower bound of the linear model ``constant - mu . v``."""
+        """Return a lower bound of ``constant - mu . v``."""
         v = inner.forms
         g = self._derivative(self._linear_minimizer(v))
         scale = float(np.linalg.norm(v) / np.linalg.norm(g))
@@ -297,7 +290,7 @@ class AlignedBall:
         return float(inner.constant - min(bound(0.0), search.fun))
 
     def candidates(self, mu: np.ndarray, inner: InnerSolution) -> Iterator[np.ndarray]:
-        """Yield weights to try: minimizers of a quadratic and of a linear model."""
+        """Yield the minimizers of a quadratic and of a linear model."""
         H = inner.hessian(np.arange(len(mu)))
         v = inner.forms
         unit = float(v @ mu)
@@ -317,10 +310,9 @@ def interpolated_iterations(
     tolerance: float,
     max_iter: int,
 ) -> tuple[np.ndarray, Certificate]:
-    """Return the weights of base kernels, by interpolated iterations with eta = 1/2.
+    """Return weights and certificate by interpolated iterations with eta = 1/2.
 
-    ``at(mu)`` solves the ridge regression, and ``quadratic_forms(alpha)`` is v. See
-    Cortes, Mohri, Rostamizadeh (2009), UAI, Algorithm 1.
+    See Cortes, Mohri, Rostamizadeh (2009), UAI, Algorithm 1.
     """
     bound = -np.inf
     residual = np.inf
@@ -351,9 +343,8 @@ def solve_minimax(
 ) -> tuple[np.ndarray, Certificate, InnerSolution]:
     """Solve a convex minimax problem by Newton's method with a line search.
 
-    ``at(mu)`` is the inner solution, `start` feasible, and `tolerance` the relative
-    duality gap. `max_iter` counts inner solutions. Returns weights, certificate, and
-    the last inner solution.
+    `start` is feasible, `tolerance` a relative duality gap, and `max_iter` counts inner
+    solutions.
     """
     descent = MinimaxDescent(at, outer, start, max_iter)
     while descent.gap() > tolerance * descent.size and descent.iterations < max_iter:
@@ -399,14 +390,14 @@ class MinimaxDescent:
         return self.value - self.bound
 
     def improve(self) -> bool:
-        """Take the first step that descends; return whether there was one."""
+        """Take the first descending step; return whether there is one."""
         return any(
             self._move_towards(target)
             for target in self._outer.candidates(self.mu, self.inner)
         )
 
     def _move_towards(self, target: np.ndarray) -> bool:
-        """Search along the direction to a target; return whether a step was taken."""
+        """Search along a direction; return whether it descends."""
         direction = target - self.mu
         slope = float((self._outer.penalty(self.mu)[1] - self.inner.forms) @ direction)
         step = 1.0
@@ -430,7 +421,7 @@ class MinimaxDescent:
                 self.size = abs(inner.objective)
                 self.objectives.append(value)
                 return True
-            # Minimum of the parabola through both values and the slope.
+            # Minimum of the parabola through both values and the slope
             shrinking = 0.5
             curvature = value - self.value - step * slope
             if curvature > 0:

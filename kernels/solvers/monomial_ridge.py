@@ -1,4 +1,4 @@
-r"""Ridge regression on the monomials of a few features, instead of on a kernel matrix.
+r"""Ridge regression on the monomials of a few features.
 
 A power of a weighted sum of rank-one kernels is a sum of rank-one kernels:
 
@@ -21,7 +21,7 @@ from .projected_gradient import Iterate
 
 
 def not_definite(degree: int, ridge: float, largest: float) -> ValueError:
-    """Return a ValueError for a kernel that is not positive definite."""
+    """Return a ValueError for an indefinite kernel."""
     return ValueError(
         f"the learned kernel of degree {degree} plus lambda = {ridge:.1e} is not positive definite up to rounding "
         f"(its entries reach {largest:.1e}); use a smaller C, radius, center or degree."
@@ -29,7 +29,7 @@ def not_definite(degree: int, ridge: float, largest: float) -> ValueError:
 
 
 def has_few_monomials(grams: FeatureGrams, degree: int, offset: float) -> bool:
-    """Return whether there are at most half as many monomials as rows."""
+    """Return whether monomials are few compared with rows."""
     n_variables = grams.n_kernels
     if offset:
         n_variables += 1
@@ -40,7 +40,7 @@ def has_few_monomials(grams: FeatureGrams, degree: int, offset: float) -> bool:
 def factor_of_power(
     grams: FeatureGrams, mu: np.ndarray, degree: int, offset: float
 ) -> np.ndarray | None:
-    r"""Return features F of a polynomial kernel ``F F'``, or None if they are many."""
+    """Return features F of a polynomial kernel ``F F'``, or None if many."""
     if not has_few_monomials(grams, degree, offset):
         return None
     monomials = Monomials(grams, degree, offset)
@@ -48,9 +48,9 @@ def factor_of_power(
 
 
 class Monomials:
-    """All D monomials of one degree in p features, evaluated at m rows.
+    """All D monomials of one degree in p features, at m rows.
 
-    `exponents`, shape (D, p + 1), begin with that of the offset; Phi has shape (m, D).
+    Phi has shape (m, D), `exponents` (D, p + 1), first of the offset.
     """
 
     def __init__(self, grams: FeatureGrams, degree: int, offset: float) -> None:
@@ -68,7 +68,7 @@ class Monomials:
         for factor in np.array(choices, dtype=np.intp).reshape(-1, degree).T:
             self.Phi *= self._variables[:, factor]
         self.exponents, self._coefficients = _exponents(choices, p + 1)
-        # Each monomial of degree d - 1 times each feature is a monomial of degree d.
+        # Each monomial of degree d - 1 times a feature is a monomial of degree d.
         position = {choice: a for a, choice in enumerate(choices)}
         lower = list(combinations_with_replacement(variables, degree - 1))
         self._lower_exponents, self._lower_coefficients = _exponents(lower, p + 1)
@@ -79,7 +79,7 @@ class Monomials:
         self._raised = np.array(raised, dtype=np.intp)
 
     def scales(self, mu: np.ndarray) -> np.ndarray:
-        """Return the weights of the monomials for kernel weights mu, shape (D,)."""
+        """Return the weights of the monomials, shape (D,)."""
         return self._coefficients * _powers(self._with_offset(mu), self.exponents)
 
     def slopes(self, mu: np.ndarray, squares: np.ndarray) -> np.ndarray:
@@ -90,7 +90,7 @@ class Monomials:
         return np.asarray(self._degree * (lower @ squares[self._raised]))
 
     def largest_entry(self, mu: np.ndarray) -> float:
-        """Return the largest entry of the polynomial kernel; it is on the diagonal."""
+        """Return the largest entry of the polynomial kernel."""
         return (
             float(((self._variables**2) @ self._with_offset(mu)).max()) ** self._degree
         )
@@ -102,7 +102,7 @@ class Monomials:
 def _exponents(
     choices: list[tuple[int, ...]], n_variables: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the exponents and the multinomial coefficient of each monomial."""
+    """Return the exponents and multinomial coefficients of monomials."""
     exponents = np.array(
         [
             np.bincount(np.array(choice, dtype=np.intp), minlength=n_variables)
@@ -123,11 +123,10 @@ def _powers(values: np.ndarray, exponents: np.ndarray) -> np.ndarray:
 def monomial_ridge(
     grams: FeatureGrams, Y: np.ndarray, ridge: float, degree: int, offset: float
 ) -> Callable[[np.ndarray], Iterate]:
-    r"""Return a function that evaluates the objective of learner `NKRR` on monomials.
+    r"""Return a function that evaluates the objective of `NKRR` on monomials.
 
-    The objective is :math:`F(\mu) = \operatorname{tr} Y^\top (\Phi S \Phi^\top +
-    \lambda I)^{-1} Y`. O(m D^2) once, then O(D^3 / 3 + m D q) per evaluation, which
-    raises ValueError if rounding exceeds lambda.
+    O(m D^2) once, then O(D^3 / 3 + m D q) per evaluation, which raises ValueError if
+    rounding exceeds lambda.
     """
     monomials = Monomials(grams, degree, offset)
     Phi = monomials.Phi

@@ -13,7 +13,7 @@ MEMORY = 5
 """Number of last objectives whose maximum a step must lower."""
 
 REDUCTION = 0.8
-"""Factor by which a step that is too large shrinks, as in the paper."""
+"""Factor that shrinks too large steps, as in the paper."""
 
 SHORTEST_STEP = 1e-10
 """Smallest share of a step in a line search."""
@@ -26,7 +26,7 @@ LONGEST_GRADIENT_STEP = 1e6
 
 @dataclass(frozen=True)
 class Iterate:
-    """Weights mu, objective, and a function that returns its nonpositive gradient."""
+    """Weights, objective, and a function that returns its gradient."""
 
     mu: np.ndarray
     value: float
@@ -37,10 +37,8 @@ class Iterate:
 class ProjectedGradient:
     r"""Projected gradient descent on the part of a ball above its center.
 
-    The ball has 1-norm or 2-norm. `tolerance` is the stationarity gap,
-    `max_evaluations` a limit per start. Steps are Barzilai-Borwein, or :math:`-\eta
-    \nabla F` unless `spectral` (Cortes, Mohri, Rostamizadeh, 2009, NIPS 22, Algorithm
-    1).
+    The ball has 1-norm or 2-norm. Steps are Barzilai-Borwein, or :math:`-\eta \nabla F`
+    unless `spectral` (Cortes, Mohri, Rostamizadeh, 2009, NIPS 22, Algorithm 1).
     """
 
     objective: Callable[[np.ndarray], Iterate]
@@ -52,7 +50,7 @@ class ProjectedGradient:
     spectral: bool
 
     def to_boundary(self, mu: np.ndarray) -> np.ndarray:
-        """Return weights scaled to the boundary, which never raises the objective."""
+        """Return weights scaled to the boundary; the objective does not increase."""
         nu = np.maximum(mu - self.mu_0, 0.0)
         if not nu.any():
             nu = np.ones_like(nu)
@@ -98,7 +96,7 @@ class ProjectedGradient:
     def _spectral_step(
         self, s: np.ndarray, y: np.ndarray, g: np.ndarray, long: bool
     ) -> float:
-        """Return the long or short Barzilai-Borwein step within bounds."""
+        """Return the Barzilai-Borwein step within bounds."""
         shortest = self._step(SHORTEST_GRADIENT_STEP, g)
         longest = self._step(LONGEST_GRADIENT_STEP, g)
         curvature = float(s @ y)
@@ -111,7 +109,7 @@ class ProjectedGradient:
         return min(max(step, shortest), longest)
 
     def _gap(self, point: Iterate, g: np.ndarray) -> float:
-        """Return the possible decrease of the linear model, relative to the value."""
+        """Return the relative decrease of the linear model."""
         lowest = minimize_linear(g, self.mu_0, self.radius, self.norm)
         return max(float(g @ (point.mu - lowest)), 0.0) / point.value
 
@@ -123,7 +121,7 @@ class ProjectedGradient:
         values: list[float],
         max_evaluations: int,
     ) -> tuple[Iterate | None, int]:
-        """Return the first descending point, or None, and the number of evaluations."""
+        """Return a descending point or None, and the evaluations."""
         # The gradient is never positive: a step along it stays above the center.
         nu = point.mu - self.mu_0
         direction = project(nu - step * g, self.radius, self.norm) - nu
@@ -145,7 +143,7 @@ class ProjectedGradient:
     def _search_as_printed(
         self, point: Iterate, g: np.ndarray, eta: float, max_evaluations: int
     ) -> tuple[Iterate | None, int, float]:
-        """Return the first point that is not higher, or None, evaluations, and eta."""
+        """Return a point that is not higher, evaluations, and eta."""
         for n_evaluations in range(1, max_evaluations + 1):
             nu = project(point.mu - self.mu_0 - eta * g, self.radius, self.norm)
             new = self.objective(self.to_boundary(self.mu_0 + nu))
@@ -182,10 +180,7 @@ def project(nu: np.ndarray, radius: float, norm: int) -> np.ndarray:
 def minimize_linear(
     g: np.ndarray, mu_0: np.ndarray, radius: float, norm: int
 ) -> np.ndarray:
-    r"""Return the weights in the ball that minimize :math:`g^\top \mu`, for g <= 0.
-
-    With norm 1, the first of several minimizers is returned.
-    """
+    r"""Return the weights in the ball that minimize :math:`g^\top \mu`, for g <= 0."""
     mu = np.array(mu_0, dtype=np.float64)
     size = float(-g.min())
     if not size > 0:

@@ -26,7 +26,7 @@ from .factor import ridge_factor
 from .minimax import InnerSolution
 
 EXCESS = 1e-4
-"""Share of the requested duality gap that the residual may add."""
+"""Share of the duality gap that the residual may add."""
 
 SMALLEST_TOLERANCE = 1e-12
 """Smallest requested residual, relative to the target."""
@@ -37,7 +37,7 @@ MAX_REFINEMENTS = 4
 def on_drawn_rows(
     grams: GramOperator, target: Target, n: int
 ) -> tuple[GramOperator, Target]:
-    """Return base kernels and target, restricted to n random rows."""
+    """Return base kernels and target of n random rows."""
     rows = drawn_rows(grams.n_rows, n, 0)
     if isinstance(grams, FeatureGrams):
         Z = grams.Z[rows]
@@ -62,8 +62,8 @@ class RidgeProblem:
               - \operatorname{tr} \alpha^\top K_\mu \alpha
               = \operatorname{tr} Y^\top (K_\mu + \lambda I)^{-1} Y, \qquad K_\mu = \sum_k \mu_k K_k
 
-    Y has no mean if there is an intercept. Fewer rank-one kernels than rows are solved
-    in a basis of their span.
+    With an intercept, Y is centered. Fewer rank-one kernels than rows are solved in a
+    basis of their span.
     """
 
     def __init__(self, grams: GramOperator, target: Target, C: float) -> None:
@@ -73,7 +73,7 @@ class RidgeProblem:
 
     @cached_property
     def _reduced(self) -> tuple[GramOperator, np.ndarray, np.ndarray | None]:
-        """Base kernels and targets in a basis of the features, and the basis."""
+        """Base kernels and targets in a basis, and the basis."""
         grams = self.grams
         if not isinstance(grams, FeatureGrams) or grams.n_kernels >= grams.n_rows:
             return grams, self.Y, None
@@ -81,9 +81,9 @@ class RidgeProblem:
         return FeatureGrams(features, Centering.NONE), basis.T @ self.Y, basis
 
     def at(self, mu: np.ndarray) -> InnerSolution:
-        """Return the solution for weights mu; ValueError if K is not definite.
+        """Return the solution for weights mu; ValueError if K is indefinite.
 
-        O(p m^2 q) and a Cholesky factor; the Hessian costs O(p q m^2 + p^2 q m) more.
+        O(p m^2 q) and a Cholesky factor; the Hessian takes O(p q m^2 + p^2 q m).
         """
         grams, Y, basis = self._reduced
         try:
@@ -97,7 +97,7 @@ class RidgeProblem:
         alpha = solution
         if basis is not None:
             alpha = (self.Y - basis @ Y) / self.ridge + basis @ solution
-        # Products of features take memory; they are formed for the Hessian only.
+        # Products of features take memory; only the Hessian needs them.
         products = None
         if isinstance(grams, FeatureGrams):
             forms = grams.quadratic_forms(solution)
@@ -126,7 +126,7 @@ class RidgeProblem:
 class StreamedRidge:
     """`RidgeProblem` without an m by m matrix, by conjugate gradients.
 
-    J exceeds the dual value of any alpha by at most the squared residual over lambda.
+    J exceeds the dual value by at most the squared residual over lambda.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class StreamedRidge:
         def hessian(kernels: np.ndarray) -> np.ndarray:
             shape = (len(alpha), len(kernels), alpha.shape[1])
             P = products[kernels].transpose(1, 0, 2).reshape(len(alpha), -1)
-            # The error of the Hessian is of the order of the squared tolerance.
+            # The error of the Hessian is about the squared tolerance.
             solved = self._solve(mu, P, 1e-3, precondition)
             Z = solved.solutions.reshape(shape)
             R = solved.remainders.reshape(shape)
@@ -187,7 +187,7 @@ class StreamedRidge:
         )
 
     def _start(self, mu: np.ndarray) -> np.ndarray:
-        """Return the last coefficients, extrapolated to mu; zero at first."""
+        """Return the last coefficients, extrapolated to mu."""
         if self._last is None:
             return np.zeros_like(self.Y)
         last_mu, alpha = self._last
@@ -204,7 +204,7 @@ class StreamedRidge:
         tolerance: float,
         precondition: Preconditioner,
     ) -> np.ndarray:
-        """Return coefficients with about this residual, relative to the target."""
+        """Return coefficients with about this relative residual."""
         if residual is None:
             residual = self.Y
             if alpha.any():
@@ -247,7 +247,7 @@ class StreamedRidge:
         C -= centering.mean(C, axis=1)[:, None]
         block = centering.gram((C[rows] + C[rows].T) / 2)
         if centering.subtracts:
-            # Centered columns are zero along the vector of ones.
+            # Centered columns are orthogonal to ones.
             block += np.trace(block) / size**2
         return Preconditioner(np.ascontiguousarray(C), block)
 

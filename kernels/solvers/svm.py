@@ -17,7 +17,7 @@ MARGIN_TOLERANCE = 1e-9
 """Largest violation of a margin condition."""
 
 AT_BOUND = 1e-8
-"""Largest relative distance of a coefficient from a bound that counts as zero."""
+"""Relative distance from a bound that counts as zero."""
 
 MAX_PASSES = 12
 
@@ -30,8 +30,7 @@ class SupportVectorProblem:
 
     .. math:: J(\mu) = \max_{0 \le a \le C,\; y^\top a = 0} 2\, \mathbf 1^\top a - (y \circ a)^\top K_\mu (y \circ a)
 
-    J is the sum over `pairs` of classes. Without intercept, :math:`y^\top a = 0` is
-    omitted.
+    summed over `pairs` of classes; :math:`y^\top a = 0` only with an intercept.
     """
 
     def __init__(self, grams: GramOperator, target: Target, C: float) -> None:
@@ -48,8 +47,8 @@ class SupportVectorProblem:
     def at(self, mu: np.ndarray) -> InnerSolution:
         r"""Return the solution for weights mu, starting from the last solution.
 
-        The Hessian of J is :math:`2\, g_k^\top Z g_l` on the free rows, with Z the
-        inverse of the free block of K_mu, for sums of zero with an intercept.
+        The Hessian is :math:`2\, g_k^\top Z g_l` on the free rows, with Z the inverse
+        of the free block of K_mu.
         """
         K = self.grams.combine(mu)
         dual = np.zeros((len(K), len(self.pairs)))
@@ -96,9 +95,8 @@ def solve_svm(
 ) -> Solution:
     """Return coefficients, intercept and free support vectors of a binary SVM.
 
-    The dual is that of `SupportVectorProblem`. A primal-dual active-set method takes
-    O(f^3) per pass for f free rows. If it does not settle, it restarts from libsvm's
-    solution, then from an interior-point method.
+    A primal-dual active-set method, O(f^3) per pass for f free rows. If it does not
+    settle, it restarts from libsvm's solution, then from an interior-point method.
     """
     if start is not None:
         solution = _active_sets(K, y, C, start, intercept)
@@ -169,8 +167,7 @@ def _active_sets(
         b = b + db
         a = y * beta
         gain = 1.0 - y * (K @ beta + b)
-        # Coefficients move to a bound they crossed; those that violate a margin become
-        # free.
+        # Coefficients move to a bound they crossed; violated margins free them.
         new_low = np.where(is_low, gain <= MARGIN_TOLERANCE, a < 0) & ~is_high
         new_high = np.where(is_high, gain >= -MARGIN_TOLERANCE, a > C) & ~is_low
         if (new_low == is_low).all() and (new_high == is_high).all():
@@ -183,7 +180,7 @@ def _active_sets(
 
 
 def _factorize(K: np.ndarray) -> Factor:
-    """Return the Cholesky factor with a ridge, so that dependent rows share weight."""
+    """Return the Cholesky factor; a ridge shares weight among dependent rows."""
     mean_diagonal = float(K.trace()) / max(len(K), 1)
     return factored(K, 1e-11, mean_diagonal or 1.0)
 
@@ -191,7 +188,7 @@ def _factorize(K: np.ndarray) -> Factor:
 def _solve_with_sum(
     factor: Factor, G: np.ndarray, total: float, intercept: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return X and b with ``K X + 1 b' = G`` and columns of X that sum to `total`."""
+    """Solve ``K X + 1 b' = G`` for columns of X with sum `total`."""
     X = cho_solve(factor, G, check_finite=False)
     if not intercept:
         return X, np.zeros(G.shape[1:])
@@ -205,7 +202,7 @@ def best_intercept(scores: np.ndarray, y: np.ndarray) -> float:
     """Return the intercept to add to `scores` for the smallest hinge loss."""
     kinks = y - scores
     order = np.argsort(kinks, kind="stable")
-    # Left of all kinks the slope is minus the number of positive rows.
+    # Left of all kinks, the slope is minus the number of positive rows.
     slope = np.arange(1, len(y) + 1) - np.count_nonzero(y > 0)
     first = int(np.argmax(slope >= 0))
     last = first

@@ -519,7 +519,8 @@ def gram_statistics(
     block_rows : int, optional
         Rows per tile; by default chosen for the cache.
     dtype : {numpy.float64, numpy.float32}, default float64
-        Precision of a tile. float32 takes two thirds of the time; errors are about 1e-6.
+        Precision of a tile. float32 takes two thirds of the time; errors are about
+        1e-6.
     n_threads : int, optional
         Number of threads; by default one per core at most.
     workers : Workers, optional

@@ -259,9 +259,9 @@ def _draw_rows(groups: np.ndarray, n: int, seed: int) -> np.ndarray:
 def factors_of_moments(n: int) -> np.ndarray:
     r"""Return the matrix that maps kernel moments to expected statistics of n rows.
 
-    The statistics are M, D and t t' of `SampledStatistics`. Moments of kernels, centered
-    on the distribution, are :math:`E[K(x, x') L(x, x')]`, :math:`E[K(x, x) L(x,
-    x)]` and :math:`E[K(x, x)] \, E[L(x, x)]`.
+    The statistics are M, D and t t' of `SampledStatistics`. Moments of kernels,
+    centered on the distribution, are :math:`E[K(x, x') L(x, x')]`, :math:`E[K(x, x)
+    L(x, x)]` and :math:`E[K(x, x)] \, E[L(x, x)]`.
     """
     of_M = [(n - 1) * (n - 2 + 2 / n), (n - 1) ** 2 / n, (n - 1) / n]
     of_D = [
