@@ -14,20 +14,18 @@ from numba import njit
 from numba.core import event
 
 FAST = {"reassoc", "contract", "nsz"}
-"""Sums may be reordered and fused; infinities and NaN are respected."""
+"""Fast-math flags of LLVM that respect infinities and NaN."""
 
 WITHOUT_SIMD = os.environ.get("LEARNKERNELS_SIMD") == "0"
 
 NOTICE = (
     "learnkernels: compiling inner loops, which takes some seconds and is done once.\n"
 )
-"""Written to standard error before the first compilation."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def _version(path: str) -> str:
-    """Return a digest of a file and of all files of this package."""
     digest = sha256(str(WITHOUT_SIMD).encode())
     for source in [Path(path), *sorted(Path(__file__).parent.glob("*.py"))]:
         digest.update(source.read_bytes())
@@ -37,8 +35,7 @@ def _version(path: str) -> str:
 def compiled(**options: Any) -> Callable[[Function], Function]:
     """Return a decorator that compiles functions with Numba, without the GIL.
 
-    Numba checks only the file of the function, so its name gets a digest of all files
-    that the code depends on.
+    Names of functions get a digest of this package, which Numba does not check.
     """
 
     def decorate(function: Function) -> Function:
@@ -52,7 +49,7 @@ def compiled(**options: Any) -> Callable[[Function], Function]:
 
 
 class _CompilationNotice(event.Listener):  # type: ignore[misc]
-    """Writes `NOTICE` at the first compilation, not at a read from disk."""
+    """Writes `NOTICE` at the first compilation, not for cached functions."""
 
     is_written = False
 

@@ -1,7 +1,4 @@
-"""Distances of rows and their exponentials, from differences without cancellation.
-
-The rows of the right side are stored in *panels* of a few vectors.
-"""
+"""Distances between rows and their exponentials, computed without cancellation."""
 
 from __future__ import annotations
 
@@ -32,29 +29,29 @@ CODES = {
 }
 
 LEAST_FEATURES = 16
-"""Smallest number of features for which a reference saves time."""
+"""Smallest number of features for which a reference row saves time."""
 
 MOST_DIFFERING = 0.5
-"""Largest share of features that differ from a reference."""
+"""Largest share of values that differ from a reference row."""
 
 FAR = 500.0
-"""Distance from a reference, times gamma, beyond which its rounding affects kernels."""
+"""Gamma times distance from a reference beyond which rounding affects kernels."""
 
 SMALL = 1e-3
-"""Share of such a distance below which distances are summed over all features."""
+"""Share of that distance below which all features are summed."""
 
 LARGEST = 1e9
-"""Largest absolute value of rows with a reference; larger products may overflow."""
+"""Largest absolute value of rows with a reference; products may overflow."""
 
 SAMPLE_ROWS = 256
 
 
 @dataclass(frozen=True)
 class DistanceSide:
-    """Rows on one side of a matrix of distances, with their metric and factors gamma.
+    """Rows on one side of a distance matrix, with metric and gammas.
 
-    `weights` are those of differing features. `reference` is a row that shares most
-    features with most rows; distances then only read the others.
+    `weights` are for the metric "differing". With a row `reference`, distances read
+    only the values that differ from it.
     """
 
     rows: np.ndarray
@@ -71,9 +68,9 @@ class DistanceSide:
         return replace(self, rows=self.rows[rows])
 
     def fill(self, left: DistanceSide, out: np.ndarray) -> None:
-        """Write ``exp(-gamma D) - 1`` of distances D from the rows `left` into `out`.
+        """Write ``exp(-gamma D) - 1`` of distances D from `left` into `out`.
 
-        Without gammas, write the distances, shape (1, a, b).
+        Without gammas, write D, shape (1, a, b).
         """
         dtype = out.dtype
         parts = Parts.of([self], dtype)
@@ -83,13 +80,13 @@ class DistanceSide:
         )
 
     def near_reference(self) -> DistanceSide:
-        """Return a copy with a reference row, if most values of the rows equal it."""
+        """Return a copy with a reference row, if it equals most values."""
         n, d = self.rows.shape
         if not n or d < LEAST_FEATURES or self.metric == "differing":
             return self
         sample = self.rows[:: -(-n // SAMPLE_ROWS)]
         middle = len(sample) // 2
-        # The value of more than half of the rows, if any.
+        # Value of more than half of the rows, if any.
         reference = np.partition(sample, middle, axis=0)[middle]
         if (sample != reference).mean() > MOST_DIFFERING or np.abs(
             self.rows
@@ -104,7 +101,7 @@ class DistanceSide:
         return np.asarray(self.rows - self.reference)
 
     def distances_from_reference(self) -> np.ndarray:
-        """Return distances of rows from the reference row, squared if Euclidean."""
+        """Return the distances from the reference row, squared if Euclidean."""
         if self.reference is None:
             return np.zeros(len(self.rows))
         difference = self.relative_rows().astype(np.float64)
@@ -120,12 +117,12 @@ def as_distance_sides(operands: Sequence[object]) -> list[DistanceSide] | None:
 
 
 class Parts(NamedTuple):
-    """Description of several sets of distances for compiled code, in flat arrays.
+    """Sets of distances for compiled code, in flat arrays.
 
-    The rows of part f begin at ``n before[f]``, n rows with padding. `repeated` is
-    whether distances equal those of the previous part, and `seeds` the number of
-    previous seeds. `from_reference` and `small`, shape (n_parts, n_rows), are distances
-    from the reference, and those below which digits cancel.
+    The n padded rows of part f begin at ``n before[f]``. `repeated` marks distances
+    equal to the previous part, and `seeds` counts previous seeds. `from_reference` and
+    `small`, shape (n_parts, n_rows), are distances from the reference, and limits below
+    which digits cancel.
     """
 
     d: np.ndarray
@@ -177,7 +174,7 @@ class Parts(NamedTuple):
 def _distances_from_references(
     sides: Sequence[DistanceSide], dtype: np.dtype
 ) -> np.ndarray:
-    """Return distances of rows from references, padded to whole panels."""
+    """Return distances from reference rows, padded to whole panels."""
     if all(part.reference is None for part in sides):
         return np.zeros((len(sides), 0), dtype=dtype)
     n = len(sides[0].rows)
@@ -190,7 +187,7 @@ def _distances_from_references(
 def _small_distances(
     sides: Sequence[DistanceSide], from_reference: np.ndarray
 ) -> np.ndarray:
-    """Return distances below which digits cancel."""
+    """Return the limits below which digits cancel."""
     eps = np.finfo(from_reference.dtype).eps
     # Roots then have three quarters of the digits.
     small = np.sqrt(eps) * from_reference
@@ -203,7 +200,7 @@ def _small_distances(
 def _distinct_rows(
     sides: Sequence[DistanceSide],
 ) -> tuple[list[DistanceSide], list[int]]:
-    """Return the parts with distinct rows, and for each part its position among them.
+    """Return parts with distinct rows, and each part's position among them.
 
     Both sides have the same pattern of shared rows.
     """
@@ -227,7 +224,7 @@ def _in_same_memory(A: np.ndarray, B: np.ndarray) -> bool:
 
 
 def pack_rows(sides: Sequence[DistanceSide], dtype: np.dtype) -> np.ndarray:
-    """Return the distinct left rows of all sets of distances in one flat array."""
+    """Return the distinct left rows of all sides in one flat array."""
     distinct, _ = _distinct_rows(sides)
     return np.concatenate(
         [part.relative_rows().astype(dtype, copy=False).ravel() for part in distinct]
@@ -235,7 +232,7 @@ def pack_rows(sides: Sequence[DistanceSide], dtype: np.dtype) -> np.ndarray:
 
 
 def pack_columns(sides: Sequence[DistanceSide], dtype: np.dtype) -> np.ndarray:
-    """Return the distinct right rows of all sets of distances in one flat array."""
+    """Return the distinct right rows of all sides as panels, flat."""
     across = panel_rows(dtype)
     packed = []
     distinct, _ = _distinct_rows(sides)
@@ -259,17 +256,14 @@ def panel_rows(dtype: np.dtype) -> int:
 
 
 def rounded_up(n: int, step: int) -> int:
-    """Return the smallest multiple of `step` that is at least n."""
+    """Return n rounded up to a multiple of `step`."""
     return -(-n // step) * step
 
 
 def distances(
     A: np.ndarray, B: np.ndarray, metric: Metric, weights: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return the distances between the rows of two matrices, shape (a, b).
-
-    By default, all weights of differing features are one.
-    """
+    """Return the distances between the rows of two matrices, shape (a, b)."""
     out = np.empty((A.shape[0], B.shape[0]), dtype=A.dtype)
     DistanceSide(B, metric, (), weights).fill(
         DistanceSide(A, metric, (), weights), out[None]
@@ -278,7 +272,7 @@ def distances(
 
 
 def exponentiate(D: np.ndarray, gammas: Sequence[float], out: np.ndarray) -> None:
-    """Write ``exp(-gamma D) - 1`` for each of n gammas into `out`, shape (n, a, b)."""
+    """Write ``exp(-gamma D) - 1`` for each gamma into `out`, shape (n, a, b)."""
     values = np.ascontiguousarray(D, dtype=out.dtype).ravel()
     width = lanes(out.dtype)
     spare = empty_vectors(2 * width, out.dtype)
@@ -289,9 +283,9 @@ def exponentiate(D: np.ndarray, gammas: Sequence[float], out: np.ndarray) -> Non
 def write_seeds(
     A: np.ndarray, B: np.ndarray, parts: Parts, strip: np.ndarray, out: np.ndarray
 ) -> None:
-    """Write ``exp(-gamma D) - 1``, or distances D, of all pairs of rows into `out`.
+    """Write ``exp(-gamma D) - 1``, or distances D, between all rows into `out`.
 
-    Arguments are as for `make_seeds`, of one part; `strip` has space for `ROWS` rows.
+    See `make_seeds` for the arguments; `strip` holds `ROWS` rows.
     """
     _, a, b = out.shape
     flat = out.reshape(-1)
@@ -320,7 +314,7 @@ def write_seeds(
                     (flat, k * a * b + to),
                     vectorized // width,
                 )
-                if vectorized < b:  # beyond the last value there may be another row
+                if vectorized < b:  # another row may follow
                     write_expm1(
                         (strip, at + vectorized),
                         factor,
@@ -344,7 +338,7 @@ def fill_strip(
     parts: Parts,
     strip: np.ndarray,
 ) -> None:
-    """Write distances, squared if Euclidean, between rows and columns into `strip`."""
+    """Write distances between rows and columns, squared if Euclidean, into `strip`."""
     d = parts.d[f]
     code = parts.code[f]
     stride = panels * parts.across
@@ -445,8 +439,8 @@ def make_seeds(
 ) -> None:
     """Write distances D of up to `ROWS` rows, then ``exp(-gamma D) - 1``, to `out`.
 
-    A and B are packed by `pack_rows` and `pack_columns`; b is with padding. `out` is
-    flat, of shape (1 + n_seeds, rows, panels across).
+    A and B come from `pack_rows` and `pack_columns`; b includes padding. `out` has
+    shape (1 + n_seeds, rows, panels across), flat.
     """
     size = rows * panels * parts.across
     for f in range(len(parts.d)):

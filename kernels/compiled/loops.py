@@ -1,7 +1,4 @@
-"""The innermost loops: vector code for tested versions of Numba, otherwise plain loops.
-
-Results agree up to rounding.
-"""
+"""Innermost loops: vector code for tested versions of Numba, otherwise plain loops."""
 
 from __future__ import annotations
 
@@ -12,7 +9,6 @@ import numpy as np
 
 
 def _implementation() -> ModuleType:
-    """Return the module with vector code, or with plain loops without it."""
     try:
         from . import simd
     except ImportError:
@@ -42,7 +38,7 @@ ALIGNMENT = 64
 
 
 def empty_vectors(n: int, dtype: Any) -> np.ndarray:
-    """Return an aligned array of n values, with space for one more vector."""
+    """Return an aligned array of n values, with space for another vector."""
     itemsize = np.dtype(dtype).itemsize
     array = np.empty(n + 2 * ALIGNMENT // itemsize, dtype=dtype)
     bytes_to_boundary = -array.ctypes.data % ALIGNMENT

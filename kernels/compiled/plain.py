@@ -1,7 +1,7 @@
-"""The innermost loops for any CPU and any Numba: the loops of `simd`, value by value.
+"""Innermost loops for any CPU and any Numba, value by value.
 
-Arrays are flat; a place ``(array, position)`` begins at that position. Kernels and
-targets have the dtype of the rows, sums are float64.
+Arrays are flat; a place is an array and the first position. Kernels and targets have
+the dtype of the rows, sums are float64.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ import numpy as np
 from .cache import compiled
 
 PANEL_VECTORS = 8
-"""Number of vectors per panel; here a vector has one value."""
+"""Number of vectors per panel (block of rows); here a vector has one value."""
 
 CHAIN_LENGTHS = (10, 5, 2, 1)
 
 LONGEST_RUN = 5
-"""Largest number of kernels whose products are formed at a time."""
+"""Largest number of kernels whose products are formed together."""
 
 ROWS = 4
-"""Number of rows that are compared with a panel at a time."""
+"""Number of rows compared with a panel at a time."""
 
 SQUARED = 0
 CITYBLOCK = 1
 DIFFERING = 2
-"""Codes of `write_distances`: squared, absolute, or weight of a differing feature."""
+"""Codes of the distances."""
 
 Place = tuple[np.ndarray, int]
 
@@ -47,10 +47,10 @@ def write_distances(
     out: Place,
     stride: int,
 ) -> None:
-    """Write distances between some rows and a panel (block of rows) into `out`.
+    """Write the distances between rows and a panel into `out`.
 
-    `rows` is `ROWS` or one. `left` has shape (rows, d), `right` (d, panel_rows),
-    `weights` (d,), and `out` (rows, stride).
+    `rows` is `ROWS` or one. Shapes: `left` (rows, d), `right` (d, panel_rows), `out`
+    (rows, stride).
     """
     A, a = left
     B, b = right
@@ -81,11 +81,11 @@ def subtract_common(
     out: Place,
     panels: int,
 ) -> None:
-    """Subtract the common part of two rows from the sum of their lengths, in `out`.
+    """Subtract twice the overlap of two rows from the sum of their lengths in `out`.
 
-    Twice the inner product, or the sum of the smaller absolute values of features of
-    equal sign, is subtracted. `left` is not zero in the n features `differing`; `right`
-    has shape (panels, d, panel_rows), and `out` (panels, panel_rows).
+    The overlap is the inner product, or the sum of the smaller absolute values of
+    features of equal sign. `left` is not zero in the n features `differing`. Shapes:
+    `right` (panels, d, panel_rows), `out` (panels, panel_rows).
     """
     A, a = left
     B, b = right
@@ -128,10 +128,10 @@ def add_chain(
     total: Place,
     following: Place,
 ) -> None:
-    """Add weighted kernels, each computed from the one before, to `total`.
+    """Add weighted kernels, each computed from the previous one, to `total`.
 
-    The first kernel is `seeds`, each other is ``E (E + 2)`` of the previous one. The
-    kernel after the last is written to `following`.
+    The first kernel is `seeds`, the next is ``E (E + 2)`` of a kernel E. `following`
+    gets the kernel after the last.
     """
     S, s = seeds
     C, c = coefficients
@@ -161,10 +161,9 @@ def make_kernels(
 ) -> None:
     """Write all kernels of one row, and add them to the row sums.
 
-    The first is a seed, each other ``E (E + 2)`` of the previous one, plus offsets.
-    With weights, kernels are multiplied by the roots of both weights, and row sums by
-    the root of the column's. `strip` has shape (vectors of columns, step). The kernel
-    after the last, without offset, is written to `following`.
+    Kernels are as in `add_chain`, plus offsets, but `following` has none. With weights,
+    kernels are multiplied by both roots, and row sums by the column's root. `strip` has
+    shape (vectors of columns, step).
     """
     S, s = seeds
     K, start = strip
@@ -199,10 +198,9 @@ def make_target(
     roots: Place,
     root: float,
 ) -> None:
-    """Write the target kernel and the root of the weight of one row into `strip`.
+    """Write the target kernel and the root of a row's weight into `strip`.
 
-    `row_targets` has shape (n_outputs,), `column_targets` (n_outputs, target_step), and
-    `strip` (vectors, step).
+    Shapes: `column_targets` (n_outputs, target_step), `strip` (vectors, step).
     """
     U, u = row_targets
     V, v = column_targets
@@ -234,8 +232,8 @@ def add_triangle(
 ) -> None:
     """Add products of kernels, products with the target, and column sums.
 
-    `strip` and `target` (with the row's root) have shape (vectors, rows, step),
-    `products` (size, p), up to the diagonal, and `column_sums` (vectors, p).
+    Shapes: `strip` and `target` (vectors, rows, step), `products` (size, p), up to the
+    diagonal, `column_sums` (vectors, p).
     """
     K, K_place = strip
     W, W_place = target
@@ -268,9 +266,9 @@ def add_rectangle(
     products: Place,
     p: int,
 ) -> None:
-    """Add the products of left kernels with right kernels to `products`.
+    """Add the products of left and right kernels to `products`.
 
-    `left` and `right` have shape (count, step), `products` (n_left, p).
+    Shapes: `left` and `right` (count, step), `products` (n_left, p).
     """
     K, K_place = left
     L, L_place = right

@@ -1,7 +1,6 @@
-"""The innermost loops of `plain` as vector instructions of LLVM.
+"""Innermost loops of `plain`, documented there, as vector instructions of LLVM.
 
-`plain` documents the loops. All uses of internals of Numba and llvmlite are in this
-file. Its import fails outside of `TESTED_NUMBA`; `loops` then uses the plain loops.
+Only this file uses internals of Numba and llvmlite.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from .cache import WITHOUT_SIMD
 from .plain import CITYBLOCK, DIFFERING, ROWS, SQUARED
 
 TESTED_NUMBA = (0, 63), (0, 69)
-"""First and, exclusively, last release of Numba with these internals."""
+"""First tested release of Numba, and first untested one."""
 
 if (
     WITHOUT_SIMD
@@ -37,11 +36,10 @@ if (
     )
 
 Value = Any
-"""Result of an instruction."""
+"""Result of an LLVM instruction."""
 
 
 def _vector_registers() -> tuple[int, int]:
-    """Return the bytes of a vector of the target CPU, and its number of registers."""
     features = numba.config.CPU_FEATURES
     if features is None:
         features = get_host_cpu_features()
@@ -66,10 +64,10 @@ else:
     LONGEST_RUN = 3
 
 EXPONENTIAL_VECTORS = 4
-"""Number of vectors whose exponentials are computed side by side."""
+"""Number of vectors whose exponentials are computed together."""
 
 CHAIN_VECTORS = 6
-"""Number of vectors whose chains of kernels are computed side by side."""
+"""Number of vectors whose kernels are computed together."""
 
 LEAST_EXPONENT = -40.0
 """Exponent at which exp(x) - 1 is -1 up to rounding."""
@@ -78,7 +76,7 @@ LOG_2 = {
     52: (float.fromhex("0x1.62e42fefa3800p-1"), float.fromhex("0x1.ef35793c76730p-45")),
     23: (float.fromhex("0x1.62e4p-1"), float.fromhex("0x1.7f7d1cf79abcap-20")),
 }
-"""Logarithm of 2 in two parts; whole multiples of the first are exact."""
+"""Two parts of log(2); multiples of the first are exact."""
 
 
 def lanes(dtype: np.dtype[Any]) -> int:
@@ -88,8 +86,7 @@ def lanes(dtype: np.dtype[Any]) -> int:
 def emitted(write: Callable[..., None]) -> Callable[..., None]:
     """Return a function for compiled code, whose instructions `write` emits.
 
-    `write` is called with `Vectors`, then with the arguments: pointers for arrays and
-    places, or numbers. The loops become a function, whose values stay in registers.
+    `write` takes `Vectors`, then pointers for arrays and places, or numbers.
     """
 
     def define(_: Any, *kinds: Any) -> Any:
@@ -107,7 +104,7 @@ def _call_emitted(
     signature: Any,
     arguments: Sequence[Value],
 ) -> Value:
-    """Write a call of a function, and the function itself if the module lacks it."""
+    """Emit a call of a function, defined once per module."""
     pointers = [
         _as_pointer(context, builder, kind, value)
         for kind, value in zip(signature.args, arguments, strict=True)
@@ -132,12 +129,12 @@ def _call_emitted(
 
 
 def _array_type(kind: Any) -> Any:
-    """Return the type of the array of a place; other types are unchanged."""
+    """Return the array type of a place, or any other type."""
     return kind[0] if isinstance(kind, types.containers.Tuple) else kind
 
 
 def _as_pointer(context: Any, builder: Any, kind: Any, value: Value) -> Value:
-    """Return the pointer to an array or a place; numbers are unchanged."""
+    """Return a pointer to an array or place, or a number."""
     if isinstance(kind, types.containers.Tuple):
         start = _as_pointer(context, builder, kind[0], builder.extract_value(value, 0))
         return builder.gep(start, [builder.extract_value(value, 1)])
@@ -147,7 +144,7 @@ def _as_pointer(context: Any, builder: Any, kind: Any, value: Value) -> Value:
 
 
 class Vectors:
-    """Writer of code for vectors of float64 or float32 in flat arrays."""
+    """Emitter of instructions on vectors of float64 or float32."""
 
     def __init__(self, builder: Any, dtype: Any) -> None:
         self.builder = builder
@@ -165,12 +162,12 @@ class Vectors:
         )
 
     def integer(self, value: int) -> Value:
-        """Return a vector whose elements are all one integer."""
+        """Return a vector of equal integers."""
         return ir.Constant(self.bits, [self.bits.element(value)] * self.lanes)
 
     @contextmanager
     def loop(self, n: Value) -> Iterator[Value]:
-        """Write a loop of n steps, and yield the counter for its body."""
+        """Write a loop of n steps, and yield its counter."""
         with cgutils.for_range(self.builder, n) as loop:
             yield loop.index
 
@@ -179,7 +176,7 @@ class Vectors:
     ) -> None:
         """Write loops over n vectors, `size` at a time, then one by one.
 
-        `write` takes the place and the number of vectors.
+        `write` takes a place and a number of vectors.
         """
         build = self.builder
         n_groups = build.sdiv(n, self.place(size))
@@ -208,7 +205,7 @@ class Vectors:
         return ir.IntType(64)(n)
 
     def plus(self, place: Value, n: int) -> Value:
-        """Return the position that is n vectors after position `place`."""
+        """Return the position n vectors after `place`."""
         if n == 0:
             return place
         return self.builder.add(place, self.place(n * self.lanes))
@@ -217,13 +214,13 @@ class Vectors:
         return self.builder.bitcast(self.builder.gep(base, [place]), kind.as_pointer())
 
     def load(self, base: Value, place: Value, n: int = 0) -> Value:
-        """Return the vector that is stored n vectors after position `place`."""
+        """Return the vector stored n vectors after `place`."""
         value = self.builder.load(self._at(base, self.plus(place, n), self.vector))
         value.align = 8 if self.is_double else 4
         return value
 
     def store(self, value: Value, base: Value, place: Value, n: int = 0) -> None:
-        """Write code that stores a vector n vectors after position `place`."""
+        """Store a vector n vectors after `place`."""
         pointer = self._at(base, self.plus(place, n), value.type)
         self.builder.store(
             value, pointer, align=8 if value.type.element == ir.DoubleType() else 4
@@ -233,14 +230,14 @@ class Vectors:
         return self.splat(self.builder.load(self.builder.gep(base, [place])))
 
     def splat(self, value: Value) -> Value:
-        """Return a vector whose elements all equal a value."""
+        """Return a vector of equal values."""
         undefined = ir.Constant(ir.VectorType(value.type, self.lanes), ir.Undefined)
         first = self.builder.insert_element(undefined, value, ir.IntType(32)(0))
         zeros = ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), [0] * self.lanes)
         return self.builder.shuffle_vector(first, undefined, zeros)
 
     def variable(self, value: Value) -> Value:
-        """Return a variable with an initial value, in a register if possible."""
+        """Return an initialized variable, in a register if possible."""
         variable = cgutils.alloca_once(self.builder, value.type)
         self.builder.store(value, variable)
         return variable
@@ -263,7 +260,7 @@ class Vectors:
         )
 
     def add_to_sums(self, variable: Value, sums: Value, place: Value, n: int) -> None:
-        """Add a variable to float64 sums, n vectors after position `place`."""
+        """Add a variable to float64 sums, n vectors after `place`."""
         value = self.builder.load(variable)
         if not self.is_double:
             value = self.builder.fpext(value, self.double)
@@ -272,7 +269,7 @@ class Vectors:
         self.store(self.builder.fadd(before, value), sums, place, n)
 
     def within(self, first: Value, n: Value) -> Value:
-        """Return a mask of elements whose positions, from `first` on, are below n."""
+        """Return a mask of the positions from `first` on that are below n."""
         kind = ir.VectorType(ir.IntType(64), self.lanes)
         positions = ir.Constant(
             kind, [ir.IntType(64)(lane) for lane in range(self.lanes)]
@@ -315,8 +312,7 @@ class Vectors:
     def exponentials_less_one(self, xs: Sequence[Value]) -> list[Value]:
         r"""Return :math:`e^x - 1` for x <= 0, to two units in the last place.
 
-        With :math:`x = k \log 2 + r` it is :math:`2^k (e^r - 1) + (2^k - 1)`, with a
-        polynomial for the bracket.
+        With :math:`x = k \log 2 + r`, it is :math:`2^k (e^r - 1) + (2^k - 1)`.
         """
         build = self.builder
         digits = self.digits
@@ -526,7 +522,6 @@ def make_kernels(
         row_root = v.splat(root)
 
         def make(i: Value, mask: Value | None) -> None:
-            """Write the kernels of a vector of columns, zeros if masked."""
             place = build.mul(i, one_vector)
             kernel = v.load(seeds, place)
             to = build.mul(i, step)
@@ -703,7 +698,7 @@ def add_rectangle(
 
 
 def _sizes_of_runs() -> list[tuple[int, int]]:
-    """Return the possible sizes of two runs of kernels, which are about equal."""
+    """Return the sizes of two runs, which are about equal."""
     shortest = LONGEST_RUN // 2 + 1
     return [
         (m, n)
@@ -716,7 +711,6 @@ def _sizes_of_runs() -> list[tuple[int, int]]:
 def _add_products(
     v: Vectors, pairs: dict[tuple[int, int], Value], products: Value, p: Value
 ) -> None:
-    """Add variables to products of p kernels, by row and column."""
     build = v.builder
     for (k, l), total in pairs.items():
         row = build.mul(build.mul(v.place(k), p), v.place(v.lanes))
