@@ -1,4 +1,4 @@
-"""Weighted sums of base kernels: tiles, products with vectors, and new rows."""
+"""Weighted sums of base kernels."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ from .weighing import (
 from .workers import BlockResults, RowSource, Threads, Workers, over_tiles, spans
 
 MOST_TOGETHER = 16
-"""Largest number of vectors that are multiplied without a tile."""
+"""Largest number of vectors multiplied without a tile."""
 
 SPAN = 2048
 """Number of rows on each side of one task."""
 
 STRIP = 256
-"""Number of rows of the kernel that are formed at a time."""
+"""Number of kernel rows formed at a time."""
 
 TILE_BYTES = 1 << 20
 
@@ -75,7 +75,7 @@ class Combination:
     def evaluated(self) -> tuple[KernelFamily, np.ndarray, np.ndarray]:
         """Base kernels to evaluate, with coefficients and shifts.
 
-        They include kernels of a grid of powers of two between those with a coefficient.
+        They complete a grid of powers of two between kernels with coefficients.
         """
         active = np.flatnonzero(self.coefficients)
         if not len(active):
@@ -101,7 +101,7 @@ class Combination:
         return family.plan(shift)
 
     def operands(self, A: Rows) -> list[Any]:
-        """Return rows in the form that kernels need, see `KernelFamily.operands`."""
+        """Return rows in the form of `KernelFamily.operands`."""
         family, _, shift = self.evaluated
         return family.operands(A, shift)
 
@@ -114,7 +114,7 @@ class Combination:
     ) -> np.ndarray:
         """Return the kernel between rows A and B, shape (a, b), computed in `dtype`.
 
-        If `symmetric`, B are the rows of A, and half of the tiles are mirrored.
+        If `symmetric`, A and B are the same rows.
         """
         K = np.empty((A.shape[0], B.shape[0]), dtype=dtype)
         self.fill(A, B, K, symmetric)
@@ -137,7 +137,7 @@ class Combination:
         symmetric: bool = False,
         right: RightSide | None = None,
     ) -> None:
-        """Write the kernel between rows A and B to `out`, shape (a, b)."""
+        """Write the kernel between rows A and B to `out`."""
         family, coefficients, _ = self.evaluated
         if isinstance(family, FeatureFamily):
             out[...] = family.combine(coefficients, A, B)
@@ -149,7 +149,7 @@ class Combination:
             tile = out[rows, columns]
             side.fill(left, rows, columns, tile)
             if symmetric and rows == columns:
-                mirror(tile)  # the two triangles may be rounded differently
+                mirror(tile)  # triangles may be rounded differently
             elif symmetric:
                 out[columns, rows] = tile.T
             return 0
@@ -163,7 +163,7 @@ class Combination:
 
 
 class RightSide:
-    """Rows prepared as the right argument of a weighted sum of base kernels."""
+    """Rows as the right argument of a weighted sum of base kernels."""
 
     matrices_per_tile: int
 
@@ -210,13 +210,12 @@ class RightSide:
         )
 
     def _seed_buffer(self, size: int) -> np.ndarray:
-        """Return a buffer of this thread; new memory would take as long as a tile."""
         if size > len(getattr(self._buffers, "seeds", ())):
             self._buffers.seeds = np.empty(size, dtype=self._dtype)
         return np.asarray(self._buffers.seeds[:size])
 
     def multiply(self, A: Rows, beta: np.ndarray) -> np.ndarray:
-        """Return ``K beta``, (a, n), where K is the kernel of A and the right rows."""
+        """Return ``K beta`` of the kernel K between A and these rows."""
         left = self.left(A)
         a = A.shape[0]
         b = len(beta)
@@ -241,7 +240,7 @@ class RightSide:
     ) -> np.ndarray:
         """Return ``K beta``, and add ``K' (left_vectors + w K beta)`` to `back`.
 
-        `beta` may be None for zero; the result is then empty.
+        Without `beta`, the result is empty.
         """
         a, n = left_vectors.shape
         buffer = np.empty((min(STRIP, a), len(back)), dtype=self._dtype)
@@ -263,7 +262,7 @@ class RightSide:
 
 
 class PackedRows(RightSide):
-    """Rows on the right side of kernels of distances, packed for compiled code."""
+    """Right rows of kernels of distances, packed for compiled code."""
 
     def __init__(
         self, combination: Combination, rows: Rows, center: np.ndarray, dtype: DTypeLike
@@ -312,7 +311,6 @@ class PackedRows(RightSide):
         )
 
     def _padded(self, beta: np.ndarray) -> np.ndarray:
-        """Return vectors of shape (b, n) as padded rows, shape (n, stride)."""
         padded = np.zeros((beta.shape[1], self._columns.stride), dtype=self._dtype)
         padded[:, : len(beta)] = beta.T
         return padded
@@ -360,7 +358,7 @@ class PackedRows(RightSide):
 
 
 def as_packable_sides(operands: Sequence[Any]) -> list[DistanceSide] | None:
-    """Return each operand as a `DistanceSide`; None if this is impossible."""
+    """Return the operands as `DistanceSide`, or None if impossible."""
     sides = []
     for operand in operands:
         if isinstance(operand, ExpandedRows) and operand.augmented is not None:
@@ -405,18 +403,17 @@ def _weights(combination: Combination, dtype: np.dtype[Any]) -> Weights:
 def _work_arrays(
     weights: Weights, n_columns: int, dtype: np.dtype[Any]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return work arrays for `ROWS` rows of intermediate values, and of the kernel."""
+    """Return work arrays of intermediate values and of the kernel."""
     size = ROWS * n_columns
     values_per_pair = 1 + weights.n_seeds + weights.n_stored
     return empty_vectors(size * values_per_pair, dtype), empty_vectors(size, dtype)
 
 
 Shared = tuple[Combination, RowSource, list[tuple[int, int]]]
-"""Combination, rows, and spans of rows."""
 
 
 class StoredBlock:
-    """Block of a kernel matrix K, stored in 16 bits per value; K is overwritten."""
+    """Block of a kernel matrix in 16 bits per value; overwrites K."""
 
     formed_as = np.float32
 
@@ -431,7 +428,7 @@ class StoredBlock:
         self._codes = np.rint(K, out=K).astype(np.int16)
 
     def products(self, V: np.ndarray, U: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return ``K @ V`` and ``K.T @ U`` for float32 matrices V and U."""
+        """Return ``K @ V`` and ``K.T @ U`` for float32 V and U."""
         forth = np.empty_like(U)
         back = np.zeros_like(V)
         for start in range(0, len(forth), STRIP):
@@ -492,7 +489,7 @@ class CombinedGram:
         self._stored: dict[tuple[int, int], StoredBlock | FloatBlock | None] = {}
 
     def store(self, value_type: type) -> bool:
-        """Let the next float32 product store K; return whether all of K is stored."""
+        """Let the next float32 product store K; return whether it stores all."""
         if not isinstance(self._workers, Threads):
             return False
         longest = max(stop - start for start, stop in self._spans)
@@ -519,7 +516,6 @@ class CombinedGram:
     def _product(
         self, shared: Shared, V: np.ndarray, pair: tuple[int, int]
     ) -> BlockResults:
-        """Return the part of the product for two spans, from a stored block if any."""
         if pair not in self._stored:
             return _products(shared, (V.astype(np.float64), V.dtype), pair)
         combination, rows, runs = shared
@@ -541,7 +537,7 @@ class CombinedGram:
         return BlockResults({i: forth, j: back})
 
     def columns(self, B: Rows, dtype: DTypeLike = np.float64) -> np.ndarray:
-        """Return the kernel between all rows and other rows B, shape (m, b)."""
+        """Return the kernel between all rows and rows B, shape (m, b)."""
         if self._rows_are_mapped:
             B = self._original_family.mapped_once(B)[1]
         pieces: BlockResults = self._workers.total(
@@ -579,7 +575,6 @@ def _products(
 
 
 def _symmetric_product(combination: Combination, A: Rows, V: np.ndarray) -> np.ndarray:
-    """Return the product with the kernel among rows, by strips from the diagonal."""
     n = len(V)
     product = np.zeros_like(V)
     buffer = np.empty((min(STRIP, n), n))
@@ -604,9 +599,9 @@ def _columns(
 def split_kernels(
     combination: Combination, X: Rows, is_selected: Callable[[Any], bool]
 ) -> tuple[Combination, Combination | None]:
-    """Split a combination in two: base kernels not selected, and selected ones.
+    """Split a combination into base kernels not selected and selected ones.
 
-    The second is None if all or no base kernels are selected.
+    The second is None if all or no kernels are selected.
     """
     family, coefficients, shift = combination.evaluated
     if isinstance(family, FeatureFamily):
@@ -634,7 +629,6 @@ def split_kernels(
 
 
 def _is_of_one_code(operand: Any) -> bool:
-    """Return whether the kernels compare one code per row."""
     return (
         isinstance(operand, DistanceSide)
         and operand.metric == "differing"
@@ -647,7 +641,7 @@ def _is_linear(operand: Any) -> bool:
 
 
 def _seeds_of_kernels(plan: TilePlan) -> np.ndarray:
-    """Return the seed that each kernel is computed from, directly or by doubling."""
+    """Return the seed of each kernel, direct or by doubling."""
     seeds = np.empty(len(plan.half), dtype=np.intp)
     for kernel, seed in plan.order.tolist():
         if seed < 0:
@@ -657,7 +651,7 @@ def _seeds_of_kernels(plan: TilePlan) -> np.ndarray:
 
 
 class LinearSums:
-    r"""Weighted sums of linear kernels over training rows, without a kernel matrix.
+    r"""Weighted sums of linear kernels over training rows, without a matrix.
 
     .. math:: \sum_i V_{ij} \sum_k c_k \bigl( z_k \cdot z_{ik} - s_k \bigr)
     """
@@ -682,7 +676,7 @@ class LinearSums:
 
 
 def _row_products(A: Rows, weights: np.ndarray) -> np.ndarray:
-    """Return ``A @ weights``, with rounding independent of the number of rows."""
+    """Return ``A @ weights``, rounded independently of the number of rows."""
     if sparse.issparse(A):
         return np.asarray(A @ weights)
     return np.einsum("ij,jk->ik", A, weights)
@@ -713,7 +707,7 @@ class CodeSums:
             first_seed += operand.n_seeds
 
     def _change(self, operand: DistanceSide, first_seed: int) -> float:
-        """Return the change of the sum of base kernels if rows differ in one code."""
+        """Return the change of the sum if rows differ."""
         _, coefficients, _ = self._combination.evaluated
         plan = self._combination.plan
         weight = 1.0
@@ -773,7 +767,7 @@ class Expansion:
     def values(
         self, A: Rows, dtype: Any = np.float64, strip: int = STRIP
     ) -> np.ndarray:
-        """Return the values of all expansions at new rows, shape (n, q), in float64."""
+        """Return the values of all expansions at new rows, shape (n, q)."""
         strip = min(strip, STRIP)
         dtype = np.dtype(dtype)
         n = A.shape[0]
@@ -796,7 +790,6 @@ class Expansion:
         return out
 
     def _side(self, dtype: np.dtype[Any]) -> RightSide:
-        """Return X as the right side of tiles, in a precision."""
         if dtype not in self._sides:
             others, _ = self._split
             self._sides[dtype] = others.side(self.X, dtype)
@@ -804,7 +797,7 @@ class Expansion:
 
     @cached_property
     def _split(self) -> tuple[Combination, list[CodeSums | LinearSums]]:
-        """Base kernels of tiles, and sums of base kernels without tiles."""
+        """Base kernels with tiles, and sums without tiles."""
         sums: list[CodeSums | LinearSums] = []
         others, codes = split_kernels(self.combination, self.X, _is_of_one_code)
         if codes is not None:
@@ -815,7 +808,6 @@ class Expansion:
         return others, sums
 
     def _sums(self, A: Rows, dtype: np.dtype[Any]) -> np.ndarray:
-        """Return the sums over the training rows, without the constant."""
         sums = self._side(dtype).multiply(A, self.V)
         _, sums_without_tiles = self._split
         for part in sums_without_tiles:
@@ -832,7 +824,7 @@ class Expansion:
         )
 
     def _moved(self, A: Rows) -> Rows:
-        """Return rows minus the origin, in a layout independent of that of A."""
+        """Return dense or sparse rows like X, minus the origin."""
         if sparse.issparse(self.X):
             return A if sparse.issparse(A) else type(self.X)(A)
         dense = A.toarray() if sparse.issparse(A) else A

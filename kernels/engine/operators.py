@@ -20,10 +20,10 @@ from .passes import RowBlocks, block_rows_for, block_rows_of, pass_over_tiles
 from .workers import BlockResults, Threads, over_tiles
 
 IN_MEMORY = 2**30
-"""Memory limit of base-kernel matrices; larger ones are recomputed by tiles."""
+"""Memory limit of stored base-kernel matrices, in bytes."""
 
 LARGEST_MATRIX = 2**30
-"""Memory limit of a Gram matrix that learners form."""
+"""Memory limit of a Gram matrix that learners form, in bytes."""
 
 
 def gram_fits_in_memory(n_rows: int) -> bool:
@@ -33,10 +33,7 @@ def gram_fits_in_memory(n_rows: int) -> bool:
 
 @dataclass(frozen=True)
 class StackedGrams:
-    """Linear operator of base kernels that are stored as matrices.
-
-    `grams`, shape (p, m, m), are scaled and symmetric.
-    """
+    """Linear operator of stored base-kernel matrices, symmetric, shape (p, m, m)."""
 
     grams: np.ndarray
     centering: Centering = Centering.CENTER
@@ -54,7 +51,7 @@ class StackedGrams:
         p, m, _ = self.grams.shape
         active = np.flatnonzero(mu)
         if len(active) == p:
-            # BLAS threads may round an entry and its mirror image differently.
+            # BLAS may round mirrored entries differently.
             return mirror(np.asarray(mu @ self.grams.reshape(p, m * m)).reshape(m, m))
         K = np.zeros((m, m))
         for k in active:
@@ -89,8 +86,7 @@ class TiledGrams:
     """Linear operator of base kernels that are recomputed for each product.
 
     Arguments and results are centered instead of tiles: ``(H K H) v = H (K (H v))``. X
-    are rows minus the origin; `shift` is subtracted before centering, and `scales`
-    divide the centered base kernels.
+    are rows minus the origin; `scales` divide the centered base kernels.
     """
 
     family: KernelFamily
@@ -113,10 +109,7 @@ class TiledGrams:
     def sum_over_tiles(
         self, function: Callable[[slice, slice, np.ndarray], Any]
     ) -> Any:
-        """Return the sum of ``function(rows, columns, tile)`` over the upper tiles.
-
-        A tile has the scaled base kernels, shape (p, a, b).
-        """
+        """Return the sum of ``function(rows, columns, tile)`` over the upper tiles."""
         factors = (1.0 / self.scales)[:, None, None]
 
         def apply_to_tile(rows: slice, columns: slice) -> Any:
@@ -177,7 +170,7 @@ class TiledGrams:
         return np.asarray(self.sum_over_tiles(products_of_tile))
 
     def matvec(self, mu: np.ndarray, v: np.ndarray) -> np.ndarray:
-        """Return the product of the weighted sum of the kernels with `v`."""
+        """Return the weighted sum of the kernels times `v`."""
         gram = CombinedGram(self._combination(mu), self.X, Threads())
         return self.centering.less_mean(gram.matvec(self.centering.less_mean(v)))
 
@@ -217,7 +210,7 @@ def _multiplicity(rows: slice, columns: slice) -> float:
 class FeatureGrams:
     """Linear operator of rank-one base kernels ``K_k = z_k z_k'`` of features z_k.
 
-    Z, shape (m, p), is divided by the roots of the scales, and centered if dense.
+    Z is divided by the roots of the scales, and centered if dense.
     """
 
     Z: Rows
@@ -262,7 +255,7 @@ class FeatureGrams:
         return self.centering.less_mean(Z)
 
     def scores(self, w: np.ndarray) -> np.ndarray:
-        """Return the linear function ``Z w`` at all rows, shape (m,); O(nnz)."""
+        """Return the linear function ``Z w`` at all rows; O(nnz)."""
         return np.asarray(self.columns @ w) - self.means @ w
 
     def projections(self, alpha: np.ndarray) -> np.ndarray:
@@ -311,7 +304,7 @@ class FeatureGrams:
 
 
 GramOperator = StackedGrams | TiledGrams | FeatureGrams
-"""Any operator of p scaled base kernels; all have the same methods."""
+"""An operator of p scaled base kernels; all have the same methods."""
 
 
 def gram_operator(
@@ -325,8 +318,7 @@ def gram_operator(
 ) -> GramOperator:
     """Return the linear operator of scaled base kernels over training rows.
 
-    Matrices are stored if they fit `in_memory` bytes. Rows are minus the origin;
-    `shift` is subtracted before centering.
+    Matrices are stored if they fit `in_memory` bytes. X are rows minus the origin.
     """
     if isinstance(family, FeatureFamily):
         Z = family.take(X)
@@ -357,7 +349,7 @@ def gram_operator(
 
 
 def entrywise_power(K: np.ndarray, degree: int) -> np.ndarray:
-    """Return powers of the entries; ten times as fast as NumPy's power."""
+    """Return powers of the entries, ten times as fast as NumPy."""
     P = K.copy()
     for _ in range(degree - 1):
         P *= K
@@ -372,7 +364,7 @@ def add_outer_products(
     weights: np.ndarray,
     K: np.ndarray,
 ) -> None:
-    """Add ``sum_k weights_k z_k z_k'`` to the upper triangle; features are CSC."""
+    """Add ``sum_k weights_k z_k z_k'`` of CSC features to the upper triangle."""
     for k in range(len(weights)):
         if weights[k] == 0:
             continue
@@ -391,7 +383,7 @@ def write_forms(
     W: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """Write ``z_k' W z_k`` for each CSC feature z_k, with symmetric W, into `out`."""
+    """Write ``z_k' W z_k``, W symmetric, of each CSC feature into `out`."""
     for k in range(len(out)):
         total = 0.0
         for a in range(starts[k], starts[k + 1]):

@@ -1,4 +1,4 @@
-"""Passes over tiles of base kernels: blocks of rows, and sums over all tiles."""
+"""Sums over all tiles of base kernels, by blocks of rows."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from .tiles import TileSums, compile_tiles
 from .workers import BlockResults, RowSource, Workers
 
 TILE_BYTES = 2 << 20
-"""Size of the matrices of one tile, about that of a second-level cache."""
+"""Memory of one tile's matrices, about a second-level cache."""
 
 MOST_ROWS = 400
-"""Largest number of rows of a block whose tiles are formed."""
+"""Largest number of rows of a block if tiles are formed."""
 
 SHIFT_SAMPLE = 64
 
 Pair = tuple[int, int]
-"""Positions of two blocks of rows."""
+"""Positions of two blocks."""
 
 
 @dataclass(frozen=True)
 class RowBlocks:
     """Rows of a data set sorted by fold group and divided into blocks.
 
-    `order` are positions of sorted rows in the data set. Block b has the sorted rows
-    ``bounds[b]:bounds[b + 1]``, of the fold group ``labels[group[b]]``.
+    `order` has positions in the data set. Block b has sorted rows
+    ``bounds[b]:bounds[b + 1]``, of fold group ``labels[group[b]]``.
     """
 
     order: np.ndarray
@@ -91,7 +91,7 @@ class RowBlocks:
         }
 
     def super_tiles(self, rows: int) -> Iterator[list[Pair]]:
-        """Yield lists of block pairs i <= j, one list per `rows` by `rows` square."""
+        """Yield lists of block pairs i <= j, one per square of tiles."""
         cuts = [0]
         for b in range(1, len(self)):
             if self.bounds[b + 1] - self.bounds[cuts[-1]] > rows:
@@ -112,8 +112,8 @@ def sample_rows(X: Rows) -> Rows:
 def choose_shift(family: KernelFamily, X: Rows) -> np.ndarray:
     """Return the constant to subtract from each base kernel before it is centered.
 
-    It is zero or one, the closer one to the kernel on a sample, or the mean of a nearly
-    constant kernel.
+    It is zero or one, whichever is closer to the kernel on a sample, or the mean of a
+    nearly constant kernel.
     """
     sample = sample_rows(X)
     less_one = family.tile(sample, sample, np.ones(family.n_kernels)).astype(np.float64)
@@ -122,31 +122,30 @@ def choose_shift(family: KernelFamily, X: Rows) -> np.ndarray:
     around_one = spread + mean**2
     around_zero = spread + (mean + 1) ** 2
     shift = np.where(around_one <= around_zero, 1.0, 0.0)
-    # A loss of two of fifteen digits.
+    # Two of fifteen digits would be lost.
     is_nearly_constant = np.minimum(around_one, around_zero) > 1e4 * spread
     return np.where(is_nearly_constant, 1.0 + mean, shift)
 
 
 def block_rows_for(n_matrices: int) -> int:
-    """Return the number of rows of a block whose tiles fit into the cache."""
+    """Return the number of rows whose tiles fit into the cache."""
     return int(np.clip(np.sqrt(TILE_BYTES / (8 * n_matrices)), 128, MOST_ROWS))
 
 
 def block_rows_of(family: KernelFamily, X: Rows) -> int:
-    """Return the number of rows per block, independent of the number of threads."""
+    """Return the number of rows per block, for any number of threads."""
     m = X.shape[0]
     rows = min(block_rows_for(family.n_seeds), max(128, -(-m // 4)))
     packed_bytes = _packed_bytes(family, X)
     if not packed_bytes:
         return rows
-    # Tiles of distances are not formed: larger blocks are faster, if ten keep all
-    # threads busy.
+    # Without tiles, larger blocks are faster, if ten keep all threads busy.
     most_rows_in_memory = (16 << 20) // (8 + packed_bytes)
     return max(rows, min(1600, m // 10, most_rows_in_memory))
 
 
 def _packed_bytes(family: KernelFamily, X: Rows) -> int:
-    """Return the bytes of a row packed for both sides; zero without distances."""
+    """Return the bytes of a packed row; zero without distances."""
     sides = as_distance_sides(family.operands(X[:1], np.zeros(family.n_kernels))) or ()
     return 2 * X.dtype.itemsize * sum(part.rows.shape[1] for part in sides)
 
@@ -161,11 +160,10 @@ def pass_over_tiles(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return products, traces and row sums of base kernels over all pairs of rows.
 
-    X and Y are sorted as ``X[blocks.order]``. Results by F fold groups: products
-    ``<K_k, K_l>``, shape (F, F, p, p); products with the target, (F, F, p); traces, (F,
-    p); row sums, (F, p, m).
+    X and Y are sorted by `blocks`. Shapes for F fold groups: products of kernels
+    (F, F, p, p), products with the target (F, F, p), traces (F, p), row sums (F, p, m).
     """
-    compile_tiles(X.dtype)  # before the workers, which read the compiled code from disk
+    compile_tiles(X.dtype)  # the workers read the compiled code from disk
     family, X = family.mapped_once(X)
     m = X.shape[0]
     row_bytes = _packed_bytes(family, X)
@@ -197,14 +195,14 @@ class TilePass:
 
     @cached_property
     def _buffers(self) -> local:
-        """Work arrays per thread; new memory would take as long as the sums."""
+        """Work arrays per thread, as new memory takes long."""
         return local()
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_buffers"}
 
     def part(self, _: object, pairs: Sequence[Pair]) -> BlockResults:
-        """Return sums over tiles of block pairs i <= j and over transposed tiles."""
+        """Return sums over tiles of block pairs and their transposes."""
         blocks = self.blocks
         n_groups = len(blocks.labels)
         p = len(self.shift)
@@ -275,7 +273,6 @@ class TilePass:
     def _read(
         self, pairs: Sequence[Pair]
     ) -> tuple[dict[int, Rows], Callable[[int, int], Any]]:
-        """Return the rows of each block, and a function for the seeds of a pair."""
         blocks = self.blocks
         dtype = self.X.dtype
         firsts = {i for i, _ in pairs}
@@ -304,7 +301,6 @@ class TilePass:
     def _filled_seeds(
         self, left: list[Any], right: list[Any], n_rows: int, n_columns: int
     ) -> np.ndarray:
-        """Return the seeds of a tile in the work array of this thread."""
         shape = (self.family.n_seeds, n_rows, n_columns)
         seeds = np.asarray(self._buffers.seeds[: prod(shape)]).reshape(shape)
         fill_seeds(left, right, seeds)

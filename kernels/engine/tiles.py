@@ -1,7 +1,7 @@
-"""Compiled sums over tiles of base kernels, computed from seeds without the tiles.
+"""Compiled sums over tiles of base kernels, computed from seeds.
 
-A *strip* has some columns of a few rows of a tile: for each vector of columns and each
-row, a vector of each kernel and of the target kernel.
+A *strip* has some columns of a few rows of a tile: vectors of each kernel and of the
+target kernel.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ..compiled.plain import ROWS as SEED_ROWS
 from ..families.base import TilePlan
 
 STRIP_BYTES = 20 << 10
-"""Size of a strip, which fits into the first-level cache."""
+"""Memory of a strip, which fits into the first-level cache."""
 
 ROWS = 2
 
@@ -39,11 +39,11 @@ LEAST_STEPS = 8
 def chains(
     plan: TilePlan, lengths: Sequence[int] = ()
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return chains of kernels, in which each is computed from the previous one.
+    """Return chains of kernels, each computed from the previous one.
 
     The first array, shape (p,), has the order of computation. The second, shape (n, 4),
     has per chain its first position, length, source (a seed, or -1 - r for row r), and
-    the row that stores its next value. `lengths` are descending sizes of their pieces.
+    row that stores the next value. `lengths` are descending sizes of pieces.
     """
     doubles_of: dict[int, list[int]] = {}
     starts: list[tuple[int, int]] = []
@@ -77,7 +77,7 @@ def chains(
 
 
 class TileSums:
-    """Sums over tiles of base kernels, computed in reusable work arrays.
+    """Sums over tiles of base kernels, in reusable work arrays.
 
     Without `sides`, tiles have seeds in place of rows.
     """
@@ -118,8 +118,8 @@ class TileSums:
         """Return kernel products, target products, row sums and column sums of a tile.
 
         `seeds` has shape (n_seeds, a, b) and a spare vector, or is a pair of packed
-        rows. With `mirrored`, columns are rows. Shapes are (p, p), (p,), (p, a) and (p,
-        b).
+        rows. With `mirrored`, columns are rows. Results have shapes (p, p), (p,), (p,
+        a), (p, b).
         """
         a = len(U)
         b, n_outputs = V.shape
@@ -183,7 +183,6 @@ class TileSums:
     def _add_mirrored_tile(
         self, tile: Tile, layout: KernelLayout, columns: np.ndarray
     ) -> None:
-        """Add a tile whose columns are its rows; upper values count twice."""
         strip_columns = layout.vectors * self.width
         firsts = range(0, tile.b, strip_columns)
         add_tile(
@@ -202,7 +201,7 @@ class TileSums:
     def _reduced(
         self, tile: Tile, columns: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return sums over the vectors of a tile, in the order of the family."""
+        """Return sums over vectors, in the order of the family."""
         p = self.p
         width = self.width
         order = self._order
@@ -219,7 +218,7 @@ class TileSums:
         return products, target_products, row_sums, column_sums
 
     def _zeros(self, *sizes: int) -> list[np.ndarray]:
-        """Return zeros in shared memory; new memory would take longer than the sums."""
+        """Return zeros in reused memory."""
         ends = list(accumulate(sizes))
         if ends[-1] > len(self._sums):
             self._sums = np.empty(ends[-1])
@@ -230,17 +229,17 @@ class TileSums:
 
 
 def compile_tiles(dtype: np.dtype) -> None:
-    """Compile the loops over tiles for float32 or float64, unless cached."""
+    """Compile the loops over tiles for a dtype, unless cached."""
     targets = np.ones((1, 1), dtype=dtype)
     seeds = empty_vectors(1, dtype)[:1].reshape(1, 1, 1)
     TileSums(TilePlan.identity(1), dtype).of(seeds, targets, targets, None, None)
 
 
 class KernelLayout(NamedTuple):
-    """Plan by which compiled code computes the kernels of a tile and their products.
+    """Plan by which compiled code computes and multiplies the kernels of a tile.
 
-    `parts` compute the seeds, if any; `groups` are chains. `offsets` are in the order
-    of the chains. `cuts` bound runs of kernels whose products are computed together.
+    `groups` are chains, and `offsets` in their order. `cuts` bound runs of kernels
+    whose products are computed together.
     """
 
     parts: Parts
@@ -251,11 +250,10 @@ class KernelLayout(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """Rows and columns of a tile, work arrays, and sums; all arrays are flat.
+    """Plan by which compiled code computes a tile's kernels and products.
 
-    A and B are packed rows, U targets by rows, V by outputs. `weighted` is zero or one.
-    Sums G, shape (p, p, width), are below the diagonal; T is (p, width), `rows` (a, p,
-    width).
+    `groups` are chains, and `offsets` in their order. `cuts` bound runs of kernels
+    whose products are computed together.
     """
 
     a: int
@@ -366,7 +364,7 @@ def add_tile(
 
 
 def runs(p: int) -> np.ndarray:
-    """Divide p kernels into runs of at most `LONGEST_RUN`; return the runs' bounds."""
+    """Return the bounds of runs of at most `LONGEST_RUN` of p kernels."""
     n_runs = -(-p // LONGEST_RUN)
     size, n_longer = divmod(p, n_runs)
     return np.array([size * run + min(run, n_longer) for run in range(n_runs + 1)])

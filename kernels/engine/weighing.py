@@ -1,4 +1,4 @@
-"""Compiled loops that add the weighted kernels of a tile, in the first-level cache."""
+"""Compiled loops that add the weighted kernels of a tile."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ MOST_VALUES = 1024
 
 
 class Weights(NamedTuple):
-    """Weights of kernels, in the order in which kernels are computed.
+    """Weights of kernels, in the order of computation.
 
-    `groups` are chains, see `tiles.chains`; `coefficients` are in their order.
-    `constant` is the weighted sum of all offsets.
+    `groups` are chains, see `tiles.chains`. `constant` is the weighted sum of offsets.
     """
 
     groups: np.ndarray
@@ -45,7 +44,7 @@ class PackedColumns(NamedTuple):
 def combine_seeds(
     weights: Weights, size: int, width: int, buffer: np.ndarray, K: np.ndarray
 ) -> None:
-    """Write the weighted sum of kernels, made from a few matrices (seeds), into `K`.
+    """Write the weighted sum of kernels, made from seed matrices, into `K`.
 
     `buffer` has blocks of `size` values: distances, seeds, and values between chains.
     """
@@ -81,7 +80,7 @@ def combine_rows(
 ) -> None:
     """Write the kernel between consecutive rows of A and of B into `out`.
 
-    `buffer` and `K` are work arrays for `ROWS` rows. The rows of `out` are contiguous.
+    `buffer` and `K` are work arrays for `ROWS` rows. Rows of `out` are contiguous.
     """
     n_rows, n_columns = out.shape
     # Unpacked once, as each access counts a reference.
@@ -117,7 +116,7 @@ def combine_tile(
 ) -> None:
     """Write the weighted sum of a tile's kernels, made from `seeds`, into `out`.
 
-    `seeds` has shape (n_seeds, a, b); rows of `out` are contiguous; `max_panels`
+    `seeds` has shape (n_seeds, a, b). Rows of `out` are contiguous. `max_panels`
     columns, a multiple of `width`, are processed at a time.
     """
     a, b = out.shape
@@ -178,8 +177,8 @@ def multiply_rows(
 ) -> None:
     """Write ``K beta`` to `forth`, and add ``K' (left_vectors + w K beta)`` to `back`.
 
-    `beta` and `back` have shape (n, stride), padded, `left_vectors` (a, n), and `forth`
-    (a, n), or (0, n) if it is not requested.
+    `beta` and `back` have shape (n, stride), `left_vectors` (a, n), and `forth` (a, n),
+    or (0, n) if it is not requested.
     """
     n = len(back)
     a = len(left_vectors)

@@ -30,11 +30,7 @@ def _controller() -> ThreadpoolController:
 
 @dataclass
 class _ThreadState:
-    """Thread state of this process, as BLAS has one number of threads per process.
-
-    `limit` is the previous setting of BLAS if it changed; `busy` counts threads in
-    passes.
-    """
+    """BLAS threads and busy threads of this process."""
 
     single_threaded: int = 0
     limit: Any = None
@@ -46,7 +42,6 @@ _lock = Lock()
 
 
 def _reset_state() -> None:
-    """Forget the threads of the parent process after a fork."""
     global _state, _lock
     _state = _ThreadState()
     _lock = Lock()
@@ -62,7 +57,7 @@ _thread_limit: ContextVar[float] = ContextVar("thread_limit", default=inf)
 def one_blas_thread() -> Iterator[None]:
     """Enter a context in which BLAS uses one thread in the whole process.
 
-    Contexts may overlap: the first stores the setting, the last restores it.
+    Contexts may overlap: the last restores the setting.
     """
     with _lock:
         if not _state.single_threaded:
@@ -88,21 +83,21 @@ def one_blas_thread() -> Iterator[None]:
 
 
 def _release_blas() -> None:
-    """Let any thread set BLAS, not only the first one that does (threadpoolctl)."""
+    """Let any thread set BLAS, not only the first (threadpoolctl)."""
     release = getattr(OpenBLASController, "clear_controlling_thread", None)
     if release is not None:
         release(force=True)
 
 
 def blas_threads_for(n_rows: int) -> AbstractContextManager[None]:
-    """Return a context in which BLAS uses one thread for at most 2,048 rows."""
+    """Return a context with one BLAS thread for at most 2,048 rows."""
     if n_rows <= 2048 or _thread_limit.get() == 1:
         return one_blas_thread()
     return nullcontext()
 
 
 def available_threads(cores: int | None = None) -> int:
-    """Return the number of threads to use: one per unused core, at least one.
+    """Return the number of threads to use: one per unused core.
 
     At most ``NUMBA_NUM_THREADS``; one within a pass.
     """
@@ -113,7 +108,7 @@ def available_threads(cores: int | None = None) -> int:
 
 @contextmanager
 def at_most_threads(n_jobs: int | None) -> Iterator[None]:
-    """Enter a context that limits the number of threads of each computation.
+    """Enter a context that limits the threads of each computation.
 
     `n_jobs` -1 means all cores, -2 all but one, None no limit. The smallest limit
     holds.
@@ -138,8 +133,8 @@ def _cores() -> int:
 
 @contextmanager
 def threads_of_a_pass(n_threads: int | None, n_tasks: int) -> Iterator[int]:
-    """Enter a context with one BLAS thread; yield the number of reserved cores."""
-    needs_cores = n_tasks > 1 and not n_threads  # counting the cores takes time
+    """Enter a context with one BLAS thread; yield the number of cores."""
+    needs_cores = n_tasks > 1 and not n_threads  # counting takes time
     cores = _cores() if needs_cores else 1
     with one_blas_thread():
         with _lock:
@@ -154,14 +149,14 @@ def threads_of_a_pass(n_threads: int | None, n_tasks: int) -> Iterator[int]:
 
 
 SPANS = 16
-"""Number of spans of many rows: their 136 pairs keep most computers busy."""
+"""Number of spans of rows; their 136 pairs occupy most computers."""
 
 Step = Callable[[Any, Any, Any], Any]
-"""``step(shared, argument, task)`` returns the part of a total for one task."""
+"""``step(shared, argument, task)`` returns the result of one task."""
 
 
 class RowSource(Protocol):
-    """Rows that are read by slices, such as an ndarray or a CSR matrix."""
+    """Rows that are read by slices, such as an ndarray."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -171,7 +166,7 @@ class RowSource(Protocol):
 
 
 class Workers(Protocol):
-    """Workers that execute independent tasks over rows and add the results."""
+    """Workers that execute tasks over rows and add the results."""
 
     def scatter_rows(
         self, X: Rows, rows: np.ndarray | None, origin: np.ndarray
@@ -182,26 +177,26 @@ class Workers(Protocol):
         """Return X in a form whose rows this process can read."""
 
     def broadcast(self, value: Any) -> Any:
-        """Send a value to the workers once; return a handle for tasks."""
+        """Send a value to the workers; return its handle for tasks."""
 
     def super_tile(self, n_rows: int, row_bytes: int) -> int:
-        """Return the number of rows and columns of a task's matrix."""
+        """Return the number of rows and columns of a task."""
 
     def spans(self, n_rows: int, min_rows: int) -> list[tuple[int, int]]:
-        """Divide all rows into ranges, one per task, of at least `min_rows` rows."""
+        """Divide rows into ranges, one per task, of at least `min_rows`."""
 
     def total(
         self, step: Step, shared: Any, argument: Any, tasks: Sequence[Any]
     ) -> Any:
-        """Call `step` for each task, and return the sum of the results.
+        """Call `step` for each task, and add the results in fixed order.
 
-        The order of the additions is fixed. The sum may change results in place.
+        The sum may change results in place.
         """
 
 
 @dataclass(frozen=True)
 class SelectedRows:
-    """Rows of a data set minus an origin, computed when they are read."""
+    """Rows minus an origin, computed when they are read."""
 
     X: Rows
     rows: np.ndarray
@@ -221,7 +216,7 @@ class SelectedRows:
 
 @dataclass
 class BlockResults:
-    """Results of tasks: arrays by key, which are added key by key."""
+    """Arrays by key, which are added key by key."""
 
     arrays: dict[Any, np.ndarray]
 
@@ -231,12 +226,12 @@ class BlockResults:
         return self
 
     def joined(self) -> np.ndarray:
-        """Return the concatenation of the arrays, in the order of their keys."""
+        """Return the arrays, concatenated in the order of keys."""
         return np.concatenate([self.arrays[key] for key in sorted(self.arrays)])
 
 
 class Threads:
-    """Workers that are threads of this process, with one thread of BLAS."""
+    """Threads of this process, with one BLAS thread."""
 
     def __init__(self, n_threads: int | None = None) -> None:
         self.n_threads = n_threads
@@ -258,13 +253,13 @@ class Threads:
         return value
 
     def super_tile(self, n_rows: int, row_bytes: int) -> int:
-        """Return the number of rows of a task's matrix, for any number of threads."""
+        """Return the same size for any number of threads."""
         rows_in_memory = (1 << 26) // max(1, row_bytes)
         size = min(4096, max(512, -(-n_rows // SPANS)))
         return max(1, min(size, rows_in_memory))
 
     def spans(self, n_rows: int, min_rows: int) -> list[tuple[int, int]]:
-        """Divide rows into ranges, the same for any number of threads."""
+        """Return the same ranges for any number of threads."""
         return spans(n_rows, max(min_rows, -(-n_rows // SPANS)))
 
     def total(
@@ -284,7 +279,6 @@ class Threads:
 def _results_in_order(
     threads: ThreadPoolExecutor, n: int, run: Callable[[Any], Any], tasks: Sequence[Any]
 ) -> Iterator[Any]:
-    """Yield the results of tasks in order; n + 1 tasks are submitted at a time."""
     submitted: deque[Future[Any]] = deque()
     for task in tasks:
         submitted.append(threads.submit(copy_context().run, run, task))
@@ -304,10 +298,9 @@ def _sum(parts: Iterator[Any]) -> Any:
 def over_tiles(
     run: Callable[[slice, slice], Any], n_rows: int, n_columns: int | None, step: int
 ) -> Any:
-    """Return the sum of a function over the tiles of a matrix, computed by threads.
+    """Return the sum of a function over the tiles of a matrix, None without tiles.
 
-    `n_columns` None denotes the upper tiles of a symmetric matrix. The sum is None
-    without tiles.
+    `n_columns` None denotes the upper tiles of a symmetric matrix.
     """
     tiles = []
     for row in range(0, n_rows, step):
@@ -323,6 +316,6 @@ def over_tiles(
 
 
 def spans(n_rows: int, size: int) -> list[tuple[int, int]]:
-    """Divide all rows into nearly equal ranges of at most `size` rows."""
+    """Divide rows into nearly equal ranges of at most `size` rows."""
     pieces = max(1, -(-n_rows // size))
     return [(n_rows * i // pieces, n_rows * (i + 1) // pieces) for i in range(pieces)]
