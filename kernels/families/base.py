@@ -1,4 +1,4 @@
-"""Base class of families of base kernels, and operands of their tiles."""
+"""Base class of families, and operands of their tiles."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ..base import Parameterized
 from ..compiled import Metric
 
 Rows: TypeAlias = Any
-"""Rows: an ndarray or a CSR matrix of float64."""
+"""An ndarray or a CSR matrix of float64."""
 
 
 @dataclass(frozen=True)
 class TilePlan:
-    """Recipe to compute all kernels of a block of rows from a few matrices (seeds)."""
+    """Recipe to compute all kernels of a tile from matrices (seeds)."""
 
     order: np.ndarray  # pairs (kernel, seed), (p, 2); seed -1 for doubling
     half: np.ndarray  # kernel E in E (E + 2), for doubling
@@ -64,7 +64,7 @@ FAR = 2.0**22
 """Largest gamma times squared norm for distances by inner products (error 1e-9)."""
 
 ROUNDING = 8
-"""Error of a squared distance in rounding units of both squared norms."""
+"""Error of a squared distance, in rounding units of both norms."""
 
 KINDS: dict[str, type[KernelFamily]] = {}
 """Families that can be saved, by kind."""
@@ -72,7 +72,7 @@ KINDS: dict[str, type[KernelFamily]] = {}
 
 @dataclass(frozen=True)
 class PlainRows:
-    """Rows of a family that computes kernels directly, by its method `tile`."""
+    """Rows of a family that computes kernels directly, by `tile`."""
 
     rows: Rows
     family: KernelFamily
@@ -108,7 +108,7 @@ class ExpandedRows:
         gammas: Sequence[float] = (),
         dtype: Any = None,
     ) -> Self:
-        """Prepare rows: convert them to `dtype`, and subtract `center` if dense."""
+        """Return prepared rows, minus `center` if dense."""
         rows = A
         if center is not None and not sparse.issparse(A):
             rows = A - center
@@ -143,7 +143,7 @@ class ExpandedRows:
         exponentiate(self.distances(left), self.gammas, out)
 
     def distances(self, left: ExpandedRows) -> np.ndarray:
-        """Return distances between rows of `left` and of this object, shape (a, b)."""
+        """Return the distances from the rows of `left`, shape (a, b)."""
         if self.metric == "cityblock" or self._is_far_from(left):
             return self._distances_by_differences(left)
         A = left.rows
@@ -157,7 +157,7 @@ class ExpandedRows:
                 np.column_stack([-2.0 * A, left.norms, np.ones_like(left.norms)])
                 @ self.augmented.T
             )
-        if D.min(initial=0.0) < 0:  # clipping takes six times as long as the test
+        if D.min(initial=0.0) < 0:  # clipping takes six times as long
             np.maximum(D, 0.0, out=D)
         if left is self:
             np.fill_diagonal(D, 0.0)
@@ -168,7 +168,7 @@ class ExpandedRows:
         return D
 
     def _is_far_from(self, left: ExpandedRows) -> bool:
-        """Return whether norms are too large for distances by inner products."""
+        """Return whether norms are too large for inner products."""
         if self.metric != "squared":
             return False
         largest_norm = max(left.norms.max(initial=0.0), self.norms.max(initial=0.0))
@@ -176,7 +176,6 @@ class ExpandedRows:
 
     def _distances_by_differences(self, left: ExpandedRows) -> np.ndarray:
         """Return distances from differences, exactly zero for equal rows."""
-        # Families work without the compiler
         from ..compiled.distances import (
             distances,
         )
@@ -191,17 +190,16 @@ class ExpandedRows:
 
 
 class KernelFamily(Parameterized, ABC):
-    """Set of p base kernels that are computed together, for blocks of rows.
+    """Set of p base kernels that are computed together.
 
     Notes
     -----
     Subclasses implement `names`, `tile`, `diag` and `subset`, and may replace `tile` by
-    the faster `operands` and `plan`. Attributes have the names of the parameters of
-    `__init__`. Families are immutable and are equal if their parameters are. A class
-    with its own `kind` can be saved, and loaded once it is imported.
+    the faster `operands` and `plan`. Attributes are named like the parameters of
+    `__init__`. Families are immutable, and equal if their parameters are. A class with
+    its own `kind` can be saved, and loaded once it is imported.
 
-    A tile holds the p kernels for all pairs of a row of `A` and a row of `B`. A request
-    for ``K - shift`` avoids cancellation, as by ``expm1`` for Gaussians.
+    Computing ``K - shift`` avoids cancellation, as by ``expm1`` for Gaussians.
     """
 
     kind: ClassVar[str]
@@ -213,7 +211,7 @@ class KernelFamily(Parameterized, ABC):
             "kind" in vars(cls)
             and KINDS.setdefault(cls.kind, cls).__module__ == cls.__module__
         ):
-            KINDS[cls.kind] = cls  # replaces the class if a module defines it again
+            KINDS[cls.kind] = cls  # a module may define the class again
         if _place_of_definition(cls, "tile") < _place_of_definition(cls, "operands"):
             cls.plan = KernelFamily.plan  # type: ignore[method-assign]
             cls.operands = KernelFamily.operands  # type: ignore[method-assign]
@@ -241,17 +239,17 @@ class KernelFamily(Parameterized, ABC):
 
     @property
     def n_seeds(self) -> int:
-        """Number of matrices from which all p kernels are computed."""
+        """Number of matrices from which kernels are computed."""
         return self.plan(np.zeros(self.n_kernels)).n_seeds
 
     @property
     def kernel_views(self) -> tuple[str | None, ...]:
-        """Name of the view (group of columns) of each kernel; None for all columns."""
+        """Name of the view (group of columns) of each kernel, or None."""
         return (None,) * self.n_kernels
 
     @abstractmethod
     def tile(self, A: Rows, B: Rows, shift: np.ndarray | None = None) -> np.ndarray:
-        """Return each base kernel between the rows of `A` and `B`, shape (p, a, b).
+        """Return each base kernel between the rows of `A` and `B`.
 
         Parameters
         ----------
@@ -267,7 +265,7 @@ class KernelFamily(Parameterized, ABC):
         """
 
     def plan(self, shift: np.ndarray) -> TilePlan:
-        """Return the recipe to compute kernels minus `shift` from matrices (seeds)."""
+        """Return the recipe to compute kernels minus `shift` from seeds."""
         return TilePlan.identity(self.n_kernels)
 
     def operands(
@@ -308,17 +306,17 @@ class KernelFamily(Parameterized, ABC):
         return self, np.arange(self.n_kernels)
 
     def mapped_once(self, X: Rows) -> tuple[KernelFamily, Rows]:
-        """Map rows once; return base kernels without the map, and the mapped rows."""
+        """Return base kernels without their map of rows, and the mapped rows."""
         return self, X
 
     @property
     def translation_invariant(self) -> bool:
-        """Whether kernels do not change if a vector is added to all rows."""
+        """Whether kernels are invariant to translation."""
         return False
 
     @property
     def translates(self) -> bool:
-        """Whether centered kernels do not change if a vector is added to all rows."""
+        """Whether centered kernels are invariant to translation."""
         return self.translation_invariant
 
     @property
@@ -331,16 +329,15 @@ class KernelFamily(Parameterized, ABC):
         """Return the diagonal ``K_k(A_i, A_i)`` of each kernel, shape (p, a)."""
 
     def check_rows(self, X: Rows) -> None:
-        """Raise ValueError if training rows are not valid for the base kernels."""
+        """Raise ValueError if training rows are invalid for the kernels."""
         return
 
     @abstractmethod
     def subset(self, kernels: Sequence[int]) -> KernelFamily:
-        """Return a family of the base kernels at the positions `kernels`, in order."""
+        """Return the family of the selected base kernels, in order."""
 
 
 def _place_of_definition(cls: type, name: str) -> int:
-    """Return the position of the defining class in the method resolution order."""
     return next(
         position for position, base in enumerate(cls.__mro__) if name in vars(base)
     )
@@ -349,7 +346,7 @@ def _place_of_definition(cls: type, name: str) -> int:
 def sides_of_tile(
     operands: Callable[..., list[Any]], A: Rows, B: Rows, shift: np.ndarray
 ) -> tuple[list[Any], list[Any]]:
-    """Prepare the rows `A` and `B`, minus the mean of `B`, to compute kernels."""
+    """Return the operands of `A` and `B`, minus the mean of `B`."""
     center = mean_row(B)
     right = operands(B, shift, center)
     if A is B:
@@ -358,13 +355,13 @@ def sides_of_tile(
 
 
 def n_mapped(family: KernelFamily, d: int) -> int:
-    """Return the number of features to which a family maps rows of d features."""
+    """Return the number of features after a family's map."""
     operands = family.operands(np.zeros((1, d)), np.zeros(family.n_kernels))
     return max(int(operand.rows.shape[1]) for operand in operands)
 
 
 def fill_seeds(left: Sequence[Any], right: Sequence[Any], out: np.ndarray) -> None:
-    """Compute the matrices (seeds) that yield kernels between prepared rows."""
+    """Write the seeds of prepared rows into `out`."""
     start = 0
     for A, B in zip(left, right, strict=True):
         stop = start + B.n_seeds
@@ -375,7 +372,7 @@ def fill_seeds(left: Sequence[Any], right: Sequence[Any], out: np.ndarray) -> No
 def seeded_tile(
     kind: Any, family: KernelFamily, A: Rows, B: Rows, shift: Any
 ) -> np.ndarray:
-    """Return kernels between `A` and `B`, as the base class `kind` computes them."""
+    """Return the kernels of `A` and `B` as class `kind` computes them."""
     if shift is None:
         shift = np.zeros(family.n_kernels)
     plan = kind.plan(family, shift)
@@ -407,7 +404,7 @@ def require_base_kernels(name: str, family: object) -> None:
 
 
 def readable(value: float) -> str:
-    """Return a number as text, with powers of two in the form 2^k."""
+    """Return a number as text, powers of two in the form 2^k."""
     mantissa, exponent = np.frexp(value)
     if mantissa == 0.5 and abs(exponent - 1) > 1:
         return f"2^{exponent - 1}"
@@ -415,7 +412,7 @@ def readable(value: float) -> str:
 
 
 def distinct(names: Sequence[str]) -> tuple[str, ...]:
-    """Append numbers to repeated names, so that all names are distinct."""
+    """Append numbers to repeated names, so that all are distinct."""
     used_names = set(names)
     occurrences: dict[str, int] = {}
     distinct_names = []
@@ -433,7 +430,7 @@ def distinct(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def as_rows(X: Rows) -> Rows:
-    """Return rows as a float64 array or CSR matrix; ValueError if not finite."""
+    """Return rows as a finite float64 array or CSR matrix."""
     if sparse.issparse(X):
         rows = X.tocsr().astype(np.float64, copy=False)
         values = rows.data
@@ -451,9 +448,9 @@ def as_rows(X: Rows) -> Rows:
 
 
 def distinct_rows(X: Rows) -> tuple[np.ndarray, np.ndarray]:
-    """Number the distinct rows; return their first positions, and a number per row.
+    """Return the first positions of distinct rows, and a number per row.
 
-    The order depends only on the values of the distinct rows.
+    The order depends only on the values of distinct rows.
     """
     if not sparse.issparse(X):
         _, first, which = np.unique(X, axis=0, return_index=True, return_inverse=True)
@@ -473,9 +470,8 @@ def distinct_examples(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
     """Merge equal rows; return distinct rows, mean targets and total weights.
 
-    The first two arrays are the first position of each distinct row, and the number of
-    each row. Equal rows of different `groups` are distinct. Weights are None without
-    copies and `w`.
+    The first two arrays are as in `distinct_rows`. Equal rows of different `groups` are
+    distinct. Weights are None without copies and `w`.
     """
     first, which = distinct_rows(X)
     if groups is not None:
@@ -494,14 +490,14 @@ def positions_of(selected_rows: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 def drawn_rows(m: int, n_drawn: int, seed: int) -> np.ndarray:
-    """Return ascending positions of `n_drawn` random rows, or of all if fewer."""
+    """Return ascending positions of `n_drawn` random rows, or of all."""
     if m <= n_drawn:
         return np.arange(m)
     return np.sort(np.random.default_rng(seed).choice(m, n_drawn, replace=False))
 
 
 def all_finite(values: Any) -> bool:
-    """Return whether all values are finite, checked in blocks."""
+    """Return whether all values are finite."""
     step = max(1, FINITE_BLOCK // max(1, values[:1].size))
     return all(
         np.isfinite(values[start : start + step]).all()
@@ -510,7 +506,7 @@ def all_finite(values: Any) -> bool:
 
 
 def move(X: Rows, origin: np.ndarray) -> Rows:
-    """Subtract `origin` from all rows; return the same rows if it is zero."""
+    """Return the rows minus `origin`, unchanged if it is zero."""
     if not origin.any():
         return X
     return X - origin
@@ -525,7 +521,7 @@ def mean_row(X: Rows) -> np.ndarray:
 def squared_distances(A: Rows, B: Rows) -> np.ndarray:
     """Return the squared Euclidean distances between rows, shape (a, b).
 
-    ``A is B`` gives an exactly zero diagonal. The error is about ``eps * ||x||^2``.
+    ``A is B`` gives a zero diagonal. The error is about ``eps * ||x||^2``.
     """
     center = mean_row(B)
     right = ExpandedRows.of(B, center, "squared")

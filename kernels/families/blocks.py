@@ -1,4 +1,4 @@
-"""Linear kernels on blocks of columns, such as counts of n-grams of each length."""
+"""Linear kernels on blocks of columns, such as counts of n-grams."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..validation import entries_of
 from .base import KernelFamily, Rows, inner_products, squared_norms, subtract_shift
 
 LARGEST_LENGTH = 1.0 + 1e-9
-"""Largest length of a block of a row: one, and rounding."""
+"""Largest length of a row's block, with rounding."""
 
 
 class BlockFamily(KernelFamily):
@@ -26,20 +26,19 @@ class BlockFamily(KernelFamily):
     blocks : sequence of str
         Names of the b blocks.
     kernels : sequence of int, optional
-        Positions of the blocks of the p base kernels, in order; by default all blocks.
+        Block of each base kernel, as a position; by default all.
 
     Raises
     ------
     ValueError
-        There are no blocks or kernels, or a position is not one of a block; in use, the
-        columns do not divide into b blocks, or a block of a training row is longer than
-        one.
+        There are no blocks or kernels, a position is invalid, the columns do not divide
+        into b blocks, or a block of a training row is longer than one.
 
     Notes
     -----
-    `NGramTransformer` and `WeisfeilerLehmanTransformer` return such rows, and have this
-    family as their attribute `family`. A tile takes one product per block, of sparse
-    matrices if rows are sparse.
+    `NGramTransformer` and `WeisfeilerLehmanTransformer` return such rows; their
+    attribute `family` is this family. A tile takes one product per block, sparse if
+    rows are sparse.
     """
 
     kind = "block"
@@ -102,7 +101,6 @@ class BlockFamily(KernelFamily):
         return self._with(kernels=[self.kernels[k] for k in kernels])
 
     def _blocks_of(self, A: Rows) -> list[Rows]:
-        """Return the columns of each base kernel."""
         n_blocks = len(self.blocks)
         width, remainder = divmod(A.shape[1], n_blocks)
         if remainder:

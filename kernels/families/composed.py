@@ -27,25 +27,25 @@ KNOTS = 129
 """Most stored normal scores per feature; others are interpolated."""
 
 ORDINARY = 200
-"""Largest exponent of two of values that are multiplied without scaling."""
+"""Largest binary exponent of values that need no scaling."""
 
 RowMap: TypeAlias = Callable[[Rows], Rows]
-"""Function that maps rows to features; ValueError for a wrong number."""
+"""Function that maps rows to features."""
 
 
 class ComposedFamily(KernelFamily):
-    """Base class of families that join other families, each with a map of rows."""
+    """Base class of families that join others, each with a row map."""
 
     maps_once: ClassVar[bool] = True
     """Whether to store mapped rows if there is one part."""
 
     @abstractmethod
     def parts(self) -> Sequence[tuple[KernelFamily, RowMap]]:
-        """Return each family with the function that maps rows to its features."""
+        """Return each family with the function that maps its rows."""
 
     @abstractmethod
     def _of(self, families: Sequence[KernelFamily]) -> Self:
-        """Return the family with the same maps and other families."""
+        """Return the same maps with other families."""
 
     def check_rows(self, X: Rows) -> None:
         for family, map_rows in self.parts():
@@ -141,7 +141,7 @@ class ComposedFamily(KernelFamily):
 
 
 class FamilyUnion(ComposedFamily):
-    """Union of several families, each on all columns or on its own ones.
+    """Union of families, each on all columns or on its own ones.
 
     Parameters
     ----------
@@ -239,7 +239,7 @@ class FamilyUnion(ComposedFamily):
         return tuple(views)
 
     def subset(self, kernels: Sequence[int]) -> FamilyUnion:
-        # Family, and position in it, of each kernel of the union
+        # Family and position of each kernel
         places = [
             (f, k)
             for f, family in enumerate(self.families)
@@ -258,7 +258,6 @@ class FamilyUnion(ComposedFamily):
 
 
 def _checked_columns(positions: Any) -> np.ndarray | None:
-    """Return the positions of the features as integers; None for all."""
     if positions is None:
         return None
     columns = np.asarray(positions)
@@ -276,7 +275,6 @@ def _take_columns(columns: np.ndarray | None, A: Rows) -> Rows:
 
 
 def _name_of_columns(columns: np.ndarray | None) -> str | None:
-    """Return the default name of a view, or None for all columns."""
     if columns is None:
         return None
     first_positions = ", ".join(map(str, columns[:4]))
@@ -286,7 +284,7 @@ def _name_of_columns(columns: np.ndarray | None) -> str | None:
 
 
 class MappedFamily(ComposedFamily):
-    """Base class of families that apply the kernels of `base` to mapped rows."""
+    """Base class of families that apply `base` to mapped rows."""
 
     base: KernelFamily
 
@@ -309,7 +307,7 @@ class MappedFamily(ComposedFamily):
 
 
 class MetricFamily(MappedFamily):
-    r"""Base kernels on features that are scaled by weights, or mapped by a matrix.
+    r"""Base kernels on features scaled by weights, or mapped by a matrix.
 
     .. math:: K_k(x, x') = K^0_k(A^\top x, \, A^\top x'), \qquad
               \lVert A^\top (x - x') \rVert^2 = (x - x')^\top A A^\top (x - x')
@@ -330,7 +328,7 @@ class MetricFamily(MappedFamily):
 
     Notes
     -----
-    Sparse rows stay sparse under weights, and become dense under a matrix.
+    Weights keep sparse rows sparse; a matrix makes them dense.
     """
 
     kind = "metric"
@@ -476,7 +474,7 @@ class ScaledFamily(ComposedFamily):
 
 
 def scaled_columns(A: Rows, scale: np.ndarray) -> Rows:
-    """Return the rows with each column multiplied by its entry of `scale`."""
+    """Return the rows with columns multiplied by `scale`."""
     if not sparse.issparse(A):
         return A * scale
     scaled = A.copy()
@@ -507,8 +505,8 @@ class NormalScoresFamily(MappedFamily):
     base : KernelFamily
         The p base kernels :math:`K^0_k` of d features and their scores.
     knots : sequence of (ndarray of shape (n, 2) or None)
-        Values of each feature, ascending, and their scores, see `normal_scores`; None
-        for a feature without score.
+        Ascending values of each feature and their scores, see `normal_scores`; None for
+        a feature without score.
 
     Raises
     ------
@@ -554,7 +552,6 @@ class NormalScoresFamily(MappedFamily):
 
 
 def _are_knots(array: np.ndarray) -> bool:
-    """Return whether an array holds ascending finite values and their scores."""
     if array.ndim != 2 or array.shape[1] != 2 or len(array) < 2:
         return False
     return bool(np.isfinite(array).all() and (np.diff(array[:, 0]) > 0).all())
@@ -565,7 +562,7 @@ def normal_scores(
 ) -> tuple[np.ndarray | None, ...]:
     """Return at most `KNOTS` values of each feature with their normal scores.
 
-    Features with at most two values have None.
+    Features of at most two values have None.
     """
     if sample_weight is None:
         sample_weight = np.ones(len(X))
@@ -573,7 +570,7 @@ def normal_scores(
 
 
 def scores_beside(A: np.ndarray, knots: Sequence[np.ndarray | None]) -> np.ndarray:
-    """Return the features followed by their normal scores, with the dtype of `A`."""
+    """Return the features followed by their normal scores."""
     d = len(knots)
     scored = [j for j, feature_knots in enumerate(knots) if feature_knots is not None]
     mapped = np.empty((A.shape[0], d + len(scored)), dtype=A.dtype)
@@ -585,7 +582,6 @@ def scores_beside(A: np.ndarray, knots: Sequence[np.ndarray | None]) -> np.ndarr
 
 
 def _knots(column: np.ndarray, w: np.ndarray) -> np.ndarray | None:
-    """Return values of one feature and their scores, or None for two values."""
     values, positions = np.unique(column, return_inverse=True)
     if len(values) <= 2:
         return None
@@ -605,7 +601,7 @@ def _knots(column: np.ndarray, w: np.ndarray) -> np.ndarray | None:
 
 
 class DividedFamily(KernelFamily):
-    """Base kernels divided by powers of two, so that squares do not overflow."""
+    """Base kernels divided by powers of two, so that squares stay finite."""
 
     def __init__(self, family: KernelFamily, divisors: np.ndarray) -> None:
         self.family = family
@@ -645,7 +641,7 @@ class DividedFamily(KernelFamily):
 
 
 def divisors_for(sizes: np.ndarray) -> np.ndarray | None:
-    """Return powers of two to divide kernels by; None if no kernel is huge or tiny."""
+    """Return powers of two that divide huge or tiny kernels, or None."""
     _, exponents = np.frexp(sizes)
     exponents[np.abs(exponents) <= ORDINARY] = 0
     if not exponents.any():

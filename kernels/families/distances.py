@@ -23,8 +23,8 @@ FEW_FEATURES = 64
 class ExponentialFamily(KernelFamily):
     r"""Base class of kernels ``exp(-gamma D(x, x'))`` with a distance D.
 
-    The seeds of a tile are :math:`E_\gamma = e^{-\gamma D} - 1` for each gamma whose
-    half is not in the family. The others follow by doubling, which is stable:
+    Seeds are :math:`E_\gamma = e^{-\gamma D} - 1` for each gamma without its half in
+    the family. The others follow by stable doubling:
 
     .. math:: E(2 \gamma) = E(\gamma) \, (E(\gamma) + 2)
     """
@@ -96,7 +96,7 @@ class ExponentialFamily(KernelFamily):
         return None
 
     def completed_grid(self) -> tuple[Self, np.ndarray]:
-        """Return the family with doublings added: gammas 1 and 8 also get 2 and 4."""
+        """Add doublings: gammas 1 and 8 also get 2 and 4."""
         positions = np.arange(self.n_kernels)
         if type(self).subset is not ExponentialFamily.subset:
             return self, positions
@@ -135,8 +135,8 @@ class GaussianFamily(ExponentialFamily):
 
     Notes
     -----
-    A grid of powers of two takes one exponential per pair, since doubling gamma squares
-    the kernel. Values near one keep their relative precision.
+    A grid of powers of two takes one exponential per pair. Values near one keep their
+    relative precision.
 
     References
     ----------
@@ -163,7 +163,7 @@ class LaplacianFamily(ExponentialFamily):
     Raises
     ------
     ValueError
-        `gammas` is empty, a value is not positive, or the norm is not 1 or 2.
+        `gammas` is empty, or a parameter is out of its range.
 
     Notes
     -----

@@ -17,7 +17,7 @@ CONSTANT = -1
 """Position of the constant feature in `columns`."""
 
 COMBINED_ROWS = 512
-"""Number of rows that `combine` computes at once for sparse rows."""
+"""Number of sparse rows that `combine` computes at once."""
 
 
 class FeatureFamily(KernelFamily):
@@ -42,9 +42,9 @@ class FeatureFamily(KernelFamily):
 
     Notes
     -----
-    Statistics are computed from the features without tiles, and a learned kernel is one
-    product. In a union, the cost is quadratic in the number of features. A constant
-    feature gets weight zero.
+    Statistics are computed without tiles, and a learned kernel is one product. In a
+    union, the cost is quadratic in the number of features. A constant feature gets
+    weight zero.
 
     References
     ----------
@@ -90,7 +90,7 @@ class FeatureFamily(KernelFamily):
         features: int | Sequence[str],
         columns: Sequence[int] | np.ndarray | None = None,
     ) -> Self:
-        """Return the family with a feature of ones at the end, see `ConstantFamily`."""
+        """Return the family with a feature of ones at the end."""
         family = cls(features, columns)
         return cls(
             distinct([*family.names, "constant"]), [*family.columns.tolist(), CONSTANT]
@@ -105,7 +105,7 @@ class FeatureFamily(KernelFamily):
         return np.where(self.columns == CONSTANT, 0.0, origin[self.columns])
 
     def take(self, A: Rows) -> Rows:
-        """Return the features of rows, (a, p); ValueError if columns are missing."""
+        """Return the features of rows, shape (a, p)."""
         last = int(self.columns.max())
         if last >= A.shape[1] or self.columns.min() < CONSTANT:
             raise ValueError(
@@ -130,7 +130,7 @@ class FeatureFamily(KernelFamily):
         return features
 
     def _dense_features(self, A: Rows) -> np.ndarray:
-        """Return the features of the rows as a dense array, shape (p, a)."""
+        """Return dense features, shape (p, a)."""
         features = self.take(A)
         if sparse.issparse(features):
             features = features.toarray()
@@ -150,7 +150,7 @@ class FeatureFamily(KernelFamily):
         )
 
     def combine(self, coefficients: np.ndarray, A: Rows, B: Rows) -> np.ndarray:
-        """Return the sum of the kernels, weighted by `coefficients`, shape (a, b)."""
+        """Return the weighted sum of the kernels, shape (a, b)."""
         left = self.take(A)
         right = left if A is B else self.take(B)
         if not sparse.issparse(left):
@@ -165,7 +165,6 @@ class FeatureFamily(KernelFamily):
 
 
 def _names_of(features: Any) -> tuple[str, ...]:
-    """Return the names of the features, from their number or names."""
     if isinstance(features, int | np.integer):
         return _numbered(features)
     if isinstance(features, str):

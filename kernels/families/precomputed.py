@@ -15,7 +15,7 @@ from .base import KernelFamily, Rows
 SAMPLE = 32
 
 Positions: TypeAlias = "slice | np.ndarray"
-"""Positions; contiguous ones as a slice, to read a mapped file in order."""
+"""A slice if contiguous, to read a mapped file in order."""
 
 
 class PrecomputedFamily(KernelFamily):
@@ -75,7 +75,6 @@ class PrecomputedFamily(KernelFamily):
         self._require_symmetry()
 
     def _require_symmetry(self) -> None:
-        """Raise ValueError if a matrix is not symmetric on a sample of rows."""
         X = self.X[np.unique(np.linspace(0, self._n - 1, SAMPLE).astype(np.intp))]
         K = self.tile(X, X)
         tolerance = np.sqrt(max(np.finfo(matrix.dtype).eps for matrix in self.matrices))
@@ -111,11 +110,11 @@ class PrecomputedFamily(KernelFamily):
 
     @property
     def X(self) -> np.ndarray:
-        """Positions of all rows, shape (n, 1), which serve as training rows."""
+        """Positions of all rows, shape (n, 1), as training rows."""
         return np.arange(self._n, dtype=np.float64)[:, None]
 
     def tile(self, A: Rows, B: Rows, shift: np.ndarray | None = None) -> np.ndarray:
-        """Return the matrix entries between the positions `A` and `B`."""
+        """Return the matrix entries at positions `A` and `B`."""
         rows = _as_slice(self._positions(A))
         columns = rows if A is B else _as_slice(self._positions(B))
         K = np.empty((self.n_kernels, A.shape[0], B.shape[0]))
@@ -179,7 +178,7 @@ class PrecomputedFamily(KernelFamily):
 
 
 def _as_arrays(matrices: Any) -> Any:
-    """Return the matrices as arrays of float32 or float64, if possible uncopied."""
+    """Return float32 or float64 arrays, uncopied if possible."""
     if hasattr(matrices, "shape"):
         if len(matrices.shape) != 3:
             raise ValueError(
@@ -197,7 +196,6 @@ def _as_arrays(matrices: Any) -> Any:
 
 
 def _common_size(shapes: Sequence[tuple[int, ...]]) -> int:
-    """Return n; ValueError unless all matrices have the shape (n, n)."""
     expected = (
         "matrices must be an array of shape (p, n, n) or p arrays of shape (n, n)"
     )
@@ -214,7 +212,6 @@ def _common_size(shapes: Sequence[tuple[int, ...]]) -> int:
 
 
 def _as_slice(positions: np.ndarray) -> Positions:
-    """Return contiguous ascending positions as a slice, others unchanged."""
     if len(positions) and (np.diff(positions) == 1).all():
         return slice(int(positions[0]), int(positions[-1]) + 1)
     return positions

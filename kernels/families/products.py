@@ -28,7 +28,7 @@ LARGEST_EXPONENT = 700.0
 
 
 class SingleFamily(KernelFamily):
-    """Base class of families of a single kernel without parameters."""
+    """Base class of families of one kernel without parameters."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -47,9 +47,8 @@ class ConstantFamily(SingleFamily):
 
     Notes
     -----
-    Among base kernels that are not centered, it acts as a penalized intercept.
-    Centered, it is zero and raises an error. For thousands of features, use
-    `FeatureFamily.with_constant`.
+    Not centered, it acts as a penalized intercept. Centered, it is zero and raises an
+    error. For thousands of features, use `FeatureFamily.with_constant`.
 
     References
     ----------
@@ -87,7 +86,7 @@ class LinearFamily(SingleFamily):
 
 
 class CosineFamily(SingleFamily):
-    r"""Cosine kernel: the cosine of the angle between two rows, such as texts.
+    r"""Cosine kernel, for rows such as texts.
 
     .. math:: K(x, x') = \frac{x \cdot x'}{\lVert x \rVert \, \lVert x' \rVert}
 
@@ -98,8 +97,7 @@ class CosineFamily(SingleFamily):
 
     References
     ----------
-    Shawe-Taylor, Cristianini (2004), Kernel Methods for Pattern Analysis, section 5.1:
-    the normalized kernel.
+    Shawe-Taylor, Cristianini (2004), Kernel Methods for Pattern Analysis, section 5.1.
     """
 
     kind = "cosine"
@@ -132,7 +130,7 @@ def _sizes(A: Rows) -> np.ndarray:
 
 
 def _unit_rows(A: Rows) -> Rows:
-    """Return the rows scaled to length one; zero rows are unchanged."""
+    """Return the rows scaled to length one; zero rows unchanged."""
     # Division by the largest value first avoids overflow
     A = _divided(A, _sizes(A))
     return _divided(A, np.sqrt(squared_norms(A)))
@@ -239,10 +237,10 @@ class DirichletFamily(KernelFamily):
 
     Notes
     -----
-    For one feature, the kernel is that of the paper, which uses the distance in place
-    of differences; it would not be positive semi-definite otherwise. A pair of rows
-    takes ``4 n + 2`` flops per feature and frequency. Values reach ``(2 n + 1)^d``; too
-    many features raise an error.
+    The paper uses the distance in place of differences, which is positive
+    semi-definite only for one feature. A pair of rows takes ``4 n + 2`` flops per
+    feature and frequency. Values reach ``(2 n + 1)^d``; too many features raise an
+    error.
 
     References
     ----------
@@ -287,7 +285,7 @@ class DirichletFamily(KernelFamily):
         return subtract_shift(K, shift)
 
     def _waves(self, angles: np.ndarray) -> np.ndarray:
-        """Return sines and cosines with the factors as products, (d, a, 2 n + 1)."""
+        """Return waves whose products are the factors, (d, a, 2 n + 1)."""
         waves = [np.ones(angles.T.shape, dtype=angles.dtype)]
         for j in range(1, self.degree + 1):
             waves += [
