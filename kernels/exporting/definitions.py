@@ -1,4 +1,4 @@
-"""Copies of definitions of this package, with all that they use."""
+"""Copies of definitions and their dependencies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Definition(NamedTuple):
 
 
 class ModuleSource:
-    """Source of a module: its definitions and imports, by name."""
+    """Definitions and imports of a module, by name."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -32,7 +32,6 @@ class ModuleSource:
             self._record(statement)
 
     def _record(self, statement: ast.stmt) -> None:
-        """Record the names that a statement at the top defines or imports."""
         if isinstance(statement, ast.Import | ast.ImportFrom):
             self._record_import(statement)
         elif isinstance(statement, ast.FunctionDef | ast.ClassDef):
@@ -63,7 +62,7 @@ class ModuleSource:
                 )
 
     def text_of(self, statement: ast.stmt) -> str:
-        """Return the source lines of a statement, with its decorators."""
+        """Return the source of a statement, with its decorators."""
         first = min(
             [
                 statement.lineno,
@@ -81,7 +80,7 @@ def source_of(module: str) -> ModuleSource:
 def with_all_used(
     definitions: Iterable[Definition],
 ) -> tuple[set[Definition], set[str]]:
-    """Return definitions, all definitions that they use, and import statements."""
+    """Return definitions with their dependencies, and import statements."""
     used: set[Definition] = set()
     imports: set[str] = set()
     pending = list(definitions)
@@ -106,7 +105,7 @@ def names_in(statement: ast.stmt) -> set[str]:
 
 
 def copied_source(definitions: Iterable[Definition]) -> str:
-    """Return the source of a module with these definitions and their dependencies."""
+    """Return the source of a module with definitions and their dependencies."""
     used, imports = with_all_used(definitions)
     modules_by_name: dict[str, str] = {}
     for module, name in sorted(used):
@@ -128,7 +127,7 @@ def copied_source(definitions: Iterable[Definition]) -> str:
 
 
 def modules_in_order(modules: set[str]) -> list[str]:
-    """Sort modules so that each follows the modules that it imports."""
+    """Sort modules so that each follows its imports."""
     graph = {}
     for module in sorted(modules):
         imported = {origin.module for origin in source_of(module).origins.values()}

@@ -33,7 +33,7 @@ METHODS = {
     "ExportedClassifier": ("predict", "predict_proba", "decision_function"),
     "ExportedRegressor": ("predict", "predict_interval"),
 }
-"""Functions of an exported module, by the class of its model."""
+"""Functions of an exported module, by model class."""
 
 SUPPORTED = (
     families.CategoricalFamily,
@@ -51,13 +51,13 @@ SUPPORTED = (
     families.ProductFamily,
     families.ScaledFamily,
 )
-"""Families whose kernels `numpy_model` computes; not their subclasses."""
+"""Families with NumPy code; not their subclasses."""
 
 CHECKED_ROWS = 50
 """Number of training rows for the check of predictions."""
 
 LARGEST_DIFFERENCE = 1e-6
-"""Largest relative difference of these predictions."""
+"""Largest relative difference of predictions."""
 
 MODULE = '''{first_line} {summary}
 
@@ -77,7 +77,7 @@ model = {exported_class}(read_parts(CONTENT))
 
 
 def write_module(estimator: Any, path: str | PathLike[str]) -> None:
-    """Write a fitted estimator as a Python module that predicts with only NumPy."""
+    """Write a fitted estimator as a Python module that needs only NumPy."""
     path = Path(path)
     require_module_path(path)
     content = text_of_parts(parts_of(estimator))
@@ -86,7 +86,7 @@ def write_module(estimator: Any, path: str | PathLike[str]) -> None:
 
 
 def require_module_path(path: Path) -> None:
-    """Raise ValueError unless `path` names a new Python file, or an earlier export."""
+    """Raise ValueError unless `path` is a new Python file or an export."""
     if path.suffix != ".py" or not path.stem.isidentifier():
         raise ValueError(
             f"path must name a Python module, such as model.py, got {path.name!r}."
@@ -124,7 +124,7 @@ def module_text(estimator: Any, content: str) -> str:
 
 
 def text_of_parts(parts: dict[str, Any]) -> str:
-    """Return the parts of a model as text: a checksum, and arrays in base 64."""
+    """Return the parts as text: a checksum, and arrays in base 64."""
     arrays: dict[str, np.ndarray] = {}
     description = json.dumps(to_data(parts, arrays, "model"), allow_nan=False)
     entries: dict[str, Any] = {
@@ -138,7 +138,7 @@ def text_of_parts(parts: dict[str, Any]) -> str:
 
 
 def parts_of(estimator: Any) -> dict[str, Any]:
-    """Return the parts of a model that predictions need; ValueError if unsupported."""
+    """Return the parts that predictions need; ValueError if unsupported."""
     kernel = estimator.kernel_
     if sparse.issparse(kernel.X):
         raise ValueError(
@@ -171,7 +171,7 @@ def parts_of(estimator: Any) -> dict[str, Any]:
 
 
 def require_supported(family: KernelFamily) -> None:
-    """Raise ValueError for base kernels that have no NumPy code."""
+    """Raise ValueError for base kernels without NumPy code."""
     if type(family) not in SUPPORTED:
         raise ValueError(
             f"a model with the base kernels {type(family).__name__} cannot be exported, as there is no NumPy code for "
@@ -207,7 +207,7 @@ def parts_of_scores(linear: LinearScores) -> dict[str, Any]:
 
 
 def parts_of_power(linear: LinearScores) -> dict[str, Any]:
-    """Return parts of the model if its kernel is a power of a sum of kernels."""
+    """Return the parts of a power of a sum of kernels."""
     kernel = linear.kernel
     power = {
         "degree": kernel.degree,
@@ -225,7 +225,7 @@ def parts_of_power(linear: LinearScores) -> dict[str, Any]:
 
 
 def parts_of_scale(scale: Any) -> dict[str, Any] | None:
-    """Return the scale of residuals as a dict; None for intervals of one width."""
+    """Return the scale of residuals, None for intervals of one width."""
     if scale is None:
         return None
     return {
@@ -236,7 +236,7 @@ def parts_of_scale(scale: Any) -> dict[str, Any] | None:
 
 
 def parts_of_trees(estimator: Any) -> dict[str, Any]:
-    """Return boosted trees as arrays; ValueError for estimators of other types."""
+    """Return boosted trees as arrays; ValueError for other estimators."""
     trees = estimator.boost_
     obstacle = (
         f"a model that is combined with a {type(trees).__name__} cannot be exported; fit it with boost=False, or use "
@@ -278,7 +278,7 @@ def require_equal_predictions(estimator: Any, parts: SimpleNamespace) -> None:
 
 
 def require_equal(expected: np.ndarray, computed: np.ndarray) -> None:
-    """Raise ValueError if two arrays differ by more than rounding."""
+    """Raise ValueError if arrays differ by more than rounding."""
     largest = max(1.0, float(np.abs(expected).max(initial=0.0)))
     if not np.abs(expected - computed).max(initial=0.0) <= LARGEST_DIFFERENCE * largest:
         raise ValueError(

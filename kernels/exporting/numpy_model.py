@@ -1,7 +1,6 @@
 """Predictions of an exported model with only NumPy.
 
-`module_file` copies these definitions, and all that they use, into the exported file.
-Names are imported, not modules.
+Exported files copy these definitions, so that names are imported, not modules.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ from ..families.composed import scores_beside
 from ..predictors.calibration import class_scores, conformal_quantile
 
 PAIRS = 1 << 16
-"""Number of pairs of rows whose kernels are computed at once."""
+"""Number of pairs of rows whose kernels are computed together."""
 
 NEAR = 1e-4
-"""Relative squared distance below which it is computed from differences."""
+"""Relative squared distance below which differences are used."""
 
 
 # Content -------------------------------------------------------------------------------------------------------------
@@ -129,13 +128,13 @@ def column_of(name: str, values: Any) -> Column:
 
 
 def column_of_instants(name: str, values: Any, zone: str) -> Column:
-    """Return moments in UTC as a column of dates in the time zone `zone`."""
+    """Return moments in UTC as dates in the time zone `zone`."""
     instants = without_placeholders(np.asarray(values).astype("datetime64[us]"))
     return Column(name, "date", instants, local=local_times(instants, zone), zone=zone)
 
 
 def column_of_objects(name: str, cells: Sequence[Any]) -> Column:
-    """Return a column of numbers, or of texts if a cell is not a number."""
+    """Return a column of numbers, or of texts."""
     numbers = np.empty(len(cells))
     for row, cell in enumerate(cells):
         if is_missing(cell):
@@ -153,7 +152,7 @@ def column_of_objects(name: str, cells: Sequence[Any]) -> Column:
 
 
 def column_of_numbers(name: str, array: np.ndarray) -> Column:
-    """Return a column of numbers; integers too large for floats are kept as texts."""
+    """Return a column of numbers; large integers are also texts."""
     numbers = array.astype(np.float64)
     exact = None
     if array.dtype.kind in "iu" and (np.abs(numbers) > LARGEST).any():
@@ -162,7 +161,7 @@ def column_of_numbers(name: str, array: np.ndarray) -> Column:
 
 
 def is_missing(cell: Any) -> bool:
-    """Return whether a cell is None, NaN or the NA of pandas."""
+    """Return whether a cell is None, NaN or pandas' NA."""
     if isinstance(cell, str):
         return False
     try:
@@ -236,7 +235,7 @@ def encode_column(encoding: Any, column: Column) -> np.ndarray:
 
 
 def encode_numbers(encoding: Any, column: Column) -> np.ndarray:
-    """Return features of numbers: scaled values, and a missing-value indicator."""
+    """Return scaled values, and a missing-value indicator."""
     if encoding.levels:
         numbers = places_of(column.as_texts(), encoding.levels)
     else:
@@ -259,7 +258,7 @@ def encode_numbers(encoding: Any, column: Column) -> np.ndarray:
 
 
 def normal_scores(values: np.ndarray, knots: Sequence[float]) -> np.ndarray:
-    """Return normal scores of values, from ranks among training quantiles (knots)."""
+    """Return normal scores of values, from training quantiles (knots)."""
     normal = NormalDist()
     return np.array(
         [normal.inv_cdf(rank) for rank in ranks_among(values, knots).tolist()]
@@ -267,7 +266,7 @@ def normal_scores(values: np.ndarray, knots: Sequence[float]) -> np.ndarray:
 
 
 def encode_levels(encoding: Any, column: Column) -> np.ndarray:
-    """Return features of categories: an indicator per level; if many, also a code."""
+    """Return an indicator per level; if many, also a code."""
     texts = texts_of_levels(encoding, column).tolist()
     features = np.zeros((len(texts), len(encoding.levels) + encoding.many))
     place_of_level = {level: place for place, level in enumerate(encoding.levels)}
@@ -281,7 +280,7 @@ def encode_levels(encoding: Any, column: Column) -> np.ndarray:
 
 
 def texts_of_levels(encoding: Any, column: Column) -> np.ndarray:
-    """Return the values as category names, spelled as in the training rows."""
+    """Return category names, spelled as in the training rows."""
     texts = column.as_levels()
     if encoding.numeric and column.kind == "text":
         numbers = column.read_numbers(POINT).values
@@ -308,7 +307,7 @@ def texts_of_levels(encoding: Any, column: Column) -> np.ndarray:
 
 
 def encode_dates(encoding: Any, column: Column) -> np.ndarray:
-    """Return features of dates: time, cycles, and a missing-value indicator."""
+    """Return the time, cycles, and a missing-value indicator."""
     moments = column.read_dates(encoding.first).in_zone(encoding.zone)
     check_cells(column, "dates", np.isnat(moments.instants))
     days = days_of(moments.instants)
@@ -327,7 +326,7 @@ def encode_dates(encoding: Any, column: Column) -> np.ndarray:
 
 
 def indicators_of_dates(cycle: str, local_days: np.ndarray, scaled: bool) -> np.ndarray:
-    """Return indicators of the months or weekdays of days, shape (n, levels)."""
+    """Return indicators of months or weekdays, shape (n, levels)."""
     _, levels, level_of = CALENDAR[cycle]
     indicators = np.eye(len(levels))[level_of(local_days)]
     if scaled:
@@ -338,7 +337,7 @@ def indicators_of_dates(cycle: str, local_days: np.ndarray, scaled: bool) -> np.
 
 
 def check_cells(column: Column, expected: str, is_missing_cell: np.ndarray) -> None:
-    """Warn of cells of the wrong kind; raise ValueError if all cells are wrong."""
+    """Warn of cells of the wrong kind; raise ValueError if all are."""
     unread = is_missing_cell & ~column.gaps
     if not unread.any():
         return
@@ -355,7 +354,7 @@ def check_cells(column: Column, expected: str, is_missing_cell: np.ndarray) -> N
 
 
 def features_for_trees(encoding: Any, features: np.ndarray) -> np.ndarray:
-    """Return features for trees: NaN if missing, and one number per category."""
+    """Return features with NaN if missing, and one number per category."""
     if encoding.kind == "CategoryColumn":
         if encoding.many:
             return features
@@ -428,7 +427,7 @@ def combined_kernel(
 
 
 def mapped_rows(family: Any, rows: np.ndarray) -> list[tuple[Any, np.ndarray]]:
-    """Return the families that make up a family, each with its mapped rows."""
+    """Return the families inside a family, with their mapped rows."""
     kind = family.kind
     if kind == "union":
         parts = []
@@ -460,7 +459,7 @@ def mapped_rows(family: Any, rows: np.ndarray) -> list[tuple[Any, np.ndarray]]:
 def kernels_between(
     left: Sequence[Any], right: Sequence[Any]
 ) -> Iterator[tuple[np.ndarray, float]]:
-    """Yield each base kernel as a matrix and a constant to add to it."""
+    """Yield each base kernel as a matrix and a constant to add."""
     for (family, A), (_, B) in zip(left, right, strict=True):
         if family.kind == "product":
             yield from products_of_kernels(family, A, B)
@@ -507,7 +506,7 @@ def kernels_of_products(
 
 
 def features_of(family: Any, A: np.ndarray) -> np.ndarray:
-    """Return the feature of each rank-one kernel; column -1 means a constant."""
+    """Return the feature of each kernel; column -1 means a constant."""
     if family.columns is None:
         return A
     with_ones = np.column_stack([A, np.ones(len(A))])
@@ -538,7 +537,7 @@ def dirichlet_kernel(
 def exponentials(
     family: Any, A: np.ndarray, B: np.ndarray
 ) -> Iterator[tuple[np.ndarray, float]]:
-    """Yield each ``exp(-gamma D)`` as a matrix and a constant 1 to add to it."""
+    """Yield each ``exp(-gamma D)`` as a matrix and a constant to add."""
     distance = distances(family, A, B)
     by_gamma: dict[float, np.ndarray] = {}
     for gamma in sorted(set(family.gammas)):
@@ -552,7 +551,7 @@ def exponentials(
 
 
 def distances(family: Any, A: np.ndarray, B: np.ndarray) -> np.ndarray:
-    """Return the distances of which a family takes exponentials, shape (a, b)."""
+    """Return the distances in the exponentials, shape (a, b)."""
     if family.kind == "categorical":
         weights = family.weights or np.ones(A.shape[1])
         return sums_of_differences(A, B, is_not_zero, weights)
@@ -565,7 +564,7 @@ def distances(family: Any, A: np.ndarray, B: np.ndarray) -> np.ndarray:
 
 
 def is_not_zero(difference: np.ndarray, out: np.ndarray) -> None:
-    """Write whether each difference is not zero, as 1 or 0, into `out`."""
+    """Write 1 for each difference that is not zero, otherwise 0."""
     out[...] = difference != 0
 
 
@@ -626,7 +625,7 @@ def tree_probabilities(trees: Any, X: np.ndarray) -> np.ndarray:
 
 
 def features_of_trees(trees: Any, X: np.ndarray) -> np.ndarray:
-    """Return features in the order of the trees: categories first, then numbers."""
+    """Return categories first, then numbers, as trees expect."""
     columns = []
     for j, levels in zip(trees.categorical, trees.categories, strict=True):
         place_of_level = {
@@ -686,7 +685,7 @@ class ExportedModel:
 
 
 class ExportedRegressor(ExportedModel):
-    """Exported regressor, which predicts with only NumPy."""
+    """Regressor that predicts with only NumPy."""
 
     def predict(self, rows: Any) -> np.ndarray:
         """Return predictions for a DataFrame, a dictionary of columns or an array."""
@@ -727,14 +726,14 @@ class ExportedRegressor(ExportedModel):
         )
 
     def _shaped(self, values: np.ndarray) -> np.ndarray:
-        """Return values without the axis of outputs if the target had none."""
+        """Remove the axis of outputs if the target had none."""
         if self._parts.vector:
             return values[..., 0]
         return values
 
 
 class ExportedClassifier(ExportedModel):
-    """Exported classifier, which predicts with only NumPy."""
+    """Classifier that predicts with only NumPy."""
 
     @property
     def classes_(self) -> np.ndarray:
@@ -762,7 +761,6 @@ class ExportedClassifier(ExportedModel):
         return decisions
 
     def _decisions_and_probabilities(self, rows: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return decisions and, if there is a calibration, probabilities."""
         X, X_trees = self._features(rows)
         n_classes = len(self.classes_)
         decisions = class_scores(

@@ -14,7 +14,7 @@ from ..estimator_files import SCHEMA, estimator_to_array
 
 
 class SkopsFile:
-    """Reader of a skops file, which returns dictionaries, lists and arrays."""
+    """Reader of a skops file, as dictionaries, lists and arrays."""
 
     def __init__(self, content: bytes) -> None:
         self._archive = ZipFile(BytesIO(content))
@@ -24,7 +24,7 @@ class SkopsFile:
         return self._value(json.loads(self._archive.read(SCHEMA)))
 
     def _value(self, node: Mapping[str, Any]) -> Any:
-        """Return the value of a node; nodes without content repeat an earlier one."""
+        """Return a node's value; empty nodes repeat an earlier one."""
         identity = node.get("__id__")
         if "content" not in node and "file" not in node and identity in self._values:
             return self._values[identity]
@@ -52,10 +52,10 @@ class SkopsFile:
 
 
 def trees_as_parts(trees: Any, n_outputs: int) -> dict[str, Any]:
-    """Return the nodes of fitted histogram-based boosted trees as arrays.
+    """Return the nodes of histogram-based boosted trees as arrays.
 
-    `left` and `right` are positions of nodes, `roots` the first node of each tree,
-    `output` the sum that a tree adds to, `classes` the positions of predicted classes.
+    `left`, `right` and `roots` are positions of nodes, `output` the output that a tree
+    adds to.
     """
     state = SkopsFile(estimator_to_array(trees).tobytes()).read()
     predictors = [
@@ -100,7 +100,7 @@ def trees_as_parts(trees: Any, n_outputs: int) -> dict[str, Any]:
 
 
 def categories_of(state: Mapping[str, Any], n_categorical: int) -> list[np.ndarray]:
-    """Return the known category values of each categorical feature."""
+    """Return the known values of each categorical feature."""
     if not n_categorical:
         return []
     encoder = state["_preprocessor"]["transformers_"][0][1]
