@@ -22,7 +22,7 @@ MOST_VALUES_SHOWN = 24
 _write_progress: ContextVar[Callable[[str], None] | None] = ContextVar(
     "write_progress", default=None
 )
-"""Function that receives the steps of the fit in progress, or None."""
+"""Function that receives the steps of a fit, or None."""
 
 Class = TypeVar("Class", bound=type)
 
@@ -32,13 +32,13 @@ Object = TypeVar("Object", bound="Parameterized")
 
 
 class Value:
-    """Base class of objects that are equal if their `__init__` parameters are equal.
+    """Base class of objects that are equal if their parameters are.
 
-    Dataclasses are declared with ``eq=False, repr=False`` to inherit both methods.
+    Dataclasses need ``eq=False, repr=False`` to inherit both methods.
     """
 
     def _parameters(self) -> dict[str, Any]:
-        """Return the parameters by name; ValueError if one is not stored."""
+        """Return parameters by name; ValueError if one is not stored."""
         try:
             return {
                 name: getattr(self, name) for name in signature(type(self)).parameters
@@ -123,7 +123,7 @@ class Parameterized(Value):
 
 
 def explain_unknown_arguments(decorated: Decorated) -> Decorated:
-    """Decorate a function or class so that errors suggest the right parameter name."""
+    """Decorate a function or class to suggest parameter names in errors."""
     function: Callable[..., Any] = decorated
     if isinstance(decorated, type):
         function = decorated.__init__  # type: ignore[misc]
@@ -143,14 +143,14 @@ def explain_unknown_arguments(decorated: Decorated) -> Decorated:
 
 
 def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
-    """Issue a warning at the line of the user's code that called this package."""
+    """Issue a warning at the user's line that called this package."""
     frame = currentframe()
     while frame is not None and frame.f_back is not None:
         package = frame.f_globals.get("__name__", "").partition(".")[0]
         if package not in ("learnkernels", "sklearn", "joblib", "importlib"):
             break
         frame = frame.f_back
-    if frame is None:  # an implementation of Python without frames
+    if frame is None:  # Python without frames
         warnings.warn(message, category, stacklevel=2)
         return
     module = frame.f_globals.get("__name__")
@@ -161,11 +161,11 @@ def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
 
 
 def _comparable(value: Any) -> Hashable:
-    """Return a hashable object that is equal for equal values and arrays."""
+    """Return a hashable object, equal for equal values and arrays."""
     if isinstance(value, np.ndarray):
         entries = tuple(value.tolist()) if value.dtype == object else value.tobytes()
         return value.dtype.str, value.shape, entries
-    if hasattr(value, "tocsr"):  # a sparse matrix or array
+    if hasattr(value, "tocsr"):  # sparse
         rows = value.tocsr()
         return (
             type(value),
@@ -184,7 +184,6 @@ def _by_position(entries: Sequence[Any]) -> dict[str, Any]:
 
 
 def _nested_parameters(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters of parameters and of entries of lists."""
     nested: dict[str, Any] = {}
     for name, value in params.items():
         inner: Mapping[str, Any] = {}
@@ -200,7 +199,7 @@ def _nested_parameters(params: Mapping[str, Any]) -> dict[str, Any]:
 def _with_changes(
     params: Mapping[str, Any], changes: Mapping[str, Any], owner: str
 ) -> dict[str, Any]:
-    """Return changed parameters, then those of copies of nested objects."""
+    """Return changed parameters, with changed copies of nested objects."""
     changed = dict(params)
     nested_changes: dict[str, dict[str, Any]] = {}
     for key, value in changes.items():
@@ -224,10 +223,7 @@ def _with_changes(
 
 
 def import_class(name: str, base: Class, kind: str) -> Class:
-    """Import the class named ``module:Class``, which must be a subclass of `base`.
-
-    `kind` begins the message of ValueError.
-    """
+    """Import the subclass of `base` that is named ``module:Class``."""
     module, _, attribute = name.partition(":")
     try:
         imported = getattr(import_module(module), attribute)
@@ -256,10 +252,7 @@ def as_object(
     class_of: Callable[[str], type[Object]],
     example: str,
 ) -> Object:
-    """Return an object from its name, or an existing object, with `params` set.
-
-    `class_of` returns the class of a name; messages show `example`.
-    """
+    """Return an object, possibly made from its name, with `params` set."""
     kind = base.__name__.lower()
     if isinstance(value, str):
         try:
@@ -281,7 +274,7 @@ def as_object(
 
 @contextmanager
 def progress_to(write: Callable[[str], None]) -> Iterator[None]:
-    """Enter a context in which `report_progress` passes its texts to `write`."""
+    """Enter a context in which progress texts go to `write`."""
     token = _write_progress.set(write)
     try:
         yield
@@ -290,7 +283,7 @@ def progress_to(write: Callable[[str], None]) -> Iterator[None]:
 
 
 def report_progress(step: str) -> None:
-    """Report a step of a fit to the enclosing `progress_to`; otherwise do nothing."""
+    """Report a step of a fit to the enclosing `progress_to`, if any."""
     write = _write_progress.get()
     if write is not None:
         write(step)

@@ -1,4 +1,4 @@
-"""Centering of Gram matrices, and the alignment of two matrices."""
+"""Centering and alignment of Gram matrices."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from .weights import as_sample_weight, near_one
 
 
 class Centering(StrEnum):
-    """Which of kernels and targets are centered: both, only targets, or none.
+    """Centering of kernels and targets: both, only targets, or neither.
 
-    "target" centers only targets, and "none" nothing, so that predictors have no
-    intercept.
+    With "none", predictors have no intercept.
     """
 
     CENTER = "center"
@@ -25,7 +24,7 @@ class Centering(StrEnum):
 
     @classmethod
     def of(cls, value: str) -> Centering:
-        """Return the centering with a name; ValueError if the name is unknown."""
+        """Return the centering of a name; ValueError if unknown."""
         require_one_of("centering", value, cls)
         return cls(value)
 
@@ -52,13 +51,13 @@ class Centering(StrEnum):
         return mean_over(values, w, axis)
 
     def less_mean(self, values: np.ndarray) -> np.ndarray:
-        """Return values of shape (m, ...), minus their mean if kernels are centered."""
+        """Return values minus their mean if kernels are centered, shape (m, ...)."""
         if not self.subtracts:
             return values
         return values - values.mean(axis=0)
 
     def shares(self, m: int, w: np.ndarray | None = None) -> np.ndarray:
-        """Return the weight of each sample in the mean to subtract, shape (m,)."""
+        """Return the weight of each sample in the subtracted mean, shape (m,)."""
         if not self.subtracts:
             return np.zeros(m)
         if w is None:
@@ -72,11 +71,11 @@ class Centering(StrEnum):
 
 
 def as_numbers(matrix: Any, name: str) -> np.ndarray:
-    """Convert a matrix, such as a DataFrame, to an array of floating-point numbers.
+    """Return a matrix, such as a DataFrame, as an array of floats.
 
-    Arrays of float32 and float64 are returned unchanged.
+    Arrays of float32 and float64 are unchanged.
     """
-    if hasattr(matrix, "toarray"):  # a sparse matrix or array of SciPy
+    if hasattr(matrix, "toarray"):  # sparse
         matrix = matrix.toarray()
     if isinstance(matrix, np.ma.MaskedArray):
         matrix = np.ma.filled(matrix.astype(np.float64), np.nan)
@@ -100,10 +99,9 @@ def as_numbers(matrix: Any, name: str) -> np.ndarray:
 
 
 def as_gram_matrices(matrices: Iterable[tuple[str, Any]]) -> list[np.ndarray]:
-    """Convert named matrices over the same rows to arrays of floats.
+    """Return named matrices over the same rows as arrays of floats.
 
-    Entries that are not numbers, or labels of DataFrames in another order, raise
-    ValueError.
+    Labels of DataFrames in another order raise ValueError.
     """
     arrays: list[np.ndarray] = []
     first_name = ""
@@ -122,7 +120,7 @@ def as_gram_matrices(matrices: Iterable[tuple[str, Any]]) -> list[np.ndarray]:
 
 
 def _labels_of(matrix: Any, name: str) -> list[str] | None:
-    """Return the row labels of a DataFrame; None for default labels and arrays."""
+    """Return the labels of a DataFrame; None for default labels."""
     if not hasattr(matrix, "iloc"):
         return None
     rows = list(map(str, matrix.index))
@@ -185,13 +183,7 @@ def center_gram(K: np.ndarray, sample_weight: np.ndarray | None = None) -> np.nd
 def center_cross_gram(
     K_cross: np.ndarray, K: np.ndarray, sample_weight: np.ndarray | None = None
 ) -> np.ndarray:
-    r"""Return the cross-Gram matrix of new rows, centered by the training rows.
-
-    .. math:: [K_c]_{ij} = K(x_i, x_j) - \tfrac1m \sum_l K(x_i, x_l)
-              - \tfrac1m \sum_l K(x_l, x_j) + \tfrac1{m^2} \sum_{l, l'} K(x_l, x_{l'})
-
-    Means over training rows are weighted by `sample_weight`.
-    """
+    """Return the cross-Gram matrix of new rows, centered by the training rows."""
     (K,) = as_gram_matrices([("K", K)])
     K_cross = as_numbers(K_cross, "K_cross")
     _require_square("K", K)
@@ -207,18 +199,18 @@ def center_cross_gram(
 
 
 def center_in_place(K: np.ndarray) -> np.ndarray:
-    """Center a symmetric matrix in place; return the same matrix."""
+    """Center a symmetric matrix in place, and return it."""
     means = K.mean(axis=1)
     return subtract_means(K, means, means, float(means.mean()), out=K)
 
 
 def centered_diagonals(diagonals: np.ndarray, row_means: np.ndarray) -> np.ndarray:
-    """Return the diagonals of p kernels after centering, shape (p, m)."""
+    """Return the diagonals of p centered kernels, shape (p, m)."""
     return np.asarray(diagonals - 2 * row_means + row_means.mean(axis=1, keepdims=True))
 
 
 def mirror(K: np.ndarray) -> np.ndarray:
-    block = 64  # two such squares fit into the first cache of a core
+    block = 64  # two squares fit into the first-level cache
     for i in range(0, len(K), block):
         j = min(i + block, len(K))
         square = np.triu(K[i:j, i:j])
@@ -234,7 +226,7 @@ def subtract_means(
     grand: float,
     out: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Subtract row and column means, and add the grand mean; into `out` if given."""
+    """Subtract row and column means, and add the grand mean, into `out`."""
     centered: np.ndarray = np.subtract(K, rows[:, None], out=out)
     centered -= columns - grand
     return centered
@@ -300,7 +292,7 @@ def centered_alignment(
         else:
             matrix_c = weighted_by_roots(center_gram(matrix, w), w)
         norm = np.linalg.norm(matrix_c)
-        # The norm of a centered constant matrix is about eps m |K|, by rounding
+        # Centering a constant matrix leaves about eps m |K|, by rounding
         if norm <= 4 * np.finfo(np.float64).eps * total * np.abs(matrix).max():
             raise ValueError(
                 f"{name} is constant after centering, so its alignment is undefined; leave it out."
@@ -350,10 +342,7 @@ def alignment(K: np.ndarray, L: np.ndarray) -> float:
 
 
 def u_center_gram(K: np.ndarray) -> np.ndarray:
-    """Return the U-centered Gram matrix, whose diagonal and row sums are zero.
-
-    K has at least three rows.
-    """
+    """Return the U-centered Gram matrix: its diagonal and row sums are zero."""
     m = len(K)
     K = K - np.diag(np.diag(K))
     rows = K.sum(axis=1) / (m - 2)
@@ -363,7 +352,7 @@ def u_center_gram(K: np.ndarray) -> np.ndarray:
 
 
 def require_gram_matrices(K: np.ndarray, L: np.ndarray) -> None:
-    """Raise ValueError unless K and L are square, of one size and finite."""
+    """Raise ValueError unless K and L are square, finite and of one size."""
     _require_square("K", K)
     _require_square("L", L)
     if K.shape != L.shape:
@@ -396,7 +385,7 @@ def mean_over(values: np.ndarray, w: np.ndarray | None, axis: int = 0) -> np.nda
 
 
 def weighted_by_roots(K: np.ndarray, w: np.ndarray | None) -> np.ndarray:
-    """Multiply a matrix in place by the square roots of row and column weights."""
+    """Multiply a matrix in place by the roots of both weights."""
     if w is not None:
         K *= np.sqrt(w)[:, None]
         K *= np.sqrt(w)

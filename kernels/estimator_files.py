@@ -17,7 +17,7 @@ TRUSTED = (
     "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
     "sklearn.utils.validation.check_array",
 )
-"""Parts of histogram-based gradient boosting to trust in addition to skops.
+"""Types of histogram-based gradient boosting trusted in addition to skops.
 
 A `partial` calls only trusted functions.
 """
@@ -52,7 +52,7 @@ def estimator_from_array(content: np.ndarray) -> BaseEstimator:
 
 
 def _with_fixed_names(content: bytes) -> bytes:
-    """Return a skops archive with numbers for addresses, and a fixed date."""
+    """Return a skops archive with numbered names and a fixed date."""
     with ZipFile(BytesIO(content)) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
     numbers: dict[str, str] = {}

@@ -1,6 +1,6 @@
-"""Models in files: arrays in the format safetensors, and other parts as JSON.
+"""Models in files: arrays as safetensors, and other parts as JSON.
 
-Files name classes of fixed tables, so that reading one runs no code of the file.
+Files name only classes of fixed tables; reading runs no code of the file.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ VERSION = 1
 ENDING = ".safetensors"
 
 NO_SEAL = "0" * 64
-"""Placeholder of the SHA-256 checksum while it is computed."""
+"""Placeholder of the checksum while it is computed."""
 
 MOST_CHARACTERS = 10_000_000
 """Largest array of texts of fixed width, in characters."""
@@ -94,7 +94,7 @@ class Savable:
         write_file(Path(path), to_bytes(self))
 
     def _require_sound(self) -> None:
-        """Raise ValueError if parts do not fit each other or values are not finite."""
+        """Raise ValueError if parts are inconsistent or not finite."""
         raise NotImplementedError
 
 
@@ -131,7 +131,7 @@ def load(path: str | os.PathLike[str]) -> Any:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file that replaces an earlier one only when complete."""
+    """Write or replace a file atomically."""
     temporary = path.with_name(f".{path.name}.{uuid4().hex}")
     try:
         with temporary.open("xb") as file:
@@ -154,7 +154,7 @@ def to_bytes(saved: Savable) -> bytes:
 
 
 def from_bytes(content: bytes) -> Any:
-    """Return the object that a file's bytes hold; ValueError if they are damaged."""
+    """Return the object in the bytes of a file; ValueError if damaged."""
     try:
         arrays = read_arrays(content)
         header_end = 8 + int.from_bytes(content[:8], "little")
@@ -178,7 +178,7 @@ def from_bytes(content: bytes) -> Any:
             if not isinstance(saved, Savable):
                 raise ValueError(f"it is a {type(saved).__name__}")
             return saved
-    except Exception as error:  # a constructor raises whatever a wrong value leads to
+    except Exception as error:  # constructors may raise anything
         reason = str(error).rstrip(".").replace("\n", " ") or type(error).__name__
         raise ValueError(
             f"holds no sound model ({reason}); save the model again."
@@ -190,9 +190,9 @@ def from_bytes(content: bytes) -> Any:
 
 
 def to_data(value: Any, arrays: dict[str, np.ndarray], where: str) -> Any:
-    """Convert a value to JSON data, and add its arrays to `arrays` by name.
+    """Convert a value to JSON data, and add its arrays to `arrays`.
 
-    A value at the place `where` that cannot be saved raises ValueError.
+    Errors name the place `where`.
     """
     if isinstance(value, np.generic):
         value = value.item()
@@ -269,7 +269,6 @@ def _array_to_data(
 
 
 def _holds_texts(array: np.ndarray) -> bool:
-    """Return whether an array is a vector of texts."""
     if array.dtype.kind not in "UO" or array.ndim != 1:
         return False
     return all(type(text) is str for text in array.tolist())
@@ -282,7 +281,6 @@ def _in_native_order(array: np.ndarray) -> np.ndarray:
 def _object_to_data(
     value: Any, arrays: dict[str, np.ndarray], where: str
 ) -> list[dict[str, Any]]:
-    """Return the parameters of an object and, if it is fitted, its attributes."""
     if hasattr(value, "_parameters"):
         states = [value._parameters()]
     else:
@@ -299,7 +297,7 @@ def _object_to_data(
 
 @cache
 def _classes() -> dict[str, Mapping[str, Any]]:
-    """Return the classes that files may name, by kind and name."""
+    """Return the classes in files, by kind and name."""
     package = __name__.rpartition(".")[0]
     tables = {
         kind: getattr(import_module(f"{package}.{place}"), name)
@@ -392,7 +390,6 @@ def _restored_object(
     parameters: dict[str, Any],
     fitted: dict[str, Any] | None = None,
 ) -> Any:
-    """Return an object of a named class, whose constructor checks its parameters."""
     known_class = _classes()[kind][name]
     expected = list(signature(known_class).parameters)
     if sorted(parameters) != sorted(expected):
@@ -411,7 +408,7 @@ def _restored_object(
 
 
 def _require_types(known_class: type, values: Mapping[str, Any]) -> None:
-    """Raise ValueError if a value does not have the declared type."""
+    """Raise ValueError if a value lacks the declared type."""
     types = get_type_hints(known_class)
     for name, value in values.items():
         if not _is_of_type(value, types.get(name, np.ndarray)):
@@ -421,7 +418,6 @@ def _require_types(known_class: type, values: Mapping[str, Any]) -> None:
 
 
 def _is_of_type(value: object, expected: Any) -> bool:
-    """Return whether a value has the type of an annotation."""
     origin = get_origin(expected)
     arguments = get_args(expected)
     if expected is Any:

@@ -77,7 +77,7 @@ class LearnedKernel(Savable, Value):
     offset : float
         Constant c.
     C : float or None
-        C = 1 / lambda with which a one-stage learner learned the weights.
+        C = 1 / lambda of a one-stage learner.
     parameters : ndarray of shape (p, r) or None
         Bandwidths sigma per base kernel, from continuous learners.
     sample_weight : ndarray of shape (m,) or None
@@ -184,7 +184,7 @@ class LearnedKernel(Savable, Value):
 
     @property
     def gram_centering(self) -> Centering:
-        """Centering of the Gram matrix, which is not centered for powers or offsets."""
+        """Centering of the Gram matrix; powers and offsets are not centered."""
         if self.centering.subtracts and (self.degree != 1 or self.offset != 0):
             return Centering.TARGET
         return self.centering
@@ -245,7 +245,7 @@ class LearnedKernel(Savable, Value):
         )
 
     def over(self, positions: np.ndarray) -> LearnedKernel:
-        """Return the kernel over the training rows at `positions`, centered on them."""
+        """Return the kernel over some training rows, centered on them."""
         X = self.X[positions]
         shares = self.centering.shares(len(positions))[:, None]
         means = Expansion(self.combination, X, shares, np.zeros(1), 0 * self.origin)
@@ -391,7 +391,7 @@ class LearnedKernel(Savable, Value):
 
 
 def checked_rows(X: Rows, X_new: Rows) -> Rows:
-    """Return new rows as float64; ValueError if the number of features is wrong."""
+    """Return new rows as float64; ValueError for a wrong number of features."""
     X_new = as_rows(X_new)
     d = X.shape[1]
     if X_new.shape[1] != d:
@@ -405,15 +405,12 @@ def checked_rows(X: Rows, X_new: Rows) -> Rows:
 class LinearScores:
     r"""Scores linear in a kernel: ``kernel.cross_gram(X) @ dual + intercept``.
 
-    `dual` has shape (m, q). For degree one, the centering is moved to the coefficients.
-    With weights w of the training rows that sum to one, row means r and the uncentered
-    kernel C,
+    `dual` has shape (m, q). For degree one, centering moves to the coefficients: with
+    weights w of sum one, row means r and the uncentered kernel C,
 
     .. math:: K_c(x, x_i) = C(x, x_i) - \sum_l w_l C(x, x_l) - r_i + \bar r, \qquad
-              \sum_i \alpha_i K_c(x, x_i) = \sum_i (\alpha_i - w_i \sigma) \, C(x, x_i) - \sum_i \alpha_i r_i
-              + \sigma \bar r, \qquad \sigma = \sum_i \alpha_i
-
-    With :math:`\sigma = 0`, scores depend only on the rows with nonzero coefficients.
+              \sum_i \alpha_i K_c(x, x_i) = \sum_i (\alpha_i - w_i \sigma) \, C(x, x_i)
+              - \sum_i \alpha_i r_i + \sigma \bar r, \qquad \sigma = \sum_i \alpha_i
     """
 
     def __init__(
@@ -433,14 +430,13 @@ class LinearScores:
 
     @cached_property
     def _sums(self) -> np.ndarray:
-        """Sums of the coefficients, shape (q,), with zero for rounding errors."""
         sums = self.dual.sum(axis=0)
         tolerance = 1e-9 * np.abs(self.dual).sum(axis=0)
         return np.where(np.abs(sums) <= tolerance, 0.0, sums)
 
     @cached_property
     def support(self) -> np.ndarray:
-        """Positions of the training rows that the scores depend on, shape (s,)."""
+        """Positions of the support vectors, shape (s,)."""
         if self.kernel.degree != 1 or (
             self._sums.any() and self.kernel.centering.subtracts
         ):
@@ -485,7 +481,7 @@ class LinearScores:
         return results.joined()
 
     def on_support(self) -> LinearScores:
-        """Return the same scores with only the support vectors as training rows."""
+        """Return the same scores with only the support vectors."""
         support = self.support
         if len(support) == len(self.dual) or not len(support):
             return self

@@ -1,4 +1,4 @@
-"""A trained model: a fitted estimator with the columns that it reads."""
+"""A trained model: a fitted estimator with its columns."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Model(Savable, Value):
         Parameters
         ----------
         path : path
-            File that `save` wrote.
+            File to read.
 
         Raises
         ------
@@ -109,7 +109,7 @@ class Model(Savable, Value):
     def with_reference(
         self, X: Rows, low: np.ndarray, high: np.ndarray, seed: int
     ) -> Self:
-        """Return the model with some training rows, to compare new rows with.
+        """Return the model with training rows to compare new rows with.
 
         Parameters
         ----------
@@ -144,7 +144,7 @@ class Model(Savable, Value):
 
     @cached_property
     def column_types(self) -> dict[str, np.dtype[Any]]:
-        """Dtype of each column of the predictions, by name and in order."""
+        """Dtype of each column of predictions, in order."""
         if self.task == "regression":
             return dict.fromkeys(self._regression_columns(), np.dtype(np.float64))
         score_names = self._score_columns_of_classes()
@@ -160,7 +160,6 @@ class Model(Savable, Value):
         return ["prediction"]
 
     def _score_columns_of_classes(self) -> list[str]:
-        """Return the columns of decision values and of probabilities."""
         classes = self.estimator.classes_
         names = ["score"]
         if len(classes) > 2:
@@ -171,7 +170,7 @@ class Model(Savable, Value):
 
     @property
     def score_names(self) -> list[str]:
-        """Names of prediction columns with predicted numbers or decision values."""
+        """Names of columns with predicted numbers or decision values."""
         prefix = "score"
         if self.task == "regression":
             prefix = "prediction"
@@ -179,7 +178,7 @@ class Model(Savable, Value):
 
     @property
     def explained_names(self) -> list[str]:
-        """Names of the columns of predictions that `explain` explains."""
+        """Names of the prediction columns that `explain` explains."""
         if hasattr(self.estimator, "calibration_"):
             return [f"probability {label}" for label in self.estimator.classes_]
         return self.score_names
@@ -190,7 +189,7 @@ class Model(Savable, Value):
 
     @cached_property
     def feature_columns(self) -> list[tuple[str, str]]:
-        """Name and view, such as "numbers", of the column that each feature is from."""
+        """Column name and view, such as "numbers", of each feature."""
         if self.table is None:
             return [(name, "numbers") for name in self.features]
         return [
@@ -201,7 +200,7 @@ class Model(Savable, Value):
 
     @property
     def missing_at_training(self) -> dict[str, float]:
-        """Share of missing values in the training rows, by column that has any."""
+        """Share of missing values in the training rows, by column."""
         if self.table is None or self.reference is None:
             return {}
         shares = {}
@@ -213,7 +212,6 @@ class Model(Savable, Value):
 
     @property
     def _has_intervals(self) -> bool:
-        """Whether predictions have an interval."""
         if self.estimator.dual_coef_.shape[1] != 1:
             return False
         if not hasattr(self.estimator, "residuals_"):
@@ -222,14 +220,14 @@ class Model(Savable, Value):
 
     @property
     def table(self) -> TableEncoding | None:
-        """Encoding of the table that the model was fitted on; None for an array."""
+        """Encoding of the table that the model was fitted on, or None."""
         return getattr(self.estimator, "table_", None)
 
     def lacking(self, names: Sequence[str], others: Sequence[str] = ()) -> str:
         """Return a sentence on a table's missing columns, or an empty string.
 
-        `names` are the columns of the table, and `others` those that the model ignores:
-        one of them may be the lacking column under another name.
+        `names` are the columns of the table. The model ignores `others`, which may be
+        missing columns under other names.
         """
         absent = [name for name in self.features if name not in names]
         if not absent:
@@ -248,7 +246,7 @@ class Model(Savable, Value):
         return f"lacks columns that the model reads: {absent_columns}{unknown}; rename a column{advice}."
 
     def _with_imputed_value(self, name: str) -> str:
-        """Return the quoted name of a column with the value that gaps would have."""
+        """Return a column's quoted name with its imputed value."""
         if self.table is None:
             return repr(name)
         (column,) = [column for column in self.table.columns if column.name == name]
@@ -353,7 +351,7 @@ class Model(Savable, Value):
         return self.columns_of(self.encoded(X_raw, report))
 
     def encoded(self, X_raw: Any, report: EncodingReport | None = None) -> Rows:
-        """Return the features of raw rows or of a table, shape (n, features)."""
+        """Return the features of raw rows or a table, shape (n, features)."""
         if self.table is not None:
             return self.table.encode(X_raw, report)
         X = self.scaled(X_raw)
@@ -361,7 +359,6 @@ class Model(Savable, Value):
         return X
 
     def _require_finite(self, X: Rows) -> None:
-        """Raise ValueError for infinite or missing values, with their columns."""
         if sparse.issparse(X):
             invalid_columns = X.indices[~np.isfinite(X.data)]
         else:
@@ -380,7 +377,7 @@ class Model(Savable, Value):
         )
 
     def columns_of(self, X: Rows) -> dict[str, np.ndarray]:
-        """Return predictions as named columns, given the features of the rows."""
+        """Return predictions for features of rows, as named columns."""
         types = self.column_types
         if not X.shape[0]:
             return {name: np.empty(0, dtype) for name, dtype in types.items()}
@@ -395,7 +392,7 @@ class Model(Savable, Value):
         }
 
     def _predicted_numbers(self, X: Rows) -> list[np.ndarray]:
-        """Return the predicted outputs and, if there are intervals, their bounds."""
+        """Return the predicted outputs and interval bounds, if any."""
         predictions = self.estimator._predictions(X)
         columns = list(predictions.T)
         if self._has_intervals:
@@ -404,7 +401,6 @@ class Model(Savable, Value):
         return columns
 
     def _predicted_classes(self, X: Rows) -> list[np.ndarray]:
-        """Return the predicted classes, the scores and the probabilities."""
         scores, probabilities = self.estimator._decisions_and_probabilities(X)
         if scores.ndim == 1:
             codes = (scores > 0).astype(np.intp)
@@ -424,8 +420,8 @@ class Model(Savable, Value):
         table : DataFrame or Arrow table of n rows
             As in `raw_rows`; at least one row.
         background : int, default 50
-            Number of background rows, which are drawn from those of `reference`, or
-            from the rows of the kernel if the model keeps no reference.
+            Number of rows drawn from `reference`, or without it from the rows of the
+            kernel.
 
         Returns
         -------
@@ -447,7 +443,6 @@ class Model(Savable, Value):
         return contributions.explanation(cells, self.features, outputs)
 
     def _background_rows(self, n_rows: int) -> np.ndarray:
-        """Return the features of drawn training rows."""
         if self.reference is None:
             return np.asarray(self.estimator._background_features(n_rows))
         rows = self.reference.rows
@@ -458,7 +453,6 @@ class Model(Savable, Value):
         self.estimator._require_sound()
 
     def _require_parts(self) -> None:
-        """Raise ValueError if the parts do not fit each other."""
         if getattr(self.estimator, "dual_coef_", None) is None:
             name = type(self.estimator).__name__
             raise ValueError(
@@ -514,7 +508,6 @@ class Model(Savable, Value):
 
 
 def _cell_text(column: Column, row: int) -> str:
-    """Return a cell for a message, or the kind of a column without values."""
     if column.kind == "other":
         return "other"
     if column.gaps[row]:

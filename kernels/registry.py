@@ -1,6 +1,6 @@
 """Names of learners, predictors and metrics, and their options.
 
-This module imports neither NumPy nor other modules, as configurations read it.
+Configurations read this module, so it imports neither NumPy nor other modules.
 """
 
 from __future__ import annotations

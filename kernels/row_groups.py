@@ -30,7 +30,7 @@ CLUSTERED_SHARE = 0.8
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RowGroups(Value):
-    """Groups of rows; no split into training and test rows divides a group."""
+    """Groups of rows that splits keep together."""
 
     numbers: np.ndarray  # group of each row
     ordered: bool = False  # whether groups are points in time
@@ -43,10 +43,7 @@ class RowGroups(Value):
         return RowGroups(self.numbers[rows], self.ordered)
 
     def sample(self, n_rows: int, seed: int) -> np.ndarray:
-        """Draw about `n_rows` rows at random, as whole groups if possible.
-
-        Rows are drawn singly if groups are large or ordered.
-        """
+        """Draw about `n_rows` random rows; whole groups unless large or ordered."""
         m = len(self.numbers)
         if m <= n_rows:
             return np.arange(m)
@@ -64,9 +61,9 @@ class RowGroups(Value):
     def splits(
         self, n_splits: int, seed: int = 0, classes: np.ndarray | None = None
     ) -> list[Split]:
-        """Return splits, each as positions of training rows and of test rows.
+        """Return splits as positions of training rows and test rows.
 
-        Folds of whole groups are stratified by `classes`. Blocks of groups in order are
+        Folds have whole groups and are stratified by `classes`. Ordered blocks are
         tested after training on all earlier rows.
         """
         if self.ordered:
@@ -84,14 +81,13 @@ class RowGroups(Value):
         ]
 
     def blocks(self, n_blocks: int) -> np.ndarray:
-        """Return each row's block; blocks are consecutive and of about equal size."""
+        """Return the block of each row; blocks are consecutive and about equal."""
         return consecutive_blocks(self.numbers, min(n_blocks, self.n_groups))
 
     def joined_by(self, which: np.ndarray) -> RowGroups:
-        """Merge all groups that contain rows with the same label in `which`.
+        """Merge groups that share a label in `which`, such as copies.
 
-        Equal labels mark copies, for example. Groups in order do not change, nor if
-        most rows would be in one group.
+        Ordered groups do not change, nor groups whose union has most rows.
         """
         if self.ordered:
             return self
@@ -112,7 +108,7 @@ Split = tuple[np.ndarray, np.ndarray]
 
 
 def as_row_groups(groups: Any, time: Any, n_rows: int) -> RowGroups | None:
-    """Check `groups` and `time` of `fit`; return row groups, None if both are None."""
+    """Check `groups` or `time` of `fit`; return row groups, or None."""
     if groups is None and time is None:
         return None
     if groups is not None and time is not None:
@@ -156,10 +152,10 @@ def as_row_groups(groups: Any, time: Any, n_rows: int) -> RowGroups | None:
 
 
 def near_duplicates(X: Any) -> RowGroups | None:
-    """Return clusters of nearly equal rows as groups; None if clusters have few rows.
+    """Return clusters of near-duplicates as groups, or None if they have few rows.
 
-    A cluster of a single-linkage tree is isolated if its gaps are small relative to the
-    median distance and to the gap around it.
+    Clusters of the single-linkage tree have small gaps relative to the median distance
+    and to the gap around them.
     """
     m = X.shape[0]
     if sparse.issparse(X) or not FEWEST_CLUSTERED <= m <= MOST_CLUSTERED:
@@ -182,7 +178,6 @@ def near_duplicates(X: Any) -> RowGroups | None:
 
 
 def _has_near_neighbors(Z: np.ndarray) -> bool:
-    """Return whether half of at most 200 distinct rows have near neighbors."""
     drawn = Z[np.linspace(0, len(Z) - 1, min(len(Z), 200)).astype(np.intp)]
     distances = cdist(drawn, Z)
     # Each row is its own first neighbor
@@ -191,7 +186,7 @@ def _has_near_neighbors(Z: np.ndarray) -> bool:
 
 
 def _isolated_clusters(tree: np.ndarray, near: float, ratio: float) -> np.ndarray:
-    """Return the tree node of the largest isolated cluster of each row, or -1."""
+    """Return each row's largest isolated cluster, a node, or -1."""
     m = len(tree) + 1
     root = 2 * m - 2
     children = tree[:, :2].astype(np.intp)
@@ -228,7 +223,7 @@ def draw_folds(
     groups: np.ndarray | None = None,
     classes: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Draw a fold for each row; folds have whole groups and are stratified by class."""
+    """Draw a fold for each row, stratified, with whole groups."""
     from sklearn.model_selection import (  # slow to import
         GroupKFold,
         KFold,
@@ -253,7 +248,7 @@ def draw_folds(
 
 
 def consecutive_blocks(times: np.ndarray, n_blocks: int) -> np.ndarray:
-    """Return each row's block of time; blocks have nearly equal numbers of rows."""
+    """Return each row's block of time; blocks are about equally large."""
     _, time_of_row, counts = np.unique(times, return_inverse=True, return_counts=True)
     ends = len(times) * np.arange(1, n_blocks + 1) / n_blocks
     return cut_in_parts(counts, ends)[time_of_row]
@@ -262,8 +257,8 @@ def consecutive_blocks(times: np.ndarray, n_blocks: int) -> np.ndarray:
 def cut_in_parts(sizes: np.ndarray, ends: Sequence[float] | np.ndarray) -> np.ndarray:
     """Divide a sequence of units (rows or groups) into parts; return each unit's part.
 
-    `sizes` are the rows per unit, and `ends` the desired rows before the end of each
-    part. Units after the last part have -1.
+    `sizes` are rows per unit, and `ends` the desired rows before the end of each part.
+    Later units have -1.
     """
     rows_before_end = np.cumsum(sizes)
     parts = np.full(len(sizes), -1, dtype=np.intp)

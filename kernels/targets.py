@@ -27,9 +27,9 @@ _LABELS: dict[str, Labels] = {"i": "integer", "u": "integer", "b": "boolean"}
 
 
 def task_of(y: np.ndarray) -> Task:
-    """Return the default task, classification or regression, of a target.
+    """Return the default task of a target.
 
-    Classification for text, Booleans and one column of few distinct whole numbers.
+    It is classification for text, Booleans and one column of few whole numbers.
     """
     if y.dtype.kind not in "iuf":
         return "classification"
@@ -41,7 +41,7 @@ def task_of(y: np.ndarray) -> Task:
 
 
 def all_whole(y: np.ndarray) -> bool:
-    """Return whether all numbers of a column are whole; check blocks to save memory."""
+    """Return whether all numbers are whole, in blocks to save memory."""
     size = 1 << 16
     for start in range(0, len(y), size):
         part = y[start : start + size]
@@ -52,7 +52,7 @@ def all_whole(y: np.ndarray) -> bool:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Target(Value):
-    """Target of a classification or regression, with its class names and row groups."""
+    """Target with its task, class names and row groups."""
 
     task: Task
     values: np.ndarray  # numbers, or positions in `classes`
@@ -62,11 +62,7 @@ class Target(Value):
 
     @classmethod
     def of(cls, y: np.ndarray, task: Task | None = None) -> Target:
-        """Return the target of labels or numbers; infer the task if it is None.
-
-        Fewer than two classes, several columns of classes, or regression on labels
-        raise ValueError.
-        """
+        """Return the target of labels or numbers; by default, infer the task."""
         y = np.asarray(y)
         if task is not None:
             require_one_of("task", task, get_args(Task), " or None")
@@ -92,7 +88,7 @@ class Target(Value):
         return len(self.values)
 
     def take(self, rows: np.ndarray | Sequence[int]) -> Target:
-        """Return the target of the rows at `rows`, with the same classes."""
+        """Return the target of some rows, with the same classes."""
         row_groups = self.row_groups
         if row_groups is not None:
             row_groups = row_groups.take(rows)
@@ -158,10 +154,7 @@ class Target(Value):
 
 
 def class_pairs(codes: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return, for each pair of classes, its rows and their signs.
-
-    The sign is 1 for the second class, else -1.
-    """
+    """Return the rows and signs of each pair of classes, 1 for the second."""
     pairs = []
     for first, second in combinations(np.unique(codes).tolist(), 2):
         rows = np.flatnonzero((codes == first) | (codes == second))

@@ -1,4 +1,4 @@
-"""Checks of parameters and arrays, and the sentences of their errors."""
+"""Checks of parameters and arrays, with their error messages."""
 
 from collections.abc import Iterable, Sequence
 from numbers import Integral, Real
@@ -12,7 +12,7 @@ NAMED = 5
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return the first five names, quoted, and how many more there are."""
+    """Return the first five names, quoted, and the number of others."""
     quoted_names = ", ".join(repr(str(name)) for name in names[:NAMED])
     if len(names) > NAMED:
         return f"{quoted_names} and {len(names) - NAMED} more"
@@ -32,7 +32,7 @@ def no_parameter(owner: str, name: str, known_names: Iterable[str]) -> str:
 
 
 def positive(name: str, value: Any) -> float:
-    """Return the value as a float; ValueError unless it is positive and finite."""
+    """Return the value as a float; ValueError unless positive and finite."""
     if (
         isinstance(value, Real)
         and not isinstance(value, bool)
@@ -43,7 +43,7 @@ def positive(name: str, value: Any) -> float:
 
 
 def entries_of(name: str, values: Any, kind: str) -> list[Any]:
-    """Return the entries of a sequence as a list; ValueError for other objects."""
+    """Return the entries of a sequence; ValueError for other objects."""
     if (
         isinstance(values, str | bytes)
         or not isinstance(values, Iterable)
@@ -54,7 +54,7 @@ def entries_of(name: str, values: Any, kind: str) -> list[Any]:
 
 
 def numbers_of(name: str, values: Any, kind: str) -> list[Any]:
-    """Return the entries of a sequence as a list; ValueError for a single number."""
+    """Return the entries of a sequence; ValueError for a number."""
     if isinstance(values, Real):
         raise ValueError(
             f"{name} must be a sequence of {kind}, got {values}; write [{values}]."
@@ -63,7 +63,7 @@ def numbers_of(name: str, values: Any, kind: str) -> list[Any]:
 
 
 def positive_numbers(name: str, values: Any) -> tuple[float, ...]:
-    """Return one or more positive, finite numbers; ValueError for other values."""
+    """Return one or more positive, finite numbers; ValueError otherwise."""
     entries = numbers_of(name, values, "positive, finite numbers")
     if not entries:
         raise ValueError(f"{name} must hold at least one number, got an empty list.")
@@ -87,7 +87,7 @@ def as_numbers(name: str, values: Any) -> np.ndarray:
 
 
 def whole_number(name: str, value: Any, minimum: int) -> int:
-    """Return the value as an int; ValueError unless it is at least `minimum`."""
+    """Return the value as an int; ValueError unless at least `minimum`."""
     if (
         isinstance(value, Integral)
         and not isinstance(value, bool)
@@ -102,7 +102,7 @@ def whole_number(name: str, value: Any, minimum: int) -> int:
 def require_one_of(
     name: str, value: object, valid_names: Iterable[str], others: str = ""
 ) -> None:
-    """Raise ValueError, with the nearest name, if a value is not a known name."""
+    """Raise ValueError with the nearest name if a value is unknown."""
     names = list(valid_names)
     if isinstance(value, str) and value in names:
         return

@@ -7,7 +7,7 @@ import numpy as np
 from .base import warn_caller
 
 LEAST_SHARE = float(np.finfo(np.float64).eps)
-"""Share of the total weight up to which rows are dropped, below rounding."""
+"""Share of the total weight up to which rows are dropped."""
 
 
 def as_sample_weight(
@@ -55,7 +55,7 @@ def weights_of_rows(
 
 
 def near_one(values: np.ndarray) -> np.ndarray:
-    """Divide values by a power of two so that the largest is between 1/2 and 1."""
+    """Divide values by a power of two; the largest is 1/2 to 1."""
     _, exponent = np.frexp(np.abs(values).max())
     return np.asarray(np.ldexp(values, -exponent))
 
@@ -68,7 +68,7 @@ def of_mean_one(w: np.ndarray) -> np.ndarray:
 def relative_weights(*factors: np.ndarray) -> np.ndarray:
     """Multiply arrays of weights, and scale the positive products to mean one.
 
-    Products may overflow. At most `LEAST_SHARE` of the total becomes zero.
+    Products may exceed the range of floats. Shares up to `LEAST_SHARE` become zero.
     """
     mantissas = np.ones(len(factors[0]))
     exponents = np.zeros(len(factors[0]), dtype=np.int64)
@@ -88,9 +88,9 @@ def relative_weights(*factors: np.ndarray) -> np.ndarray:
 def counting_rows(
     *factors: np.ndarray, name: str = "sample_weight"
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return rows of positive weight (two or more), and their weights of mean one.
+    """Return the rows of positive weight, and their weights of mean one.
 
-    Equal weights are None. A warning counts positive weights that are negligible.
+    Equal weights are None. A warning counts negligible weights.
     """
     weights = relative_weights(*factors)
     rows = np.flatnonzero(weights)
