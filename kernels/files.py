@@ -297,7 +297,7 @@ def _object_to_data(
 
 @cache
 def _classes() -> dict[str, Mapping[str, Any]]:
-    """Return the classes in files, by kind and name."""
+    """Return the savable classes, by kind and name."""
     package = __name__.rpartition(".")[0]
     tables = {
         kind: getattr(import_module(f"{package}.{place}"), name)

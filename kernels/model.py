@@ -220,7 +220,7 @@ class Model(Savable, Value):
 
     @property
     def table(self) -> TableEncoding | None:
-        """Encoding of the table that the model was fitted on, or None."""
+        """Encoding of the training table; None for an array."""
         return getattr(self.estimator, "table_", None)
 
     def lacking(self, names: Sequence[str], others: Sequence[str] = ()) -> str:

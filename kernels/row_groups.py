@@ -81,7 +81,7 @@ class RowGroups(Value):
         ]
 
     def blocks(self, n_blocks: int) -> np.ndarray:
-        """Return the block of each row; blocks are consecutive and about equal."""
+        """Return each row's block; blocks are consecutive and about equally large."""
         return consecutive_blocks(self.numbers, min(n_blocks, self.n_groups))
 
     def joined_by(self, which: np.ndarray) -> RowGroups:

@@ -154,7 +154,10 @@ class Target(Value):
 
 
 def class_pairs(codes: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return the rows and signs of each pair of classes, 1 for the second."""
+    """Return the rows and signs of each pair of classes.
+
+    The sign is 1 for the second class, otherwise -1.
+    """
     pairs = []
     for first, second in combinations(np.unique(codes).tolist(), 2):
         rows = np.flatnonzero((codes == first) | (codes == second))

@@ -55,7 +55,7 @@ def weights_of_rows(
 
 
 def near_one(values: np.ndarray) -> np.ndarray:
-    """Divide values by a power of two; the largest is 1/2 to 1."""
+    """Divide values by a power of two; the largest is then 1/2 to 1."""
     _, exponent = np.frexp(np.abs(values).max())
     return np.asarray(np.ldexp(values, -exponent))
 

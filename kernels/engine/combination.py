@@ -707,7 +707,7 @@ class CodeSums:
             first_seed += operand.n_seeds
 
     def _change(self, operand: DistanceSide, first_seed: int) -> float:
-        """Return the change of the sum if rows differ."""
+        """Return the change of the kernel sum if codes differ."""
         _, coefficients, _ = self._combination.evaluated
         plan = self._combination.plan
         weight = 1.0

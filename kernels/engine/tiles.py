@@ -236,7 +236,7 @@ def compile_tiles(dtype: np.dtype) -> None:
 
 
 class KernelLayout(NamedTuple):
-    """Plan by which compiled code computes and multiplies the kernels of a tile.
+    """Plan by which compiled code computes a tile's kernels and products.
 
     `groups` are chains, and `offsets` in their order. `cuts` bound runs of kernels
     whose products are computed together.
@@ -250,10 +250,10 @@ class KernelLayout(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """Plan by which compiled code computes a tile's kernels and products.
+    """Flat arrays of a tile: rows, columns, work arrays, and sums.
 
-    `groups` are chains, and `offsets` in their order. `cuts` bound runs of kernels
-    whose products are computed together.
+    A and B are packed rows; targets U are by rows, V by outputs. Sums G, shape (p, p,
+    width), are below the diagonal; T is (p, width), `rows` (a, p, width).
     """
 
     a: int

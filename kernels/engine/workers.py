@@ -133,7 +133,7 @@ def _cores() -> int:
 
 @contextmanager
 def threads_of_a_pass(n_threads: int | None, n_tasks: int) -> Iterator[int]:
-    """Enter a context with one BLAS thread; yield the number of cores."""
+    """Use one BLAS thread; yield the number of reserved cores."""
     needs_cores = n_tasks > 1 and not n_threads  # counting takes time
     cores = _cores() if needs_cores else 1
     with one_blas_thread():

@@ -124,7 +124,7 @@ def module_text(estimator: Any, content: str) -> str:
 
 
 def text_of_parts(parts: dict[str, Any]) -> str:
-    """Return the parts as text: a checksum, and arrays in base 64."""
+    """Return the parts of a model as text: a checksum, and arrays in base 64."""
     arrays: dict[str, np.ndarray] = {}
     description = json.dumps(to_data(parts, arrays, "model"), allow_nan=False)
     entries: dict[str, Any] = {
@@ -138,7 +138,7 @@ def text_of_parts(parts: dict[str, Any]) -> str:
 
 
 def parts_of(estimator: Any) -> dict[str, Any]:
-    """Return the parts that predictions need; ValueError if unsupported."""
+    """Return the parts of a model for predictions; ValueError if unsupported."""
     kernel = estimator.kernel_
     if sparse.issparse(kernel.X):
         raise ValueError(
@@ -207,7 +207,7 @@ def parts_of_scores(linear: LinearScores) -> dict[str, Any]:
 
 
 def parts_of_power(linear: LinearScores) -> dict[str, Any]:
-    """Return the parts of a power of a sum of kernels."""
+    """Return the parts of a model whose kernel is a power."""
     kernel = linear.kernel
     power = {
         "degree": kernel.degree,

@@ -134,7 +134,7 @@ def column_of_instants(name: str, values: Any, zone: str) -> Column:
 
 
 def column_of_objects(name: str, cells: Sequence[Any]) -> Column:
-    """Return a column of numbers, or of texts."""
+    """Return a column of numbers, or of texts if that fails."""
     numbers = np.empty(len(cells))
     for row, cell in enumerate(cells):
         if is_missing(cell):
@@ -235,7 +235,7 @@ def encode_column(encoding: Any, column: Column) -> np.ndarray:
 
 
 def encode_numbers(encoding: Any, column: Column) -> np.ndarray:
-    """Return scaled values, and a missing-value indicator."""
+    """Return features: scaled values, and a missing-value indicator."""
     if encoding.levels:
         numbers = places_of(column.as_texts(), encoding.levels)
     else:
@@ -266,7 +266,7 @@ def normal_scores(values: np.ndarray, knots: Sequence[float]) -> np.ndarray:
 
 
 def encode_levels(encoding: Any, column: Column) -> np.ndarray:
-    """Return an indicator per level; if many, also a code."""
+    """Return features: an indicator per level; if many, also a code."""
     texts = texts_of_levels(encoding, column).tolist()
     features = np.zeros((len(texts), len(encoding.levels) + encoding.many))
     place_of_level = {level: place for place, level in enumerate(encoding.levels)}
@@ -307,7 +307,7 @@ def texts_of_levels(encoding: Any, column: Column) -> np.ndarray:
 
 
 def encode_dates(encoding: Any, column: Column) -> np.ndarray:
-    """Return the time, cycles, and a missing-value indicator."""
+    """Return features: time, cycles, and a missing-value indicator."""
     moments = column.read_dates(encoding.first).in_zone(encoding.zone)
     check_cells(column, "dates", np.isnat(moments.instants))
     days = days_of(moments.instants)
@@ -551,7 +551,7 @@ def exponentials(
 
 
 def distances(family: Any, A: np.ndarray, B: np.ndarray) -> np.ndarray:
-    """Return the distances in the exponentials, shape (a, b)."""
+    """Return the distances whose exponentials are kernels, shape (a, b)."""
     if family.kind == "categorical":
         weights = family.weights or np.ones(A.shape[1])
         return sums_of_differences(A, B, is_not_zero, weights)
@@ -625,7 +625,7 @@ def tree_probabilities(trees: Any, X: np.ndarray) -> np.ndarray:
 
 
 def features_of_trees(trees: Any, X: np.ndarray) -> np.ndarray:
-    """Return categories first, then numbers, as trees expect."""
+    """Return features as trees expect: categories first, then numbers."""
     columns = []
     for j, levels in zip(trees.categorical, trees.categories, strict=True):
         place_of_level = {

@@ -24,7 +24,7 @@ class TilePlan:
 
     order: np.ndarray  # pairs (kernel, seed), (p, 2); seed -1 for doubling
     half: np.ndarray  # kernel E in E (E + 2), for doubling
-    offset: np.ndarray  # constant to add at the end
+    offset: np.ndarray  # constant to add
 
     @classmethod
     def identity(cls, p: int) -> TilePlan:
@@ -93,7 +93,7 @@ class PlainRows:
 class ExpandedRows:
     """Rows whose distances are computed from inner products."""
 
-    rows: Rows  # dense rows are translated, for small norms
+    rows: Rows  # translated if dense
     norms: np.ndarray  # squared
     augmented: np.ndarray | None  # dense rows with a one and their norm
     metric: Metric
@@ -244,7 +244,7 @@ class KernelFamily(Parameterized, ABC):
 
     @property
     def kernel_views(self) -> tuple[str | None, ...]:
-        """Name of the view (group of columns) of each kernel, or None."""
+        """Name of each kernel's view (group of columns); None for all."""
         return (None,) * self.n_kernels
 
     @abstractmethod
@@ -275,7 +275,7 @@ class KernelFamily(Parameterized, ABC):
         center: np.ndarray | None = None,
         dtype: Any = None,
     ) -> list[Any]:
-        """Prepare rows for the computation of kernels with other rows.
+        """Prepare rows for kernels with other rows.
 
         Parameters
         ----------
@@ -412,7 +412,7 @@ def readable(value: float) -> str:
 
 
 def distinct(names: Sequence[str]) -> tuple[str, ...]:
-    """Append numbers to repeated names, so that all are distinct."""
+    """Append numbers to repeated names."""
     used_names = set(names)
     occurrences: dict[str, int] = {}
     distinct_names = []

@@ -1,4 +1,4 @@
-"""Families composed of others: unions, and kernels of mapped features."""
+"""Unions of families, and kernels of mapped features."""
 
 from __future__ import annotations
 
@@ -601,7 +601,7 @@ def _knots(column: np.ndarray, w: np.ndarray) -> np.ndarray | None:
 
 
 class DividedFamily(KernelFamily):
-    """Base kernels divided by powers of two, so that squares stay finite."""
+    """Base kernels divided by powers of two, against overflow of squares."""
 
     def __init__(self, family: KernelFamily, divisors: np.ndarray) -> None:
         self.family = family
