@@ -140,16 +140,16 @@ def _spellings(unit: str) -> Iterator[str]:
 
 @lru_cache(maxsize=1024)
 def conversion_between(unit: str, target_unit: str) -> Conversion | None:
-    """Return the conversion between two units; None if quantities differ."""
+    """Return the conversion between two units; None if no quantity has both."""
     if unit == target_unit:
         return Conversion(1.0)
     source = canonical_unit(unit)
     target = canonical_unit(target_unit)
     if source == target:
         return Conversion(1.0)
-    for units in CONVERSIONS.values():
-        if source in units and target in units:
-            return _composed(units[source], units[target])
+    for units_of_quantity in CONVERSIONS.values():
+        if source in units_of_quantity and target in units_of_quantity:
+            return _composed(units_of_quantity[source], units_of_quantity[target])
     return None
 
 

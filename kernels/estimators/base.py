@@ -272,16 +272,16 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
     def _encode_training_table(self, X: Any) -> tuple[TableEncoding, Rows]:
         columns = read_columns(X)
         report = EncodingReport()
-        is_numeric = self.columns is None and all(
+        has_only_numbers = self.columns is None and all(
             column.kind == "number" and not column.gaps.any()
             for column in columns.values()
         )
         column_types: ColumnTypes | None = self.columns
-        if is_numeric and self.family is not None:
-            # Given base kernels need all columns.
+        if has_only_numbers and self.family is not None:
+            # Columns that would be left out keep their places in the base kernels.
             column_types = cast(ColumnTypes, dict.fromkeys(columns, "number"))
         table = TableEncoding.of(
-            columns, column_types, "none" if is_numeric else "standard"
+            columns, column_types, scale="none" if has_only_numbers else "standard"
         )
         features = table.encode(columns, report)
         warn_of_cells([*table.sentences(), *report.sentences()])

@@ -160,11 +160,11 @@ class ProductScores:
     def values_of_subsets(
         self, X: np.ndarray, background: np.ndarray, groups: Sequence[slice]
     ) -> np.ndarray:
-        r"""Return mean scores for all subsets of columns, (n, 2^d, q).
+        r"""Return mean scores for all subsets of d groups of features, (n, 2^d, q).
 
         .. math:: v(S) = \sum_i V_i \prod_{j \in S} k_j(x, x_i) \, \frac1B \sum_z \prod_{j \notin S} k_j(z, x_i)
 
-        Subsets are ordered as binary numbers; the first column is the first digit.
+        Subsets are ordered as binary numbers; the first group is the first digit.
         """
         values = np.zeros((len(X), 2 ** len(groups), self.V.shape[1]))
         step = max(1, BLOCK_VALUES // values.shape[1])

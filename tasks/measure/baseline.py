@@ -405,7 +405,7 @@ class SearchSpace:
 def _validation_errors(
     space: SearchSpace, X: Rows, y: np.ndarray, parts: Parts, scorer: Any
 ) -> np.ndarray:
-    """Return mean validation errors of settings, shape (n_candidates, L)."""
+    """Return mean validation errors, with an axis per parameter, of shape (1, L) for one."""
     search = GridSearchCV(
         space.estimator,
         {name: list(values) for name, values in space.values.items()},
