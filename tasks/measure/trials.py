@@ -214,6 +214,11 @@ class TrialFitter:
     progress: Progress | None
     seconds_weights: float = 0.0
 
+    @property
+    def grid(self) -> tuple[float, ...]:
+        """Values of C to compare."""
+        return tuple(grid_values(self.config.protocol.grid))
+
     def fit(
         self,
         training: Training,
@@ -319,79 +324,115 @@ def run_trial(
             workers,
             progress,
         )
-        settings = learner.settings()
-        grid = tuple(grid_values(config.protocol.grid))
         metric = metric_for(config.protocol.metric, target)
         evaluation = Evaluation(X, target, folds, metric, dataset.weights)
         training = _training(statistics, folds, trial.final)
         if trial.validation is None:
-            if validation_errors is not None:
-                selection = Selection.of(np.array(validation_errors), grid)
-            else:
-                fits = _inner_fits(fitter, statistics, folds, trial, settings, grid)
-                selection = evaluation.select_by_cross_validation(fits)
-            (best,) = fitter.fit(
-                training, [settings[selection.candidate]], [selection.C]
+            selected = _fit_by_cross_validation(
+                fitter, evaluation, statistics, trial, training, validation_errors
             )
-            position = 0
         else:
-            inner_training = training
-            if trial.refit:
-                inner_training = _training(statistics, folds, trial.training)
-            candidates = fitter.fit(inner_training, settings, grid)
-            selection = evaluation.select(
-                [fit.predictors for fit in candidates], trial, learner.tune_by
+            selected = _fit_by_validation_fold(
+                fitter, evaluation, statistics, trial, training
             )
-            best = candidates[selection.candidate]
-            position = selection.position
-            del candidates  # frees memory
-            if trial.refit:
-                setting = settings[selection.candidate]
-                best = _refit(
-                    fitter, best, inner_training, training, setting, selection.C
-                )
-                position = 0
+        fit = selected.fit
+        position = selected.position
         result = evaluation.outcome(
-            best.predictors, position, selection, training.rows, trial
+            fit.predictors, position, selected.selection, training.rows, trial
         )
         test_rows = np.flatnonzero(folds == trial.test)
         seconds_share = 0.0
         if learner_class(learner.name).takes_family:
             seconds_share = share_of_pass(seconds_pass, statistics, training.statistics)
+        columns_of_trial = trial_columns(
+            job.ref,
+            metric.name_in_tables(target),
+            job.statistics,
+            folds,
+            trial,
+            result,
+        )
+        seconds_fit = time.perf_counter() - started - fitter.seconds_weights
         return {
-            **trial_columns(
-                job.ref,
-                metric.name_in_tables(target),
-                job.statistics,
-                folds,
-                trial,
-                result,
-            ),
+            **columns_of_trial,
             "learner": learner.title,
             "algorithm": learner.name,
             "predictor": predictor,
-            "params": json.dumps(settings[result.candidate]),
+            "params": json.dumps(learner.settings()[result.candidate]),
             "seconds_weights": fitter.seconds_weights,
-            "seconds_fit": time.perf_counter() - started - fitter.seconds_weights,
+            "seconds_fit": seconds_fit,
             "seconds_pass": seconds_share,
-            **_learned_columns(best.learned, family, position),
+            **_learned_columns(fit.learned, family, position),
             **_relevance_columns(
-                job, best.predictors, position, X, dataset, training.rows, test_rows
+                job, fit.predictors, position, X, dataset, training.rows, test_rows
             ),
-            "notes": _notes(best.predictors),
+            "notes": _notes(fit.predictors),
             "test_alignment": _test_alignment(
-                best.learned, position, X, dataset, test_rows
+                fit.learned, position, X, dataset, test_rows
             ),
             HELD_OUT: predict_held_out(
-                best.predictors,
+                fit.predictors,
                 position,
                 X,
                 target,
                 training.rows,
                 kept_test_rows(job, folds),
-                selection.sigmoid,
+                selected.selection.sigmoid,
             ),
         }
+
+
+class SelectedFit(NamedTuple):
+    """Fit on the training rows, the position of C on its path, and the selection."""
+
+    fit: LearnerFit
+    position: int
+    selection: Selection
+
+
+def _fit_by_cross_validation(
+    fitter: TrialFitter,
+    evaluation: Evaluation,
+    statistics: AlignmentStatistics,
+    trial: Trial,
+    training: Training,
+    validation_errors: Sequence[Sequence[float]] | None,
+) -> SelectedFit:
+    """Select parameters by inner trials or given errors, and fit with them."""
+    settings = fitter.learner.settings()
+    grid = fitter.grid
+    if validation_errors is None:
+        fits = _inner_fits(fitter, statistics, evaluation.folds, trial)
+        selection = evaluation.select_by_cross_validation(fits)
+    else:
+        selection = Selection.of(np.array(validation_errors), grid)
+    (fit,) = fitter.fit(training, [settings[selection.candidate]], [selection.C])
+    return SelectedFit(fit, 0, selection)
+
+
+def _fit_by_validation_fold(
+    fitter: TrialFitter,
+    evaluation: Evaluation,
+    statistics: AlignmentStatistics,
+    trial: Trial,
+    training: Training,
+) -> SelectedFit:
+    """Select parameters on the validation fold, and fit again if the trial asks for it."""
+    settings = fitter.learner.settings()
+    inner_training = training
+    if trial.refit:
+        inner_training = _training(statistics, evaluation.folds, trial.training)
+    candidates = fitter.fit(inner_training, settings, fitter.grid)
+    selection = evaluation.select(
+        [fit.predictors for fit in candidates], trial, fitter.learner.tune_by
+    )
+    best = candidates[selection.candidate]
+    if not trial.refit:
+        return SelectedFit(best, selection.position, selection)
+    del candidates  # frees memory
+    setting = settings[selection.candidate]
+    refitted = _refit(fitter, best, inner_training, training, setting, selection.C)
+    return SelectedFit(refitted, 0, selection)
 
 
 def _training(
@@ -408,13 +449,13 @@ def _inner_fits(
     statistics: AlignmentStatistics,
     folds: np.ndarray,
     trial: Trial,
-    settings: Sequence[dict[str, Any]],
-    grid: Sequence[float],
 ) -> Iterator[tuple[Trial, list[PredictorPath]]]:
     """Yield inner trials and their predictors, one at a time."""
+    settings = fitter.learner.settings()
     for inner in inner_trials(trial):
         training = _training(statistics, folds, inner.training)
-        yield inner, [fit.predictors for fit in fitter.fit(training, settings, grid)]
+        fits = fitter.fit(training, settings, fitter.grid)
+        yield inner, [fit.predictors for fit in fits]
 
 
 def _refit(
