@@ -139,8 +139,8 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
 
     @property
     def _columns(self) -> list[str]:
-        numbers = [str(j) for j in range(self.n_features_in_)]
-        return list(getattr(self, "feature_names_in_", numbers))
+        default_names = [f"x{j}" for j in range(self.n_features_in_)]
+        return [str(name) for name in getattr(self, "feature_names_in_", default_names)]
 
     @cached_property
     def _importance(self) -> Importance:

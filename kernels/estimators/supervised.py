@@ -508,11 +508,8 @@ class SupervisedLearner(KernelLearner):
         contributions = self._contributions(
             features, self._background_features(background), n_permutations
         )
-        columns = getattr(
-            self, "feature_names_in_", [f"x{j}" for j in range(features.shape[1])]
-        )
         return contributions.explanation(
-            cells_of(X, self.table_), tuple(map(str, columns)), self._output_names
+            cells_of(X, self.table_), tuple(self._columns), self._output_names
         )
 
     def _contributions(

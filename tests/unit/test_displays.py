@@ -163,8 +163,9 @@ def test_the_relevance_is_the_estimators(
     assert [label.get_text() for label in display.ax_.get_yticklabels()] == list(
         finding.relevance_
     )[:2]
-    informative = str(np.argmax(np.abs(np.corrcoef(rows[0].T, rows[1])[-1, :-1])))
-    assert next(iter(display.relevance)) == informative
+    correlations = np.corrcoef(rows[0].T, rows[1])[-1, :-1]
+    informative = np.argmax(np.abs(correlations))
+    assert next(iter(display.relevance)) == f"x{informative}"
 
 
 def test_the_interactions_are_the_estimators(weighing: KernelLearningRegressor):

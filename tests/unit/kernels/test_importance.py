@@ -80,7 +80,7 @@ def test_the_relevance_is_the_loss_of_explicit_fits_without_the_tested_rows(q: i
                     )
                     expected[j] += np.square(Y[position[i]] - prediction).sum() - loss
     expected /= importance.MOST_DONORS * np.square(Y - Y.mean(axis=0)).sum()
-    found = [model.relevance_[str(j)] for j in range(4)]
+    found = [model.relevance_[f"x{j}"] for j in range(4)]
     # Conditions of some hundred
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)
 
@@ -92,7 +92,7 @@ def test_the_relevance_agrees_with_permutation_importance_on_new_rows():
     expected = permutation_importance(
         model, X_new, y_new, n_repeats=3, random_state=0
     ).importances_mean
-    found = np.array([model.relevance_[str(j)] for j in range(4)])
+    found = np.array([model.relevance_[f"x{j}"] for j in range(4)])
     # The spread of a mean over 300 rows
     np.testing.assert_allclose(found, expected, rtol=0.15, atol=0.01)
 
@@ -159,10 +159,10 @@ def test_rows_of_one_group_do_not_test_each_other():
     by_rows = KernelLearningRegressor(family=family, alpha=0.1).fit(rows, y)
     by_groups = clone(by_rows).fit(rows, y, groups=groups)
     by_time = clone(by_rows).fit(rows, y, time=groups)
-    assert by_rows.relevance_["0"] > 0.3
-    assert by_groups.relevance_["0"] < by_rows.relevance_["0"] / 2
+    assert by_rows.relevance_["x0"] > 0.3
+    assert by_groups.relevance_["x0"] < by_rows.relevance_["x0"] / 2
     assert by_time._importance_rows.target.row_groups.ordered
-    assert by_time.relevance_["1"] > 0
+    assert by_time.relevance_["x1"] > 0
 
 
 # Every estimator -----------------------------------------------------------------------------------------------------
@@ -270,7 +270,7 @@ def test_sparse_and_dense_rows_have_equal_importances():
         rtol=1e-6,
         atol=1e-9,
     )
-    assert set(list(dense.relevance_)[:2]) == {"3", "8"}
+    assert set(list(dense.relevance_)[:2]) == {"x3", "x8"}
 
 
 def test_trees_that_use_a_column_make_it_relevant():
@@ -284,8 +284,8 @@ def test_trees_that_use_a_column_make_it_relevant():
     ).fit(rows, y)
     alone = KernelLearningRegressor(**wide).fit(rows, y)
     assert with_trees.boost_share_ > 0.5
-    assert alone.relevance_["1"] < 0.05
-    assert with_trees.relevance_["1"] > 0.2
+    assert alone.relevance_["x1"] < 0.05
+    assert with_trees.relevance_["x1"] > 0.2
 
 
 def test_feature_selection_keeps_the_relevant_columns():
@@ -308,8 +308,8 @@ def test_more_rows_than_are_trained_on_are_drawn():
 
 def test_a_new_fit_replaces_the_importances():
     model = KernelLearningRegressor(family=GRID).fit(X, X[:, 1])
-    assert next(iter(model.relevance_)) == "1"
-    assert next(iter(model.fit(X, X[:, 3]).relevance_)) == "3"
+    assert next(iter(model.relevance_)) == "x1"
+    assert next(iter(model.fit(X, X[:, 3]).relevance_)) == "x3"
 
 
 @pytest.mark.filterwarnings("ignore:y is constant")
@@ -388,7 +388,7 @@ def test_the_columns_that_interact_are_found_with_the_share_of_their_interaction
     expected = np.mean(changes**2) / 4 / np.var(function(alone))
     found = KernelLearningRegressor().fit(Z, y).interactions_
     pair, strength = next(iter(found.items()))
-    assert pair == ("0", "1")
+    assert pair == ("x0", "x1")
     # Products of normals have heavy tails
     assert strength == pytest.approx(expected, rel=0.3)
     assert max(list(found.values())[1:]) < 0.02
@@ -400,7 +400,7 @@ def test_exclusive_or_is_an_interaction_and_a_sum_is_none():
     exclusive = (
         KernelLearningClassifier().fit(Z, (Z[:, 0] > 0) != (Z[:, 1] > 0)).interactions_
     )
-    assert next(iter(exclusive)) == ("0", "1")
+    assert next(iter(exclusive)) == ("x0", "x1")
     assert max(exclusive.values()) > 0.5
     assert list(exclusive.values())[1] < 0.05
     additive = (
