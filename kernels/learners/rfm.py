@@ -393,10 +393,13 @@ def _with_linear(
     K_linear = linear.tile(centered, centered)[0]
     unit = mean_over(K.diagonal(), w)
     linear_unit = mean_over(K_linear.diagonal(), w)
+    precision = np.float64 if len(X) <= DOUBLE_ROWS else np.float32
+    K = (K / unit).astype(precision)
+    K_linear = (K_linear / linear_unit).astype(precision)
     losses = []
     ridge = None
     for share in LINEAR_SHARES:
-        mixture = K / unit + share / linear_unit * K_linear
+        mixture = K + share * K_linear
         path = LeaveOneOut(mixture, examples.Y, w, row_groups=examples.row_groups)
         fit = path.best(ridges_of(mixture, w), ridge)
         ridge = fit.ridge

@@ -196,15 +196,21 @@ def _fit_leaving_out(
     )
     K_distinct = K if w is None else K[np.ix_(first, first)]
     try:
-        left_out = LeaveOneOut(
-            K_distinct, Y, w, centering, target.take(first).row_groups
-        ).at(1.0 / C)
+        regressions = LeaveOneOut(
+            K_distinct,
+            Y,
+            w,
+            centering,
+            target.take(first).row_groups,
+            overwrite=True,
+        )
+        left_out = regressions.at(1.0 / C, last=True)
     except ValueError:
         return None
     dual = left_out.alpha
     if w is not None:
         # A dual coefficient is C times the residual of its row.
-        row_weights = np.ones(len(K)) if weights is None else weights
+        row_weights = np.ones(len(distinct_row)) if weights is None else weights
         dual_of_copies = (dual / left_out.sample_weight[:, None])[distinct_row] + C * (
             target.Y - Y[distinct_row]
         )

@@ -26,6 +26,9 @@ Factor = tuple[np.ndarray, bool]
 LATER_BLOCKS = 5
 """Number of later blocks, predicted from earlier rows."""
 
+SINGLE_ROWS = 1000
+"""Most rows whose leave-one-out residuals use a factor inverted in double precision."""
+
 
 def cholesky(A: np.ndarray, ridge: float = 0.0) -> Factor | None:
     """Return the Cholesky factor of ``A + ridge I``, None if it fails; overwrites A."""
@@ -115,9 +118,7 @@ class LeftOut:
     @cached_property
     def _inverse(self) -> np.ndarray:
         lower, _ = self._factor
-        (invert,) = get_lapack_funcs(("trtri",), (lower,))
-        inverse, _ = invert(lower, lower=1)
-        return np.asarray(inverse)
+        return _inverse_of_lower(lower)
 
     @cached_property
     def residuals(self) -> np.ndarray:
@@ -126,17 +127,36 @@ class LeftOut:
         For ordered groups, the fit uses earlier blocks; NaN for the first block.
         """
         if self.row_groups is None:
-            inverse = self._inverse
-            diagonal = np.array(
-                [np.vdot(inverse[j:, j], inverse[j:, j]) for j in range(len(inverse))]
-            )
-            diagonal -= self._constant * self.sample_weight
-            return np.asarray(
-                self._alpha_around_others / (self.sample_weight * diagonal)[:, None]
-            )
+            return self._residuals_from(0)
         if self.row_groups.ordered:
             return self._regressions.residuals_of_later(self.ridge)
         return self.residuals_of_groups
+
+    def _residuals_from(self, start: int) -> np.ndarray:
+        """Return leave-one-out residuals of the rows from `start` on."""
+        weights = self.sample_weight[start:]
+        diagonal = self._diagonal_from(start) - self._constant * weights
+        return np.asarray(
+            self._alpha_around_others[start:] / (weights * diagonal)[:, None]
+        )
+
+    def _diagonal_from(self, start: int) -> np.ndarray:
+        """Return the diagonal of the inverse matrix from row `start` on.
+
+        The last rows of the factor suffice for it.
+        """
+        lower = self._factor[0]
+        uses_single = lower.dtype == np.float64 and len(lower) - start > SINGLE_ROWS
+        if uses_single:
+            inverse = _inverse_of_lower(lower[start:, start:].astype(np.float32))
+        elif start > 0:
+            inverse = _inverse_of_lower(lower[start:, start:])
+        else:
+            inverse = self._inverse
+        return np.array(
+            [np.vdot(inverse[j:, j], inverse[j:, j]) for j in range(len(inverse))],
+            dtype=np.float64,
+        )
 
     @cached_property
     def residuals_of_groups(self) -> np.ndarray:
@@ -170,6 +190,14 @@ class LeftOut:
             return float(self.sample_weight @ squares)
         return float(np.nansum(self.sample_weight * squares))
 
+    def loss_from(self, start: int) -> float:
+        """Return the weighted sum of squared residuals of the rows from `start` on.
+
+        Rows have no groups. Half of the rows take an eighth of the inverse.
+        """
+        squares = np.square(self._residuals_from(start)).sum(axis=1)
+        return float(self.sample_weight[start:] @ squares)
+
     @cached_property
     def inverse(self) -> np.ndarray:
         """Matrix G that maps targets to coefficients, ``alpha = G Y``."""
@@ -183,6 +211,13 @@ class LeftOut:
         G -= self._constant * roots
         G *= roots
         return G
+
+
+def _inverse_of_lower(lower: np.ndarray) -> np.ndarray:
+    """Return the inverse of a lower triangular matrix, in the lower triangle."""
+    (invert,) = get_lapack_funcs(("trtri",), (lower,))
+    inverse, _ = invert(lower, lower=1)
+    return np.asarray(inverse)
 
 
 def rows_by_group(numbers: np.ndarray) -> list[np.ndarray]:
@@ -216,6 +251,8 @@ class LeaveOneOut:
         sample_weight: np.ndarray | None = None,
         centering: Centering = Centering.CENTER,
         row_groups: RowGroups | None = None,
+        *,
+        overwrite: bool = False,
     ) -> None:
         self._row_groups = row_groups
         self._centering = centering
@@ -225,9 +262,9 @@ class LeaveOneOut:
             self._weights = sample_weight
         roots = np.sqrt(self._weights)
         precision = np.float32 if K.dtype == np.float32 else np.float64
-        self._matrix = weighted_by_roots(
-            np.array(K, dtype=precision, order="C"), sample_weight
-        )
+        copy = None if overwrite else True
+        matrix = np.array(K, dtype=precision, order="C", copy=copy)
+        self._matrix = weighted_by_roots(matrix, sample_weight)
         self._eigenvalue: float | None = None
         if centering.subtracts:
             self._eigenvalue = 2.0 * float(np.trace(self._matrix))
@@ -241,11 +278,15 @@ class LeaveOneOut:
         self._targets = targets.astype(precision)
         self._mean_of_others = centering.intercept and not centering.subtracts
 
-    def at(self, ridge: float) -> LeftOut:
-        """Return the regression for a ridge; ValueError if the ridge is too small."""
+    def at(self, ridge: float, last: bool = False) -> LeftOut:
+        """Return the regression for a ridge; ValueError if the ridge is too small.
+
+        If it is the `last` one, its factor overwrites the matrix, except for ordered rows.
+        """
         if not 0 < ridge < np.inf:
             raise ValueError(f"ridge must be positive and finite, got {ridge}.")
-        factor = cholesky(self._matrix.copy(), ridge)
+        overwrites = last and (self._row_groups is None or not self._row_groups.ordered)
+        factor = cholesky(self._matrix if overwrites else self._matrix.copy(), ridge)
         if factor is None:
             raise ValueError(
                 f"the kernel plus a ridge of {ridge:.1e} is not positive definite; use a larger ridge."

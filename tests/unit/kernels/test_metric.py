@@ -37,7 +37,11 @@ from learnkernels.kernels.learners.rfm_metrics import (
     radial_kernel,
     spread_of,
 )
-from learnkernels.kernels.solvers.factor import LeaveOneOut, least_along
+from learnkernels.kernels.solvers.factor import (
+    SINGLE_ROWS,
+    LeaveOneOut,
+    least_along,
+)
 from learnkernels.kernels.statistics.gram import gram_statistics
 from learnkernels.kernels.targets import Target
 from tests.reference import bordered
@@ -144,6 +148,35 @@ def test_left_out_residuals_are_those_of_regressions_without_the_row_and_its_cop
     assert fit.loss == pytest.approx(
         float(w @ (fit.residuals**2).sum(axis=1)), rel=1e-12
     )
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_loss_of_the_last_rows_is_the_sum_of_their_squared_residuals(weighted):
+    X, Y = rows(60)
+    w = np.arange(1.0, 61.0) % 3 + 1.0 if weighted else None
+    fit = LeaveOneOut(radial_kernel(X, w)[0], Y, w).at(0.3)
+    squares = np.square(fit.residuals).sum(axis=1)
+    if weighted:
+        squares = w * squares
+    for start in (0, 30, 59):
+        assert fit.loss_from(start) == pytest.approx(squares[start:].sum(), rel=1e-12)
+
+
+def test_residuals_of_many_rows_use_a_factor_inverted_in_single_precision():
+    X, Y = rows(SINGLE_ROWS + 1)
+    fit = LeaveOneOut(radial_kernel(X)[0], Y).at(0.3)
+    expected = fit.alpha / fit.inverse.diagonal()[:, None]
+    # The rounding of float32 times the root of the condition number, about 60
+    np.testing.assert_allclose(fit.residuals, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_factor_that_overwrites_the_matrix_gives_the_same_regression():
+    X, Y = rows(60)
+    K = radial_kernel(X)[0]
+    expected = LeaveOneOut(K, Y).at(0.3)
+    fit = LeaveOneOut(K.copy(), Y, overwrite=True).at(0.3, last=True)
+    np.testing.assert_array_equal(fit.alpha, expected.alpha)
+    np.testing.assert_array_equal(fit.residuals, expected.residuals)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -882,7 +915,7 @@ def test_a_linear_kernel_is_added_where_the_target_is_linear(offset, monkeypatch
         assert any(name.startswith("linear") for name in model.family_.names) == bool(
             rfm.LINEAR_SHARES[1:]
         )
-        assert set(model.relevance_) == {"0", "1", "2", "3", "4"}
+        assert set(model.relevance_) == {"x0", "x1", "x2", "x3", "x4"}
         np.testing.assert_array_equal(
             reread(model).predict(X_new), model.predict(X_new)
         )
