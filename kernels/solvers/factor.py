@@ -27,7 +27,7 @@ LATER_BLOCKS = 5
 """Number of later blocks, predicted from earlier rows."""
 
 SINGLE_ROWS = 1000
-"""Most rows whose leave-one-out residuals use a factor inverted in double precision."""
+"""Most rows for which leave-one-out residuals always use double precision."""
 
 
 def cholesky(A: np.ndarray, ridge: float = 0.0) -> Factor | None:
@@ -146,8 +146,8 @@ class LeftOut:
         The last rows of the factor suffice for it.
         """
         lower = self._factor[0]
-        uses_single = lower.dtype == np.float64 and len(lower) - start > SINGLE_ROWS
-        if uses_single:
+        is_large = lower.dtype == np.float64 and len(lower) - start > SINGLE_ROWS
+        if is_large and _is_well_conditioned(lower):
             inverse = _inverse_of_lower(lower[start:, start:].astype(np.float32))
         elif start > 0:
             inverse = _inverse_of_lower(lower[start:, start:])
@@ -211,6 +211,12 @@ class LeftOut:
         G -= self._constant * roots
         G *= roots
         return G
+
+
+def _is_well_conditioned(lower: np.ndarray) -> bool:
+    """Return whether single precision suffices for the inverse of a Cholesky factor."""
+    diagonal = lower.diagonal()
+    return bool(diagonal.min() > 1e-3 * diagonal.max())
 
 
 def _inverse_of_lower(lower: np.ndarray) -> np.ndarray:

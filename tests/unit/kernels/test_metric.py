@@ -170,6 +170,15 @@ def test_residuals_of_many_rows_use_a_factor_inverted_in_single_precision():
     np.testing.assert_allclose(fit.residuals, expected, rtol=1e-5, atol=1e-6)
 
 
+def test_residuals_of_many_rows_are_in_double_precision_if_the_ridge_is_small():
+    X, Y = rows(SINGLE_ROWS + 1)
+    K = np.exp(-0.5 * squares(X, X))
+    fit = LeaveOneOut(K, Y, centering=Centering.NONE).at(1e-9)
+    expected = fit.alpha / fit.inverse.diagonal()[:, None]
+    # Both are computed from the same factor.
+    np.testing.assert_allclose(fit.residuals, expected, rtol=1e-10)
+
+
 def test_a_factor_that_overwrites_the_matrix_gives_the_same_regression():
     X, Y = rows(60)
     K = radial_kernel(X)[0]
