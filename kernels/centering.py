@@ -99,7 +99,7 @@ def as_numbers(matrix: Any, name: str) -> np.ndarray:
 
 
 def as_gram_matrices(matrices: Iterable[tuple[str, Any]]) -> list[np.ndarray]:
-    """Return named matrices over the same rows as arrays of floats.
+    """Convert named Gram matrices over the same rows to arrays of floats.
 
     Labels of DataFrames in another order raise ValueError.
     """
@@ -199,7 +199,7 @@ def center_cross_gram(
 
 
 def center_in_place(K: np.ndarray) -> np.ndarray:
-    """Center a symmetric matrix in place, and return it."""
+    """Center a symmetric matrix in place."""
     means = K.mean(axis=1)
     return subtract_means(K, means, means, float(means.mean()), out=K)
 

@@ -88,7 +88,7 @@ def relative_weights(*factors: np.ndarray) -> np.ndarray:
 def counting_rows(
     *factors: np.ndarray, name: str = "sample_weight"
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return the rows of positive weight, and their weights of mean one.
+    """Return the rows with positive weight, and their weights divided by the mean.
 
     Equal weights are None. A warning counts negligible weights.
     """

@@ -584,7 +584,7 @@ class RegularizationDisplay(_Display):
         ).plot(ax=ax)
 
     def plot(self, *, largest: int = 12, ax: Axes | None = None) -> Self:
-        """Plot the largest weights and the mean scores, with deviations, as lines.
+        """Plot weights and mean scores with their deviations against the regularization.
 
         Parameters
         ----------

@@ -329,7 +329,7 @@ def mlflow_ui() -> str:
 
 
 def mlflow_is_served() -> bool:
-    """Return whether MLflow's store is a server."""
+    """Return whether MLflow's tracking URI is a server, not a local database."""
     import mlflow
 
     return mlflow.get_tracking_uri().startswith("http")

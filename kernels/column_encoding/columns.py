@@ -160,7 +160,7 @@ class ColumnEncoding(Value):
 
     @property
     def depends_on_rows(self) -> bool:
-        """Whether unscaled features depend on the training rows."""
+        """Whether the encoding depends on the training rows, scaling aside."""
         return self.has_gaps
 
     @property
@@ -512,7 +512,7 @@ class CategoryColumn(ColumnEncoding):
 
 
 def require_scaling(column: NumberColumn | DateColumn) -> None:
-    """Raise ValueError unless fill and scaling are finite."""
+    """Raise ValueError unless imputed value, center and scale are finite."""
     if (
         not np.isfinite([column.fill, column.low, column.spread]).all()
         or not column.spread > 0

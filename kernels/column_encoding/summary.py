@@ -391,7 +391,7 @@ class ColumnSummary:
         as_levels: bool = False,
         keep_all_numbers: bool = True,
     ) -> ColumnSummary:
-        """Return the summary of a column, with `as_levels` also of distinct numbers."""
+        """Return the summary of a column; `as_levels` counts numbers as categories, too."""
         if column.kind == "other":
             return cls(column.name, "other", (), False, len(column.values), 0)
         gaps = column.gaps
@@ -724,7 +724,7 @@ class ColumnSummary:
     def as_dates(
         self, share: float = NEARLY_ALL
     ) -> tuple[First | None, NumberSummary] | None:
-        """Return first part and days of dates; None if too few values are dates.
+        """Read texts as dates: return their first part and days; None for too few dates.
 
         The first part is None if day and month are ambiguous.
         """

@@ -129,7 +129,7 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
 
     @property
     def interactions_(self) -> dict[tuple[str, str], float]:
-        """The ten largest interactions of two columns, in descending order."""
+        """Ten pairs of columns that interact most, in descending order."""
         names = self._columns
         importance = self._importance
         pairs = [

@@ -71,7 +71,7 @@ class CountTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self._rows(counts)
 
     def transform(self, X: Iterable[Any]) -> sparse.csr_matrix:
-        """Return counts of the parts of each text or graph, of length one per block.
+        """Return counts of n-grams or subtrees, with unit norm in each block of columns.
 
         Parameters
         ----------

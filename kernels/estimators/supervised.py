@@ -133,12 +133,12 @@ class SupervisedLearner(KernelLearner):
 
     @property
     def dual_coef_(self) -> np.ndarray:
-        """Dual coefficients of the rows in ``kernel_.X``, shape (m, q)."""
+        """Dual coefficient of each row in ``kernel_.X`` for each score, shape (m, q)."""
         return self._linear.dual
 
     @property
     def intercept_(self) -> np.ndarray:
-        """Intercept of each score, shape (q,)."""
+        """Intercept of each of the q scores of `decision_function`, shape (q,)."""
         return self._linear.intercept
 
     @property

@@ -72,7 +72,7 @@ KINDS: dict[str, type[KernelFamily]] = {}
 
 @dataclass(frozen=True)
 class PlainRows:
-    """Rows of a family that computes kernels directly, by `tile`."""
+    """Rows for a family whose `tile` computes Gram matrices from the rows themselves."""
 
     rows: Rows
     family: KernelFamily
@@ -265,7 +265,7 @@ class KernelFamily(Parameterized, ABC):
         """
 
     def plan(self, shift: np.ndarray) -> TilePlan:
-        """Return the recipe to compute kernels minus `shift` from seeds."""
+        """Return how kernels, minus constants, follow from a few exponentials or products."""
         return TilePlan.identity(self.n_kernels)
 
     def operands(
@@ -326,7 +326,7 @@ class KernelFamily(Parameterized, ABC):
 
     @abstractmethod
     def diag(self, A: Rows) -> np.ndarray:
-        """Return the diagonal ``K_k(A_i, A_i)`` of each kernel, shape (p, a)."""
+        """Return the diagonals of the Gram matrices of rows A, shape (p, a)."""
 
     def check_rows(self, X: Rows) -> None:
         """Raise ValueError if training rows are invalid for the kernels."""

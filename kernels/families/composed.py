@@ -41,7 +41,7 @@ class ComposedFamily(KernelFamily):
 
     @abstractmethod
     def parts(self) -> Sequence[tuple[KernelFamily, RowMap]]:
-        """Return each family with the function that maps its rows."""
+        """Return each family with the function that maps rows to its input."""
 
     @abstractmethod
     def _of(self, families: Sequence[KernelFamily]) -> Self:
@@ -141,7 +141,7 @@ class ComposedFamily(KernelFamily):
 
 
 class FamilyUnion(ComposedFamily):
-    """Union of families, each on all columns or on its own ones.
+    """Union of families, each on all columns or on a subset of the columns.
 
     Parameters
     ----------
@@ -290,7 +290,7 @@ class MappedFamily(ComposedFamily):
 
     @abstractmethod
     def mapped(self, A: Rows) -> Rows:
-        """Return the mapped rows with the dtype of `A`."""
+        """Return the rows A after the linear map, with their dtype."""
 
     def parts(self) -> Sequence[tuple[KernelFamily, RowMap]]:
         return [(self.base, self.mapped)]

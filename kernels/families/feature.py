@@ -105,7 +105,7 @@ class FeatureFamily(KernelFamily):
         return np.where(self.columns == CONSTANT, 0.0, origin[self.columns])
 
     def take(self, A: Rows) -> Rows:
-        """Return the features of rows, shape (a, p)."""
+        """Return the columns of A that are base kernels, shape (a, p)."""
         last = int(self.columns.max())
         if last >= A.shape[1] or self.columns.min() < CONSTANT:
             raise ValueError(

@@ -86,7 +86,7 @@ class LinearFamily(SingleFamily):
 
 
 class CosineFamily(SingleFamily):
-    r"""Cosine kernel, for rows such as texts.
+    r"""Cosine kernel, for rows such as word counts of texts.
 
     .. math:: K(x, x') = \frac{x \cdot x'}{\lVert x \rVert \, \lVert x' \rVert}
 

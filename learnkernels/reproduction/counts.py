@@ -15,7 +15,7 @@ PrintedNumber = tuple[Cell, ...]
 
 
 class Summary(TypedDict):
-    """Counts of published numbers, tests and claims: in all, and reproduced.
+    """Counts of numbers, significance tests and claims of a paper, and of reproduced ones.
 
     Identities are not checks. Claims about seconds are counted separately.
     `printed_before` counts numbers of an earlier item.

@@ -61,7 +61,7 @@ def parameter_deviations(item: PaperItem, folds: pd.DataFrame) -> dict[str, floa
 
 
 def derived_values(item: PaperItem, folds: pd.DataFrame) -> dict[str, float]:
-    """Return the numbers that claims refer to, by name."""
+    """Compute the numbers that claims of the paper refer to, by name."""
     means = folds.groupby(["dataset", "learner"], sort=False)["error"].mean()
     values = {}
     for (dataset, learner), error in means.items():

@@ -448,7 +448,7 @@ class ReproducedItem:
         return [test for test in tests if test.p is not None]
 
     def claims(self) -> list[Verdict]:
-        """Return verdicts on claims; if `partial`, only claims with results."""
+        """Judge claims of the paper; if `partial`, skip claims without results."""
         verdicts = judge_claims(self.item, self.result.folds, self.values)
         if not self.partial:
             return verdicts

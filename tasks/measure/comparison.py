@@ -215,7 +215,7 @@ def _submit_results(
 
 
 def folds_of_rows(prepared: Prepared) -> dict[str, pd.DataFrame]:
-    """Return the trial of each repeat that tests a row (-1: none)."""
+    """Return, for each repeat and row, the fold that tests the row (-1: none)."""
     folds = {}
     for ref, _, local in prepared.jobs:
         if ref.n_rows > 1_000_000:
@@ -294,7 +294,7 @@ def _submit_learners(
 def rows_for(
     config: CompareConfig, ref: DatasetRef
 ) -> tuple[DatasetRef, CompareConfig]:
-    """Return the data set and configuration from which base kernels are computed.
+    """Return the data set and configuration, with matrices in place of rows if stored.
 
     For stored matrices, the only feature is the row position. InputError if the
     matrices are incomplete, or were made from other data.

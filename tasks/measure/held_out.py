@@ -45,7 +45,7 @@ COLUMNS = pa.schema(
 
 @dataclass(frozen=True)
 class HeldOutPredictions:
-    """Targets and predictions of test rows of a trial.
+    """Targets and predictions of the test rows of one training and test split.
 
     `measured` and `predicted` are numbers, or positions of classes. `scores` are
     decision values of the second of two classes, or of each class.

@@ -57,7 +57,7 @@ def errors_on_newest_rows(
     challenger_ref: DatasetRef,
     champion_ref: DatasetRef,
 ) -> NewestRows | None:
-    """Return errors on rows added after the champion was trained.
+    """Return both models' errors on rows added since the training of the champion.
 
     None if fewer than `LEAST_ROWS` rows were appended, the champion's rows are not
     stored, one of its columns is unused, or rows have groups or times or are in parts.

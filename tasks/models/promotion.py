@@ -67,7 +67,7 @@ class Contender:
 
     @property
     def mean(self) -> float:
-        """Mean error on common folds, or else the expected error."""
+        """Mean error on folds of both models, or the cross-validated error without such folds."""
         if not self.errors:
             return self.expected
         return float(np.mean(self.errors))
