@@ -218,7 +218,7 @@ def _copy_metrics(
                 )
             )
     if copies:
-        client.log_batch(run_id, metrics=copies[:1000])
+        client.log_batch(run_id, metrics=copies)
 
 
 def _dataset_of_run(client: MlflowClient, run_id: str) -> dict[str, str]:

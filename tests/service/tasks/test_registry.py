@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from mlflow import MlflowClient
+from mlflow.entities import Metric
 
 import learnkernels
 from learnkernels.conf.errors import InputError
@@ -103,6 +104,18 @@ def churn(module_folder: Path) -> SimpleNamespace:
     return SimpleNamespace(
         model=model, path=path, run_id=run_id, uri=uri, version=found
     )
+
+
+def test_a_model_has_all_metrics_of_its_run(tmp_path: Path):
+    client = MlflowClient()
+    run_id = new_run()
+    # More than one request to MLflow holds
+    names = [f"metric{k}" for k in range(1001)]
+    metrics = [Metric(name, float(k), 0, 0) for k, name in enumerate(names)]
+    client.log_batch(run_id, metrics=metrics)
+    uri = logged(trained(probability=True), tmp_path / MODEL, run_id)
+    model = client.get_logged_model(uri.removeprefix("models:/"))
+    assert {metric.key for metric in model.metrics} == set(names)
 
 
 def test_the_folder_has_code_pinned_requirements_and_one_file_without_pickle(
