@@ -234,6 +234,11 @@ class FeatureGrams:
         return Z
 
     @cached_property
+    def _rows(self) -> sparse.csr_matrix:
+        """Sparse features in CSR format, with sorted columns."""
+        return self.columns.tocsr()
+
+    @cached_property
     def means(self) -> np.ndarray:
         return self.centering.mean(self.columns).ravel()
 
@@ -277,8 +282,15 @@ class FeatureGrams:
             return mirror(self.centering.gram((self.Z * mu) @ self.Z.T))
         K = np.zeros((self.n_rows, self.n_rows))
         Z = self.columns
+        rows = self._rows
         add_outer_products(
-            Z.indptr, Z.indices, Z.data, np.asarray(mu, dtype=np.float64), K
+            rows.indptr,
+            rows.indices,
+            Z.indptr,
+            Z.indices,
+            Z.data,
+            np.asarray(mu, dtype=np.float64),
+            K,
         )
         return mirror(self.centering.gram(mirror(K)))
 
@@ -358,18 +370,28 @@ def entrywise_power(K: np.ndarray, degree: int) -> np.ndarray:
 
 @compiled(fastmath=FAST)
 def add_outer_products(
+    row_starts: np.ndarray,
+    features: np.ndarray,
     starts: np.ndarray,
     rows: np.ndarray,
     values: np.ndarray,
     weights: np.ndarray,
     K: np.ndarray,
 ) -> None:
-    """Add ``sum_k weights_k z_k z_k'`` of CSC features to the upper triangle."""
-    for k in range(len(weights)):
-        if weights[k] == 0:
-            continue
-        for a in range(starts[k], starts[k + 1]):
-            i = rows[a]
+    """Add ``sum_k weights_k z_k z_k'`` of sparse features to the upper triangle.
+
+    `row_starts` and `features` are in CSR format; `starts`, `rows` and `values` in CSC
+    format, with sorted rows.
+    """
+    next_entries = starts[:-1].copy()
+    # A row of K stays in the cache
+    for i in range(len(K)):
+        for position in range(row_starts[i], row_starts[i + 1]):
+            k = features[position]
+            a = next_entries[k]
+            next_entries[k] = a + 1
+            if weights[k] == 0:
+                continue
             z = weights[k] * values[a]
             for b in range(a, starts[k + 1]):
                 K[i, rows[b]] += z * values[b]

@@ -27,7 +27,8 @@ from learnkernels.kernels.engine.tiles import add_tile as one
 
 CALL = """
 from learnkernels.kernels.engine import operators
-operators.add_outer_products(np.array([0, 1]), np.array([0]), np.ones(1), np.ones(1), np.zeros((2, 2)))
+starts, positions = np.array([0, 1, 1]), np.array([0])
+operators.add_outer_products(starts, positions, starts[:2], positions, np.ones(1), np.ones(1), np.zeros((2, 2)))
 one = operators.add_outer_products
 """
 
