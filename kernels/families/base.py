@@ -1,4 +1,4 @@
-"""Base class of families, and operands of their tiles."""
+"""Base class of families of kernels, and rows prepared for blocks of Gram matrices."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Rows: TypeAlias = Any
 
 @dataclass(frozen=True)
 class TilePlan:
-    """Recipe to compute all kernels of a tile from matrices (seeds)."""
+    """Recipe to compute a block of each base kernel from few matrices (seeds)."""
 
     order: np.ndarray  # pairs (kernel, seed), (p, 2); seed -1 for doubling
     half: np.ndarray  # kernel E in E (E + 2), for doubling
@@ -72,7 +72,7 @@ KINDS: dict[str, type[KernelFamily]] = {}
 
 @dataclass(frozen=True)
 class PlainRows:
-    """Rows for a family whose `tile` computes Gram matrices from the rows themselves."""
+    """Input rows of a family that computes base kernels from the rows, without seed matrices."""
 
     rows: Rows
     family: KernelFamily
@@ -91,7 +91,7 @@ class PlainRows:
 
 @dataclass(frozen=True)
 class ExpandedRows:
-    """Rows whose distances are computed from inner products."""
+    """Input rows prepared to compute distances from inner products."""
 
     rows: Rows  # translated if dense
     norms: np.ndarray  # squared
@@ -108,7 +108,7 @@ class ExpandedRows:
         gammas: Sequence[float] = (),
         dtype: Any = None,
     ) -> Self:
-        """Return prepared rows, minus `center` if dense."""
+        """Return rows A prepared for distances, minus `center` unless A is sparse."""
         rows = A
         if center is not None and not sparse.issparse(A):
             rows = A - center
@@ -143,7 +143,7 @@ class ExpandedRows:
         exponentiate(self.distances(left), self.gammas, out)
 
     def distances(self, left: ExpandedRows) -> np.ndarray:
-        """Return the distances from the rows of `left`, shape (a, b)."""
+        """Return the distances between the rows of `left` and these rows, shape (a, b)."""
         if self.metric == "cityblock" or self._is_far_from(left):
             return self._distances_by_differences(left)
         A = left.rows
@@ -239,17 +239,17 @@ class KernelFamily(Parameterized, ABC):
 
     @property
     def n_seeds(self) -> int:
-        """Number of matrices from which kernels are computed."""
+        """Number of seed matrices (exponentials or products) from which `plan` computes kernels."""
         return self.plan(np.zeros(self.n_kernels)).n_seeds
 
     @property
     def kernel_views(self) -> tuple[str | None, ...]:
-        """Name of each kernel's view (group of columns); None for all."""
+        """Name of each kernel's view (group of columns); None for a kernel on all columns."""
         return (None,) * self.n_kernels
 
     @abstractmethod
     def tile(self, A: Rows, B: Rows, shift: np.ndarray | None = None) -> np.ndarray:
-        """Return each base kernel between the rows of `A` and `B`.
+        """Return the matrix of each base kernel between the rows of `A` and `B`.
 
         Parameters
         ----------
@@ -265,7 +265,7 @@ class KernelFamily(Parameterized, ABC):
         """
 
     def plan(self, shift: np.ndarray) -> TilePlan:
-        """Return how kernels, minus constants, follow from a few exponentials or products."""
+        """Return the recipe to compute base kernels, minus constants, from few seed matrices."""
         return TilePlan.identity(self.n_kernels)
 
     def operands(
@@ -275,7 +275,7 @@ class KernelFamily(Parameterized, ABC):
         center: np.ndarray | None = None,
         dtype: Any = None,
     ) -> list[Any]:
-        """Prepare rows for kernels with other rows.
+        """Prepare input rows A to compute base kernels between A and other rows.
 
         Parameters
         ----------
@@ -299,34 +299,34 @@ class KernelFamily(Parameterized, ABC):
         return [PlainRows(A, self, shift)]
 
     def completed_grid(self) -> tuple[KernelFamily, np.ndarray]:
-        """Return a family with extra bandwidths, and the original kernels' positions.
+        """Add bandwidths that save exponentials; return the family and the original kernels' positions.
 
         Powers of one kernel then replace exponentials.
         """
         return self, np.arange(self.n_kernels)
 
     def mapped_once(self, X: Rows) -> tuple[KernelFamily, Rows]:
-        """Return base kernels without their map of rows, and the mapped rows."""
+        """Apply the family's feature map to rows X; return the kernels without the map, and the result."""
         return self, X
 
     @property
     def translation_invariant(self) -> bool:
-        """Whether kernels are invariant to translation."""
+        """Whether a translation of all rows leaves the kernels unchanged."""
         return False
 
     @property
     def translates(self) -> bool:
-        """Whether centered kernels are invariant to translation."""
+        """Whether a translation of all rows leaves the centered kernels unchanged."""
         return self.translation_invariant
 
     @property
     def takes_sparse(self) -> bool:
-        """Whether rows may be a sparse matrix."""
+        """Whether the kernels accept input rows in a sparse matrix."""
         return True
 
     @abstractmethod
     def diag(self, A: Rows) -> np.ndarray:
-        """Return the diagonals of the Gram matrices of rows A, shape (p, a)."""
+        """Return the diagonal of each base kernel's Gram matrix of rows A, shape (p, a)."""
 
     def check_rows(self, X: Rows) -> None:
         """Raise ValueError if training rows are invalid for the kernels."""
@@ -334,7 +334,7 @@ class KernelFamily(Parameterized, ABC):
 
     @abstractmethod
     def subset(self, kernels: Sequence[int]) -> KernelFamily:
-        """Return the family of the selected base kernels, in order."""
+        """Return a family of the base kernels at the given positions, in their order."""
 
 
 def _place_of_definition(cls: type, name: str) -> int:
@@ -346,7 +346,7 @@ def _place_of_definition(cls: type, name: str) -> int:
 def sides_of_tile(
     operands: Callable[..., list[Any]], A: Rows, B: Rows, shift: np.ndarray
 ) -> tuple[list[Any], list[Any]]:
-    """Return the operands of `A` and `B`, minus the mean of `B`."""
+    """Prepare rows A and B, both minus the mean of B, to compute kernels between A and B."""
     center = mean_row(B)
     right = operands(B, shift, center)
     if A is B:
@@ -355,13 +355,13 @@ def sides_of_tile(
 
 
 def n_mapped(family: KernelFamily, d: int) -> int:
-    """Return the number of features after a family's map."""
+    """Return the number of features after a family's feature map, from d input features."""
     operands = family.operands(np.zeros((1, d)), np.zeros(family.n_kernels))
     return max(int(operand.rows.shape[1]) for operand in operands)
 
 
 def fill_seeds(left: Sequence[Any], right: Sequence[Any], out: np.ndarray) -> None:
-    """Write the seeds of prepared rows into `out`."""
+    """Write the seed matrices (see `TilePlan`) between two sides of prepared rows into `out`."""
     start = 0
     for A, B in zip(left, right, strict=True):
         stop = start + B.n_seeds
@@ -372,7 +372,7 @@ def fill_seeds(left: Sequence[Any], right: Sequence[Any], out: np.ndarray) -> No
 def seeded_tile(
     kind: Any, family: KernelFamily, A: Rows, B: Rows, shift: Any
 ) -> np.ndarray:
-    """Return the kernels of `A` and `B` as class `kind` computes them."""
+    """Return base kernels between rows A and B, from the seed matrices of class `kind`."""
     if shift is None:
         shift = np.zeros(family.n_kernels)
     plan = kind.plan(family, shift)
@@ -412,7 +412,7 @@ def readable(value: float) -> str:
 
 
 def distinct(names: Sequence[str]) -> tuple[str, ...]:
-    """Append numbers to repeated names."""
+    """Make names distinct: append numbers to repeated names."""
     used_names = set(names)
     occurrences: dict[str, int] = {}
     distinct_names = []
@@ -430,7 +430,7 @@ def distinct(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def as_rows(X: Rows) -> Rows:
-    """Return rows as a finite float64 array or CSR matrix."""
+    """Return input rows as a finite float64 array or CSR matrix."""
     if sparse.issparse(X):
         rows = X.tocsr().astype(np.float64, copy=False)
         values = rows.data
@@ -448,7 +448,7 @@ def as_rows(X: Rows) -> Rows:
 
 
 def distinct_rows(X: Rows) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first positions of distinct rows, and a number per row.
+    """Find equal rows; return each distinct row's first position, and each row's number among them.
 
     The order depends only on the values of distinct rows.
     """
@@ -468,7 +468,7 @@ def distinct_rows(X: Rows) -> tuple[np.ndarray, np.ndarray]:
 def distinct_examples(
     X: Rows, Y: np.ndarray, w: np.ndarray | None, groups: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
-    """Merge equal rows; return distinct rows, mean targets and total weights.
+    """Merge equal input rows; return positions of distinct rows, mean targets and total weights.
 
     The first two arrays are as in `distinct_rows`. Equal rows of different `groups` are
     distinct. Weights are None without copies and `w`.
@@ -490,7 +490,7 @@ def positions_of(selected_rows: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 def drawn_rows(m: int, n_drawn: int, seed: int) -> np.ndarray:
-    """Return ascending positions of `n_drawn` random rows, or of all."""
+    """Draw `n_drawn` of m rows at random; return ascending positions, all if m is smaller."""
     if m <= n_drawn:
         return np.arange(m)
     return np.sort(np.random.default_rng(seed).choice(m, n_drawn, replace=False))

@@ -15,7 +15,7 @@ LARGEST_LENGTH = 1.0 + 1e-9
 
 
 class BlockFamily(KernelFamily):
-    r"""Linear kernels, one per block of columns, of rows with unit norm in each block.
+    r"""Linear kernels, one per block of columns, with rows scaled to unit norm in each block.
 
     .. math:: K_k(x, x') = x_{(k)} \cdot x'_{(k)}
 

@@ -34,14 +34,14 @@ RowMap: TypeAlias = Callable[[Rows], Rows]
 
 
 class ComposedFamily(KernelFamily):
-    """Base class of families that join others, each with a row map."""
+    """Base class of families composed of other families, each with its own feature map."""
 
     maps_once: ClassVar[bool] = True
     """Whether to store mapped rows if there is one part."""
 
     @abstractmethod
     def parts(self) -> Sequence[tuple[KernelFamily, RowMap]]:
-        """Return each family with the function that maps rows to its input."""
+        """Return each joined family with the feature map that is applied to its input rows."""
 
     @abstractmethod
     def _of(self, families: Sequence[KernelFamily]) -> Self:
@@ -284,13 +284,13 @@ def _name_of_columns(columns: np.ndarray | None) -> str | None:
 
 
 class MappedFamily(ComposedFamily):
-    """Base class of families that apply `base` to mapped rows."""
+    """Base class of families that apply the `base` kernels after a feature map."""
 
     base: KernelFamily
 
     @abstractmethod
     def mapped(self, A: Rows) -> Rows:
-        """Return the rows A after the linear map, with their dtype."""
+        """Return the features to which the map takes rows A, in the dtype of A."""
 
     def parts(self) -> Sequence[tuple[KernelFamily, RowMap]]:
         return [(self.base, self.mapped)]
@@ -483,7 +483,7 @@ def scaled_columns(A: Rows, scale: np.ndarray) -> Rows:
 
 
 def readable_range(values: np.ndarray) -> str:
-    """Return the range of values as text, such as ``0.3..4.1``."""
+    """Return the smallest and the largest value as text, such as ``0.3..4.1``."""
     low = f"{values.min():.3g}"
     high = f"{values.max():.3g}"
     if low == high:
@@ -560,7 +560,7 @@ def _are_knots(array: np.ndarray) -> bool:
 def normal_scores(
     X: np.ndarray, sample_weight: np.ndarray | None = None
 ) -> tuple[np.ndarray | None, ...]:
-    """Return at most `KNOTS` values of each feature with their normal scores.
+    """Return up to `KNOTS` values of each feature, with their normal scores, for interpolation.
 
     Features of at most two values have None.
     """
@@ -570,7 +570,7 @@ def normal_scores(
 
 
 def scores_beside(A: np.ndarray, knots: Sequence[np.ndarray | None]) -> np.ndarray:
-    """Return the features followed by their normal scores."""
+    """Return features A, and in further columns their normal scores."""
     d = len(knots)
     scored = [j for j, feature_knots in enumerate(knots) if feature_knots is not None]
     mapped = np.empty((A.shape[0], d + len(scored)), dtype=A.dtype)
@@ -601,7 +601,7 @@ def _knots(column: np.ndarray, w: np.ndarray) -> np.ndarray | None:
 
 
 class DividedFamily(KernelFamily):
-    """Base kernels divided by powers of two, against overflow of squares."""
+    """Base kernels divided by powers of two, so that products of kernels do not overflow."""
 
     def __init__(self, family: KernelFamily, divisors: np.ndarray) -> None:
         self.family = family
@@ -641,7 +641,7 @@ class DividedFamily(KernelFamily):
 
 
 def divisors_for(sizes: np.ndarray) -> np.ndarray | None:
-    """Return powers of two that divide huge or tiny kernels, or None."""
+    """Return powers of two to divide kernels by; None if no kernel is huge or tiny."""
     _, exponents = np.frexp(sizes)
     exponents[np.abs(exponents) <= ORDINARY] = 0
     if not exponents.any():

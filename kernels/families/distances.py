@@ -96,7 +96,7 @@ class ExponentialFamily(KernelFamily):
         return None
 
     def completed_grid(self) -> tuple[Self, np.ndarray]:
-        """Add doublings: gammas 1 and 8 also get 2 and 4."""
+        """Add the missing powers of two between gammas: 1 and 8 also get 2 and 4."""
         positions = np.arange(self.n_kernels)
         if type(self).subset is not ExponentialFamily.subset:
             return self, positions
@@ -195,7 +195,7 @@ class LaplacianFamily(ExponentialFamily):
 
 
 class CategoricalFamily(ExponentialFamily):
-    r"""Categorical kernels: exponentials of the number of columns that differ.
+    r"""Categorical kernels: exponentials of minus the number of columns with different values.
 
     .. math:: K_\gamma(x, x') = \exp \Bigl( -\gamma \sum_j w_j \, [x_j \neq x'_j] \Bigr)
 

@@ -90,7 +90,7 @@ class FeatureFamily(KernelFamily):
         features: int | Sequence[str],
         columns: Sequence[int] | np.ndarray | None = None,
     ) -> Self:
-        """Return the family with a feature of ones at the end."""
+        """Return a family of the features and, as the last one, a constant feature 1."""
         family = cls(features, columns)
         return cls(
             distinct([*family.names, "constant"]), [*family.columns.tolist(), CONSTANT]
@@ -101,11 +101,11 @@ class FeatureFamily(KernelFamily):
         return self._names
 
     def origins(self, origin: np.ndarray) -> np.ndarray:
-        """Return the entry of `origin` for each feature; zero for a constant."""
+        """Return the coordinate of the point `origin` for each feature; zero for a constant feature."""
         return np.where(self.columns == CONSTANT, 0.0, origin[self.columns])
 
     def take(self, A: Rows) -> Rows:
-        """Return the columns of A that are base kernels, shape (a, p)."""
+        """Select the columns of rows A that define base kernels, shape (a, p)."""
         last = int(self.columns.max())
         if last >= A.shape[1] or self.columns.min() < CONSTANT:
             raise ValueError(
@@ -150,7 +150,7 @@ class FeatureFamily(KernelFamily):
         )
 
     def combine(self, coefficients: np.ndarray, A: Rows, B: Rows) -> np.ndarray:
-        """Return the weighted sum of the kernels, shape (a, b)."""
+        """Return the weighted sum of the base kernels between rows A and B, shape (a, b)."""
         left = self.take(A)
         right = left if A is B else self.take(B)
         if not sparse.issparse(left):

@@ -105,16 +105,16 @@ class PrecomputedFamily(KernelFamily):
 
     @property
     def n_rows(self) -> int:
-        """Number n of rows of the data set."""
+        """Number n of data-set rows over which the matrices are given."""
         return self._n
 
     @property
     def X(self) -> np.ndarray:
-        """Positions of all rows, shape (n, 1), as training rows."""
+        """Positions of all rows, shape (n, 1): the input X for estimators."""
         return np.arange(self._n, dtype=np.float64)[:, None]
 
     def tile(self, A: Rows, B: Rows, shift: np.ndarray | None = None) -> np.ndarray:
-        """Return the matrix entries at positions `A` and `B`."""
+        """Return the entries of each matrix in rows `A` and columns `B`."""
         rows = _as_slice(self._positions(A))
         columns = rows if A is B else _as_slice(self._positions(B))
         K = np.empty((self.n_kernels, A.shape[0], B.shape[0]))

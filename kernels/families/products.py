@@ -369,7 +369,7 @@ class ProductFamily(KernelFamily):
 
     @classmethod
     def monomials(cls, base: KernelFamily, degree: int, *, lower: bool = False) -> Self:
-        """Return all products of `degree` base kernels; with `lower`, also of fewer."""
+        """Return the products of `degree` base kernels with repetition; if `lower`, also of fewer."""
         p = base.n_kernels
         lowest_degree = 1 if lower else degree
         powers = []
@@ -380,7 +380,7 @@ class ProductFamily(KernelFamily):
 
     @classmethod
     def of(cls, *families: KernelFamily) -> Self:
-        """Return all products of one base kernel from each family."""
+        """Return every product of one base kernel from each given family."""
         starts = np.cumsum([0, *(family.n_kernels for family in families)])
         positions_by_family = [range(start, end) for start, end in pairwise(starts)]
         powers = [
