@@ -73,7 +73,7 @@ class Combination:
 
     @cached_property
     def evaluated(self) -> tuple[KernelFamily, np.ndarray, np.ndarray]:
-        """Base kernels to evaluate, with coefficients and shifts.
+        """Base kernels that are computed for the sum, with their coefficients and shifts.
 
         They complete a grid of powers of two between kernels with coefficients.
         """
@@ -101,7 +101,7 @@ class Combination:
         return family.plan(shift)
 
     def operands(self, A: Rows) -> list[Any]:
-        """Return rows in the form of `KernelFamily.operands`."""
+        """Prepare rows A by `KernelFamily.operands` of the computed base kernels."""
         family, _, shift = self.evaluated
         return family.operands(A, shift)
 
@@ -112,7 +112,7 @@ class Combination:
         symmetric: bool = False,
         dtype: DTypeLike = np.float64,
     ) -> np.ndarray:
-        """Return the kernel between rows A and B, shape (a, b), computed in `dtype`.
+        """Return the weighted sum of base kernels between rows A and B, (a, b), computed in `dtype`.
 
         If `symmetric`, A and B are the same rows.
         """
@@ -137,7 +137,7 @@ class Combination:
         symmetric: bool = False,
         right: RightSide | None = None,
     ) -> None:
-        """Write the kernel between rows A and B to `out`."""
+        """Write the weighted sum of base kernels between rows A and B to `out`."""
         family, coefficients, _ = self.evaluated
         if isinstance(family, FeatureFamily):
             out[...] = family.combine(coefficients, A, B)
@@ -163,7 +163,7 @@ class Combination:
 
 
 class RightSide:
-    """Rows as the right argument of a weighted sum of base kernels."""
+    """Rows prepared as the second argument of a kernel that is a weighted sum."""
 
     matrices_per_tile: int
 
@@ -215,7 +215,7 @@ class RightSide:
         return np.asarray(self._buffers.seeds[:size])
 
     def multiply(self, A: Rows, beta: np.ndarray) -> np.ndarray:
-        """Return ``K beta`` of the kernel K between A and these rows."""
+        """Return ``K beta``, with K the weighted sum of base kernels between A and these rows."""
         left = self.left(A)
         a = A.shape[0]
         b = len(beta)
@@ -262,7 +262,7 @@ class RightSide:
 
 
 class PackedRows(RightSide):
-    """Right rows of kernels of distances, packed for compiled code."""
+    """Rows prepared as the second argument of distance kernels, in the layout of compiled code."""
 
     def __init__(
         self, combination: Combination, rows: Rows, center: np.ndarray, dtype: DTypeLike
@@ -358,7 +358,7 @@ class PackedRows(RightSide):
 
 
 def as_packable_sides(operands: Sequence[Any]) -> list[DistanceSide] | None:
-    """Return the operands as `DistanceSide`, or None if impossible."""
+    """Return prepared rows as `DistanceSide`; None unless compiled code can compute all kernels."""
     sides = []
     for operand in operands:
         if isinstance(operand, ExpandedRows) and operand.augmented is not None:
@@ -413,7 +413,7 @@ Shared = tuple[Combination, RowSource, list[tuple[int, int]]]
 
 
 class StoredBlock:
-    """Block of a kernel matrix in 16 bits per value; overwrites K."""
+    """Block of a kernel matrix K, rounded to 16-bit integers; overwrites K."""
 
     formed_as = np.float32
 
@@ -489,7 +489,7 @@ class CombinedGram:
         self._stored: dict[tuple[int, int], StoredBlock | FloatBlock | None] = {}
 
     def store(self, value_type: type) -> bool:
-        """Let the next float32 product store K; return whether it stores all."""
+        """Let the next float32 product keep K in memory; return whether all of K fits."""
         if not isinstance(self._workers, Threads):
             return False
         longest = max(stop - start for start, stop in self._spans)
@@ -537,7 +537,7 @@ class CombinedGram:
         return BlockResults({i: forth, j: back})
 
     def columns(self, B: Rows, dtype: DTypeLike = np.float64) -> np.ndarray:
-        """Return the kernel between all rows and rows B, shape (m, b)."""
+        """Return the kernel between all m rows and rows B, shape (m, b)."""
         if self._rows_are_mapped:
             B = self._original_family.mapped_once(B)[1]
         pieces: BlockResults = self._workers.total(
@@ -599,7 +599,7 @@ def _columns(
 def split_kernels(
     combination: Combination, X: Rows, is_selected: Callable[[Any], bool]
 ) -> tuple[Combination, Combination | None]:
-    """Split a combination into base kernels not selected and selected ones.
+    """Split a weighted sum of base kernels into two: of kernels not selected, and of selected ones.
 
     The second is None if all or no kernels are selected.
     """
@@ -651,7 +651,7 @@ def _seeds_of_kernels(plan: TilePlan) -> np.ndarray:
 
 
 class LinearSums:
-    r"""Weighted sums of linear kernels over training rows, without a matrix.
+    r"""Sums over training rows of weighted linear kernels, computed without a Gram matrix.
 
     .. math:: \sum_i V_{ij} \sum_k c_k \bigl( z_k \cdot z_{ik} - s_k \bigr)
     """
@@ -683,7 +683,7 @@ def _row_products(A: Rows, weights: np.ndarray) -> np.ndarray:
 
 
 class CodeSums:
-    r"""Weighted sums of kernels that compare codes for equality, without a matrix.
+    r"""Sums over training rows of kernels on category codes, computed without a Gram matrix.
 
     .. math:: \sum_i V_{ij} \sum_c \bigl( a_c + b_c \, [x_c \neq x_{ic}] \bigr)
     """
@@ -767,7 +767,7 @@ class Expansion:
     def values(
         self, A: Rows, dtype: Any = np.float64, strip: int = STRIP
     ) -> np.ndarray:
-        """Return the values of all expansions at new rows, shape (n, q)."""
+        """Return the values of all q expansions at n new rows, shape (n, q)."""
         strip = min(strip, STRIP)
         dtype = np.dtype(dtype)
         n = A.shape[0]

@@ -1,4 +1,4 @@
-"""Linear operators of scaled base kernels: matrices, tiles, or rank-one features."""
+"""Products with scaled base kernels: stored, recomputed by blocks, or rank-one of features."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ LARGEST_MATRIX = 2**30
 
 
 def gram_fits_in_memory(n_rows: int) -> bool:
-    """Return whether learners may form the Gram matrix of all rows."""
+    """Return whether the Gram matrix of `n_rows` rows is small enough to be formed."""
     return 8 * n_rows**2 <= LARGEST_MATRIX
 
 
 @dataclass(frozen=True)
 class StackedGrams:
-    """Linear operator of stored base-kernel matrices, symmetric, shape (p, m, m)."""
+    """Products with stored Gram matrices of the base kernels, symmetric, shape (p, m, m)."""
 
     grams: np.ndarray
     centering: Centering = Centering.CENTER
@@ -83,7 +83,7 @@ class StackedGrams:
 
 @dataclass(frozen=True)
 class TiledGrams:
-    """Linear operator of base kernels that are recomputed for each product.
+    """Products with Gram matrices of base kernels that are recomputed each time.
 
     Arguments and results are centered instead of tiles: ``(H K H) v = H (K (H v))``. X
     are rows minus the origin; `scales` divide the centered base kernels.
@@ -109,7 +109,7 @@ class TiledGrams:
     def sum_over_tiles(
         self, function: Callable[[slice, slice, np.ndarray], Any]
     ) -> Any:
-        """Return the sum of ``function(rows, columns, tile)`` over the upper tiles."""
+        """Return the sum of ``function(rows, columns, tile)`` over blocks of the upper triangle."""
         factors = (1.0 / self.scales)[:, None, None]
 
         def apply_to_tile(rows: slice, columns: slice) -> Any:
@@ -208,7 +208,7 @@ def _multiplicity(rows: slice, columns: slice) -> float:
 
 @dataclass(frozen=True)
 class FeatureGrams:
-    """Linear operator of rank-one base kernels ``K_k = z_k z_k'`` of features z_k.
+    """Products with rank-one base kernels ``K_k = z_k z_k'`` of features z_k.
 
     Z is divided by the roots of the scales, and centered if dense.
     """
@@ -268,7 +268,7 @@ class FeatureGrams:
         return np.asarray(self.columns.T @ self.centering.less_mean(alpha))
 
     def feature_products(self, kernels: np.ndarray | slice = slice(None)) -> np.ndarray:
-        """Return products of all pairs of selected features, shape (a, a)."""
+        """Return the inner products of all pairs of the features of `kernels`, shape (a, a)."""
         Z = self.columns[:, kernels]
         means = self.means[kernels]
         products = Z.T @ Z
@@ -328,7 +328,7 @@ def gram_operator(
     in_memory: int = IN_MEMORY,
     centering: Centering = Centering.CENTER,
 ) -> GramOperator:
-    """Return the linear operator of scaled base kernels over training rows.
+    """Return an object for products with the scaled base kernels over training rows.
 
     Matrices are stored if they fit `in_memory` bytes. X are rows minus the origin.
     """
@@ -361,7 +361,7 @@ def gram_operator(
 
 
 def entrywise_power(K: np.ndarray, degree: int) -> np.ndarray:
-    """Return powers of the entries, ten times as fast as NumPy."""
+    """Return the matrix with each entry raised to `degree`, ten times as fast as NumPy."""
     P = K.copy()
     for _ in range(degree - 1):
         P *= K

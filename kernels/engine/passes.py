@@ -1,4 +1,4 @@
-"""Sums over all tiles of base kernels, by blocks of rows."""
+"""Sums over all entries of the base kernels' Gram matrices, by blocks of rows."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class RowBlocks:
         block_rows: int,
         sample_weight: np.ndarray | None = None,
     ) -> RowBlocks:
-        """Return blocks of at most `block_rows` rows, each of one fold group."""
+        """Divide rows into blocks of at most `block_rows`, each from one fold group."""
         labels, codes = np.unique(groups, return_inverse=True)
         order = np.argsort(codes, kind="stable")
         if sample_weight is not None:
@@ -91,7 +91,7 @@ class RowBlocks:
         }
 
     def super_tiles(self, rows: int) -> Iterator[list[Pair]]:
-        """Yield lists of block pairs i <= j, one per square of tiles."""
+        """Yield tasks, each a list of pairs i <= j of adjacent row blocks."""
         cuts = [0]
         for b in range(1, len(self)):
             if self.bounds[b + 1] - self.bounds[cuts[-1]] > rows:
@@ -128,12 +128,12 @@ def choose_shift(family: KernelFamily, X: Rows) -> np.ndarray:
 
 
 def block_rows_for(n_matrices: int) -> int:
-    """Return the number of rows whose tiles fit into the cache."""
+    """Return the number of rows such that `n_matrices` square blocks fit into the cache."""
     return int(np.clip(np.sqrt(TILE_BYTES / (8 * n_matrices)), 128, MOST_ROWS))
 
 
 def block_rows_of(family: KernelFamily, X: Rows) -> int:
-    """Return the number of rows per block, for any number of threads."""
+    """Return the number of rows per block of a pass, which does not depend on threads."""
     m = X.shape[0]
     rows = min(block_rows_for(family.n_seeds), max(128, -(-m // 4)))
     packed_bytes = _packed_bytes(family, X)
@@ -158,7 +158,7 @@ def pass_over_tiles(
     shift: np.ndarray,
     workers: Workers,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return products, traces and row sums of base kernels over all pairs of rows.
+    """Return inner products, traces and row sums of base kernels, from one pass over row pairs.
 
     X and Y are sorted by `blocks`. Shapes for F fold groups: products of kernels
     (F, F, p, p), products with the target (F, F, p), traces (F, p), row sums (F, p, m).
@@ -202,7 +202,7 @@ class TilePass:
         return {name: value for name, value in vars(self).items() if name != "_buffers"}
 
     def part(self, _: object, pairs: Sequence[Pair]) -> BlockResults:
-        """Return sums over tiles of block pairs and their transposes."""
+        """Return the sums over the Gram-matrix blocks of `pairs` of row blocks, and over the transposes."""
         blocks = self.blocks
         n_groups = len(blocks.labels)
         p = len(self.shift)

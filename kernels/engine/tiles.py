@@ -1,4 +1,4 @@
-"""Compiled sums over tiles of base kernels, computed from seeds.
+"""Compiled sums over blocks of base kernels, which follow from seed matrices.
 
 A *strip* has some columns of a few rows of a tile: vectors of each kernel and of the
 target kernel.
@@ -39,7 +39,7 @@ LEAST_STEPS = 8
 def chains(
     plan: TilePlan, lengths: Sequence[int] = ()
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return chains of kernels, each computed from the previous one.
+    """Arrange base kernels in chains in which each follows from the square of its predecessor.
 
     The first array, shape (p,), has the order of computation. The second, shape (n, 4),
     has per chain its first position, length, source (a seed, or -1 - r for row r), and
@@ -77,7 +77,7 @@ def chains(
 
 
 class TileSums:
-    """Sums over tiles of base kernels, in reusable work arrays.
+    """Sums over the entries of base-kernel blocks, computed in reusable work arrays.
 
     Without `sides`, tiles have seeds in place of rows.
     """
@@ -115,7 +115,7 @@ class TileSums:
         column_weights: np.ndarray | None,
         mirrored: bool = False,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return kernel products, target products, row sums and column sums of a tile.
+        """Return inner products of kernels, and with the target, and row and column sums of a block.
 
         `seeds` has shape (n_seeds, a, b) and a spare vector, or is a pair of packed
         rows. With `mirrored`, columns are rows. Results have shapes (p, p), (p,), (p,
@@ -229,14 +229,14 @@ class TileSums:
 
 
 def compile_tiles(dtype: np.dtype) -> None:
-    """Compile the loops over tiles for a dtype, unless cached."""
+    """Compile the loops over Gram-matrix blocks for a dtype, unless cached on disk."""
     targets = np.ones((1, 1), dtype=dtype)
     seeds = empty_vectors(1, dtype)[:1].reshape(1, 1, 1)
     TileSums(TilePlan.identity(1), dtype).of(seeds, targets, targets, None, None)
 
 
 class KernelLayout(NamedTuple):
-    """Plan by which compiled code computes a tile's kernels and products.
+    """Layout in which compiled code computes a block of each kernel and the inner products.
 
     `groups` are chains, and `offsets` in their order. `cuts` bound runs of kernels
     whose products are computed together.
@@ -250,7 +250,7 @@ class KernelLayout(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """Flat arrays of a tile: rows, columns, work arrays, and sums.
+    """Flat arrays for one Gram-matrix block: rows, columns, work arrays, and sums.
 
     A and B are packed rows; targets U are by rows, V by outputs. Sums G, shape (p, p,
     width), are below the diagonal; T is (p, width), `rows` (a, p, width).
@@ -278,7 +278,7 @@ class Tile(NamedTuple):
 def add_tile(
     strips: np.ndarray, tile: Tile, layout: KernelLayout, columns: np.ndarray
 ) -> None:
-    """Add kernel products and row sums to `tile`, and column sums to `columns`.
+    """Add inner products and row sums of kernels to `tile`, and column sums to `columns`.
 
     A strip is its first column, first and last row, and the start of its column sums;
     `columns` has shape (b / width, p, width), flat.
@@ -364,7 +364,7 @@ def add_tile(
 
 
 def runs(p: int) -> np.ndarray:
-    """Return the bounds of runs of at most `LONGEST_RUN` of p kernels."""
+    """Divide p kernels into nearly equal runs of at most `LONGEST_RUN`; return the bounds."""
     n_runs = -(-p // LONGEST_RUN)
     size, n_longer = divmod(p, n_runs)
     return np.array([size * run + min(run, n_longer) for run in range(n_runs + 1)])

@@ -1,4 +1,4 @@
-"""Compiled loops that add the weighted kernels of a tile."""
+"""Compiled loops that compute a weighted sum of base kernels on a Gram-matrix block."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_VALUES = 1024
 
 
 class Weights(NamedTuple):
-    """Weights of kernels, in the order of computation.
+    """Weights of base kernels in a sum, in the order of their computation.
 
     `groups` are chains, see `tiles.chains`. `constant` is the weighted sum of offsets.
     """
@@ -31,7 +31,7 @@ class Weights(NamedTuple):
 
 
 class PackedColumns(NamedTuple):
-    """Packed rows on the right side of kernels of distances."""
+    """Rows prepared as the second argument of distance kernels, with the kernels' weights."""
 
     rows: np.ndarray
     stride: int
@@ -78,7 +78,7 @@ def combine_rows(
     K: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """Write the kernel between consecutive rows of A and of B into `out`.
+    """Write the weighted sum of kernels between consecutive rows of A and of B into `out`.
 
     `buffer` and `K` are work arrays for `ROWS` rows. Rows of `out` are contiguous.
     """
@@ -114,7 +114,7 @@ def combine_tile(
     K: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """Write the weighted sum of a tile's kernels, made from `seeds`, into `out`.
+    """Write the weighted sum of kernels on a Gram-matrix block, made from `seeds`, into `out`.
 
     `seeds` has shape (n_seeds, a, b). Rows of `out` are contiguous. `max_panels`
     columns, a multiple of `width`, are processed at a time.
@@ -143,7 +143,7 @@ def apply_rows(
     beta: np.ndarray,
     forth: np.ndarray,
 ) -> None:
-    """Add ``K beta`` to `forth`, shape (a, n), computing K in blocks."""
+    """Add ``K beta`` to `forth`, (a, n); the kernel K between A and B is computed in blocks."""
     a, n = forth.shape
     packed, stride, parts, weights, max_panels = B
     across = parts.across

@@ -55,7 +55,7 @@ _thread_limit: ContextVar[float] = ContextVar("thread_limit", default=inf)
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Enter a context in which BLAS uses one thread in the whole process.
+    """Enter a context in which BLAS uses a single thread in the whole process.
 
     Contexts may overlap: the last restores the setting.
     """
@@ -90,7 +90,7 @@ def _release_blas() -> None:
 
 
 def blas_threads_for(n_rows: int) -> AbstractContextManager[None]:
-    """Return a context with one BLAS thread for at most 2,048 rows."""
+    """Return a context that limits BLAS to one thread if there are at most 2,048 rows."""
     if n_rows <= 2048 or _thread_limit.get() == 1:
         return one_blas_thread()
     return nullcontext()
@@ -133,7 +133,7 @@ def _cores() -> int:
 
 @contextmanager
 def threads_of_a_pass(n_threads: int | None, n_tasks: int) -> Iterator[int]:
-    """Use one BLAS thread; yield the number of reserved cores."""
+    """Enter a context with one BLAS thread; yield the number of cores reserved for the pass."""
     needs_cores = n_tasks > 1 and not n_threads  # counting takes time
     cores = _cores() if needs_cores else 1
     with one_blas_thread():
@@ -156,7 +156,7 @@ Step = Callable[[Any, Any, Any], Any]
 
 
 class RowSource(Protocol):
-    """Rows that are read by slices, such as an ndarray."""
+    """Protocol of data sets whose rows are read by slices, such as an ndarray."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -166,12 +166,12 @@ class RowSource(Protocol):
 
 
 class Workers(Protocol):
-    """Workers that execute tasks over rows and add the results."""
+    """Protocol of workers (threads or processes) that execute tasks over rows and add the results."""
 
     def scatter_rows(
         self, X: Rows, rows: np.ndarray | None, origin: np.ndarray
     ) -> RowSource:
-        """Return ``X[rows] - origin``, read by slices; None means all rows."""
+        """Give the workers ``X[rows] - origin``, to be read by slices; None means all rows."""
 
     def local_view(self, X: Rows) -> Rows:
         """Return X in a form whose rows this process can read."""
@@ -180,7 +180,7 @@ class Workers(Protocol):
         """Send a value to the workers; return its handle for tasks."""
 
     def super_tile(self, n_rows: int, row_bytes: int) -> int:
-        """Return the number of rows and columns of a task."""
+        """Return the number of rows and columns of the Gram-matrix block in one task."""
 
     def spans(self, n_rows: int, min_rows: int) -> list[tuple[int, int]]:
         """Divide rows into ranges, one per task, of at least `min_rows`."""
@@ -196,7 +196,7 @@ class Workers(Protocol):
 
 @dataclass(frozen=True)
 class SelectedRows:
-    """Rows minus an origin, computed when they are read."""
+    """Selected rows of a data set minus an origin, computed when they are read."""
 
     X: Rows
     rows: np.ndarray
@@ -216,7 +216,7 @@ class SelectedRows:
 
 @dataclass
 class BlockResults:
-    """Arrays by key, which are added key by key."""
+    """Dictionary of arrays; the sum of two adds the arrays of equal keys."""
 
     arrays: dict[Any, np.ndarray]
 
@@ -226,12 +226,12 @@ class BlockResults:
         return self
 
     def joined(self) -> np.ndarray:
-        """Return the arrays, concatenated in the order of keys."""
+        """Concatenate the arrays in the order of their keys."""
         return np.concatenate([self.arrays[key] for key in sorted(self.arrays)])
 
 
 class Threads:
-    """Threads of this process, with one BLAS thread."""
+    """Workers that are threads of this process, with BLAS limited to one thread."""
 
     def __init__(self, n_threads: int | None = None) -> None:
         self.n_threads = n_threads
@@ -253,13 +253,13 @@ class Threads:
         return value
 
     def super_tile(self, n_rows: int, row_bytes: int) -> int:
-        """Return the same size for any number of threads."""
+        """Return the side of a task's Gram-matrix block, the same for any number of threads."""
         rows_in_memory = (1 << 26) // max(1, row_bytes)
         size = min(4096, max(512, -(-n_rows // SPANS)))
         return max(1, min(size, rows_in_memory))
 
     def spans(self, n_rows: int, min_rows: int) -> list[tuple[int, int]]:
-        """Return the same ranges for any number of threads."""
+        """Divide rows into ranges, one per task, the same for any number of threads."""
         return spans(n_rows, max(min_rows, -(-n_rows // SPANS)))
 
     def total(
@@ -298,7 +298,7 @@ def _sum(parts: Iterator[Any]) -> Any:
 def over_tiles(
     run: Callable[[slice, slice], Any], n_rows: int, n_columns: int | None, step: int
 ) -> Any:
-    """Return the sum of a function over the tiles of a matrix, None without tiles.
+    """Return the sum of a function over the blocks of a matrix; None for an empty matrix.
 
     `n_columns` None denotes the upper tiles of a symmetric matrix.
     """
