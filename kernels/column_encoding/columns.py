@@ -31,7 +31,7 @@ class Cells(NamedTuple):
 
 @dataclass
 class EncodingReport:
-    """Counts and examples of unusual values, by column."""
+    """Counts and examples of missing, new, unreadable and converted values, by column."""
 
     gaps: Counter[str] = field(default_factory=Counter)  # missing values
     levels: Counter[str] = field(default_factory=Counter)  # new levels
@@ -56,13 +56,13 @@ class EncodingReport:
             self.levels[name] += levels
 
     def note_unread(self, column: reading.Column, kinds: str, rows: np.ndarray) -> None:
-        """Record values of the wrong kind, in the rows of a mask."""
+        """Record the column's values of the wrong kind, in the rows of a mask."""
         self._note(self.unread, column, kinds, rows)
 
     def note_numbers(
         self, column: reading.Column, written: Written, numbers: reading.Numbers
     ) -> None:
-        """Record unreadable cells, detection limits and converted numbers."""
+        """Record a column's unreadable cells, detection limits and converted numbers."""
         self._note(
             self.unread, column, "numbers", np.isnan(numbers.values) & ~column.gaps
         )
@@ -86,7 +86,7 @@ class EncodingReport:
         notes.update(_joined(notes, {column.name: cells}))
 
     def sentences(self) -> list[str]:
-        """Return a sentence per column and kind of unusual values."""
+        """Return warnings: a sentence per column and kind of unusual values."""
         sentences = []
         for name, cells in self.unread.items():
             sentences.append(
@@ -143,12 +143,12 @@ class ColumnEncoding(Value):
 
     @property
     def is_number(self) -> bool:
-        """Whether values are plain numbers, without units or decimal commas."""
+        """Whether the column's values are plain numbers, without units or decimal commas."""
         return False
 
     @property
     def gap_place(self) -> int | None:
-        """Position of the indicator of missing values, or None."""
+        """Position of the feature that indicates missing values; None without such a feature."""
         for position, (_, view) in enumerate(self.features):
             if view == "gaps":
                 return position
@@ -160,7 +160,7 @@ class ColumnEncoding(Value):
 
     @property
     def depends_on_rows(self) -> bool:
-        """Whether the encoding depends on the training rows, scaling aside."""
+        """Whether the encoding, except for its scaling, depends on the training rows."""
         return self.has_gaps
 
     @property
@@ -180,18 +180,18 @@ class ColumnEncoding(Value):
     def encode(
         self, column: reading.Column, out: np.ndarray, report: EncodingReport
     ) -> None:
-        """Write the features into `out`, and unusual values into `report`."""
+        """Write the column's features into `out`, and record unusual values in `report`."""
 
     def lacks(self, column: reading.Column) -> np.ndarray:
-        """Return a mask of missing values and values of the wrong kind, (n,)."""
+        """Return a mask of the column's values that are missing or of the wrong kind, (n,)."""
         return column.gaps
 
     @abstractmethod
     def decode(self, Z: np.ndarray) -> list[Any]:
-        """Return the values that features encode, with missing ones imputed."""
+        """Return the column's values from their features Z; missing values stay imputed."""
 
     def for_trees(self, Z: np.ndarray) -> np.ndarray:
-        """Return features for trees: NaN if missing, a number per category."""
+        """Convert features Z to features for trees: NaN if missing, one number per category."""
         _, last_view = self.features[-1]
         if last_view != "gaps":
             return np.array(Z)
@@ -201,7 +201,7 @@ class ColumnEncoding(Value):
 
     @abstractmethod
     def describe(self) -> str:
-        """Return a description of the column type."""
+        """Return a description of the column type for reports."""
 
     def _require_some(
         self,
@@ -252,7 +252,7 @@ class NumberColumn(ColumnEncoding):
         levels: tuple[str, ...] = (),
         written: Written = POINT,
     ) -> Self:
-        """Return the encoding of summarized numbers."""
+        """Return the encoding of a numerical column, from its summary."""
         gaps = numbers.gaps > 0
         if scale == "quantile" and not numbers.constant:
             return cls(
@@ -359,7 +359,7 @@ class NumberColumn(ColumnEncoding):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CategoryColumn(ColumnEncoding):
-    """Encoding of a category by an indicator per level; if many, also a hash code.
+    """Encoding of a categorical column by an indicator per level; if many levels, also a hash code.
 
     A missing value (None) is a level. A new level has no indicator.
     """
@@ -388,7 +388,7 @@ class CategoryColumn(ColumnEncoding):
     def of(
         cls, column: ColumnSummary, scale: Scale, max_levels: int = MOST_LEVELS
     ) -> Self:
-        """Return the encoding of a summarized column."""
+        """Return the encoding of a categorical column, from its summary."""
         counts = column.counts()
         by_frequency = sorted(
             counts, key=lambda level: (-counts[level], level is None, level or "")
@@ -548,7 +548,7 @@ def indicator_scales(
 def places_of(
     texts: Sequence[str | None] | np.ndarray, levels: Sequence[str]
 ) -> np.ndarray:
-    """Return the position of each text among the levels, or NaN."""
+    """Return each text's position among the levels; NaN for unknown texts."""
     positions: dict[str | None, float] = {
         level: float(i) for i, level in enumerate(levels)
     }
@@ -558,7 +558,7 @@ def places_of(
 def require_no_infinity(
     name: str, infinite: int, n: int, first: int | None = None
 ) -> None:
-    """Raise ValueError if a column holds infinity."""
+    """Raise ValueError if a column has infinite values."""
     if not infinite:
         return
     where = "" if first is None else f", at first in row {first} (the first is row 0)"
@@ -615,7 +615,7 @@ class DateColumn(ColumnEncoding):
         first: dates.First = "year",
         zone: str = "",
     ) -> Self:
-        """Return the encoding of dates, from summaries of days since 1970."""
+        """Return the encoding of a date column, from summaries of days since 1970."""
         varying = set()
         for cycle, phase_of in dates.CYCLES.items():
             smallest_span = 1e-6

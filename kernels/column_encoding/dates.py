@@ -127,7 +127,7 @@ class Moment(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Dates and times of rows, in UTC and as written; NaT if missing."""
+    """Arrays of dates and times, in UTC and as written; NaT if missing."""
 
     instants: np.ndarray  # in UTC
     local: np.ndarray
@@ -135,7 +135,7 @@ class Moments(NamedTuple):
     zone: str = ""
 
     def in_zone(self, zone: str) -> Moments:
-        """Return the moments in a time zone, assumed for moments without offset."""
+        """Convert the dates and times to a time zone, which those without an offset have."""
         if not zone or zone == self.zone:
             return self
         instants = np.where(
@@ -158,7 +158,7 @@ OFFSET_MINUTES = 15
 
 
 def tzinfo_of(zone: str) -> tzinfo:
-    """Return the time zone of a name or an offset."""
+    """Return the time zone from its name or its offset from UTC."""
     match = FIXED_OFFSET.fullmatch(zone)
     if match is not None:
         offset = timedelta(
@@ -255,7 +255,7 @@ def days_of_digits(numbers: np.ndarray) -> np.ndarray | None:
 
 
 def day_places(texts: Iterable[str]) -> frozenset[str]:
-    """Return evidence that day or month comes first in numeric dates."""
+    """Return hints in numeric dates on the order of day and month."""
     places: set[str] = set()
     for text in texts:
         match = NUMERIC_DATE.fullmatch(text)
@@ -273,7 +273,7 @@ def day_places(texts: Iterable[str]) -> frozenset[str]:
 
 
 def first_of(places: frozenset[str]) -> First | None:
-    """Return the first part of numeric dates; None if ambiguous."""
+    """Return the first part of numeric dates (year, month or day) from hints; None if ambiguous."""
     if not places:
         return "year"
     if "first" in places:
@@ -286,7 +286,7 @@ def first_of(places: frozenset[str]) -> First | None:
 
 
 def moment_of(text: str, first: First) -> Moment | None:
-    """Return the date and time of a text, or None.
+    """Parse the date and time in a text; None if it has none.
 
     A month or a year is its first day; times of day are on January 1, 1970.
     """

@@ -83,7 +83,7 @@ IDENTIFIER = re.compile(
 
 
 class TableFeatures(tuple[str, ...]):
-    """Names of the features of a table, with their columns."""
+    """Names of the features that encode a table, with each feature's column."""
 
     owners: tuple[str, ...]  # column of each feature
     codes: tuple[int, ...]  # positions of hash codes
@@ -114,7 +114,7 @@ def _shortened(name: str) -> str:
 
 
 def shares_by_column(features: Sequence[str], shares: np.ndarray) -> dict[str, float]:
-    """Return shares by feature; for a table, their sums by column."""
+    """Return shares by name of feature; if features encode a table, sum them by column."""
     names = features
     if isinstance(features, TableFeatures):
         names = features.owners
@@ -215,7 +215,7 @@ class TableEncoding(Value):
 
     @cached_property
     def places(self) -> list[tuple[ColumnEncoding, slice]]:
-        """Encodings of the columns, with positions of their features."""
+        """Encoding of each column, with the positions of its features."""
         places = []
         start = 0
         for column in self.columns:
@@ -225,7 +225,7 @@ class TableEncoding(Value):
         return places
 
     def for_trees(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return features for trees (NaN if missing), and a mask of categories."""
+        """Return features for trees (NaN if missing), and a mask of categorical features."""
         parts: list[np.ndarray] = []
         is_level: list[bool] = []
         for column, features in self.places:
@@ -237,14 +237,14 @@ class TableEncoding(Value):
         return np.hstack(parts), np.array(is_level)
 
     def decode(self, X: np.ndarray) -> dict[str, list[Any]]:
-        """Return the columns that features encode, with missing values imputed."""
+        """Return a table's columns from its features X; missing values stay imputed."""
         return {
             column.name: column.decode(X[:, features])
             for column, features in self.places
         }
 
     def gaps(self, table: Any) -> np.ndarray:
-        """Return a mask of rows with a missing value, (n,)."""
+        """Return a mask of the table's rows with a missing or unreadable value, (n,)."""
         columns = read_columns(table, self.names)
         return np.asarray(
             np.any(
@@ -256,7 +256,7 @@ class TableEncoding(Value):
     def sentences(
         self, but: Collection[str] = (DROPPED_BY_USER, CONSTANT, EMPTY)
     ) -> list[str]:
-        """Return a sentence per dropped column, except for reasons in `but`."""
+        """Return a sentence per dropped column, unless the reason is in `but`."""
         sentences = []
         for name, reason in self.left_out.items():
             if reason in but:
@@ -268,7 +268,7 @@ class TableEncoding(Value):
         return sentences
 
     def describe(self) -> list[str]:
-        """Return a line per column type and per dropped column."""
+        """Return a description: a line per column type and per dropped column."""
         names_by_type: dict[str, list[str]] = {}
         for column in self.columns:
             names_by_type.setdefault(column.describe(), []).append(column.name)
@@ -283,7 +283,7 @@ class TableEncoding(Value):
 
 
 def setting_of_text(name: str) -> str:
-    """Return the setting of a text column, as Python or YAML."""
+    """Return the setting that makes a column a text column, as Python or YAML."""
     return f"columns={json.dumps({name: 'text'}, ensure_ascii=False)}"
 
 
@@ -535,7 +535,7 @@ def _number(
 def target_of(
     column: Column, task: str | None, report: EncodingReport, is_typed: bool = True
 ) -> np.ndarray:
-    """Return the target values; missing values are NaN or None.
+    """Return target values from a column of a table; missing values are NaN or None.
 
     With `is_typed`, the source has column types, so that texts are labels. ValueError
     for dates.

@@ -89,7 +89,7 @@ COMMA = Written(",")
 
 
 class Quantity(NamedTuple):
-    """Number of a text; `is_limit` marks detection limits such as <0.5."""
+    """Number and unit in a text; `is_limit` marks detection limits such as <0.5."""
 
     value: float
     unit: str = ""
@@ -97,7 +97,7 @@ class Quantity(NamedTuple):
 
 
 def quantity_in(text: str, mark: Mark) -> Quantity | None:
-    """Return the number, duration (s) or angle (°) of a text, or None."""
+    """Parse a number, duration (s) or angle (°); None for any other text."""
     number = number_in(text, mark)
     if number is not None or text[:1] not in MAY_BEGIN_A_QUANTITY:
         return number
@@ -166,7 +166,7 @@ def _unit(text: str) -> str:
 
 
 def plain_numbers(texts: Sequence[str]) -> np.ndarray | None:
-    """Return texts as numbers; None unless all are plain."""
+    """Convert texts to numbers; None unless all are plain numbers."""
     if not all(map(PLAIN.fullmatch, texts)):
         return None
     return np.array([float(text) for text in texts])

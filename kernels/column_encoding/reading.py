@@ -46,7 +46,7 @@ ColumnKind: TypeAlias = Literal["number", "date", "text", "other"]
 
 
 class Numbers(NamedTuple):
-    """Numbers of rows in one unit, or NaN; `is_limit` marks detection limits."""
+    """Numbers in a column's rows, in one unit, or NaN; `is_limit` marks detection limits."""
 
     values: np.ndarray
     is_limit: np.ndarray
@@ -68,7 +68,7 @@ class Column:
 
     @property
     def gaps(self) -> np.ndarray:
-        """Mask of missing values, (n,)."""
+        """Mask of the column's missing values, (n,)."""
         if self.kind == "text":
             return np.array([value is None for value in self.values], dtype=bool)
         if self.kind == "other":
@@ -102,7 +102,7 @@ class Column:
         )
 
     def read_dates(self, first: First) -> Moments:
-        """Return the values as dates, with the given first part."""
+        """Parse the column's values as dates, whose first part (day, month or year) is given."""
         if self.kind == "date":
             local = self.local
             if local is None:
@@ -155,7 +155,7 @@ class Column:
         return Moments(row_instants, row_local, has_offset)
 
     def as_texts(self) -> np.ndarray:
-        """Return the values as texts, or None if missing."""
+        """Return the column's values as texts; None for missing values."""
         if self.kind == "text":
             return self.values
         values = self.exact
@@ -164,7 +164,7 @@ class Column:
         return as_texts(values.tolist())
 
     def as_levels(self) -> np.ndarray:
-        """Return the values as levels, in which 1.0 becomes 1."""
+        """Return the column's values as names of categories, in which 1.0 becomes "1"."""
         texts = self.as_texts()
         without_decimals = {}
         for text in self.texts():
@@ -271,7 +271,7 @@ def _enums_of_polars(table: Any) -> frozenset[str]:
 
 
 def column_of(name: str, series: Any, is_ordered: bool = True) -> Column:
-    """Convert a series; `is_ordered` means that the order of levels matters."""
+    """Convert a series to a `Column`; `is_ordered` means that the order of levels matters."""
     import narwhals.stable.v2 as nw
 
     series = nw.from_native(series, series_only=True, pass_through=False)

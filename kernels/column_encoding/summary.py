@@ -64,7 +64,7 @@ def pooled(
     other_mean: float,
     other_squares: float,
 ) -> tuple[int, float, float]:
-    """Return number, mean and squared deviations of two joined samples."""
+    """Combine two samples' sizes, means and sums of squared deviations."""
     total = n + other_n
     difference = other_mean - mean
     share = other_n / max(total, 1)
@@ -73,7 +73,7 @@ def pooled(
 
 
 def smallest(codes: np.ndarray) -> np.ndarray:
-    """Return the smallest distinct hash codes, at most `MOST_CODES`."""
+    """Return the `MOST_CODES` smallest distinct hash codes."""
     return np.unique(codes)[:MOST_CODES]
 
 
@@ -100,7 +100,7 @@ def _codes_of_numbers(values: np.ndarray, texts: np.ndarray | None) -> np.ndarra
 
 @dataclass(frozen=True)
 class NumberSummary:
-    """Summary of numbers, which can be added to summaries of other rows."""
+    """Summary of a column's numbers; the sum of two summarizes their joined rows."""
 
     n: int
     finite: int
@@ -123,7 +123,7 @@ class NumberSummary:
         keep_all_numbers: bool = True,
         texts: np.ndarray | None = None,
     ) -> Self:
-        """Return the summary of numbers; NaN is a missing value.
+        """Summarize numbers of a column; NaN is a missing value.
 
         `texts` have all digits of large integers. Without `keep_all_numbers`, points
         are quantiles.
@@ -237,7 +237,7 @@ class NumberSummary:
 
     @property
     def distinct_share(self) -> float:
-        """Share of distinct values; zero unless all are integers."""
+        """Distinct values as a share of all; zero unless all are integers."""
         if not self.are_integers:
             return 0.0
         points_are_distinct = (
@@ -259,7 +259,7 @@ class NumberSummary:
         return float(self.points[np.minimum(middle, len(ends) - 1)].mean())
 
     def scaling(self, scale: Scale) -> tuple[float, float]:
-        """Return the offset and the divisor for a scaling."""
+        """Return the offset and the divisor by which a scaling standardizes the numbers."""
         if scale == "none":
             return 0.0, 1.0
         largest = max(abs(self.low), abs(self.high))
@@ -358,7 +358,7 @@ def _dates_of_digits(
 
 @dataclass(frozen=True)
 class ColumnSummary:
-    """Summary of a column, which can be added to summaries of other rows."""
+    """Summary of a column's values; the sum of two summarizes their joined rows."""
 
     name: str
     kind: reading.ColumnKind
@@ -608,7 +608,7 @@ class ColumnSummary:
 
     @property
     def n_distinct(self) -> int:
-        """Number of distinct texts, to about 2 % if not all are kept."""
+        """Number of distinct texts of the column, estimated to about 2 % if many."""
         return (
             len(self.texts)
             if self.are_texts_complete
@@ -616,7 +616,7 @@ class ColumnSummary:
         )
 
     def counts(self) -> Mapping[str | None, int]:
-        """Return the number of rows per text, with None for missing values."""
+        """Return the number of rows with each text; None counts missing values."""
         counts: dict[str | None, int] = {}
         if self.gaps:
             counts[None] = self.gaps
@@ -636,7 +636,7 @@ class ColumnSummary:
 
     @property
     def is_zero_padded(self) -> bool:
-        """Whether the integers are codes with leading zeros."""
+        """Whether the column's integers are codes with leading zeros."""
         return (
             self.n_zero_padded > (1 - NEARLY_ALL) * self.n_values
             or self.padded_width > 0
@@ -644,7 +644,7 @@ class ColumnSummary:
 
     @property
     def padded_width(self) -> int:
-        """Number of digits of zero-padded integers, or zero."""
+        """Number of digits of the column's zero-padded integers; zero for other columns."""
         if not self.n_zero_padded or len(self.widths) != 1:
             return 0
         (width,) = self.widths
@@ -659,7 +659,7 @@ class ColumnSummary:
         return {text: rows for text, rows in self.texts.items() if rows >= threshold}
 
     def units(self) -> dict[str, int]:
-        """Return the number of rows per unit; empty for other columns."""
+        """Return the number of rows with each unit; empty unless nearly all values are numbers."""
         by_mark = []
         for mark in get_args(quantities.Mark):
             rows = {
@@ -682,7 +682,7 @@ class ColumnSummary:
     def as_numbers(
         self, share: float = NEARLY_ALL
     ) -> tuple[Written, NumberSummary] | None:
-        """Return notation and numbers; None if too few values are numbers."""
+        """Read texts as numbers: return notation and summary; None if too few are numbers."""
         readings = [self._read_with(mark) for mark in get_args(quantities.Mark)]
         written, numbers = max(readings, key=lambda reading: reading[1].n_values)
         if not numbers.n_values or 2 * self.n_limits >= numbers.n_values:
@@ -724,7 +724,7 @@ class ColumnSummary:
     def as_dates(
         self, share: float = NEARLY_ALL
     ) -> tuple[First | None, NumberSummary] | None:
-        """Read texts as dates: return their first part and days; None for too few dates.
+        """Read texts as dates: return first part and summary of days; None if too few are dates.
 
         The first part is None if day and month are ambiguous.
         """

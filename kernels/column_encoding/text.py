@@ -169,7 +169,7 @@ class TextColumn(ColumnEncoding):
         report.add(self.name, int(gaps.sum()), 0)
 
     def decode(self, Z: np.ndarray) -> list[Any]:
-        """Return a placeholder, as features determine no text."""
+        """Return a placeholder per row, as features do not determine a text."""
         return ["text"] * len(Z)
 
     def describe(self) -> str:

@@ -19,7 +19,7 @@ COUNT = "count"
 
 
 class Conversion(NamedTuple):
-    """Conversion of a unit: ``value * factor + offset``."""
+    """Linear conversion to another unit: ``value * factor + offset``."""
 
     factor: float
     offset: float = 0.0
@@ -184,7 +184,7 @@ ISO_DURATION = re.compile(
 
 
 def seconds_in(text: str) -> float | None:
-    """Return the seconds of a duration; None if the text is not a duration."""
+    """Parse a duration in seconds; None if the text is not a duration."""
     match = CLOCK_DURATION.fullmatch(text) or ISO_DURATION.fullmatch(text)
     if match is None:
         return None
@@ -215,7 +215,7 @@ DIRECTION_FIRST = re.compile(
 
 
 def degrees_in(text: str) -> tuple[float, str] | None:
-    """Return degrees and unit of an angle; None if the text is not an angle."""
+    """Parse an angle as degrees and unit; None if the text is not an angle."""
     match = DIRECTION_FIRST.fullmatch(text)
     if match:
         return float(
@@ -239,7 +239,7 @@ PART = re.compile(
 
 
 def sum_of_parts(text: str) -> tuple[float, str] | None:
-    """Return a sum such as 1h 30m in its first unit; None if the text is not a sum."""
+    """Parse a sum such as 1h 30m in its first unit; None if the text is not a sum."""
     if PART.sub("", f"{text} ").strip():
         return None
     parts = PART.findall(f"{text} ")
