@@ -1,4 +1,4 @@
-"""Base classes of predictors, training sets and fitted paths."""
+"""Base classes of predictors, their training sets, and predictors fitted for several C."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DEFAULTS: dict[Task, str] = {"classification": "svm", "regression": "krr"}
 
 @dataclass(frozen=True)
 class TrainingSet:
-    """Training rows of a predictor, with their weights and the learned kernel.
+    """Input of a predictor's fit: learned kernel, training rows and sample weights.
 
     Attributes
     ----------
@@ -75,7 +75,7 @@ class TrainingSet:
         workers: Workers | None = None,
         progress: Progress | None = None,
     ) -> TrainingSet:
-        """Return the training set; X may be None for the rows of the kernel."""
+        """Return the training set of `rows`; X may be None if the kernel was learned on them."""
         if workers is None:
             workers = Threads()
         weights = kernel.sample_weight
@@ -109,13 +109,13 @@ class TrainingSet:
 
     @cached_property
     def source(self) -> RowSource:
-        """Training rows minus the origin, for passes by the workers."""
+        """Training rows minus the origin, as the workers read them."""
         return self.workers.scatter_rows(
             self.X, None if self.own else self.positions, self.origin
         )
 
     def take(self, selected: np.ndarray | None = None) -> tuple[Rows, np.ndarray]:
-        """Return selected training rows minus the origin, and their positions."""
+        """Return selected training rows minus the origin, and their positions in the data set."""
         if selected is None:
             selected = np.arange(self.n_rows)
         return move(self.X[self.positions[selected]], self.origin), self.rows[selected]
@@ -131,18 +131,18 @@ class TrainingSet:
 
     @property
     def shares(self) -> np.ndarray:
-        """Weights of the training rows in the mean for centering, (m,)."""
+        """Weight of each training row in the mean that centering subtracts, (m,)."""
         return self.kernel.centering.shares(self.n_rows, self.sample_weight)
 
     def whole_kernel(self) -> LearnedKernel:
-        """Return the learned kernel over all training rows."""
+        """Return the learned kernel, expanded and centered on all training rows."""
         if self.own:
             return self.kernel
         gram = CombinedGram(self.kernel.combination, self.source, self.workers)
         return self.kernel_with_means(gram.matvec(self.shares[:, None])[:, 0])
 
     def kernel_with_means(self, row_means: np.ndarray) -> LearnedKernel:
-        """Return the kernel over all training rows, with given row means, (m,)."""
+        """Return the learned kernel over all training rows, given its row means, (m,)."""
         X, rows = self.take()
         return replace(
             self.kernel,
@@ -205,7 +205,7 @@ class RegularizationPath:
         return self.dual[position], self.intercept[position]
 
     def scores(self, X_new: Any) -> np.ndarray:
-        """Return the scores of new rows for each value of C, shape (L, n, q)."""
+        """Return decision values of n new rows for each of L values of C, shape (L, n, q)."""
         assert self.kernel is not None
         scores = self._scores.of(checked_rows(self.kernel.X, X_new))
         return scores.reshape(len(scores), len(self), -1).transpose(1, 0, 2)
@@ -220,15 +220,15 @@ class RegularizationPath:
         )
 
     def predict(self, X_new: Any) -> np.ndarray:
-        """Return predictions, classes as integers, one row per value of C."""
+        """Return predictions for new rows, one array row per value of C; classes are integers."""
         return self.decode(self.scores(X_new))
 
     def predict_from(self, K_cross: np.ndarray) -> np.ndarray:
-        """Return predictions from a cross-Gram matrix, one row per value of C."""
+        """Return predictions from a cross-Gram matrix, one array row per value of C."""
         return self.decode(K_cross @ self.dual + self.intercept[:, None])
 
     def decode(self, scores: np.ndarray) -> np.ndarray:
-        """Return predictions from scores of shape (L, n, q)."""
+        """Convert decision values, shape (L, n, q), to predictions."""
         classes = self.pairs_of
         if classes is None:
             return self.target.decode(scores)
@@ -238,7 +238,7 @@ class RegularizationPath:
         return classes[votes.argmax(axis=-1)]
 
     def class_scores(self, X_new: Any) -> list[np.ndarray]:
-        """Return class scores, shape (n,) or (n, n_classes), for each value of C.
+        """Return decision values per class, (n,) or (n, n_classes), for each value of C.
 
         Classes without a training row have the score -1.
         """
@@ -419,7 +419,7 @@ class ExactPredictor(Predictor):
 
 
 def usable_gram(kernel: LearnedKernel) -> tuple[np.ndarray, np.ndarray | float]:
-    """Return a positive semi-definite Gram matrix and a factor of cross-Gram matrices.
+    """Return the positive semi-definite Gram matrix to fit on, and a factor of cross-Gram matrices.
 
     The mean diagonal is one unless the kernel was learned with a C.
     ``np.dot(kernel.cross_gram(X), factor)`` is the cross-Gram matrix of rows X.
@@ -462,7 +462,7 @@ def held_out_scores(
     target: Target,
     scores: Callable[[np.ndarray, np.ndarray], np.ndarray],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return held-out rows and their scores, by predictors fitted without them.
+    """Return held-out rows, and their decision values by predictors fitted on the others.
 
     ``scores(held_out, others)`` fits a predictor on the other rows.
     """

@@ -1,4 +1,4 @@
-"""Class probabilities and prediction intervals from scores of held-out rows."""
+"""Class probabilities and prediction intervals from decision values of held-out rows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_RESIDUALS = 999
 def assign_calibration_folds(
     X: Rows, codes: np.ndarray, n_folds: int = N_FOLDS
 ) -> np.ndarray:
-    """Return stratified folds of the rows, with copies of a row in one fold.
+    """Assign a stratified fold to each row; copies of a row share a fold.
 
     Rows of a class that lies in a single fold have fold -1.
     """
@@ -78,7 +78,7 @@ def fit_sigmoid(
     weights: np.ndarray | None,
     tolerance: float = CONVERGED,
 ) -> tuple[float, float]:
-    r"""Return slope and offset of the sigmoid that maps scores to probabilities.
+    r"""Return slope and offset of the sigmoid (Platt) from decision values to probabilities.
 
     .. math:: p(f) = \frac{1}{1 + e^{-(a f + b)}}, \qquad
               \min_{a \ge 0, b} \; - \sum_i w_i \bigl( t_i \log p_i + (1 - t_i) \log (1 - p_i) \bigr)
@@ -146,7 +146,7 @@ def _log_loss(
 def fit_calibration(
     scores: np.ndarray, codes: np.ndarray, weights: np.ndarray | None
 ) -> np.ndarray:
-    """Return slope and offset of one sigmoid for the scores of all classes, (2,)."""
+    """Return slope and offset of one sigmoid for the decision values of all classes."""
     scores = scores.reshape(len(codes), -1)
     n_scores = scores.shape[1]
     classes = np.array([1]) if n_scores == 1 else np.arange(n_scores)
@@ -161,7 +161,7 @@ def fit_calibration(
 def calibrated_log_loss(
     scores: np.ndarray, shares: np.ndarray, weights: np.ndarray | None
 ) -> float:
-    """Calibrate scores, and return the weighted log loss on the same rows.
+    """Calibrate decision values, and return the weighted log loss on the same rows.
 
     `shares`, (m, n_classes), are shares of the classes among copies of each row.
     """
@@ -181,7 +181,7 @@ def calibrated_log_loss(
 
 
 def probabilities(scores: np.ndarray, calibration: np.ndarray) -> np.ndarray:
-    """Return class probabilities from scores and a sigmoid, (n, n_classes)."""
+    """Return class probabilities, (n, n_classes), from decision values and a sigmoid."""
     slope, offset = calibration
     if scores.ndim == 1:
         second = expit(slope * scores + offset)
@@ -191,7 +191,7 @@ def probabilities(scores: np.ndarray, calibration: np.ndarray) -> np.ndarray:
 
 
 def class_scores(linear: np.ndarray, n_classes: int, of_pairs: bool) -> np.ndarray:
-    """Return class scores, (n,) for two classes, else (n, n_classes)."""
+    """Convert outputs to decision values: (n,) for two classes, else (n, n_classes)."""
     if n_classes == 2:
         return linear[:, 0]
     if not of_pairs:
@@ -200,13 +200,13 @@ def class_scores(linear: np.ndarray, n_classes: int, of_pairs: bool) -> np.ndarr
 
 
 def votes_with_sums(pair_scores: np.ndarray, n_classes: int) -> np.ndarray:
-    """Return the votes for each class, with ties broken by sums of scores."""
+    """Return one-vs-one votes for each class; sums of decision values break ties."""
     votes, sums = pair_votes(pair_scores, n_classes)
     return votes + sums / (3 * (1 + np.abs(sums)))
 
 
 def pair_votes(scores: np.ndarray, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the number of pairs that each class wins, and sums of scores."""
+    """Return the one-vs-one votes for each class, and sums of decision values."""
     votes, sums = np.zeros((2, *scores.shape[:-1], n_classes))
     for j, (first, second) in enumerate(combinations(range(n_classes), 2)):
         f = scores[..., j]
@@ -228,7 +228,7 @@ def order_statistics(values: np.ndarray) -> np.ndarray:
 
 
 def conformal_quantile(residuals: np.ndarray, alpha: float) -> np.ndarray | None:
-    """Return the bound that a new residual exceeds with probability at most alpha.
+    """Return the conformal bound that a new residual exceeds with probability at most alpha.
 
     Residuals are absolute, and columns ascend. None for too few rows.
     """

@@ -65,7 +65,7 @@ GRID = tuple(4.0**exponent for exponent in range(-3, 8))
 
 
 def best_on_grid(errors: np.ndarray, smooth: bool = False) -> tuple[int, int]:
-    """Return the positions of the setting and of the C with the lowest error.
+    """Return the positions, in `errors`, of the setting and C with the lowest error.
 
     Errors have shape (n_settings, L); NaN is ignored. Ties go to the smallest C. With
     `smooth`, errors are averaged with their neighbors, and ties go to the middle C.
@@ -84,7 +84,7 @@ def best_on_grid(errors: np.ndarray, smooth: bool = False) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class PredictionProblem:
-    """Sizes and types of kernel and target, by which `Auto` selects a predictor.
+    """Properties of kernel and target by which `Auto` selects a predictor.
 
     `n_columns` is outputs times values of C; `n_seeds` counts base kernels with their
     own exponential; `suited` is the exact predictor for learners without their own.
@@ -113,7 +113,7 @@ class PredictionProblem:
         fits: float = 1.0,
         suited: str | None = None,
     ) -> PredictionProblem:
-        """Return the problem of fitting the target on a training set."""
+        """Return the properties of a training set and its target."""
         family = training.kernel.combination.evaluated[0]
         return cls(
             target.task,

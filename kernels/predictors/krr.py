@@ -230,7 +230,7 @@ def _fit_leaving_out(
 
 
 def few_monomials(training: TrainingSet) -> np.ndarray | None:
-    """Return monomials F such that the kernel is ``F F'``; None if there are many."""
+    """Return features F, few monomials, with the kernel ``F F'``; None if too many."""
     kernel = training.kernel
     if (
         not training.own
@@ -255,7 +255,7 @@ def left_out_scores(
     sample_weight: np.ndarray | None,
     centering: Centering,
 ) -> np.ndarray:
-    r"""Return leave-one-out scores of a ridge regression on features F.
+    r"""Return leave-one-out predictions of a ridge regression on features F.
 
     .. math:: y_i - f^{(-i)}(x_i) = \frac{y_i - f(x_i)}{1 - h_i}, \qquad
               h = \operatorname{diag} F (F^\top F + \lambda I)^{-1} F^\top + \tfrac 1 m

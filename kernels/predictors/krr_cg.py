@@ -258,12 +258,12 @@ class _RidgeSystem:
 
 
 def n_sketched(m: int) -> int:
-    """Return the number of the preconditioner's columns: up to 1,000 or 384 MB."""
+    """Return the preconditioner's number of columns: at most 1,000, or 384 MB."""
     return max(1, min(1000, m // 4, 48_000_000 // m))
 
 
 def held_out_rows(training: TrainingSet, target: Target, seed: int) -> np.ndarray:
-    """Return rows to hold out: a random fifth, or the last rows by time."""
+    """Return validation rows: a random fifth or 1,000, or the last by time."""
     row_groups = target.row_groups
     if row_groups is not None and row_groups.ordered:
         times = np.sort(row_groups.numbers)
@@ -284,7 +284,7 @@ def held_out_rows(training: TrainingSet, target: Target, seed: int) -> np.ndarra
 
 
 def convergence_note(solutions: ShiftedSolutions, values: np.ndarray) -> str:
-    """Return a note on the convergence; warn if the tolerance is not reached."""
+    """Return a note on conjugate gradients' convergence; warn if above the tolerance."""
     worst = int(solutions.residuals.argmax())
     residual = float(solutions.residuals[worst])
     if solutions.converged:

@@ -77,7 +77,7 @@ def _largest_root(a: float, b: float, memory: int) -> int:
 
 @dataclass(frozen=True)
 class Subspace:
-    r"""Span of M landmarks in feature space, with features phi of rows.
+    r"""Features of rows from M landmarks: coordinates in their span in feature space.
 
     .. math:: \varphi(x) = B^\top k_Z(x), \qquad B^\top K_{ZZ} B = I
 
@@ -93,7 +93,7 @@ class Subspace:
     def of(
         cls, kernel: LearnedKernel, Z: Rows, rows: np.ndarray, n_rows: int
     ) -> Subspace:
-        """Return the subspace of landmarks Z, drawn uniformly from `n_rows` rows.
+        """Return the span of landmarks Z, drawn uniformly from `n_rows` rows.
 
         Z is minus the origin of the kernel. Negative eigenvalues are dropped.
         """
@@ -128,7 +128,7 @@ class Subspace:
 def refined(
     training: TrainingSet, subspace: Subspace, n_rows: int, rng: np.random.Generator
 ) -> Subspace:
-    """Return the subspace with eigenvectors estimated on more rows."""
+    """Return the subspace with its basis rotated to eigenvectors estimated on more rows."""
     m = training.n_rows
     drawn = training
     if n_rows < m:
@@ -142,7 +142,7 @@ def refined(
 
 @dataclass
 class KernelSums:
-    """Sums over rows with weights w, in the order of the fields.
+    """Weighted sums over rows of kernel values, targets and feature products.
 
     ``sum w``, ``sum w K(x, x)``, ``G' w``, ``G' D Y`` and, if requested,
     ``Phi' D Phi``, where G is the uncentered kernel between rows and landmarks, and D
@@ -167,7 +167,7 @@ class KernelSums:
 
 @dataclass(frozen=True)
 class RowPass:
-    """Data of the workers for passes over the training rows.
+    """Data that workers need for passes over the training rows.
 
     `stored_starts` are the first rows of filled blocks of `stored`, the kernel between
     rows and landmarks, shape (m, M).
@@ -203,7 +203,7 @@ class RowPass:
 
     @cached_property
     def right(self) -> RightSide:
-        """Landmarks, prepared for kernels with rows."""
+        """Landmarks, prepared as the kernel's second argument."""
         return self.combination.side(self.landmarks)
 
 
@@ -253,7 +253,7 @@ def passes_over(
 
 
 def mean_feature(subspace: Subspace, sums: KernelSums) -> np.ndarray:
-    """Return the mean feature vector, (r,); zero without centering."""
+    """Return the mean of the rows' features, (r,); zero without centering."""
     if not subspace.kernel.centering.subtracts:
         return np.zeros(subspace.basis.shape[1])
     return np.asarray(sums.kernel @ subspace.basis / sums.weight - subspace.offset)
@@ -262,7 +262,7 @@ def mean_feature(subspace: Subspace, sums: KernelSums) -> np.ndarray:
 def centered_products(
     subspace: Subspace, sums: KernelSums
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean feature vector, (r,), and products of centered features."""
+    """Return the features' mean, (r,), and the products of the centered features."""
     assert sums.products is not None
     mean = mean_feature(subspace, sums)
     return mean, sums.products - sums.weight * np.outer(mean, mean)
@@ -276,7 +276,7 @@ def _blocks(span: tuple[int, int]) -> list[slice]:
 
 
 def kernel_sums(row_pass: RowPass, with_products: bool, task: RowTask) -> KernelSums:
-    """Return the sums over a range of rows."""
+    """Return `KernelSums` over a range of rows."""
     M = len(row_pass.subspace.basis)
     q = row_pass.Y.shape[1]
     sums_of_kernel = np.zeros((M, 1 + q))

@@ -34,7 +34,7 @@ SMALLEST_SHARE = 0.3
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ResidualScale(Value):
-    r"""Model of the expected absolute residual of each row.
+    r"""Model of a regression's expected absolute residual at each row.
 
     .. math:: s(x) = \min\bigl(\max(k(x)^\top \beta + b, s_{\min}), s_{\max}\bigr)
 
@@ -114,12 +114,12 @@ class ResidualScale(Value):
         )
 
     def sizes(self, scores: np.ndarray) -> np.ndarray:
-        """Return expected absolute residuals: clipped scores, (n, q)."""
+        """Return expected absolute residuals: `scores`, clipped, (n, q)."""
         return np.clip(scores, self.smallest, self.largest)
 
     @cached_property
     def scores(self) -> LinearScores:
-        """Linear function of the kernel that estimates absolute residuals."""
+        """Estimates of absolute residuals, linear in the kernel."""
         return LinearScores(self.kernel, self.dual, self.intercept)
 
     def require_sound(self, n_features: int, n_outputs: int) -> None:
@@ -165,7 +165,7 @@ def feature_basis(kernel: LearnedKernel) -> np.ndarray | None:
 def ridge_leaving_out(
     F: np.ndarray, Y: np.ndarray, weights: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return leave-one-out predictions, coefficients and intercepts.
+    """Fit ridge regressions; return leave-one-out predictions, coefficients and intercepts.
 
     Each output has the ridge with the lowest error.
     """
@@ -195,7 +195,7 @@ def ridge_leaving_out(
 def ridge_over_splits(
     F: np.ndarray, Y: np.ndarray, weights: np.ndarray, splits: Sequence[Split]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return held-out predictions, coefficients and intercepts.
+    """Fit ridge regressions; return cross-validated predictions, coefficients and intercepts.
 
     Each output has the ridge with the lowest error.
     """
@@ -251,6 +251,6 @@ class CenteredRidge(NamedTuple):
         return self.of_features(shrinkage[:, :, None] * self.projected)
 
     def of_features(self, solutions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return feature coefficients and intercepts, from eigenvector coefficients."""
+        """Convert coefficients of eigenvectors to coefficients of features and intercepts."""
         coefficients = self.V @ solutions
         return coefficients, self.mean_target - self.mean_feature @ coefficients
