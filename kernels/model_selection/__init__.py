@@ -1,4 +1,4 @@
-"""Folds, trials, metrics, and selection by validation errors.
+"""Training, validation and test splits, metrics, and selection by validation errors.
 
 Imports: centering, engine, families, learned_kernel, predictors, registry, row_groups,
 solvers, targets, validation, weights.

@@ -24,23 +24,23 @@ from .metrics import Metric, metric_for
 
 
 class PredictorPath(Protocol):
-    """Predictors of one learner, one per value of an ascending grid of C."""
+    """Protocol of fitted predictors, one per value of an ascending grid of C."""
 
     @property
     def grid(self) -> Sequence[float]: ...
 
     def predict(self, X_new: Rows) -> np.ndarray:
-        """Return predictions, classes as integers, one row per value of C."""
+        """Return predictions for new rows, one array row per value of C; classes are integers."""
 
     def scores(self, X_new: Rows) -> np.ndarray:
-        """Return class scores, (L, n) or (L, n, n_classes).
+        """Return decision values for each of L values of C, (L, n) or (L, n, n_classes).
 
         For two classes, positive for the second; otherwise the largest is predicted.
         """
 
 
 class KernelPredictors:
-    """Predictors, one per value of C, on one kernel or one kernel per value of C."""
+    """Fitted predictors, one per value of C, on a shared kernel or one kernel each."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class KernelPredictors:
         )
 
     def only(self, position: int) -> KernelPredictors:
-        """Return the predictor of one C, or all if they share a kernel."""
+        """Return only the predictor for one C; all predictors if they share a kernel."""
         if len(self.kernels) == 1:
             return self
         single = copy(self)
@@ -113,7 +113,7 @@ class KernelPredictors:
 
 @dataclass(frozen=True)
 class FoldResult:
-    """Test error and selected settings of a learner and predictor in one trial.
+    """Test error and selected settings in one training and test split.
 
     `validation_errors`, (L,), belong to the selected candidate; `edge` means that C is
     at an end of the grid where the error falls.
@@ -133,7 +133,7 @@ class FoldResult:
 
 @dataclass(frozen=True)
 class Selection:
-    """Selected candidate and C, with validation errors, (n_candidates, L).
+    """Selected candidate and C, and all validation errors, (n_candidates, L).
 
     `sigmoid` has slope and offset, or NaN.
     """
@@ -185,7 +185,7 @@ class Evaluation:
         trial: Trial,
         by: Literal["error", "alignment"] = "error",
     ) -> FoldResult:
-        """Return the result of one trial, with selection on the validation fold."""
+        """Select a candidate on the validation fold of one split, and return its test result."""
         selection = self.select(candidates, trial, by)
         return self.outcome(
             candidates[selection.candidate],
@@ -201,7 +201,7 @@ class Evaluation:
         trial: Trial,
         by: Literal["error", "alignment"] = "error",
     ) -> Selection:
-        """Return candidate and C with the lowest error on the validation fold.
+        """Select the candidate and C with the lowest error on the validation fold.
 
         C is always selected by error. Ties go to the smallest C, then to the first
         candidate.
@@ -222,7 +222,7 @@ class Evaluation:
     def select_by_cross_validation(
         self, fits: Iterable[tuple[Trial, Sequence[PredictorPath]]]
     ) -> Selection:
-        """Return candidate and C with the lowest cross-validation error."""
+        """Select the candidate and C with the lowest cross-validation error."""
         responses: list[list[np.ndarray]] = []
         parts = []
         grid: Sequence[float] = []

@@ -1,4 +1,4 @@
-"""Folds and splits of rows, and trials of training, validation and test."""
+"""Folds of rows, and their use as training, validation and test folds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..targets import Target
 
 @dataclass(frozen=True)
 class Trial:
-    """Folds for training, validation and test in one trial of a cross-validation.
+    """One split of a cross-validation: folds for training, validation and test.
 
     With `validation` None, the training folds are cross-validated. `ordered` folds are
     consecutive blocks of time.
@@ -92,7 +92,7 @@ def _draw_folds(
 
 
 def given_folds(target: Target, folds: np.ndarray, n_folds: int) -> np.ndarray:
-    """Check and return a user's folds, numbered from 0.
+    """Check a user's folds of the rows; return them numbered from 0.
 
     ValueError for fewer than 3 folds, an empty fold, or a class without training rows.
     """
@@ -150,7 +150,7 @@ def _require_classes(
 
 
 def trials(n_folds: int) -> list[Trial]:
-    """Return one trial per fold: fold t tests, the next validates, others train."""
+    """Return one split per fold: fold t tests, the next validates, others train."""
     plan = []
     for test in range(n_folds):
         validation = (test + 1) % n_folds
@@ -162,7 +162,7 @@ def trials(n_folds: int) -> list[Trial]:
 
 
 def trials_in_time(n_folds: int) -> list[Trial]:
-    """Return trials that train on blocks up to t, validate on t + 1, test on t + 2."""
+    """Return splits in time: train on blocks up to t, validate on t + 1, test on t + 2."""
     return [
         Trial(t, training=tuple(range(t + 1)), validation=t + 1, test=t + 2)
         for t in range(n_folds - 2)
@@ -317,7 +317,7 @@ def _stratified_order(classes: np.ndarray, unit_sizes: np.ndarray) -> np.ndarray
 
 
 def split_trial() -> Trial:
-    """Return the trial of a split by `assign_split`."""
+    """Return the training, validation and test folds of `assign_split`."""
     return Trial(index=0, training=(0,), validation=1, test=2)
 
 
@@ -355,7 +355,7 @@ def assign_nested_split(
 
 
 def nested_split_trial(n_folds: int, ordered: bool = False) -> Trial:
-    """Return the trial of a split by `assign_nested_split`."""
+    """Return the training and test folds of `assign_nested_split`."""
     return Trial(
         index=0,
         training=tuple(range(n_folds)),
@@ -366,7 +366,7 @@ def nested_split_trial(n_folds: int, ordered: bool = False) -> Trial:
 
 
 def inner_trials(trial: Trial) -> list[Trial]:
-    """Return trials that cross-validate the training folds.
+    """Return the splits of an inner cross-validation of the training folds.
 
     Ordered blocks are validated after training on earlier blocks.
     """
@@ -384,7 +384,7 @@ def inner_trials(trial: Trial) -> list[Trial]:
 
 
 def choosing_trials(trial: Trial) -> list[Trial]:
-    """Return the trial, or its inner trials if it has no validation fold."""
+    """Return the splits that select settings: the given split, or inner ones without validation fold."""
     if trial.validation is None:
         return inner_trials(trial)
     return [trial]

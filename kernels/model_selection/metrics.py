@@ -1,4 +1,4 @@
-"""Error metrics, from scikit-learn's scores."""
+"""Error metrics, computed by functions of ``sklearn.metrics``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Measure = Callable[[Target, np.ndarray, np.ndarray | None], float]
 
 @dataclass(frozen=True)
 class Metric:
-    """Error metric of predictions.
+    """Error metric, such as the misclassification rate, of predictions.
 
     `error` is its name in tables, `words` in reports. `positive` means that it measures
     the second of two classes; `needs` is a requirement on rows, such as "both classes".
@@ -39,7 +39,7 @@ class Metric:
 
     @property
     def response(self) -> Measured:
-        """Input of the metric: "predictions", "scores" or "probabilities"."""
+        """Type of the metric's input: "predictions", "scores" or "probabilities"."""
         return registry.METRICS[self.name]
 
     @property
@@ -47,13 +47,13 @@ class Metric:
         return self.needs == BOTH
 
     def name_in_tables(self, target: Target) -> str:
-        """Return the name in tables, with the positive class, if any."""
+        """Return the metric's name in tables, with the positive class, if any."""
         if self.positive:
             return f"{self.error} of {target.classes[1]}"
         return self.error
 
     def check(self, target: Target, weighted: bool = False) -> None:
-        """Raise ValueError for an unsupported target or sample weights."""
+        """Raise ValueError if the metric does not support the target or sample weights."""
         if target.task != self.task:
             others = ", ".join(
                 name for name, metric in METRICS.items() if metric.task == target.task
@@ -98,7 +98,7 @@ class Metric:
         test_weight: np.ndarray | None = None,
         training_weight: np.ndarray | None = None,
     ) -> float:
-        """Return the test error of the best constant on the training rows."""
+        """Return the test error of the constant prediction that is best on the training rows."""
         if self.task == "regression":
             constant = self.constant(training.values, training_weight)
             return self.measure(
@@ -122,7 +122,7 @@ class Metric:
 
 
 def metric_for(name: str | None, target: Target, weighted: bool = False) -> Metric:
-    """Return the named metric, or the default of the task."""
+    """Return the named metric, or the default metric of the target's task."""
     if name is None:
         name = DEFAULT[target.task]
     require_one_of("metric", name, METRICS)
@@ -404,7 +404,7 @@ METRICS: dict[str, Metric] = {metric.name: metric for metric in _ALL}
 
 
 def in_words(error_in_table: str) -> str:
-    """Return the name in reports of an error, from its name in tables."""
+    """Convert an error's name in tables to its name in reports."""
     error, _, positive = error_in_table.partition(" of ")
     words = next(
         (metric.words for metric in METRICS.values() if metric.error == error), error
