@@ -201,7 +201,7 @@ class ColumnEncoding(Value):
 
     @abstractmethod
     def describe(self) -> str:
-        """Return a description of the column type for reports."""
+        """Return a description of the column's type."""
 
     def _require_some(
         self,

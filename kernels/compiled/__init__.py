@@ -1,4 +1,4 @@
-"""Loops compiled by Numba, their cache, and distances of rows.
+"""Loops compiled by Numba, their cache on disk, and distances between rows.
 
 Imports: nothing of kernels.
 """

@@ -48,7 +48,7 @@ SAMPLE_ROWS = 256
 
 @dataclass(frozen=True)
 class DistanceSide:
-    """Rows on one side of a distance matrix, with metric and gammas.
+    """Rows prepared as one argument of kernels ``exp(-gamma D)``, with metric and gammas.
 
     `weights` are for the metric "differing". With a row `reference`, distances read
     only the values that differ from it.
@@ -68,7 +68,7 @@ class DistanceSide:
         return replace(self, rows=self.rows[rows])
 
     def fill(self, left: DistanceSide, out: np.ndarray) -> None:
-        """Write ``exp(-gamma D) - 1`` of distances D from `left` into `out`.
+        """Write ``exp(-gamma D) - 1`` into `out`, of distances D from `left` to these rows.
 
         Without gammas, write D, shape (1, a, b).
         """
@@ -80,7 +80,7 @@ class DistanceSide:
         )
 
     def near_reference(self) -> DistanceSide:
-        """Return a copy with a reference row, if it equals most values."""
+        """Set a reference row to subtract, if it equals most values of the rows."""
         n, d = self.rows.shape
         if not n or d < LEAST_FEATURES or self.metric == "differing":
             return self
@@ -95,13 +95,13 @@ class DistanceSide:
         return replace(self, reference=reference)
 
     def relative_rows(self) -> np.ndarray:
-        """Return the rows minus the reference row, if any."""
+        """Return the rows, minus the reference row if there is one."""
         if self.reference is None:
             return self.rows
         return np.asarray(self.rows - self.reference)
 
     def distances_from_reference(self) -> np.ndarray:
-        """Return the distances from the reference row, squared if Euclidean."""
+        """Return the rows' distances from the reference row, squared if Euclidean."""
         if self.reference is None:
             return np.zeros(len(self.rows))
         difference = self.relative_rows().astype(np.float64)
@@ -111,13 +111,13 @@ class DistanceSide:
 
 
 def as_distance_sides(operands: Sequence[object]) -> list[DistanceSide] | None:
-    """Return the operands if each is a `DistanceSide`, otherwise None."""
+    """Return the prepared rows if each is a `DistanceSide`, otherwise None."""
     sides = [operand for operand in operands if isinstance(operand, DistanceSide)]
     return sides if len(sides) == len(operands) else None
 
 
 class Parts(NamedTuple):
-    """Sets of distances for compiled code, in flat arrays.
+    """Metrics, gammas and reference distances of several `DistanceSide`, in flat arrays.
 
     The n padded rows of part f begin at ``n before[f]``. `repeated` marks distances
     equal to the previous part, and `seeds` counts previous seeds. `from_reference` and
@@ -338,7 +338,7 @@ def fill_strip(
     parts: Parts,
     strip: np.ndarray,
 ) -> None:
-    """Write distances between rows and columns, squared if Euclidean, into `strip`."""
+    """Write distances between rows A and B, squared if Euclidean, into `strip`."""
     d = parts.d[f]
     code = parts.code[f]
     stride = panels * parts.across

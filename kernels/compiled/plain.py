@@ -1,4 +1,4 @@
-"""Innermost loops for any CPU and any Numba, value by value.
+"""Innermost loops for any CPU and any version of Numba, value by value.
 
 Arrays are flat; a place is an array and the first position. Kernels and targets have
 the dtype of the rows, sums are float64.
@@ -47,7 +47,7 @@ def write_distances(
     out: Place,
     stride: int,
 ) -> None:
-    """Write the distances between rows and a panel into `out`.
+    """Write the distances between a few rows and a panel of rows into `out`.
 
     `rows` is `ROWS` or one. Shapes: `left` (rows, d), `right` (d, panel_rows), `out`
     (rows, stride).
@@ -128,7 +128,7 @@ def add_chain(
     total: Place,
     following: Place,
 ) -> None:
-    """Add weighted kernels, each computed from the previous one, to `total`.
+    """Add weighted kernels, each computed from the square of the previous one, to `total`.
 
     The first kernel is `seeds`, the next is ``E (E + 2)`` of a kernel E. `following`
     gets the kernel after the last.

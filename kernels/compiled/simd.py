@@ -167,14 +167,14 @@ class Vectors:
 
     @contextmanager
     def loop(self, n: Value) -> Iterator[Value]:
-        """Write a loop of n steps, and yield its counter."""
+        """Emit a loop of n steps, and yield its counter."""
         with cgutils.for_range(self.builder, n) as loop:
             yield loop.index
 
     def in_groups(
         self, n: Value, size: int, write: Callable[[Value, int], None]
     ) -> None:
-        """Write loops over n vectors, `size` at a time, then one by one.
+        """Emit loops over n vectors, `size` at a time, then one by one.
 
         `write` takes a place and a number of vectors.
         """
@@ -187,7 +187,7 @@ class Vectors:
             write(build.mul(build.add(done, step), self.place(self.lanes)), 1)
 
     def cases(self, value: Value, writers: dict[int, Callable[[], None]]) -> None:
-        """Write a switch on a number, with one writer of code per value."""
+        """Emit a switch on a number, with one emitter of code per value."""
         end = self.builder.append_basic_block("end")
         switch = self.builder.switch(value, end)
         for number, write in writers.items():

@@ -44,7 +44,7 @@ SERIAL_ROWS = 5000
 
 @dataclass(frozen=True, eq=False)
 class BoostingProblem:
-    """Boosted trees to fit, and training rows for kernel and trees."""
+    """Boosted trees to fit, and features of the training rows for kernel and trees."""
 
     trees: Any
     X: np.ndarray
@@ -62,7 +62,7 @@ class BoostingProblem:
         weights: np.ndarray | None,
         seed: int,
     ) -> BoostingProblem:
-        """Return the problem for an estimator's parameter `boost`."""
+        """Return trees and training rows for an estimator's parameter `boost`."""
         X_trees, categories = tree_features(table, X)
         if boost != "auto":
             trees = clone(boost)
@@ -77,7 +77,7 @@ class BoostingProblem:
         return cls(trees, X, X_trees, target, weights)
 
     def fit(self, rows: np.ndarray | None = None) -> Any:
-        """Return trees fitted on some training rows, by default all."""
+        """Fit a copy of the trees on some training rows, by default all."""
         if rows is None:
             rows = np.arange(len(self.X))
         rows = self._rows_of_frequent_classes(rows)
@@ -110,7 +110,7 @@ class BoostingProblem:
         return bool((np.bincount(self.target.values[rows]) == 1).any())
 
     def held_out_predictions(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return tested rows, and predictions by trees fitted without them."""
+        """Return held-out rows, and predictions by trees fitted on the others."""
         n_classes = None
         if self.target.task == "classification":
             n_classes = len(self.target.classes)
@@ -160,7 +160,7 @@ def is_boosted_by_default(target: Target) -> bool:
 def tree_features(
     table: TableEncoding | None, X: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return features for trees, and a mask of categories; arrays are unchanged."""
+    """Return features for trees, and a mask of categorical ones; None without a table."""
     if table is None:
         return X, None
     X_trees, is_level = table.for_trees(np.asarray(X))
@@ -170,7 +170,7 @@ def tree_features(
 def tree_predictions(
     trees: Any, X_trees: np.ndarray, n_classes: int | None
 ) -> np.ndarray:
-    """Return predicted values, (n, 1), or class probabilities, (n, n_classes)."""
+    """Return the trees' predictions, (n, 1), or class probabilities, (n, n_classes)."""
     if n_classes is None:
         return np.asarray(trees.predict(X_trees)).reshape(-1, 1)
     P = np.zeros((len(X_trees), n_classes))
@@ -184,7 +184,7 @@ def share_of_numbers(
     by_trees: np.ndarray,
     weights: np.ndarray | None,
 ) -> float:
-    """Return the weight of the trees, in [0, 1], with the lowest squared error."""
+    """Return the trees' weight, in [0, 1], with the lowest squared error of the average."""
     difference = by_trees - by_kernel
     if weights is not None:
         difference = difference * weights[:, None]
@@ -201,7 +201,7 @@ def share_of_classes(
     by_trees: np.ndarray,
     weights: np.ndarray | None,
 ) -> float:
-    """Return the weight of the trees, in [0, 1], with the lowest log loss."""
+    """Return the trees' weight, in [0, 1], with the lowest log loss of the average."""
     rows = np.arange(len(codes))
     p_kernel = by_kernel[rows, codes]
     p_trees = by_trees[rows, codes]
@@ -235,7 +235,7 @@ def require_trees(boost: Any, task: str) -> None:
 
 @contextmanager
 def tree_threads(n_rows: int) -> Iterator[None]:
-    """Limit OpenMP to one thread for few rows."""
+    """Return a context that limits OpenMP to one thread if rows are few."""
     if n_rows > SERIAL_ROWS:
         yield
         return

@@ -95,7 +95,7 @@ class Explanation:
 
 
 class Contributions(NamedTuple):
-    """Contributions of columns, and predictions of new and background rows."""
+    """Contributions of columns, and predictions for new and for background rows."""
 
     values: np.ndarray
     errors: np.ndarray | None
@@ -105,7 +105,7 @@ class Contributions(NamedTuple):
     def explanation(
         self, data: np.ndarray, columns: tuple[str, ...], outputs: tuple[str, ...]
     ) -> Explanation:
-        """Return the explanation, without an output axis if `outputs` is empty."""
+        """Convert to an `Explanation`, without an output axis if `outputs` is empty."""
         base_values = np.broadcast_to(
             self.by_background.mean(axis=0), self.by_row.shape
         ).copy()
@@ -153,7 +153,7 @@ class CompositeRows:
         return differs
 
     def chunks(self, n_rows: int, n_outputs: int, n_subsets: int) -> list[slice]:
-        """Return slices of explained rows whose composite rows fit in memory."""
+        """Divide the explained rows into slices whose composite rows fit in memory."""
         values_per_row = (
             len(self.background) * n_subsets * max(self.background.shape[1], n_outputs)
         )
@@ -171,7 +171,7 @@ def column_slices(table: TableEncoding | None, n_features: int) -> list[slice]:
 
 
 def cells_of(X: Any, table: TableEncoding | None) -> np.ndarray:
-    """Return numbers of an array or cells of a table, (n, d)."""
+    """Return the values of an array, or the cells of a table, (n, d)."""
     if table is None or not is_table(X):
         return np.asarray(X, dtype=np.float64)
     return column_cells(read_columns(X, table.names))
@@ -195,7 +195,7 @@ def contributions_of(
     seed: int,
     products: ProductScores | None = None,
 ) -> Contributions:
-    """Return contributions, exact if fast, otherwise from random column orders.
+    """Return Shapley values, exact if fast, otherwise estimated from random column orders.
 
     `products` are the predictions if product kernels determine them.
     """
@@ -224,7 +224,7 @@ def contributions_of(
 
 
 def is_enumerated(d: int, n_permutations: int) -> bool:
-    """Return whether all subsets of d columns are evaluated."""
+    """Return whether Shapley values of d columns are exact, from all subsets."""
     return 2**d <= max(MOST_SUBSETS, 2 * n_permutations * (d - 1) + 2)
 
 

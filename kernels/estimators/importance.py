@@ -60,7 +60,7 @@ MOST_INTERACTIONS = 10
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ImportanceRows(Value):
-    """Training rows and targets for measuring importances."""
+    """Sample of training rows and targets on which importances are measured."""
 
     positions: np.ndarray  # among the rows of the learned kernel
     values: np.ndarray  # numbers, or positions of classes
@@ -72,7 +72,7 @@ class ImportanceRows(Value):
     def of(
         cls, kernel: LearnedKernel, rows: np.ndarray, target: Target
     ) -> ImportanceRows:
-        """Draw at most `MOST_ROWS` rows, with their targets."""
+        """Draw at most `MOST_ROWS` training rows of a predictor, with their targets."""
         places = positions_of(kernel.rows, rows)
         positions = target.take(places).sample(MOST_ROWS, seed=0)
         drawn = target.take(places[positions])
@@ -155,7 +155,7 @@ class ImportanceProblem:
     learner: KernelSearchLearner | None = None  # None to keep the kernel
 
     def measure(self) -> Importance:
-        """Return importances and interactions; zero without held-out rows."""
+        """Measure importances and interactions of the columns; zero without held-out rows."""
         tested = self._tested_rows()
         if tested is None or tested.constant_loss <= 0:
             n_columns = len(self.columns)
@@ -294,7 +294,7 @@ class ImportanceProblem:
 
 
 def with_groups(target: Target, X: Rows) -> Target:
-    """Return the target with its row groups, or groups of equal rows."""
+    """Return the target with row groups; without its own, equal rows form groups."""
     if target.task == "classification" and np.bincount(target.values).max() < N_FOLDS:
         # Groups with few rows per class cannot be divided.
         return replace(target, row_groups=None)
@@ -317,7 +317,7 @@ def restored_features(X: Rows, origin: np.ndarray) -> Rows:
 
 @dataclass(frozen=True, eq=False)
 class HeldOutTrees:
-    """Boosted trees per split, and their weight in predictions."""
+    """Boosted trees, one model per split, and their weight in predictions."""
 
     trees: Sequence[Any]
     share: float
@@ -330,7 +330,7 @@ class HeldOutTrees:
 
 @dataclass(frozen=True, eq=False)
 class Exchange:
-    """Rows with column values of other rows, and their predictions."""
+    """Held-out rows with some columns from other rows, and the new predictions."""
 
     rows: np.ndarray
     predictions: np.ndarray
@@ -340,10 +340,10 @@ class ScoringModel(Protocol):
     """Interface of fitted models that score rows, such as `RegularizationPath`."""
 
     def scores(self, X_new: Rows) -> np.ndarray:
-        """Return predicted numbers, shape (1, n, q)."""
+        """Return a regression's predictions, shape (1, n, q)."""
 
     def class_scores(self, X_new: Rows) -> list[np.ndarray]:
-        """Return a list of class scores, (n,) or (n, n_classes)."""
+        """Return a list of decision values, (n,) or (n, n_classes)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -362,7 +362,7 @@ class TestedRows:
 
     @cached_property
     def predictions(self) -> np.ndarray:
-        """Predictions for the unchanged rows, (n, q)."""
+        """Predictions for the held-out rows before any exchange, (n, q)."""
         return self._predict(np.arange(len(self)), self.X)
 
     @cached_property
@@ -391,13 +391,13 @@ class TestedRows:
         return np.asarray(losses)
 
     def changes(self, exchange: Exchange) -> np.ndarray:
-        """Return the changes of predictions by an exchange, (n, q)."""
+        """Return how an exchange of column values changes predictions, (n, q)."""
         changes = np.zeros_like(self.predictions)
         changes[exchange.rows] = exchange.predictions - self.predictions[exchange.rows]
         return changes
 
     def weighted_sum(self, changes: np.ndarray) -> float:
-        """Return the sum of squared changes, with sample weights."""
+        """Return the sum, weighted by sample, of squared changes of predictions."""
         squares = np.square(changes).sum(axis=1)
         if self.weights is not None:
             squares = squares * self.weights
@@ -406,7 +406,7 @@ class TestedRows:
     def exchanges(
         self, columns: Sequence[Sequence[np.ndarray]], n_donors: int
     ) -> Iterator[Exchange]:
-        """Yield an exchange per entry of `columns`, whose features change together."""
+        """Yield an exchange of values per group of features in `columns`."""
         donors = self._donors(n_donors)
         batch: list[tuple[np.ndarray, Rows]] = []
         for features in columns:

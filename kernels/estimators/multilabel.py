@@ -1,4 +1,4 @@
-"""Several labels per row: checks, target and probabilities."""
+"""Multilabel classification: checks, target and probabilities."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class ProductKernels:
     def distances(
         self, A: np.ndarray, B: np.ndarray, groups: Sequence[slice]
     ) -> np.ndarray:
-        """Return distances in each group of features, (n_groups, a, b)."""
+        """Return distances between rows A and B in each group of features, (n_groups, a, b)."""
         left = self.mapped.of(A)
         right = self.mapped.of(B)
         sources = self.mapped.sources
@@ -86,7 +86,7 @@ class ProductKernels:
 def product_kernels_of(
     family: KernelFamily, mapped: FeaturewiseMap
 ) -> Iterator[ProductKernels | None]:
-    """Yield the product kernels of a family, and None for other kernels."""
+    """Yield a family's kernels as `ProductKernels`; None for any that are not products."""
     if isinstance(family, ExponentialFamily) and family.distance != "euclidean":
         yield ProductKernels(family, mapped)
         return
@@ -122,7 +122,7 @@ def _sources(
 
 @dataclass(frozen=True, eq=False)
 class ProductScores:
-    """Scores that are linear in kernels with one factor per column."""
+    """Decision function, linear in kernels with one factor per column."""
 
     kernels: tuple[ProductKernels, ...]
     coefficients: np.ndarray
@@ -132,7 +132,7 @@ class ProductScores:
 
     @classmethod
     def of(cls, scores: LinearScores) -> ProductScores | None:
-        """Return the product scores; None if a kernel is not a product."""
+        """Convert a decision function; None if a kernel is not a product."""
         if scores.kernel.degree != 1 or not isinstance(scores.kernel.X, np.ndarray):
             return None
         expansion = scores.expansion
@@ -152,7 +152,7 @@ class ProductScores:
         )
 
     def is_fast(self, n_columns: int) -> bool:
-        """Return whether scores of all subsets of columns are fast."""
+        """Return whether exact Shapley values of the columns are fast."""
         return bool(
             np.count_nonzero(self.coefficients) * 2.0**n_columns <= MOST_PRODUCTS
         )
@@ -160,7 +160,7 @@ class ProductScores:
     def values_of_subsets(
         self, X: np.ndarray, background: np.ndarray, groups: Sequence[slice]
     ) -> np.ndarray:
-        r"""Return mean scores for all subsets of d groups of features, (n, 2^d, q).
+        r"""Return mean decision values for all subsets of d feature groups, (n, 2^d, q).
 
         .. math:: v(S) = \sum_i V_i \prod_{j \in S} k_j(x, x_i) \, \frac1B \sum_z \prod_{j \notin S} k_j(z, x_i)
 

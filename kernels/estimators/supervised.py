@@ -102,7 +102,7 @@ WORK_OF_HELD_OUT = 0.5
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class SupervisedLearner(KernelLearner):
-    """Base class of classifier and regressor, which are linear in the kernel."""
+    """Base class of the classifier and the regressor, both linear in the kernel."""
 
     predictor: str | Predictor = "auto"
     boost: Any = "auto"
@@ -1632,7 +1632,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
 
 
 def nested_samples(target: Target, seed: int) -> np.ndarray:
-    """Return an order of rows whose first n rows are stratified, for every n."""
+    """Return an order of the rows in which the first n are stratified, for every n."""
     m = len(target)
     codes = np.zeros(m, dtype=np.intp)
     if target.task == "classification":
@@ -1650,7 +1650,7 @@ def rows_with_weight(
     sample_weight: Any,
     class_weight: Mapping[Any, float] | str | None = None,
 ) -> tuple[np.ndarray | slice, np.ndarray | None]:
-    """Return rows with positive weight (all as a slice), and weights of mean one."""
+    """Return rows with positive weight (all as a slice), and their weights, with mean one."""
     factors: dict[str, np.ndarray] = {}
     weights = as_sample_weight(sample_weight, len(y), zero=True)
     if weights is not None:

@@ -49,7 +49,7 @@ class MeasuredFits:
         return self.seconds[-1] * (n_rows / self.rows[-1]) ** self.exponent
 
     def next_rows(self, time_left: float, n_all: int) -> int | None:
-        """Return the next number of rows; None if time is short."""
+        """Return the number of rows of the next fit; None if time is short."""
         growth = (max(time_left, 0.0) / self.seconds[-1]) ** (1.0 / self.exponent)
         most_growth = MOST_GROWTH
         if len(self.rows) < 2:

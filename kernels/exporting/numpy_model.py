@@ -235,7 +235,7 @@ def encode_column(encoding: Any, column: Column) -> np.ndarray:
 
 
 def encode_numbers(encoding: Any, column: Column) -> np.ndarray:
-    """Return features: scaled values, and a missing-value indicator."""
+    """Encode a numerical column: scaled values, and a missing-value indicator."""
     if encoding.levels:
         numbers = places_of(column.as_texts(), encoding.levels)
     else:
@@ -266,7 +266,7 @@ def normal_scores(values: np.ndarray, knots: Sequence[float]) -> np.ndarray:
 
 
 def encode_levels(encoding: Any, column: Column) -> np.ndarray:
-    """Return features: an indicator per level; if many, also a code."""
+    """Encode a categorical column: an indicator per level; if many, also a code."""
     texts = texts_of_levels(encoding, column).tolist()
     features = np.zeros((len(texts), len(encoding.levels) + encoding.many))
     place_of_level = {level: place for place, level in enumerate(encoding.levels)}
@@ -307,7 +307,7 @@ def texts_of_levels(encoding: Any, column: Column) -> np.ndarray:
 
 
 def encode_dates(encoding: Any, column: Column) -> np.ndarray:
-    """Return features: time, cycles, and a missing-value indicator."""
+    """Encode a date column: time, cycles, and a missing-value indicator."""
     moments = column.read_dates(encoding.first).in_zone(encoding.zone)
     check_cells(column, "dates", np.isnat(moments.instants))
     days = days_of(moments.instants)
@@ -337,7 +337,7 @@ def indicators_of_dates(cycle: str, local_days: np.ndarray, scaled: bool) -> np.
 
 
 def check_cells(column: Column, expected: str, is_missing_cell: np.ndarray) -> None:
-    """Warn of cells of the wrong kind; raise ValueError if all are."""
+    """Warn of a column's cells of the wrong kind; raise ValueError if all are."""
     unread = is_missing_cell & ~column.gaps
     if not unread.any():
         return
@@ -354,7 +354,7 @@ def check_cells(column: Column, expected: str, is_missing_cell: np.ndarray) -> N
 
 
 def features_for_trees(encoding: Any, features: np.ndarray) -> np.ndarray:
-    """Return features with NaN if missing, and one number per category."""
+    """Convert a column's features for trees: NaN if missing, one number per category."""
     if encoding.kind == "CategoryColumn":
         if encoding.many:
             return features
@@ -427,7 +427,7 @@ def combined_kernel(
 
 
 def mapped_rows(family: Any, rows: np.ndarray) -> list[tuple[Any, np.ndarray]]:
-    """Return the families inside a family, with their mapped rows."""
+    """Return the parts of a composed family, each with the rows after its map."""
     kind = family.kind
     if kind == "union":
         parts = []
@@ -506,7 +506,7 @@ def kernels_of_products(
 
 
 def features_of(family: Any, A: np.ndarray) -> np.ndarray:
-    """Return the feature of each kernel; column -1 means a constant."""
+    """Return the feature of each rank-one kernel; column -1 means a constant."""
     if family.columns is None:
         return A
     with_ones = np.column_stack([A, np.ones(len(A))])

@@ -22,7 +22,7 @@ FEWEST_ROWS = 20
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Reference(Value):
-    """Ranges, sample and scores of training rows, to compare new rows with.
+    """Ranges, sample and decision values of training rows, for comparison with new rows.
 
     `rows`, (r, d), are a random sample with `scores`, (r, q). `shares` are fractions of
     nonzero values per feature.
@@ -43,7 +43,7 @@ class Reference(Value):
         scores_of: Callable[[np.ndarray], np.ndarray],
         seed: int,
     ) -> Self:
-        """Draw a sample of training rows and score it; features are in [low, high]."""
+        """Sample training rows, whose features are in [low, high], with decision values."""
         m, d = X.shape
         sample_size = max(REFERENCE_ROWS, (1 << 22) // max(1, d))
         order = np.random.default_rng(seed).permutation(m)[:sample_size]
@@ -60,7 +60,7 @@ class Reference(Value):
 
 @dataclass(frozen=True)
 class NewRows:
-    """Sample and scores of new rows, which are added over blocks of rows.
+    """Sample and decision values of new rows; the sum of two joins their rows.
 
     `outside` counts rows outside of the training range per feature. Rows with the
     smallest random `keys` are kept.
@@ -80,7 +80,7 @@ class NewRows:
         reference: Reference,
         seed: Sequence[int],
     ) -> Self:
-        """Draw the sample of a block; random seeds must differ by block."""
+        """Sample a block of new rows; the random seed must differ by block."""
         keys = np.random.default_rng(seed).random(len(X))
         sampled = np.argsort(keys)[:REFERENCE_ROWS]
         outside = ((reference.low > X) | (reference.high < X)).sum(axis=0)

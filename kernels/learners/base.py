@@ -89,7 +89,7 @@ class Solution:
     def of_direction(
         cls, v: np.ndarray, certificate: Certificate | None = None
     ) -> Solution:
-        """Return a solution with `v` scaled to unit norm; ValueError if `v` is zero."""
+        """Return a solution with weights `v`, scaled to unit norm; ValueError if zero."""
         norm = np.linalg.norm(v)
         if norm == 0:
             raise ValueError(
@@ -99,7 +99,7 @@ class Solution:
 
 
 def center_weights(center: float | Sequence[float], p: int, norm: float) -> np.ndarray:
-    """Return p center weights of a ball; a number is the norm of equal weights."""
+    """Return p weights, the center of a norm ball; a number means equal weights of that norm."""
     mu_0 = np.asarray(center, dtype=np.float64)
     if not ((mu_0 >= 0) & (mu_0 < np.inf)).all():
         raise ValueError(f"center must be zero or positive, and finite, got {center}.")
@@ -113,7 +113,7 @@ def center_weights(center: float | Sequence[float], p: int, norm: float) -> np.n
 
 
 def require_solution(solution: Any, learner: str, n_kernels: int) -> Solution:
-    """Return the solution; ValueError if it is invalid."""
+    """Return a learner's solution; ValueError if it is invalid."""
     defect = _defect_of(solution, n_kernels)
     if not defect:
         return cast(Solution, solution)
@@ -176,7 +176,7 @@ class LearningProblem:
 
     @cached_property
     def usable(self) -> np.ndarray:
-        """Positions of the base kernels that may get weight."""
+        """Positions of the base kernels that are not zero, which may get weight."""
         return np.flatnonzero(~self.statistics.vanishing(self.centering.subtracts))
 
     @property
@@ -193,7 +193,7 @@ class LearningProblem:
 
     @property
     def shift(self) -> np.ndarray:
-        """Constants to subtract from the base kernels, shape (p,)."""
+        """Constant to subtract from each base kernel before centering, shape (p,)."""
         if self.centering.subtracts:
             return self.statistics.shift
         return np.zeros(self.statistics.n_kernels)
@@ -321,7 +321,7 @@ class Learner(Parameterized, ABC):
         """Return one kernel for all values of C, or one per value."""
 
     def require(self) -> None:
-        """Raise ValueError if a parameter is out of its range."""
+        """Raise ValueError if a parameter of the learner is out of its range."""
 
     def for_features(self, features: Any) -> Learner:
         """Return this learner, or a copy with settings for the features of a table."""
@@ -375,7 +375,7 @@ class AlignmentLearner(Learner):
 
     @abstractmethod
     def fit_weights(self, M: Products, a: np.ndarray) -> Solution:
-        """Return the weights of base kernels, given M and a, their Frobenius products.
+        """Return weights from Frobenius products: M between base kernels, a with the target.
 
         Parameters
         ----------
@@ -443,7 +443,7 @@ class JointLearner(Learner):
         """
 
     def learn(self, problem: LearningProblem) -> tuple[LearnedKernel, ...]:
-        """Return one kernel per value of C; each fit starts from the last solution."""
+        """Learn one kernel per value of C; each fit starts from the previous solution."""
         statistics = problem.statistics
         usable = problem.usable
         statistics.require_informative(problem.centering.subtracts)
@@ -499,7 +499,7 @@ class KernelSearchLearner(Learner):
 
     @abstractmethod
     def find(self, X: Rows, target: Target, C: float = 1.0) -> FoundKernels:
-        """Return base kernels and their weights.
+        """Search base kernels for the training rows X; return them with weights.
 
         Parameters
         ----------

@@ -213,7 +213,7 @@ class CA(KernelSearchLearner):
 
 
 class Ascent:
-    """Centered sum of the base kernels that `CA` has added."""
+    """Weighted, centered sum of the base kernels that `CA` has added."""
 
     def __init__(
         self, pairs: RadialPairs | FeaturePairs, Y: np.ndarray, eps: float
@@ -229,7 +229,7 @@ class Ascent:
 
     @property
     def alignment(self) -> float:
-        """Centered alignment of the sum with the target kernel."""
+        """Centered alignment of the sum of base kernels with the target kernel."""
         return float(
             self.target_product / (np.sqrt(self.squared_norm) * self.target_norm)
         )

@@ -1,4 +1,4 @@
-"""Kernels of all pairs of rows, as functions of bandwidths.
+"""Kernel values of all pairs of rows, as functions of the bandwidths.
 
 Pairs are ordered as above the diagonal: (0, 1), (0, 2), ..., (1, 2), ...
 """
@@ -104,7 +104,7 @@ class RadialPairs:
         return np.linspace(center - three_decades, center + three_decades, 96)
 
     def rate(self, u: np.ndarray | float) -> np.ndarray:
-        """Return the factors of distances for log bandwidths u."""
+        """Return the factors gamma of distances for log bandwidths u."""
         exponents = {"gaussian": -2.0, "laplacian": -1.0, "dirichlet": 1.0}
         return np.asarray(np.exp(exponents[self.kind] * np.asarray(u)))
 
@@ -135,7 +135,7 @@ class RadialPairs:
     def value_and_gradient(
         self, u: np.ndarray, P: np.ndarray
     ) -> tuple[float, np.ndarray]:
-        """Return the Frobenius product <K, P>, and its derivative by u.
+        """Return the Frobenius product <K, P> at log bandwidth u, and its derivative.
 
         P is symmetric.
         """
@@ -292,7 +292,7 @@ class FeaturePairs:
     def value_and_gradient(
         self, u: np.ndarray, P: np.ndarray
     ) -> tuple[float, np.ndarray]:
-        r"""Return the Frobenius product <K, P>, and its gradient by u.
+        r"""Return the Frobenius product <K, P> at log bandwidths u, and its gradient.
 
         P is symmetric. With ``W = P o K`` and ``z = x / sigma``, feature k has the
         derivative

@@ -179,7 +179,7 @@ class KernelEnsemble(Value):
         return self.target.decode(self._scores(X_new))
 
     def scores(self, X_new: Rows) -> np.ndarray:
-        """Return class scores per value of C, shape (L, n) or (L, n, n_classes)."""
+        """Return decision values for L values of C, shape (L, n) or (L, n, n_classes)."""
         scores = self._scores(X_new)
         return scores[..., 0] if scores.shape[2] == 1 else scores
 

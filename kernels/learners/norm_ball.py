@@ -454,7 +454,7 @@ class SingleStage(JointLearner):
     def problem(
         self, grams: GramOperator, target: Target, C: float
     ) -> tuple[InnerProblem, float]:
-        """Return the problem of the predictor, and its value for the zero kernel."""
+        """Return the predictor's optimization problem, and its value for the zero kernel."""
         problem = ridge_problem(grams, target, C, self.tol)
         return problem, float(np.vdot(problem.Y, problem.Y)) / problem.ridge
 

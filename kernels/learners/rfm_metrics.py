@@ -78,7 +78,7 @@ LEAST = 1e-6
 
 @dataclass(frozen=True)
 class RfmMetric:
-    """Linear map of the features before distances are measured.
+    """Learned metric: a linear map of features before distances are measured.
 
     `map` has one weight per feature, or shape (d, r).
     """
@@ -87,25 +87,25 @@ class RfmMetric:
     label: str
 
     def mapped(self, X: np.ndarray) -> np.ndarray:
-        """Return the mapped rows."""
+        """Return rows X after the metric's linear map."""
         if self.map.ndim == 1:
             return X * self.map
         return X @ self.map
 
     def lengths(self, norm: int = 2) -> np.ndarray:
-        """Return the length of each feature's mapped unit vector, shape (d,)."""
+        """Return the norm of each feature's unit vector after the map, shape (d,)."""
         if self.map.ndim == 1:
             return np.abs(self.map)
         return np.linalg.norm(self.map, norm, axis=1)
 
     def medians(self, X: np.ndarray, w: np.ndarray | None = None) -> MedianDistances:
-        """Return the median distances between mapped rows."""
+        """Return the median distances between rows X in this metric."""
         return MedianDistances(self.mapped(X), w)
 
     def base_kernels(
         self, medians: MedianDistances, factors: Factors = KINDS["both"]
     ) -> tuple[MetricFamily, np.ndarray]:
-        """Return the base kernels and their sigmas, shape (p, d).
+        """Return p base kernels in this metric, and their sigmas, shape (p, d).
 
         Sigma is the difference in one feature at which a kernel falls to 1 / e.
         """
@@ -179,7 +179,7 @@ class Round:
     def alignment(
         self, X: np.ndarray, Y: np.ndarray, w: np.ndarray | None = None
     ) -> float:
-        """Return the alignment of the kernel in these metrics with targets Y."""
+        """Return the centered alignment of a kernel in these metrics with targets Y."""
         K = np.zeros((len(X), len(X)))
         for metric in self.metrics:
             Z = metric.mapped(X)
@@ -219,7 +219,7 @@ def median_distance(
 
 
 def spread_of(X: np.ndarray, w: np.ndarray | None = None) -> RfmMetric:
-    """Return the metric of standardized features; constant ones get weight zero."""
+    """Return the metric that standardizes features; constant ones get weight zero."""
     largest = np.abs(X).max(axis=0, initial=0.0)
     # Avoids overflow and underflow of squares
     unit = np.where(largest > 0, largest, 1.0)
@@ -518,7 +518,7 @@ def _sums_of_differences(products: np.ndarray, Z: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class KernelChoice:
-    """Choice of base kernels: the numbers of rounds of `RFM`, and a kind."""
+    """Choice of base kernels: `RFM` rounds with their metrics, and the kernels' kind."""
 
     rounds: tuple[int, ...]
     kind: str
@@ -529,7 +529,7 @@ class KernelChoice:
         return max(self.rounds) > 0
 
     def metrics(self, rounds: Iterable[Round]) -> list[RfmMetric]:
-        """Return the metrics of the selected rounds."""
+        """Return the metrics of the chosen rounds."""
         metrics: list[RfmMetric] = []
         for candidate in rounds:
             if candidate.number in self.rounds:
@@ -539,7 +539,7 @@ class KernelChoice:
 
 @dataclass(frozen=True)
 class Examples:
-    """Distinct rows X with their targets Y, weights w or None, and groups or None."""
+    """Data set: distinct rows X, targets Y, and optional weights w and groups."""
 
     X: np.ndarray
     Y: np.ndarray
@@ -547,7 +547,7 @@ class Examples:
     row_groups: RowGroups | None = None
 
     def splits(self, seed: int) -> list[tuple[Examples, Examples]]:
-        """Return pairs of training and test examples: halves, or parts by time."""
+        """Split the data in training and test examples: halves, or parts by time."""
         if self.row_groups is None:
             first, second = self.halves(seed)
             return [(first, second), (second, first)]
@@ -564,7 +564,7 @@ class Examples:
         return [self._take(by_target[::2]), self._take(by_target[1::2])]
 
     def every(self, step: int) -> Examples:
-        """Return every `step`-th example."""
+        """Return the examples at every `step`-th row."""
         if step <= 1:
             return self
         return self._take(np.arange(0, len(self.X), step))
@@ -587,7 +587,7 @@ def _strata(Y: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class FeatureColumns:
-    """Columns of X with category codes, their names, and the other columns."""
+    """Division of columns into category codes, with their names, and others."""
 
     codes: np.ndarray
     others: np.ndarray
@@ -615,7 +615,7 @@ class FeatureColumns:
     def union(
         self, metrics: Sequence[RfmMetric], examples: Examples, kind: str
     ) -> tuple[FamilyUnion, np.ndarray]:
-        """Return base kernels of metrics and code columns, and their sigmas."""
+        """Return base kernels in the metrics and on code columns, and their sigmas."""
         X = examples.X
         families: list[KernelFamily] = []
         sigmas_of_metrics = []
@@ -649,7 +649,7 @@ class FeatureColumns:
 
 
 class SplitHalf:
-    """Training rows of metrics and regressions, and test rows for their errors.
+    """Split in training rows of metrics and regressions, and test rows for errors.
 
     `best_ridges`, positions by kind, may be shared by both halves. `alignments` has one
     entry per round, on the test rows.
@@ -685,7 +685,7 @@ class SplitHalf:
         }
 
     def learn(self, number: int) -> None:
-        """Learn and store all rounds up to `number`."""
+        """Learn and store the metrics of all rounds up to `number`."""
         while number not in self.rounds:
             learned = next(self._next_rounds)
             self.rounds[learned.number] = learned
