@@ -24,7 +24,7 @@ class Centering(StrEnum):
 
     @classmethod
     def of(cls, value: str) -> Centering:
-        """Return the centering of a name; ValueError if unknown."""
+        """Return the centering with the given name; ValueError if unknown."""
         require_one_of("centering", value, cls)
         return cls(value)
 
@@ -37,7 +37,7 @@ class Centering(StrEnum):
         return self is not Centering.NONE
 
     def target_mean(self, Y: np.ndarray, w: np.ndarray | None = None) -> np.ndarray:
-        """Return the mean of targets that centering subtracts, shape (q,)."""
+        """Return the mean that is subtracted from targets, shape (q,); zero with "none"."""
         if not self.intercept:
             return np.zeros(Y.shape[1])
         return mean_over(Y, w)
@@ -45,19 +45,19 @@ class Centering(StrEnum):
     def mean(
         self, values: np.ndarray, w: np.ndarray | None = None, axis: int = 0
     ) -> np.ndarray:
-        """Return the mean of kernel values that centering subtracts, along `axis`."""
+        """Return the mean that is subtracted from kernel values along `axis`; zero unless "center"."""
         if not self.subtracts:
             return np.zeros(np.delete(values.shape, axis))
         return mean_over(values, w, axis)
 
     def less_mean(self, values: np.ndarray) -> np.ndarray:
-        """Return values minus their mean if kernels are centered, shape (m, ...)."""
+        """Return values minus their mean over rows; unchanged unless kernels are centered."""
         if not self.subtracts:
             return values
         return values - values.mean(axis=0)
 
     def shares(self, m: int, w: np.ndarray | None = None) -> np.ndarray:
-        """Return the weight of each sample in the subtracted mean, shape (m,)."""
+        """Return each row's weight in the mean that is subtracted from kernels, shape (m,)."""
         if not self.subtracts:
             return np.zeros(m)
         if w is None:
@@ -205,7 +205,7 @@ def center_in_place(K: np.ndarray) -> np.ndarray:
 
 
 def centered_diagonals(diagonals: np.ndarray, row_means: np.ndarray) -> np.ndarray:
-    """Return the diagonals of p centered kernels, shape (p, m)."""
+    """Return the diagonals of p centered Gram matrices, shape (p, m)."""
     return np.asarray(diagonals - 2 * row_means + row_means.mean(axis=1, keepdims=True))
 
 
@@ -302,7 +302,7 @@ def centered_alignment(
 
 
 def alignment(K: np.ndarray, L: np.ndarray) -> float:
-    r"""Return the alignment of two Gram matrices without centering.
+    r"""Return the uncentered alignment of two Gram matrices.
 
     .. math:: \hat A(K, L) = \frac{\langle K, L \rangle_F}{\lVert K \rVert_F \lVert L \rVert_F}
 

@@ -184,7 +184,7 @@ class LearnedKernel(Savable, Value):
 
     @property
     def gram_centering(self) -> Centering:
-        """Centering of the Gram matrix; powers and offsets are not centered."""
+        """Centering of the learned Gram matrix; powers and offsets are not centered."""
         if self.centering.subtracts and (self.degree != 1 or self.offset != 0):
             return Centering.TARGET
         return self.centering
@@ -245,7 +245,7 @@ class LearnedKernel(Savable, Value):
         )
 
     def over(self, positions: np.ndarray) -> LearnedKernel:
-        """Return the kernel over some training rows, centered on them."""
+        """Restrict the kernel to some training rows, and center it on them."""
         X = self.X[positions]
         shares = self.centering.shares(len(positions))[:, None]
         means = Expansion(self.combination, X, shares, np.zeros(1), 0 * self.origin)
@@ -403,7 +403,7 @@ def checked_rows(X: Rows, X_new: Rows) -> Rows:
 
 
 class LinearScores:
-    r"""Scores linear in a kernel: ``kernel.cross_gram(X) @ dual + intercept``.
+    r"""Decision function, linear in a kernel: ``kernel.cross_gram(X) @ dual + intercept``.
 
     `dual` has shape (m, q). For degree one, centering moves to the coefficients: with
     weights w of sum one, row means r and the uncentered kernel C,
@@ -460,7 +460,7 @@ class LinearScores:
         return Expansion(kernel.combination, X, V, constant, kernel.origin)
 
     def of(self, X: Rows, dtype: Any = np.float64, strip: int = STRIP) -> np.ndarray:
-        """Return the scores of new rows.
+        """Return the decision function at new rows, shape (n, q).
 
         `strip`, the most rows of a tile, affects rounding.
         """
@@ -481,7 +481,7 @@ class LinearScores:
         return results.joined()
 
     def on_support(self) -> LinearScores:
-        """Return the same scores with only the support vectors."""
+        """Return the same function with only the support vectors as training rows."""
         support = self.support
         if len(support) == len(self.dual) or not len(support):
             return self

@@ -101,7 +101,7 @@ class Model(Savable, Value):
 
     @classmethod
     def of_table(cls, estimator: Estimator, about: Mapping[str, Any]) -> Self:
-        """Return the model of an estimator that was fitted on a table."""
+        """Return the model of an estimator that was fitted on a table with named columns."""
         assert estimator.table_ is not None
         names = estimator.table_.names
         return cls(estimator, names, np.zeros(len(names)), np.ones(len(names)), about)
@@ -109,7 +109,7 @@ class Model(Savable, Value):
     def with_reference(
         self, X: Rows, low: np.ndarray, high: np.ndarray, seed: int
     ) -> Self:
-        """Return the model with training rows to compare new rows with.
+        """Return a copy with a sample of training rows, for comparison with new rows.
 
         Parameters
         ----------
@@ -170,7 +170,7 @@ class Model(Savable, Value):
 
     @property
     def score_names(self) -> list[str]:
-        """Names of columns with predicted numbers or decision values."""
+        """Names of the prediction columns with predicted numbers or decision values."""
         prefix = "score"
         if self.task == "regression":
             prefix = "prediction"
@@ -184,7 +184,7 @@ class Model(Savable, Value):
         return self.score_names
 
     def scores_in(self, columns: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return the score columns of predictions as one array, shape (n, q)."""
+        """Stack the columns `score_names` of predictions in one array, shape (n, q)."""
         return np.column_stack([columns[name] for name in self.score_names])
 
     @cached_property
@@ -224,7 +224,7 @@ class Model(Savable, Value):
         return getattr(self.estimator, "table_", None)
 
     def lacking(self, names: Sequence[str], others: Sequence[str] = ()) -> str:
-        """Return a sentence on a table's missing columns, or an empty string.
+        """Return a sentence on columns that a table lacks; empty if none.
 
         `names` are the columns of the table. The model ignores `others`, which may be
         missing columns under other names.

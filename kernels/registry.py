@@ -149,7 +149,7 @@ OTHER_NAMES: dict[str, tuple[str, ...]] = {
 
 
 def did_you_mean(value: object, known_names: Iterable[str]) -> str:
-    """Return a question such as "did you mean 'rfm'? "; empty if no name is close.
+    """Return a suggestion such as "did you mean 'rfm'? "; empty if no name is close.
 
     Synonyms take precedence over similar spellings.
     """

@@ -30,7 +30,7 @@ CLUSTERED_SHARE = 0.8
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RowGroups(Value):
-    """Groups of rows that splits keep together."""
+    """Group, or point in time, of each row; splits keep groups together."""
 
     numbers: np.ndarray  # group of each row
     ordered: bool = False  # whether groups are points in time
@@ -43,7 +43,7 @@ class RowGroups(Value):
         return RowGroups(self.numbers[rows], self.ordered)
 
     def sample(self, n_rows: int, seed: int) -> np.ndarray:
-        """Draw about `n_rows` random rows; whole groups unless large or ordered."""
+        """Draw about `n_rows` random rows, in whole groups unless these are large or ordered."""
         m = len(self.numbers)
         if m <= n_rows:
             return np.arange(m)
@@ -61,7 +61,7 @@ class RowGroups(Value):
     def splits(
         self, n_splits: int, seed: int = 0, classes: np.ndarray | None = None
     ) -> list[Split]:
-        """Return splits as positions of training rows and test rows.
+        """Return cross-validation splits, as positions of training rows and test rows.
 
         Folds have whole groups and are stratified by `classes`. Ordered blocks are
         tested after training on all earlier rows.
@@ -81,7 +81,7 @@ class RowGroups(Value):
         ]
 
     def blocks(self, n_blocks: int) -> np.ndarray:
-        """Return each row's block; blocks are consecutive and about equally large."""
+        """Divide ordered groups into consecutive, about equally large blocks; return each row's block."""
         return consecutive_blocks(self.numbers, min(n_blocks, self.n_groups))
 
     def joined_by(self, which: np.ndarray) -> RowGroups:
@@ -108,7 +108,7 @@ Split = tuple[np.ndarray, np.ndarray]
 
 
 def as_row_groups(groups: Any, time: Any, n_rows: int) -> RowGroups | None:
-    """Check `groups` or `time` of `fit`; return row groups, or None."""
+    """Convert parameters `groups` or `time` of `fit` to row groups; None without either."""
     if groups is None and time is None:
         return None
     if groups is not None and time is not None:

@@ -27,7 +27,7 @@ _LABELS: dict[str, Labels] = {"i": "integer", "u": "integer", "b": "boolean"}
 
 
 def task_of(y: np.ndarray) -> Task:
-    """Return the default task of a target.
+    """Return a target's default task, "classification" or "regression".
 
     It is classification for text, Booleans and one column of few whole numbers.
     """
@@ -41,7 +41,7 @@ def task_of(y: np.ndarray) -> Task:
 
 
 def all_whole(y: np.ndarray) -> bool:
-    """Return whether all numbers are whole, in blocks to save memory."""
+    """Return whether all numbers are integers, checked in blocks to save memory."""
     size = 1 << 16
     for start in range(0, len(y), size):
         part = y[start : start + size]
@@ -52,7 +52,7 @@ def all_whole(y: np.ndarray) -> bool:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Target(Value):
-    """Target with its task, class names and row groups."""
+    """Target values with their task, class names and row groups."""
 
     task: Task
     values: np.ndarray  # numbers, or positions in `classes`
@@ -62,7 +62,7 @@ class Target(Value):
 
     @classmethod
     def of(cls, y: np.ndarray, task: Task | None = None) -> Target:
-        """Return the target of labels or numbers; by default, infer the task."""
+        """Convert labels or numbers to a target; by default, infer the task."""
         y = np.asarray(y)
         if task is not None:
             require_one_of("task", task, get_args(Task), " or None")
@@ -101,7 +101,7 @@ class Target(Value):
         return self.row_groups.numbers
 
     def sample(self, n_rows: int, seed: int) -> np.ndarray:
-        """Return positions of at most `n_rows` randomly drawn rows, ascending."""
+        """Draw at most `n_rows` random rows; return ascending positions."""
         if self.row_groups is not None:
             return self.row_groups.sample(n_rows, seed)
         return drawn_rows(len(self), n_rows, seed)
@@ -118,7 +118,7 @@ class Target(Value):
         return np.eye(len(self.classes))[self.values]
 
     def decode(self, scores: np.ndarray) -> np.ndarray:
-        """Return the values or class positions that `scores`, (..., n, q), predict."""
+        """Convert decision values, (..., n, q), to predicted numbers or class positions."""
         if self.task == "regression" and self.values.ndim == 2:
             return scores
         if self.task == "regression":
@@ -142,7 +142,7 @@ class Target(Value):
     def error(
         self, predictions: np.ndarray, sample_weight: np.ndarray | None = None
     ) -> float:
-        """Return the weighted misclassification rate; for regression, the RMSE."""
+        """Return the predictions' weighted misclassification rate; for regression, the RMSE."""
         if sample_weight is not None:
             sample_weight = near_one(sample_weight)
         if self.task == "classification":

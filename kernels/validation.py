@@ -12,7 +12,7 @@ NAMED = 5
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return the first five names, quoted, and the number of others."""
+    """Return a text: the first five names, quoted, and the number of others."""
     quoted_names = ", ".join(repr(str(name)) for name in names[:NAMED])
     if len(names) > NAMED:
         return f"{quoted_names} and {len(names) - NAMED} more"

@@ -17,7 +17,7 @@ def as_sample_weight(
     zero: bool = False,
     name: str = "sample_weight",
 ) -> np.ndarray | None:
-    """Check sample weights; return float64, shape (m,), or None for no weights.
+    """Check sample weights; return a float64 array, (m,), or None without weights.
 
     They must be finite and positive, or with `zero` not negative.
     """
@@ -55,7 +55,7 @@ def weights_of_rows(
 
 
 def near_one(values: np.ndarray) -> np.ndarray:
-    """Divide values by a power of two; the largest is then 1/2 to 1."""
+    """Divide values by a power of two, so that the largest is 1/2 to 1."""
     _, exponent = np.frexp(np.abs(values).max())
     return np.asarray(np.ldexp(values, -exponent))
 

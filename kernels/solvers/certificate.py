@@ -1,4 +1,4 @@
-"""Evidence that weights are optimal."""
+"""Certificate of optimality of a learner's weights."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Certificate(Value):
 
 
 def indefinite_kernels(grams: GramOperator) -> str:
-    """Return a phrase that names indefinite base kernels, or ""."""
+    """Return a phrase that names indefinite base kernels; empty if none."""
     if not gram_fits_in_memory(grams.n_rows):
         return ""
     indefinite = []

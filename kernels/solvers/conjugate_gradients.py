@@ -58,7 +58,7 @@ class Preconditioner:
 
 @dataclass(frozen=True)
 class ShiftedSolutions:
-    """Solutions, remainders ``b - (A + shift I) x`` and their relative 2-norms."""
+    """Solutions of shifted systems, their residuals ``b - (A + shift I) x``, and relative norms."""
 
     solutions: np.ndarray
     remainders: np.ndarray

@@ -44,7 +44,7 @@ def cholesky(A: np.ndarray, ridge: float = 0.0) -> Factor | None:
 
 
 def submatrix(K: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return selected rows and columns of K; all of them without a copy."""
+    """Return the submatrix of K at `rows`; K itself, not a copy, for all rows."""
     if len(rows) == len(K):
         return K
     return K[np.ix_(rows, rows)]
@@ -90,7 +90,7 @@ def factored_with_ridge(A: np.ndarray, ridge: float) -> Factor | None:
 
 
 def ridge_factor(K: np.ndarray, ridge: float) -> Factor:
-    """Return the Cholesky factor of ``K + ridge I``, or raise; overwrites K."""
+    """Return the Cholesky factor of ``K + ridge I``; ValueError if it fails; overwrites K."""
     factor = cholesky(K, ridge)
     if factor is None:
         raise ValueError(
@@ -101,7 +101,7 @@ def ridge_factor(K: np.ndarray, ridge: float) -> Factor:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Ridge regression with residuals of rows or groups that are left out.
+    """Kernel ridge regression for one ridge, with leave-one-out or leave-one-group-out residuals.
 
     `alpha`, shape (m, q), are the dual coefficients.
     """
@@ -122,7 +122,7 @@ class LeftOut:
 
     @cached_property
     def residuals(self) -> np.ndarray:
-        """Residual of each row from a fit without the row or its group, (m, q).
+        """Held-out residual of each row, from a fit without it or its group, (m, q).
 
         For ordered groups, the fit uses earlier blocks; NaN for the first block.
         """
@@ -160,7 +160,7 @@ class LeftOut:
 
     @cached_property
     def residuals_of_groups(self) -> np.ndarray:
-        """Residual of each row from a fit without its group, shape (m, q)."""
+        """Held-out residual of each row, from a fit without its group, (m, q)."""
         if self.row_groups is None:
             return self.residuals
         L = np.tril(self._inverse)
@@ -179,12 +179,12 @@ class LeftOut:
 
     @property
     def is_held_out(self) -> np.ndarray:
-        """Mask of the rows that have a residual, shape (m,)."""
+        """Mask of the rows that have a held-out residual, shape (m,)."""
         return np.asarray(~np.isnan(self.residuals[:, 0]))
 
     @property
     def loss(self) -> float:
-        """Weighted sum of the squared residuals."""
+        """Weighted sum of squared held-out residuals."""
         squares = np.square(self.residuals).sum(axis=1)
         if self.row_groups is None or not self.row_groups.ordered:
             return float(self.sample_weight @ squares)
@@ -334,7 +334,7 @@ class LeaveOneOut:
         return np.asarray(sums[numbers])
 
     def residuals_of_later(self, ridge: float) -> np.ndarray:
-        """Return residuals of blocks in fits on earlier blocks; NaN for the first."""
+        """Return residuals of each block of time from fits on earlier blocks; NaN for the first."""
         assert self._row_groups is not None
         blocks = self._row_groups.blocks(1 + LATER_BLOCKS)
         order = np.argsort(blocks, kind="stable")
@@ -371,7 +371,7 @@ class LeaveOneOut:
         near: float | None = None,
         loss: Callable[[LeftOut], float] = attrgetter("loss"),
     ) -> LeftOut:
-        """Return the regression with the smallest loss among several ridges."""
+        """Return the regression whose ridge has the smallest held-out loss."""
         start = None
         if near is not None:
             start = int(np.argmin(np.abs(np.log(ridges) - np.log(near))))

@@ -146,7 +146,7 @@ class SimplexPath(InteriorPoint):
         return beta
 
     def measure(self) -> float:
-        """Update the residuals of optimality; return the largest relative one."""
+        """Update the residuals of the optimality conditions; return the largest relative one."""
         x, _, slack = self._parts(self.slacks)
         lower, upper, mu = self._parts(self.multipliers)
         t = self.free[-1]

@@ -81,7 +81,7 @@ class SquaredLasso:
     radius: float
 
     def at(self, w: np.ndarray) -> LassoFit:
-        """Return the fit with coefficients w, in O(nnz) time."""
+        """Evaluate the lasso at coefficients w, in O(nnz) time."""
         residual = self.y - self.grams.scores(w)
         descent = self.grams.projections(residual) / self.ridge
         norm = float(np.abs(w).sum())
@@ -108,7 +108,7 @@ class SquaredLasso:
         return w
 
     def step(self, fit: LassoFit) -> LassoFit | None:
-        """Return a fit of smaller value, or None."""
+        """Take a descent step from a fit; None if its value does not fall."""
         active = self._candidates(fit)
         while len(active):
             before = fit.w[active]

@@ -43,7 +43,7 @@ class LogisticFit:
 
 
 class LogisticProblem:
-    r"""Optimal value of kernel logistic regression as a function of the weights.
+    r"""Optimal value of kernel logistic regression as a function of base-kernel weights.
 
     .. math:: J(\mu) = \min_{\beta, b} \; \beta^\top K_\mu \beta + 2 C \sum_i \log(1 + e^{-y_i f_i}), \qquad
               f = K_\mu \beta + b
@@ -78,7 +78,7 @@ class LogisticProblem:
         return 2 * self.C * total
 
     def at(self, mu: np.ndarray) -> InnerSolution:
-        r"""Return the solution for weights mu, starting from the last solution.
+        r"""Solve for base-kernel weights mu, starting from the last solution.
 
         The Hessian is :math:`2\, g_k^\top Z g_l` with :math:`g_k = K_k \beta`, and Z
         the inverse of :math:`K_\mu + W^{-1}`.
@@ -158,7 +158,7 @@ class NewtonSystem:
 
 @dataclass(frozen=True)
 class Point:
-    """Iterate of Newton's method."""
+    """Iterate of Newton's method for kernel logistic regression."""
 
     beta: np.ndarray
     scores: np.ndarray

@@ -61,7 +61,7 @@ class Ball:
     norm: float = 1.0
 
     def start(self, p: int) -> np.ndarray:
-        """Return boundary weights that exceed the center equally."""
+        """Return start weights on the ball's boundary that exceed its center equally."""
         return self.center + np.full(p, self.radius * float(p) ** -(1 / self.norm))
 
     def penalty(self, mu: np.ndarray) -> tuple[float, np.ndarray]:
@@ -83,7 +83,7 @@ class Ball:
         )
 
     def candidates(self, mu: np.ndarray, inner: InnerSolution) -> Iterator[np.ndarray]:
-        """Yield weights to try, from a Newton step to the linear minimizer."""
+        """Yield candidate weights, from a Newton step to the linear model's minimizer."""
         v = np.maximum(inner.forms, 0.0)
         nu = mu - self.center
         if self.norm == 1:
@@ -165,14 +165,14 @@ class Orthant:
         return minimize_nonnegative(scale[:, None] * A * scale, scale * b) * scale
 
     def start(self, p: int) -> np.ndarray:
-        """Return the minimizer of the penalty, or equal weights if it is zero."""
+        """Return start weights: the penalty's minimizer, or equal ones if it is zero."""
         mu = self._minimizer(self.Q, self.c / 2)
         if not mu.any():
             return np.full(p, 1 / p)
         return mu
 
     def penalty(self, mu: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return the penalty and its gradient."""
+        """Return the quadratic penalty of weights mu, and its gradient."""
         return float(mu @ self.Q @ mu - mu @ self.c), 2 * self.Q @ mu - self.c
 
     def lower_bound(self, inner: InnerSolution) -> float:
@@ -208,7 +208,7 @@ class AlignedBall:
     best_aligned: np.ndarray
 
     def start(self, p: int) -> np.ndarray:
-        """Return the weights of largest alignment, with the largest norm."""
+        """Return start weights: of largest alignment, and largest norm."""
         return self.best_aligned * (self.radius / np.linalg.norm(self.best_aligned))
 
     def penalty(self, mu: np.ndarray) -> tuple[float, np.ndarray]:

@@ -29,7 +29,7 @@ def not_definite(degree: int, ridge: float, largest: float) -> ValueError:
 
 
 def has_few_monomials(grams: FeatureGrams, degree: int, offset: float) -> bool:
-    """Return whether monomials are few compared with rows."""
+    """Return whether a polynomial kernel's monomials are few compared with rows."""
     n_variables = grams.n_kernels
     if offset:
         n_variables += 1
@@ -40,7 +40,7 @@ def has_few_monomials(grams: FeatureGrams, degree: int, offset: float) -> bool:
 def factor_of_power(
     grams: FeatureGrams, mu: np.ndarray, degree: int, offset: float
 ) -> np.ndarray | None:
-    """Return features F of a polynomial kernel ``F F'``, or None if many."""
+    """Return features F of a polynomial kernel ``F F'``; None if there are many."""
     if not has_few_monomials(grams, degree, offset):
         return None
     monomials = Monomials(grams, degree, offset)
@@ -90,7 +90,7 @@ class Monomials:
         return np.asarray(self._degree * (lower @ squares[self._raised]))
 
     def largest_entry(self, mu: np.ndarray) -> float:
-        """Return the largest entry of the polynomial kernel."""
+        """Return the polynomial kernel's largest entry for weights mu."""
         return (
             float(((self._variables**2) @ self._with_offset(mu)).max()) ** self._degree
         )

@@ -26,7 +26,7 @@ LONGEST_GRADIENT_STEP = 1e6
 
 @dataclass(frozen=True)
 class Iterate:
-    """Weights, objective, and a function that returns its gradient."""
+    """Iterate of gradient descent: weights, objective, and a function for its gradient."""
 
     mu: np.ndarray
     value: float
@@ -57,7 +57,7 @@ class ProjectedGradient:
         return self.mu_0 + nu * (self.radius / np.linalg.norm(nu, self.norm))
 
     def run(self, start: np.ndarray) -> tuple[np.ndarray, Certificate, np.ndarray]:
-        """Descend from a start; return weights, certificate and the first gradient."""
+        """Minimize from start weights; return weights, certificate and the first gradient."""
         point = self.objective(start)
         g = point.gradient()
         first_gradient = g

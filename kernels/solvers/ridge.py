@@ -37,7 +37,7 @@ MAX_REFINEMENTS = 4
 def on_drawn_rows(
     grams: GramOperator, target: Target, n: int
 ) -> tuple[GramOperator, Target]:
-    """Return base kernels and target of n random rows."""
+    """Restrict base kernels and target to n random rows."""
     rows = drawn_rows(grams.n_rows, n, 0)
     if isinstance(grams, FeatureGrams):
         Z = grams.Z[rows]
@@ -56,7 +56,7 @@ def on_drawn_rows(
 
 
 class RidgeProblem:
-    r"""Optimal value of kernel ridge regression as a function of the kernel's weights.
+    r"""Optimal value of kernel ridge regression as a function of base-kernel weights.
 
     .. math:: J(\mu) = \max_\alpha\; 2 \operatorname{tr} \alpha^\top Y - \lambda \lVert \alpha \rVert^2
               - \operatorname{tr} \alpha^\top K_\mu \alpha
@@ -81,7 +81,7 @@ class RidgeProblem:
         return FeatureGrams(features, Centering.NONE), basis.T @ self.Y, basis
 
     def at(self, mu: np.ndarray) -> InnerSolution:
-        """Return the solution for weights mu; ValueError if K is indefinite.
+        """Solve for base-kernel weights mu; ValueError if the kernel is indefinite.
 
         O(p m^2 q) and a Cholesky factor; the Hessian takes O(p q m^2 + p^2 q m).
         """
@@ -140,7 +140,7 @@ class StreamedRidge:
         self._response: tuple[np.ndarray, np.ndarray] | None = None
 
     def at(self, mu: np.ndarray) -> InnerSolution:
-        """Return the solution for weights mu, starting from the last solution."""
+        """Solve for base-kernel weights mu, starting from the last solution."""
         precondition = self._preconditioner(mu)
         alpha = self._start(mu)
         if not alpha.any():

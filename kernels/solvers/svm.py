@@ -26,7 +26,7 @@ Solution = tuple[np.ndarray, float, np.ndarray]
 
 
 class SupportVectorProblem:
-    r"""Optimal value of support vector machines as a function of the kernel's weights.
+    r"""Optimal value of support vector machines as a function of base-kernel weights.
 
     .. math:: J(\mu) = \max_{0 \le a \le C,\; y^\top a = 0} 2\, \mathbf 1^\top a - (y \circ a)^\top K_\mu (y \circ a)
 
@@ -45,7 +45,7 @@ class SupportVectorProblem:
         self._coefficients: list[np.ndarray | None] = [None] * len(self.pairs)
 
     def at(self, mu: np.ndarray) -> InnerSolution:
-        r"""Return the solution for weights mu, starting from the last solution.
+        r"""Solve for base-kernel weights mu, starting from the last solution.
 
         The Hessian is :math:`2\, g_k^\top Z g_l` on the free rows, with Z the inverse
         of the free block of K_mu.

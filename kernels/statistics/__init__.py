@@ -1,4 +1,4 @@
-"""Alignment statistics: products of base kernels and target, per union of folds.
+"""Alignment statistics: inner products of base kernels and target, for unions of folds.
 
 Imports: base, centering, engine, families, validation, weights.
 """

@@ -43,7 +43,7 @@ SMALLEST_VALUE = 2.0**-1000
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AlignmentStatistics(Value, ABC):
-    r"""Traces of p base kernels, and their products with each other and the target.
+    r"""Traces of p base kernels, and inner products with each other and the target.
 
     If `centered`, base kernels and targets are centered on these rows. A weight
     w has the effect of w copies. With D the diagonal of the weights, and W their sum,
@@ -98,13 +98,13 @@ class AlignmentStatistics(Value, ABC):
         return values * factors
 
     def divided(self, values: np.ndarray) -> np.ndarray:
-        """Divide values of the base kernels, shape (p, ...), by `divisors`."""
+        """Divide values per base kernel, shape (p, ...), by its divisor (power of two)."""
         if self.divisors is None:
             return values
         return values / self.divisors.reshape(-1, *[1] * (values.ndim - 1))
 
     def multiplied(self, values: np.ndarray) -> np.ndarray:
-        """Multiply values of the base kernels, shape (p, ...), by `divisors`."""
+        """Multiply values per base kernel, shape (p, ...), by its divisor (power of two)."""
         if self.divisors is None:
             return values
         return values * self.divisors.reshape(-1, *[1] * (values.ndim - 1))
@@ -134,7 +134,7 @@ class AlignmentStatistics(Value, ABC):
 
     @abstractmethod
     def target_products(self, centered: bool = True) -> np.ndarray:
-        """Return a, the products of base kernels with the target kernel, (p,)."""
+        """Return a, the Frobenius products of base kernels with the target kernel, (p,)."""
 
     @abstractmethod
     def traces(self, centered: bool = True) -> np.ndarray:
@@ -204,7 +204,7 @@ class AlignmentStatistics(Value, ABC):
     # Scales and checks -----------------------------------------------------------------------------------------------
 
     def scales(self, normalize: Normalization, centered: bool = True) -> np.ndarray:
-        """Return the divisor that normalizes each base kernel, shape (p,).
+        """Return the divisor by which each base kernel is normalized, shape (p,).
 
         With "none", all are equal: one, or a power of two for extreme values.
         """
@@ -259,7 +259,7 @@ class AlignmentStatistics(Value, ABC):
 
     @abstractmethod
     def restrict(self, groups: Sequence[int]) -> Self:
-        """Return the statistics of a union of folds, without reading the rows again.
+        """Restrict the statistics to a union of fold groups, without reading rows again.
 
         Parameters
         ----------
@@ -289,7 +289,7 @@ class AlignmentStatistics(Value, ABC):
         return selected_groups, rows, attributes
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return the attributes as arrays, for `from_arrays`."""
+        """Return the statistics as named arrays, for `from_arrays`."""
         attributes = {item.name: getattr(self, item.name) for item in fields(self)}
         return {
             name: np.asarray(value)
@@ -662,7 +662,7 @@ BLOCK = 512
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FeatureStatistics(AlignmentStatistics):
-    r"""Exact statistics of p rank-one base kernels over m rows.
+    r"""Exact alignment statistics of p rank-one base kernels over m rows.
 
     With :math:`x_{kc}` the centered feature k, and D the diagonal of the weights,
 

@@ -67,7 +67,7 @@ class SampledStatistics(AlignmentStatistics):
 
     @property
     def total_rows(self) -> int:
-        """Number of represented rows, m."""
+        """Number m of rows that the sample represents."""
         return int(self.population.sum())
 
     @property
@@ -110,7 +110,7 @@ class SampledStatistics(AlignmentStatistics):
         )
 
     def target_products(self, centered: bool = True) -> np.ndarray:
-        """Return estimated products with the target kernel, possibly negative."""
+        """Return estimated Frobenius products with the target kernel, possibly negative."""
         alpha, beta, gamma = self._factors(centered)
         D = self._diagonals(centered)
         y = self._target_diagonal(centered)
@@ -190,7 +190,7 @@ def sample_statistics(
     seed: int = 0,
     **options: Any,
 ) -> GramStatistics | SampledStatistics:
-    """Estimate the statistics of all rows from a uniform sample.
+    """Estimate the alignment statistics of all rows from a uniform sample.
 
     Returns `GramStatistics` if the sample has all rows. Samples are stratified by
     `groups`, and nested for one seed; "auto" has 8,192 rows.
