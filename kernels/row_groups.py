@@ -30,7 +30,7 @@ CLUSTERED_SHARE = 0.8
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RowGroups(Value):
-    """Group, or point in time, of each row; splits keep groups together."""
+    """Group or time of each row, kept together by splits."""
 
     numbers: np.ndarray  # group of each row
     ordered: bool = False  # whether groups are points in time
@@ -81,7 +81,7 @@ class RowGroups(Value):
         ]
 
     def blocks(self, n_blocks: int) -> np.ndarray:
-        """Divide ordered groups into consecutive, about equally large blocks; return each row's block."""
+        """Return each row's block of time; blocks are consecutive and about equally large."""
         return consecutive_blocks(self.numbers, min(n_blocks, self.n_groups))
 
     def joined_by(self, which: np.ndarray) -> RowGroups:

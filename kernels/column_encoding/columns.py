@@ -31,7 +31,7 @@ class Cells(NamedTuple):
 
 @dataclass
 class EncodingReport:
-    """Counts and examples of missing, new, unreadable and converted values, by column."""
+    """Counts and examples, by column, of missing and unusual values."""
 
     gaps: Counter[str] = field(default_factory=Counter)  # missing values
     levels: Counter[str] = field(default_factory=Counter)  # new levels
@@ -148,7 +148,7 @@ class ColumnEncoding(Value):
 
     @property
     def gap_place(self) -> int | None:
-        """Position of the feature that indicates missing values; None without such a feature."""
+        """Position of the feature that indicates missing values; None without one."""
         for position, (_, view) in enumerate(self.features):
             if view == "gaps":
                 return position
@@ -180,10 +180,10 @@ class ColumnEncoding(Value):
     def encode(
         self, column: reading.Column, out: np.ndarray, report: EncodingReport
     ) -> None:
-        """Write the column's features into `out`, and record unusual values in `report`."""
+        """Write the column's features into `out`; record unusual values in `report`."""
 
     def lacks(self, column: reading.Column) -> np.ndarray:
-        """Return a mask of the column's values that are missing or of the wrong kind, (n,)."""
+        """Return a mask of the column's missing values and values of the wrong kind."""
         return column.gaps
 
     @abstractmethod
@@ -191,7 +191,7 @@ class ColumnEncoding(Value):
         """Return the column's values from their features Z; missing values stay imputed."""
 
     def for_trees(self, Z: np.ndarray) -> np.ndarray:
-        """Convert features Z to features for trees: NaN if missing, one number per category."""
+        """Convert features for trees: NaN if missing, one number per category."""
         _, last_view = self.features[-1]
         if last_view != "gaps":
             return np.array(Z)
@@ -359,7 +359,7 @@ class NumberColumn(ColumnEncoding):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CategoryColumn(ColumnEncoding):
-    """Encoding of a categorical column by an indicator per level; if many levels, also a hash code.
+    """Encoding of a categorical column: an indicator per level; if many, also a hash code.
 
     A missing value (None) is a level. A new level has no indicator.
     """

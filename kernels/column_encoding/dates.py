@@ -135,7 +135,7 @@ class Moments(NamedTuple):
     zone: str = ""
 
     def in_zone(self, zone: str) -> Moments:
-        """Convert the dates and times to a time zone, which those without an offset have."""
+        """Convert the dates and times to a time zone, assumed if without offset."""
         if not zone or zone == self.zone:
             return self
         instants = np.where(
@@ -273,7 +273,7 @@ def day_places(texts: Iterable[str]) -> frozenset[str]:
 
 
 def first_of(places: frozenset[str]) -> First | None:
-    """Return the first part of numeric dates (year, month or day) from hints; None if ambiguous."""
+    """Return the first part of numeric dates from hints; None if ambiguous."""
     if not places:
         return "year"
     if "first" in places:

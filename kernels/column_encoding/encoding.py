@@ -114,7 +114,7 @@ def _shortened(name: str) -> str:
 
 
 def shares_by_column(features: Sequence[str], shares: np.ndarray) -> dict[str, float]:
-    """Return shares by name of feature; if features encode a table, sum them by column."""
+    """Return shares by feature; if these encode a table, sum by column."""
     names = features
     if isinstance(features, TableFeatures):
         names = features.owners
@@ -244,7 +244,7 @@ class TableEncoding(Value):
         }
 
     def gaps(self, table: Any) -> np.ndarray:
-        """Return a mask of the table's rows with a missing or unreadable value, (n,)."""
+        """Return a mask of rows with a missing or unreadable value, (n,)."""
         columns = read_columns(table, self.names)
         return np.asarray(
             np.any(
@@ -535,7 +535,7 @@ def _number(
 def target_of(
     column: Column, task: str | None, report: EncodingReport, is_typed: bool = True
 ) -> np.ndarray:
-    """Return target values from a column of a table; missing values are NaN or None.
+    """Return a column's target values; missing values are NaN or None.
 
     With `is_typed`, the source has column types, so that texts are labels. ValueError
     for dates.

@@ -46,7 +46,7 @@ ColumnKind: TypeAlias = Literal["number", "date", "text", "other"]
 
 
 class Numbers(NamedTuple):
-    """Numbers in a column's rows, in one unit, or NaN; `is_limit` marks detection limits."""
+    """Numbers of a column in one unit, or NaN; `is_limit` marks detection limits."""
 
     values: np.ndarray
     is_limit: np.ndarray
@@ -102,7 +102,7 @@ class Column:
         )
 
     def read_dates(self, first: First) -> Moments:
-        """Parse the column's values as dates, whose first part (day, month or year) is given."""
+        """Parse the column's values as dates, given the order of their parts."""
         if self.kind == "date":
             local = self.local
             if local is None:

@@ -100,7 +100,7 @@ def _codes_of_numbers(values: np.ndarray, texts: np.ndarray | None) -> np.ndarra
 
 @dataclass(frozen=True)
 class NumberSummary:
-    """Summary of a column's numbers; the sum of two summarizes their joined rows."""
+    """Summary of a column's numbers; addition joins summaries of different rows."""
 
     n: int
     finite: int
@@ -259,7 +259,7 @@ class NumberSummary:
         return float(self.points[np.minimum(middle, len(ends) - 1)].mean())
 
     def scaling(self, scale: Scale) -> tuple[float, float]:
-        """Return the offset and the divisor by which a scaling standardizes the numbers."""
+        """Return offset and divisor by which the numbers are scaled."""
         if scale == "none":
             return 0.0, 1.0
         largest = max(abs(self.low), abs(self.high))
@@ -358,7 +358,7 @@ def _dates_of_digits(
 
 @dataclass(frozen=True)
 class ColumnSummary:
-    """Summary of a column's values; the sum of two summarizes their joined rows."""
+    """Summary of a column's values; addition joins summaries of different rows."""
 
     name: str
     kind: reading.ColumnKind
@@ -644,7 +644,7 @@ class ColumnSummary:
 
     @property
     def padded_width(self) -> int:
-        """Number of digits of the column's zero-padded integers; zero for other columns."""
+        """Number of digits of the column's zero-padded integers, or zero."""
         if not self.n_zero_padded or len(self.widths) != 1:
             return 0
         (width,) = self.widths
@@ -659,7 +659,7 @@ class ColumnSummary:
         return {text: rows for text, rows in self.texts.items() if rows >= threshold}
 
     def units(self) -> dict[str, int]:
-        """Return the number of rows with each unit; empty unless nearly all values are numbers."""
+        """Return the number of rows per unit; empty for columns without numbers."""
         by_mark = []
         for mark in get_args(quantities.Mark):
             rows = {

@@ -169,7 +169,7 @@ class TextColumn(ColumnEncoding):
         report.add(self.name, int(gaps.sum()), 0)
 
     def decode(self, Z: np.ndarray) -> list[Any]:
-        """Return a placeholder per row, as features do not determine a text."""
+        """Return placeholders, as features determine no text."""
         return ["text"] * len(Z)
 
     def describe(self) -> str:

@@ -1,4 +1,4 @@
-"""Compiled passes over all pairs of rows, by blocks of Gram matrices (tiles), on all cores.
+"""Compiled passes over all pairs of rows, by blocks (tiles), on all cores.
 
 Imports: centering, compiled, families.
 """

@@ -73,7 +73,7 @@ class Combination:
 
     @cached_property
     def evaluated(self) -> tuple[KernelFamily, np.ndarray, np.ndarray]:
-        """Base kernels that are computed for the sum, with their coefficients and shifts.
+        """Base kernels computed for the sum, with coefficients and shifts.
 
         They complete a grid of powers of two between kernels with coefficients.
         """
@@ -137,7 +137,7 @@ class Combination:
         symmetric: bool = False,
         right: RightSide | None = None,
     ) -> None:
-        """Write the weighted sum of base kernels between rows A and B to `out`."""
+        """Write the weighted kernel sum between rows A and B to `out`."""
         family, coefficients, _ = self.evaluated
         if isinstance(family, FeatureFamily):
             out[...] = family.combine(coefficients, A, B)
@@ -215,7 +215,7 @@ class RightSide:
         return np.asarray(self._buffers.seeds[:size])
 
     def multiply(self, A: Rows, beta: np.ndarray) -> np.ndarray:
-        """Return ``K beta``, with K the weighted sum of base kernels between A and these rows."""
+        """Return ``K beta``; K is the weighted kernel sum between A and these rows."""
         left = self.left(A)
         a = A.shape[0]
         b = len(beta)
@@ -262,7 +262,7 @@ class RightSide:
 
 
 class PackedRows(RightSide):
-    """Rows prepared as the second argument of distance kernels, in the layout of compiled code."""
+    """Rows prepared, for compiled code, as the second argument of distance kernels."""
 
     def __init__(
         self, combination: Combination, rows: Rows, center: np.ndarray, dtype: DTypeLike
@@ -358,7 +358,7 @@ class PackedRows(RightSide):
 
 
 def as_packable_sides(operands: Sequence[Any]) -> list[DistanceSide] | None:
-    """Return prepared rows as `DistanceSide`; None unless compiled code can compute all kernels."""
+    """Return prepared rows as `DistanceSide`; None if compiled code cannot use them."""
     sides = []
     for operand in operands:
         if isinstance(operand, ExpandedRows) and operand.augmented is not None:
@@ -599,7 +599,7 @@ def _columns(
 def split_kernels(
     combination: Combination, X: Rows, is_selected: Callable[[Any], bool]
 ) -> tuple[Combination, Combination | None]:
-    """Split a weighted sum of base kernels into two: of kernels not selected, and of selected ones.
+    """Split a weighted kernel sum into kernels not selected and selected ones.
 
     The second is None if all or no kernels are selected.
     """

@@ -268,7 +268,7 @@ class FeatureGrams:
         return np.asarray(self.columns.T @ self.centering.less_mean(alpha))
 
     def feature_products(self, kernels: np.ndarray | slice = slice(None)) -> np.ndarray:
-        """Return the inner products of all pairs of the features of `kernels`, shape (a, a)."""
+        """Return inner products of all pairs of selected features, shape (a, a)."""
         Z = self.columns[:, kernels]
         means = self.means[kernels]
         products = Z.T @ Z
@@ -361,7 +361,7 @@ def gram_operator(
 
 
 def entrywise_power(K: np.ndarray, degree: int) -> np.ndarray:
-    """Return the matrix with each entry raised to `degree`, ten times as fast as NumPy."""
+    """Raise each entry to the power `degree`, ten times as fast as NumPy."""
     P = K.copy()
     for _ in range(degree - 1):
         P *= K

@@ -133,7 +133,7 @@ def block_rows_for(n_matrices: int) -> int:
 
 
 def block_rows_of(family: KernelFamily, X: Rows) -> int:
-    """Return the number of rows per block of a pass, which does not depend on threads."""
+    """Return the number of rows per block, equal for any number of threads."""
     m = X.shape[0]
     rows = min(block_rows_for(family.n_seeds), max(128, -(-m // 4)))
     packed_bytes = _packed_bytes(family, X)
@@ -158,7 +158,7 @@ def pass_over_tiles(
     shift: np.ndarray,
     workers: Workers,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return inner products, traces and row sums of base kernels, from one pass over row pairs.
+    """Return inner products, traces and row sums of base kernels, in one pass.
 
     X and Y are sorted by `blocks`. Shapes for F fold groups: products of kernels
     (F, F, p, p), products with the target (F, F, p), traces (F, p), row sums (F, p, m).
@@ -202,7 +202,7 @@ class TilePass:
         return {name: value for name, value in vars(self).items() if name != "_buffers"}
 
     def part(self, _: object, pairs: Sequence[Pair]) -> BlockResults:
-        """Return the sums over the Gram-matrix blocks of `pairs` of row blocks, and over the transposes."""
+        """Return sums over the Gram-matrix blocks of `pairs` and their transposes."""
         blocks = self.blocks
         n_groups = len(blocks.labels)
         p = len(self.shift)

@@ -39,7 +39,7 @@ LEAST_STEPS = 8
 def chains(
     plan: TilePlan, lengths: Sequence[int] = ()
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Arrange base kernels in chains in which each follows from the square of its predecessor.
+    """Arrange base kernels in chains, each computed from the previous one's square.
 
     The first array, shape (p,), has the order of computation. The second, shape (n, 4),
     has per chain its first position, length, source (a seed, or -1 - r for row r), and
@@ -115,7 +115,7 @@ class TileSums:
         column_weights: np.ndarray | None,
         mirrored: bool = False,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return inner products of kernels, and with the target, and row and column sums of a block.
+        """Return a block's inner products (with kernels, target), row sums and column sums.
 
         `seeds` has shape (n_seeds, a, b) and a spare vector, or is a pair of packed
         rows. With `mirrored`, columns are rows. Results have shapes (p, p), (p,), (p,
@@ -236,7 +236,7 @@ def compile_tiles(dtype: np.dtype) -> None:
 
 
 class KernelLayout(NamedTuple):
-    """Layout in which compiled code computes a block of each kernel and the inner products.
+    """Plan by which compiled code computes blocks of kernels and inner products.
 
     `groups` are chains, and `offsets` in their order. `cuts` bound runs of kernels
     whose products are computed together.

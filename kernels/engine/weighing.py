@@ -18,7 +18,7 @@ MOST_VALUES = 1024
 
 
 class Weights(NamedTuple):
-    """Weights of base kernels in a sum, in the order of their computation.
+    """Weights of base kernels in their order of computation.
 
     `groups` are chains, see `tiles.chains`. `constant` is the weighted sum of offsets.
     """
@@ -114,7 +114,7 @@ def combine_tile(
     K: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """Write the weighted sum of kernels on a Gram-matrix block, made from `seeds`, into `out`.
+    """Write a block of the weighted kernel sum, made from `seeds`, into `out`.
 
     `seeds` has shape (n_seeds, a, b). Rows of `out` are contiguous. `max_panels`
     columns, a multiple of `width`, are processed at a time.
@@ -143,7 +143,7 @@ def apply_rows(
     beta: np.ndarray,
     forth: np.ndarray,
 ) -> None:
-    """Add ``K beta`` to `forth`, (a, n); the kernel K between A and B is computed in blocks."""
+    """Add ``K beta`` to `forth`, (a, n); K between A and B is computed in blocks."""
     a, n = forth.shape
     packed, stride, parts, weights, max_panels = B
     across = parts.across

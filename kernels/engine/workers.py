@@ -90,7 +90,7 @@ def _release_blas() -> None:
 
 
 def blas_threads_for(n_rows: int) -> AbstractContextManager[None]:
-    """Return a context that limits BLAS to one thread if there are at most 2,048 rows."""
+    """Return a context that limits BLAS to one thread, for at most 2,048 rows."""
     if n_rows <= 2048 or _thread_limit.get() == 1:
         return one_blas_thread()
     return nullcontext()
@@ -133,7 +133,7 @@ def _cores() -> int:
 
 @contextmanager
 def threads_of_a_pass(n_threads: int | None, n_tasks: int) -> Iterator[int]:
-    """Enter a context with one BLAS thread; yield the number of cores reserved for the pass."""
+    """Enter a context with one BLAS thread; yield the number of reserved cores."""
     needs_cores = n_tasks > 1 and not n_threads  # counting takes time
     cores = _cores() if needs_cores else 1
     with one_blas_thread():
@@ -166,12 +166,12 @@ class RowSource(Protocol):
 
 
 class Workers(Protocol):
-    """Protocol of workers (threads or processes) that execute tasks over rows and add the results."""
+    """Protocol of workers (threads, processes) that execute tasks over rows and add results."""
 
     def scatter_rows(
         self, X: Rows, rows: np.ndarray | None, origin: np.ndarray
     ) -> RowSource:
-        """Give the workers ``X[rows] - origin``, to be read by slices; None means all rows."""
+        """Give workers ``X[rows] - origin``, read by slices; None means all rows."""
 
     def local_view(self, X: Rows) -> Rows:
         """Return X in a form whose rows this process can read."""
@@ -180,7 +180,7 @@ class Workers(Protocol):
         """Send a value to the workers; return its handle for tasks."""
 
     def super_tile(self, n_rows: int, row_bytes: int) -> int:
-        """Return the number of rows and columns of the Gram-matrix block in one task."""
+        """Return the side of a task's Gram-matrix block."""
 
     def spans(self, n_rows: int, min_rows: int) -> list[tuple[int, int]]:
         """Divide rows into ranges, one per task, of at least `min_rows`."""
@@ -196,7 +196,7 @@ class Workers(Protocol):
 
 @dataclass(frozen=True)
 class SelectedRows:
-    """Selected rows of a data set minus an origin, computed when they are read."""
+    """Selected rows minus an origin, computed when read."""
 
     X: Rows
     rows: np.ndarray
@@ -216,7 +216,7 @@ class SelectedRows:
 
 @dataclass
 class BlockResults:
-    """Dictionary of arrays; the sum of two adds the arrays of equal keys."""
+    """Dictionary of arrays; addition adds arrays of equal keys."""
 
     arrays: dict[Any, np.ndarray]
 
@@ -231,7 +231,7 @@ class BlockResults:
 
 
 class Threads:
-    """Workers that are threads of this process, with BLAS limited to one thread."""
+    """Workers that are threads, with BLAS limited to one thread."""
 
     def __init__(self, n_threads: int | None = None) -> None:
         self.n_threads = n_threads
@@ -253,13 +253,13 @@ class Threads:
         return value
 
     def super_tile(self, n_rows: int, row_bytes: int) -> int:
-        """Return the side of a task's Gram-matrix block, the same for any number of threads."""
+        """Return the side of a task's Gram-matrix block, equal for any number of threads."""
         rows_in_memory = (1 << 26) // max(1, row_bytes)
         size = min(4096, max(512, -(-n_rows // SPANS)))
         return max(1, min(size, rows_in_memory))
 
     def spans(self, n_rows: int, min_rows: int) -> list[tuple[int, int]]:
-        """Divide rows into ranges, one per task, the same for any number of threads."""
+        """Divide rows into ranges, one per task, equal for any number of threads."""
         return spans(n_rows, max(min_rows, -(-n_rows // SPANS)))
 
     def total(

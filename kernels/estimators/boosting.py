@@ -44,7 +44,7 @@ SERIAL_ROWS = 5000
 
 @dataclass(frozen=True, eq=False)
 class BoostingProblem:
-    """Boosted trees to fit, and features of the training rows for kernel and trees."""
+    """Boosted trees to fit, and training features for kernel and trees."""
 
     trees: Any
     X: np.ndarray
@@ -235,7 +235,7 @@ def require_trees(boost: Any, task: str) -> None:
 
 @contextmanager
 def tree_threads(n_rows: int) -> Iterator[None]:
-    """Return a context that limits OpenMP to one thread if rows are few."""
+    """Enter a context with one OpenMP thread if rows are few."""
     if n_rows > SERIAL_ROWS:
         yield
         return

@@ -60,7 +60,7 @@ MOST_INTERACTIONS = 10
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ImportanceRows(Value):
-    """Sample of training rows and targets on which importances are measured."""
+    """Training rows and targets on which importances are measured."""
 
     positions: np.ndarray  # among the rows of the learned kernel
     values: np.ndarray  # numbers, or positions of classes
@@ -72,7 +72,7 @@ class ImportanceRows(Value):
     def of(
         cls, kernel: LearnedKernel, rows: np.ndarray, target: Target
     ) -> ImportanceRows:
-        """Draw at most `MOST_ROWS` training rows of a predictor, with their targets."""
+        """Draw at most `MOST_ROWS` training rows, with their targets."""
         places = positions_of(kernel.rows, rows)
         positions = target.take(places).sample(MOST_ROWS, seed=0)
         drawn = target.take(places[positions])

@@ -64,7 +64,7 @@ class ProductKernels:
     def distances(
         self, A: np.ndarray, B: np.ndarray, groups: Sequence[slice]
     ) -> np.ndarray:
-        """Return distances between rows A and B in each group of features, (n_groups, a, b)."""
+        """Return distances between A and B by group of features, (n_groups, a, b)."""
         left = self.mapped.of(A)
         right = self.mapped.of(B)
         sources = self.mapped.sources

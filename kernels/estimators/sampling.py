@@ -38,7 +38,7 @@ class FitSampling:
         n_rows: int,
         n_kernel_rows: int,
     ) -> FitSampling:
-        """Return the number of training rows for each step of a fit."""
+        """Return the number of training rows per step."""
         if isinstance(learner, KernelSearchLearner):
             n_searched = min(
                 n_kernel_rows, getattr(learner, "search_rows", n_kernel_rows)

@@ -427,7 +427,7 @@ def combined_kernel(
 
 
 def mapped_rows(family: Any, rows: np.ndarray) -> list[tuple[Any, np.ndarray]]:
-    """Return the parts of a composed family, each with the rows after its map."""
+    """Return the families inside a composed family, with their mapped rows."""
     kind = family.kind
     if kind == "union":
         parts = []

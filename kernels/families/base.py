@@ -1,4 +1,4 @@
-"""Base class of families of kernels, and rows prepared for blocks of Gram matrices."""
+"""Base class of families of kernels, and rows prepared for computing kernels."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class ExpandedRows:
         gammas: Sequence[float] = (),
         dtype: Any = None,
     ) -> Self:
-        """Return rows A prepared for distances, minus `center` unless A is sparse."""
+        """Prepare rows A for distances; subtract `center` if dense."""
         rows = A
         if center is not None and not sparse.issparse(A):
             rows = A - center
@@ -239,12 +239,12 @@ class KernelFamily(Parameterized, ABC):
 
     @property
     def n_seeds(self) -> int:
-        """Number of seed matrices (exponentials or products) from which `plan` computes kernels."""
+        """Number of seed matrices from which `plan` computes the kernels."""
         return self.plan(np.zeros(self.n_kernels)).n_seeds
 
     @property
     def kernel_views(self) -> tuple[str | None, ...]:
-        """Name of each kernel's view (group of columns); None for a kernel on all columns."""
+        """Name of each kernel's view (group of columns); None means all columns."""
         return (None,) * self.n_kernels
 
     @abstractmethod
@@ -275,7 +275,7 @@ class KernelFamily(Parameterized, ABC):
         center: np.ndarray | None = None,
         dtype: Any = None,
     ) -> list[Any]:
-        """Prepare input rows A to compute base kernels between A and other rows.
+        """Prepare rows A to compute kernels with other rows.
 
         Parameters
         ----------
@@ -306,17 +306,17 @@ class KernelFamily(Parameterized, ABC):
         return self, np.arange(self.n_kernels)
 
     def mapped_once(self, X: Rows) -> tuple[KernelFamily, Rows]:
-        """Apply the family's feature map to rows X; return the kernels without the map, and the result."""
+        """Apply the family's feature map to rows X; return kernels without it, and the result."""
         return self, X
 
     @property
     def translation_invariant(self) -> bool:
-        """Whether a translation of all rows leaves the kernels unchanged."""
+        """Whether kernels are invariant to translation of all rows."""
         return False
 
     @property
     def translates(self) -> bool:
-        """Whether a translation of all rows leaves the centered kernels unchanged."""
+        """Whether centered kernels are invariant to translation of all rows."""
         return self.translation_invariant
 
     @property
@@ -334,7 +334,7 @@ class KernelFamily(Parameterized, ABC):
 
     @abstractmethod
     def subset(self, kernels: Sequence[int]) -> KernelFamily:
-        """Return a family of the base kernels at the given positions, in their order."""
+        """Return a family of only the base kernels at the given positions."""
 
 
 def _place_of_definition(cls: type, name: str) -> int:
@@ -346,7 +346,7 @@ def _place_of_definition(cls: type, name: str) -> int:
 def sides_of_tile(
     operands: Callable[..., list[Any]], A: Rows, B: Rows, shift: np.ndarray
 ) -> tuple[list[Any], list[Any]]:
-    """Prepare rows A and B, both minus the mean of B, to compute kernels between A and B."""
+    """Prepare rows A and B, minus the mean of B, for kernels between them."""
     center = mean_row(B)
     right = operands(B, shift, center)
     if A is B:
@@ -355,13 +355,13 @@ def sides_of_tile(
 
 
 def n_mapped(family: KernelFamily, d: int) -> int:
-    """Return the number of features after a family's feature map, from d input features."""
+    """Return the number of features after a family's map of d features."""
     operands = family.operands(np.zeros((1, d)), np.zeros(family.n_kernels))
     return max(int(operand.rows.shape[1]) for operand in operands)
 
 
 def fill_seeds(left: Sequence[Any], right: Sequence[Any], out: np.ndarray) -> None:
-    """Write the seed matrices (see `TilePlan`) between two sides of prepared rows into `out`."""
+    """Write the seed matrices (see `TilePlan`) between prepared rows into `out`."""
     start = 0
     for A, B in zip(left, right, strict=True):
         stop = start + B.n_seeds
@@ -448,7 +448,7 @@ def as_rows(X: Rows) -> Rows:
 
 
 def distinct_rows(X: Rows) -> tuple[np.ndarray, np.ndarray]:
-    """Find equal rows; return each distinct row's first position, and each row's number among them.
+    """Return first positions of distinct rows, and each row's number among them.
 
     The order depends only on the values of distinct rows.
     """
@@ -468,7 +468,7 @@ def distinct_rows(X: Rows) -> tuple[np.ndarray, np.ndarray]:
 def distinct_examples(
     X: Rows, Y: np.ndarray, w: np.ndarray | None, groups: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
-    """Merge equal input rows; return positions of distinct rows, mean targets and total weights.
+    """Merge equal rows; return positions of distinct rows, mean targets and total weights.
 
     The first two arrays are as in `distinct_rows`. Equal rows of different `groups` are
     distinct. Weights are None without copies and `w`.
@@ -490,7 +490,7 @@ def positions_of(selected_rows: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 def drawn_rows(m: int, n_drawn: int, seed: int) -> np.ndarray:
-    """Draw `n_drawn` of m rows at random; return ascending positions, all if m is smaller."""
+    """Draw at most `n_drawn` of m rows at random; return ascending positions."""
     if m <= n_drawn:
         return np.arange(m)
     return np.sort(np.random.default_rng(seed).choice(m, n_drawn, replace=False))

@@ -290,7 +290,7 @@ class MappedFamily(ComposedFamily):
 
     @abstractmethod
     def mapped(self, A: Rows) -> Rows:
-        """Return the features to which the map takes rows A, in the dtype of A."""
+        """Return the features of rows A after the map, in their dtype."""
 
     def parts(self) -> Sequence[tuple[KernelFamily, RowMap]]:
         return [(self.base, self.mapped)]
@@ -601,7 +601,7 @@ def _knots(column: np.ndarray, w: np.ndarray) -> np.ndarray | None:
 
 
 class DividedFamily(KernelFamily):
-    """Base kernels divided by powers of two, so that products of kernels do not overflow."""
+    """Base kernels divided by powers of two, against overflow of their products."""
 
     def __init__(self, family: KernelFamily, divisors: np.ndarray) -> None:
         self.family = family
@@ -641,7 +641,7 @@ class DividedFamily(KernelFamily):
 
 
 def divisors_for(sizes: np.ndarray) -> np.ndarray | None:
-    """Return powers of two to divide kernels by; None if no kernel is huge or tiny."""
+    """Return powers of two that divide kernels; None unless some are extreme."""
     _, exponents = np.frexp(sizes)
     exponents[np.abs(exponents) <= ORDINARY] = 0
     if not exponents.any():

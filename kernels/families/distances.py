@@ -96,7 +96,7 @@ class ExponentialFamily(KernelFamily):
         return None
 
     def completed_grid(self) -> tuple[Self, np.ndarray]:
-        """Add the missing powers of two between gammas: 1 and 8 also get 2 and 4."""
+        """Add doublings between the gammas: 1 and 8 also get 2 and 4."""
         positions = np.arange(self.n_kernels)
         if type(self).subset is not ExponentialFamily.subset:
             return self, positions

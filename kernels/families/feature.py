@@ -90,7 +90,7 @@ class FeatureFamily(KernelFamily):
         features: int | Sequence[str],
         columns: Sequence[int] | np.ndarray | None = None,
     ) -> Self:
-        """Return a family of the features and, as the last one, a constant feature 1."""
+        """Return a family of the features and a last, constant feature 1."""
         family = cls(features, columns)
         return cls(
             distinct([*family.names, "constant"]), [*family.columns.tolist(), CONSTANT]
@@ -150,7 +150,7 @@ class FeatureFamily(KernelFamily):
         )
 
     def combine(self, coefficients: np.ndarray, A: Rows, B: Rows) -> np.ndarray:
-        """Return the weighted sum of the base kernels between rows A and B, shape (a, b)."""
+        """Return the weighted kernel sum between rows A and B, shape (a, b)."""
         left = self.take(A)
         right = left if A is B else self.take(B)
         if not sparse.issparse(left):

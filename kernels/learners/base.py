@@ -99,7 +99,7 @@ class Solution:
 
 
 def center_weights(center: float | Sequence[float], p: int, norm: float) -> np.ndarray:
-    """Return p weights, the center of a norm ball; a number means equal weights of that norm."""
+    """Return the p center weights of a norm ball; a number is the norm of equal weights."""
     mu_0 = np.asarray(center, dtype=np.float64)
     if not ((mu_0 >= 0) & (mu_0 < np.inf)).all():
         raise ValueError(f"center must be zero or positive, and finite, got {center}.")
@@ -176,7 +176,7 @@ class LearningProblem:
 
     @cached_property
     def usable(self) -> np.ndarray:
-        """Positions of the base kernels that are not zero, which may get weight."""
+        """Positions of the base kernels that are not zero."""
         return np.flatnonzero(~self.statistics.vanishing(self.centering.subtracts))
 
     @property

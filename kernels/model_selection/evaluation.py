@@ -30,10 +30,10 @@ class PredictorPath(Protocol):
     def grid(self) -> Sequence[float]: ...
 
     def predict(self, X_new: Rows) -> np.ndarray:
-        """Return predictions for new rows, one array row per value of C; classes are integers."""
+        """Return predictions, with classes as integers, one array row per value of C."""
 
     def scores(self, X_new: Rows) -> np.ndarray:
-        """Return decision values for each of L values of C, (L, n) or (L, n, n_classes).
+        """Return decision values per C, (L, n) or (L, n, n_classes).
 
         For two classes, positive for the second; otherwise the largest is predicted.
         """

@@ -384,7 +384,7 @@ def inner_trials(trial: Trial) -> list[Trial]:
 
 
 def choosing_trials(trial: Trial) -> list[Trial]:
-    """Return the splits that select settings: the given split, or inner ones without validation fold."""
+    """Return the splits that select settings: the split, or inner ones without validation fold."""
     if trial.validation is None:
         return inner_trials(trial)
     return [trial]

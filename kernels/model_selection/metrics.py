@@ -21,7 +21,7 @@ Measure = Callable[[Target, np.ndarray, np.ndarray | None], float]
 
 @dataclass(frozen=True)
 class Metric:
-    """Error metric, such as the misclassification rate, of predictions.
+    """Error metric, such as the misclassification rate.
 
     `error` is its name in tables, `words` in reports. `positive` means that it measures
     the second of two classes; `needs` is a requirement on rows, such as "both classes".

@@ -115,7 +115,7 @@ class TrainingSet:
         )
 
     def take(self, selected: np.ndarray | None = None) -> tuple[Rows, np.ndarray]:
-        """Return selected training rows minus the origin, and their positions in the data set."""
+        """Return selected training rows minus the origin, and data-set positions."""
         if selected is None:
             selected = np.arange(self.n_rows)
         return move(self.X[self.positions[selected]], self.origin), self.rows[selected]
@@ -205,7 +205,7 @@ class RegularizationPath:
         return self.dual[position], self.intercept[position]
 
     def scores(self, X_new: Any) -> np.ndarray:
-        """Return decision values of n new rows for each of L values of C, shape (L, n, q)."""
+        """Return decision values for each value of C, shape (L, n, q)."""
         assert self.kernel is not None
         scores = self._scores.of(checked_rows(self.kernel.X, X_new))
         return scores.reshape(len(scores), len(self), -1).transpose(1, 0, 2)
@@ -220,7 +220,7 @@ class RegularizationPath:
         )
 
     def predict(self, X_new: Any) -> np.ndarray:
-        """Return predictions for new rows, one array row per value of C; classes are integers."""
+        """Return predictions, with classes as integers, one array row per value of C."""
         return self.decode(self.scores(X_new))
 
     def predict_from(self, K_cross: np.ndarray) -> np.ndarray:

@@ -128,7 +128,7 @@ class Subspace:
 def refined(
     training: TrainingSet, subspace: Subspace, n_rows: int, rng: np.random.Generator
 ) -> Subspace:
-    """Return the subspace with its basis rotated to eigenvectors estimated on more rows."""
+    """Return the subspace in a basis of eigenvectors, estimated on more rows."""
     m = training.n_rows
     drawn = training
     if n_rows < m:

@@ -101,7 +101,7 @@ def ridge_factor(K: np.ndarray, ridge: float) -> Factor:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Kernel ridge regression for one ridge, with leave-one-out or leave-one-group-out residuals.
+    """Kernel ridge regression with leave-one-out or leave-one-group-out residuals.
 
     `alpha`, shape (m, q), are the dual coefficients.
     """

@@ -108,7 +108,7 @@ class SquaredLasso:
         return w
 
     def step(self, fit: LassoFit) -> LassoFit | None:
-        """Take a descent step from a fit; None if its value does not fall."""
+        """Take a descent step from a fit; None if none descends."""
         active = self._candidates(fit)
         while len(active):
             before = fit.w[active]

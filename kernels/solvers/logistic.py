@@ -158,7 +158,7 @@ class NewtonSystem:
 
 @dataclass(frozen=True)
 class Point:
-    """Iterate of Newton's method for kernel logistic regression."""
+    """Iterate of Newton's method for logistic regression."""
 
     beta: np.ndarray
     scores: np.ndarray

@@ -61,7 +61,7 @@ class Ball:
     norm: float = 1.0
 
     def start(self, p: int) -> np.ndarray:
-        """Return start weights on the ball's boundary that exceed its center equally."""
+        """Return boundary weights, as a start, that exceed the center equally."""
         return self.center + np.full(p, self.radius * float(p) ** -(1 / self.norm))
 
     def penalty(self, mu: np.ndarray) -> tuple[float, np.ndarray]:
