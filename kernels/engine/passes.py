@@ -186,6 +186,8 @@ def pass_over_tiles(
 
 @dataclass(frozen=True)
 class TilePass:
+    """Data that workers need for a pass over all pairs of rows."""
+
     family: KernelFamily
     X: RowSource
     Y: np.ndarray

@@ -121,7 +121,7 @@ class Subspace:
 
     @property
     def offset(self) -> np.ndarray:
-        """Offset of features of the uncentered kernel, (r,)."""
+        """Offset to subtract from features of the uncentered kernel, (r,)."""
         return np.asarray(self.kernel.row_means @ self.basis)
 
 

@@ -148,7 +148,7 @@ class ResidualScale(Value):
 
 
 def feature_basis(kernel: LearnedKernel) -> np.ndarray | None:
-    """Return B, which maps cross-Gram matrices to features; None for a constant kernel.
+    """Return the matrix B from cross-Gram matrices to features; None for a constant kernel.
 
     Columns of B sum to zero for a centered kernel.
     """
