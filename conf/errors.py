@@ -28,7 +28,7 @@ class InputError(ValueError):
 
 @contextmanager
 def input_errors(where: object) -> Iterator[None]:
-    """Turn a ValueError into an `InputError` that begins with `where`."""
+    """Turn ValueErrors of the context into an `InputError` that begins with `where`."""
     try:
         yield
     except InputError:
@@ -67,7 +67,7 @@ def _printable(character: str) -> str:
 
 
 def cut(text: str, length: int) -> str:
-    """Shorten a text to `length` characters, without its middle."""
+    """Shorten a text to `length` characters by leaving out its middle."""
     if len(text) <= length:
         return text
     end = (length - 5) // 2
@@ -75,7 +75,7 @@ def cut(text: str, length: int) -> str:
 
 
 def short(value: object, show: Callable[[str], str] = repr) -> str:
-    """Return a value as short text for a message; `show` quotes texts."""
+    """Return a value as short text for a message; `show` formats texts, `repr` by default."""
     if isinstance(value, str):
         return show(cut(one_line(value), MOST_SHOWN))
     if isinstance(value, int) and value.bit_length() > 8 * MOST_SHOWN:
@@ -86,7 +86,7 @@ def short(value: object, show: Callable[[str], str] = repr) -> str:
 
 
 def option(name: str, by_command: bool, value: object = None) -> str:
-    """Return an option as written in a command or in Python."""
+    """Return an option as typed in a command (``--name``) or in Python (``name=``)."""
     if by_command and value is None:
         return f"--{name}"
     if by_command:
@@ -108,7 +108,7 @@ def require_configured(name: str, names: Sequence[str], where: str) -> None:
 def listed(
     names: Sequence[object], limit: int = 12, show: Callable[[str], str] = repr
 ) -> str:
-    """Return names as a list for a message; count omitted names."""
+    """Return names as text for a message, separated by commas; count omitted names."""
     quoted: list[str] = []
     for name in names[:limit]:
         quoted.append(short(str(name), show))

@@ -37,7 +37,7 @@ HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 def ending_of(path: str) -> str:
-    """Return the ending of a name in lower case, ``.csv`` for ``t.csv.gz``."""
+    """Return a file name's extension in lower case, ``.csv`` for ``t.csv.gz``."""
     name = PurePosixPath(path)
     last = name.suffix.lower()
     inner = PurePosixPath(name.stem).suffix.lower()
@@ -47,7 +47,7 @@ def ending_of(path: str) -> str:
 
 
 def compression_of(path: str) -> str | None:
-    """Return pyarrow's name of a file's compression, or None."""
+    """Return pyarrow's name of a file's compression; None if uncompressed."""
     last = PurePosixPath(path).suffix.lower()
     if ending_of(path) == last:
         return None
@@ -59,7 +59,7 @@ def is_remote(path: str) -> bool:
 
 
 def require_place(path: str) -> None:
-    """Raise InputError if a path is neither local nor on S3, or has credentials.
+    """Raise InputError if an address is neither local nor on S3, or has credentials.
 
     The message omits the credentials.
     """
@@ -77,12 +77,12 @@ def require_place(path: str) -> None:
 
 
 def is_pattern(path: str) -> bool:
-    """Return whether an address can name several files."""
+    """Return whether an address has wildcards, and so can name several files."""
     return WILDCARD.search(path) is not None or path.endswith("/")
 
 
 def files_of(path: str) -> list[str] | None:
-    """Return the files that a file, folder or pattern names; None if missing.
+    """Return the table files that a file, folder or pattern names; None if missing.
 
     Names are sorted. Patterns have ``*`` and ``**``. InputError for no table, several
     formats, copies, or unreadable tables.
@@ -101,7 +101,7 @@ def files_of(path: str) -> list[str] | None:
 
 
 def chosen(files: Sequence[str], path: str, within: str | None = None) -> list[str]:
-    """Return the tables among `files`, sorted by name; refuse mixed formats.
+    """Return the table files among `files`, sorted by name; refuse mixed formats.
 
     Names that begin with a dot or an underscore are skipped. Only names below `within`
     count, by default the part of `path` before a wildcard.
@@ -165,7 +165,7 @@ def _require_no_copies(tables: Sequence[str], path: str) -> None:
 
 
 def columns_in_folders(file: str, above: str = "") -> dict[str, str | None]:
-    """Return columns in folder names such as ``year=2024``, with values."""
+    """Return the columns and values in a file's folder names, such as ``year=2024``."""
     folders = PurePosixPath(file).parts[:-1]
     if above:
         folders = folders[len(PurePosixPath(above).parts) :]
@@ -182,7 +182,7 @@ def columns_in_folders(file: str, above: str = "") -> dict[str, str | None]:
 
 
 def folder_of(path: str) -> str:
-    """Return a folder itself, else the folder above a pattern or file.
+    """Return the folder of an address: itself if a folder, else above file or pattern.
 
     Names of folders below it may be columns.
     """
@@ -193,7 +193,7 @@ def folder_of(path: str) -> str:
 
 
 def matching(files: Sequence[str], pattern: str) -> list[str]:
-    """Return the names that match a pattern, in which only ``**`` matches ``/``."""
+    """Return the file names that match a pattern, in which only ``**`` matches ``/``."""
     forms = {"**/": "(?:.*/)?", "*": "[^/]*", "?": "[^/]"}
     parts = re.split(r"(\*\*/|\*|\?)", pattern)
     expression = re.compile("".join(forms.get(part, re.escape(part)) for part in parts))

@@ -17,12 +17,12 @@ AS_CONFIGURED: Final = "as configured"
 
 
 def form_field(description: str, **limits: Any) -> Any:
-    """Return a pydantic field with limits and a description for Prefect's form."""
+    """Return a pydantic field with limits, and a description for Prefect's run form."""
     return Field(json_schema_extra={"description": description}, **limits)
 
 
 def drawn_as(description: str, **schema: Any) -> WithJsonSchema:
-    """Return the JSON schema with which Prefect's form shows a parameter.
+    """Return the JSON schema with which Prefect's run form shows a parameter.
 
     A form fills in an empty text at once, but None only after a choice of type.
     """
@@ -116,7 +116,7 @@ def with_form_fields(
     metric: str = AS_CONFIGURED,
     baseline: str = AS_CONFIGURED,
 ) -> CompareConfig:
-    """Change a configuration by filled-in fields of Prefect's form.
+    """Return a configuration changed by the filled-in fields of Prefect's run form.
 
     `dataset` is the label of the only data set to use. Configured learners keep their
     parameters. `folds` replace a split, too. InputError for an unknown data set.

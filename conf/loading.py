@@ -46,7 +46,7 @@ WORDS = {
 
 
 class Loader(yaml.SafeLoader):
-    """YAML loader that refuses deep nesting and large aliases."""
+    """YAML loader that refuses deep nesting and aliases that expand too far."""
 
     def __init__(self, stream: Any) -> None:
         super().__init__(stream)
@@ -98,7 +98,7 @@ def _parts(node: yaml.Node) -> list[yaml.Node]:
 
 
 def load_config(path: Path, changes: Sequence[str] = ()) -> CompareConfig:
-    """Read a YAML file, apply changes of keys, and return the configuration.
+    """Read a YAML file, apply changes such as ``key=value``, and return the configuration.
 
     `path` may name a bundled configuration. `changes` are ``key=value`` with dotted
     keys and YAML values, such as ``protocol.folds=10``.
@@ -117,7 +117,7 @@ def load_config(path: Path, changes: Sequence[str] = ()) -> CompareConfig:
 
 @cache
 def shipped() -> dict[str, Path]:
-    """Return the paths of the bundled configurations by name."""
+    """Return the paths of the YAML configurations in this package, by name."""
     folder = Path(__file__).parent
     return {
         path.stem: path
@@ -126,7 +126,7 @@ def shipped() -> dict[str, Path]:
 
 
 def resolve_bundled(path: Path) -> Path:
-    """Return the bundled file of this name, or the path unchanged."""
+    """Return the package's configuration of this name, else the path unchanged."""
     bundled = shipped().get(str(path))
     if bundled is None or path.exists():
         return path
@@ -139,14 +139,14 @@ def config_of_text(text: str, path: Path, changes: Sequence[str] = ()) -> Compar
 
 
 def config_of(data: Any, where: object, changes: Sequence[str] = ()) -> CompareConfig:
-    """Return the configuration in a mapping; `where` begins error messages."""
+    """Return the validated configuration in a mapping; `where` begins error messages."""
     for change in changes:
         _apply_change(data, change)
     return validated(CompareConfig.model_validate, data, where)
 
 
 def existing_files(dataset: DatasetConfig, data_dir: str) -> list[str]:
-    """Return the addresses of a data set's files.
+    """Return the addresses of a data set's files, after checks of these files.
 
     InputError if a local file is missing, an ending is unknown, files differ in format
     or are named twice.
@@ -209,7 +209,7 @@ def _require_ending(path: str, where: str) -> None:
 
 
 def validated(validate: Callable[[Any], Model], data: Any, where: object) -> Model:
-    """Return `validate(data)`; raise InputError with the first complaint."""
+    """Return `validate(data)`; raise InputError with pydantic's first error."""
     try:
         return validate(data)
     except ValidationError as error:
@@ -217,7 +217,7 @@ def validated(validate: Callable[[Any], Model], data: Any, where: object) -> Mod
 
 
 def describe(error: ValidationError, data: Any) -> str:
-    """Return the first complaint of a failed validation; count the others."""
+    """Return pydantic's first validation error as a sentence; count the others."""
     complaints = error.errors(include_url=False)
     # A refused entry also makes its list too short
     inner = [
@@ -278,7 +278,7 @@ def _location(loc: tuple[int | str, ...], data: Any, missing: bool) -> list[str]
 def read_yaml(
     path: Path, expected: str, advice: str = "", loader: type[Loader] = Loader
 ) -> dict[str, Any]:
-    """Return the mapping in a YAML file."""
+    """Read a YAML file that contains a mapping; InputError for any other file."""
     try:
         with path.open("rb") as file:
             content = file.read(MOST_BYTES + 1)
@@ -326,7 +326,7 @@ def _apply_change(data: dict[str, Any], change: str) -> None:
 
 
 def set_key(data: dict[str, Any], key: str, value: Any, where: str) -> None:
-    """Set a nested key, such as ``datasets.0.scale``, in place.
+    """Set a nested key of a configuration, such as ``datasets.0.scale``, in place.
 
     InputError if a list lacks the entry, or a parent is a single value.
     """

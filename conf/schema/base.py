@@ -35,7 +35,7 @@ else:
 
 
 class Strict(BaseModel):
-    """Immutable model that refuses unknown keys, and suggests similar valid ones."""
+    """Immutable pydantic model that refuses unknown keys, and suggests similar valid ones."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -88,7 +88,7 @@ class Strict(BaseModel):
 
 
 def by_default(kind: type[BaseModel], description: str) -> Any:
-    """Return a field whose default is a model with all defaults."""
+    """Return a pydantic field whose default is a `kind` with all its defaults."""
     return Field(
         default_factory=lambda: kind.model_validate({}), description=description
     )
@@ -104,21 +104,21 @@ def as_text(value: Any) -> Any:
 
 
 def several(value: Any) -> Any:
-    """Return a single value or mapping as a list of one."""
+    """Return a single value or mapping as a list of one; leave lists unchanged."""
     if isinstance(value, str | int | float | dict):
         return [value]
     return value
 
 
 def as_mapping(key: str, value: Any) -> Any:
-    """Return a text as a mapping from `key`; other values are unchanged."""
+    """Return a text as a mapping ``{key: text}``; other values are unchanged."""
     if isinstance(value, str):
         return {key: value}
     return value
 
 
 def as_number(value: Any) -> Any:
-    """Return a text such as 1e-6 as a number, also in lists."""
+    """Return a text such as 1e-6 as a number, also within a list."""
     if isinstance(value, list):
         return [as_number(item) for item in value]
     if isinstance(value, str):
@@ -152,7 +152,7 @@ GRID_FORMS = "a list, {base, from, to}, or {from, to, count, spacing}"
 
 
 class Powers(Strict):
-    """Values of a grid: every power of a base between two exponents."""
+    """Grid of parameter values: all powers of a base between two exponents."""
 
     base: float = Field(2.0, gt=1, description="The base.")
     start: int = Field(alias="from", description="The first exponent.")
@@ -177,7 +177,7 @@ class Powers(Strict):
 
 
 class Spaced(Strict):
-    """Values of a grid: positive numbers with equal steps or equal ratios."""
+    """Grid of parameter values: positive numbers with equal steps or equal ratios."""
 
     start: Positive = Field(alias="from", description="The first number.")
     stop: Positive = Field(alias="to", description="The last number, included.")

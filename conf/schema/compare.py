@@ -50,7 +50,7 @@ MOST_FOLDS = 100
 
 
 class SplitConfig(Strict):
-    """Numbers of rows to train, validate and test, drawn without replacement."""
+    """Numbers of training, validation and test rows, drawn without replacement."""
 
     train: int = Field(
         ge=2, description="Rows that kernel and predictor are learned on."
@@ -84,7 +84,7 @@ class ChooseConfig(Strict):
 
 
 class ProtocolConfig(Strict):
-    """How errors are measured: one fold tests, the next validates, others train.
+    """Measurement of errors: one fold tests, the next validates, the others train.
 
     With `split`, each repeat is one trial on rows drawn again. Data sets with `groups`
     or `time` are divided by these.
@@ -204,7 +204,7 @@ SMALLEST_SAMPLE = 256
 
 
 class StatisticsConfig(Strict):
-    """Number of rows from which statistics of the base kernels are computed."""
+    """Number of rows from which alignment statistics of base kernels are computed."""
 
     sample: Literal["none", "auto"] | int = Field(
         "none",
@@ -224,7 +224,7 @@ class StatisticsConfig(Strict):
 
 
 class BaselineConfig(Strict):
-    """Baselines on the same trials: a constant, a linear model, a tuned RBF kernel."""
+    """Baselines on the same splits: a constant, a linear model, a tuned RBF kernel."""
 
     gammas: Grid = Field(
         default_factory=lambda: Powers.model_validate({"base": 4, "from": -3, "to": 3}),
@@ -265,7 +265,7 @@ class BaselineConfig(Strict):
 
 
 class CertificatesConfig(Strict):
-    """PEM files that encrypt connections to a Dask scheduler."""
+    """PEM files for TLS connections to a Dask scheduler."""
 
     ca: str = Field(
         description="Certificate of the authority that signed those of all sides."
@@ -275,7 +275,7 @@ class CertificatesConfig(Strict):
 
 
 class DaskConfig(Strict):
-    """Workers that compute base kernels: local processes, or a Dask cluster."""
+    """Dask workers that compute base kernels: local processes, or a cluster."""
 
     scheduler: str | None = Field(
         None,
@@ -314,7 +314,7 @@ class DaskConfig(Strict):
 
     @property
     def elsewhere(self) -> bool:
-        """Whether workers may run on other machines."""
+        """Whether Dask workers may run on other machines."""
         return self.scheduler is not None
 
     @field_validator("memory", mode="before")
@@ -369,7 +369,7 @@ class TrackingConfig(Strict):
 
 
 class DriftConfig(Strict):
-    """Limits of the differences between new and training rows, and the consequence."""
+    """Limits of the drift of new rows from training rows, and the action beyond them."""
 
     on_drift: Literal["warn", "fail"] = Field(
         "warn",
@@ -409,7 +409,7 @@ MOST_AT_ONCE = 64
 
 
 class FiguresConfig(Strict):
-    """Format and size of figures that are also written for a paper."""
+    """Format and size of the additional figure files for a paper."""
 
     format: Literal["pdf", "svg", "png"] = Field(
         "pdf", description="Of the files; png has 300 dots per inch."
@@ -502,7 +502,7 @@ class CompareConfig(Strict):
     )
 
     def on(self, dataset: DatasetConfig) -> CompareConfig:
-        """Return the configuration of one data set, with its base kernels."""
+        """Return the configuration restricted to one data set, with its base kernels."""
         plain = dataset.model_copy(update={"kernels": None})
         return self.model_copy(
             update={"datasets": (plain,), "kernels": dataset.kernels or self.kernels}

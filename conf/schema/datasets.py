@@ -25,7 +25,7 @@ def _as_plain_text(value: Any) -> Any:
 
 
 def name_of_files(paths: Sequence[str]) -> str:
-    """Return the default name of a data set in files."""
+    """Return the default name of a data set that is read from files."""
     if not paths:
         return "files"
     parts = paths[0].replace("\\", "/").split("/")
@@ -135,7 +135,7 @@ ABSENT: dict[str, Any] = {
 
 
 class DatasetConfig(Strict):
-    """Keys that data sets of all sources share."""
+    """Configuration keys that data sets of all sources share."""
 
     source: str
     if TYPE_CHECKING:
@@ -207,7 +207,7 @@ class DatasetConfig(Strict):
 
     @classmethod
     def of(cls, data: Any) -> DatasetConfig:
-        """Return a data set's configuration, of the class for its source."""
+        """Return a data set's configuration, as an instance of its source's class."""
         return _DATASET.validate_python(data)
 
     @model_validator(mode="before")
@@ -247,20 +247,20 @@ class DatasetConfig(Strict):
 
     @property
     def sample_columns(self) -> dict[str, str]:
-        """Columns with groups, time and weights, by key."""
+        """Column names of groups, time and sample weights, by configuration key."""
         columns = {key: getattr(self, key) for key in ("groups", "time", "weights")}
         return {key: column for key, column in columns.items() if column is not None}
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Files, folders and patterns in the key `path`."""
+        """Files, folders and patterns in the key `path`, as a tuple."""
         if isinstance(self.path, str):
             return (self.path,)
         return self.path or ()
 
     @property
     def label(self) -> str:
-        """Name in reports: the label, else the data set's or file's name."""
+        """Data set's name in reports: the label, else its own name or the file's."""
         return self.title or self.name or name_of_files(self.paths)
 
 
@@ -289,7 +289,7 @@ class SyntheticConfig(DatasetConfig):
 
     @property
     def label(self) -> str:
-        """Name in reports: the label, else the distribution with parameters."""
+        """Data set's name in reports: the label, else the distribution with parameters."""
         if self.title:
             return self.title
         settings = dict(self.params)
@@ -301,7 +301,7 @@ class SyntheticConfig(DatasetConfig):
 
 
 class TableConfig(DatasetConfig):
-    """Keys of data sets in tables, whose columns have names."""
+    """Configuration keys of data sets in tables with named columns."""
 
     features: Annotated[tuple[str, ...], BeforeValidator(several)] = Field(
         (), description="The only columns that are features; all others by default."
@@ -455,7 +455,7 @@ _DATASET: TypeAdapter[DatasetConfig] = TypeAdapter(AnyDataset)
 
 
 def each_target(data: Any) -> Any:
-    """Return data sets as a list, each with one target."""
+    """Return data set entries as a list, with one entry for each target column."""
     datasets = several(data)
     if not isinstance(datasets, list):
         return data

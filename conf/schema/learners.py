@@ -31,7 +31,7 @@ Degrees = Annotated[
 
 
 class RadialConfig(base.Strict):
-    """Kernels exp(-gamma distance), one per bandwidth."""
+    """Kernels exp(-gamma distance), one for each bandwidth gamma."""
 
     family: Literal["gaussian", "laplacian", "categorical"] = Field(
         description="The distance: ||x - x'||^2, ||x - x'||_p, or, for code columns, how many columns differ in level."
@@ -72,14 +72,14 @@ class RadialConfig(base.Strict):
                 )
 
     def bandwidths(self) -> list[float]:
-        """Return the gamma of each kernel, in order."""
+        """Return the bandwidth gamma of each kernel, in order."""
         if self.sigmas is None:
             return base.grid_values(self.gammas or [])
         return [(1 / sigma) ** self._power for sigma in base.grid_values(self.sigmas)]
 
 
 class PolynomialConfig(base.Strict):
-    """Kernels (gamma x.x' + coef0)^degree of rows x and x', one per degree."""
+    """Kernels (gamma x.x' + coef0)^degree of rows x and x', one for each degree."""
 
     family: Literal["polynomial"]
     degrees: Degrees = Field(description="One kernel each.")
@@ -89,7 +89,7 @@ class PolynomialConfig(base.Strict):
 
 
 class LinearConfig(base.Strict):
-    """Linear kernel: one kernel of the inner products of rows."""
+    """Linear kernel: a single kernel of the inner products of rows."""
 
     family: Literal["linear", "cosine"] = Field(
         description="linear: x.x'. cosine: x.x' / (|x| |x'|), of which no row may be zero."
@@ -109,7 +109,7 @@ class DirichletConfig(base.Strict):
 
 
 class FeatureConfig(base.Strict):
-    """Kernels x_k x'_k, one per feature k; fast if there are no other kernels."""
+    """Rank-one kernels x_k x'_k, one for each feature k; fast if used alone."""
 
     family: Literal["feature"]
     columns: Names | None = Field(
@@ -129,7 +129,7 @@ class ConstantConfig(base.Strict):
 
 
 class PrecomputedConfig(base.Strict):
-    """Base kernels in matrices: a file of yours, or a folder of `learnkernels gram`."""
+    """Base kernels in stored matrices: your own file, or a folder of `learnkernels gram`."""
 
     family: Literal["precomputed"]
     path: str = Field(
@@ -141,7 +141,7 @@ class PrecomputedConfig(base.Strict):
 
     @property
     def own(self) -> bool:
-        """Whether `path` is a file, not a folder of `learnkernels gram`."""
+        """Whether `path` is your own file, not a folder of `learnkernels gram`."""
         return self.path.lower().endswith(ARRAYS)
 
 
@@ -215,7 +215,7 @@ def _kind_of_name(name: Any) -> str:
 
 
 class LearnerConfig(base.Strict):
-    """Algorithm that learns the kernel, with its parameters."""
+    """Algorithm that learns the kernel, with its parameters and grids of values."""
 
     name: Annotated[
         Annotated[Literal[base.LearnerName, PresetName], Tag("listed")]  # type: ignore[valid-type]
@@ -280,11 +280,11 @@ class LearnerConfig(base.Strict):
 
     @property
     def title(self) -> str:
-        """Name in reports: the label, else the algorithm or class."""
+        """Learner's name in reports: the label, else the algorithm or class."""
         return self.label or self.name.rpartition(":")[2]
 
     def settings(self) -> list[dict[str, Any]]:
-        """Return each combination of values in `tune`, with all parameters."""
+        """Return all parameters for each combination of the values in `tune`."""
         combinations = product(*self.tune.values())
         return [
             {**self.params, **dict(zip(self.tune, values, strict=True))}
