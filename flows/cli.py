@@ -301,7 +301,7 @@ def _caller(verbose: bool) -> Caller:
 
 @contextmanager
 def user_errors(after_stop: str) -> Iterator[None]:
-    """Print errors without traceback; after a stop, print `after_stop`."""
+    """Print errors without traceback; if the command is stopped, print `after_stop`."""
     set_stop_message(after_stop)
     try:
         yield
@@ -322,7 +322,7 @@ def user_errors(after_stop: str) -> Iterator[None]:
 
 
 def say(*lines: str) -> None:
-    """Print unwrapped lines to the terminal."""
+    """Print lines to the terminal without wrapping them."""
     out = Console(highlight=False)
     for line in lines:
         out.print(line, markup=False, soft_wrap=True)
@@ -572,7 +572,7 @@ def show_table(
     folded: Sequence[str] = (),
     numbers: bool = False,
 ) -> None:
-    """Print rows as a table in which only the `folded` columns wrap."""
+    """Print mappings as rows of a table in which only the `folded` columns wrap."""
     console = Console(
         highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH
     )

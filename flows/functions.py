@@ -56,7 +56,7 @@ _servers: list[Service] = []
 
 @dataclass(frozen=True)
 class TableOptions:
-    """Options of commands for tables; `KEYS` has their configuration keys."""
+    """Options of commands on tables: target, groups, time, metric, excluded columns."""
 
     target: str | Sequence[str] | None = None
     group: str | None = None
@@ -71,13 +71,13 @@ class TableOptions:
 
     @property
     def sample_columns(self) -> dict[str, str | None]:
-        """Columns of groups and time, by configuration key."""
+        """Names of the columns of groups and time, by configuration key."""
         return {"groups": self.group, "time": self.time}
 
 
 @dataclass(frozen=True)
 class Caller:
-    """Kind of caller (command or Python), and its function to print."""
+    """Kind of caller (command line or Python), and the function that prints its messages."""
 
     by_command: bool = False
     verbose: bool = False
@@ -285,7 +285,7 @@ def predict(
 def require_one_target(
     target: str | Sequence[str] | None, dataset: str | None, caller: Caller
 ) -> None:
-    """Raise InputError for several targets of a registered model."""
+    """Raise InputError for several targets, since a registered model has only one."""
     if dataset is not None or target is None or isinstance(target, str):
         return
     if len(target) > 1:
@@ -315,7 +315,7 @@ def run_training(
     learner: str | None = None,
     caller: Caller = PROGRAM,
 ) -> dict[str, Any]:
-    """Run the flow `train`; return the registered model version."""
+    """Run the Prefect flow `train`; return facts on the registered model version."""
     from learnkernels.tasks.models.training import training_config
 
     from .train import train as flow
@@ -383,7 +383,7 @@ def configuration(
     changes: str | Sequence[str] = (),
     caller: Caller = PROGRAM,
 ) -> CompareConfig:
-    """Return the configuration for files or a mapping, and set up the run.
+    """Return the configuration for files or a mapping, and prepare Prefect for the run.
 
     `options` apply to data files only. InputError for unusable input.
     """
@@ -510,7 +510,7 @@ def prepare(
     caller: Caller = PROGRAM,
     deploy: bool = False,
 ) -> CompareConfig:
-    """Return the checked configuration, and set up its run."""
+    """Return the validated configuration, and prepare Prefect for its run."""
     from learnkernels.conf.loading import config_of, load_config
 
     if isinstance(conf, Mapping):
@@ -527,7 +527,7 @@ def prepare(
 
 
 def set_up(caller: Caller = PROGRAM, deploy: bool = False) -> None:
-    """Set environment variables before Prefect is imported, and start its server."""
+    """Set environment variables before Prefect is imported, and start a Prefect server."""
     prepare_environment()
     from learnkernels.tasks.operate.servers import temporary_prefect
 
@@ -545,7 +545,7 @@ def set_up(caller: Caller = PROGRAM, deploy: bool = False) -> None:
 
 @contextmanager
 def prefect_runs(label: str, caller: Caller = PROGRAM) -> Iterator[None]:
-    """Wait for the Prefect server; tag runs that start within the context.
+    """Wait for the Prefect server, and tag flow runs that start within the context.
 
     Prefect, if imported earlier, reads its settings again. InputError if it does not
     answer.
@@ -578,7 +578,7 @@ def prefect_runs(label: str, caller: Caller = PROGRAM) -> Iterator[None]:
 
 
 def open_mlflow() -> None:
-    """Open MLflow's store, or raise InputError; create a missing store."""
+    """Open MLflow's store, and create it if missing; InputError if it fails."""
     from learnkernels.tasks.databases import mlflow_store
 
     with mlflow_store():

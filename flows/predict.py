@@ -26,7 +26,7 @@ from .functions import EXPLAINED_ROWS
 
 
 def workers_at(scheduler: str) -> DaskConfig:
-    """Return the configuration of a scheduler's workers, or of local workers.
+    """Return the configuration of the workers of a Dask scheduler, or of local workers.
 
     InputError if the address is invalid or holds credentials.
     """
