@@ -19,7 +19,7 @@ FOR_THE_USER_ALONE = 0o077
 
 
 def main() -> None:
-    """Run the command; if a library is missing, exit with a message."""
+    """Run the command `learnkernels`; if a library is missing, exit with a message."""
     prepare_python()
     os.umask(FOR_THE_USER_ALONE)
     # Otherwise Python would visit all objects once more, for two seconds

@@ -82,21 +82,21 @@ def _learned_kernel(estimator: Any) -> LearnedKernel:
 
 
 class KernelLabel(NamedTuple):
-    """Label of a base kernel in a figure, and its group."""
+    """Label of a base kernel in a figure, and the group that it belongs to."""
 
     group: str
     text: str
 
 
 class Line(NamedTuple):
-    """Line of a figure: a base kernel's label, or a group name."""
+    """Row of labels in a bar plot: a base kernel's label, or a group name."""
 
     kernel: int | None
     text: str
 
 
 def short_names(names: Sequence[str]) -> list[str]:
-    """Round numbers in names to three digits if names stay distinct."""
+    """Round numbers in kernel names to three digits where names stay distinct."""
     number = re.compile(r"(?<==)-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?=[,) ]|$)")
     rounded = [
         number.sub(lambda match: f"{float(match[0]):.3g}", name) for name in names
@@ -109,7 +109,7 @@ def short_names(names: Sequence[str]) -> list[str]:
 
 
 def kernel_labels(names: Sequence[str]) -> list[KernelLabel]:
-    """Return the label of each base kernel: its first parameter, and its group.
+    """Return each base kernel's group, and its label: its first parameter.
 
     Other forms of names are the group *other base kernels*. A single group is unnamed,
     and its labels are names.
@@ -199,7 +199,7 @@ class KernelWeightsDisplay(_Display):
         )
 
     def plot(self, *, largest: int = 12, ax: Axes | None = None) -> Self:
-        """Plot the largest weights as bars, and alignments as dots.
+        """Plot the largest kernel weights as bars, and alignments as dots.
 
         Base kernels are grouped by metric and family, in descending order of shares.
 
@@ -262,7 +262,7 @@ class KernelWeightsDisplay(_Display):
 
 @dataclass
 class RelevanceDisplay(_Display):
-    """Bar plot of the relevance of columns, measured on held-out rows.
+    """Bar plot of the relevance of columns for predictions of held-out rows.
 
     Use `from_estimator` to create a display.
 
@@ -402,7 +402,7 @@ class InteractionDisplay(_Display):
 
 @dataclass
 class LearningHistoryDisplay(_Display):
-    """Plot of the alignment or the objective over the iterations of a fit.
+    """Plot of the alignment or the objective over the iterations of a learner.
 
     Use `from_estimator` to create a display.
 
@@ -426,7 +426,7 @@ class LearningHistoryDisplay(_Display):
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, ax: Axes | None = None) -> Self:
-        """Plot the learning history of a fitted estimator.
+        """Plot the alignment or the objective over the iterations of a fitted estimator.
 
         Parameters
         ----------
@@ -482,7 +482,7 @@ class LearningHistoryDisplay(_Display):
 
 @dataclass
 class RegularizationDisplay(_Display):
-    """Plot of kernel weights and cross-validation scores against regularization.
+    """Plot of kernel weights and cross-validation scores over a regularization grid.
 
     Use `from_estimator` to create a display. The weights of a two-stage learner do not
     depend on the regularization.
@@ -529,7 +529,7 @@ class RegularizationDisplay(_Display):
         scoring: Any = None,
         ax: Axes | None = None,
     ) -> Self:
-        """Fit an estimator for each value of a grid; plot weights and scores.
+        """Fit an estimator for each regularization of a grid; plot weights and scores.
 
         Parameters
         ----------
@@ -584,7 +584,7 @@ class RegularizationDisplay(_Display):
         ).plot(ax=ax)
 
     def plot(self, *, largest: int = 12, ax: Axes | None = None) -> Self:
-        """Plot weights and mean scores with their deviations against the regularization.
+        """Plot kernel weights, and mean scores with deviations, over the regularization.
 
         Parameters
         ----------
@@ -619,7 +619,7 @@ class RegularizationDisplay(_Display):
 
 @dataclass
 class ExplanationDisplay(_Display):
-    """Plot of column contributions: bars for one row, points for several rows.
+    """Plot of columns' contributions to predictions: bars for one row, else points.
 
     Use `from_estimator` to create a display, or pass the result of `explain`.
 
@@ -657,7 +657,7 @@ class ExplanationDisplay(_Display):
         largest: int = 10,
         ax: Axes | None = None,
     ) -> Self:
-        """Explain the predictions for some rows, and plot the contributions.
+        """Explain predictions for some rows, and plot the contributions of columns.
 
         Parameters
         ----------

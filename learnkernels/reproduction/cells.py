@@ -20,7 +20,7 @@ Unit = Literal["paper", "binomial", "here"]
 
 @dataclass(frozen=True)
 class Cell:
-    """Published number, with the number measured here.
+    """Number in a paper's table, with the number measured here.
 
     `apart` is ``here - paper`` in standard deviations of the source `unit`, None for
     ranks; `standard_errors` counts standard errors of the difference. `shared_by` are
@@ -41,11 +41,11 @@ class Cell:
     shared_by: tuple[str | None, ...] = ()
 
     def within(self, deviations: float) -> bool:
-        """Return whether the numbers agree within `deviations` standard deviations."""
+        """Return whether paper and measurement agree within `deviations` standard deviations."""
         return self.apart is not None and abs(self.apart) <= deviations
 
     def within_errors(self, standard_errors: float) -> bool:
-        """Return whether the numbers agree within `standard_errors` standard errors."""
+        """Return whether paper and measurement agree within `standard_errors` standard errors."""
         return (
             self.standard_errors is not None
             and abs(self.standard_errors) <= standard_errors
@@ -54,7 +54,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Measured:
-    """Number measured here: mean and deviation over trials."""
+    """Measured number: mean and standard deviation over training and test splits."""
 
     mean: float | None = None
     sd: float | None = None
@@ -64,7 +64,7 @@ class Measured:
 def compare_cells(
     item: PaperItem, folds: pd.DataFrame | None, values: Mapping[str, float]
 ) -> list[Cell]:
-    """Return the published numbers of an item, with the measured numbers."""
+    """Return the numbers of a paper's table or figure, with the measured numbers."""
     rank_table = pd.DataFrame()
     metrics: dict[Any, Any] = {}
     if folds is not None:
@@ -182,7 +182,7 @@ def _measure(
 
 
 def systematic_deviations(cells: Sequence[Cell]) -> list[str]:
-    """Return sentences on numbers that are all above, or all below, the paper's."""
+    """Return sentences on learners or measures with all numbers above, or below, the paper's."""
     comparable = [
         cell
         for cell in cells

@@ -15,7 +15,7 @@ PrintedNumber = tuple[Cell, ...]
 
 
 class Summary(TypedDict):
-    """Counts of numbers, significance tests and claims of a paper, and of reproduced ones.
+    """Counts of a paper's numbers, significance tests and claims, and of reproduced ones.
 
     Identities are not checks. Claims about seconds are counted separately.
     `printed_before` counts numbers of an earlier item.
@@ -42,7 +42,7 @@ class Summary(TypedDict):
 
 @dataclass(frozen=True)
 class Findings:
-    """Results of an item, without results of earlier items."""
+    """Results of a paper's table or figure, without results of earlier ones."""
 
     numbers: list[PrintedNumber]
     tests: list[PublishedTest]
@@ -82,7 +82,7 @@ class Findings:
 
 
 def is_within(number: PrintedNumber, deviations: float) -> bool:
-    """Return whether a published number is reproduced within `deviations` sd."""
+    """Return whether a published number is reproduced within `deviations` standard deviations."""
     return all(cell.within(deviations) for cell in number)
 
 
@@ -102,7 +102,7 @@ def summarize(reproduced: ReproducedItem) -> Summary:
 
 
 def distinct_findings(items: Sequence[ReproducedItem]) -> list[Findings]:
-    """Return each item's results, without results of earlier items."""
+    """Return each table's or figure's results, without results of earlier ones."""
     seen: set[Any] = set()
     findings = []
     for reproduced in items:
@@ -163,7 +163,7 @@ def sum_summaries(summaries: Sequence[Summary]) -> Summary:
 
 
 def count_rows(total: Summary) -> list[dict[str, str]]:
-    """Return a table row for each count, with its rule."""
+    """Return a table row for each count of reproduced results, with its rule."""
     numbers = total["numbers"]
     rows = [
         (

@@ -20,7 +20,7 @@ INTERVAL = (0.05, 0.95)
 
 
 def weight_cosines(item: PaperItem, folds: pd.DataFrame) -> dict[str, float]:
-    """Return the cosine of mean weights of learner pairs, by data set."""
+    """Return cosines between the mean kernel weights of two learners, by data set."""
     cosines = {}
     trials = folds[folds["learner"].isin(item.figure.learners)]
     for dataset, group in trials.groupby("dataset", sort=False):
@@ -36,7 +36,7 @@ def weight_cosines(item: PaperItem, folds: pd.DataFrame) -> dict[str, float]:
 
 
 def parameter_deviations(item: PaperItem, folds: pd.DataFrame) -> dict[str, float]:
-    """Return the relative error of learned parameters, by learner and data set.
+    """Return relative errors of learned kernel parameters, by learner and data set.
 
     The largest error over trials and the heaviest base kernels counts.
     """
@@ -76,7 +76,7 @@ def derived_values(item: PaperItem, folds: pd.DataFrame) -> dict[str, float]:
 
 
 def iteration_counts(folds: pd.DataFrame) -> dict[str, float]:
-    """Return mean, median and largest numbers of iterations, by learner.
+    """Return mean, median and largest numbers of iterations of each learner.
 
     Names are such as ``"iterations of A, mean"``.
     """
@@ -117,7 +117,7 @@ class AlignmentCorrelation:
 def alignment_correlations(
     item: PaperItem, folds: pd.DataFrame
 ) -> list[AlignmentCorrelation]:
-    """Return the correlation of alignment and accuracy over learners, by data set."""
+    """Return correlations of alignment and accuracy over learners, by data set."""
     correlations_of_sets = []
     for dataset in dict.fromkeys(cell.dataset for cell in item.printed):
         for measure in ("alignment", "test_alignment"):
@@ -180,7 +180,7 @@ def _row_correlations(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def correlation_values(
     correlations: Sequence[AlignmentCorrelation],
 ) -> dict[str, float]:
-    """Return correlations, their minimum, and their mean with a 90 % interval."""
+    """Return correlations by name, with their minimum, and mean with a 90 % interval."""
     if not correlations:
         return {}
     values = {

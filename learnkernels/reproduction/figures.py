@@ -57,7 +57,7 @@ def _alignment_against_error(item: PaperItem, folds: pd.DataFrame) -> Figure | N
 
 
 def curves_figure(folds: pd.DataFrame, config: FigureConfig) -> Figure | None:
-    """Draw test errors against the number that ends data set names."""
+    """Draw test errors against the number at the end of data set names; None without one."""
     trials = _trials_by_panel(folds)
     colors = colors_of(folds)
 
@@ -108,7 +108,7 @@ def _error_label(folds: pd.DataFrame) -> str:
 
 
 def trials_on_curves(folds: pd.DataFrame) -> pd.DataFrame:
-    """Return the trials on data sets whose names end with a number."""
+    """Return the results on data sets whose names end with a number."""
     panels_and_places = [panel_and_place(name) for name in folds["dataset"]]
     trials = folds.assign(
         panel=[name for name, _ in panels_and_places],
@@ -146,7 +146,7 @@ def _mean_alignment_figure(
 
 
 def weights_figure(folds: pd.DataFrame, learners: Sequence[str]) -> Figure | None:
-    """Draw mean weights of base kernels, one learner against another."""
+    """Draw mean kernel weights of one learner against another's; None without pairs."""
     pairs = []
     for dataset, trials in folds.groupby("dataset", sort=False):
         shares = {
@@ -178,7 +178,7 @@ def weights_figure(folds: pd.DataFrame, learners: Sequence[str]) -> Figure | Non
 
 
 def ranks_figure(folds: pd.DataFrame) -> Figure:
-    """Draw mean test error and deviation of each learner, by data set."""
+    """Draw each learner's mean test error and standard deviation, by data set."""
     datasets = list(folds["dataset"].unique())
     colors = colors_of(folds)
     figure = Figure(figsize=(9.0, 1.2 + 0.55 * len(datasets)), layout="constrained")

@@ -60,7 +60,7 @@ _SHARED_POOLS: ContextVar[PoolOf | None] = ContextVar("pools", default=None)
 
 @contextmanager
 def shared_pools() -> Iterator[PoolOf]:
-    """Yield a function that returns Dask workers shared by a run."""
+    """Yield a function that returns Dask workers, shared by all steps of a run."""
     outer = _SHARED_POOLS.get()
     if outer is not None:
         yield outer
@@ -160,7 +160,7 @@ def _attempt(
 def reproduce(
     item: PaperItem, folder: str, data_dir: str | None = None, quick: bool = False
 ) -> Outcome:
-    """Reproduce one table or figure, and record it in files, Prefect and MLflow.
+    """Reproduce one table or figure; record it in files, Prefect and MLflow.
 
     The parts of a comparison share one run in MLflow. A killed run resumes from stored
     results.
@@ -287,7 +287,7 @@ def _data_sources(configs: Sequence[CompareConfig], study: StudyConfig) -> str:
 def report_papers(
     folder: str, quick: bool = False, report: str | None = None
 ) -> dict[str, Any]:
-    """Write the report of all stored results, without running anything."""
+    """Write the report of all stored reproductions, without running anything."""
     all_items = choose_items([], Path(folder))
     path = write_report(all_items, {}, quick, report)
     return {"outcomes": [], "report": path}

@@ -30,7 +30,7 @@ CATALOGUE = "datasets.yaml"
 
 
 class Catalogue(schema.Strict):
-    """Data sets of the papers, each as a file or on OpenML."""
+    """Data sets of the papers, each with keys for a file, for OpenML, or both."""
 
     data_dir: str = Field(
         description="Folder of the files; relative to the working directory."
@@ -40,7 +40,7 @@ class Catalogue(schema.Strict):
     )
 
     def dataset(self, entry: Any, openml: bool) -> Any:
-        """Replace an entry ``{use: NAME, ...}`` by the keys of that data set.
+        """Replace an entry ``{use: NAME, ...}`` by the catalogue's keys of that data set.
 
         Keys of the entry override the catalogue.
         """
@@ -77,7 +77,7 @@ def load_catalogue(folder: Path = PAPERS) -> Catalogue:
 
 
 def data_folder(data_dir: str | None, folder: Path = PAPERS) -> str | None:
-    """Return `data_dir`, else the catalogue's folder; None if missing."""
+    """Return the folder of data sets: `data_dir`, else the catalogue's; None if missing."""
     if data_dir is not None:
         if not Path(data_dir).is_dir():
             raise InputError(
@@ -109,7 +109,7 @@ def read_item(path: Path) -> dict[str, Any]:
 
 
 def merged(shared: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `shared`, updated by `overrides` at any depth."""
+    """Return a copy of the nested mapping `shared`, updated by `overrides`."""
     result = dict(shared)
     for key, value in overrides.items():
         shared_value = result.get(key)
@@ -124,7 +124,7 @@ def merged(shared: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str,
 
 
 class TwoPointStudy(schema.Strict):
-    """Study of alignment at two points: JMLR 2012, Figure 1."""
+    """Study of alignment on a distribution of two points: JMLR 2012, Figure 1."""
 
     kind: Literal["two-point"]
     points: int = Field(
@@ -136,7 +136,7 @@ class TwoPointStudy(schema.Strict):
 
 
 class BaseKernelsPart(schema.Strict):
-    """Data sets, and base kernels to evaluate singly on them."""
+    """Data sets, and the base kernels that are evaluated one by one on them."""
 
     datasets: tuple[AnyDataset, ...] = Field(min_length=1, description="Data sets.")
     kernels: tuple[schema.FamilyConfig, ...] = Field(
@@ -145,7 +145,7 @@ class BaseKernelsPart(schema.Strict):
 
 
 class BaseKernelsStudy(schema.Strict):
-    """Study of accuracy against alignment: JMLR 2012, Table 1, Figure 2."""
+    """Study of accuracy against alignment of base kernels: JMLR 2012, Table 1, Figure 2."""
 
     kind: Literal["base-kernels"]
     protocol: schema.ProtocolConfig = by_default(
@@ -161,7 +161,7 @@ class BaseKernelsStudy(schema.Strict):
 
 
 class SurfaceStudy(schema.Strict):
-    """Study of learner `nkrr`'s objective: NIPS 2009, Figure 1."""
+    """Study of the convexity of learner `nkrr`'s objective: NIPS 2009, Figure 1."""
 
     kind: Literal["surface"]
     datasets: tuple[AnyDataset, ...] = Field(
@@ -205,7 +205,7 @@ class LocalMinimaStudy(schema.Strict):
 
 
 class ComparisonStudy(schema.Strict):
-    """Comparison of learners on data sets, in parts."""
+    """Comparison of learners on data sets, in parts with own and shared settings."""
 
     kind: Literal["comparison"]
     shared: dict[str, Any] = Field(
@@ -242,7 +242,7 @@ Expected = Literal["significant", "direction", "none", "alike"]
 
 
 class CellConfig(schema.Strict):
-    """Published numbers of a table cell, or expected intervals of numbers."""
+    """Published numbers of a table cell, or intervals in which measured numbers must be."""
 
     dataset: str | None = Field(
         None, description="The data set; left out for a rank over all data sets."
@@ -287,7 +287,7 @@ class CellConfig(schema.Strict):
         return (self.learner, *self.also)
 
     def measures(self) -> dict[str, list[float]]:
-        """Return published numbers by measure, such as ``error``, or by name."""
+        """Return a table cell's published numbers by measure, such as ``error``."""
         measures = {name: getattr(self, name, None) for name in get_args(Measure)}
         if self.name is not None:
             measures[self.name] = self.value
@@ -297,7 +297,7 @@ class CellConfig(schema.Strict):
 
 
 class ClaimConfig(schema.Strict):
-    """Check of a paper's claim; equal texts are one claim."""
+    """Check of a claim of the paper; checks with equal text belong to one claim."""
 
     says: str = Field(description="The claim, as one sentence.")
     better: Titles = Field(
@@ -352,7 +352,7 @@ class ClaimConfig(schema.Strict):
 
 
 class FigureConfig(schema.Strict):
-    """Figure that is drawn next to the table."""
+    """Configuration of a figure that is drawn next to the reproduced table."""
 
     kind: Literal["scatter", "curves", "weights", "ranks", "none"] = Field(
         "scatter",
@@ -372,7 +372,7 @@ class FigureConfig(schema.Strict):
 
 
 class ChangeConfig(schema.Strict):
-    """Changes to a study: its data sets, learners and other keys."""
+    """Changes to a study's configuration: data sets, learners and other keys."""
 
     datasets: tuple[str, ...] | None = Field(
         None, description="Data sets to keep; all by default."
@@ -386,7 +386,7 @@ class ChangeConfig(schema.Strict):
     )
 
     def applied_to(self, study: dict[str, Any], where: str) -> dict[str, Any]:
-        """Return a changed copy of a study, without empty parts."""
+        """Return a changed copy of a study's configuration, without empty groups of data sets."""
         study = copy.deepcopy(study)
         for key, value in self.set.items():
             set_key(study, key, value, f"{where}.set: {key}")
@@ -428,7 +428,7 @@ def _title(entry: Any) -> Any:
 
 
 class QuickConfig(ChangeConfig):
-    """Changes that make a study quick, and expected intervals of its numbers."""
+    """Changes for a quick run of a study, and expected intervals of its numbers."""
 
     checks: tuple[CellConfig, ...] = Field(
         default=(), description="Expected intervals of numbers."
@@ -442,7 +442,7 @@ class QuickConfig(ChangeConfig):
 
 
 class ReadingConfig(ChangeConfig):
-    """Changes for another interpretation of the setup of a paper."""
+    """Changes to a study for another interpretation of the paper's setup."""
 
     says: str = Field(description="The difference, as one sentence.")
 
@@ -451,7 +451,7 @@ ReadingName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,29}$")]
 
 
 class PaperItem(schema.Strict):
-    """Table or figure of a paper, and its reproduction."""
+    """Table or figure of a paper: published numbers, claims, and the study to run."""
 
     name: str = Field(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,59}$",
@@ -508,7 +508,7 @@ class PaperItem(schema.Strict):
         return bool(self.study.get("kind") == "comparison")
 
     def as_reading(self, name: str) -> PaperItem:
-        """Return another reading of the setup as a separate item."""
+        """Return the table or figure with another interpretation of the paper's setup."""
         if name not in self.readings:
             hint = did_you_mean(name, self.readings)
             readings = ", ".join(self.readings) or "none"
@@ -539,7 +539,7 @@ class PaperItem(schema.Strict):
     def comparisons(
         self, data_dir: str | None, quick: bool, folder: Path = PAPERS
     ) -> list[schema.CompareConfig]:
-        """Return the comparisons of the study, one per part.
+        """Return the configurations of the study's comparisons of learners.
 
         Without `data_dir`, data sets come from OpenML.
         """
@@ -572,7 +572,7 @@ class PaperItem(schema.Strict):
     def study_config(
         self, data_dir: str | None, quick: bool, folder: Path = PAPERS
     ) -> StudyConfig:
-        """Return the study with its data sets filled in."""
+        """Return the study's configuration with its data sets filled in."""
         study = copy.deepcopy(self.study)
         if quick:
             if self.quick is None:
@@ -619,7 +619,7 @@ def panel_and_place(dataset: str) -> tuple[str, float | None]:
 
 
 def item_names(folder: Path = PAPERS) -> list[str]:
-    """Return the names of all items, in the order of the papers."""
+    """Return the names of all reproducible tables and figures, in the order of the papers."""
     if not folder.is_dir():
         raise InputError(
             f"{folder}: there is no such folder of items (seen from {Path.cwd()})."
@@ -641,7 +641,7 @@ def item_names(folder: Path = PAPERS) -> list[str]:
 def choose_items(
     names: Sequence[str], folder: Path = PAPERS, quick: bool = False
 ) -> list[PaperItem]:
-    """Return the named items, or all; other readings come last.
+    """Return the named tables and figures, or all; other interpretations come last.
 
     `quick` leaves out items without a reduced form.
     """
@@ -677,7 +677,7 @@ def _require_known(name: str, all_names: Sequence[str]) -> None:
 
 
 def load_item(name: str, folder: Path = PAPERS) -> PaperItem:
-    """Return an item from its file; check it without its data."""
+    """Return a table or figure from its YAML file; check it without its data."""
     _require_known(name, item_names(folder))
     path = folder / f"{name}.yaml"
     data = _with_inherited_keys(read_item(path), name, folder)

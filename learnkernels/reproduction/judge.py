@@ -33,7 +33,7 @@ Word = Literal["holds", "not significant", "not reproduced", "cannot be judged"]
 
 @dataclass(frozen=True)
 class Evidence:
-    """Result of the test of a claim on one data set or over all.
+    """Test of a paper's claim on one data set or over all, with its result.
 
     `better` and `than` are means of two learners. `p` is one-sided: of the corrected
     resampled t-test, or of Wilcoxon's test across data sets. `paired` is that of the
@@ -54,7 +54,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Verdict on one check of a claim, such as on one pair of learners.
+    """Verdict on one check of a paper's claim, such as on one pair of learners.
 
     `expected` is empty for a claim on a number. `identity` means that the claim holds
     by construction.
@@ -109,7 +109,7 @@ def group_by_claim(verdicts: Sequence[Verdict]) -> dict[str, list[Verdict]]:
 
 
 def overall_word(parts: Sequence[Evidence | Verdict]) -> Word:
-    """Return the worst verdict of all parts; for none, "cannot be judged"."""
+    """Return the worst verdict of all checks or tests; for none, "cannot be judged"."""
     words = {part.word for part in parts}
     if not words or "cannot be judged" in words:
         return "cannot be judged"
@@ -221,7 +221,7 @@ def _p_of_claim(claim: ClaimConfig, losses: np.ndarray, share: float) -> float |
 
 
 def detectable_difference(trials: np.ndarray, share: float) -> float | None:
-    """Return the difference that the corrected t-test detects with power 0.8."""
+    """Return the difference of errors that the corrected t-test detects with power 0.8."""
     n = len(trials)
     if n < 2:
         return None
@@ -325,7 +325,7 @@ def signed_rank_p(errors: np.ndarray, baseline: np.ndarray) -> float | None:
 
 
 def compare_with_search(folds: pd.DataFrame) -> list[dict[str, Any]]:
-    """Compare each data set's best learner with a grid search."""
+    """Return a table row per data set that compares the best learner with grid search."""
     rows = []
     for name, group in folds.groupby("dataset", sort=False):
         dataset = str(name)
@@ -372,7 +372,7 @@ def failing_checks(
     folds: pd.DataFrame | None,
     values: Mapping[str, float],
 ) -> list[str]:
-    """Return a sentence for each checked number outside its interval."""
+    """Return a sentence for each measured number outside its expected interval."""
     sentences = []
     for check in checks:
         for measure, (low, high) in check.measures().items():
@@ -398,7 +398,7 @@ def failing_checks(
 
 @dataclass(frozen=True)
 class StudyResult:
-    """Result of a study: trials, numbers by name, tables and figures.
+    """Result of a study: errors by split, numbers by name, tables and figures.
 
     `values` has standard deviations under names with the suffix ``" sd"``. `tables` are
     captions with rows.
@@ -412,7 +412,7 @@ class StudyResult:
 
 @dataclass(frozen=True)
 class ReproducedItem:
-    """Reproduced table or figure, with stored results and facts on the run."""
+    """Reproduced table or figure of a paper, with stored results and facts on the run."""
 
     item: PaperItem
     result: StudyResult
@@ -422,33 +422,33 @@ class ReproducedItem:
 
     @property
     def values(self) -> dict[str, float]:
-        """Numbers by name, of the study and computed from its trials."""
+        """Measured numbers by name: of the study, and computed from its errors."""
         if self.item.is_comparison and self.result.folds is not None:
             return self.result.values | derived_values(self.item, self.result.folds)
         return self.result.values
 
     @property
     def partial(self) -> bool:
-        """Whether this is a quick run or another reading."""
+        """Whether this is a quick run or another interpretation of the setup."""
         is_reading = self.item.name.startswith(f"{self.item.same_as}.")
         return is_reading or bool(self.facts["quick"])
 
     def cells(self) -> list[Cell]:
-        """Return the cells; if `partial`, only cells with a measured number."""
+        """Return published with measured numbers; if `partial`, only numbers measured here."""
         cells = compare_cells(self.item, self.result.folds, self.values)
         if not self.partial:
             return cells
         return [cell for cell in cells if cell.here is not None]
 
     def tests(self) -> list[PublishedTest]:
-        """Return the published tests; if `partial`, only repeated tests."""
+        """Return the paper's significance tests; if `partial`, only tests repeated here."""
         tests = repeat_tests(self.item, self.result.folds)
         if not self.partial:
             return tests
         return [test for test in tests if test.p is not None]
 
     def claims(self) -> list[Verdict]:
-        """Judge claims of the paper; if `partial`, skip claims without results."""
+        """Return verdicts on claims of the paper; if `partial`, skip claims without results."""
         verdicts = judge_claims(self.item, self.result.folds, self.values)
         if not self.partial:
             return verdicts

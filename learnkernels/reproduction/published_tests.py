@@ -15,7 +15,7 @@ from .trials import share_of_test_rows, values_by_trial
 
 @dataclass(frozen=True)
 class PublishedTest:
-    """Published test that a learner has lower errors than another, and its result here.
+    """Paper's test that a learner has lower errors than another, and its result here.
 
     `p` is one-sided, of the corrected resampled t-test over all trials; `paired` is
     that of the paper's uncorrected test on the first repeat.
@@ -30,22 +30,22 @@ class PublishedTest:
 
     @property
     def reproduced(self) -> bool:
-        """Whether the difference is significant here by the corrected test."""
+        """Whether the corrected t-test finds the difference significant here."""
         return self.p is not None and self.p < SIGNIFICANCE
 
     @property
     def agrees(self) -> bool:
-        """Whether the corrected test has the paper's result."""
+        """Whether the corrected t-test here has the result that the paper reports."""
         return self.p is not None and self.reproduced == self.paper
 
     @property
     def agrees_uncorrected(self) -> bool:
-        """Whether the paper's test, on the first repeat, has the paper's result."""
+        """Whether the paper's uncorrected t-test, on the first repeat, has the paper's result."""
         return self.paired is not None and (self.paired < SIGNIFICANCE) == self.paper
 
 
 def repeat_tests(item: PaperItem, folds: pd.DataFrame | None) -> list[PublishedTest]:
-    """Repeat the paper's tests of learner pairs with published errors."""
+    """Repeat a paper's significance tests for pairs of learners with published errors."""
     if folds is None:
         return []
     tests = []

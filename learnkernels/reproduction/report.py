@@ -68,7 +68,7 @@ def item_section(
     images: Mapping[str, str],
     readings: Mapping[str, ReproducedItem] | None = None,
 ) -> str:
-    """Return the page of an item as Markdown."""
+    """Return the report's page on a paper's table or figure as Markdown."""
     item = reproduced.item
     folds = reproduced.result.folds
     cells = reproduced.cells()
@@ -307,7 +307,7 @@ def _count_agreeing(tests: Sequence[PublishedTest]) -> str:
 
 
 def cells_table(cells: Sequence[Cell]) -> Rows:
-    """Return a table row per published number, without empty columns."""
+    """Return a table row for each published number, without empty columns."""
     rows = []
     for cell in cells:
         if cell.here is None:
@@ -334,7 +334,7 @@ def cells_table(cells: Sequence[Cell]) -> Rows:
 
 
 def claims_table(verdicts: Sequence[Verdict]) -> Rows:
-    """Return a table row per claim, with verdict and evidence."""
+    """Return a table row for each claim of the paper, with verdict and evidence."""
     phrases = {
         "significant": "significantly",
         "direction": "in the mean",
@@ -402,7 +402,7 @@ def evidence_line(evidence: Evidence, learners: str = "") -> str:
 def readings_table(
     reproduced: ReproducedItem, readings: Mapping[str, ReproducedItem]
 ) -> Rows:
-    """Return a table row for each reading with results."""
+    """Return a table row for each interpretation of the paper's setup with results."""
     if not readings:
         return []
     rows = [
@@ -442,7 +442,7 @@ def write_item(
     quick: bool,
     refs: Sequence[FoldsRef] = (),
 ) -> ReproducedItem:
-    """Write an item's results to files and a page; return them."""
+    """Write the results for a paper's table or figure to files and a page."""
     target = _results_folder(quick) / item.name
     facts = {
         "item": item.name,
@@ -534,7 +534,7 @@ def _facts_of_computation(
 
 
 def read_reproduced(item: PaperItem, quick: bool) -> ReproducedItem | None:
-    """Return an item's stored results, or None."""
+    """Return the stored results for a paper's table or figure; None if missing."""
     folder = _results_folder(quick) / item.name
     path = folder / "result.json"
     if not path.is_file():
@@ -563,7 +563,7 @@ def write_report(
     quick: bool,
     path: str | None = None,
 ) -> str:
-    """Write a page per item and a summary; return the summary's path.
+    """Write a page per table or figure, and a summary; return the summary's path.
 
     `reasons` are statuses of items that were not run or failed.
     """
@@ -622,7 +622,7 @@ def report_text(
     quick: bool,
     pages: str,
 ) -> str:
-    """Return the summary as Markdown: counts, and the results not reproduced.
+    """Return the summary of all reproductions as Markdown, with results not reproduced.
 
     `statuses` belong to items without results; `pages` is the folder of the pages.
     """
@@ -762,7 +762,7 @@ def _environment_text(facts: Sequence[Mapping[str, Any]]) -> str:
 
 
 def count_cells(summary: Summary) -> dict[str, str]:
-    """Return counts as table cells; numbers of earlier tables are in parentheses."""
+    """Return counts of reproduced results as table cells; earlier tables' are in parentheses."""
     numbers = ""
     within_one = ""
     within_two = ""
@@ -812,7 +812,7 @@ def overview_row(
 
 
 def claims_not_reproduced(reproduced: ReproducedItem) -> list[str]:
-    """Return a sentence, with evidence, for each claim that does not hold."""
+    """Return a sentence, with evidence, for each claim of the paper that does not hold."""
     sentences = []
     for claim, checks in judge.group_by_claim(reproduced.claims()).items():
         if judge.overall_word(checks) == "holds":

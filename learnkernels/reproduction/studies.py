@@ -47,7 +47,7 @@ COLORS = {CENTERED: "tab:blue", UNCENTERED: "tab:orange"}
 def base_kernels(
     study: BaseKernelsStudy, data_dir: str | None, advance: Advance
 ) -> StudyResult:
-    """Study how accuracy and training alignment of single base kernels correlate.
+    """Correlate the accuracy with the training alignment of single base kernels.
 
     Values ``"rho NAME"`` and ``"A NAME"`` are correlations of means over trials; ``"rho
     NAME sd"`` is the standard deviation over trials.
@@ -73,7 +73,7 @@ def measure_base_kernels(
     protocol: ProtocolConfig,
     repeat: int,
 ) -> list[dict[str, Any]]:
-    """Return rows with the accuracy and alignment of base kernels in trials."""
+    """Return table rows with each base kernel's accuracy and alignment on each split."""
     where = f"data set {name}"
     require_varying(kernels, dataset.X, dataset.features, where)
     family = build_family(kernels, dataset.features, where)
@@ -126,7 +126,7 @@ def _rows_of_trial(
 
 
 def correlations(measured: pd.DataFrame) -> StudyResult:
-    """Return the correlation of accuracy and alignment on each data set.
+    """Return the correlation of accuracy and alignment on each data set, with a figure.
 
     Columns of `measured`: `dataset`, `kernel`, `repeat`, `fold`, `accuracy`, `rho`,
     `A`.
@@ -183,7 +183,7 @@ def _means_by_kernel(rows: pd.DataFrame) -> pd.DataFrame:
 def correlation(
     a: Sequence[float] | pd.Series, b: Sequence[float] | pd.Series
 ) -> float:
-    """Return Pearson's correlation, or zero if a sequence is constant."""
+    """Return Pearson's correlation of two sequences, or zero if one is constant."""
     a = np.asarray(a, dtype=np.float64)
     b = np.asarray(b, dtype=np.float64)
     if np.ptp(a) == 0 or np.ptp(b) == 0:
@@ -215,7 +215,7 @@ def _base_kernels_figure(measured: pd.DataFrame) -> Figure:
 def two_point(
     study: TwoPointStudy, data_dir: str | None = None, advance: Advance | None = None
 ) -> StudyResult:
-    r"""Study the alignment of :math:`x \cdot x' + 1` with labels at two points.
+    r"""Compute the alignment of :math:`x \cdot x' + 1` with labels at two points.
 
     A share alpha of the rows is (-1, 0) with label -1, the others are (1, 0) with label
     +1.
@@ -251,7 +251,7 @@ def two_point(
 
 
 def two_point_alignments(share: float) -> tuple[float, float]:
-    """Return centered and uncentered alignment for a first point of weight `share`."""
+    """Return centered and uncentered alignment if the first of two points has weight `share`."""
     X = np.array([[-1.0, 0.0], [1.0, 0.0]])
     y = np.array([-1.0, 1.0])
     family = PolynomialFamily([1], coef0=1.0)
@@ -329,7 +329,7 @@ def count_minima(h: np.ndarray) -> int:
 
 
 def surface(study: SurfaceStudy, data_dir: str | None, advance: Advance) -> StudyResult:
-    r"""Study the convexity of learner `nkrr`'s objective of degree two in two weights.
+    r"""Check whether learner `nkrr`'s objective of degree two is convex in two weights.
 
     .. math:: F(\mu) = y^\top (K_\mu \circ K_\mu + \lambda I)^{-1} y, \qquad
              K_\mu = \mu_1 z_1 z_1^\top + \mu_2 z_2 z_2^\top
