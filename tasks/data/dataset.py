@@ -48,7 +48,7 @@ SAMPLE_COLUMNS = ("held_out", "groups", "times", "weights", "folds")
 
 @dataclass(frozen=True)
 class DatasetRef:
-    """Reference to a stored data set, passed between tasks."""
+    """Reference to a data set on disk, passed between tasks in its place."""
 
     name: str
     digest: str
@@ -92,7 +92,7 @@ class Dataset:
     by_training: str = ""
 
     def learned_on(self, rows: np.ndarray) -> Dataset:
-        """Return the data set scaled and imputed with statistics of `rows`."""
+        """Return the data set scaled and imputed with statistics of the given rows."""
         if self.table is not None and self.raw is not None:
             table = self.table.learned_on(
                 self.raw.take(rows), cast(Any, self.by_training)
@@ -120,7 +120,7 @@ class Dataset:
 
     @property
     def scaling(self) -> tuple[np.ndarray, np.ndarray]:
-        """Values `low`, subtracted from raw features, and `spread`, their divisor."""
+        """Scaling of features: `low`, subtracted from raw values, and `spread`, their divisor."""
         if self.low is None or self.spread is None:
             return np.zeros(len(self.features)), np.ones(len(self.features))
         return self.low, self.spread
@@ -129,7 +129,7 @@ class Dataset:
 def store_dataset(
     dataset: Dataset, name: str, source: str, tell: Tell = warnings.warn
 ) -> DatasetRef:
-    """Store a new data set; return a reference to it."""
+    """Write a data set to disk unless it is there; return a reference to it."""
     key = dataset_digest(dataset)
     path = store_path("datasets", key)
     folds = None
@@ -191,7 +191,7 @@ def _write_dataset(dataset: Dataset, ref: DatasetRef, folder: Path) -> None:
 
 
 def load_dataset(ref: DatasetRef) -> Dataset:
-    """Return a stored data set; dense rows are memory-mapped."""
+    """Return a data set from disk; dense features are memory-mapped."""
     folder = checked(Path(ref.path))
     about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
     values = np.load(folder / "y.npy", allow_pickle=False)
@@ -226,7 +226,7 @@ def _load_features(folder: Path) -> Rows:
 
 
 def copied_share(ref: DatasetRef) -> float:
-    """Return the share of rows that repeat an earlier row."""
+    """Return the share of a data set's rows that repeat an earlier row."""
     dataset = load_dataset(ref)
     # Random projections differ unless rows are equal
     projected = dataset.X @ np.random.default_rng(0).normal(size=ref.n_features)
@@ -240,7 +240,7 @@ def stored_bytes(ref: DatasetRef) -> int:
 
 
 def dataset_digest(dataset: Dataset) -> str:
-    """Return the digest that identifies a data set in the store."""
+    """Return the digest that identifies a data set on disk."""
     X = dataset.X
     target = dataset.target
     about = [
@@ -289,7 +289,7 @@ def _update_digest(sha: Any, name: str, array: np.ndarray) -> None:
 def scaling_of(
     X: Any, scale: str, where: str
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Return the values to subtract from each feature, and to divide it by."""
+    """Return the values by which each feature is shifted and divided."""
     if scale == "none":
         return None, None
     low = np.zeros(X.shape[1])
@@ -312,7 +312,7 @@ def scaling_of(
 
 
 def scaled(X: Any, low: np.ndarray | None, spread: np.ndarray | None) -> Any:
-    """Return scaled features; dense ones change in place."""
+    """Return features after shift and division; dense arrays change in place."""
     if low is None or spread is None:
         return X
     if sparse.issparse(X):
@@ -332,7 +332,7 @@ def fold_seed(seed: int, repeat: int) -> int:
 
 
 def draw_folds(dataset: Dataset, protocol: ProtocolConfig, repeat: int) -> np.ndarray:
-    """Return each row's fold, or its part of a split; -1 for unused rows.
+    """Return each row's fold, or its side of a split; -1 for unused rows.
 
     Held-out rows are the test rows. Repeats of a split in time end before the test rows
     of the previous one. ValueError if the data set does not allow these folds.
@@ -402,7 +402,7 @@ def _earlier_split(
 
 
 def most_folds(dataset: Dataset, n_wanted: int, seed: int) -> tuple[int, str]:
-    """Return the most feasible folds, and why they are below `n_wanted`."""
+    """Return the largest feasible number of folds, and why it is below `n_wanted`."""
     reason = ""
     for n_folds in range(n_wanted, 2, -1):
         try:

@@ -13,7 +13,7 @@ from .tables import FORMATS, Table, first_of, joint_name, locations_of
 
 
 def source_files(config: DatasetConfig, data_dir: str) -> tuple[Location, ...]:
-    """Return the locations of the files of a data set."""
+    """Return the locations of a data set's files from its configuration."""
     addresses = existing_files(config, data_dir)
     try:
         locations = locations_of(*addresses)
@@ -45,7 +45,7 @@ def require_names(
     without: Sequence[str],
     by_command: bool,
 ) -> list[str]:
-    """Return a table's columns; InputError if an option has an unknown name."""
+    """Return a table's columns; InputError if an option names no column or baseline."""
     for name in without:
         if name not in BASELINE_TITLES:
             meant = did_you_mean(name, BASELINE_TITLES)
@@ -78,7 +78,7 @@ def require_keys(
     without: Sequence[str],
     changes: Sequence[str] = (),
 ) -> None:
-    """Raise InputError if the metric or a changed option is invalid for a table.
+    """Raise InputError if the metric or a changed option does not fit a table.
 
     Changes of single kernels are not checked.
     """

@@ -73,7 +73,7 @@ LEAKING_SHARE = 0.9995
 
 @dataclass(frozen=True)
 class InferredConfig:
-    """Inferred YAML configuration with comments, and remarks for the user."""
+    """YAML configuration inferred from a table, and remarks for the user."""
 
     lines: tuple[str, ...]
     text: str
@@ -471,7 +471,7 @@ def _shortened_list(names: Sequence[str]) -> str:
 
 
 def leaking_columns(dataset: Dataset) -> list[str]:
-    """Return columns whose values determine nearly all targets."""
+    """Return the columns that determine nearly all targets by themselves."""
     y = dataset.target.values[:CHECKED_ROWS]
     if dataset.table is None or len(y) < FEW_ROWS:
         return []

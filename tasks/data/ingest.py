@@ -73,7 +73,7 @@ from .tables import FORMATS, Table, joint_name
 def ingest(
     config: DatasetConfig, data_dir: str, seed: int, readers: Readers | None = None
 ) -> DatasetRef:
-    """Read, check and store a data set; return a reference."""
+    """Read, check and write to disk a configured data set; return a reference."""
     dataset = load_source(config, data_dir, seed, warn, readers)
     pa.default_memory_pool().release_unused()  # Arrow would keep memory
     return store_dataset(dataset, config.label, _origin(config), warn)
@@ -96,7 +96,7 @@ def load_source(
     tell: Callable[[str], None] = warnings.warn,
     readers: Readers | None = None,
 ) -> Dataset:
-    """Read the data set of a configuration without storing it.
+    """Read the data set of a configuration into memory, without a copy on disk.
 
     `tell` receives remarks and warnings. Order of the steps: rows of `where`, rows with
     target and weight, column types, rows without missing values, distinct rows,

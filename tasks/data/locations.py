@@ -74,7 +74,7 @@ class Location:
         return self.path.partition("/")[0]
 
     def size(self) -> int:
-        """Return the size in bytes; InputError for anything but a file."""
+        """Return the size of the file in bytes; InputError for anything but a file."""
         info = self.info()
         if info.type == pyarrow.fs.FileType.File:
             return int(info.size)
@@ -94,7 +94,7 @@ class Location:
         return self.filesystem.open_input_file(self.path)
 
     def open_text(self) -> Any:
-        """Open the decompressed content as a pyarrow stream."""
+        """Open the decompressed file as a pyarrow stream."""
         source = self.open_input()
         compression = compression_of(self.name)
         if compression is None:
@@ -102,7 +102,7 @@ class Location:
         return pa.CompressedInputStream(source, compression)
 
     def require_bucket(self) -> None:
-        """Raise InputError if the bucket is missing or inaccessible."""
+        """Raise InputError if the S3 bucket is missing or inaccessible."""
         with explained(self):
             if (
                 self.filesystem.get_file_info(self.bucket).type
@@ -122,7 +122,7 @@ class Location:
         return path.resolve() == other_path.resolve()
 
     def info(self) -> Any:
-        """Return pyarrow's FileInfo: type, size and last change."""
+        """Return pyarrow's FileInfo of the file: type, size and last change."""
         with explained(self):
             return self.filesystem.get_file_info(self.path)
 
@@ -183,7 +183,7 @@ def _server_phrase() -> str:
 
 
 class TransferError(InputError, OSError):
-    """Possibly temporary error of reading or writing data.
+    """Error of reading or writing data that may be temporary.
 
     As an `OSError` it makes a task retry; as an `InputError` it ends a command without
     a traceback.
@@ -191,7 +191,7 @@ class TransferError(InputError, OSError):
 
 
 def failed_in_transfer(task: object, task_run: object, state: State[Any]) -> bool:
-    """Return whether a task failed by a possibly temporary error."""
+    """Return whether a Prefect task failed by a possibly temporary error of data transfer."""
     error = state.result(raise_on_failure=False)
     return isinstance(error, TransferError) or (
         isinstance(error, OSError) and error.errno not in (None, *WAYS_OUT)
@@ -220,7 +220,7 @@ UNREADABLE = (
 def transferring(
     location: Location, what: str = "read", called: str = ""
 ) -> Iterator[None]:
-    """Turn errors of file systems and libraries into InputError.
+    """Turn errors of file systems and libraries within the context into InputError.
 
     `what` is "read" or "written"; `called` names the content in messages.
     """
@@ -266,7 +266,7 @@ def explained(location: Location) -> Iterator[None]:
 
 
 def explanation(location: Location, error: OSError) -> InputError:
-    """Return the error to raise, a `TransferError` if possibly temporary."""
+    """Return the InputError for an OSError; a `TransferError` if possibly temporary."""
     reason = _reason(error)
     if not location.remote:
         if error.errno in WAYS_OUT:
@@ -317,7 +317,7 @@ def _reason(error: Exception) -> str:
 
 @contextmanager
 def written(location: Location, lasting: bool = True) -> Iterator[Path]:
-    """Yield a temporary file that becomes the output unless an error occurs.
+    """Yield a temporary file that becomes the output at the end, unless an error occurs.
 
     A `lasting` file survives a power cut. InputError if the location is a folder, or
     without its bucket; TransferError if the file cannot be written at present.
@@ -340,7 +340,7 @@ def written(location: Location, lasting: bool = True) -> Iterator[Path]:
 
 
 def upload(path: Path, location: Location) -> None:
-    """Upload a file, visible on the server only when complete.
+    """Upload a file to S3, where it is visible only when complete.
 
     pyarrow would complete a failed upload with the parts it has sent.
     """

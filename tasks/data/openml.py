@@ -38,7 +38,7 @@ _FETCHING = threading.Lock()
 def read_openml(
     config: DatasetConfig, where: str, tell: Callable[[str], None]
 ) -> tuple[pa.Table, str, str]:
-    """Download an OpenML data set, or read it from the cache."""
+    """Read an OpenML data set from the cache, or download it."""
     bunch = _fetch(config, where, tell)
     table = pa.Table.from_pandas(bunch.frame, preserve_index=False)
     # OpenML quotes some categories

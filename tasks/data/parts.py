@@ -63,7 +63,7 @@ NONE_COMPLETE = (
 class TablePart(
     BaseModel, frozen=True, ser_json_bytes="base64", val_json_bytes="base64"
 ):
-    """Rows of a table that are read together: a row group, or a whole Arrow file.
+    """Rows of a table file that are read together: a row group, or a whole Arrow file.
 
     `stamp` is size and time of change in nanoseconds. `group` and `mask` None mean all
     rows; `mask` holds bits of the used rows. `told` are `folder_columns`.
@@ -78,7 +78,7 @@ class TablePart(
     told: FolderColumns = ()
 
     def with_rows(self, is_used: np.ndarray) -> TablePart:
-        """Return the part restricted to a mask of rows, shape (n_file_rows,)."""
+        """Return the part of the table restricted to a mask of its rows."""
         mask = None
         if not is_used.all():
             mask = np.packbits(is_used).tobytes()
@@ -86,7 +86,7 @@ class TablePart(
 
     @property
     def is_used(self) -> np.ndarray:
-        """Mask of the file's rows in the data set, shape (n_file_rows,)."""
+        """Mask of the part's rows that belong to the data set."""
         if self.mask is None:
             return np.ones(self.n_file_rows, dtype=bool)
         return np.unpackbits(
@@ -99,7 +99,7 @@ class TablePart(
         complete: TableEncoding | None = None,
         n_bytes: int | None = None,
     ) -> Iterator[tuple[pa.Table, np.ndarray]]:
-        """Yield tables of about `n_bytes`, each with a mask of its rows in the file.
+        """Yield the part in tables of about `n_bytes`, each with a mask of its rows in the file.
 
         Rows with missing values in columns of `complete` are left out. InputError if
         the file has changed; TransferError if it cannot be read at present.
@@ -133,7 +133,7 @@ class TablePart(
 
 @dataclass(frozen=True)
 class EncodedPart:
-    """Block with the encoded rows of a part."""
+    """Block of encoded rows, computed from a part of a table when read."""
 
     part: TablePart
     encoding: TableEncoding
@@ -149,13 +149,13 @@ class EncodedPart:
 
 
 def stamp_of(location: Location) -> tuple[int, int]:
-    """Return the size of a file, and its last change."""
+    """Return a file's size and time of last change, to detect changes."""
     info = location.info()
     return info.size or location.size(), int(info.mtime_ns or 0)
 
 
 def parts_of(table: Table, is_used: np.ndarray) -> tuple[TablePart, ...]:
-    """Divide an open table into parts, in order."""
+    """Divide an open table into parts that are read one at a time, in order."""
     stamps = {location.text: stamp_of(location) for location, _, _ in table.pieces}
     parts = []
     first = 0
@@ -211,7 +211,7 @@ class TableInMemory:
 
 @dataclass(frozen=True)
 class PartedTable:
-    """Table read in parts, so that no process has all rows in memory.
+    """Table read part by part, so that no process holds all rows in memory.
 
     Without `readers`, this process reads the parts. Rows with missing values in columns
     of `completed` are left out.
@@ -229,13 +229,13 @@ class PartedTable:
         return [run(job, **shared) for job in jobs]
 
     def complete(self, encoding: TableEncoding) -> PartedTable:
-        """Return the table without rows that lack values to encode."""
+        """Return the table without rows in which a value to encode is missing."""
         return replace(self, completed=encoding)
 
     def learn_encoding(
         self, names: Sequence[str], column_types: ColumnTypes | None, scale: Scale
     ) -> tuple[TableEncoding, dict[str, int]]:
-        """Learn an encoding in one pass, and count missing values by column.
+        """Learn the encoding of columns in one pass, and count missing values by column.
 
         The encoding equals that of the table in memory up to `MOST_EXACT` rows and
         `MOST_NUMBERS` values. InputError if a file has changed; ValueError if no row or
@@ -271,7 +271,7 @@ class PartedTable:
     def encode(
         self, encoding: TableEncoding
     ) -> tuple[RowFiles, np.ndarray, EncodingReport]:
-        """Encode the rows in one pass; return features, a mask and a report."""
+        """Encode the table in one pass; return features, a mask of rows and a report."""
         encodings = [
             to_data(table, {}, "table")
             for table in (encoding, self.completed)
@@ -397,7 +397,7 @@ class StoredParts(BaseModel):
 
 
 def parts_to_json(X: RowFiles) -> str:
-    """Return the parts of a table and their encoding as JSON."""
+    """Return a table's parts and their encoding as JSON."""
     encoded = [block for block in X.blocks if isinstance(block, EncodedPart)]
     assert X.extremes is not None
     return StoredParts(
@@ -425,7 +425,7 @@ def parts_from_json(text: str) -> RowFiles:
 def wanted_in_parts(
     config: DatasetConfig, files: Sequence[Location], table: Any, where: str
 ) -> bool:
-    """Return whether to read a table in parts; by default only if large."""
+    """Return whether to read a table part by part; by default only if large."""
     if config.in_parts is False:
         return False
     hindrance = _hindrance_to_parts(config, files)

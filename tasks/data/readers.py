@@ -60,7 +60,7 @@ def sample_columns_of(
     config: DatasetConfig,
     where: str,
 ) -> dict[str, np.ndarray]:
-    """Return the sample columns of the selected rows of a table.
+    """Return groups, times and sample weights of the selected rows of a table.
 
     ``groups`` and ``times`` are ranks. Missing values are -1, or NaN for weights.
     """
@@ -247,7 +247,7 @@ def matrix_of(
     config: DatasetConfig,
     where: str,
 ) -> tuple[Any, Sequence[str]]:
-    """Return features (numbers, bytes or n-gram counts) of selected rows, and names."""
+    """Return features and their names: numbers, bytes or n-gram counts of selected rows."""
     rows = _filtered(table.select(columns), selected)
     if config.ngrams is not None:
         return count_ngrams(rows, config.ngrams, where)
@@ -288,7 +288,7 @@ def _not_numeric(
 def features_among(
     table: Table | pa.Table, config: DatasetConfig, target: str, title: str, where: str
 ) -> list[str]:
-    """Return the names of a table's feature columns."""
+    """Return the names of a table's feature columns, without target and sample columns."""
     names = table.schema.names
     refuse_repeated(
         names, f"{where}: {title} has column {{}} more than once; rename one."
@@ -350,7 +350,7 @@ def target_column(
 
 
 def require_room(rows: int, columns: int, title: str, where: str) -> None:
-    """Raise InputError if the rows would not fit into free memory."""
+    """Raise InputError if a matrix of this shape would not fit into free memory."""
     needed = 8 * rows * (columns + 1)
     free = psutil.virtual_memory().available
     if not 0 <= needed <= free:
@@ -374,7 +374,7 @@ def _filtered(rows: Any, selected: np.ndarray | None) -> Any:
 
 
 def is_number(kind: pa.DataType) -> bool:
-    """Return whether a column type is integer, floating or Boolean."""
+    """Return whether a pyarrow type is integer, floating or Boolean."""
     return bool(
         pa.types.is_integer(kind)
         or pa.types.is_floating(kind)
@@ -383,7 +383,7 @@ def is_number(kind: pa.DataType) -> bool:
 
 
 def is_numeric(kind: pa.DataType) -> bool:
-    """Return whether a column type is a number or a decimal."""
+    """Return whether a pyarrow type is a number, a Boolean or a decimal."""
     return is_number(kind) or bool(pa.types.is_decimal(kind))
 
 
@@ -398,7 +398,7 @@ def is_binary(kind: pa.DataType) -> bool:
 
 
 def to_numbers(column: pa.ChunkedArray | pa.Array) -> np.ndarray:
-    """Return a column as float64, shape (m,); missing values become NaN."""
+    """Return a pyarrow column as a float64 array; missing values become NaN."""
     return np.asarray(
         column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False),
         dtype=np.float64,
@@ -412,7 +412,7 @@ def rows_with(
     where: str,
     among: np.ndarray | None = None,
 ) -> np.ndarray | None:
-    """Return a mask of the rows whose columns have the selected values.
+    """Return a mask of the rows with the selected values; None if all have them.
 
     `among` masks the rows to consider. None if all rows are selected.
     """
@@ -495,7 +495,7 @@ def _bytes(column: pa.ChunkedArray, name: str, where: str) -> np.ndarray:
 def count_ngrams(
     table: pa.Table, config: NgramsConfig, where: str
 ) -> tuple[sparse.csr_matrix, tuple[str, ...]]:
-    """Count the n-grams of each row; features are in alphabetical order.
+    """Count the n-grams of each text; n-grams are in alphabetical order.
 
     InputError if a column has the wrong type, or no n-gram of these sizes.
     """
@@ -700,7 +700,7 @@ def read_libsvm(
 
 @dataclass(frozen=True)
 class NumberedNames(Sequence[str]):
-    """Names f0, f1, ... of features, generated on access."""
+    """Sequence of feature names f0, f1, ..., generated on access."""
 
     size: int
 

@@ -35,23 +35,23 @@ Result = TypeVar("Result")
 class Readers(Protocol):
     @property
     def folder(self) -> str:
-        """Folder to which workers write rows; relative if each has its own."""
+        """Folder to which workers write encoded rows; relative if each has its own."""
 
     def map(
         self, run: Callable[..., Result], jobs: Sequence[Any], **shared: Any
     ) -> list[Result]:
-        """Call `run` for each job; send the arguments `shared` only once."""
+        """Call `run` on workers for each job; send the arguments `shared` only once."""
 
 
 class Block(Protocol):
-    """Consecutive rows that can be written to a local file."""
+    """Block of consecutive rows that can be written to a local file."""
 
     @property
     def n_rows(self) -> int:
         pass
 
     def write_to(self, path: Path) -> None:
-        """Write the rows atomically, in C order."""
+        """Write the rows of the block to a file atomically, in C order."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class StoredBlock:
 
 @dataclass(frozen=True)
 class RowFiles:
-    """Dense rows in files on disk, each with a block of consecutive rows.
+    """Dense matrix of rows in files on disk, each with a block of consecutive rows.
 
     A relative `name` is below `folder`. `readers` read rows for a process without
     files. Files are not memory-mapped: Dask's memory limit would count mapped pages.
@@ -90,7 +90,7 @@ class RowFiles:
 
     @classmethod
     def write(cls, place: str, rows: RowSource) -> RowFiles:
-        """Write rows to a folder, a small part at a time.
+        """Write a matrix of rows to a folder in blocks, a small piece at a time.
 
         The last two parts of `place`, a folder or ``s3://bucket/prefix``, name run and
         rows.
@@ -111,7 +111,7 @@ class RowFiles:
 
     @cached_property
     def ends(self) -> np.ndarray:
-        """Row number at which each block ends, after a leading zero."""
+        """Row numbers at which blocks end, after a leading zero."""
         return np.cumsum([0, *(block.n_rows for block in self.blocks)])
 
     @property
@@ -151,14 +151,14 @@ class RowFiles:
         return map(partial(_read_block, rows=self), jobs)
 
     def file_of(self, block: int) -> Path:
-        """Return the local file of a block; write it if missing."""
+        """Return the local file of a block of rows; write it if missing."""
         path = folder_of_copies() / self.folder / self.name / f"{block:05d}.rows"
         if not path.exists():
             patiently(partial(self.blocks[block].write_to, path))
         return path
 
     def sentence_if_unseen(self) -> str:
-        """Return why this process cannot read the rows; empty if it can."""
+        """Return why this process cannot read the row files; empty if it can."""
         block = self.blocks[0]
         assert isinstance(block, StoredBlock)
         location = locate(block.address)
@@ -185,12 +185,12 @@ def _read_block(job: tuple[int, np.ndarray], rows: RowFiles) -> np.ndarray:
 
 
 def rows_in(n_bytes: int, n_features: int, dtype: np.dtype[Any]) -> int:
-    """Return how many rows fit into `n_bytes`, at least one."""
+    """Return the number of rows of a matrix that fit into `n_bytes`, at least one."""
     return max(1, n_bytes // (n_features * dtype.itemsize))
 
 
 def runs_of(rows: RowSource, start: int, stop: int) -> Iterator[np.ndarray]:
-    """Yield the rows from `start` to `stop` in arrays of about `READ_BYTES`."""
+    """Yield consecutive rows from `start` to `stop` in arrays of about `READ_BYTES`."""
     step = rows_in(READ_BYTES, rows.shape[1], rows.dtype)
     for first in range(start, stop, step):
         yield np.ascontiguousarray(
@@ -207,7 +207,7 @@ def write_rows(path: Path, runs: Iterable[np.ndarray]) -> None:
 def grouped(
     positions: np.ndarray, starts: np.ndarray
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Group row numbers by their block.
+    """Group row numbers by the block of rows that contains them.
 
     Yields the number of a block, indices into `positions`, and positions in the block.
     """
@@ -222,7 +222,7 @@ def grouped(
 
 
 def content_digest(rows: RowSource) -> str:
-    """Return a digest of dense rows, read in small parts."""
+    """Return a digest of a matrix of dense rows, read in small pieces."""
     sha = hashlib.sha256(f"{rows.shape} {rows.dtype}".encode())
     for run in runs_of(rows, 0, rows.shape[0]):
         sha.update(run.data)
@@ -230,7 +230,7 @@ def content_digest(rows: RowSource) -> str:
 
 
 def patiently(fetch: Callable[[], Result]) -> Result:
-    """Call a function; for a minute, repeat it after a TransferError."""
+    """Call a function, and repeat it after each TransferError for a minute."""
     for pause in PAUSES:
         try:
             return fetch()
@@ -240,7 +240,7 @@ def patiently(fetch: Callable[[], Result]) -> Result:
 
 
 def folder_of_copies() -> Path:
-    """Return this process's folder for local copies of rows."""
+    """Return this process's folder for local copies of row files."""
     try:
         return Path(get_worker().local_directory)
     except ValueError:

@@ -49,7 +49,7 @@ def relevance(
 
 
 def relevances(gamma: float, features: int) -> np.ndarray:
-    """Relevance theta of each feature, shape (d,); see `relevance`."""
+    """Relevance theta of each feature, with which its class means differ."""
     return (np.arange(1, features + 1) / features) ** gamma
 
 
@@ -104,7 +104,7 @@ def read_synthetic(
 
 
 def require_params(name: str, params: Mapping[str, Any], where: str) -> None:
-    """Raise InputError for an unknown name or invalid parameter."""
+    """Raise InputError for an unknown synthetic data set or invalid parameters."""
     if name not in SYNTHETIC:
         raise InputError(
             f"{where}: there is no synthetic data set {name!r}; choose one of {', '.join(SYNTHETIC)}."

@@ -73,7 +73,7 @@ def first_of(names: Sequence[str], limit: int = 12) -> str:
 
 
 def locations_of(*addresses: str) -> tuple[Location, ...]:
-    """Return the files of paths, addresses, folders or patterns, sorted by name."""
+    """Return the locations of files named by paths, addresses, folders or patterns."""
     locations = []
     values = []
     for address in addresses:
@@ -104,7 +104,7 @@ def _files_at(address: str) -> list[str]:
 def with_folder_columns(
     locations: Sequence[Location], values: Sequence[Mapping[str, str | None]]
 ) -> tuple[Location, ...]:
-    """Return files with columns from folder names such as ``year=2024``."""
+    """Return file locations with columns from folder names such as ``year=2024``."""
     names = dict.fromkeys(name for values_of_file in values for name in values_of_file)
     columns = {
         name: _typed_by_folders([values_of_file.get(name) for values_of_file in values])
@@ -176,7 +176,7 @@ class TableFile:
 
     @property
     def pieces(self) -> list[tuple[Location, int | None, int]]:
-        """File, row group (None: whole file) and row count of each part."""
+        """File, row group (None: whole file) and row count of each part to read."""
         return [(self.location, None, self.count_rows())]
 
     def batches(self, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
@@ -200,7 +200,7 @@ class TableFile:
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """Return an equivalent type that all functions of pyarrow support.
+    """Return an equivalent pyarrow type that all functions of pyarrow support.
 
     Views become text, bytes and lists; run-end encoded values their values; extension
     types their storage types; UUIDs text; decimals 128 bits wide.
@@ -345,7 +345,7 @@ class ArrowFile(TableFile):
 
 
 class CsvFile(TableFile):
-    """CSV file, whose columns are text; progress is measured in bytes.
+    """CSV file, whose columns are read as text; progress is measured in bytes.
 
     `n_empty` counts the omitted columns, without name and values.
     """
@@ -574,7 +574,7 @@ FORMATS: dict[str, type[TableFile]] = {
 
 
 class Table(AbstractContextManager["Table"]):
-    """Table of one or several files, read on request."""
+    """Table in one or several files, whose columns are read on request."""
 
     def __init__(
         self, locations: Sequence[Location], where: str = "", group: int | None = None
@@ -600,7 +600,7 @@ class Table(AbstractContextManager["Table"]):
         return self._files[0].location.suffix != ".csv"
 
     def in_memory(self, as_text: Collection[str] = ()) -> Table | pa.Table:
-        """Read a CSV file into memory; convert numeric columns not in `as_text`."""
+        """Read a CSV file into memory; convert numeric columns except `as_text`."""
         names = self.schema.names
         if self.is_typed or len(set(names)) < len(names):
             return self
@@ -637,7 +637,7 @@ class Table(AbstractContextManager["Table"]):
 
     @property
     def notes(self) -> list[str]:
-        """Remarks about the files; complete after all rows are read."""
+        """Remarks about the files of the table; complete after all rows are read."""
         notes = []
         with_empty_columns = []
         for file in self._files:
@@ -668,7 +668,7 @@ class Table(AbstractContextManager["Table"]):
         return pa.schema([self.schema.field(name) for name in names])
 
     def select(self, names: Sequence[str]) -> pa.Table:
-        """Read columns, cached within `remember_columns`."""
+        """Return the named columns as a pyarrow table, cached within `remember_columns`."""
         schema = self._schema_of(names)
         remembered = _remembered(self._files)
         columns = dict(remembered.columns)  # a copy, as other threads may change it
@@ -685,7 +685,7 @@ class Table(AbstractContextManager["Table"]):
         return pa.table([columns[name] for name in names], schema=schema)
 
     def batches(self, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield record batches of at most about `rows` rows."""
+        """Yield record batches of the named columns, of at most about `rows` rows."""
         schema = self._schema_of(names)
         for file in self._files:
             with self._reading(file.location):
@@ -694,7 +694,7 @@ class Table(AbstractContextManager["Table"]):
             file.share_read = 1.0
 
     def tables(self, names: Sequence[str], rows: int) -> Iterator[pa.Table]:
-        """Yield tables of `rows` rows; the last may be shorter."""
+        """Yield pyarrow tables of `rows` rows; the last may be shorter."""
         waiting = self._schema_of(names).empty_table()
         for batch in self.batches(names, rows):
             waiting = pa.concat_tables([waiting, pa.Table.from_batches([batch])])
@@ -723,7 +723,7 @@ _remembers = threading.Event()
 
 @contextmanager
 def remember_columns() -> Iterator[None]:
-    """Cache columns of the table read last, until `forget_columns`."""
+    """Cache columns of the latest table from this context on, until `forget_columns`."""
     _remembers.set()
     try:
         yield
@@ -733,14 +733,14 @@ def remember_columns() -> Iterator[None]:
 
 
 def forget_columns() -> None:
-    """Free the cached columns, and stop caching."""
+    """Free the columns cached by `remember_columns`, and stop caching."""
     _remembers.clear()
     _REMEMBERED.clear()
 
 
 @contextmanager
 def columns_remembered() -> Iterator[None]:
-    """Cache columns of the table read last, within the context."""
+    """Cache columns of the table read last within this context."""
     with remember_columns():
         yield
     forget_columns()
@@ -766,7 +766,7 @@ def _remembered(files: Sequence[TableFile]) -> _Remembered:
 
 
 def stripped_texts(column: Any) -> Any:
-    """Strip spaces from texts; texts for a missing value become None."""
+    """Strip spaces from a text column; texts such as NA become missing values."""
     text = pc.utf8_trim_whitespace(column)
     return pc.if_else(
         pc.is_in(pc.utf8_lower(text), value_set=pa.array(sorted(MISSING), text.type)),
@@ -790,7 +790,7 @@ def _typed(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def one_schema(named: Sequence[tuple[str, Any]], where: str) -> Any:
-    """Return the columns that all files share, with common types."""
+    """Return the schema common to all files of a table; InputError if columns differ."""
     first_name, first_schema = named[0]
     for name, schema in named[1:]:
         _require_same_columns(first_name, first_schema.names, name, schema.names, where)
