@@ -56,7 +56,7 @@ _servers: list[Service] = []
 
 @dataclass(frozen=True)
 class TableOptions:
-    """Options of commands on tables: target, groups, time, metric, excluded columns."""
+    """Options of commands on tables: target, groups, time, metric, omitted baselines."""
 
     target: str | Sequence[str] | None = None
     group: str | None = None
