@@ -76,14 +76,14 @@ Parts = list[tuple[np.ndarray, np.ndarray]]
 
 
 def kinds_of(config: CompareConfig) -> list[BaselineName]:
-    """Return the baselines of a configuration, the slowest last."""
+    """Return the baselines that a configuration includes, the slowest last."""
     if config.baseline is None:
         return []
     return config.baseline.kinds
 
 
 def serves(kind: BaselineName, ref: DatasetRef) -> bool:
-    """Return whether a baseline can be fitted to a data set."""
+    """Return whether a baseline supports a data set."""
     if kind == CONSTANT:
         return True
     if not ref.n_features:
@@ -96,7 +96,7 @@ def serves(kind: BaselineName, ref: DatasetRef) -> bool:
 
 
 def predictor_of(kind: BaselineName, task: str) -> str:
-    """Return a baseline's predictor as named in the fold table."""
+    """Return a baseline's predictor as named in the table of results."""
     predictors = {
         LINEAR: "ridge",
         GRID_SEARCH: "krr",
@@ -122,7 +122,7 @@ def settings_of(kind: BaselineName, baseline: BaselineConfig) -> str:
 
 
 def run_baseline(job: TrialJob, kind: BaselineName) -> dict[str, Any]:
-    """Tune and test the baseline; return its row of the fold table."""
+    """Tune and test a baseline on one split; return its row of results."""
     started = time.perf_counter()
     dataset = load_dataset(job.ref)
     target = dataset.target
@@ -193,7 +193,7 @@ def _kernel_columns(params: dict[str, float]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class FittedBaseline:
-    """Baseline with its best parameters, fitted to the training rows.
+    """Baseline with its best parameters, fitted to the training rows of a split.
 
     `errors`, shape (n_candidates, L), and C are NaN without a search. `X` has all rows
     in the representation of the estimator; `sigmoid` is slope and offset.
@@ -385,7 +385,7 @@ def _fit_best_setting(
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """Estimator of a baseline, with parameter values to choose from."""
+    """Estimator of a baseline, with parameter values to select from."""
 
     X: Rows
     estimator: Any

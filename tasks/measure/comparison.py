@@ -53,7 +53,7 @@ SEARCHES = 10.0
 
 @dataclass(frozen=True)
 class Prepared:
-    """Checked configuration of a comparison, with its stored data sets.
+    """Validated configuration of a comparison, with its data sets on disk.
 
     `jobs` has the user's data set, the rows of its base kernels, and its own
     configuration; `skipped` has a sentence for each unsupported learner.
@@ -83,7 +83,7 @@ def _slow_baselines(config: CompareConfig) -> set[str]:
 
 
 def estimate_work(config: CompareConfig, ref: DatasetRef) -> float:
-    """Estimate the work, relative to a fit on 1,000 rows."""
+    """Estimate the work of a comparison, relative to one fit on 1,000 rows."""
     protocol = config.protocol
     paths = SEARCHES * len(_slow_baselines(config))
     for learner in config.learners:
@@ -102,7 +102,7 @@ def _number_of_trials(config: CompareConfig, ref: DatasetRef) -> int:
 
 
 def prepare(config: CompareConfig, pool: DaskPool, progress: RunProgress) -> Prepared:
-    """Read and store every data set; InputError for an invalid configuration."""
+    """Read every data set to disk; InputError for an invalid configuration."""
     pool.require_usable()
     for learner in config.learners:
         require_params(learner)
@@ -162,7 +162,7 @@ def _supported(
 def config_on(
     config: CompareConfig, dataset: DatasetConfig, ref: DatasetRef
 ) -> CompareConfig:
-    """Return the configuration of a data set, with its kernels and folds."""
+    """Return the configuration restricted to a data set, with its kernels and folds."""
     folds, repeats = ref.folds or (config.protocol.folds, config.protocol.repeats)
     protocol = config.protocol.model_copy(update={"folds": folds, "repeats": repeats})
     return config.on(dataset).model_copy(update={"protocol": protocol})
@@ -174,7 +174,7 @@ def measure(
     pool: DaskPool,
     progress: RunProgress,
 ) -> Sequence[FoldsRef]:
-    """Measure all learners and baselines on all data sets."""
+    """Measure the errors of all learners and baselines on all data sets."""
     results: dict[int, FoldsRef] = {}
     submissions = _submit_results(prepared, pool, progress)
     for (position, ref, local), folds in side_by_side(
@@ -215,7 +215,7 @@ def _submit_results(
 
 
 def folds_of_rows(prepared: Prepared) -> dict[str, pd.DataFrame]:
-    """Return, for each repeat and row, the fold that tests the row (-1: none)."""
+    """Return, for each data set, repeat and row, the fold that tests the row (-1: none)."""
     folds = {}
     for ref, _, local in prepared.jobs:
         if ref.n_rows > 1_000_000:
@@ -238,7 +238,7 @@ def folds_of_rows(prepared: Prepared) -> dict[str, pd.DataFrame]:
 def measure_kernels(
     rows: DatasetRef, config: CompareConfig, pool: DaskPool, progress: RunProgress
 ) -> list[StatisticsRef]:
-    """Compute alignment statistics of base kernels, once per repeat or trial."""
+    """Compute alignment statistics of base kernels, once per repeat or split."""
     repeats = config.protocol.repeats
     trials: Sequence[Trial] = []
     if rows.by_training:
@@ -294,7 +294,7 @@ def _submit_learners(
 def rows_for(
     config: CompareConfig, ref: DatasetRef
 ) -> tuple[DatasetRef, CompareConfig]:
-    """Return the data set and configuration, with matrices in place of rows if stored.
+    """Return data set and configuration; stored kernel matrices replace the features.
 
     For stored matrices, the only feature is the row position. InputError if the
     matrices are incomplete, or were made from other data.

@@ -25,7 +25,7 @@ MOST_FEATURES_BY_TILES = 1000
 def build_family(
     configs: Sequence[FamilyConfig], features: Sequence[str], where: str = "kernels"
 ) -> KernelFamily:
-    """Build base kernels from configurations; InputError for unknown features."""
+    """Build base kernels from their configurations; InputError for unknown features."""
     _require_known_columns(configs, features, where)
     if len(configs) == 1:
         config = configs[0]
@@ -61,7 +61,7 @@ def _require_known_columns(
 
 
 def positions_of(features: Sequence[str]) -> dict[str, list[int]]:
-    """Return positions of features, by name of feature or column."""
+    """Return positions of features, by name of a feature or its table column."""
     positions = {name: [c] for c, name in enumerate(features)}
     if isinstance(features, TableFeatures):
         positions_of_column: dict[str, list[int]] = {}

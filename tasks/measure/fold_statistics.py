@@ -62,7 +62,7 @@ Statistics: TypeAlias = GramStatistics | FeatureStatistics | SampledStatistics
 
 
 def planned_trials(protocol: ProtocolConfig, ordered: bool = False) -> list[Trial]:
-    """Return the trials of one repeat; `ordered` folds are periods of time."""
+    """Return the training and test splits of one repeat; `ordered` folds are in time."""
     if protocol.choose is not None:
         return [nested_split_trial(protocol.choose.folds, ordered)]
     if protocol.split is not None:
@@ -79,7 +79,7 @@ def planned_trials(protocol: ProtocolConfig, ordered: bool = False) -> list[Tria
 def require_feasible(
     ref: DatasetRef, kernels: Sequence[FamilyConfig], protocol: ProtocolConfig
 ) -> None:
-    """Raise InputError if a data set does not allow kernels, folds or metric."""
+    """Raise InputError if kernels, folds or metric do not fit a data set."""
     where = f"data set {ref.name}"
     dataset = load_dataset(ref)
     build_family(kernels, dataset.features, where)
@@ -122,7 +122,7 @@ def _require_measurable(
 def rows_of_trial(
     ref: DatasetRef, protocol: ProtocolConfig, repeat: int, trial: Trial
 ) -> DatasetRef:
-    """Store a data set scaled and imputed by a trial's training rows."""
+    """Write a data set scaled and imputed by the training rows of one split."""
     dataset = load_dataset(ref)
     training = rows_of(draw_folds(dataset, protocol, repeat), trial.final)
     return store_dataset(
@@ -139,7 +139,7 @@ def compute_statistics(
     advance: Advance,
     trial: Trial | None = None,
 ) -> StatisticsRef:
-    """Store alignment statistics of base kernels; return a reference to them."""
+    """Write alignment statistics of base kernels to disk; return a reference."""
     log = get_run_logger()
     key = _key(ref, config, repeat, trial)
     path = store_path("statistics", key)
@@ -255,7 +255,7 @@ def _training_rows_to_measure(
 
 
 def sampled(config: CompareConfig) -> bool:
-    """Return whether a sample estimates the alignment statistics."""
+    """Return whether alignment statistics are estimated from a sample of rows."""
     only_rank_one = len(config.kernels) == 1 and isinstance(
         config.kernels[0], FeatureConfig
     )

@@ -63,7 +63,7 @@ class HeldOutPredictions:
         return len(self.rows)
 
     def class_scores(self, k: int) -> np.ndarray | None:
-        """Return the probabilities of a class, else its scores, else None."""
+        """Return class k's probabilities, else its decision function, else None."""
         if self.probabilities is not None:
             return np.asarray(self.probabilities[:, k])
         if self.scores is None:
@@ -80,7 +80,7 @@ def sampled_test_rows(rows: np.ndarray, n_trials: int) -> np.ndarray:
 
 
 def evenly_spaced(rows: np.ndarray, limit: int) -> np.ndarray:
-    """Return at most `limit` rows, evenly spaced."""
+    """Return at most `limit` row numbers, evenly spaced."""
     if len(rows) <= limit:
         return rows
     positions = np.linspace(0, len(rows) - 1, limit).astype(np.intp)
@@ -96,7 +96,7 @@ def predict_held_out(
     rows: np.ndarray,
     sigmoid: np.ndarray,
 ) -> HeldOutPredictions:
-    """Return predictions for `rows`, with probabilities if possible."""
+    """Return predictions for held-out rows, with probabilities if possible."""
     if isinstance(fitted, KernelPredictors) and len(fitted.kernels) > 1:
         fitted = fitted.only(position)
         position = 0

@@ -37,7 +37,7 @@ Dtype = Literal["float64", "float32"]
 
 
 class MatrixIndex(BaseModel, frozen=True):
-    """Description of the matrices in a folder, stored there as JSON."""
+    """Description of the kernel matrices in a folder, written there as JSON."""
 
     format: Literal["learnkernels-matrices"] = "learnkernels-matrices"
     version: Literal[3] = 3
@@ -84,7 +84,7 @@ def _damaged(path: Path, reason: str) -> InputError:
 
 
 class StoredMatrices(Sequence[np.ndarray]):
-    """Memory-mapped base kernel matrices of a folder."""
+    """Base kernel matrices in a folder, memory-mapped."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder).absolute()
@@ -105,13 +105,13 @@ class StoredMatrices(Sequence[np.ndarray]):
         return _reopen, (self.folder, self.about.id)
 
     def require_whole(self) -> None:
-        """Raise InputError if a file has changed since it was written."""
+        """Raise InputError if a matrix file has changed since it was written."""
         harm = harm_of(self.folder)
         if harm is not None:
             raise _damaged(self.folder, harm)
 
     def family(self) -> PrecomputedFamily:
-        """Return the matrices as base kernels; check some entries."""
+        """Return the matrices as a family of base kernels; check some entries."""
         with input_errors(self.folder):
             return PrecomputedFamily(self, self.about.kernels)
 
@@ -146,7 +146,7 @@ def _open_matrix(path: Path, index: MatrixIndex) -> np.ndarray:
 
 
 def matrix_folder(output: str, name: str) -> Path:
-    """Return the folder in `output` for the matrices of a data set."""
+    """Return the folder in `output` for the kernel matrices of a data set."""
     if not name or name.startswith(".") or set(name) & set("/\\:\0"):
         raise InputError(
             f"data set {name!r}: its matrices get a folder of this name; give it a plain 'name'."
@@ -155,7 +155,7 @@ def matrix_folder(output: str, name: str) -> Path:
 
 
 def import_matrices(path: Path, ref: DatasetRef) -> Path:
-    """Copy a user's kernel matrices into the store; return the folder.
+    """Copy a user's kernel matrices into the state folder; return the copy's folder.
 
     InputError if a matrix is not finite, symmetric and of the size of the data set.
     """
@@ -253,7 +253,7 @@ def index_of(
 
 
 def require_place(folder: Path, index: MatrixIndex) -> None:
-    """Raise InputError if a folder has other matrices than `index` describes."""
+    """Raise InputError if a folder has other kernel matrices than `index` describes."""
     if not os.path.lexists(folder):
         return
     if not (folder / INDEX).exists():
@@ -292,7 +292,7 @@ def write_matrices(
     pool: DaskPool,
     advance: Advance,
 ) -> str:
-    """Write missing base kernel matrices; return a line for the report.
+    """Write base kernel matrices unless they exist; return a line for the report.
 
     Workers write strips of rows, and need the folder under the same path.
     """

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 
 class StepProgress:
-    """Progress of a step of a run, which any thread can advance."""
+    """Progress of one step of a run, which any thread can advance."""
 
     def __init__(self, run: RunProgress, description: str, trials: int) -> None:
         self.run = run
@@ -33,7 +33,7 @@ class StepProgress:
         return max(0, self.trials - round(self.share * self.trials))
 
     def remaining_seconds(self, mean: float) -> float:
-        """Return estimated seconds left; at first, the `mean` of a step."""
+        """Return estimated seconds left; before any progress, the mean of a step."""
         if not self.share:
             return mean
         if not self.trials:
@@ -97,7 +97,7 @@ class RunProgress(AbstractContextManager["RunProgress"]):
         return self._step
 
     def advance(self, steps: float = 1.0) -> None:
-        """Record that steps, or a share of the current step, are done."""
+        """Record that steps of the run, or a share of a step, are done."""
         self.advance_step(self._step, steps)
 
     def skip(self) -> None:

@@ -33,7 +33,7 @@ MOST_PREDICTIONS = 5000
 
 @dataclass(frozen=True)
 class FittedPredictor:
-    """Fitted predictor for one C, with the interface of `TestedRows`."""
+    """Predictor fitted with one C, with the interface of `TestedRows`."""
 
     path: PredictorPath
     position: int
@@ -44,7 +44,7 @@ class FittedPredictor:
         return np.reshape(numbers, (1, X_new.shape[0], -1))
 
     def class_scores(self, X_new: Rows) -> list[np.ndarray]:
-        """Return a list of one array: scores, (n_rows,) or (n_rows, n_classes)."""
+        """Return the decision function, in a list of one array."""
         return [self.path.scores(X_new)[self.position]]
 
 
@@ -65,7 +65,7 @@ def measure_relevance(
     training: np.ndarray,
     test_rows: np.ndarray,
 ) -> dict[str, float] | None:
-    """Return the relevance of each column, measured on test rows of a trial.
+    """Return the relevance of each column, measured on the test rows of a split.
 
     None for one column or more than `MOST_COLUMNS`, a constant target, or a class
     without training or test rows.

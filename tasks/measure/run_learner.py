@@ -90,7 +90,7 @@ COLUMNS = pa.schema(_FIELDS)
 
 @dataclass(frozen=True)
 class FoldsRef:
-    """Reference to the stored results of a method in all trials."""
+    """Reference to a method's results on disk, over all training and test splits."""
 
     dataset: str
     learner: str
@@ -106,7 +106,7 @@ def predictor_for(
     ref: DatasetRef,
     n_rows: int | None = None,
 ) -> PredictorChoice:
-    """Return the predictor of a learner, chosen by the number of training rows.
+    """Return the predictor for a learner, chosen by the number of training rows.
 
     InputError if learner, predictor or loss do not support the task, samples or
     weights.
@@ -176,7 +176,7 @@ def _prediction_problem(
 
 
 def unserved(learner: schema.LearnerConfig, ref: DatasetRef) -> str:
-    """Return why a learner cannot learn from a data set; empty if it can."""
+    """Return why a learner does not support a data set; empty if it does."""
     learner_type = learner_class(learner.name)
     title = learner.title
     if ref.task not in learner_type.tasks:
@@ -274,7 +274,7 @@ def _n_kernels(configs: Sequence[schema.FamilyConfig], n_features: int) -> int:
 
 
 def predictor_memory(setting: str | None) -> int:
-    """Return the bytes a predictor may use, by default half of the memory.
+    """Return the bytes that a predictor may use, by default half of the memory.
 
     The default is a power of two, without regard to other processes, for reproducible
     results and keys.
@@ -304,7 +304,7 @@ def evaluate_learner(
     pool: DaskPool,
     advance: Advance,
 ) -> FoldsRef:
-    """Measure a learner in every trial, unless stored; return a reference."""
+    """Measure a learner on every split, unless on disk; return a reference."""
     log = get_run_logger()
     protocol = config.protocol
     choice = predictor_for(config, learner, ref)
@@ -449,7 +449,7 @@ def evaluate_baseline(
     advance: Advance,
     kind: schema.BaselineName,
 ) -> FoldsRef:
-    """Measure a baseline in every trial, unless stored; return a reference."""
+    """Measure a baseline on every split, unless on disk; return a reference."""
     assert config.baseline is not None
     settings = {
         "columns": COLUMNS.names,
@@ -516,7 +516,7 @@ def _trial_jobs(
 
 @dataclass
 class Steps:
-    """Callback that logs a predictor's iterations every ten seconds."""
+    """Callback that logs the iterations of a predictor's solver every ten seconds."""
 
     name: str
     log: Callable[..., None]
@@ -542,7 +542,7 @@ def run_jobs(
     advance: Advance,
     load_data: Callable[[], TrialData] | None = None,
 ) -> list[dict[str, Any]]:
-    """Run trials on workers or in this process; return their rows of results."""
+    """Run training and test splits on workers or in this process; return rows of results."""
     if not parallel:
         gc.collect()  # frees rows in reference cycles
         return map_here(run, jobs, advance)

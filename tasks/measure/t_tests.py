@@ -30,7 +30,7 @@ def paired_p(errors: np.ndarray, baseline: np.ndarray) -> float | None:
 def corrected_p(
     errors: np.ndarray, baseline: np.ndarray, test_share: float
 ) -> float | None:
-    """Return the p-value of a corrected t-test that errors are below the baseline's.
+    """Return the p-value of a corrected resampled t-test that errors are below the baseline's.
 
     The variance is corrected for training rows that trials share (Nadeau, Bengio, 2003,
     section 3). None for fewer than two pairs; 0 or 1 if all differences are equal.
@@ -78,7 +78,7 @@ def critical_difference(n_datasets: int, n_methods: int) -> float:
 
 
 def higher_p(errors: np.ndarray, others: np.ndarray, test_share: float) -> float | None:
-    """Return the p-value of Welch's test that `errors` exceed `others` on other rows.
+    """Return the p-value of Welch's test that errors exceed those on other rows.
 
     Corrected as in `corrected_p`. None for fewer than two trials on a data set; 0 or 1
     if no error varies.

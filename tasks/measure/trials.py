@@ -66,7 +66,7 @@ HELD_OUT = "held_out"
 
 @dataclass(frozen=True)
 class StatisticsRef:
-    """Reference to stored statistics of base kernels for one draw of the folds.
+    """Reference to alignment statistics of base kernels on disk, for one repeat.
 
     If trials scale the features, they serve only `trial`, on its data set `rows`.
     """
@@ -84,7 +84,7 @@ def save_statistics(
     folds: np.ndarray,
     seconds: float,
 ) -> None:
-    """Store alignment statistics, folds, and the computing time."""
+    """Write alignment statistics, folds and the computing time to disk."""
     with keep(Path(ref.path)) as folder:
         arrays = {
             "folds": folds,
@@ -97,7 +97,7 @@ def save_statistics(
 def share_of_pass(
     seconds: float, all_rows: AlignmentStatistics, training: AlignmentStatistics
 ) -> float:
-    """Estimate the seconds for alignment statistics of only training rows.
+    """Estimate the seconds for alignment statistics of the training rows alone.
 
     Time is quadratic in rows, linear for rank-one kernels, constant for a sample.
     """
@@ -106,7 +106,7 @@ def share_of_pass(
 
 
 class StoredStatistics(NamedTuple):
-    """Alignment statistics of base kernels, folds of rows, and computing time."""
+    """Alignment statistics of base kernels, each row's fold, and computing time."""
 
     statistics: AlignmentStatistics
     folds: np.ndarray
@@ -114,7 +114,7 @@ class StoredStatistics(NamedTuple):
 
 
 def load_statistics(ref: StatisticsRef) -> StoredStatistics:
-    """Return stored statistics; InputError if they are lost or damaged."""
+    """Return alignment statistics from disk; InputError if lost or damaged."""
     with np.load(checked(Path(ref.path)) / ARRAYS, allow_pickle=False) as arrays:
         return StoredStatistics(
             statistics_from_arrays(arrays), arrays["folds"], float(arrays[PASS_SECONDS])
@@ -122,14 +122,14 @@ def load_statistics(ref: StatisticsRef) -> StoredStatistics:
 
 
 def load_folds(ref: StatisticsRef) -> np.ndarray:
-    """Return the fold of each row, without the statistics."""
+    """Return each row's fold from disk, without the alignment statistics."""
     with np.load(checked(Path(ref.path)) / ARRAYS, allow_pickle=False) as arrays:
         return np.asarray(arrays["folds"])
 
 
 @dataclass(frozen=True)
 class TrialJob:
-    """References to a trial's data, small enough to send to a worker."""
+    """References to the data of one split, small enough to send to a worker."""
 
     ref: DatasetRef
     statistics: StatisticsRef
@@ -139,14 +139,14 @@ class TrialJob:
 
 @dataclass(frozen=True)
 class TrialData:
-    """Data sets and statistics of trials, for workers without the store."""
+    """Data sets and statistics of splits, for workers without access to the disk."""
 
     datasets: dict[str, Dataset]
     statistics: dict[str, StoredStatistics]
 
     @classmethod
     def load(cls, jobs: Sequence[TrialJob], folder: str = "") -> TrialData:
-        """Load the data of trials; workers copy rows below `folder`."""
+        """Load the data of training and test splits; workers copy rows below `folder`."""
         datasets = {}
         statistics = {}
         for job in jobs:
@@ -193,7 +193,7 @@ class LearnerFit(NamedTuple):
 
 
 class Training(NamedTuple):
-    """Positions of training rows, and the statistics of their folds."""
+    """Positions of training rows, and the alignment statistics of their folds."""
 
     statistics: AlignmentStatistics
     rows: np.ndarray
@@ -201,7 +201,7 @@ class Training(NamedTuple):
 
 @dataclass
 class TrialFitter:
-    """Fits learner and predictor of a trial to rows."""
+    """Fits the learner and predictor of one split to rows."""
 
     learner: LearnerConfig
     config: CompareConfig
@@ -216,7 +216,7 @@ class TrialFitter:
 
     @property
     def grid(self) -> tuple[float, ...]:
-        """Values of C to compare."""
+        """Values of the regularization C to compare."""
         return tuple(grid_values(self.config.protocol.grid))
 
     def fit(
@@ -225,7 +225,7 @@ class TrialFitter:
         settings: Sequence[dict[str, Any]],
         grid: Sequence[float],
     ) -> list[LearnerFit]:
-        """Fit the learner and its predictors for each setting."""
+        """Fit the learner and its predictors for each setting of parameters."""
         started = time.perf_counter()
         learned = [
             self._learn(training.statistics, setting, grid) for setting in settings
@@ -297,7 +297,7 @@ def run_trial(
     progress: Progress | None = None,
     data: TrialData | None = None,
 ) -> dict[str, Any]:
-    """Run a learner in a trial; return its row of the fold table.
+    """Fit, select and test a learner on one split; return its row of results.
 
     `validation_errors` of another repeat choose the setting. InputError if the learner
     does not allow these rows.
@@ -383,7 +383,7 @@ def run_trial(
 
 
 class SelectedFit(NamedTuple):
-    """Fit on the training rows, the position of C on its path, and the selection."""
+    """Fit with the selected parameters, the position of C in the grid, and the selection."""
 
     fit: LearnerFit
     position: int
@@ -504,7 +504,7 @@ def _test_alignment(
 
 
 def kept_test_rows(job: TrialJob, folds: np.ndarray) -> np.ndarray:
-    """Return the test rows whose predictions are stored."""
+    """Return the test rows of a split whose predictions are written to disk."""
     protocol = job.config.protocol
     n_trials = protocol.repeats * (protocol.folds or 1)
     return sampled_test_rows(np.flatnonzero(folds == job.trial.test), n_trials)
@@ -518,7 +518,7 @@ def trial_columns(
     trial: Trial,
     result: FoldResult,
 ) -> dict[str, Any]:
-    """Return the fold table's columns common to learners and baselines."""
+    """Return the columns of results that learners and baselines share on a split."""
     n_rows = ref.n_rows
     if ref.ordered:
         # Rows later than the test rows are not used
