@@ -42,7 +42,7 @@ PREFIX = "contribution "
 
 @dataclass(frozen=True)
 class Explained:
-    """Contributions of columns to predictions: their file, mean sizes and figure."""
+    """Written contributions of columns to predictions: file, mean sizes and figure."""
 
     output: str
     rows: int
@@ -51,7 +51,7 @@ class Explained:
 
 
 def contributions_file(output: str) -> str:
-    """Return the file of contributions, next to the predictions."""
+    """Return the file for contributions of columns, next to the predictions."""
     if output.endswith("/"):
         return f"{output.rstrip('/')}.contributions.parquet"
     stem, _, ending = output.rpartition(".")
@@ -61,7 +61,7 @@ def contributions_file(output: str) -> str:
 def require_explainable(
     model: Model, source: str, output: str, ids: Sequence[str]
 ) -> None:
-    """Raise InputError if contributions clash with ids or would replace the input."""
+    """Raise InputError if contributions of columns cannot be written."""
     columns = [EXPLAINED, BASE, *(f"{PREFIX}{name}" for name in model.features)]
     clashing = [name for name in ids if name in columns]
     if clashing:
@@ -87,7 +87,7 @@ def explain_table(
     most_rows: int,
     on_progress: Callable[[int], None],
 ) -> Explained:
-    """Write contributions to a registered version's predictions; see `explain_with`."""
+    """Write contributions of columns to a registered version's predictions."""
     return explain_with(
         load_version(version),
         version_metadata(version),

@@ -36,7 +36,7 @@ from .registry import ModelVersion
 
 
 def require_model_name(name: str) -> None:
-    """Raise InputError for an invalid name of a model and its folder."""
+    """Raise InputError if a name is invalid for a model or its folder."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name):
         raise InputError(
             f"model {name!r}: a registered model's name has up to 64 letters, digits, '.', '_' and '-', and starts "
@@ -54,7 +54,7 @@ def track_model(
     path: Path,
     about: Mapping[str, Any],
 ) -> ModelVersion:
-    """Log a trained model; register a version unless the newest is equal."""
+    """Log a trained model to MLflow; register it unless equal to the newest version."""
     kernel = Model.load(path).estimator.kernel_
     measures = (
         "test_error",
@@ -228,7 +228,7 @@ def write_training(
 def rivals(
     model: str, challenger: int | None
 ) -> tuple[ModelVersion, ModelVersion | None, ModelVersion | None]:
-    """Return challenger, champion, and the reference of a refresh."""
+    """Return challenger, champion, and the version before the champion's refreshes."""
     champion = registry.alias_of(model, registry.CHAMPION)
     reference = champion
     if champion is not None and registry.REFERENCE in champion.tags:
@@ -251,7 +251,7 @@ def _find_challenger(model: str, number: int | None) -> ModelVersion:
 
 
 def contender(version: ModelVersion) -> tuple[promotion.Contender, CompareConfig]:
-    """Return a version as a `Contender`, and its configuration."""
+    """Return a model version as a `Contender`, with its configuration."""
     model = registry.load_version(version)
     config = training.recipe_of(model, version)
     title = config.learners[0].title
@@ -305,7 +305,7 @@ def record_decision(
     run_id: str,
     results: tuple[FoldsRef, FoldsRef] | None,
 ) -> str:
-    """Carry out and record a decision; return its folder of results."""
+    """Move the alias as decided, and record the decision; return its folder."""
     target = Path("results") / decision.model / run_id
     links = {"MLflow run": run.url}
     with atomic_path(target) as folder:

@@ -25,7 +25,7 @@ LEAST_ROWS = 10
 
 @dataclass(frozen=True)
 class NewestRows:
-    """Errors of two versions on rows new to the champion.
+    """Errors of two model versions on rows that the champion was not trained on.
 
     `challenger` is the error of the challenger's recipe, fitted without the rows that
     it predicts; `p` is two-sided, None if all differences are equal.
@@ -45,7 +45,7 @@ def score_newest_rows(
     challenger_ref: DatasetRef,
     champion_ref: DatasetRef,
 ) -> NewestRows | None:
-    """Return two versions' errors on rows new to the champion."""
+    """Return two registered versions' errors on rows new to the champion."""
     return errors_on_newest_rows(
         load_version(ours), load_version(theirs), challenger_ref, champion_ref
     )
@@ -57,7 +57,7 @@ def errors_on_newest_rows(
     challenger_ref: DatasetRef,
     champion_ref: DatasetRef,
 ) -> NewestRows | None:
-    """Return both models' errors on rows added since the training of the champion.
+    """Return two models' errors on rows added since the champion's training.
 
     None if fewer than `LEAST_ROWS` rows were appended, the champion's rows are not
     stored, one of its columns is unused, or rows have groups or times or are in parts.
@@ -103,7 +103,7 @@ def appended_rows(earlier: np.ndarray, champion: Model, target: Target) -> np.nd
 
 
 def predict_without(model: Model, dataset: Dataset, rows: np.ndarray) -> np.ndarray:
-    """Predict rows in five folds, each by a model trained without the fold."""
+    """Predict rows in five folds, each by a model trained without that fold."""
     y = dataset.target.given
     all_rows = np.arange(len(y))
     predictions: np.ndarray = np.empty_like(y[rows])

@@ -31,7 +31,7 @@ RECIPE_KEYS = (
 
 @dataclass(frozen=True)
 class Contender:
-    """Version of the model in a challenge, and its errors.
+    """Version that takes part in a challenge for champion, with its errors.
 
     `expected` is the test error at training. `recipes` are digests of the recipe,
     chosen and with all candidates. `stored` and `errors` have the error of each trial,
@@ -56,7 +56,7 @@ class Contender:
     test_share: float = 0.0
 
     def with_errors(self, folds: pd.DataFrame, in_training: bool = False) -> Contender:
-        """Return a copy with errors from `folds`: common to both, or of training."""
+        """Return a copy with errors from `folds`: shared ones, or of its training."""
         errors = tuple(folds["error"].tolist())
         test_share = share_of_test(
             folds["n_test"].to_numpy(), folds["n_rows"].to_numpy()
@@ -67,25 +67,25 @@ class Contender:
 
     @property
     def mean(self) -> float:
-        """Mean error on folds of both models, or the cross-validated error without such folds."""
+        """Mean error of the version on shared folds, else the error at its training."""
         if not self.errors:
             return self.expected
         return float(np.mean(self.errors))
 
     @property
     def shown(self) -> str:
-        """Mean and standard deviation of the errors, as text."""
+        """Mean and standard deviation of the version's errors, as text."""
         errors = self.errors or self.stored
         if len(errors) < 2:
             return f"{self.mean:.4g}"
         return f"{self.mean:.4g} ± {np.std(errors, ddof=1):.2g}"
 
     def additional_columns(self, other: Contender) -> list[str]:
-        """Return the columns that the other version does not have."""
+        """Return this version's columns that another version lacks."""
         return [name for name in self.columns if name not in other.columns]
 
     def differences(self, other: Contender) -> list[str]:
-        """Return phrases on differences of columns."""
+        """Return phrases on differences of columns from another version."""
         phrases = []
         removed = other.additional_columns(self)
         if removed:
@@ -103,7 +103,7 @@ class Contender:
         ]
 
     def faults(self, other: Contender) -> list[str]:
-        """Return phrases on defects of the training, compared to another version's."""
+        """Return phrases on defects of this version's training, relative to another's."""
         phrases = []
         lost_or_changed = []
         removed = other.additional_columns(self)
@@ -184,7 +184,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class Challenge:
-    """Challenge between two versions of a model, and its decision.
+    """Challenge of a champion by a newer model version, and the decision.
 
     `reference` is the best version in the chain of refreshes, `margin` the tolerated
     relative increase of the error. `champion` is the version with the alias afterwards,
@@ -210,7 +210,7 @@ class Challenge:
 
     @property
     def same_version(self) -> bool:
-        """Whether the challenger is the champion."""
+        """Whether the challenger already is the champion."""
         return (
             self.defender is not None
             and self.defender.version == self.challenger.version
@@ -218,7 +218,7 @@ class Challenge:
 
     @property
     def same_recipe(self) -> bool:
-        """Whether the configurations are equal, apart from rows."""
+        """Whether both versions have equal configurations, apart from rows."""
         return self.defender is not None and not set(
             self.challenger.recipes
         ).isdisjoint(self.defender.recipes)
@@ -235,7 +235,7 @@ class Challenge:
 
     @property
     def measurable(self) -> bool:
-        """Whether the decision depends on errors on common folds."""
+        """Whether errors of both versions on shared folds decide."""
         if self.defender is None or self.same_version or self.refusals:
             return False
         if not self.same_recipe:
@@ -243,7 +243,7 @@ class Challenge:
         return self.refresh and self.challenger.digest != self.defender.digest
 
     def with_decision(self, moved: bool, reason: str, **test_results: Any) -> Challenge:
-        """Return a copy with the decision: whether the challenger is champion."""
+        """Return a copy with the decision: whether the champion is replaced."""
         champion = self.challenger if moved or self.defender is None else self.defender
         return replace(
             self, champion=champion.version, moved=moved, reason=reason, **test_results
@@ -251,7 +251,7 @@ class Challenge:
 
 
 def decide(challenge: Challenge) -> Challenge:
-    """Decide whether the challenger becomes champion; return the decided challenge.
+    """Decide whether the challenger becomes champion.
 
     Another recipe must be significantly better on common folds. A *refresh* must not be
     worse, by the margin and by test, and keep columns and classes. No version wins that
@@ -439,7 +439,7 @@ def recipe(config: CompareConfig) -> dict[str, Any]:
 def columns_of(
     model: Model, data: DatasetConfig
 ) -> tuple[dict[str, str], dict[str, float]]:
-    """Return the kinds of a model's columns, and the spreads of scaled columns.
+    """Return the kinds of a model's columns, and the spread of each scaled column.
 
     Features from n-grams, bytes and sparse rows are not columns.
     """
@@ -473,7 +473,7 @@ def _spread(column: NumberColumn) -> float:
 def on_the_same_folds(
     challenger: CompareConfig, champion: CompareConfig, without: Sequence[str] = ()
 ) -> CompareConfig:
-    """Return the champion's recipe on the challenger's rows and folds."""
+    """Return the champion's configuration on the challenger's rows and folds."""
     recipe_keys = {key: getattr(champion.datasets[0], key) for key in RECIPE_KEYS}
     recipe_keys["drop"] = (*recipe_keys["drop"], *without)
     data = challenger.datasets[0].model_copy(update=recipe_keys)
@@ -490,7 +490,7 @@ def on_the_same_folds(
 
 
 def require_same_rows(model: str, challenger: DatasetRef, champion: DatasetRef) -> None:
-    """Raise InputError if two recipes differ in rows or target."""
+    """Raise InputError if two configurations differ in rows or target."""
     challenger_data = load_dataset(challenger)
     champion_data = load_dataset(champion)
     challenger_weights = _weights(challenger_data)
@@ -524,7 +524,7 @@ def _weights(dataset: Dataset) -> np.ndarray:
 
 
 def describe_decision(decision: Challenge, links: dict[str, str]) -> str:
-    """Return the report of a decision as Markdown."""
+    """Return the report on a challenge and its decision as Markdown."""
     trials = []
     if decision.defender is not None and decision.defender.errors:
         trials = _trials_table(decision.defender, decision.challenger)

@@ -96,7 +96,7 @@ class ModelVersion:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the model's file; empty for other programs' versions."""
+        """SHA-256 of the version's model file; empty for other programs' versions."""
         return self.tags.get(DIGEST, "")
 
 
@@ -172,7 +172,7 @@ def _write_folder(
 
 
 def signature_of(model: Model) -> ModelSignature:
-    """Return the names and MLflow types of the columns that a model predicts.
+    """Return MLflow's signature of a model: names and types of its input columns.
 
     The signature has no inputs: MLflow would refuse integers for numbers, and dates for
     text.
@@ -268,7 +268,7 @@ def tag_version(name: str, version: int, tags: Mapping[str, str]) -> None:
 
 
 def log_series(version: ModelVersion, metrics: Mapping[str, float]) -> None:
-    """Append values to metrics of a version's training run."""
+    """Append values to metrics of the MLflow run that trained a version."""
     with mlflow_store() as client:
         step = len(client.get_metric_history(version.run_id, next(iter(metrics))))
         now = int(time.time() * 1000)
@@ -281,7 +281,7 @@ def log_series(version: ModelVersion, metrics: Mapping[str, float]) -> None:
 def log_scored(
     version: ModelVersion, source: str, columns: Sequence[str], n_rows: int
 ) -> None:
-    """Log a version's latest scored input in its training run."""
+    """Log the input that a version scored last in its training run."""
     with mlflow_store() as client:
         client.log_inputs(version.run_id, [scored_input(source, columns, n_rows)])
         client.log_dict(
@@ -293,7 +293,7 @@ def log_scored(
 
 
 def find_version(model: str) -> ModelVersion:
-    """Return a version by name, alias or number.
+    """Return a model version by name, with an alias or number.
 
     `model` is ``name``, for the champion or else the newest version; ``name@alias``; or
     ``name/3``.
@@ -382,7 +382,7 @@ def _version_of(registered: RegisteredVersion) -> ModelVersion:
 
 
 def load_version(version: ModelVersion) -> Model:
-    """Download and verify the model file of a version; return the model."""
+    """Download, verify and load the model file of a registered version."""
     where = f"model {version.name}/{version.version}"
     if not version.digest:
         raise InputError(
@@ -412,7 +412,7 @@ def load_version(version: ModelVersion) -> Model:
 
 
 def stored_folds(version: ModelVersion, learner: str) -> pd.DataFrame | None:
-    """Return the results of training by fold; None if deleted."""
+    """Return a version's errors by fold from its training run; None if deleted."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             path = mlflow.artifacts.download_artifacts(
@@ -424,7 +424,7 @@ def stored_folds(version: ModelVersion, learner: str) -> pd.DataFrame | None:
 
 
 def last_scored(version: ModelVersion) -> tuple[str, list[str]] | None:
-    """Return the input that a version scored last, and its columns."""
+    """Return the input that a version scored last, and its columns; None if unknown."""
     try:
         with mlflow_store() as client:
             files = [file.path for file in client.list_artifacts(version.run_id)]

@@ -72,7 +72,7 @@ Distribution = Counter[str] | NumberSummary
 
 
 def distribution_of(values: np.ndarray, numbers: bool) -> Distribution:
-    """Summarize predicted numbers, or count predicted labels."""
+    """Summarize predicted numbers, or count each predicted label."""
     if numbers:
         return NumberSummary.of(values, keep_all_numbers=False)
     return Counter(map(str, values))
@@ -96,7 +96,7 @@ def shown_distribution(distribution: Distribution) -> dict[str, float]:
 
 @dataclass
 class Tally:
-    """Counts and statistics of scored rows, added over parts of a table.
+    """Counts and statistics of scored rows, added over pieces of a table.
 
     `new` is None if the model has no training rows.
     """
@@ -129,7 +129,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class DriftReport:
-    """Comparison of scored rows with training rows, as plain data.
+    """Drift of scored rows from training rows, as plain data.
 
     `note` is the reason why rows were not compared. p-values are None if untested.
     """
@@ -141,7 +141,7 @@ class DriftReport:
 
 
 class Drifted(InputError):
-    """Error for rows that drifted too far; `scores` has the results."""
+    """Error for scored rows that drifted too far; `scores` has the results."""
 
     def __init__(self, sentence: str, scores: Scores) -> None:
         super().__init__(sentence)
@@ -149,7 +149,7 @@ class Drifted(InputError):
 
 
 def drift_config(version: ModelVersion) -> DriftConfig:
-    """Return the drift thresholds of a version's latest training."""
+    """Return the drift limits in the latest training of a version."""
     try:
         return DriftConfig.model_validate(
             json.loads(version.tags.get(PLACE, "{}")).get("drift", {})
@@ -252,7 +252,7 @@ def _test_warnings(drift: Drift, level: float) -> list[str]:
 
 @dataclass(frozen=True)
 class Scores:
-    """Result of scoring a table, as plain data.
+    """Counts and statistics of a scored table, as plain data.
 
     By column: `distribution` has counts by label, or mean, sd, min and max; `gaps` and
     `new_levels` count rows. `cells` are remarks about files and invalid cells.
@@ -271,7 +271,7 @@ class Scores:
 
 
 class ScoringProgress:
-    """Progress of a scoring, as a percentage or lines every five seconds."""
+    """Progress of scoring a table: a percentage, or lines every five seconds."""
 
     def __init__(self, progress: RunProgress) -> None:
         self.progress = progress
@@ -294,7 +294,7 @@ def publish_scores(
     scores: Scores,
     explained: Explained | None = None,
 ) -> None:
-    """Publish scores in Prefect, and drift in MLflow."""
+    """Publish statistics of a scored table in Prefect, and drift in MLflow."""
     log = get_run_logger()
     drift = scores.drift
     if scores.ignored:
@@ -438,7 +438,7 @@ def score_table(
     on_progress: OnProgress,
     pool: DaskPool | None = None,
 ) -> Scores:
-    """Score a table with a registered version; workers write a folder."""
+    """Score a table with a registered version; on workers if the output is a folder."""
     about = version_metadata(version)
     model = load_version(version)
     if pool is None:
@@ -447,7 +447,7 @@ def score_table(
 
 
 def version_metadata(version: ModelVersion) -> dict[str, str]:
-    """Return the description of a version in output files."""
+    """Return a version's URI, number and digest as metadata for output files."""
     return {
         "model": version.uri,
         "version": str(version.version),
@@ -456,7 +456,7 @@ def version_metadata(version: ModelVersion) -> dict[str, str]:
 
 
 def metadata_of(about: Mapping[str, str]) -> dict[str, str]:
-    """Return a description as metadata of a Parquet or Arrow output."""
+    """Return metadata with the key prefix of Parquet and Arrow outputs."""
     return {f"learnkernels.{key}": value for key, value in about.items()}
 
 
@@ -627,7 +627,7 @@ def score_parts_with(
     options: ScoringOptions,
     on_progress: OnProgress = _ignore_progress,
 ) -> Scores:
-    """Score the files of a table on workers; write a file for each into a folder.
+    """Score each file of a table on workers, into a file of an output folder.
 
     `_SUCCESS` follows unless drift prevents it. InputError as in `score_with`, or if
     the folder has other files.
@@ -687,7 +687,7 @@ def inputs_of(source: str, needed: set[str]) -> tuple[Location, ...]:
 
 
 def input_columns(source: str, needed: set[str]) -> list[str]:
-    """Return a table's columns, and `needed` ones in folders such as year=2024."""
+    """Return a table's columns, including `needed` ones in folder names."""
     with Table(inputs_of(source, needed)[:1]) as table:
         return list(table.schema.names)
 
@@ -743,7 +743,7 @@ def _require_own(success: Location, parts: set[str]) -> None:
 
 
 def table_location(text: str) -> Location:
-    """Return the location of a table; InputError for other endings."""
+    """Return the location of an input table; InputError for other formats."""
     location = locate(text)
     if location.suffix not in FORMATS:
         raise InputError(

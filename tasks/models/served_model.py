@@ -14,7 +14,7 @@ from learnkernels.kernels.validation import listed
 
 
 class ServedModel(PythonModel):
-    """Model that MLflow serves, which predicts from raw columns."""
+    """MLflow Python model that predicts from unscaled, unencoded columns."""
 
     def load_context(self, context: Any) -> None:
         self.model = Model.load(context.artifacts["model"])

@@ -63,7 +63,7 @@ PLACE_KEYS = {"data_dir", "dask", "parallel", "tracking", "promotion_margin", "d
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """Learner, parameters and C with the lowest validation error.
+    """Selected learner, parameters and C: with the lowest validation error.
 
     `validation_error` is a mean over trials. `candidates` have a row per compared
     learner, for reports; `about` has the test results.
@@ -83,7 +83,7 @@ def training_config(
     learner: str | None,
     by_command: bool = False,
 ) -> CompareConfig:
-    """Return the configuration of a training, with one data set.
+    """Return the configuration for training a model on one data set.
 
     The label `dataset` is required if there are several data sets; `learner` is the
     title of the only learner to consider.
@@ -142,7 +142,7 @@ def require_columns(ref: DatasetRef, ignore: Sequence[str]) -> None:
 def choose(
     config: CompareConfig, results: Sequence[run_learner.FoldsRef]
 ) -> ModelChoice:
-    """Return the learner, parameters and C with the lowest mean validation error.
+    """Select the learner, parameters and C with the lowest mean validation error.
 
     Ties go to the first learner, then the smallest C, then the first combination of
     `tune`.
@@ -230,7 +230,7 @@ def fit_on_all_rows(
     pool: DaskPool,
     advance: Advance,
 ) -> tuple[Path, dict[str, Any]]:
-    """Fit and store a model on all rows; return its file and facts."""
+    """Fit a model on all rows, and write it to disk; return its file and facts."""
     log = get_run_logger()
     dataset = load_dataset(ref)
     selected = run_learner.predictor_for(config, choice.learner, ref, ref.n_rows)
@@ -390,7 +390,7 @@ def _fitted_estimator(
 
 
 def place_of(config: CompareConfig) -> str:
-    """Return the settings of data folder, workers and tracking as JSON."""
+    """Return the configuration of data folder, workers and tracking as JSON."""
     return json.dumps(
         config.model_dump(mode="json", by_alias=True, include=PLACE_KEYS),
         sort_keys=True,
@@ -410,7 +410,7 @@ def recipe_of(model: Model, version: ModelVersion) -> CompareConfig:
 
 
 def raw_example(ref: DatasetRef, rows: int = 5) -> pd.DataFrame:
-    """Return the first rows of a data set as a frame, unscaled."""
+    """Return a data set's first rows as a frame, unscaled, as an input example."""
     dataset = load_dataset(ref)
     if dataset.table is not None:
         return pd.DataFrame(dataset.table.decode(np.asarray(dataset.X[:rows])))
