@@ -48,7 +48,7 @@ def colors_of(table: pd.DataFrame) -> dict[str, str]:
 
 
 def panels(datasets: Sequence[str], height: float = 4.2) -> tuple[Figure, list[Axes]]:
-    """Return a figure with axes for each title, at most three in a row."""
+    """Return a figure with axes for each data set, at most three in a row."""
     from matplotlib.figure import Figure  # most commands draw nothing
 
     n_columns = min(len(datasets), 3)
@@ -89,7 +89,7 @@ def run_figures(run: tables.RunTables) -> dict[str, Figure]:
 
 
 def save_figure(figure: Figure, path: Path, config: FiguresConfig | None) -> None:
-    """Write a figure as PNG and, if configured, in a paper's format."""
+    """Write a figure as PNG and, if configured, in the format for a paper."""
     from matplotlib import rc_context
 
     # Two panels fit on a page of MLflow
@@ -195,7 +195,7 @@ def mean_constant_error(trials: pd.DataFrame) -> float:
 
 
 def limits_within_reach(errors: Any, lines: Sequence[float]) -> tuple[float, float]:
-    """Return axis limits around all `errors`, and around `lines` near them."""
+    """Return axis limits around all errors, and reference lines near them."""
     values = np.asarray(errors, dtype=np.float64)
     values = values[np.isfinite(values)]
     finite_lines = [line for line in lines if np.isfinite(line)]
@@ -310,7 +310,7 @@ def _label_alignments(axis: Axes, dataset: str, methods: pd.DataFrame) -> None:
 
 
 def errors_without_trial_effect(trials: pd.DataFrame) -> pd.Series:
-    """Return errors adjusted to the same mean error in all trials."""
+    """Return errors shifted so that all splits have the same mean error."""
     trial_means = trials.groupby(["repeat", "fold"])["error"].transform("mean")
     return trials["error"] - trial_means + trials["error"].mean()
 
@@ -404,7 +404,7 @@ def by_learner(
     draw: Callable[[Axes, pd.DataFrame, dict[str, Any]], None],
     **axis_properties: Any,
 ) -> Figure | None:
-    """Draw axes per data set, with a color per learner; None without trials."""
+    """Draw axes per data set and a color per learner; None for an empty table."""
     if table.empty:
         return None
     datasets = list(table["dataset"].unique())
@@ -466,7 +466,7 @@ def _draw_history(axis: Axes, trials: pd.DataFrame, style: dict[str, Any]) -> No
 def selected_kernels_figure(
     folds: pd.DataFrame, colors: Mapping[str, str]
 ) -> Figure | None:
-    """Draw weight shares of selected base kernels by sigma; None without selection."""
+    """Draw weight shares against selected kernel parameters; None without any."""
     has_parameters = [parameters is not None for parameters in folds["parameters"]]
     return by_learner(
         folds[has_parameters],

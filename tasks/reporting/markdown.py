@@ -31,7 +31,7 @@ class Markdown(str):
 
 
 def plain(value: object) -> Markdown:
-    """Return a value as one line with Markdown escaped."""
+    """Return a value as one line of text with Markdown escaped."""
     if hasattr(value, "__html__"):
         return Markdown(value)
     line = " ".join(str(value).split())
@@ -74,7 +74,7 @@ def _percent_encoded(match: re.Match[str]) -> str:
 
 
 def link_list(links: Mapping[str, str]) -> list[str]:
-    """Return a Markdown list item per link; paths are code."""
+    """Return Markdown list items for links; paths appear as code."""
     entries = []
     for name, place in links.items():
         if place.startswith("http"):

@@ -44,7 +44,7 @@ def dataset_inputs(
 
 
 def scored_input(source: str, columns: Sequence[str], n_rows: int) -> DatasetInput:
-    """Return the input of a run for scored rows, without reading them."""
+    """Return scored rows as an input of an MLflow run, without reading them."""
     path = Path(source)
     changed = 0
     if path.exists():

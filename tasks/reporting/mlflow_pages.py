@@ -50,7 +50,7 @@ MODEL_COLUMNS = (
 
 @dataclass(frozen=True)
 class SavedView:
-    """View of an experiment's page in MLflow: filter, columns and charts."""
+    """Saved view of an MLflow experiment: filter, columns and charts."""
 
     key: str
     name: str
@@ -62,7 +62,7 @@ class SavedView:
 
     @property
     def value(self) -> str:
-        """Text of the tag in which MLflow 3.17 stores the view."""
+        """Saved view as text of the tag in which MLflow 3.17 keeps it."""
         compressed = zlib.compress(json.dumps(self.state).encode(), 9)
         state = base64.b64encode(compressed).decode()
         now = int(time.time() * 1000)
@@ -85,7 +85,7 @@ def _view_key(run: str) -> str:
 
 
 def comparison_view(run: str, datasets: Sequence[str]) -> SavedView:
-    """Return the view of a comparison, with the charts that its tag can store."""
+    """Return the MLflow view of a comparison, with charts that its tag can hold."""
     view = _view_of_comparison(run, datasets)
     while len(view.value) > TAG_CHARACTERS:
         datasets = datasets[:-1]
@@ -243,7 +243,7 @@ def runs_path(
     run: str | None = None,
     charts: bool = True,
 ) -> str:
-    """Return the path of an experiment's runs, to append to MLflow's URL.
+    """Return the path of an experiment's run list, to append to MLflow's URL.
 
     Comparisons and models have a saved view, which the page ignores next to a filter.
     """
@@ -295,7 +295,7 @@ def comparison_note(
     files: Sequence[str],
     flow_run: str,
 ) -> str:
-    """Return the note of a comparison: verdicts, figures and links."""
+    """Return MLflow's note on a comparison: verdicts, figures and links."""
     links = {
         "chart": runs_path(experiment_id, run=comparison),
         "table": runs_path(experiment_id, run=comparison, charts=False),
@@ -323,7 +323,7 @@ def result_note(sentence: str, links: Mapping[str, str], train: str) -> str:
 
 
 def cut(note: str) -> str:
-    """Shorten a note to `NOTE_CHARACTERS`, at a line's end."""
+    """Shorten a note to MLflow's limit `NOTE_CHARACTERS`, at a line's end."""
     if len(note) <= NOTE_CHARACTERS:
         return note
     hint = "\n\n... the whole report is among the artifacts."

@@ -17,7 +17,7 @@ from .markdown import Markdown, link
 def links_of_report(
     written: Path, target: Path, pages: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return links of a report to its files and pages, by name."""
+    """Return links from a report to its files and web pages, by name."""
     names = sorted(path.name for path in written.iterdir() if path.is_file())
     links: dict[str, str] = {
         "files": Markdown(", ".join(link(name, name) for name in names))
@@ -31,7 +31,7 @@ def links_of_report(
 
 
 def pages_of_run(place: str) -> dict[str, str]:
-    """Return the addresses of a run's pages, by name, if servers are running.
+    """Return a run's addresses in MLflow and Prefect, if servers are running.
 
     `place` is a folder of results, a file in it, or the name of the run.
     """

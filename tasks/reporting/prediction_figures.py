@@ -32,7 +32,7 @@ MOST_OUTPUTS = 4
 
 
 class Predicted(NamedTuple):
-    """Held-out predictions of a method by trial, and the figures' title."""
+    """Held-out predictions of a method on each split, with a title."""
 
     title: str
     trials: list[HeldOutPredictions]
@@ -48,7 +48,7 @@ class CurveKind(NamedTuple):
 
 
 def prediction_figures(ref: FoldsRef) -> dict[str, Figure]:
-    """Return figures of a method by file name; empty without stored predictions."""
+    """Return figures of a method's predictions by file name; empty without any."""
     trials = read_predictions(checked(Path(ref.path)))
     if not trials:
         return {}
@@ -72,7 +72,7 @@ def prediction_figures(ref: FoldsRef) -> dict[str, Figure]:
 def write_prediction_figures(
     folder: Path, ref: FoldsRef, config: FiguresConfig | None
 ) -> list[str]:
-    """Write the figures of a method; return the names of PNG files."""
+    """Write figures of a method's predictions; return names of PNG files."""
     names = []
     for name, figure in prediction_figures(ref).items():
         folder.mkdir(parents=True, exist_ok=True)
@@ -86,7 +86,7 @@ def figures_folder(results: Path, dataset: str, method: str) -> Path:
 
 
 def best_results(summary: pd.DataFrame, refs: Sequence[FoldsRef]) -> list[FoldsRef]:
-    """Return the result with the lowest mean error per data set."""
+    """Return the method with the lowest mean error on each data set."""
     best = summary[summary["best"]].drop_duplicates("dataset")
     winners = set(zip(best["dataset"], best["learner"], strict=True))
     return [ref for ref in refs if (ref.dataset, ref.learner) in winners]
@@ -204,7 +204,7 @@ def _scored_trials(
 
 
 def curves_figure(predicted: Predicted, kind: CurveKind) -> Figure | None:
-    """Draw a curve per class and trial, such as ROC; None without scores."""
+    """Draw a curve such as ROC per class and split; None without class scores."""
     from matplotlib import colormaps
     from matplotlib.lines import Line2D
 
@@ -252,7 +252,7 @@ def _mean_and_sd(numbers: Sequence[float]) -> str:
 
 
 def calibration_figure(predicted: Predicted) -> Figure | None:
-    """Draw the calibration curves of all trials; None without probabilities."""
+    """Draw calibration curves of all splits; None without probabilities."""
     from sklearn.calibration import CalibrationDisplay
 
     trials = []
@@ -301,7 +301,7 @@ def _add_legend(axis: Axes, **options: Any) -> None:
 
 
 def error_figure(predicted: Predicted, kind: str) -> Figure | None:
-    """Draw measured values or residuals against predictions; None without numbers."""
+    """Draw targets or residuals against predictions; None without finite predictions."""
     from matplotlib.ticker import AutoLocator
     from sklearn.metrics import PredictionErrorDisplay
 

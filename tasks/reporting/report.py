@@ -42,7 +42,7 @@ REPORTED_FIGURES = {
 
 
 class Wording(NamedTuple):
-    """Name of a method without a learned kernel, with the advice if it is best."""
+    """Report's name of a baseline, with the advice if it is best."""
 
     name: str
     advice: str
@@ -70,7 +70,7 @@ DEFAULT_LEARNER = "rfm"
 
 
 def verdicts(summary: pd.DataFrame) -> list[str]:
-    """Return two sentences per data set: on the best method, and on learned kernels.
+    """Return sentences on each data set's best method and on learned kernels.
 
     The second compares the default estimator or best learner with the best method
     without a learned kernel.
@@ -227,7 +227,7 @@ def report_values(
     earlier: Sequence[Mapping[str, str]] = (),
     skipped: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return the values of the template `comparison.md` except figures."""
+    """Return the values for the Markdown template of a comparison's report."""
     folds = run.folds
     summary = run.summary
     return {
@@ -326,7 +326,7 @@ def _predictor_lines(summary: pd.DataFrame, folds: pd.DataFrame) -> list[str]:
 
 
 def environment(refs: Sequence[FoldsRef] = ()) -> dict[str, Any]:
-    """Return versions of Python and libraries, and of earlier stored results."""
+    """Return versions of Python and libraries, also of earlier results on disk."""
     values: dict[str, Any] = {
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
@@ -350,7 +350,7 @@ def write_results(
     rows: Mapping[str, pd.DataFrame],
     skipped: Sequence[str] = (),
 ) -> str:
-    """Write the folder of results and Prefect's artifacts; return the folder."""
+    """Write a comparison's result files and Prefect artifacts; return the folder."""
     run = tables.RunTables.of(tables.read_folds(refs))
     versions_of_run = environment(refs)
     target = Path("results") / config.name / run_id

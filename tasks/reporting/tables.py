@@ -73,7 +73,7 @@ SHOWN_FEATURES = 12
 
 
 def read_folds(refs: Sequence[FoldsRef]) -> pd.DataFrame:
-    """Read the results of all trials, with the time of storage."""
+    """Read methods' results on all splits as a frame, with the time of writing."""
     tables = []
     for ref in refs:
         table = pq.read_table(checked(Path(ref.path)) / TABLE, schema=COLUMNS)
@@ -96,7 +96,7 @@ class RunTables(NamedTuple):
 
 
 def summarize(folds: pd.DataFrame) -> pd.DataFrame:
-    """Return means over trials by data set and learner; see docs/reference/results.md.
+    """Return means over splits by data set and method; see docs/reference/results.md.
 
     p-values are one-sided, of `paired_p` and `corrected_p`.
     """
@@ -183,7 +183,7 @@ def pairwise(folds: pd.DataFrame) -> pd.DataFrame:
 
 
 def pairwise_tables(pairs: pd.DataFrame, p: str = "p") -> dict[str, pd.DataFrame]:
-    """Return a table of p-values of pairs for each data set."""
+    """Return a square table of the p-values of pairs for each data set."""
     mirrored = pairs.rename(columns={"learner": "other", "other": "learner"})
     tables = {}
     for dataset, group in pd.concat([pairs, mirrored]).groupby("dataset", sort=False):
@@ -196,7 +196,7 @@ def pairwise_tables(pairs: pd.DataFrame, p: str = "p") -> dict[str, pd.DataFrame
 
 
 def ranks(folds: pd.DataFrame, learners: Sequence[str] | None = None) -> pd.DataFrame:
-    """Return each learner's rank by mean error: a row per data set."""
+    """Return ranks of learners by mean error, with a row per data set."""
     if learners is None:
         ranked = folds[folds["algorithm"] != CONSTANT]
     else:
@@ -215,7 +215,7 @@ def _without_rounding(error: float) -> float:
 
 
 def latex(summary: pd.DataFrame, ranked: pd.DataFrame) -> str:
-    """Return a LaTeX table of errors, the lowest bold."""
+    """Return a LaTeX table of methods' errors, the lowest bold."""
     cells = []
     for row in summary.itertuples():
         cell = mean_and_sd(row.error_mean, row.error_sd).replace("±", r"$\pm$")
@@ -251,7 +251,7 @@ def better_than(algorithm: str) -> str:
 
 
 def mean_shares(group: pd.DataFrame) -> np.ndarray:
-    """Return the base kernels' mean shares of the weight, shape (p,)."""
+    """Return base kernels' shares of the total weight, averaged over splits."""
     weights = np.stack(group["weights"].to_list())
     sums = np.abs(weights).sum(axis=1, keepdims=True)
     shares = weights / np.where(sums > 0, sums, 1.0)
@@ -263,12 +263,12 @@ def sampled(table: pd.DataFrame) -> bool:
 
 
 def selects_kernels(folds: pd.DataFrame) -> bool:
-    """Return whether a learner has selected its own base kernels."""
+    """Return whether any learner selects its base kernels' parameters."""
     return any(values is not None for values in folds["parameters"])
 
 
 def mean_and_sd(mean: float, sd: float) -> str:
-    """Return mean ± deviation, with two digits of the deviation if it exists."""
+    """Return mean ± standard deviation, rounded, as text."""
     if np.isnan(sd):
         return f"{mean:.4f}"
     digits = 4
@@ -278,7 +278,7 @@ def mean_and_sd(mean: float, sd: float) -> str:
 
 
 def short_p(p: float | None) -> str:
-    """Return a p-value with two digits; empty for NaN."""
+    """Return a p-value as text with two digits; empty for NaN."""
     if p is None or np.isnan(p):
         return ""
     if p < 0.01:
@@ -287,14 +287,14 @@ def short_p(p: float | None) -> str:
 
 
 def equals_p(p: float) -> str:
-    """Return a p-value with its relation, ``= 0.03`` or ``< 0.01``."""
+    """Return a p-value as text with its relation, ``= 0.03`` or ``< 0.01``."""
     if p < 0.01:
         return short_p(p)
     return f"= {short_p(p)}"
 
 
 def p_against_best(summary: pd.DataFrame) -> pd.Series:
-    """Return each method's p-value against the best; NaN for the best."""
+    """Return each method's p-value against the best method; NaN for the best."""
     p_values = pd.Series(np.nan, summary.index, dtype=float)
     for _, group in summary.groupby("dataset", sort=False):
         ranked = group.sort_values("error_mean", kind="stable")
@@ -303,7 +303,7 @@ def p_against_best(summary: pd.DataFrame) -> pd.Series:
 
 
 def display_table(summary: pd.DataFrame) -> list[dict[str, str]]:
-    """Return a summary as the table in terminal, Prefect and report."""
+    """Return summarized results as the table in terminal, Prefect and report."""
     rows = []
     with_p = summary.assign(p=p_against_best(summary))
     for _, group in with_p.groupby("dataset", sort=False):
@@ -360,7 +360,7 @@ def seconds_line(summary: pd.DataFrame) -> str:
 
 
 def stored_line(summary: pd.DataFrame) -> str:
-    """Return the legend of the mark †; empty without stored results."""
+    """Return the legend of the mark † for results from disk; empty without any."""
     times = sorted(map(str, summary[STORED].dropna()))
     if not times:
         return ""
@@ -371,7 +371,7 @@ def stored_line(summary: pd.DataFrame) -> str:
 
 
 def certificate_table(summary: pd.DataFrame) -> list[dict[str, str]]:
-    """Return a row per learner with the accuracy of its optimization."""
+    """Return a table row per learner with its optimization accuracy."""
     return [
         {
             "dataset": row.dataset,
@@ -387,7 +387,7 @@ def certificate_table(summary: pd.DataFrame) -> list[dict[str, str]]:
 
 
 def selected_kernels_table(folds: pd.DataFrame) -> list[dict[str, str]]:
-    """Return a row per learner that selects its own base kernels."""
+    """Return a table row per learner that selects its base kernels' parameters."""
     rows = []
     for (dataset, learner), trials in folds.groupby(["dataset", "learner"], sort=False):
         if not selects_kernels(trials):
@@ -423,7 +423,7 @@ def _largest_kernels(trial: pd.Series) -> str:
 
 
 def mean_history(folds: pd.DataFrame) -> list[float]:
-    """Return the mean alignment after each base kernel or round."""
+    """Return alignments after each iteration of a learner, averaged over splits."""
     histories = [
         history for history in folds["history"] if _is_list(history) and len(history)
     ]
@@ -439,7 +439,7 @@ def _is_list(value: Any) -> bool:
 
 
 def history_table(folds: pd.DataFrame) -> list[dict[str, str]]:
-    """Return a row per learner, with its first ten alignments."""
+    """Return a table row per learner with its alignments in the first ten iterations."""
     rows = []
     for (dataset, learner), trials in folds.groupby(["dataset", "learner"], sort=False):
         history = mean_history(trials)
@@ -498,7 +498,7 @@ def relevance_table(folds: pd.DataFrame) -> list[dict[str, str]]:
 def share_tables(
     summary: pd.DataFrame, folds: pd.DataFrame
 ) -> list[tuple[str, list[dict[str, str]]]]:
-    """Return a table per data set of its 24 heaviest base kernels."""
+    """Return a table of the 24 heaviest base kernels for each data set."""
     tables = []
     with_weights = summary[summary["weights"].map(len) > 0]
     for dataset, group in with_weights.groupby("dataset", sort=False):

@@ -114,7 +114,7 @@ Level = Literal["comparison", "result", "model", "decision"]
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """MLflow run of a flow, named like the folder of results."""
+    """MLflow run of a Prefect flow, named like the folder of results."""
 
     experiment_id: str
     run_id: str
@@ -329,7 +329,7 @@ def _close_abandoned(client: MlflowClient, experiment_id: str) -> None:
 def track_result(
     comparison: TrackedRun, config: CompareConfig, ref: DatasetRef, folds: FoldsRef
 ) -> str:
-    """Log a result as a run nested in the comparison's; return its id."""
+    """Log a method's results as an MLflow run nested in the comparison's."""
     client = MlflowClient()
     table = tables.read_folds([folds])
     summary = tables.summarize(table)
@@ -549,7 +549,7 @@ def _log_inputs(
 
 
 def rounded(metrics: Mapping[str, float]) -> Iterator[tuple[str, float]]:
-    """Yield metrics rounded to seven digits."""
+    """Yield names and values of metrics rounded to seven digits."""
     return ((name, float(f"{value:.7g}")) for name, value in metrics.items())
 
 
@@ -563,7 +563,7 @@ def log_run(
     note: str | None = None,
     artifacts: Path | None = None,
 ) -> None:
-    """Log metrics, parameters, tags, data sets, a note and files to an open run."""
+    """Log metrics, parameters, tags, data sets, note and files to an MLflow run."""
     client = MlflowClient()
     now = _milliseconds()
     all_tags = dict(tags or {})
