@@ -54,7 +54,7 @@ BUNDLED = Path(conf.__file__).parent / "operations" / "prefect.yaml"
 
 @dataclass(frozen=True)
 class Plan:
-    """Options of `learnkernels deploy` for one registered model."""
+    """Plan of the Prefect deployments for one registered model."""
 
     model: str
     config: CompareConfig
@@ -110,7 +110,7 @@ def _is_cron(text: str) -> bool:
 
 
 def printed(plan: Plan) -> str:
-    """Return the `prefect.yaml` of a plan without deploying it."""
+    """Return the `prefect.yaml` of planned deployments without deploying."""
     check_plan(plan)
     if plan.pool == POOL:
         return _as_yaml(prefect_yaml(plan, "process"))
@@ -119,7 +119,7 @@ def printed(plan: Plan) -> str:
 
 
 def deploy(plan: Plan) -> list[dict[str, str]]:
-    """Create or update the deployments of a plan; return their table.
+    """Create or update a model's planned Prefect deployments; return their table.
 
     A plan without input deletes the deployment of `predict`.
     """
@@ -288,7 +288,7 @@ def _run_prefect_deploy(text: str) -> None:
 
 @contextmanager
 def connected() -> Iterator[SyncPrefectClient]:
-    """Yield a client of Prefect's server; InputError without a server."""
+    """Yield a client of Prefect's server; InputError if there is no server."""
     if not PREFECT_API_URL.value():
         raise InputError(
             "there is no Prefect server to deploy to: start 'learnkernels up' in this folder in another terminal, or "

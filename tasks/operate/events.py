@@ -10,7 +10,7 @@ Event = Literal["trained", "challenged", "promoted", "rejected", "empty", "drift
 
 
 def announce(event: Event, model: str, text: str) -> None:
-    """Send Prefect the event ``learnkernels.EVENT`` about a model."""
+    """Send Prefect an event named ``learnkernels.EVENT`` about a model."""
     emit_event(
         f"learnkernels.{event}",
         {"prefect.resource.id": resource(model), "prefect.resource.name": model},

@@ -29,7 +29,7 @@ PAGE = 200
 
 
 def set_up(api: str, started_here: bool) -> None:
-    """Create the automation for crashed runs; then handle missed and unfinished runs.
+    """Create Prefect's automation for crashed runs; handle missed and unfinished runs.
 
     Runs may be missed if this process has just started the server (`started_here`).
     """
@@ -44,7 +44,7 @@ def set_up(api: str, started_here: bool) -> None:
 
 
 def watch_unfinished(client: SyncPrefectClient) -> list[UUID]:
-    """Send Prefect a heartbeat for each unfinished run; return their ids.
+    """Send Prefect a heartbeat for each unfinished flow run; return their ids.
 
     A power cut may have lost heartbeats, without which no automation starts.
     """
@@ -79,7 +79,7 @@ def watch_unfinished(client: SyncPrefectClient) -> list[UUID]:
 
 
 def cancel_missed(client: SyncPrefectClient) -> list[UUID]:
-    """Cancel each deployment's overdue runs except the latest; return their ids."""
+    """Cancel overdue runs of each deployment except the latest; return their ids."""
     late = {"before_": datetime.now().astimezone() - timedelta(seconds=1)}
     due = FlowRunFilter(
         state={"type": {"any_": ["SCHEDULED"]}},  # type: ignore[arg-type]

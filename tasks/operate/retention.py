@@ -41,7 +41,7 @@ DEPLOYED = "run of a deployment"
 
 @dataclass(frozen=True)
 class Old:
-    """File or folder that may be deleted, its size, and the reason."""
+    """File or folder that may be deleted, with its size and the reason."""
 
     path: Path
     why: str
@@ -49,7 +49,7 @@ class Old:
 
 
 def retention(keep_days: float) -> dict[str, str]:
-    """Return the settings by which Prefect deletes old runs; 0 days keep all."""
+    """Return Prefect's settings for deletion of old runs; 0 days keep all."""
     if not keep_days:
         return {}
     # Prefect requires more than an hour
@@ -173,7 +173,7 @@ def clean(keep_days: float, keep_runs: float, yes: bool) -> list[Old]:
 
 
 def cut_logs() -> None:
-    """Rotate long logs in place, as servers keep the files open."""
+    """Rotate long log files in place, as servers keep the files open."""
     for log in state_dir().glob("*.log"):
         with suppress(OSError):
             if log.stat().st_size > LOG_BYTES:

@@ -27,7 +27,7 @@ def command(module: str) -> list[str]:
 
 
 def main(module: str) -> None:
-    """Run the flow that Prefect's worker named in an environment variable."""
+    """Run the flow that Prefect's worker names in an environment variable."""
     prepare_python()
     import_module(module)
     sys.modules.pop(ENGINE, None)  # to run it again

@@ -64,7 +64,7 @@ MLFLOW_USERS += "auth_cache_ttl_seconds = 600\n"
 
 @dataclass
 class Service:
-    """Server or worker in a child process."""
+    """Server or Prefect worker that runs in a child process."""
 
     name: str
     command: Sequence[str]
@@ -297,7 +297,7 @@ def _signal_and_wait(
 
 
 class Children(AbstractContextManager["Children"]):
-    """Services that run together until the context ends."""
+    """Services in child processes, stopped when the context ends."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
@@ -492,7 +492,7 @@ def _noting_addresses(addresses: Mapping[str, str]) -> Iterator[None]:
 
 
 def free_port() -> int:
-    """Return a free port, if possible outside the ephemeral range."""
+    """Return a free TCP port, if possible outside the ephemeral range."""
     try:
         first = int(
             Path("/proc/sys/net/ipv4/ip_local_port_range")
@@ -523,7 +523,7 @@ def require_free(service: Service) -> None:
 
 @contextmanager
 def answering() -> Iterator[None]:
-    """Raise InputError if Prefect's server is missing or refuses requests."""
+    """Turn failures to reach Prefect's server within the context into InputError."""
     import httpx
     from prefect.settings import PREFECT_API_URL
 

@@ -76,7 +76,7 @@ VERSIONED = (*LIBRARIES, "dask", "distributed", "pyarrow")
 
 
 def start_workers(n_workers: int, memory: str) -> LocalCluster:
-    """Start local workers with one thread and a memory limit such as ``4GiB``."""
+    """Start local Dask workers with one thread and a memory limit like ``4GiB``."""
     # Dask's default costs page faults after each tile
     freed_bytes_to_keep = min(256 * 2**20, parse_bytes(memory) // 16)
     environment = dask.config.get("distributed.nanny.pre-spawn-environ") | {
@@ -101,7 +101,7 @@ def start_workers(n_workers: int, memory: str) -> LocalCluster:
 
 
 def running_scheduler() -> tuple[str | None, Security | None]:
-    """Return address and TLS settings of the Dask scheduler in use."""
+    """Return the address and TLS settings of the Dask scheduler in use."""
     with suppress(ValueError):  # no client
         client = default_client()
         return client.scheduler.address, client.security
@@ -109,7 +109,7 @@ def running_scheduler() -> tuple[str | None, Security | None]:
 
 
 def connected(config: DaskConfig, security: Security | None = None) -> Client:
-    """Connect to a remote scheduler; InputError if no worker answers."""
+    """Return a client of a remote Dask scheduler; InputError if no worker answers."""
     address = config.scheduler
     security = security or _security(config)
     try:
@@ -133,7 +133,7 @@ def connected(config: DaskConfig, security: Security | None = None) -> Client:
 
 
 def require_same_versions(client: Client) -> None:
-    """Raise InputError if client and workers differ in versions."""
+    """Raise InputError if Dask client and workers differ in versions."""
     versions = client.get_versions(packages=list(VERSIONED))
     expected = _versions_of(versions["client"])
     for address, answer in sorted(versions["workers"].items()):
@@ -198,7 +198,7 @@ def _interrupts_blocked() -> Iterator[None]:
 
 
 def worker_memory(setting: str, workers: int) -> str:
-    """Return the memory limit per worker; "auto" divides half the free memory."""
+    """Return the memory limit of a worker; "auto" divides half the free memory."""
     if setting != "auto":
         return setting
     free = psutil.virtual_memory().available
@@ -218,7 +218,7 @@ Advance: TypeAlias = Callable[[float], None]
 
 
 class DaskPool(AbstractContextManager["DaskPool"]):
-    """Workers of a run, which start when first needed.
+    """Dask workers of a run, started when first needed.
 
     ``workers: 0`` uses none. Without `scheduler`, Dask's client in this process,
     `DASK_SCHEDULER_ADDRESS` or a local cluster is used.
@@ -245,11 +245,11 @@ class DaskPool(AbstractContextManager["DaskPool"]):
 
     @property
     def local(self) -> bool:
-        """Whether all workers are on this machine."""
+        """Whether all Dask workers are on this machine."""
         return not self.config.elsewhere and self.config.workers != 0
 
     def spare(self) -> None:
-        """Start no workers in a small run, unless their number is configured."""
+        """Start no workers for a small run, unless their number is configured."""
         if self.local and self.config.workers is None and self._client is None:
             self.config = self.config.model_copy(update={"workers": 0})
 
@@ -290,7 +290,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         advance: Advance = lambda share: None,
         **arguments: Any,
     ) -> list[Result]:
-        """Run a job for each element on the workers; return the results in order.
+        """Run a function for each job on the workers; return results in order.
 
         `advance` receives the share of each finished job. `arguments` are sent to each
         worker once.
@@ -312,11 +312,11 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         return [result for result, _ in results]
 
     def send(self, value: Any) -> Future:
-        """Send workers a value as a future that outlives a lost worker."""
+        """Send workers a value, as a Dask future that outlives a lost worker."""
         return self.client.submit(_value, value, pure=False)
 
     def follow(self, futures: list[Future], advance: Advance) -> None:
-        """Call `advance` as each future ends, until all end or one fails."""
+        """Advance the progress as futures end, until all end or one fails."""
         for future in as_completed(futures, loop=self.client.loop):
             if future.status != "finished":
                 return
@@ -324,7 +324,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
 
     @contextmanager
     def computing(self, task: str) -> Iterator[list[Future]]:
-        """Yield a list for futures; cancel them at the end; explain failures."""
+        """Yield a list to fill with futures; cancel them when the context ends."""
         futures: list[Future] = []
         try:
             yield futures
@@ -344,7 +344,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         return self.workers_telling(None)
 
     def workers_telling(self, advance: Advance | None) -> Workers:
-        """Return workers that call `advance` with their progress."""
+        """Return an interface to the workers that reports their progress."""
         if self.in_process:
             return Threads()
         return DaskWorkers(self, advance)
@@ -389,7 +389,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
             return self._folder
 
     def write_rows(self, rows: RowSource) -> RowFiles:
-        """Write dense rows to a folder that lasts as long as a reference."""
+        """Write dense rows to a folder that is deleted with the returned object."""
         blocks = RowFiles.write(
             str(Path(self.folder, f"rows-{next(self._numbers)}")), rows
         )
@@ -397,7 +397,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         return blocks
 
     def send_rows(self, X: RowSource) -> RowFiles:
-        """Write dense rows where remote workers read them, once per run."""
+        """Write dense rows, once per run, to files that remote workers can read."""
         digest = row_files.content_digest(X)
         with self._starting:
             if digest in self._sent:
@@ -436,14 +436,14 @@ class DaskPool(AbstractContextManager["DaskPool"]):
 
 @dataclass
 class Shared:
-    """Dask future and its value, which keeps the row files from deletion."""
+    """Dask future with its value, whose row files are thereby kept."""
 
     future: Future
     value: Any
 
 
 class DaskWorkers:
-    """Workers of a pool with the interface that `kernels` expects."""
+    """Dask workers with the interface that the package `kernels` expects."""
 
     def __init__(self, pool: DaskPool, advance: Advance | None = None) -> None:
         self._pool = pool
@@ -452,7 +452,7 @@ class DaskWorkers:
     def scatter_rows(
         self, X: Rows, rows: np.ndarray | None, origin: np.ndarray
     ) -> RowSource:
-        """Return rows in a form that workers can read."""
+        """Return selected input rows in a form that workers can read."""
         selects_all = rows is None
         if rows is None:
             rows = np.arange(X.shape[0])
@@ -470,7 +470,7 @@ class DaskWorkers:
         return replace(source, X=blocks)
 
     def local_view(self, X: Rows) -> Rows:
-        """Return rows in a form that this process can read, too."""
+        """Return rows in a form that this process can read as well."""
         if not isinstance(X, RowFiles):
             return X
         readers = None
@@ -483,7 +483,7 @@ class DaskWorkers:
         return Shared(self._pool.send(value), value)
 
     def super_tile(self, n_rows: int, row_bytes: int) -> int:
-        """Return the number of rows of a matrix block, a task's share."""
+        """Return the number of rows in a Gram matrix block for one task."""
         pool = self._pool
         n_spans = math.ceil(math.sqrt(2 * TASKS_PER_WORKER * pool.n_workers))
         size = min(pool.config.super_tile, math.ceil(n_rows / n_spans))
@@ -499,7 +499,7 @@ class DaskWorkers:
     def total(
         self, step: Step, shared: Shared, argument: Any, tasks: Sequence[Any]
     ) -> Any:
-        """Sum the results of tasks, in an order independent of timing."""
+        """Return the sum of tasks' results, in an order independent of timing."""
         pool = self._pool
         n_sums = len(tasks)
         if self._advance is None:
