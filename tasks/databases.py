@@ -74,7 +74,7 @@ def mlflow_is_prepared(url: str) -> bool:
 
 
 def copy_prefect_tables(path: Path) -> bool:
-    """Create a Prefect database from cached tables; return whether it succeeded."""
+    """Create a Prefect database from a cached empty one; return whether this succeeded."""
 
     def copy(temporary: Path) -> None:
         shutil.copyfile(_kept_prefect_tables(), temporary)
@@ -88,7 +88,7 @@ def copy_prefect_tables(path: Path) -> bool:
 
 
 def keep_prefect_tables(path: Path) -> None:
-    """Cache the tables of a new Prefect database."""
+    """Cache the empty tables of a new Prefect database, for faster creation."""
     if sys.dont_write_bytecode:
         return
     with (
@@ -125,20 +125,20 @@ def _require_prefect_tables(path: Path) -> None:
 
 
 def is_missing(url: str) -> bool:
-    """Return whether an address names a missing SQLite file."""
+    """Return whether a database address names a missing SQLite file."""
     path = file_of(url)
     return path is not None and not path.exists()
 
 
 def require_writable(path: Path) -> None:
-    """Raise InputError if a file is no writable SQLite database."""
+    """Raise InputError unless a file is a writable SQLite database."""
     if path.exists():
         _rows_of(path, "BEGIN IMMEDIATE")
         _tables(path)
 
 
 def seen_from(folder: Path, url: str) -> str:
-    """Return the address of a database for a process in another folder."""
+    """Return a database address as a process in another folder must write it."""
     path = file_of(url)
     if path is None:
         return url
@@ -147,7 +147,7 @@ def seen_from(folder: Path, url: str) -> str:
 
 
 def file_of(url: str) -> Path | None:
-    """Return the file of an SQLite address; None for another store."""
+    """Return the file in an SQLite address; None for other databases."""
     try:
         address = make_url(url)
     except ArgumentError:  # not an address of a database
@@ -295,7 +295,7 @@ def _create_database(path: Path, create: Callable[[Path], None]) -> None:
 
 @contextmanager
 def one_at_a_time() -> Iterator[None]:
-    """Let only one process of a folder create databases."""
+    """Within the context, let only one process of a folder create databases."""
     path = state_dir() / "databases.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as lock:
@@ -386,5 +386,5 @@ def mlflow_address() -> str:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an error's text, without passwords."""
+    """Return the first line of an error message, without passwords."""
     return without_passwords(str(error).splitlines()[0])[:200]

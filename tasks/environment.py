@@ -91,7 +91,7 @@ COLLECT_AFTER = (50_000, 20, 50)
 
 
 def lacking_libraries(what: str) -> str:
-    """Return a message about missing packages; empty if none is missing."""
+    """Return a message about missing optional packages; empty if none is missing."""
     lacking = [name for name in PIPELINE if find_spec(name) is None]
     if not lacking:
         return ""
@@ -107,7 +107,7 @@ def collect_seldom() -> None:
 
 
 def prepare_python() -> None:
-    """Make this process and its children independent of locale and directory."""
+    """Make this process and its children independent of locale and current directory."""
     os.environ |= OF_PYTHON
     # Without compilation, a pass takes hundreds of times as long
     os.environ.pop("NUMBA_DISABLE_JIT", None)
@@ -135,12 +135,12 @@ def _replace_characters(error: UnicodeError) -> tuple[str, int]:
 
 
 def state_dir() -> Path:
-    """Return the state folder: LEARNKERNELS_HOME, or `.learnkernels`."""
+    """Return the folder of caches and databases: LEARNKERNELS_HOME, or `.learnkernels`."""
     return Path(os.environ.get("LEARNKERNELS_HOME") or STATE_DIR).absolute()
 
 
 def prepare_environment() -> Path:
-    """Set the environment of this process and its children; return the state folder.
+    """Set environment variables for this process and its children; return the state folder.
 
     Call it before Prefect, MLflow, Dask or matplotlib are imported. The user's
     variables stay. InputError if folder or database cannot be used.
@@ -250,7 +250,7 @@ def _require_drivers() -> None:
 
 
 def sqlite_url(path: Path, driver: str = "sqlite", folder: Path | None = None) -> str:
-    """Return the SQLAlchemy address of a file, for processes in `folder`."""
+    """Return the SQLAlchemy address of an SQLite file, for processes in `folder`."""
     name = str(path.absolute())
     reserved = set("?#%")
     if reserved & set(name):
@@ -272,7 +272,7 @@ def _folders_of_libraries(state: Path) -> dict[str, Path]:
 
 
 def scheduled_settings() -> dict[str, str]:
-    """Return the environment variables that a scheduled run needs.
+    """Return the environment variables that a scheduled Prefect run needs.
 
     Addresses are left out, as they may contain passwords.
     """
@@ -334,7 +334,7 @@ def _summarize(error: BaseException) -> str:
 
 
 def of_the_environment(error: BaseException) -> str | None:
-    """Describe the environment variable that caused an error; None without one."""
+    """Return a sentence on the environment variable that caused an error, or None."""
     libraries = "(PREFECT|MLFLOW|DASK|NUMBA|OMP|OPENBLAS|MKL|ARROW|LOKY|AWS|SCIPY|SKLEARN|SSL|REQUESTS)_"
     for name, value in os.environ.items():
         if not re.match(libraries, name) or name in (
@@ -391,7 +391,7 @@ def _advice_for_sqlite(reason: str) -> str | None:
 
 
 def key_file() -> Path:
-    """Return the file with this folder's access key, ``user:key``."""
+    """Return the file with this folder's access key to its servers, ``user:key``."""
     return state_dir() / "key"
 
 
@@ -435,7 +435,7 @@ def _create_key(path: Path) -> None:
 
 
 def show_key() -> None:
-    """Set environment variables with which clients log in to this folder's servers.
+    """Set environment variables by which clients log in to this folder's servers.
 
     Other servers do not get the key. Call again after a change of PREFECT_API_URL or
     MLFLOW_TRACKING_URI.
@@ -457,7 +457,7 @@ def show_key() -> None:
 
 
 def servers_note() -> Path:
-    """Return the file with the addresses of this folder's servers."""
+    """Return the file in which this folder's servers record their addresses."""
     return state_dir() / "ui.json"
 
 

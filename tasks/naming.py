@@ -32,7 +32,7 @@ THREADS: TaskRunner[Any] = ThreadPoolTaskRunner(max_workers=MOST_AT_ONCE)
 
 
 def run_name(pattern: str) -> Callable[[], str]:
-    """Return a function with which a flow names its runs."""
+    """Return a function by which a Prefect flow names its runs."""
 
     def name() -> str:
         values = {}
@@ -56,7 +56,7 @@ def by_deployment() -> bool:
 
 
 def file_name(name: str) -> str:
-    """Percent-encode special characters for a file or folder name."""
+    """Percent-encode special characters in the name of a file or folder."""
     return re.sub(r"[^\w .-]|^\.+$", _percent_encoded, name)[:100]
 
 
@@ -65,12 +65,12 @@ def _percent_encoded(match: re.Match[str]) -> str:
 
 
 def new_run_id() -> str:
-    """Return a new run name; names sort by time."""
+    """Return a new run name that sorts by time."""
     return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 
 class Step(Task[P, R]):
-    """Prefect task whose call returns a value, even from the store."""
+    """Prefect task whose call returns a plain value, even if it skips computation."""
 
     def __init__(self, fn: Callable[P, R], **options: Any) -> None:
         super().__init__(fn, **options)
@@ -131,7 +131,7 @@ def _states_of_results(values: Iterable[Any]) -> list[State]:
 
 
 def from_store(value: R) -> R:
-    """Mark a value as taken from the store: Prefect shows *Cached*."""
+    """Mark a value as read from disk, so that Prefect shows *Cached*."""
     if runtime.task_run.id is None:
         return value
     return cast(
@@ -143,7 +143,7 @@ def from_store(value: R) -> R:
 
 
 def step(name: str, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
-    """Return a decorator that makes functions Prefect tasks without a cache."""
+    """Return a decorator that makes a function a Prefect task without Prefect's cache."""
 
     def decorate(function: Callable[P, R]) -> Task[P, R]:
         return Step(
@@ -160,7 +160,7 @@ def step(name: str, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
 def side_by_side(
     submissions: Iterator[tuple[K, PrefectFuture[R]]], at_once: int
 ) -> Iterator[tuple[K, R]]:
-    """Run at most `at_once` steps at the same time; yield their values as they end.
+    """Run at most `at_once` Prefect tasks at a time; yield values as they end.
 
     `submissions` submits a step, with any key, per item.
     """

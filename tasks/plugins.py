@@ -41,7 +41,7 @@ def learner_class(name: str) -> type[Learner]:
 def as_learner(
     name: str, params: Mapping[str, Any] | None = None, features: Sequence[str] = ()
 ) -> Learner:
-    """Return a learner with parameters, for the features of a data set."""
+    """Return a learner by name, with parameters, for a data set's features."""
     _search_working_directory(name)
     learner = learners.as_learner(name, **params or {})
     return (
@@ -108,7 +108,7 @@ _TYPES: dict[type, tuple[tuple[type, ...], str]] = {
 
 
 def as_configuration(mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace objects in a mapping: learners by names, arrays by files.
+    """Return a mapping with learner objects as names, and arrays as files.
 
     A data set may have ``X`` and ``y`` instead of ``source`` and ``path``, an array as
     ``folds``, and matrices by name as ``kernels``. InputError if a worker cannot import
@@ -258,7 +258,7 @@ def custom_family(config: OwnConfig, where: str = "kernels") -> KernelFamily:
 
 
 def described(configs: Iterable[FamilyConfig]) -> list[dict[str, Any]]:
-    """Return kernel families for store keys, with digests of custom code."""
+    """Return kernel configurations for cache keys, with digests of custom code."""
     descriptions = []
     for config in configs:
         description = config.model_dump(mode="json")
@@ -269,7 +269,7 @@ def described(configs: Iterable[FamilyConfig]) -> list[dict[str, Any]]:
 
 
 def sources(configs: Iterable[LearnerConfig]) -> list[str]:
-    """Return digests of the code of custom learners, for store keys."""
+    """Return digests of the code of custom learners, for cache keys."""
     return [
         _source(learner_class(config.name)) for config in configs if ":" in config.name
     ]

@@ -26,7 +26,7 @@ PATIENCE = 30.0
 
 
 class Stopped(KeyboardInterrupt):
-    """Raised when a signal asks this process to end."""
+    """KeyboardInterrupt by a signal to end this process."""
 
 
 _state = SimpleNamespace(
@@ -40,12 +40,12 @@ def stop_requested() -> bool:
 
 
 def set_stop_message(message: str) -> None:
-    """Set the message on kept results, printed when this command is stopped."""
+    """Set the message to print if this command is stopped."""
     _state.stop_message = message
 
 
 class StepStopped(BaseException):
-    """Raised in a step when the run was stopped or another step failed."""
+    """Exception in a step when the run was stopped or another step failed."""
 
     def __init__(self) -> None:
         super().__init__("the run was stopped, or another step has failed")
@@ -59,7 +59,7 @@ _entering = threading.Lock()
 
 @contextmanager
 def stopping_steps() -> Iterator[None]:
-    """Stop the steps of other threads if an error ends this thread."""
+    """Within the context, let an error stop the steps in other threads."""
     threads: list[int] = []
     token = _steps.set(threads)
     try:
@@ -114,7 +114,7 @@ def _own_handler_of_sigterm() -> Iterator[None]:
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """Let `stopping_steps` end this thread within the context."""
+    """Within the context, let `stopping_steps` of another thread end this thread."""
     threads = _steps.get()
     thread = threading.get_ident()
     if threads is None:

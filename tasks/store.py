@@ -52,12 +52,12 @@ class Owner:
 
     @classmethod
     def of(cls, pid: int) -> Owner:
-        """Return the process `pid` of this host."""
+        """Return the process `pid` of this host as an owner."""
         return cls(_host(), pid, _started(psutil.Process(pid)))
 
     @classmethod
     def read(cls, text: str) -> Owner | None:
-        """Parse the process in a name such as ``run~OWNER~x7``, if any."""
+        """Parse the owner in a name such as ``run~OWNER~x7``; None without one."""
         match = re.search(
             r"(?:^|~)(?P<host>[\w.-]+)~(?P<pid>\d+)~(?P<started>\d+)(?=$|[~.])", text
         )
@@ -71,12 +71,12 @@ class Owner:
 
     @property
     def here(self) -> bool:
-        """Whether the process runs on this host."""
+        """Whether the owner is a process of this host."""
         return self.host == _host()
 
     @property
     def gone(self) -> bool:
-        """Whether the process has ended; False if on another host."""
+        """Whether the owner's process has ended; False if on another host."""
         if not self.here:
             return False
         try:
@@ -118,13 +118,13 @@ Tell = Callable[[str], object]
 
 
 def digest(*parts: Any) -> str:
-    """Return 20 hexadecimal digits of the SHA-256 of JSON values."""
+    """Return 20 hexadecimal digits of the SHA-256 of values as JSON."""
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
 def result_key(step: str, settings: Mapping[str, Any], inputs: Iterable[str]) -> str:
-    """Return the key under which the result of a step is stored.
+    """Return the cache key of a step's result.
 
     `inputs` are digests of data sets and custom classes, and earlier results' keys.
     """
@@ -145,12 +145,12 @@ def versions() -> dict[str, str]:
 
 
 def store_path(kind: str, key: str = "") -> Path:
-    """Return the folder of an entry, or of all entries of a kind."""
+    """Return the folder of a cached result, or of all results of a kind."""
     return state_dir() / "store" / kind / key
 
 
 def is_stored(path: Path, tell: Tell) -> bool:
-    """Return whether an undamaged entry exists; move a damaged one aside."""
+    """Return whether a result is cached undamaged; move a damaged one aside."""
     if not os.path.lexists(path):
         return False
     damage = harm_of(path)
@@ -162,13 +162,13 @@ def is_stored(path: Path, tell: Tell) -> bool:
 
 
 def computed_at(path: Path) -> str:
-    """Return when an entry was stored, such as ``2026-05-01 17:30``."""
+    """Return when a result was cached, such as ``2026-05-01 17:30``."""
     seconds = (path / CONTENTS).stat().st_mtime
     return datetime.fromtimestamp(seconds).isoformat(" ", "minutes")
 
 
 def checked(path: Path) -> Path:
-    """Return the folder of an entry; InputError if damaged or missing."""
+    """Return the folder of a cached result; InputError if damaged or missing."""
     damage = harm_of(path)
     if damage is not None:
         raise _changed_error(path, damage)
@@ -177,7 +177,7 @@ def checked(path: Path) -> Path:
 
 @contextmanager
 def keep(path: Path, made_from: Sequence[Path] = ()) -> Iterator[Path]:
-    """Yield a temporary folder that is renamed to `path` unless an error occurs.
+    """Yield a temporary folder that becomes the cached result `path` without an error.
 
     An existing entry stays. The entry records the versions of entries in `made_from`.
     """
@@ -195,7 +195,7 @@ def keep(path: Path, made_from: Sequence[Path] = ()) -> Iterator[Path]:
 
 
 def versions_of(path: Path) -> list[dict[str, str]]:
-    """Return the library versions that computed an entry."""
+    """Return the library versions that computed a cached result."""
     try:
         recorded: list[dict[str, str]] = _contents(path)["versions"]
     except (ValueError, OSError):
@@ -204,7 +204,7 @@ def versions_of(path: Path) -> list[dict[str, str]]:
 
 
 def earlier_versions(paths: Iterable[Path]) -> list[dict[str, str]]:
-    """Return library versions that computed entries, except the installed ones."""
+    """Return library versions of cached results, except those installed."""
     earlier: list[dict[str, str]] = []
     for path in paths:
         for recorded in versions_of(path):
@@ -246,7 +246,7 @@ SETTLED_SECONDS = 0.1
 
 
 def harm_of(path: Path) -> str | None:
-    """Return a phrase on the damage of an entry, if any."""
+    """Return a phrase on the damage of a cached result; None if undamaged."""
     state = _state_of(path)
     if state is not None and _VERIFIED_STATES.get(path) == state:
         return None
@@ -340,7 +340,7 @@ def _set_aside(path: Path, damage: str, tell: Tell) -> bool:
 def atomic_path(
     path: Path, lasting: bool = True, replaces: bool = True
 ) -> Iterator[Path]:
-    """Yield a temporary path that is renamed to `path` unless an error occurs.
+    """Yield a temporary path, renamed to `path` unless an error occurs.
 
     After a kill, the next call for the same parent deletes the temporary folder.
     `lasting` files survive a power cut. `replaces` is for folders; files always
