@@ -75,7 +75,7 @@ def cut(text: str, length: int) -> str:
 
 
 def short(value: object, show: Callable[[str], str] = repr) -> str:
-    """Return a value as short text for a message; `show` formats texts, `repr` by default."""
+    """Return a value as short text for a message; `show` formats texts."""
     if isinstance(value, str):
         return show(cut(one_line(value), MOST_SHOWN))
     if isinstance(value, int) and value.bit_length() > 8 * MOST_SHOWN:

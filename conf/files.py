@@ -77,7 +77,7 @@ def require_place(path: str) -> None:
 
 
 def is_pattern(path: str) -> bool:
-    """Return whether an address has wildcards, and so can name several files."""
+    """Return whether an address has wildcards."""
     return WILDCARD.search(path) is not None or path.endswith("/")
 
 
@@ -182,7 +182,7 @@ def columns_in_folders(file: str, above: str = "") -> dict[str, str | None]:
 
 
 def folder_of(path: str) -> str:
-    """Return the folder of an address: itself if a folder, else above file or pattern.
+    """Return an address if it is a folder, else the folder above file or pattern.
 
     Names of folders below it may be columns.
     """

@@ -98,7 +98,7 @@ def _parts(node: yaml.Node) -> list[yaml.Node]:
 
 
 def load_config(path: Path, changes: Sequence[str] = ()) -> CompareConfig:
-    """Read a YAML file, apply changes such as ``key=value``, and return the configuration.
+    """Read a YAML file, apply changes of keys, and return the configuration.
 
     `path` may name a bundled configuration. `changes` are ``key=value`` with dotted
     keys and YAML values, such as ``protocol.folds=10``.
@@ -146,7 +146,7 @@ def config_of(data: Any, where: object, changes: Sequence[str] = ()) -> CompareC
 
 
 def existing_files(dataset: DatasetConfig, data_dir: str) -> list[str]:
-    """Return the addresses of a data set's files, after checks of these files.
+    """Return the addresses of a data set's files, after checks.
 
     InputError if a local file is missing, an ending is unknown, files differ in format
     or are named twice.
@@ -278,7 +278,7 @@ def _location(loc: tuple[int | str, ...], data: Any, missing: bool) -> list[str]
 def read_yaml(
     path: Path, expected: str, advice: str = "", loader: type[Loader] = Loader
 ) -> dict[str, Any]:
-    """Read a YAML file that contains a mapping; InputError for any other file."""
+    """Read a mapping from a YAML file; InputError for other content."""
     try:
         with path.open("rb") as file:
             content = file.read(MOST_BYTES + 1)

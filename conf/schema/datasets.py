@@ -25,7 +25,7 @@ def _as_plain_text(value: Any) -> Any:
 
 
 def name_of_files(paths: Sequence[str]) -> str:
-    """Return the default name of a data set that is read from files."""
+    """Return the default name of a data set in files."""
     if not paths:
         return "files"
     parts = paths[0].replace("\\", "/").split("/")
