@@ -82,7 +82,7 @@ def _learned_kernel(estimator: Any) -> LearnedKernel:
 
 
 class KernelLabel(NamedTuple):
-    """Label of a base kernel in a figure, and the group that it belongs to."""
+    """Label of a base kernel in a figure, and its group of kernels."""
 
     group: str
     text: str

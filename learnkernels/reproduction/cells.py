@@ -54,7 +54,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Measured:
-    """Measured number: mean and standard deviation over training and test splits."""
+    """Measured number: mean and standard deviation over splits."""
 
     mean: float | None = None
     sd: float | None = None

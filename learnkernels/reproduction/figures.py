@@ -57,7 +57,7 @@ def _alignment_against_error(item: PaperItem, folds: pd.DataFrame) -> Figure | N
 
 
 def curves_figure(folds: pd.DataFrame, config: FigureConfig) -> Figure | None:
-    """Draw test errors against the number at the end of data set names; None without one."""
+    """Draw test errors against the number that ends data set names; None without one."""
     trials = _trials_by_panel(folds)
     colors = colors_of(folds)
 

@@ -136,7 +136,7 @@ class TwoPointStudy(schema.Strict):
 
 
 class BaseKernelsPart(schema.Strict):
-    """Data sets, and the base kernels that are evaluated one by one on them."""
+    """Data sets, and base kernels to evaluate one by one on them."""
 
     datasets: tuple[AnyDataset, ...] = Field(min_length=1, description="Data sets.")
     kernels: tuple[schema.FamilyConfig, ...] = Field(
@@ -297,7 +297,7 @@ class CellConfig(schema.Strict):
 
 
 class ClaimConfig(schema.Strict):
-    """Check of a claim of the paper; checks with equal text belong to one claim."""
+    """Check of a paper's claim; checks with equal text are one claim."""
 
     says: str = Field(description="The claim, as one sentence.")
     better: Titles = Field(
@@ -352,7 +352,7 @@ class ClaimConfig(schema.Strict):
 
 
 class FigureConfig(schema.Strict):
-    """Configuration of a figure that is drawn next to the reproduced table."""
+    """Configuration of a figure next to the reproduced table."""
 
     kind: Literal["scatter", "curves", "weights", "ranks", "none"] = Field(
         "scatter",
@@ -386,7 +386,7 @@ class ChangeConfig(schema.Strict):
     )
 
     def applied_to(self, study: dict[str, Any], where: str) -> dict[str, Any]:
-        """Return a changed copy of a study's configuration, without empty groups of data sets."""
+        """Return a study's changed configuration, without empty parts."""
         study = copy.deepcopy(study)
         for key, value in self.set.items():
             set_key(study, key, value, f"{where}.set: {key}")
@@ -451,7 +451,7 @@ ReadingName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,29}$")]
 
 
 class PaperItem(schema.Strict):
-    """Table or figure of a paper: published numbers, claims, and the study to run."""
+    """Table or figure of a paper: published numbers, claims and study."""
 
     name: str = Field(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,59}$",
@@ -619,7 +619,7 @@ def panel_and_place(dataset: str) -> tuple[str, float | None]:
 
 
 def item_names(folder: Path = PAPERS) -> list[str]:
-    """Return the names of all reproducible tables and figures, in the order of the papers."""
+    """Return the names of all tables and figures, in the order of the papers."""
     if not folder.is_dir():
         raise InputError(
             f"{folder}: there is no such folder of items (seen from {Path.cwd()})."

@@ -325,7 +325,7 @@ def signed_rank_p(errors: np.ndarray, baseline: np.ndarray) -> float | None:
 
 
 def compare_with_search(folds: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return a table row per data set that compares the best learner with grid search."""
+    """Compare each data set's best learner with grid search, in table rows."""
     rows = []
     for name, group in folds.groupby("dataset", sort=False):
         dataset = str(name)

@@ -35,7 +35,7 @@ class PublishedTest:
 
     @property
     def agrees(self) -> bool:
-        """Whether the corrected t-test here has the result that the paper reports."""
+        """Whether the corrected t-test here has the paper's result."""
         return self.p is not None and self.reproduced == self.paper
 
     @property

@@ -334,7 +334,7 @@ def cells_table(cells: Sequence[Cell]) -> Rows:
 
 
 def claims_table(verdicts: Sequence[Verdict]) -> Rows:
-    """Return a table row for each claim of the paper, with verdict and evidence."""
+    """Return a table row per claim of the paper, with verdict and evidence."""
     phrases = {
         "significant": "significantly",
         "direction": "in the mean",
@@ -402,7 +402,7 @@ def evidence_line(evidence: Evidence, learners: str = "") -> str:
 def readings_table(
     reproduced: ReproducedItem, readings: Mapping[str, ReproducedItem]
 ) -> Rows:
-    """Return a table row for each interpretation of the paper's setup with results."""
+    """Return a table row per interpretation of the setup with results."""
     if not readings:
         return []
     rows = [
@@ -534,7 +534,7 @@ def _facts_of_computation(
 
 
 def read_reproduced(item: PaperItem, quick: bool) -> ReproducedItem | None:
-    """Return the stored results for a paper's table or figure; None if missing."""
+    """Return a paper's table or figure with stored results; None if missing."""
     folder = _results_folder(quick) / item.name
     path = folder / "result.json"
     if not path.is_file():
