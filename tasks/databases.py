@@ -88,7 +88,7 @@ def copy_prefect_tables(path: Path) -> bool:
 
 
 def keep_prefect_tables(path: Path) -> None:
-    """Cache the empty tables of a new Prefect database, for faster creation."""
+    """Cache the empty tables of a new Prefect database."""
     if sys.dont_write_bytecode:
         return
     with (

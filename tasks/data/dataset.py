@@ -48,7 +48,7 @@ SAMPLE_COLUMNS = ("held_out", "groups", "times", "weights", "folds")
 
 @dataclass(frozen=True)
 class DatasetRef:
-    """Reference to a data set on disk, passed between tasks in its place."""
+    """Reference to a data set on disk, passed between tasks."""
 
     name: str
     digest: str
@@ -129,7 +129,7 @@ class Dataset:
 def store_dataset(
     dataset: Dataset, name: str, source: str, tell: Tell = warnings.warn
 ) -> DatasetRef:
-    """Write a data set to disk unless it is there; return a reference to it."""
+    """Write a data set to disk unless already there; return a reference."""
     key = dataset_digest(dataset)
     path = store_path("datasets", key)
     folds = None
@@ -312,7 +312,7 @@ def scaling_of(
 
 
 def scaled(X: Any, low: np.ndarray | None, spread: np.ndarray | None) -> Any:
-    """Return features after shift and division; dense arrays change in place."""
+    """Return shifted and divided features; dense arrays change in place."""
     if low is None or spread is None:
         return X
     if sparse.issparse(X):

@@ -73,7 +73,7 @@ from .tables import FORMATS, Table, joint_name
 def ingest(
     config: DatasetConfig, data_dir: str, seed: int, readers: Readers | None = None
 ) -> DatasetRef:
-    """Read, check and write to disk a configured data set; return a reference."""
+    """Read and check a data set, and write it to disk; return a reference."""
     dataset = load_source(config, data_dir, seed, warn, readers)
     pa.default_memory_pool().release_unused()  # Arrow would keep memory
     return store_dataset(dataset, config.label, _origin(config), warn)

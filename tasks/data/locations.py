@@ -74,7 +74,7 @@ class Location:
         return self.path.partition("/")[0]
 
     def size(self) -> int:
-        """Return the size of the file in bytes; InputError for anything but a file."""
+        """Return the file's size in bytes; InputError for anything but a file."""
         info = self.info()
         if info.type == pyarrow.fs.FileType.File:
             return int(info.size)
@@ -122,7 +122,7 @@ class Location:
         return path.resolve() == other_path.resolve()
 
     def info(self) -> Any:
-        """Return pyarrow's FileInfo of the file: type, size and last change."""
+        """Return pyarrow's FileInfo: type, size and last change."""
         with explained(self):
             return self.filesystem.get_file_info(self.path)
 
@@ -191,7 +191,7 @@ class TransferError(InputError, OSError):
 
 
 def failed_in_transfer(task: object, task_run: object, state: State[Any]) -> bool:
-    """Return whether a Prefect task failed by a possibly temporary error of data transfer."""
+    """Return whether a Prefect task failed by a possibly temporary transfer error."""
     error = state.result(raise_on_failure=False)
     return isinstance(error, TransferError) or (
         isinstance(error, OSError) and error.errno not in (None, *WAYS_OUT)
@@ -317,7 +317,7 @@ def _reason(error: Exception) -> str:
 
 @contextmanager
 def written(location: Location, lasting: bool = True) -> Iterator[Path]:
-    """Yield a temporary file that becomes the output at the end, unless an error occurs.
+    """Yield a temporary file that finally becomes the output, unless an error occurs.
 
     A `lasting` file survives a power cut. InputError if the location is a folder, or
     without its bucket; TransferError if the file cannot be written at present.

@@ -133,7 +133,7 @@ class TablePart(
 
 @dataclass(frozen=True)
 class EncodedPart:
-    """Block of encoded rows, computed from a part of a table when read."""
+    """Block of rows that are encoded from a table's part when read."""
 
     part: TablePart
     encoding: TableEncoding
@@ -155,7 +155,7 @@ def stamp_of(location: Location) -> tuple[int, int]:
 
 
 def parts_of(table: Table, is_used: np.ndarray) -> tuple[TablePart, ...]:
-    """Divide an open table into parts that are read one at a time, in order."""
+    """Divide an open table into parts, read one at a time."""
     stamps = {location.text: stamp_of(location) for location, _, _ in table.pieces}
     parts = []
     first = 0
@@ -229,7 +229,7 @@ class PartedTable:
         return [run(job, **shared) for job in jobs]
 
     def complete(self, encoding: TableEncoding) -> PartedTable:
-        """Return the table without rows in which a value to encode is missing."""
+        """Return the table without rows that lack a value to encode."""
         return replace(self, completed=encoding)
 
     def learn_encoding(

@@ -288,7 +288,7 @@ def _not_numeric(
 def features_among(
     table: Table | pa.Table, config: DatasetConfig, target: str, title: str, where: str
 ) -> list[str]:
-    """Return the names of a table's feature columns, without target and sample columns."""
+    """Return a table's feature columns, without target and sample columns."""
     names = table.schema.names
     refuse_repeated(
         names, f"{where}: {title} has column {{}} more than once; rename one."
@@ -414,7 +414,7 @@ def rows_with(
 ) -> np.ndarray | None:
     """Return a mask of the rows with the selected values; None if all have them.
 
-    `among` masks the rows to consider. None if all rows are selected.
+    `among` masks the rows to consider.
     """
     if not selection:
         return None

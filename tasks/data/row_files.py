@@ -51,7 +51,7 @@ class Block(Protocol):
         pass
 
     def write_to(self, path: Path) -> None:
-        """Write the rows of the block to a file atomically, in C order."""
+        """Write the block's rows to a file atomically, in C order."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class RowFiles:
 
     @classmethod
     def write(cls, place: str, rows: RowSource) -> RowFiles:
-        """Write a matrix of rows to a folder in blocks, a small piece at a time.
+        """Write a matrix to a folder in blocks of rows, piece by piece.
 
         The last two parts of `place`, a folder or ``s3://bucket/prefix``, name run and
         rows.
@@ -185,7 +185,7 @@ def _read_block(job: tuple[int, np.ndarray], rows: RowFiles) -> np.ndarray:
 
 
 def rows_in(n_bytes: int, n_features: int, dtype: np.dtype[Any]) -> int:
-    """Return the number of rows of a matrix that fit into `n_bytes`, at least one."""
+    """Return the number of matrix rows that fit into `n_bytes`, at least one."""
     return max(1, n_bytes // (n_features * dtype.itemsize))
 
 
@@ -207,7 +207,7 @@ def write_rows(path: Path, runs: Iterable[np.ndarray]) -> None:
 def grouped(
     positions: np.ndarray, starts: np.ndarray
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Group row numbers by the block of rows that contains them.
+    """Group row numbers by the block that contains them.
 
     Yields the number of a block, indices into `positions`, and positions in the block.
     """
@@ -222,7 +222,7 @@ def grouped(
 
 
 def content_digest(rows: RowSource) -> str:
-    """Return a digest of a matrix of dense rows, read in small pieces."""
+    """Return a digest of dense rows, read in small pieces."""
     sha = hashlib.sha256(f"{rows.shape} {rows.dtype}".encode())
     for run in runs_of(rows, 0, rows.shape[0]):
         sha.update(run.data)

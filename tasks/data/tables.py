@@ -574,7 +574,7 @@ FORMATS: dict[str, type[TableFile]] = {
 
 
 class Table(AbstractContextManager["Table"]):
-    """Table in one or several files, whose columns are read on request."""
+    """Table in one or several files, read by column on request."""
 
     def __init__(
         self, locations: Sequence[Location], where: str = "", group: int | None = None
@@ -637,7 +637,7 @@ class Table(AbstractContextManager["Table"]):
 
     @property
     def notes(self) -> list[str]:
-        """Remarks about the files of the table; complete after all rows are read."""
+        """Remarks about the table's files; complete after all rows are read."""
         notes = []
         with_empty_columns = []
         for file in self._files:
@@ -668,7 +668,7 @@ class Table(AbstractContextManager["Table"]):
         return pa.schema([self.schema.field(name) for name in names])
 
     def select(self, names: Sequence[str]) -> pa.Table:
-        """Return the named columns as a pyarrow table, cached within `remember_columns`."""
+        """Return the named columns, cached within `remember_columns`."""
         schema = self._schema_of(names)
         remembered = _remembered(self._files)
         columns = dict(remembered.columns)  # a copy, as other threads may change it
@@ -723,7 +723,7 @@ _remembers = threading.Event()
 
 @contextmanager
 def remember_columns() -> Iterator[None]:
-    """Cache columns of the latest table from this context on, until `forget_columns`."""
+    """Cache columns of the latest table from this context until `forget_columns`."""
     _remembers.set()
     try:
         yield
@@ -790,7 +790,7 @@ def _typed(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def one_schema(named: Sequence[tuple[str, Any]], where: str) -> Any:
-    """Return the schema common to all files of a table; InputError if columns differ."""
+    """Return the common schema of a table's files; InputError if columns differ."""
     first_name, first_schema = named[0]
     for name, schema in named[1:]:
         _require_same_columns(first_name, first_schema.names, name, schema.names, where)

@@ -193,7 +193,7 @@ def _kernel_columns(params: dict[str, float]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class FittedBaseline:
-    """Baseline with its best parameters, fitted to the training rows of a split.
+    """Baseline with its best parameters, fitted to a split's training rows.
 
     `errors`, shape (n_candidates, L), and C are NaN without a search. `X` has all rows
     in the representation of the estimator; `sigmoid` is slope and offset.

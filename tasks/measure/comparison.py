@@ -83,7 +83,7 @@ def _slow_baselines(config: CompareConfig) -> set[str]:
 
 
 def estimate_work(config: CompareConfig, ref: DatasetRef) -> float:
-    """Estimate the work of a comparison, relative to one fit on 1,000 rows."""
+    """Estimate the work of a comparison, relative to a fit on 1,000 rows."""
     protocol = config.protocol
     paths = SEARCHES * len(_slow_baselines(config))
     for learner in config.learners:

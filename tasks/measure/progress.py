@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 
 class StepProgress:
-    """Progress of one step of a run, which any thread can advance."""
+    """Progress of a step of a run, which any thread can advance."""
 
     def __init__(self, run: RunProgress, description: str, trials: int) -> None:
         self.run = run

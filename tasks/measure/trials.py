@@ -146,7 +146,7 @@ class TrialData:
 
     @classmethod
     def load(cls, jobs: Sequence[TrialJob], folder: str = "") -> TrialData:
-        """Load the data of training and test splits; workers copy rows below `folder`."""
+        """Load the data of splits; workers copy rows below `folder`."""
         datasets = {}
         statistics = {}
         for job in jobs:
@@ -504,7 +504,7 @@ def _test_alignment(
 
 
 def kept_test_rows(job: TrialJob, folds: np.ndarray) -> np.ndarray:
-    """Return the test rows of a split whose predictions are written to disk."""
+    """Return a split's test rows whose predictions are written to disk."""
     protocol = job.config.protocol
     n_trials = protocol.repeats * (protocol.folds or 1)
     return sampled_test_rows(np.flatnonzero(folds == job.trial.test), n_trials)
@@ -518,7 +518,7 @@ def trial_columns(
     trial: Trial,
     result: FoldResult,
 ) -> dict[str, Any]:
-    """Return the columns of results that learners and baselines share on a split."""
+    """Return a split's columns of results that learners and baselines share."""
     n_rows = ref.n_rows
     if ref.ordered:
         # Rows later than the test rows are not used

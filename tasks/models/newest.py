@@ -25,7 +25,7 @@ LEAST_ROWS = 10
 
 @dataclass(frozen=True)
 class NewestRows:
-    """Errors of two model versions on rows that the champion was not trained on.
+    """Errors of two model versions on rows added since the champion's training.
 
     `challenger` is the error of the challenger's recipe, fitted without the rows that
     it predicts; `p` is two-sided, None if all differences are equal.

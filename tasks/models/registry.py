@@ -172,7 +172,7 @@ def _write_folder(
 
 
 def signature_of(model: Model) -> ModelSignature:
-    """Return MLflow's signature of a model: names and types of its input columns.
+    """Return MLflow's signature of a model: names and types of its output columns.
 
     The signature has no inputs: MLflow would refuse integers for numbers, and dates for
     text.
@@ -412,7 +412,7 @@ def load_version(version: ModelVersion) -> Model:
 
 
 def stored_folds(version: ModelVersion, learner: str) -> pd.DataFrame | None:
-    """Return a version's errors by fold from its training run; None if deleted."""
+    """Return a version's results by fold from its training run; None if deleted."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             path = mlflow.artifacts.download_artifacts(
@@ -424,7 +424,7 @@ def stored_folds(version: ModelVersion, learner: str) -> pd.DataFrame | None:
 
 
 def last_scored(version: ModelVersion) -> tuple[str, list[str]] | None:
-    """Return the input that a version scored last, and its columns; None if unknown."""
+    """Return a version's last scored input and its columns; None if unknown."""
     try:
         with mlflow_store() as client:
             files = [file.path for file in client.list_artifacts(version.run_id)]

@@ -230,7 +230,7 @@ def fit_on_all_rows(
     pool: DaskPool,
     advance: Advance,
 ) -> tuple[Path, dict[str, Any]]:
-    """Fit a model on all rows, and write it to disk; return its file and facts."""
+    """Fit a model on all rows, and write its file; return file and facts."""
     log = get_run_logger()
     dataset = load_dataset(ref)
     selected = run_learner.predictor_for(config, choice.learner, ref, ref.n_rows)

@@ -64,7 +64,7 @@ MLFLOW_USERS += "auth_cache_ttl_seconds = 600\n"
 
 @dataclass
 class Service:
-    """Server or Prefect worker that runs in a child process."""
+    """Server or Prefect worker in a child process."""
 
     name: str
     command: Sequence[str]

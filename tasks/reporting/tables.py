@@ -439,7 +439,7 @@ def _is_list(value: Any) -> bool:
 
 
 def history_table(folds: pd.DataFrame) -> list[dict[str, str]]:
-    """Return a table row per learner with its alignments in the first ten iterations."""
+    """Return a table row per learner with alignments in ten iterations."""
     rows = []
     for (dataset, learner), trials in folds.groupby(["dataset", "learner"], sort=False):
         history = mean_history(trials)

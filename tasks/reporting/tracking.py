@@ -549,7 +549,7 @@ def _log_inputs(
 
 
 def rounded(metrics: Mapping[str, float]) -> Iterator[tuple[str, float]]:
-    """Yield names and values of metrics rounded to seven digits."""
+    """Yield names and values of metrics, rounded to seven digits."""
     return ((name, float(f"{value:.7g}")) for name, value in metrics.items())
 
 
