@@ -97,7 +97,7 @@ def option(name: str, by_command: bool, value: object = None) -> str:
 
 
 def require_configured(name: str, names: Sequence[str], where: str) -> None:
-    """Raise InputError with similar names unless `names` has `name`."""
+    """Raise InputError, with similar names, if `name` is not in `names`."""
     if name not in names:
         valid = ", ".join(names)
         raise InputError(

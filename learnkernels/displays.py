@@ -332,7 +332,7 @@ class RelevanceDisplay(_Display):
 
 @dataclass
 class InteractionDisplay(_Display):
-    """Bar plot of the largest interactions between two columns.
+    """Bar plot of the largest interactions of column pairs in predictions.
 
     Use `from_estimator` to create a display.
 

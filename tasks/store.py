@@ -177,7 +177,7 @@ def checked(path: Path) -> Path:
 
 @contextmanager
 def keep(path: Path, made_from: Sequence[Path] = ()) -> Iterator[Path]:
-    """Yield a temporary folder that becomes the cached result `path` without an error.
+    """Yield a temporary folder that becomes the cached result `path` unless an error occurs.
 
     An existing entry stays. The entry records the versions of entries in `made_from`.
     """
@@ -361,7 +361,7 @@ def atomic_path(
 
 
 def temporary_folder(parent: Path) -> tempfile.TemporaryDirectory[str]:
-    """Create a temporary folder; delete those of killed processes next to it."""
+    """Create a temporary folder; delete folders that killed processes left next to it."""
     for folder in leftovers(parent):
         shutil.rmtree(folder, ignore_errors=True)
     return tempfile.TemporaryDirectory(
@@ -370,7 +370,7 @@ def temporary_folder(parent: Path) -> tempfile.TemporaryDirectory[str]:
 
 
 def leftovers(folder: Path) -> list[Path]:
-    """Return temporary files and folders of ended processes in a folder."""
+    """Return a folder's temporary files and folders whose processes have ended."""
     paths = []
     for path in folder.glob(f"{TEMPORARY}*"):
         owner = Owner.read(path.name)

@@ -67,7 +67,7 @@ Words = Annotated[int, Field(ge=1, le=10)]
 
 
 class NgramsConfig(Strict):
-    """How texts become counts of n-grams: runs of n words, each a sparse feature."""
+    """Conversion of texts to counts of n-grams: runs of n words, each a sparse feature."""
 
     column: Names = Field(
         description="Text column, or several whose counts are added (lower-cased words of two letters or more); or "

@@ -184,7 +184,7 @@ class SurfaceStudy(schema.Strict):
 
 
 class LocalMinimaStudy(schema.Strict):
-    """Study of learner `ca`'s local minima: AFK 2013, Figure 3."""
+    """Study of local minima of learner `ca`'s objective: AFK 2013, Figure 3."""
 
     kind: Literal["local-minima"]
     datasets: tuple[AnyDataset, ...] = Field(

@@ -886,7 +886,7 @@ def _common_decimal(kinds: Sequence[Any]) -> Any:
 
 
 def escape_formulas(table: Any) -> Any:
-    """Put an apostrophe before texts that spreadsheets would run as formulas."""
+    """Put an apostrophe before a table's texts that spreadsheets would run as formulas."""
     names = _escaped(pa.array(table.column_names, pa.string())).to_pylist()
     return pa.table([_escaped(column) for column in table.columns], names=names)
 

@@ -426,7 +426,7 @@ def _p_text(p: float | None, claim: str = "") -> str:
 
 
 def recipe(config: CompareConfig) -> dict[str, Any]:
-    """Return the configuration keys that determine a model, given its rows."""
+    """Return the configuration keys that determine a model fitted to given rows."""
     keys = ("learners", "predictor", "statistics", "normalize", "centering", "kernels")
     return config.model_dump(
         mode="json",

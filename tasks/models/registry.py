@@ -104,7 +104,7 @@ class ModelVersion:
 
 
 def log_model(run_id: str, path: Path, *, example: pd.DataFrame) -> str:
-    """Log a model file to an MLflow run, with everything for serving.
+    """Log a model file to an MLflow run, with all files for serving by MLflow.
 
     `path` is a file of `Model.save`; `example` has a few raw rows.
     """

@@ -345,7 +345,7 @@ def _seconds(row: Any) -> str:
 
 
 def seconds_line(summary: pd.DataFrame) -> str:
-    """Return the legend of the marks † and ‡ next to seconds."""
+    """Return the legend of the marks † and ‡ next to computing times in seconds."""
     explanations = []
     stored = stored_line(summary)
     if stored:
@@ -439,7 +439,7 @@ def _is_list(value: Any) -> bool:
 
 
 def history_table(folds: pd.DataFrame) -> list[dict[str, str]]:
-    """Return a table row per learner with alignments in ten iterations."""
+    """Return a table row per learner with its alignments in the first iterations."""
     rows = []
     for (dataset, learner), trials in folds.groupby(["dataset", "learner"], sort=False):
         history = mean_history(trials)
