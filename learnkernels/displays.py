@@ -82,7 +82,7 @@ def _learned_kernel(estimator: Any) -> LearnedKernel:
 
 
 class KernelLabel(NamedTuple):
-    """Label of a base kernel in a figure, and its group of kernels."""
+    """Label of a base kernel in a figure, and its group."""
 
     group: str
     text: str

@@ -109,7 +109,7 @@ class DirichletConfig(base.Strict):
 
 
 class FeatureConfig(base.Strict):
-    """Rank-one kernels x_k x'_k, one for each feature k; fast if used alone."""
+    """Rank-one kernels x_k x'_k, one for each feature k; fast without other kernels."""
 
     family: Literal["feature"]
     columns: Names | None = Field(

@@ -340,7 +340,7 @@ def written(location: Location, lasting: bool = True) -> Iterator[Path]:
 
 
 def upload(path: Path, location: Location) -> None:
-    """Upload a file to S3, where it is visible only when complete.
+    """Upload a file to S3, visible there only when complete.
 
     pyarrow would complete a failed upload with the parts it has sent.
     """

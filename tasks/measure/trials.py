@@ -97,7 +97,7 @@ def save_statistics(
 def share_of_pass(
     seconds: float, all_rows: AlignmentStatistics, training: AlignmentStatistics
 ) -> float:
-    """Estimate the seconds for alignment statistics of the training rows alone.
+    """Estimate the seconds for alignment statistics of only the training rows.
 
     Time is quadratic in rows, linear for rank-one kernels, constant for a sample.
     """
