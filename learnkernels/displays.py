@@ -584,7 +584,7 @@ class RegularizationDisplay(_Display):
         ).plot(ax=ax)
 
     def plot(self, *, largest: int = 12, ax: Axes | None = None) -> Self:
-        """Plot kernel weights, and mean scores with deviations, over the regularization.
+        """Plot kernel weights and mean scores, with standard deviations, over the regularization.
 
         Parameters
         ----------

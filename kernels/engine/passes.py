@@ -110,7 +110,7 @@ def sample_rows(X: Rows) -> Rows:
 
 
 def choose_shift(family: KernelFamily, X: Rows) -> np.ndarray:
-    """Return the constant to subtract from each base kernel before it is centered.
+    """Return a constant per base kernel, whose subtraction before centering keeps digits.
 
     It is zero or one, whichever is closer to the kernel on a sample, or the mean of a
     nearly constant kernel.

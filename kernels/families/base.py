@@ -239,7 +239,7 @@ class KernelFamily(Parameterized, ABC):
 
     @property
     def n_seeds(self) -> int:
-        """Number of seed matrices from which `plan` computes the kernels."""
+        """Number of shared exponentials or products from which all kernels are computed."""
         return self.plan(np.zeros(self.n_kernels)).n_seeds
 
     @property

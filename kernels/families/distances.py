@@ -96,7 +96,7 @@ class ExponentialFamily(KernelFamily):
         return None
 
     def completed_grid(self) -> tuple[Self, np.ndarray]:
-        """Add doublings between the gammas: 1 and 8 also get 2 and 4."""
+        """Return the kernels with gammas doubled in between: 1, 2, 4 and 8 for 1 and 8."""
         positions = np.arange(self.n_kernels)
         if type(self).subset is not ExponentialFamily.subset:
             return self, positions

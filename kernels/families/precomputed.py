@@ -114,7 +114,7 @@ class PrecomputedFamily(KernelFamily):
         return np.arange(self._n, dtype=np.float64)[:, None]
 
     def tile(self, A: Rows, B: Rows, shift: np.ndarray | None = None) -> np.ndarray:
-        """Return the entries of each matrix in rows `A` and columns `B`."""
+        """Return the entries of each matrix at positions A and B, shape (p, a, b)."""
         rows = _as_slice(self._positions(A))
         columns = rows if A is B else _as_slice(self._positions(B))
         K = np.empty((self.n_kernels, A.shape[0], B.shape[0]))

@@ -93,7 +93,7 @@ class RfmMetric:
         return X @ self.map
 
     def lengths(self, norm: int = 2) -> np.ndarray:
-        """Return the norm of each feature's unit vector after the map, shape (d,)."""
+        """Return the norm of each row of the matrix `map`, one per feature, shape (d,)."""
         if self.map.ndim == 1:
             return np.abs(self.map)
         return np.linalg.norm(self.map, norm, axis=1)

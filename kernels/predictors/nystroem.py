@@ -262,7 +262,7 @@ def mean_feature(subspace: Subspace, sums: KernelSums) -> np.ndarray:
 def centered_products(
     subspace: Subspace, sums: KernelSums
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the features' mean, (r,), and the products of the centered features."""
+    """Return the features' mean, (r,), and the products Z'Z of centered features, (r, r)."""
     assert sums.products is not None
     mean = mean_feature(subspace, sums)
     return mean, sums.products - sums.weight * np.outer(mean, mean)
@@ -441,7 +441,7 @@ class Nystroem(Predictor):
         *,
         fine: bool = False,
     ) -> RegularizationPath:
-        """Return predictors fitted on landmarks, one per value of C.
+        """Fit predictors on features of the landmarks to all rows, one per value of C.
 
         ValueError for a polynomial combination. Warns if the tolerance is not reached.
         """

@@ -191,7 +191,7 @@ class LeftOut:
         return float(np.nansum(self.sample_weight * squares))
 
     def loss_from(self, start: int) -> float:
-        """Return the weighted sum of squared residuals of the rows from `start` on.
+        """Return the sum of squared leave-one-out residuals from row `start` on.
 
         Rows have no groups. Half of the rows take an eighth of the inverse.
         """

@@ -67,7 +67,7 @@ class LogisticProblem:
         self._fits: list[LogisticFit | None] = [None] * len(self.pairs)
 
     def zero_value(self) -> float:
-        """Return the optimal value of the zero kernel."""
+        """Return the optimal objective of the zero kernel, with only an intercept."""
         total = 0.0
         for _, y in self.pairs:
             share = 0.5

@@ -39,7 +39,7 @@ class FittedPredictor:
     position: int
 
     def scores(self, X_new: Rows) -> np.ndarray:
-        """Return predicted numbers, shape (1, n_rows, n_targets)."""
+        """Return predicted numbers as a single output, shape (1, n_rows, n_targets)."""
         numbers = self.path.predict(X_new)[self.position]
         return np.reshape(numbers, (1, X_new.shape[0], -1))
 

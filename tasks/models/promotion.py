@@ -31,7 +31,7 @@ RECIPE_KEYS = (
 
 @dataclass(frozen=True)
 class Contender:
-    """Version that takes part in a challenge for champion, with its errors.
+    """Model version in a challenge for champion, with its errors on test rows.
 
     `expected` is the test error at training. `recipes` are digests of the recipe,
     chosen and with all candidates. `stored` and `errors` have the error of each trial,

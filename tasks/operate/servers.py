@@ -169,7 +169,7 @@ def prefect_server(port: int) -> Service:
 
 
 def mlflow_server(port: int) -> Service:
-    """Return the service that runs this folder's MLflow server."""
+    """Describe this folder's MLflow server, with its command and address."""
     hosts = [f"{LOOPBACK}:{port}", f"localhost:{port}"]
     user, _, password = environment.folder_key().partition(":")
     settings = environment.state_dir() / "mlflow-auth.ini"
