@@ -31,7 +31,7 @@ RECIPE_KEYS = (
 
 @dataclass(frozen=True)
 class Contender:
-    """Model version in a challenge for champion, with its errors on test rows.
+    """Model version in a challenge for champion, with test errors.
 
     `expected` is the test error at training. `recipes` are digests of the recipe,
     chosen and with all candidates. `stored` and `errors` have the error of each trial,
