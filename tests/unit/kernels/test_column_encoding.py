@@ -239,6 +239,14 @@ def test_features_are_numbers_indicators_codes_and_parts(table: pd.DataFrame):
     assert names.codes == (names.index("shop code"),)
 
 
+def test_names_of_features_have_at_most_80_characters():
+    names = ["a" * 79, "b" * 80, "c" * 81]
+    table = pd.DataFrame(np.random.default_rng(0).normal(size=(30, 3)), columns=names)
+    *short, long = TableEncoding.of(table).features
+    assert short == names[:2]
+    assert (len(long), long.rstrip("."), long[-3:]) == (80, "c" * 77, "...")
+
+
 @pytest.mark.parametrize("scale", ["none", "unit", "standard", "quantile"])
 def test_scales_are_as_said_and_an_encoding_is_plain_data(
     table: pd.DataFrame, scale: Any
@@ -549,6 +557,16 @@ def test_medians_quantiles_and_units_of_blocks_are_those_of_all(
         filled.mean(), rel=1e-11, abs=1e-12
     )
     assert found.scaling("standard")[1] == pytest.approx(filled.std(), rel=1e-11)
+
+
+def test_quantiles_of_negated_numbers_are_the_negated_quantiles_in_reverse():
+    values = np.random.default_rng(1).exponential(size=128 * 31)
+    knots, of_negated = (
+        np.array(NumberSummary.of(numbers, keep_all_numbers=False).knots())
+        for numbers in (values, -values)
+    )
+    assert (knots[0], knots[-1]) == (values.min(), values.max())
+    np.testing.assert_allclose(of_negated, -knots[::-1], rtol=1e-9)
 
 
 @pytest.mark.parametrize("order", ["as they come", "ascending", "by parts"])

@@ -481,6 +481,11 @@ def test_codes_with_leading_zeros_are_categories(texts: list[str]):
     )
 
 
+def test_codes_of_several_widths_with_leading_zeros_are_categories():
+    (column, _) = encoded([f"0{row % 25}" for row in range(N)])[0].columns
+    assert column.describe() == "category of 25 levels"
+
+
 def test_a_leading_zero_in_one_of_many_numbers_is_a_number():
     values = spoiled(np.round(NUMBERS), r7="007.0", r9="042")
     assert (
@@ -742,6 +747,7 @@ FREE_TEXTS = [
         for row in range(N)
     ],
     [prose(row // 2) for row in range(N)],  # each twice
+    [" ".join(prose(row // 2).split()[:8]) for row in range(N)],  # the shortest
     [prose(row // 3) if row % 4 else "nothing" for row in range(N)],
 ]
 

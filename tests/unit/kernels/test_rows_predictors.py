@@ -42,6 +42,7 @@ from learnkernels.kernels.predictors import (
     TrainingSet,
     nystroem,
 )
+from learnkernels.kernels.predictors.krr_cg import convergence_note
 from learnkernels.kernels.solvers.conjugate_gradients import solve_shifted
 from tests.reference import ridge_predictions
 from tests.refusals import require_refusals
@@ -549,6 +550,14 @@ def test_nearly_constant_kernels_converge_or_say_what_was_reached(name):
     # matrix itself.
     np.testing.assert_allclose(found.predict(X)[:2], exact[:2], rtol=0, atol=1e-4)
     assert np.isfinite(found.predict(X)[2]).all()
+
+
+@pytest.mark.parametrize(("n", "steps"), [(1, "1 step"), (2, "2 steps")])
+def test_a_note_has_as_many_steps_as_the_matrix_has_eigenvalues(n: int, steps: str):
+    A = np.diag(np.arange(12) % n + 1.0)
+    found = solve(A, np.ones((12, 1)), np.ones(1), tolerance=1e-10, max_iter=20)
+    note = convergence_note(found, np.ones(1))
+    assert note.startswith(f"conjugate gradients: {steps} to a relative residual")
 
 
 def test_a_tolerance_below_rounding_is_answered_with_the_residual():

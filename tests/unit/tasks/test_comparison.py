@@ -43,7 +43,7 @@ from learnkernels.tasks.data.dataset import DatasetRef, fold_seed
 from learnkernels.tasks.measure import comparison
 from learnkernels.tasks.measure import progress as progressing
 from learnkernels.tasks.measure.baseline import settings_of
-from learnkernels.tasks.measure.comparison import SEARCHES, estimate_work
+from learnkernels.tasks.measure.comparison import SEARCHES, estimate_work, steps
 from learnkernels.tasks.measure.held_out import read_predictions
 from learnkernels.tasks.measure.progress import RunProgress
 from learnkernels.tasks.measure.run_learner import FoldsRef, training_rows
@@ -596,6 +596,30 @@ def test_progress_says_what_is_measured_how_many_trials_are_done_and_how_long_th
         "[3/6] d: alignf, 2/4 trials done, about 10 s left",
         "[4/6] writing the report",
     ]
+
+
+def test_a_learner_more_is_a_step_more_per_data_set():
+    learners = ["unif", "single", "align"]
+    one, two = (
+        [steps(small(datasets=datasets, learners=learners[:n])) for n in (1, 2, 3)]
+        for datasets in (WINE, WINE + DIABETES)
+    )
+    assert (np.diff(one).tolist(), np.diff(two).tolist()) == ([1, 1], [2, 2])
+    assert two == [2 * count for count in one]
+
+
+def test_the_published_progress_is_the_share_of_steps_that_are_done(monkeypatch):
+    clock, update = Mock(monotonic=Mock(return_value=1000.0)), Mock()
+    monkeypatch.setattr(progressing, "time", clock)
+    monkeypatch.setattr(progressing, "create_progress_artifact", Mock())
+    monkeypatch.setattr(progressing, "update_progress_artifact", update)
+    with RunProgress(8) as progress:
+        for done in (1.0, 0.5, 2.5):
+            progress.start("a step")
+            clock.monotonic.return_value += 60.0
+            progress.advance(done)
+    published = [call.kwargs["progress"] for call in update.call_args_list]
+    assert published == [12.5, 18.8, 50.0, 50.0]
 
 
 # Every number, recomputed with the pure functions on the training rows alone ------------------------------------------

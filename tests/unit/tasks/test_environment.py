@@ -3,11 +3,13 @@
 import errno
 import io
 import os
+import signal
 import sqlite3
 import stat
 import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,9 +23,10 @@ from prefect.states import Completed, Failed
 from dev.tools.mutations import is_sentence
 from learnkernels.conf.errors import InputError
 from learnkernels.flows.cli import BAD_INPUT, user_errors
-from learnkernels.tasks import environment, signals
+from learnkernels.tasks import databases, environment, signals
 from learnkernels.tasks.data.locations import TransferError, failed_in_transfer
 from learnkernels.tasks.environment import folder_key, key_file, servers_note, show_key
+from learnkernels.tasks.operate.scheduled import command
 
 
 def test_a_damaged_note_of_servers_names_none(
@@ -122,6 +125,24 @@ def test_proxies_that_no_client_speaks_to_are_forgotten(
             name: os.environ.get(name) for name in (*spoken, "all_proxy", "FTP_PROXY")
         }
         assert left == spoken | {"all_proxy": None, "FTP_PROXY": None}
+
+
+@pytest.mark.parametrize("name", ["mlflow.db", "a folder/mlflow.db", "50% ?#.db"])
+def test_the_address_of_an_sqlite_file_leads_back_to_the_file(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    address = environment.sqlite_url(tmp_path / name)
+    assert databases.file_of(address) == tmp_path / name
+    for other in ("postgresql://localhost/mlflow", "sqlite://", "sqlite:///:memory:"):
+        assert databases.file_of(other) is None
+
+
+def test_the_command_of_a_scheduled_run_names_modules_that_exist():
+    python, *options, runner, step = command("learnkernels.flows.compare")
+    assert (python, options) == (sys.executable, ["-P", "-m"])
+    assert find_spec(runner) is not None
+    assert find_spec(step) is not None
 
 
 def test_a_folder_for_what_is_temporary_is_there(
@@ -392,3 +413,23 @@ def test_a_signal_of_which_a_library_makes_an_error_is_no_error(monkeypatch, cap
     with pytest.raises(signals.Stopped), user_errors("all is kept"):
         raise ValueError("error calling a serializer: Stopped: SIGTERM")
     assert "error" not in capsys.readouterr().err
+
+
+def test_a_signal_interrupts_all_but_what_an_interrupt_already_ends(monkeypatch):
+    monkeypatch.setattr(signals._state, "received", None)
+    monkeypatch.setattr(signals._state, "since", 0.0)
+    monkeypatch.setattr(signal, "setitimer", lambda *_: None)
+
+    def receive_while_handled(error: BaseException) -> None:
+        try:
+            raise error
+        except type(error):
+            signals._interrupt(signal.SIGTERM, None)
+
+    for _ in range(2):  # again, where a library has caught the first
+        with pytest.raises(signals.Stopped, match="SIGTERM"):
+            receive_while_handled(ValueError("of a library"))
+    receive_while_handled(KeyboardInterrupt())
+    while_interrupted = ValueError("of a library")
+    while_interrupted.__context__ = KeyboardInterrupt()
+    receive_while_handled(while_interrupted)

@@ -729,6 +729,13 @@ def test_notes_stay_below_what_mlflow_keeps_and_name_metrics_that_runs_have():
     } <= named
 
 
+def test_a_note_links_the_newest_comparison_where_there_is_one():
+    newest = "20261121-133018-6a18"
+    with_newest, without = experiment_note("1", newest), experiment_note("1")
+    assert ("Newest comparison" in with_newest, newest in with_newest) == (True, True)
+    assert "Newest comparison" not in without
+
+
 def test_features_that_count_are_in_table_figure_and_metrics():
     table = folds({"rfm": [0.2, 0.3], "unif": [0.2, 0.3]})
     table["relevance"] = [[0.7, 0.1, 0.2], [0.5, 0.1, 0.4], None, None]
