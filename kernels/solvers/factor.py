@@ -148,15 +148,18 @@ class LeftOut:
         lower = self._factor[0]
         is_large = lower.dtype == np.float64 and len(lower) - start > SINGLE_ROWS
         if is_large and _is_well_conditioned(lower):
-            inverse = _inverse_of_lower(lower[start:, start:].astype(np.float32))
-        elif start > 0:
-            inverse = _inverse_of_lower(lower[start:, start:])
-        else:
-            inverse = self._inverse
-        return np.array(
-            [np.vdot(inverse[j:, j], inverse[j:, j]) for j in range(len(inverse))],
-            dtype=np.float64,
-        )
+            largest = float(lower.diagonal().max())
+            scaled = np.empty_like(lower[start:, start:], dtype=np.float32)
+            # The kernel may exceed the range of single precision, as the matrix that
+            # the other triangle still holds.
+            with np.errstate(over="ignore"):
+                np.divide(
+                    lower[start:, start:], largest, out=scaled, casting="same_kind"
+                )
+            return _column_norms(_inverse_of_lower(scaled)) / largest**2
+        if start > 0:
+            return _column_norms(_inverse_of_lower(lower[start:, start:]))
+        return _column_norms(self._inverse)
 
     @cached_property
     def residuals_of_groups(self) -> np.ndarray:
@@ -217,6 +220,14 @@ def _is_well_conditioned(lower: np.ndarray) -> bool:
     """Return whether single precision suffices for the inverse of a Cholesky factor."""
     diagonal = lower.diagonal()
     return bool(diagonal.min() > 1e-3 * diagonal.max())
+
+
+def _column_norms(lower: np.ndarray) -> np.ndarray:
+    """Return the squared norms of the columns of a lower triangular matrix."""
+    return np.array(
+        [np.vdot(lower[j:, j], lower[j:, j]) for j in range(len(lower))],
+        dtype=np.float64,
+    )
 
 
 def _inverse_of_lower(lower: np.ndarray) -> np.ndarray:

@@ -168,6 +168,9 @@ def test_residuals_of_many_rows_use_a_factor_inverted_in_single_precision():
     expected = fit.alpha / fit.inverse.diagonal()[:, None]
     # The rounding of float32 times the root of the condition number, about 60
     np.testing.assert_allclose(fit.residuals, expected, rtol=1e-5, atol=1e-6)
+    # Far beyond the range of float32
+    large = LeaveOneOut(1e100 * radial_kernel(X)[0], Y).at(0.3e100)
+    np.testing.assert_allclose(large.residuals, fit.residuals, rtol=1e-5, atol=1e-6)
 
 
 def test_residuals_of_many_rows_are_in_double_precision_if_the_ridge_is_small():
