@@ -150,8 +150,7 @@ class LeftOut:
         if is_large and _is_well_conditioned(lower):
             largest = float(lower.diagonal().max())
             scaled = np.empty_like(lower[start:, start:], dtype=np.float32)
-            # The kernel may exceed the range of single precision, as the matrix that
-            # the other triangle still holds.
+            # The upper triangle still holds the matrix, whose range may be larger.
             with np.errstate(over="ignore"):
                 np.divide(
                     lower[start:, start:], largest, out=scaled, casting="same_kind"
