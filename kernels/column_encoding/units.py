@@ -83,7 +83,7 @@ CONVERSIONS: dict[str, dict[str, float | Conversion]] = {
         for quantity, unit in PREFIXED_UNITS.items()
     },
 }  # fmt: skip
-"""Factors of units, by quantity; months are Gregorian means, gallons US gallons."""
+"""Conversions to the base unit, by quantity; months are Gregorian means, gallons US gallons."""
 
 SPELLINGS = {
     "µm": "um μm micrometer micrometre micron", "mm": "millimeter millimetre", "cm": "centimeter centimetre",

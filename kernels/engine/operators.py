@@ -234,9 +234,10 @@ class FeatureGrams:
         return Z
 
     @cached_property
-    def _rows(self) -> sparse.csr_matrix:
-        """Sparse features in CSR format, with sorted columns."""
-        return self.columns.tocsr()
+    def _features_by_row(self) -> tuple[np.ndarray, np.ndarray]:
+        """Starts of the rows of sparse Z, and the features of their entries, as in CSR."""
+        by_row = self.columns.tocsr()
+        return by_row.indptr, by_row.indices
 
     @cached_property
     def means(self) -> np.ndarray:
@@ -282,10 +283,10 @@ class FeatureGrams:
             return mirror(self.centering.gram((self.Z * mu) @ self.Z.T))
         K = np.zeros((self.n_rows, self.n_rows))
         Z = self.columns
-        rows = self._rows
+        row_starts, features = self._features_by_row
         add_outer_products(
-            rows.indptr,
-            rows.indices,
+            row_starts,
+            features,
             Z.indptr,
             Z.indices,
             Z.data,

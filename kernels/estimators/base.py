@@ -640,7 +640,7 @@ def _median_squared_distance(X: Rows) -> float:
 
 
 def _rows_with_distinct_sums(X: Rows) -> np.ndarray:
-    """Return at most `MOST_SORTED` rows with distinct random sums."""
+    """Return positions of at most `MOST_SORTED` rows with distinct random sums."""
     d = X.shape[1]
     _, first = np.unique(
         X @ (np.random.default_rng(0).random(d) / d), return_index=True

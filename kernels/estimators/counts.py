@@ -71,7 +71,7 @@ class CountTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self._rows(counts)
 
     def transform(self, X: Iterable[Any]) -> sparse.csr_matrix:
-        """Return counts of n-grams or subtrees, with unit norm in each block of columns.
+        """Return counts of n-grams or subtrees, of unit norm over all of them per block.
 
         Parameters
         ----------
@@ -305,7 +305,7 @@ def _objects(X: Any, kind: str) -> list[Any]:
 def _unit_rows(
     counters: Sequence[Counter[str]], vocabulary: dict[str, int], width: int
 ) -> sparse.csr_matrix:
-    """Return rows of counts, divided by their length."""
+    """Return counts by column of the vocabulary, divided by the norm of all counts."""
     columns: list[int] = []
     values: list[float] = []
     ends = [0]

@@ -176,7 +176,7 @@ class LearningProblem:
 
     @cached_property
     def usable(self) -> np.ndarray:
-        """Positions of the base kernels that are not zero."""
+        """Positions of the base kernels that are not zero, after centering if any."""
         return np.flatnonzero(~self.statistics.vanishing(self.centering.subtracts))
 
     @property

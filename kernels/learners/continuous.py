@@ -166,7 +166,7 @@ class RadialPairs:
     def steepest(self, P: np.ndarray, settled: float) -> float:
         """Return the log bandwidth that maximizes the Frobenius product <K, P>.
 
-        P is symmetric and centered; the search ends at a step of `settled`.
+        P is symmetric and centered; the search ends at a step of at most `settled`.
         """
         weights = self.binned(P)
         u = self._best_on_bins(weights)

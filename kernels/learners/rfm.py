@@ -55,7 +55,7 @@ MOST_ROUNDS = 3
 """Largest number of rounds with ``rounds="auto"``."""
 
 GAIN = 0.01
-"""Smallest relative error reduction of round 2 for a third round."""
+"""Smallest relative error reduction for a third round, and on samples for two rounds."""
 
 LEAST_ROWS = 20
 """Smallest number of distinct rows for two-fold cross-fitting."""
@@ -393,9 +393,8 @@ def _with_linear(
     K_linear = linear.tile(centered, centered)[0]
     unit = mean_over(K.diagonal(), w)
     linear_unit = mean_over(K_linear.diagonal(), w)
-    precision = np.float64 if len(X) <= DOUBLE_ROWS else np.float32
-    K = (K / unit).astype(precision)
-    K_linear = (K_linear / linear_unit).astype(precision)
+    K = K / unit
+    K_linear = K_linear / linear_unit
     losses = []
     ridge = None
     for share in LINEAR_SHARES:

@@ -368,12 +368,14 @@ def gradient_outer_product(
     Z = Z - Z.mean(axis=0)  # sums of differences then lose no digits
     loss: Callable[[LeftOut], float] = attrgetter("loss")
     if row_groups is None and len(Z) > COMPARED_ROWS:
-        # Every second row comes last, where leave-one-out residuals take less time.
-        order = np.argsort(np.arange(len(Z)) % 2, kind="stable")
+        # Every second row, ordered by target, comes last, where leave-one-out residuals
+        # take less time.
+        by_target = np.lexsort(Y.T)
+        order = np.concatenate([by_target[::2], by_target[1::2]])
         Z = Z[order]
         Y = Y[order]
         sample_weight = weights_of_rows(sample_weight, order)
-        loss = methodcaller("loss_from", len(Z) // 2)
+        loss = methodcaller("loss_from", len(by_target[::2]))
     K, slopes = radial_kernel(Z, sample_weight, precision)
     fit = LeaveOneOut(K, Y, sample_weight, row_groups=row_groups).best(
         ridges_of(K, sample_weight), near, loss

@@ -27,7 +27,7 @@ LATER_BLOCKS = 5
 """Number of later blocks, predicted from earlier rows."""
 
 SINGLE_ROWS = 1000
-"""Most rows for which leave-one-out residuals always use double precision."""
+"""Most rows for which factors in double precision are inverted in double precision."""
 
 
 def cholesky(A: np.ndarray, ridge: float = 0.0) -> Factor | None:
@@ -145,6 +145,8 @@ class LeftOut:
 
         The last rows of the factor suffice for it.
         """
+        if "_inverse" in self.__dict__:
+            return _column_norms(self._inverse[start:, start:])
         lower = self._factor[0]
         is_large = lower.dtype == np.float64 and len(lower) - start > SINGLE_ROWS
         if is_large and _is_well_conditioned(lower):
@@ -193,7 +195,7 @@ class LeftOut:
         return float(np.nansum(self.sample_weight * squares))
 
     def loss_from(self, start: int) -> float:
-        """Return the sum of squared leave-one-out residuals from row `start` on.
+        """Return the weighted sum of squared leave-one-out residuals from row `start` on.
 
         Rows have no groups. Half of the rows take an eighth of the inverse.
         """

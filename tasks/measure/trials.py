@@ -417,7 +417,7 @@ def _fit_by_validation_fold(
     trial: Trial,
     training: Training,
 ) -> SelectedFit:
-    """Select parameters on the validation fold, and fit again with all rows if `trial.refit`."""
+    """Select parameters on the validation fold, and fit again with it if `trial.refit`."""
     settings = fitter.learner.settings()
     inner_training = training
     if trial.refit:

@@ -228,7 +228,7 @@ def write_training(
 def rivals(
     model: str, challenger: int | None
 ) -> tuple[ModelVersion, ModelVersion | None, ModelVersion | None]:
-    """Return challenger, champion, and the best version in the champion's chain of refreshes."""
+    """Return challenger, champion, and the best version of its refreshes, or the champion."""
     champion = registry.alias_of(model, registry.CHAMPION)
     reference = champion
     if champion is not None and registry.REFERENCE in champion.tags:
