@@ -235,7 +235,7 @@ class FeatureGrams:
 
     @cached_property
     def _features_by_row(self) -> tuple[np.ndarray, np.ndarray]:
-        """Starts of the rows of sparse Z, and the features of their entries, as in CSR."""
+        """Starts of the rows of sparse Z, and the features of their entries."""
         by_row = self.columns.tocsr()
         return by_row.indptr, by_row.indices
 

@@ -368,8 +368,7 @@ def gradient_outer_product(
     Z = Z - Z.mean(axis=0)  # sums of differences then lose no digits
     loss: Callable[[LeftOut], float] = attrgetter("loss")
     if row_groups is None and len(Z) > COMPARED_ROWS:
-        # Every second row, ordered by target, comes last, where leave-one-out residuals
-        # take less time.
+        # Residuals of the last rows take less time.
         by_target = np.lexsort(Y.T)
         order = np.concatenate([by_target[::2], by_target[1::2]])
         Z = Z[order]

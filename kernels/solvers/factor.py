@@ -152,7 +152,7 @@ class LeftOut:
         if is_large and _is_well_conditioned(lower):
             largest = float(lower.diagonal().max())
             scaled = np.empty_like(lower[start:, start:], dtype=np.float32)
-            # The upper triangle still holds the matrix, whose range may be larger.
+            # The upper triangle holds the matrix, whose range is larger.
             with np.errstate(over="ignore"):
                 np.divide(
                     lower[start:, start:], largest, out=scaled, casting="same_kind"
@@ -197,7 +197,7 @@ class LeftOut:
     def loss_from(self, start: int) -> float:
         """Return the weighted sum of squared leave-one-out residuals from row `start` on.
 
-        Rows have no groups. Half of the rows take an eighth of the inverse.
+        Rows have no groups.
         """
         squares = np.square(self._residuals_from(start)).sum(axis=1)
         return float(self.sample_weight[start:] @ squares)
