@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import shutil
 import tempfile
@@ -153,6 +154,8 @@ def _write_folder(
         ignore=shutil.ignore_patterns("__pycache__"),
     )
     shutil.copyfile(package / "__init__.py", code / "__init__.py")
+    # MLflow warns if pip is missing, as in environments of uv
+    logging.getLogger("mlflow.utils.environment").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # MLflow warns about itself
         from mlflow.pyfunc import save_model
