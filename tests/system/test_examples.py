@@ -233,7 +233,7 @@ def test_every_answer_puts_the_features_that_matter_first():
         story.relevance["held-out rows"], story.relevance["permutation"], atol=0.05
     )
     assert story.selected.tolist() == ["x0", "x1", "x2", "x3", "x4"]
-    assert next(iter(story.models["metric"].interactions_)) == ("0", "1")
+    assert next(iter(story.models["metric"].interactions_)) == ("x0", "x1")
 
 
 def test_contributions_of_columns_are_those_of_the_rule():
