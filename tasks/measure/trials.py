@@ -400,12 +400,11 @@ def _fit_by_cross_validation(
 ) -> SelectedFit:
     """Select parameters by inner trials or given errors, and fit with them."""
     settings = fitter.learner.settings()
-    grid = fitter.grid
     if validation_errors is None:
         fits = _inner_fits(fitter, statistics, evaluation.folds, trial)
         selection = evaluation.select_by_cross_validation(fits)
     else:
-        selection = Selection.of(np.array(validation_errors), grid)
+        selection = Selection.of(np.array(validation_errors), fitter.grid)
     (fit,) = fitter.fit(training, [settings[selection.candidate]], [selection.C])
     return SelectedFit(fit, 0, selection)
 

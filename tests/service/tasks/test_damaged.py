@@ -177,8 +177,7 @@ def test_a_table_larger_than_memory_is_refused_before_any_is_taken(
     monkeypatch.setattr(
         psutil, "virtual_memory", lambda: SimpleNamespace(available=8 * rows)
     )
-    # Less than a column takes
-    (fate,) = survive(lambda case: load(tmp_path, "data.parquet"), memory=6 * rows)
+    (fate,) = survive(lambda case: load(tmp_path, "data.parquet"), memory=4 * rows)
     assert "data.parquet states 4,194,304 rows of 2 columns" in fate.text
 
 
