@@ -196,15 +196,14 @@ def _fit_leaving_out(
     )
     K_distinct = K if w is None else K[np.ix_(first, first)]
     try:
-        regressions = LeaveOneOut(
+        left_out = LeaveOneOut(
             K_distinct,
             Y,
             w,
             centering,
             target.take(first).row_groups,
             overwrite=True,
-        )
-        left_out = regressions.at(1.0 / C, last=True)
+        ).at(1.0 / C)
     except ValueError:
         return None
     dual = left_out.alpha

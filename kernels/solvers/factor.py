@@ -280,6 +280,8 @@ class LeaveOneOut:
             self._weights = sample_weight
         roots = np.sqrt(self._weights)
         precision = np.float32 if K.dtype == np.float32 else np.float64
+        is_ordered = row_groups is not None and row_groups.ordered
+        self._overwrite = overwrite and not is_ordered  # later blocks need the matrix
         copy = None if overwrite else True
         matrix = np.array(K, dtype=precision, order="C", copy=copy)
         self._matrix = weighted_by_roots(matrix, sample_weight)
@@ -296,15 +298,15 @@ class LeaveOneOut:
         self._targets = targets.astype(precision)
         self._mean_of_others = centering.intercept and not centering.subtracts
 
-    def at(self, ridge: float, last: bool = False) -> LeftOut:
+    def at(self, ridge: float) -> LeftOut:
         """Return the regression for a ridge; ValueError if the ridge is too small.
 
-        If it is the `last` one, its factor overwrites the matrix, except for ordered rows.
+        With `overwrite`, it is the only one, as its factor replaces the matrix.
         """
         if not 0 < ridge < np.inf:
             raise ValueError(f"ridge must be positive and finite, got {ridge}.")
-        overwrites = last and (self._row_groups is None or not self._row_groups.ordered)
-        factor = cholesky(self._matrix if overwrites else self._matrix.copy(), ridge)
+        matrix = self._matrix if self._overwrite else self._matrix.copy()
+        factor = cholesky(matrix, ridge)
         if factor is None:
             raise ValueError(
                 f"the kernel plus a ridge of {ridge:.1e} is not positive definite; use a larger ridge."

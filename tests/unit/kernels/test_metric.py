@@ -186,7 +186,7 @@ def test_a_factor_that_overwrites_the_matrix_gives_the_same_regression():
     X, Y = rows(60)
     K = radial_kernel(X)[0]
     expected = LeaveOneOut(K, Y).at(0.3)
-    fit = LeaveOneOut(K.copy(), Y, overwrite=True).at(0.3, last=True)
+    fit = LeaveOneOut(K.copy(), Y, overwrite=True).at(0.3)
     np.testing.assert_array_equal(fit.alpha, expected.alpha)
     np.testing.assert_array_equal(fit.residuals, expected.residuals)
 
