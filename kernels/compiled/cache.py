@@ -26,7 +26,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def _version(path: str) -> str:
-    digest = sha256(str(WITHOUT_SIMD).encode())
+    digest = sha256(f"{__name__} {WITHOUT_SIMD}".encode())
     for source in [Path(path), *sorted(Path(__file__).parent.glob("*.py"))]:
         digest.update(source.read_bytes())
     return digest.hexdigest()[:16]

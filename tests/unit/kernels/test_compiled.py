@@ -113,3 +113,20 @@ def test_code_that_was_compiled_for_a_class_of_another_name_is_not_read(
         importlib.invalidate_caches()
         module = importlib.import_module("doubling")
         assert module.double(getattr(module, name)(21)) == 42
+
+
+def test_code_that_was_compiled_for_a_package_of_another_name_is_not_read(
+    tmp_path: Path, monkeypatch
+):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "increment.py").write_text(
+        "from learnkernels.kernels.compiled.cache import compiled\n\n"
+        "@compiled()\ndef increment(number):\n    return number + 1\n"
+    )
+    names = set()
+    for name in (cache.__name__, "kernels.compiled.cache"):
+        monkeypatch.setattr(cache, "__name__", name)
+        monkeypatch.delitem(sys.modules, "increment", raising=False)
+        module = importlib.import_module("increment")
+        names.add(module.increment.py_func.__qualname__)
+    assert len(names) == 2
