@@ -98,7 +98,7 @@ def compare(
     minutes: float | None = None,
     changes: str | Sequence[str] = (),
 ) -> pd.DataFrame:
-    """Compare kernel learners on a table or a configuration's data sets.
+    """Cross-validate kernel learners on a table, or on the data sets of a configuration.
 
     Like the command ``learnkernels compare``, it writes ``results/``, ``mlflow.db``,
     ``mlartifacts/`` and ``.learnkernels/`` into the working directory.

@@ -402,7 +402,7 @@ class InteractionDisplay(_Display):
 
 @dataclass
 class LearningHistoryDisplay(_Display):
-    """Plot of the alignment or the objective over the iterations of a learner.
+    """Plot of the kernel alignment or objective that a learner recorded in each iteration.
 
     Use `from_estimator` to create a display.
 
@@ -426,7 +426,7 @@ class LearningHistoryDisplay(_Display):
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, ax: Axes | None = None) -> Self:
-        """Plot the alignment or the objective over the iterations of a fitted estimator.
+        """Plot the kernel alignment or objective that a fitted estimator's learner recorded.
 
         Parameters
         ----------
@@ -456,7 +456,7 @@ class LearningHistoryDisplay(_Display):
         return cls(np.array(kernel.certificate.objectives), "objective").plot(ax=ax)
 
     def plot(self, *, ax: Axes | None = None) -> Self:
-        """Plot the alignment or objective over the rounds or iterations.
+        """Plot the recorded alignment or objective over the learner's iterations.
 
         Parameters
         ----------

@@ -95,10 +95,7 @@ def _is_importing(thread: int) -> bool:
 
 @contextmanager
 def _own_handler_of_sigterm() -> Iterator[None]:
-    """Handle SIGTERM by `orderly_end`, if active, instead of by Prefect.
-
-    The flow run goes on if Python ignores the error of Prefect's handler.
-    """
+    """Handle SIGTERM by `orderly_end`, if active, instead of by Prefect."""
     if (
         not _state.handles_signals
         or threading.current_thread() is not threading.main_thread()

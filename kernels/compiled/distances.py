@@ -200,10 +200,7 @@ def _small_distances(
 def _distinct_rows(
     sides: Sequence[DistanceSide],
 ) -> tuple[list[DistanceSide], list[int]]:
-    """Return parts with distinct rows, and each part's position among them.
-
-    Both sides have the same pattern of shared rows.
-    """
+    """Return parts with distinct rows, and each part's position among them."""
     distinct: list[DistanceSide] = []
     places = []
     for part in sides:

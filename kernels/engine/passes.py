@@ -122,7 +122,7 @@ def choose_shift(family: KernelFamily, X: Rows) -> np.ndarray:
     around_one = spread + mean**2
     around_zero = spread + (mean + 1) ** 2
     shift = np.where(around_one <= around_zero, 1.0, 0.0)
-    # Two of fifteen digits would be lost.
+    # Centering would lose two of fifteen digits.
     is_nearly_constant = np.minimum(around_one, around_zero) > 1e4 * spread
     return np.where(is_nearly_constant, 1.0 + mean, shift)
 

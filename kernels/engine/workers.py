@@ -253,7 +253,7 @@ class Threads:
         return value
 
     def super_tile(self, n_rows: int, row_bytes: int) -> int:
-        """Return the side of a task's Gram-matrix block, equal for any number of threads."""
+        """Return the number of rows of a task's square Gram-matrix block, for any number of threads."""
         rows_in_memory = (1 << 26) // max(1, row_bytes)
         size = min(4096, max(512, -(-n_rows // SPANS)))
         return max(1, min(size, rows_in_memory))

@@ -123,7 +123,7 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
 
     @property
     def feature_importances_(self) -> np.ndarray:
-        """Relevance of each column, clipped at zero and scaled to a sum of one."""
+        """Permutation importance of each column, clipped at zero and scaled to a sum of one."""
         importances = np.maximum(self._importance.relevance, 0.0)
         return importances / (importances.sum() or 1.0)
 

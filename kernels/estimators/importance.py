@@ -174,8 +174,6 @@ class ImportanceProblem:
 
         .. math:: s_{jk} = \frac{\sum_i \lVert f(x_i) - f(x_i^{(j)}) - f(x_i^{(k)}) + f(x_i^{(jk)}) \rVert^2}
                   {4 \sum_i \lVert y_i - \bar y \rVert^2}
-
-        Both columns take the values of the same donor row.
         """
         top = np.sort(np.argsort(-relevance, kind="stable")[:INTERACTING_COLUMNS])
         pairs = np.array(list(combinations(top.tolist(), 2)), dtype=np.intp)

@@ -141,7 +141,7 @@ class ComposedFamily(KernelFamily):
 
 
 class FamilyUnion(ComposedFamily):
-    """Union of families, each on all columns or on a subset of the columns.
+    """Union of kernel families, each on all or some of the columns.
 
     Parameters
     ----------

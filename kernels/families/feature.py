@@ -101,11 +101,11 @@ class FeatureFamily(KernelFamily):
         return self._names
 
     def origins(self, origin: np.ndarray) -> np.ndarray:
-        """Return the coordinate of the point `origin` for each feature; zero for a constant feature."""
+        """Return the entry of `origin`, the point subtracted from rows, for each feature; 0 if constant."""
         return np.where(self.columns == CONSTANT, 0.0, origin[self.columns])
 
     def take(self, A: Rows) -> Rows:
-        """Select the columns of rows A that define base kernels, shape (a, p)."""
+        """Return the p columns of rows A that have a base kernel, shape (a, p)."""
         last = int(self.columns.max())
         if last >= A.shape[1] or self.columns.min() < CONSTANT:
             raise ValueError(

@@ -278,21 +278,21 @@ class DirichletFamily(KernelFamily):
             (self.n_kernels, len(left_rows), len(right_rows)), dtype=left_rows.dtype
         )
         for k, sigma in enumerate(self.frequencies):
-            left = self._waves(sigma * left_rows)
-            right = left if A is B else self._waves(sigma * right_rows)
+            left = self._fourier_features(sigma * left_rows)
+            right = left if A is B else self._fourier_features(sigma * right_rows)
             for feature in range(A.shape[1]):
                 K[k] *= left[feature] @ right[feature].T
         return subtract_shift(K, shift)
 
-    def _waves(self, angles: np.ndarray) -> np.ndarray:
-        """Return waves whose products are the factors, (d, a, 2 n + 1)."""
-        waves = [np.ones(angles.T.shape, dtype=angles.dtype)]
+    def _fourier_features(self, angles: np.ndarray) -> np.ndarray:
+        """Return 1, scaled cosines and sines of multiples of angles, (d, a, 2 n + 1)."""
+        features = [np.ones(angles.T.shape, dtype=angles.dtype)]
         for j in range(1, self.degree + 1):
-            waves += [
+            features += [
                 math.sqrt(2.0) * np.cos(j * angles.T),
                 math.sqrt(2.0) * np.sin(j * angles.T),
             ]
-        return np.stack(waves, axis=2)
+        return np.stack(features, axis=2)
 
     def diag(self, A: Rows) -> np.ndarray:
         self._require_finite_values(A.shape[1])

@@ -175,7 +175,7 @@ class KernelEnsemble(Value):
         )
 
     def predict(self, X_new: Rows) -> np.ndarray:
-        """Return predictions, one row per value of C, shape (L, n) or (L, n, q)."""
+        """Return predictions for each of the L values of regularization C, shape (L, n) or (L, n, q)."""
         return self.target.decode(self._scores(X_new))
 
     def scores(self, X_new: Rows) -> np.ndarray:
@@ -295,7 +295,7 @@ def _combine_by_least_squares(
 def leave_one_out(
     eigenvalues: np.ndarray, Q: np.ndarray, Y: np.ndarray, grid: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    r"""Return the leave-one-out predictions and coefficients of ridge regressions.
+    r"""Return leave-one-out predictions, and coefficients of full fits, for each ridge.
 
     With :math:`S = K (K + \lambda I)^{-1}`, :math:`a = 1 - 1/m`, centered targets
     :math:`\tilde y` and :math:`t = \tilde y / a`,

@@ -503,10 +503,16 @@ class Nystroem(Predictor):
         notes: tuple[str, ...] = (_landmarks_note(subspace, m),)
         solutions = None
         if is_ridge:
-            right = np.tile(subspace.basis.T @ sums.targets, len(grid))
-            shifts = np.repeat(mean_diagonal / np.asarray(grid), q)
+            feature_targets = np.tile(subspace.basis.T @ sums.targets, len(grid))
+            ridges = np.repeat(mean_diagonal / np.asarray(grid), q)
             solutions = _solve_ridges(
-                run_pass, subspace, mean, right, shifts, tolerance, training.progress
+                run_pass,
+                subspace,
+                mean,
+                feature_targets,
+                ridges,
+                tolerance,
+                training.progress,
             )
             weights = solutions.solutions.reshape(-1, len(grid), q).transpose(1, 0, 2)
             intercepts = np.broadcast_to(mean_target, (len(grid), q))
@@ -581,25 +587,25 @@ def _solve_ridges(
     run_pass: Callable[[Step, Any], Any],
     subspace: Subspace,
     mean: np.ndarray,
-    right: np.ndarray,
-    shifts: np.ndarray,
+    feature_targets: np.ndarray,
+    ridges: np.ndarray,
     tolerance: float,
     progress: Progress | None,
 ) -> ShiftedSolutions:
-    """Return weights of the features, one column per C and output."""
+    """Return ridge weights of the features, one column per C and output."""
     basis = subspace.basis
     means = mean + subspace.offset
 
     def matvec(V: np.ndarray) -> np.ndarray:
         return np.asarray(basis.T @ run_pass(normal_products, (basis @ V, means @ V)))
 
-    def precondition(R: np.ndarray, shifts: np.ndarray) -> np.ndarray:
-        return R / (subspace.theta[:, None] + shifts)
+    def precondition(R: np.ndarray, ridges: np.ndarray) -> np.ndarray:
+        return R / (subspace.theta[:, None] + ridges)
 
     return solve_shifted(
         matvec,
-        right,
-        shifts,
+        feature_targets,
+        ridges,
         precondition,
         tolerance=tolerance,
         max_iter=400,

@@ -141,10 +141,7 @@ class LeftOut:
         )
 
     def _diagonal_from(self, start: int) -> np.ndarray:
-        """Return the diagonal of the inverse matrix from row `start` on.
-
-        The last rows of the factor suffice for it.
-        """
+        """Return the diagonal of the inverse matrix from row `start` on."""
         if "_inverse" in self.__dict__:
             return _column_norms(self._inverse[start:, start:])
         lower = self._factor[0]
@@ -348,7 +345,7 @@ class LeaveOneOut:
         return np.asarray(sums[numbers])
 
     def residuals_of_later(self, ridge: float) -> np.ndarray:
-        """Return residuals of each block of time from fits on earlier blocks; NaN for the first."""
+        """Return residuals of each block of time, predicted from earlier blocks; NaN in the first."""
         assert self._row_groups is not None
         blocks = self._row_groups.blocks(1 + LATER_BLOCKS)
         order = np.argsort(blocks, kind="stable")

@@ -42,7 +42,7 @@ class InteriorPoint(ABC):
 
     @abstractmethod
     def direction(self, right: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return changes of s, z and free variables with ``s dz + z ds = right``."""
+        """Return Newton steps of slacks s, multipliers z and free variables: ``s dz + z ds = right``."""
 
     def step(self) -> bool:
         """Take a predictor-corrector step; return False if rounding prevents it."""

@@ -140,10 +140,7 @@ def binomial_deviation(rate: float, rows: int) -> float:
 def _standard_error(
     item: PaperItem, unit: Unit, deviation: float, measured: Measured
 ) -> float | None:
-    """Return the standard error of a difference, for independent trials.
-
-    Without a number of trials, the published number counts as exact.
-    """
+    """Return the standard error of a difference, for independent trials."""
     if measured.trials is None or measured.sd is None:
         return None
     variance = measured.sd**2 / measured.trials

@@ -668,7 +668,7 @@ class Table(AbstractContextManager["Table"]):
         return pa.schema([self.schema.field(name) for name in names])
 
     def select(self, names: Sequence[str]) -> pa.Table:
-        """Return the named columns, cached within `remember_columns`."""
+        """Return the named columns; `remember_columns` keeps them in memory."""
         schema = self._schema_of(names)
         remembered = _remembered(self._files)
         columns = dict(remembered.columns)  # a copy, as other threads may change it

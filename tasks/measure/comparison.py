@@ -53,7 +53,7 @@ SEARCHES = 10.0
 
 @dataclass(frozen=True)
 class Prepared:
-    """Validated configuration of a comparison, with its data sets on disk.
+    """Validated configuration of a comparison of learners, with prepared data sets on disk.
 
     `jobs` has the user's data set, the rows of its base kernels, and its own
     configuration; `skipped` has a sentence for each unsupported learner.

@@ -84,7 +84,7 @@ def _positions(config: FamilyConfig, features: Sequence[str]) -> list[int]:
 def require_varying(
     configs: Sequence[FamilyConfig], X: Rows, features: Sequence[str], where: str
 ) -> None:
-    """Raise InputError for constant features, or zero rows with a cosine kernel."""
+    """Raise InputError if a feature is constant, or a row is all zeros with a cosine kernel."""
     highest = X.max(axis=0)
     lowest = X.min(axis=0)
     if sparse.issparse(highest):

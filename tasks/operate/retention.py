@@ -185,10 +185,7 @@ def cut_logs() -> None:
 def tend(
     keep_days: float, keep_runs: float, say: Callable[[str], None]
 ) -> threading.Event:
-    """Start a thread that rotates logs, and deletes old files once a day.
-
-    Setting the returned event stops the thread.
-    """
+    """Start a thread that rotates logs and deletes old files; the returned event stops it."""
     stop = threading.Event()
 
     def loop() -> None:
