@@ -20,7 +20,7 @@ from learnkernels.conf.forms import (
 )
 from learnkernels.tasks.measure.comparison import (
     folds_of_rows,
-    measure,
+    measure_errors,
     prepare,
     steps,
     timed_steps,
@@ -95,7 +95,9 @@ def compare(
         stopping_steps(),
     ):
         prepared = prepare(config, pool, progress)
-        results = measure(prepared, partial(track_result, comparison), pool, progress)
+        results = measure_errors(
+            prepared, partial(track_result, comparison), pool, progress
+        )
         progress.start("writing the report")
         links = {
             "MLflow comparison": comparison.url,

@@ -108,7 +108,7 @@ Split = tuple[np.ndarray, np.ndarray]
 
 
 def as_row_groups(groups: Any, time: Any, n_rows: int) -> RowGroups | None:
-    """Convert parameters `groups` or `time` of `fit` to row groups; None without either."""
+    """Convert `groups` or `time` of an estimator's `fit` to groups for cross-validation; None without either."""
     if groups is None and time is None:
         return None
     if groups is not None and time is not None:

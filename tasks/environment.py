@@ -457,7 +457,7 @@ def show_key() -> None:
 
 
 def servers_note() -> Path:
-    """Return the file in which this folder's servers record their addresses."""
+    """Return the file in which Prefect and MLflow servers of this folder record addresses."""
     return state_dir() / "ui.json"
 
 

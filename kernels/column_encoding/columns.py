@@ -21,7 +21,7 @@ MOST_LEVELS = 32
 
 
 class Cells(NamedTuple):
-    """Count of unusual cells in a column, with an example."""
+    """Count of cells in a column with the same fault, and an example."""
 
     kinds: str  # kind or unit of the other values
     rows: int
@@ -228,7 +228,7 @@ class ColumnEncoding(Value):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NumberColumn(ColumnEncoding):
-    """Encoding of numbers as ``(number - low) / spread``, or of ordered levels."""
+    """Encoding of numbers, or ranks of ordered levels, as ``(number - low) / spread``."""
 
     fill: float  # median, for missing values
     gaps: bool  # whether missing values have an indicator

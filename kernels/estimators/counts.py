@@ -35,7 +35,7 @@ class CountTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     @property
     @abstractmethod
     def family(self) -> BlockFamily:
-        """Base kernels for the rows that `transform` returns."""
+        """Kernel family for the rows that `transform` returns."""
 
     @abstractmethod
     def _counts(self, X: Iterable[Any]) -> list[list[Counter[str]]]:

@@ -1807,7 +1807,7 @@ def fit_on_features(
 
 @dataclass(frozen=True, eq=False)
 class FeaturePredictor:
-    """Predictor for encoded rows, from a fitted estimator with one output."""
+    """Predictor of a fitted estimator with one output, for rows already encoded as numbers."""
 
     estimator: KernelLearningClassifier | KernelLearningRegressor
 

@@ -77,7 +77,7 @@ def _largest_root(a: float, b: float, memory: int) -> int:
 
 @dataclass(frozen=True)
 class Subspace:
-    r"""Features of rows from M landmarks: coordinates in their span in feature space.
+    r"""Nystroem features: coordinates of rows in the span of M landmarks.
 
     .. math:: \varphi(x) = B^\top k_Z(x), \qquad B^\top K_{ZZ} B = I
 
@@ -167,7 +167,7 @@ class KernelSums:
 
 @dataclass(frozen=True)
 class RowPass:
-    """Data that workers need for passes over the training rows.
+    """Landmarks, kernel and targets that workers need for sums over the training rows.
 
     `stored_starts` are the first rows of filled blocks of `stored`, the kernel between
     rows and landmarks, shape (m, M).
@@ -592,7 +592,7 @@ def _solve_ridges(
     tolerance: float,
     progress: Progress | None,
 ) -> ShiftedSolutions:
-    """Return ridge weights of the features, one column per C and output."""
+    """Return weights of the features, one column per ridge."""
     basis = subspace.basis
     means = mean + subspace.offset
 

@@ -195,7 +195,7 @@ def ridge_leaving_out(
 def ridge_over_splits(
     F: np.ndarray, Y: np.ndarray, weights: np.ndarray, splits: Sequence[Split]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Fit ridge regressions; return cross-validated predictions, coefficients and intercepts.
+    """Select the ridge of each output over splits; return held-out predictions, coefficients and intercepts.
 
     Each output has the ridge with the lowest error.
     """

@@ -78,7 +78,7 @@ def factored(A: np.ndarray, ridge: float = 0.0, size: float | None = None) -> Fa
 
 
 def factored_with_ridge(A: np.ndarray, ridge: float) -> Factor | None:
-    """Return the Cholesky factor of ``A + ridge I``; None if rounding exceeds ridge.
+    """Return the Cholesky factor of ``A + ridge I``; None if A's rounding error exceeds ridge.
 
     Overwrites A, in C order.
     """

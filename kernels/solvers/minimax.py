@@ -192,7 +192,7 @@ class Orthant:
 
 @dataclass(frozen=True)
 class AlignedBall:
-    r"""Feasible weights with a bounded 2-norm and a minimum alignment.
+    r"""Feasible kernel weights: at most a 2-norm, at least an alignment with the target.
 
     .. math:: \lVert \mu \rVert_2 \le \Lambda, \qquad \Omega \sqrt{\mu^\top M \mu} \le \mu^\top a
 

@@ -16,7 +16,12 @@ from prefect import flow, get_run_logger
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.forms import form_field
 from learnkernels.conf.schema import CompareConfig, DaskConfig
-from learnkernels.tasks.measure.comparison import Prepared, measure, prepare, steps
+from learnkernels.tasks.measure.comparison import (
+    Prepared,
+    measure_errors,
+    prepare,
+    steps,
+)
 from learnkernels.tasks.measure.progress import RunProgress
 from learnkernels.tasks.measure.run_learner import FoldsRef
 from learnkernels.tasks.naming import THREADS, new_run_id, run_name
@@ -196,7 +201,9 @@ def reproduce(
             ]
             record = partial(track_result, comparison)
             for part in prepared:
-                results += measure(part, record, pool_of(part.config.dask), progress)
+                results += measure_errors(
+                    part, record, pool_of(part.config.dask), progress
+                )
             result = StudyResult(folds=read_folds(results))
         else:
             progress.start(f"{item.where}: {item.title}")

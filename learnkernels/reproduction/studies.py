@@ -267,7 +267,7 @@ def two_point_alignments(share: float) -> tuple[float, float]:
 def local_minima(
     study: LocalMinimaStudy, data_dir: str | None, advance: Advance
 ) -> StudyResult:
-    r"""Count the local minima of learner `ca`'s objective as a function of bandwidth.
+    r"""Count the local minima, over the bandwidth, of the alignment objective of learner `ca`.
 
     .. math:: h(\sigma) = -\langle K_\sigma, F'(K_{t-1,c}) \rangle_F
     """

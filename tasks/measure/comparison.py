@@ -168,7 +168,7 @@ def config_on(
     return config.on(dataset).model_copy(update={"protocol": protocol})
 
 
-def measure(
+def measure_errors(
     prepared: Prepared,
     record: Callable[[CompareConfig, DatasetRef, FoldsRef], object],
     pool: DaskPool,

@@ -96,7 +96,7 @@ def predict_held_out(
     rows: np.ndarray,
     sigmoid: np.ndarray,
 ) -> HeldOutPredictions:
-    """Return predictions for held-out rows, with probabilities if possible."""
+    """Return predictions for held-out rows at one regularization, with probabilities if calibrated."""
     if isinstance(fitted, KernelPredictors) and len(fitted.kernels) > 1:
         fitted = fitted.only(position)
         position = 0

@@ -456,7 +456,7 @@ def version_metadata(version: ModelVersion) -> dict[str, str]:
 
 
 def metadata_of(about: Mapping[str, str]) -> dict[str, str]:
-    """Return metadata with the key prefix of Parquet and Arrow outputs."""
+    """Return metadata for Parquet and Arrow outputs, with a prefix added to each key."""
     return {f"learnkernels.{key}": value for key, value in about.items()}
 
 
@@ -675,7 +675,7 @@ def _count(file: str) -> int:
 
 
 def inputs_of(source: str, needed: set[str]) -> tuple[Location, ...]:
-    """Return a table's files; `needed` columns may be in folders such as year=2024."""
+    """Return a table's files; folder names such as year=2024 give `needed` columns."""
     locations = [table_location(location.text) for location in locations_of(source)]
     folder_values = []
     for location in locations:

@@ -130,7 +130,7 @@ def compared(
     """The fold table of a comparison, and its report; `record` is called with each result."""
     with DaskPool(config.dask) as pool:
         prepared = comparison.prepare(config, pool, PROGRESS)
-        folds = read_folds(comparison.measure(prepared, record, pool, PROGRESS))
+        folds = read_folds(comparison.measure_errors(prepared, record, pool, PROGRESS))
     return folds, rendered(config, folds)
 
 
@@ -260,7 +260,7 @@ def test_data_sets_bring_folds_and_kernels_and_matrices_give_what_their_family_g
         comparison.prepare(small(learners=["l1-svm"]), pool, PROGRESS)
     with DaskPool(config.dask) as pool:
         prepared = comparison.prepare(config, pool, PROGRESS)
-        folds = read_folds(comparison.measure(prepared, Mock(), pool, PROGRESS))
+        folds = read_folds(comparison.measure_errors(prepared, Mock(), pool, PROGRESS))
     of_wine, trial = (
         folds[folds["dataset"] != "diabetes"],
         ["learner", "repeat", "fold"],
@@ -292,7 +292,7 @@ def held_out(
 ) -> list[tuple[FoldsRef, pd.DataFrame, dict[str, Figure]]]:
     """The results of each method of a comparison, its fold table, and the figures of its predictions."""
     with DaskPool(config.dask) as pool:
-        results = comparison.measure(
+        results = comparison.measure_errors(
             comparison.prepare(config, pool, PROGRESS), Mock(), pool, PROGRESS
         )
     return [(ref, read_folds([ref]), prediction_figures(ref)) for ref in results]
