@@ -959,11 +959,11 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         codes = target.values[rows]
         weighted = fit_calibration(scores, codes, weights_of_rows(weights, rows))
         calibration = weighted
-        if self.class_weight is not None and weights is not None:
-            weights = relative_weights(
-                weights, 1.0 / near_one(self._weights_of_classes(target))
+        if self.class_weight is not None:
+            sample_weight = self._without_class_weights(weights, target)
+            calibration = fit_calibration(
+                scores, codes, weights_of_rows(sample_weight, rows)
             )
-            calibration = fit_calibration(scores, codes, weights[rows])
         held_out_probabilities = probabilities(scores, calibration)
         if (
             len(self.classes_) == 2
@@ -988,6 +988,17 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         self.calibration_ = calibration.copy()
         self.calibration_[:, 1] -= calibration[:, 0] * shift
         return label_probabilities(scores, calibration)
+
+    def _without_class_weights(
+        self, weights: np.ndarray | None, target: Target
+    ) -> np.ndarray | None:
+        """Return relative sample weights; None if all weights are equal."""
+        class_weights = self._weights_of_classes(target)
+        if weights is None:
+            if np.ptp(class_weights) == 0:
+                return None
+            weights = np.ones(len(class_weights))
+        return relative_weights(weights, 1.0 / near_one(class_weights))
 
     def _weights_of_classes(self, target: Target) -> np.ndarray:
         class_weight = self.class_weight

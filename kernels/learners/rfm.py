@@ -240,7 +240,7 @@ class RFM(KernelSearchLearner):
         return ()
 
     def _halves(self, examples: Examples, columns: FeatureColumns) -> list[SplitHalf]:
-        """Return both halves, or [] if too small or constant."""
+        """Return both halves (one for two times), or [] if too small or constant."""
         if len(examples.X) < LEAST_ROWS:
             return []
         last_round = MOST_ROUNDS if self.rounds == "auto" else self.rounds
@@ -416,13 +416,14 @@ def _with_linear(
 
 
 def _mean_ridges(halves: Sequence[SplitHalf]) -> dict[int, list[float]]:
-    """Return the geometric mean ridges of both halves, by round."""
+    """Return the geometric mean ridges of the halves, by round."""
     if not halves:
         return {}
-    first, second = (half.ridges for half in halves)
+    numbers = set.intersection(*(set(half.ridges) for half in halves))
     ridges = {}
-    for number in first.keys() & second.keys():
-        ridges[number] = np.sqrt(np.multiply(first[number], second[number])).tolist()
+    for number in numbers:
+        products = np.prod([half.ridges[number] for half in halves], axis=0)
+        ridges[number] = (products ** (1 / len(halves))).tolist()
     return ridges
 
 

@@ -263,24 +263,59 @@ def n_sketched(m: int) -> int:
 
 
 def held_out_rows(training: TrainingSet, target: Target, seed: int) -> np.ndarray:
-    """Return validation rows: a random fifth or 1,000, or the last by time."""
+    """Return validation rows: a random fifth or 1,000, or the last by time.
+
+    Groups and times are held out as a whole: two and all classes, if that leaves enough.
+    """
     row_groups = target.row_groups
+    classes = None
+    if target.task == "classification":
+        classes = target.values
     if row_groups is not None and row_groups.ordered:
-        times = np.sort(row_groups.numbers)
-        n_held_out = min(1000, -(-len(times) // 5))
-        return np.flatnonzero(
-            row_groups.numbers >= max(times[-n_held_out], times[0] + 1)
-        )
-    if row_groups is not None:
-        _, unit_of_row = np.unique(row_groups.numbers, return_inverse=True)
-    else:
+        return _latest_rows(row_groups.numbers, classes)
+    rng = np.random.default_rng(seed)
+    if row_groups is None:
         _, unit_of_row = distinct_rows(training.take()[0])
-    n_units = int(unit_of_row.max()) + 1
-    n_held_out = min(1000, -(-n_units // 5))
-    if row_groups is not None:
-        n_held_out = min(n_held_out, max(1, 1000 * n_units // len(unit_of_row)))
-    drawn = np.random.default_rng(seed).choice(n_units, n_held_out, replace=False)
-    return np.flatnonzero(np.isin(unit_of_row, drawn))
+        n_units = int(unit_of_row.max()) + 1
+        drawn = rng.choice(n_units, min(1000, -(-n_units // 5)), replace=False)
+        return np.flatnonzero(np.isin(unit_of_row, drawn))
+    _, group_of_row = np.unique(row_groups.numbers, return_inverse=True)
+    return _drawn_groups(group_of_row, classes, rng)
+
+
+def _latest_rows(times: np.ndarray, classes: np.ndarray | None) -> np.ndarray:
+    """Return the last 1,000 rows or fifth, or up to half for two times and all classes."""
+    in_order = np.sort(times)
+    n_held_out = min(1000, -(-len(times) // 5))
+    earliest = max(in_order[-n_held_out], in_order[0] + 1)
+    wanted = [np.unique(times)[-2]]
+    if classes is not None:
+        wanted += [times[classes == label].max() for label in np.unique(classes)]
+    for time in sorted(wanted, reverse=True):
+        if time > in_order[0] and (times >= time).sum() <= len(times) / 2:
+            earliest = min(earliest, time)
+    return np.flatnonzero(times >= earliest)
+
+
+def _drawn_groups(
+    group_of_row: np.ndarray, classes: np.ndarray | None, rng: np.random.Generator
+) -> np.ndarray:
+    """Draw the rows of a fifth of the groups or 1,000 rows, at least two of four groups.
+
+    A group is added for each class that is only in other groups, in two or more.
+    """
+    n_groups = int(group_of_row.max()) + 1
+    n_drawn = min(1000, -(-n_groups // 5), max(1, 1000 * n_groups // len(group_of_row)))
+    if n_groups >= 4:
+        n_drawn = max(2, n_drawn)
+    is_drawn = np.zeros(n_groups, dtype=bool)
+    is_drawn[rng.choice(n_groups, n_drawn, replace=False)] = True
+    if classes is not None:
+        for label in np.unique(classes):
+            groups = np.unique(group_of_row[classes == label])
+            if len(groups) > 1 and not is_drawn[groups].any():
+                is_drawn[rng.choice(groups)] = True
+    return np.flatnonzero(is_drawn[group_of_row])
 
 
 def convergence_note(solutions: ShiftedSolutions, values: np.ndarray) -> str:

@@ -61,7 +61,8 @@ class ResidualScale(Value):
     ) -> Self | None:
         """Return a model of residuals (target minus prediction) of held-out rows.
 
-        X is minus the origin. None for too few distinct rows or a constant kernel.
+        X is minus the origin. None for a constant kernel, or too few distinct rows or
+        groups.
         """
         absolute = np.abs(residuals)
         unit = absolute.max(axis=0)
@@ -71,6 +72,8 @@ class ResidualScale(Value):
             X, absolute / unit, None, group_numbers
         )
         if len(first) < FEWEST_ROWS:
+            return None
+        if row_groups is not None and row_groups.take(first).n_groups < 2:
             return None
         landmarks = kernel.over(drawn_rows(kernel.X.shape[0], LANDMARKS, seed=0))
         basis = feature_basis(landmarks)

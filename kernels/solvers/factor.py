@@ -255,7 +255,8 @@ class LeaveOneOut:
     .. math:: \frac{w_i (y_i - \bar y)}{\mathbf 1^\top w - w_i} \, \frac{(G \mathbf 1)_i}{G_{ii}}
 
     Residuals of groups are :math:`G_{gg}^{-1} \alpha_g`; of ordered blocks b, with the
-    factor :math:`L L^\top`, :math:`L_{bb} (L^{-1} y)_b`. Factors have the dtype of K.
+    factor :math:`L L^\top`, :math:`L_{bb} (L^{-1} y)_b`. Factors have the dtype of K. Of
+    a single group, each row is left out.
     See Cawley, Talbot (2003), Neural Networks 16:467-475.
     """
 
@@ -269,6 +270,8 @@ class LeaveOneOut:
         *,
         overwrite: bool = False,
     ) -> None:
+        if row_groups is not None and row_groups.n_groups < 2:
+            row_groups = None
         self._row_groups = row_groups
         self._centering = centering
         if sample_weight is None:
@@ -421,13 +424,18 @@ class _LossAlongPath:
 
 
 def least_along(value: Callable[[int], float], n: int, start: int | None = None) -> int:
-    """Return the integer from 0 to n - 1 at which a unimodal function is smallest."""
+    """Return the integer from 0 to n - 1 at which a unimodal function is smallest.
+
+    The smallest integers may have infinite values.
+    """
     cached_value = cache(value)
     step = 1
     if start is None:
         start = min(range(min(2, n - 1), n, 4), key=cached_value)
         step = 2
     position = start
+    while position < n - 1 and np.isinf(cached_value(position)):
+        position += 1
     n_moves = 0
     while True:
         neighbors = (position, max(position - step, 0), min(position + step, n - 1))

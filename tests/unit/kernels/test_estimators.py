@@ -1534,6 +1534,22 @@ def test_what_was_not_asked_for_is_no_attribute_and_the_reason_is_told():
         )
 
 
+def test_sample_weights_count_in_probabilities_even_if_class_weights_cancel_them():
+    y = np.arange(200) % 2
+    X = np.random.default_rng(0).normal(size=(200, 2)) + 0.5 * y[:, None]
+    sample_weight = np.where(y == 1, 0.1, 1.0)
+    model = KernelLearningClassifier(
+        family=GaussianFamily([1.0]), predictor="krr", class_weight={0: 1.0, 1: 10.0}
+    )
+    nearly = sample_weight * np.where(np.arange(200) == 0, 1 + 1e-9, 1.0)
+    found, expected = (
+        model.fit(X, y, sample_weight=weights).predict_proba(X)
+        for weights in (sample_weight, nearly)
+    )
+    # The weights differ by 1e-9.
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
 def test_weights_that_are_none_or_not_served_are_refused():
     ones, seventh = np.ones(60), np.arange(60) == 7
     table = [

@@ -259,6 +259,14 @@ def test_a_search_along_a_grid_finds_the_least_value_of_a_valley(n: int):
             assert len(set(asked)) == len(asked) <= n
 
 
+@pytest.mark.parametrize("start", [None, *range(31)])
+def test_a_search_passes_positions_without_a_value(start):
+    def value(position: int) -> float:
+        return np.inf if position < 12 else abs(position - 13)
+
+    assert least_along(value, 31, start) == 13
+
+
 def test_a_search_from_a_distant_start_takes_few_values():
     values = [abs(position - 150) for position in range(200)]
     calls: list[int] = []

@@ -442,3 +442,77 @@ def test_near_duplicates_are_not_interpolated(capsys):
     assert abs(model.n_groups_ - 150) < 15
     assert f"{model.n_groups_} groups" in capsys.readouterr().out
     assert KernelLearningRegressor().fit(X[::4], y[::4]).n_groups_ is None
+
+
+# Two groups or times, the fewest that can be respected ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_values", [2, 3, 4])
+@pytest.mark.parametrize("argument", ["groups", "time"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"family": FAMILY},
+        {"family": FAMILY, "predictor": "krr-cg"},
+        {"family": FAMILY, "predictor": "nystroem"},
+    ],
+)
+def test_few_groups_or_times_suffice_for_a_fit_with_intervals(
+    options, argument, n_values
+):
+    X, _, _ = data(m=120)
+    y = X[:, 0] + 0.1 * np.random.default_rng(3).normal(size=len(X))
+    numbers = np.arange(len(X)) * n_values // len(X)
+    model = KernelLearningRegressor(**options).fit(X, y, **{argument: numbers})
+    below, above = model.predict_interval(X).T
+    assert np.isfinite(below).all()
+    assert (below < above).all()
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_without_another_group_each_row_is_left_out(ordered):
+    X, Y, _ = data()
+    K = center_gram(X @ X.T)
+    one_group = RowGroups(np.zeros(len(X), dtype=int), ordered)
+    grouped = LeaveOneOut(K, Y, row_groups=one_group).at(0.1)
+    np.testing.assert_array_equal(
+        grouped.residuals, LeaveOneOut(K, Y).at(0.1).residuals
+    )
+
+
+@pytest.mark.parametrize("argument", ["groups", "time"])
+def test_probabilities_differ_between_rows_if_each_group_has_one_class(argument):
+    rng = np.random.default_rng(0)
+    patient = np.repeat(np.arange(4), 100)
+    label = patient % 2
+    X = rng.normal(size=(400, 3)) + 0.8 * label[:, None]
+    model = KernelLearningClassifier(family=FAMILY, predictor="krr-cg")
+    model.fit(X, label, **{argument: patient})
+    assert (model.calibration_[..., 0] > 0).all()
+    agrees = (model.predict_proba(X)[:, 1] > 0.5) == model.predict(X)
+    assert agrees.mean() > 0.9
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_held_out_rows_have_two_groups_and_all_classes_if_others_can_train(ordered):
+    label_of_group = np.array([1, 0, 0, 1, 0, 0, 0, 0, 0, 0])
+    numbers = np.repeat(np.arange(10), 300)
+    y = label_of_group[numbers]
+    groups = RowGroups(numbers, ordered)
+    target = Target("classification", y, ("a", "b"), row_groups=groups)
+    held_out = held_out_rows(None, target, 0)
+    others = np.setdiff1d(np.arange(len(y)), held_out)
+    assert len(np.unique(numbers[held_out])) >= 2
+    # The last time of the second class is before the middle: most rows must train.
+    assert set(y[held_out]) == ({0} if ordered else {0, 1})
+    assert set(y[others]) == {0, 1}
+
+
+def test_a_class_seen_last_before_the_held_out_times_extends_them():
+    numbers = np.repeat(np.arange(10), 300)
+    y = np.isin(numbers, (0, 6)).astype(int)
+    target = Target(
+        "classification", y, ("a", "b"), row_groups=RowGroups(numbers, True)
+    )
+    assert numbers[held_out_rows(None, target, 0)].min() == 6
