@@ -226,10 +226,7 @@ def _as_input_error(path: Path, error: sqlite3.Error) -> InputError:
 
 
 def _lock_holders(path: Path) -> str:
-    """Describe the processes that may have locked a database.
-
-    On Linux, these are writing processes; elsewhere, all that have its files open.
-    """
+    """Describe processes that write a database, or on other systems than Linux have it open."""
     files = _files_of(path)
     processes: dict[int, psutil.Process] = {}
     for process in psutil.process_iter():

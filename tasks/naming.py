@@ -91,10 +91,7 @@ class Step(Task[P, R]):
 
 
 def _opaque(argument: Any) -> Any:
-    """Hide an argument from Prefect, unless it is a future.
-
-    Prefect would make a step depend on the step that returned the same text.
-    """
+    """Hide an argument from Prefect's detection of dependencies, unless it is a future."""
     return argument if isinstance(argument, PrefectFuture) else quote(argument)
 
 

@@ -310,10 +310,7 @@ class Vectors:
         return self.builder.call(square_root, [x])
 
     def exponentials_less_one(self, xs: Sequence[Value]) -> list[Value]:
-        r"""Return :math:`e^x - 1` for x <= 0, to two units in the last place.
-
-        With :math:`x = k \log 2 + r`, it is :math:`2^k (e^r - 1) + (2^k - 1)`.
-        """
+        r"""Return :math:`e^x - 1` for x <= 0, to two units in the last place."""
         build = self.builder
         digits = self.digits
         smallest = self.constant(LEAST_EXPONENT)

@@ -110,11 +110,7 @@ def sample_rows(X: Rows) -> Rows:
 
 
 def choose_shift(family: KernelFamily, X: Rows) -> np.ndarray:
-    """Return a constant per base kernel, whose subtraction before centering keeps digits.
-
-    It is zero or one, whichever is closer to the kernel on a sample, or the mean of a
-    nearly constant kernel.
-    """
+    """Return a constant per base kernel, whose subtraction before centering keeps digits."""
     sample = sample_rows(X)
     less_one = family.tile(sample, sample, np.ones(family.n_kernels)).astype(np.float64)
     mean = less_one.mean(axis=(1, 2))

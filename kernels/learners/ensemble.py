@@ -217,8 +217,7 @@ class _Regressions(NamedTuple):
     """Ridge regressions with each of p base kernels and L values of C.
 
     `left_out`, shape (L, m, q, p), are leave-one-out predictions minus the mean of the
-    other targets. Unweighted `coefficients` have shape (p, m, L, q) or (p, L, q), and
-    `means`, predictions without intercept, (L, q, p).
+    other targets.
     """
 
     left_out: np.ndarray

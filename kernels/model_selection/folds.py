@@ -183,8 +183,7 @@ def assign_split(
 
     Rows are 0 for training, 1 for validation, 2 for test (1 without `validation`), and
     -1 for unused rows. `held_out` masks possible test rows; with `times`, the last rows
-    are the test rows. ValueError for too few rows, groups or times, a divided group, or
-    a class without training rows.
+    are the test rows. ValueError if a part would lack rows, groups, times or a class.
     """
     sizes = {"train": train}
     if validation is not None:

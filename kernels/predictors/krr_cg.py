@@ -265,7 +265,7 @@ def n_sketched(m: int) -> int:
 def held_out_rows(training: TrainingSet, target: Target, seed: int) -> np.ndarray:
     """Return validation rows: a random fifth or 1,000, or the last by time.
 
-    Groups and times are held out as a whole: two and all classes, if that leaves enough.
+    If enough rows remain, two groups or times and all classes are held out.
     """
     row_groups = target.row_groups
     classes = None
@@ -288,10 +288,12 @@ def _latest_rows(times: np.ndarray, classes: np.ndarray | None) -> np.ndarray:
     in_order = np.sort(times)
     n_held_out = min(1000, -(-len(times) // 5))
     earliest = max(in_order[-n_held_out], in_order[0] + 1)
-    wanted = [np.unique(times)[-2]]
+    earliest_times = [np.unique(times)[-2]]
     if classes is not None:
-        wanted += [times[classes == label].max() for label in np.unique(classes)]
-    for time in sorted(wanted, reverse=True):
+        earliest_times += [
+            times[classes == label].max() for label in np.unique(classes)
+        ]
+    for time in sorted(earliest_times, reverse=True):
         if time > in_order[0] and (times >= time).sum() <= len(times) / 2:
             earliest = min(earliest, time)
     return np.flatnonzero(times >= earliest)
@@ -300,10 +302,7 @@ def _latest_rows(times: np.ndarray, classes: np.ndarray | None) -> np.ndarray:
 def _drawn_groups(
     group_of_row: np.ndarray, classes: np.ndarray | None, rng: np.random.Generator
 ) -> np.ndarray:
-    """Draw the rows of a fifth of the groups or 1,000 rows, at least two of four groups.
-
-    A group is added for each class that is only in other groups, in two or more.
-    """
+    """Draw rows of a fifth of the groups, of four at least two; add groups with missing classes."""
     n_groups = int(group_of_row.max()) + 1
     n_drawn = min(1000, -(-n_groups // 5), max(1, 1000 * n_groups // len(group_of_row)))
     if n_groups >= 4:
