@@ -260,6 +260,12 @@ class FeatureGrams:
         Z = self.Z.toarray() if sparse.issparse(self.Z) else self.Z
         return self.centering.less_mean(Z)
 
+    @cached_property
+    def in_basis(self) -> tuple[FeatureGrams, np.ndarray]:
+        """Features in a basis of their span, and the orthonormal basis, shape (m, p)."""
+        basis, coordinates = np.linalg.qr(self.dense())
+        return FeatureGrams(coordinates, Centering.NONE), basis
+
     def scores(self, w: np.ndarray) -> np.ndarray:
         """Return the linear function ``Z w`` at all rows; O(nnz)."""
         return np.asarray(self.columns @ w) - self.means @ w

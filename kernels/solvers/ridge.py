@@ -8,7 +8,6 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import cho_solve
 
-from ..centering import Centering
 from ..engine.operators import (
     FeatureGrams,
     GramOperator,
@@ -77,8 +76,8 @@ class RidgeProblem:
         grams = self.grams
         if not isinstance(grams, FeatureGrams) or grams.n_kernels >= grams.n_rows:
             return grams, self.Y, None
-        basis, features = np.linalg.qr(grams.dense())
-        return FeatureGrams(features, Centering.NONE), basis.T @ self.Y, basis
+        reduced, basis = grams.in_basis
+        return reduced, basis.T @ self.Y, basis
 
     def at(self, mu: np.ndarray) -> InnerSolution:
         """Solve for base-kernel weights mu; ValueError if the kernel is indefinite.
