@@ -20,6 +20,7 @@ import urllib.request
 import warnings
 from contextlib import suppress
 from datetime import datetime
+from http.client import HTTPException
 from importlib.util import find_spec
 from pathlib import Path
 from unicodedata import normalize
@@ -485,5 +486,5 @@ def answers(url: str) -> bool:
     try:
         with urllib.request.urlopen(url, timeout=2) as response:
             return bool(response.status == 200)
-    except (OSError, ValueError):
+    except (OSError, ValueError, HTTPException):
         return False
