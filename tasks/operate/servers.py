@@ -483,12 +483,16 @@ def _noting_addresses(addresses: Mapping[str, str]) -> Iterator[None]:
     if not addresses:
         yield
         return
-    with atomic_path(environment.servers_note()) as note:
-        note.write_text(json.dumps(addresses), encoding="utf-8")
+    note = environment.servers_note()
+    content = json.dumps(addresses).encode()
+    with atomic_path(note) as temporary:
+        temporary.write_bytes(content)
     try:
         yield
     finally:
-        environment.servers_note().unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            if note.read_bytes() == content:  # a later command may have replaced it
+                note.unlink()
 
 
 def free_port() -> int:

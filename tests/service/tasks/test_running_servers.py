@@ -2,12 +2,24 @@
 
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from threading import Thread
 
 import pytest
 
 from learnkernels.tasks import environment
+from learnkernels.tasks.environment import servers_note
+from learnkernels.tasks.operate import servers
+
+NOTED = [{"prefect_api": f"http://127.0.0.1:{port}/api"} for port in (4200, 4201)]
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the state of this test alone."""
+    monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path))
+    return tmp_path
 
 
 @contextmanager
@@ -42,3 +54,24 @@ def saying(answer: bytes) -> Iterator[str]:
 def test_a_port_of_another_program_is_no_running_server(answer: bytes, is_up: bool):
     with saying(answer) as address:
         assert environment.answers(f"{address}/health") is is_up
+
+
+def test_a_command_that_ends_removes_its_own_note_alone(state: Path):
+    earlier, later = NOTED
+    with ExitStack() as until_later_ends:
+        with servers._noting_addresses(earlier):
+            until_later_ends.enter_context(servers._noting_addresses(later))
+            noted = servers_note().read_bytes()
+        assert servers_note().read_bytes() == noted
+    assert not servers_note().exists()
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\xff"])
+def test_a_command_ends_without_error_where_its_note_is_gone_or_damaged(
+    state: Path, content: bytes | None
+):
+    with servers._noting_addresses(NOTED[0]):
+        servers_note().unlink()
+        if content is not None:
+            servers_note().write_bytes(content)
+    assert servers_note().exists() == (content is not None)
