@@ -471,15 +471,19 @@ def running_server(name: str) -> str | None:
 
 
 def _noted_servers() -> dict[str, str]:
+    """Return addresses from the note, if its command is running on this host."""
+    from .store import Owner  # which imports this module
+
     try:
-        servers = json.loads(servers_note().read_text(encoding="utf-8"))
+        note = json.loads(servers_note().read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    if not isinstance(servers, dict):
+    if not isinstance(note, dict):
         return {}
-    return {
-        name: address for name, address in servers.items() if isinstance(address, str)
-    }
+    owner = Owner.read(str(note.pop("owner", "")))
+    if owner is None or not owner.here or owner.gone:
+        return {}
+    return {name: address for name, address in note.items() if isinstance(address, str)}
 
 
 def answers(url: str) -> bool:

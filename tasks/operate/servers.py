@@ -34,7 +34,7 @@ from ..databases import (
     require_writable,
     seen_from,
 )
-from ..store import atomic_path
+from ..store import Owner, atomic_path
 from . import server_module
 from .child_process import call_in_child_process
 
@@ -484,7 +484,7 @@ def _noting_addresses(addresses: Mapping[str, str]) -> Iterator[None]:
         yield
         return
     note = environment.servers_note()
-    content = json.dumps(addresses).encode()
+    content = json.dumps({**addresses, "owner": str(Owner.this())}).encode()
     with atomic_path(note) as temporary:
         temporary.write_bytes(content)
     try:

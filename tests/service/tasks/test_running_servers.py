@@ -1,6 +1,8 @@
 """Which addresses count as running servers of a folder."""
 
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -64,6 +66,22 @@ def test_a_command_that_ends_removes_its_own_note_alone(state: Path):
             noted = servers_note().read_bytes()
         assert servers_note().read_bytes() == noted
     assert not servers_note().exists()
+
+
+def test_servers_of_a_command_that_was_killed_are_not_running(state: Path):
+    noting = """
+import os, signal, sys
+from learnkernels.tasks.operate import servers
+with servers._noting_addresses({"prefect_api": sys.argv[1]}):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    # Another program answers at the address, and must not get the key
+    with saying(b"HTTP/1.1 200 OK\r\n\r\ntrue") as address:
+        subprocess.run([sys.executable, "-c", noting, address], timeout=60)
+        assert address in servers_note().read_text()
+        assert environment.running_server("prefect_api") is None
+        with servers._noting_addresses({"prefect_api": address}):
+            assert environment.running_server("prefect_api") == address
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\xff"])

@@ -2,6 +2,7 @@
 
 import errno
 import io
+import json
 import os
 import signal
 import sqlite3
@@ -9,6 +10,7 @@ import stat
 import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
@@ -27,6 +29,7 @@ from learnkernels.tasks import databases, environment, signals
 from learnkernels.tasks.data.locations import TransferError, failed_in_transfer
 from learnkernels.tasks.environment import folder_key, key_file, servers_note, show_key
 from learnkernels.tasks.operate.scheduled import command
+from learnkernels.tasks.store import Owner
 
 
 def test_a_damaged_note_of_servers_names_none(
@@ -276,6 +279,15 @@ KEY_SETTINGS = (
 )
 
 
+def note_servers(**details: str) -> None:
+    """Note the servers of a folder as commands do, with details such as the owner."""
+    addresses = {
+        "prefect_api": "http://127.0.0.1:1/api",
+        "mlflow": "http://127.0.0.1:2",
+    }
+    servers_note().write_text(json.dumps(addresses | details))
+
+
 SERVERS = [
     (None, "sqlite:///mlflow.db", {"PREFECT_API_AUTH_STRING"}),
     ("http://127.0.0.1:1/api", "http://127.0.0.1:2", {*KEY_SETTINGS}),
@@ -289,9 +301,7 @@ def test_the_key_is_shown_to_servers_of_this_folder_alone(
     state, monkeypatch, prefect, mlflow, shown
 ):
     folder_key()
-    servers_note().write_text(
-        '{"prefect_api": "http://127.0.0.1:1/api", "mlflow": "http://127.0.0.1:2"}'
-    )
+    note_servers(owner=str(Owner.this()))
     for name in (
         *KEY_SETTINGS,
         "MLFLOW_TRACKING_TOKEN",
@@ -307,6 +317,31 @@ def test_the_key_is_shown_to_servers_of_this_folder_alone(
     show_key()
     assert {name for name in KEY_SETTINGS if name in os.environ} == shown
     assert os.environ.get("PREFECT_API_AUTH_STRING") in (folder_key(), None)
+
+
+@pytest.mark.parametrize(
+    "details",
+    [
+        {},
+        {"owner": "nobody"},
+        {"owner": str(replace(Owner.this(), started=1))},
+        {"owner": str(replace(Owner.this(), host="elsewhere"))},
+    ],
+    ids=["none", "unreadable", "ended", "of another machine"],
+)
+def test_no_key_is_shown_to_servers_whose_command_does_not_run_here(
+    state, monkeypatch, details
+):
+    folder_key()
+    note_servers(**details)
+    for name in (*KEY_SETTINGS, "MLFLOW_TRACKING_TOKEN"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:1/api")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:2")
+    show_key()
+    assert not {name for name in KEY_SETTINGS if name in os.environ}
+    assert environment.running_server("mlflow") is None
 
 
 # An error of the machine: one sentence with its path, exit code 2, and no second try of what stays -------------------
