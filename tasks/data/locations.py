@@ -121,6 +121,18 @@ class Location:
             return path.samefile(other_path)
         return path.resolve() == other_path.resolve()
 
+    def holds(self, file: Location) -> bool:
+        """Whether a file is below this folder, also by links."""
+        if self.remote or file.remote:
+            both_remote = self.remote and file.remote
+            return both_remote and file.path.startswith(f"{self.path}/")
+        folder = Path(self.path)
+        if not folder.exists():
+            return False
+        path = Path(file.path)
+        parents = {*path.resolve().parents, *(path.parent.resolve() / "_").parents}
+        return any(folder.samefile(parent) for parent in parents)
+
     def info(self) -> Any:
         """Return pyarrow's FileInfo: type, size and last change."""
         with explained(self):

@@ -630,7 +630,7 @@ def score_parts_with(
     """Score each file of a table on workers, into a file of an output folder.
 
     `_SUCCESS` follows unless drift prevents it. InputError as in `score_with`, or if
-    the folder has other files.
+    the folder has inputs or other files.
     """
     started = time.monotonic()
     inputs = inputs_of(source, {*model.features, *options.ids})
@@ -638,6 +638,7 @@ def score_parts_with(
     folder = f"{output.rstrip('/')}/"
     parts = [f"{folder}part-{i:05d}.parquet" for i in range(len(files))]
     success = locate(f"{folder}{SUCCESS}")
+    _require_no_input(success, inputs)
     _require_own(success, set(parts))
     # Row numbers replace missing ids
     n_rows = [0] * len(files) if options.ids else pool.map(_count, files)
@@ -713,6 +714,17 @@ def _score_part(
         first=first,
     ) as tally:
         return tally
+
+
+def _require_no_input(success: Location, inputs: Sequence[Location]) -> None:
+    """Raise InputError if the folder of an output has an input."""
+    folder = replace(success, path=success.path.rpartition("/")[0])
+    where = success.text.rpartition("/")[0]
+    for location in inputs:
+        if folder.holds(location):
+            raise InputError(
+                f"{where}: the output folder has the input {location.text}; give another folder."
+            )
 
 
 def _require_own(success: Location, parts: set[str]) -> None:

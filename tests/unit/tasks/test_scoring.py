@@ -36,6 +36,7 @@ from learnkernels.tasks.models.scoring import (
     Scores,
     ScoringOptions,
     distribution_of,
+    score_parts_with,
     score_with,
     shown_distribution,
 )
@@ -559,6 +560,39 @@ def test_pieces_have_the_rows_asked_for(
     assert list(shares) == sorted(shares)
     assert 0 < shares[0] < 0.4
     assert shares[-1] == 1.0
+
+
+@pytest.mark.parametrize("below", ["", "year=2024/"])
+def test_predictions_in_parts_replace_no_input(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, below: str
+):
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "rows" / below / "part-00000.parquet"
+    file.parent.mkdir(parents=True)
+    write(table_of(3), file)
+    Path("link").symlink_to("rows")
+    into = partial(score_parts_with, model, ABOUT, options=ScoringOptions())
+    no_pool: Any = None
+    said = "the output folder has the input rows/.*parquet; give another folder"
+    require_refusals(
+        [
+            (partial(into, "rows/", "rows/", no_pool), said),
+            (partial(into, "rows/", "link/", no_pool), said),
+            (partial(into, f"rows/{below}*.parquet", "rows/", no_pool), said),
+        ],
+        error=InputError,
+    )
+    assert read(file).equals(table_of(3))
+
+
+def test_a_bucket_or_folder_holds_what_is_below_it():
+    def at(text: str) -> locations.Location:
+        return locations.Location(text, None, text.removeprefix("s3://"))
+
+    folder = at("s3://rows/new")
+    assert folder.holds(at("s3://rows/new/year=2024/part-00000.parquet"))
+    assert not folder.holds(at("s3://rows/newer/part-00000.parquet"))
+    assert not folder.holds(at("/rows/new/part-00000.parquet"))
 
 
 def test_numbers_are_summarized_as_if_at_once():
