@@ -335,14 +335,17 @@ def _tag_challenger(decision: promotion.Challenge, run: TrackedRun) -> None:
     if decision.same_version:
         return
     tags = {"decision": decision.reason, "decision_run": run.run_id}
+    challenger = decision.challenger
+    reference = decision.best_refresh
     if not decision.moved:
         tags[registry.REJECTED] = str(decision.champion)
     elif (
         decision.same_recipe
-        and decision.reference
-        and decision.reference.expected < decision.challenger.expected
+        and reference
+        and reference.metric == challenger.metric
+        and reference.expected < challenger.expected
     ):
-        tags[registry.REFERENCE] = str(decision.reference.version)
+        tags[registry.REFERENCE] = str(reference.version)
     registry.tag_version(decision.model, decision.challenger.version, tags)
 
 

@@ -224,6 +224,14 @@ class Challenge:
         ).isdisjoint(self.defender.recipes)
 
     @property
+    def best_refresh(self) -> Contender | None:
+        """The reference, or the champion if the reference has another metric."""
+        reference = self.reference
+        if reference is None or reference.metric != self.challenger.metric:
+            return self.defender
+        return reference
+
+    @property
     def refusals(self) -> list[str]:
         """Phrases on reasons to keep the champion, whatever the errors."""
         if self.defender is None:
@@ -318,7 +326,7 @@ def _decide_between_recipes(
 def _decide_refresh(
     challenge: Challenge, challenger: Contender, champion: Contender
 ) -> Challenge:
-    reference = challenge.reference or champion
+    reference = challenge.best_refresh or champion
     comparable = challenger.metric == reference.metric
     factor = 1 + challenge.margin
     p = None

@@ -28,6 +28,7 @@ from learnkernels.tasks.measure.t_tests import (
     higher_p,
     paired_p,
 )
+from learnkernels.tasks.models import lifecycle, registry
 from learnkernels.tasks.models.newest import (
     NewestRows,
     appended_rows,
@@ -140,6 +141,30 @@ def test_refreshes_are_held_to_the_best_of_their_line_and_not_to_the_last_alone(
     decision = decided(challenger, last, reference=contender(1, CHAMPION))
     assert (decision.moved, decision.champion) == (False, 5)
     assert "expected error 0.5414 against 0.5013 of version 1" in decision.reason
+
+
+def test_after_a_change_of_the_metric_refreshes_are_held_to_versions_of_the_new_one(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    champion = contender(2, CHAMPION, metric="log_loss")
+    earlier = replace(champion, version=1, digest="1", expected=0.05, metric="rate")
+    run: Any = SimpleNamespace(run_id="r")
+    tags: dict[str, str] = {}
+    monkeypatch.setattr(registry, "set_alias", lambda *alias: None)
+    monkeypatch.setattr(registry, "tag_version", lambda *of: tags.update(of[2]))
+    first = decided(champion, earlier)
+    assert first.moved
+    lifecycle._tag_challenger(first, run)
+    assert registry.REFERENCE not in tags
+    worse = replace(contender(3, 4 * CHAMPION), errors=champion.errors)
+    worse = replace(worse, metric="log_loss")
+    for reference in (champion, earlier):  # an earlier release tagged such a version
+        decision = decided(worse, champion, reference=reference)
+        assert not decision.moved
+        assert "expected error 2.005 against 0.5013 of version 2" in decision.reason
+    equal = replace(worse, stored=champion.stored, expected=1.01 * champion.expected)
+    lifecycle._tag_challenger(decided(equal, champion, reference=earlier), run)
+    assert tags[registry.REFERENCE] == "2"
 
 
 WORSE = [
