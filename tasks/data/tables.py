@@ -596,8 +596,13 @@ class Table(AbstractContextManager["Table"]):
             raise
 
     @property
+    def location(self) -> Location:
+        """Location of the first file."""
+        return self._files[0].location
+
+    @property
     def is_typed(self) -> bool:
-        return self._files[0].location.suffix != ".csv"
+        return self.location.suffix != ".csv"
 
     def in_memory(self, as_text: Collection[str] = ()) -> Table | pa.Table:
         """Read a CSV file into memory; convert numeric columns except `as_text`."""

@@ -271,7 +271,7 @@ def contender(version: ModelVersion) -> tuple[promotion.Contender, CompareConfig
         spreads=spreads,
         classes=tuple(str(label) for label in getattr(model.estimator, "classes_", ())),
         n_rows=model.about["n_rows"],
-        scored=_columns_to_score(version, columns),
+        scored=_columns_to_score(version),
     )
     if registry.COPIED in version.tags:
         competitor = replace(competitor, copied=float(version.tags[registry.COPIED]))
@@ -285,15 +285,13 @@ def contender(version: ModelVersion) -> tuple[promotion.Contender, CompareConfig
     return competitor, config
 
 
-def _columns_to_score(
-    version: ModelVersion, columns: Mapping[str, str]
-) -> tuple[str, ...] | None:
+def _columns_to_score(version: ModelVersion) -> tuple[str, ...] | None:
     last_input = registry.last_scored(version)
     if last_input is None:
         return None
     source, recorded_columns = last_input
     try:
-        return tuple(scoring.input_columns(source, set(columns)))
+        return tuple(scoring.input_columns(source))
     except InputError:  # moved, or on another machine
         return tuple(recorded_columns)
 

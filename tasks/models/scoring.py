@@ -512,7 +512,7 @@ def _scored(
         tally = _empty_tally(model)
         tally.columns = schema.names
         tally.ignored = ignored
-        tally.input_columns = list(table.schema.names)
+        tally.input_columns = _all_columns(table)
         needed_columns = list(dict.fromkeys([*model.features, *options.ids]))
         with written(output) as path:
             with TableOutput(path, output, schema, options.escape_formulas) as out:
@@ -687,10 +687,15 @@ def inputs_of(source: str, needed: set[str]) -> tuple[Location, ...]:
     return with_folder_columns(locations, folder_values)
 
 
-def input_columns(source: str, needed: set[str]) -> list[str]:
-    """Return a table's columns, including `needed` ones in folder names."""
-    with Table(inputs_of(source, needed)[:1]) as table:
-        return list(table.schema.names)
+def input_columns(source: str) -> list[str]:
+    """Return a table's columns, including those in folder names."""
+    with Table(inputs_of(source, set())[:1]) as table:
+        return _all_columns(table)
+
+
+def _all_columns(table: Table) -> list[str]:
+    folder_columns = columns_in_folders(table.location.text)
+    return list(dict.fromkeys([*table.schema.names, *folder_columns]))
 
 
 def _input_of(file: str, folder_columns: FolderColumns = ()) -> Table:

@@ -43,6 +43,7 @@ from learnkernels.tasks.models.promotion import (
 )
 from learnkernels.tasks.models.training import choose, training_config
 from tests.refusals import require_refusals
+from tests.sources import write
 
 CHAMPION = 0.5 + 0.01 * np.random.default_rng(0).normal(size=50)
 NOISE = 0.01 * np.random.default_rng(1).normal(size=50)
@@ -242,6 +243,20 @@ def test_a_column_that_leaks_or_cannot_be_scored_is_refused_in_every_recipe(
         replace(better, version=3, digest="3"), replace(better, scored=("a", "b"))
     )
     assert later.moved
+
+
+def test_rows_to_score_have_every_column_of_their_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    source = str(tmp_path / "new")
+    write(pd.DataFrame({"a": [1.0]}), tmp_path / "new/year=2025/k=/rows.parquet")
+    monkeypatch.setattr(registry, "last_scored", lambda version: (source, ["a"]))
+    version: Any = None
+    scored = lifecycle._columns_to_score(version)
+    assert scored == ("a", "year", "k")
+    champion = contender(1, CHAMPION, columns={"a": "number"}, scored=scored)
+    reads_folder = contender(2, CHAMPION, columns={"a": "number", "year": "number"})
+    assert reads_folder.dangers(champion) == []
 
 
 def test_the_first_champion_says_which_column_leaks():

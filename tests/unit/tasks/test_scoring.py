@@ -562,6 +562,13 @@ def test_pieces_have_the_rows_asked_for(
     assert shares[-1] == 1.0
 
 
+def test_columns_of_an_input_include_all_of_its_folders(model: Model, tmp_path: Path):
+    source = write(table_of(3), tmp_path / "day=1/in.parquet")
+    scores = score(model, source, tmp_path / "out.parquet")
+    assert scores.input_columns == [*table_of(3).column_names, "day"]
+    assert "day" not in scores.ignored
+
+
 @pytest.mark.parametrize("below", ["", "year=2024/"])
 def test_predictions_in_parts_replace_no_input(
     model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, below: str
