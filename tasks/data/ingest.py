@@ -459,6 +459,8 @@ def _target(values: np.ndarray, config: DatasetConfig, where: str) -> Target:
         )
     if values.dtype.kind == "f" and config.task != "regression" and all_whole(values):
         values = values.astype(np.int64)
+    if values.dtype.kind == "O" and set(map(type, values.flat)) == {bool}:
+        values = values.astype(bool)
     if config.positive is not None:
         is_positive, name = _positive_rows(values, config.positive, where)
         if config.task != "regression":

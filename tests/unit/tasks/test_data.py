@@ -460,6 +460,20 @@ def test_rows_without_a_target_are_left_out_with_a_word(
     assert told == ["data set data: 2 of 30 rows have no target, and are left out."]
 
 
+@pytest.mark.parametrize("ending", [".csv", ".parquet", ".feather"])
+def test_labels_of_a_boolean_target_stay_booleans_without_the_missing_ones(
+    frame: pd.DataFrame, tmp_path: Path, ending: str
+):
+    frame["target"] = (frame["a"] > 0).astype("boolean")
+    whole = read(tmp_path, frame[1:], f"whole{ending}").target
+    frame.loc[0, "target"] = None
+    write(frame, tmp_path / f"gap{ending}")
+    target = load(tmp_path, f"gap{ending}", tell=lambda sentence: None).target
+    assert (target.labels, target.classes) == ("boolean", whole.classes)
+    assert target.given.dtype == bool
+    np.testing.assert_array_equal(target.given, whole.given)
+
+
 @pytest.mark.parametrize("ending", ENDINGS[:3])
 def test_where_keeps_rows(frame: pd.DataFrame, tmp_path: Path, ending: str):
     b, kinds = frame["b"], ["x", "y", "z", None, "x"] * 6
