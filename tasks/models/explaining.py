@@ -71,11 +71,13 @@ def require_explainable(
     if not output.endswith("/"):
         output_location(output)
     destination = locate(contributions_file(output))
-    for location in inputs_of(source, {*model.features, *ids}):
-        if destination.is_same(location):
-            raise InputError(
-                f"{destination.text}: the contributions would replace the input; give another output."
-            )
+    inputs = inputs_of(source, {*model.features, *ids})
+    if any(destination.is_same(location) for location in inputs):
+        raise InputError(
+            f"{destination.text}: the contributions would replace the input; give another output."
+        )
+    with Table(inputs):  # refuses files of different columns
+        pass
 
 
 @step("explain {source}", **TRIED_AGAIN)

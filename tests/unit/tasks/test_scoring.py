@@ -738,6 +738,13 @@ def test_contributions_that_could_not_be_written_are_refused_before_any_work(
         ],
         error=InputError,
     )
+    write(rows.drop_columns("base"), tmp_path / "days/1.parquet")
+    write(rows, tmp_path / "days/2.parquet")
+    days = partial(require_explainable, model, str(tmp_path / "days"))
+    require_refusals(
+        [(partial(days, f"{tmp_path}/scored/", []), "2.parquet has the column 'base'")],
+        error=InputError,
+    )
     check(f"{tmp_path}/folder/", ["key"])
     assert contributions_file("s3://rows/a.b/scored/") == (
         "s3://rows/a.b/scored.contributions.parquet"
