@@ -505,7 +505,7 @@ class CenteredKernelRidge(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         K = rbf_kernel(X, gamma=self.gamma)
         self.X_fit_ = X
         self.centerer_ = KernelCenterer().fit(K)
-        self.intercept_ = y.mean()
+        self.intercept_ = y.mean(axis=0)
         self.ridge_ = KernelRidge(alpha=self.alpha, kernel="precomputed")
         self.ridge_.fit(self.centerer_.transform(K, copy=False), y - self.intercept_)
         return self

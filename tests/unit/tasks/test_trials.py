@@ -63,6 +63,7 @@ from learnkernels.tasks.measure.baseline import (
     ESTIMATOR,
     GRID_SEARCH,
     LINEAR,
+    CenteredKernelRidge,
     run_baseline,
     serves,
 )
@@ -1127,3 +1128,14 @@ def test_relevance_is_not_measured_without_meaning_or_at_a_high_price(case: str)
     dataset = Dataset(X, Target.of(y, "regression"), names)
     rows = np.arange(60)
     assert measure_relevance(None, 0, X, dataset, rows[:30], rows[30:]) is None
+
+
+def test_a_ridge_of_several_outputs_predicts_each_as_if_alone():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 2))
+    Y = X @ rng.normal(size=(2, 3)) + [180.0, 35.0, 0.0]
+    ridge = CenteredKernelRidge(gamma=0.1, alpha=1.0)
+    together = ridge.fit(X[:20], Y[:20]).predict(X[20:])
+    for j, y in enumerate(Y.T):
+        alone = ridge.fit(X[:20], y[:20]).predict(X[20:])
+        np.testing.assert_allclose(together[:, j], alone, rtol=1e-9)
