@@ -435,18 +435,16 @@ class CsvFile(TableFile):
             return
         n_rows = 0
         try:
-            for batch in self._batches_after(columns, 0):
+            for batch in self._batches_as_encoded(columns):
                 n_rows += batch.num_rows
                 yield batch
         except pa.ArrowInvalid as error:
             if self.encoding != "utf8" or "invalid UTF8" not in str(error):
                 raise
             self.encoding = _encoding_of_all(self._stream())
-            yield from self._batches_after(columns, n_rows)
+            yield from _without_first_rows(self._batches_as_encoded(columns), n_rows)
 
-    def _batches_after(
-        self, columns: Sequence[int], n_rows: int
-    ) -> Iterator[pa.RecordBatch]:
+    def _batches_as_encoded(self, columns: Sequence[int]) -> Iterator[pa.RecordBatch]:
         self._source = self.location.open_input()
         source = self._source
         compression = compression_of(self.location.name)
@@ -461,7 +459,6 @@ class CsvFile(TableFile):
                 block_size=BLOCK_BYTES,
                 column_names=[str(i) for i in range(self._width)],
                 skip_rows=self._lines_above,
-                skip_rows_after_names=n_rows,
                 use_threads=False,  # messages then contain the row number
             ),
             parse_options=pyarrow.csv.ParseOptions(
@@ -486,6 +483,16 @@ class CsvFile(TableFile):
     def close(self) -> None:
         if self._source is not None:
             self._source.close()
+
+
+def _without_first_rows(
+    batches: Iterator[pa.RecordBatch], n_rows: int
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        n_skipped = min(n_rows, batch.num_rows)
+        n_rows -= n_skipped
+        if n_skipped < batch.num_rows:
+            yield batch.slice(n_skipped)
 
 
 def _next_row(rows: Iterator[list[str]]) -> list[str]:

@@ -741,6 +741,22 @@ def test_an_encoding_that_shows_late_is_found(
     assert told == ["data set late: late.csv is not UTF-8, and is read as cp1252."] * 2
 
 
+def test_empty_lines_above_a_late_encoding_repeat_no_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(table_files, "SAMPLE_BYTES", 1 << 10)
+    monkeypatch.setattr(table_files, "BLOCK_BYTES", 1 << 12)
+    lines = [f"{i},{'Zoé' if i >= 3000 else 'site'}" for i in range(3500)]
+    lines[1000:1000] = [""] * 3
+    (tmp_path / "late.csv").write_bytes(
+        "\n".join(["x,site", "", "", *lines]).encode("cp1252")
+    )
+    with Table(locations_of(str(tmp_path / "late.csv"))) as table:
+        for names in (["site", "x"], ["x"]):  # the second is read as cp1252
+            numbers = table.select(names)["x"].to_pylist()
+            assert numbers == [str(i) for i in range(3500)]
+
+
 @pytest.mark.parametrize("ending", COMPRESSIONS)
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
 def test_compressed_texts_are_read_as_texts(tmp_path: Path, ending: str, encoding: str):
