@@ -683,19 +683,32 @@ def read_libsvm(
             transferring(location, called=f"{where}: {location.name}"),
             io.BufferedReader(location.open_text()) as lines,
         ):
-            X, y = bundled.load_svmlight_file(lines, dtype=np.float64)
-        if X.shape[1] > MOST_FEATURES:
-            raise InputError(
-                f"{where}: {location.name} has a feature of index {X.shape[1]:,}, where {MOST_FEATURES:,} is the "
-                "largest; correct it, or hash features into fewer."
-            )
+            X, y = bundled.load_svmlight_file(lines, dtype=np.float64, zero_based=True)
         parts.append(X)
         targets.append(y)
+    _number_from_zero(parts)
+    for location, part in zip(files, parts, strict=True):
+        if part.shape[1] > MOST_FEATURES:
+            raise InputError(
+                f"{where}: {location.name} has a feature of index {part.shape[1]:,}, where {MOST_FEATURES:,} is the "
+                "largest; correct it, or hash features into fewer."
+            )
     n_features = max(part.shape[1] for part in parts)
     for part in parts:
         part.resize(part.shape[0], n_features)
     X = parts[0] if len(parts) == 1 else sparse.vstack(parts, "csr")
     return X, np.concatenate(targets), NumberedNames(n_features)
+
+
+def _number_from_zero(parts: Sequence[Any]) -> None:
+    """Subtract one from all feature numbers, in place, unless one is zero."""
+    most_features = max(part.shape[1] for part in parts)
+    lowest = min(part.indices.min(initial=most_features - 1) for part in parts)
+    if lowest == 0:
+        return
+    for part in parts:
+        part.indices -= 1
+        part.resize(part.shape[0], max(1, part.shape[1] - 1))
 
 
 @dataclass(frozen=True)

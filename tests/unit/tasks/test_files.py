@@ -338,6 +338,21 @@ def test_libsvm_texts_of_different_widths_are_one(tmp_path: Path):
     )
 
 
+def test_libsvm_texts_are_numbered_from_zero_if_one_is(tmp_path: Path):
+    write("0 0:1 3:5\n1 1:1\n", tmp_path / "a.svm")
+    write("0 1:1 3:5\n1 2:1\n", tmp_path / "b.svm")
+    write("1\n0\n", tmp_path / "none.svm")
+    of_b = [[0, 1, 0, 5], [0, 0, 1, 0]]
+    np.testing.assert_array_equal(
+        quiet(tmp_path, ["a.svm", "b.svm"]).X.toarray(),
+        [[1, 0, 0, 5], [0, 1, 0, 0], *of_b],
+    )
+    np.testing.assert_array_equal(
+        quiet(tmp_path, ["none.svm", "b.svm"]).X.toarray(),
+        [[0] * 3, [0] * 3, *np.delete(of_b, 0, axis=1)],
+    )
+
+
 def test_a_folder_and_several_targets_are_enough(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
