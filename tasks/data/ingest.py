@@ -457,7 +457,7 @@ def _target(values: np.ndarray, config: DatasetConfig, where: str) -> Target:
         raise InputError(
             f"{title} is missing or not finite in {n_missing} of {len(values)} rows; drop them, or set 'missing: drop'."
         )
-    if values.dtype.kind == "f" and config.task != "regression" and all_whole(values):
+    if config.task != "regression" and _are_integers(values):
         values = values.astype(np.int64)
     if values.dtype.kind == "O" and set(map(type, values.flat)) == {bool}:
         values = values.astype(bool)
@@ -489,6 +489,13 @@ def _target(values: np.ndarray, config: DatasetConfig, where: str) -> Target:
         )
     with input_errors(where):
         return Target.of(values, task)
+
+
+def _are_integers(values: np.ndarray) -> bool:
+    """Return whether floats are whole and within 64 bits."""
+    if values.dtype.kind != "f" or not all_whole(values):
+        return False
+    return bool(np.abs(values).max(initial=0.0) < 2.0**63)
 
 
 def _positive_rows(

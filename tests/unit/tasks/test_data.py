@@ -130,6 +130,15 @@ def test_the_task_follows_from_the_target(tmp_path: Path):
     ], tasks
 
 
+def test_whole_numbers_beyond_integers_stay_numbers(tmp_path: Path):
+    table = pd.DataFrame({"a": np.arange(30.0), "target": np.logspace(17, 21, 30)})
+    target = read(tmp_path, table).target
+    assert target.task == "regression"
+    np.testing.assert_array_equal(target.values, table["target"])
+    few = table.assign(target=[1e20, -1e20] * 15)
+    assert read(tmp_path, few).target.classes == ("-1e+20", "1e+20")
+
+
 def test_positive_codes_some_values_against_the_rest(
     frame: pd.DataFrame, tmp_path: Path
 ):
