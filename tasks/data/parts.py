@@ -198,7 +198,7 @@ class TableInMemory:
         encoding = TableEncoding.of(columns, column_types, scale)
         n_missing = {}
         for column in encoding.columns:
-            if column.has_gaps:
+            if column.has_gaps or columns[column.name].gaps.any():
                 n_missing[column.name] = int(column.lacks(columns[column.name]).sum())
         return encoding, n_missing
 
@@ -265,7 +265,7 @@ class PartedTable:
         return encoding, {
             column.name: summary[column.name].gaps
             for column in encoding.columns
-            if column.has_gaps
+            if column.has_gaps or summary[column.name].gaps
         }
 
     def encode(

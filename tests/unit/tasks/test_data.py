@@ -444,6 +444,25 @@ def test_new_rows_of_a_table_of_numbers_may_lack_values(
     )
 
 
+@pytest.mark.parametrize("in_parts", [False, True])
+@pytest.mark.parametrize("columns", [None, {"shop": "code", "a": "number"}])
+def test_missing_values_beside_many_categories_count(
+    tmp_path: Path, in_parts: bool, columns: dict[str, str] | None
+):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"a": rng.normal(size=400), "target": rng.normal(size=400)})
+    table["shop"] = [f"shop {row % 40}" for row in range(400)]
+    table.loc[7, ["a", "shop"]] = [1e3, None]
+    keys = {"in_parts": in_parts, "columns": columns, "scale": "standard"}
+    with pytest.raises(InputError, match=r"missing values in column shop \(1\) of 400"):
+        read(tmp_path, table, missing="refuse", **keys)
+    dropped = load(tmp_path, "data.parquet", missing="drop", **keys)
+    complete = table.drop(index=7).reset_index(drop=True)
+    np.testing.assert_allclose(
+        dropped.X[:], read(tmp_path, complete, "complete.parquet", **keys).X[:]
+    )
+
+
 def test_rows_with_missing_values_of_a_sparse_file_are_dropped(tmp_path: Path):
     text = "1 1:2 2:1\n-1 1:nan 3:1\n1\n-1 3:4\nnan 1:1\n-1 2:inf\n1 2:3"
     rows = pd.DataFrame(
