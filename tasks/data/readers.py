@@ -163,6 +163,10 @@ def _times(column: pa.Array, place: str) -> np.ndarray:
 
 def _instants(column: pa.Array, place: str) -> pa.Array:
     texts = Column("time", "text", as_texts(column.to_pylist()))
+    if texts.gaps.all():
+        raise InputError(
+            f"{place} has no date or time in any row; name another column."
+        )
     dates = ColumnSummary.of(texts).as_dates()
     if dates is None:
         wrong = next(text for text in texts.texts() if moment_of(text, "day") is None)

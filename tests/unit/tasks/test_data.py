@@ -383,6 +383,12 @@ FILES: list[tuple[str, str | None, dict[str, Any], str]] = [
         {"scale": "unit"},
         "would fill this sparse data set's zeros",
     ),
+    (
+        "data.csv",
+        "a,day,target\n1,,x\n2,NA,y\n3,,x\n",
+        {"time": "day"},
+        "column 'day' of 'time' has no date or time in any row; name another column",
+    ),
     ("data.csv", LONG, {"columns": {"a" * 500: "number"}}, ""),
     ("data.csv", LONG, {"target": "t" * 500}, ""),
     ("data.csv", LONG, {"where": {"a" * 500: "z" * 500}}, ""),
