@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from learnkernels.conf.errors import InputError, listed
+from learnkernels.conf.errors import InputError, listed, without_passwords
 from learnkernels.conf.files import require_place
 from learnkernels.tasks.environment import (
     AS_SHOWN,
@@ -25,7 +25,7 @@ from learnkernels.tasks.environment import (
     folder_key,
     key_file,
     prepare_environment,
-    running_server,
+    use_running_prefect,
 )
 from learnkernels.tasks.signals import Stopped, set_stop_message, stop_requested
 
@@ -687,11 +687,7 @@ def open_run(
     """
     with user_errors("nothing was changed"):
         prepare_environment()
-        if "PREFECT_API_URL" not in os.environ and (
-            address := running_server("prefect_api")
-        ):
-            # Prefect derives its pages' address from it
-            os.environ["PREFECT_API_URL"] = address
+        use_running_prefect()  # Prefect derives its pages' address from it
         from learnkernels.tasks.reporting.places import pages_of_run
 
         pages = pages_of_run(run)
@@ -873,7 +869,9 @@ def deploy(
 
 def _access() -> str:
     """Return shell variables for Prefect's command, without secrets."""
-    access = f"PREFECT_API_URL={os.environ['PREFECT_API_URL']}"
+    from prefect.settings import PREFECT_API_URL
+
+    access = f"PREFECT_API_URL={without_passwords(str(PREFECT_API_URL.value()))}"
     if os.environ.get("PREFECT_API_AUTH_STRING") == folder_key():
         access += f' PREFECT_API_AUTH_STRING="$(cat {shlex.quote(str(key_file()))})"'
     return access

@@ -18,7 +18,7 @@ from learnkernels.conf.files import ending_of
 from learnkernels.tasks.environment import (
     lacking_libraries,
     prepare_environment,
-    running_server,
+    use_running_prefect,
 )
 
 if TYPE_CHECKING:
@@ -534,10 +534,7 @@ def set_up(caller: Caller = PROGRAM, deploy: bool = False) -> None:
     _servers.clear()
     if not caller.verbose:
         os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
-    if "PREFECT_API_URL" not in os.environ and (
-        address := running_server("prefect_api")
-    ):
-        os.environ["PREFECT_API_URL"] = address
+    use_running_prefect()
     if "PREFECT_API_URL" not in os.environ and not deploy:
         caller.say("starting Prefect ...")
         _servers.append(temporary_prefect())

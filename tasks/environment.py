@@ -442,19 +442,32 @@ def show_key() -> None:
     MLFLOW_TRACKING_URI.
     """
     servers = _noted_servers()
-    folder_login = folder_key()
-    user, _, key = folder_login.partition(":")
-    if os.environ.get("PREFECT_API_URL", servers.get("prefect_api")) == servers.get(
-        "prefect_api"
-    ):
-        login = os.environ.get("PREFECT_SERVER_API_AUTH_STRING") or folder_login
-        os.environ.setdefault("PREFECT_API_AUTH_STRING", login)
+    user, _, key = folder_key().partition(":")
+    # If it is unset, Prefect's own settings may name any server
+    if os.environ.get("PREFECT_API_URL", "") == servers.get("prefect_api"):
+        show_prefect_key()
     if (
         os.environ.get("MLFLOW_TRACKING_URI") == servers.get("mlflow", "")
         and "MLFLOW_TRACKING_TOKEN" not in os.environ
     ):
         os.environ.setdefault("MLFLOW_TRACKING_USERNAME", user)
         os.environ.setdefault("MLFLOW_TRACKING_PASSWORD", key)
+
+
+def show_prefect_key() -> None:
+    """Let clients log in to this folder's Prefect server."""
+    login = os.environ.get("PREFECT_SERVER_API_AUTH_STRING") or folder_key()
+    os.environ.setdefault("PREFECT_API_AUTH_STRING", login)
+
+
+def use_running_prefect() -> None:
+    """Let PREFECT_API_URL, if unset, name this folder's running server."""
+    if "PREFECT_API_URL" in os.environ:
+        return
+    address = running_server("prefect_api")
+    if address is not None:
+        os.environ["PREFECT_API_URL"] = address
+        show_prefect_key()
 
 
 def servers_note() -> Path:
@@ -471,7 +484,7 @@ def running_server(name: str) -> str | None:
 
 
 def _noted_servers() -> dict[str, str]:
-    """Return addresses from the note, if its command is running on this host."""
+    """Return noted addresses if their command is running here."""
     from .store import Owner  # which imports this module
 
     try:

@@ -21,7 +21,11 @@ from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import CronSchedule
 from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
-from prefect.settings import PREFECT_API_URL
+from prefect.settings import (
+    PREFECT_API_AUTH_STRING,
+    PREFECT_API_KEY,
+    PREFECT_API_URL,
+)
 from pydantic import ValidationError
 
 from learnkernels import conf
@@ -153,7 +157,7 @@ def _row_of_deployment(
 ) -> dict[str, str]:
     name = f"{step}/{model}"
     deployment = client.read_deployment_by_name(name)
-    address = str(PREFECT_API_URL.value()).removesuffix("/api")
+    address = without_passwords(str(PREFECT_API_URL.value())).removesuffix("/api")
     return {
         "deployment": name,
         "starts": _start_of_deployment(deployment, step),
@@ -265,10 +269,11 @@ def _as_yaml(content: dict[str, Any]) -> str:
 
 def _run_prefect_deploy(text: str) -> None:
     """Run `prefect deploy` in a folder without the user's modules."""
-    env = os.environ | {
-        "PREFECT_API_URL": str(PREFECT_API_URL.value()),
-        "COLUMNS": "1000",
-    }
+    env = os.environ | {"COLUMNS": "1000"}
+    # They may be from the user's folder
+    for setting in (PREFECT_API_URL, PREFECT_API_AUTH_STRING, PREFECT_API_KEY):
+        if setting.value():
+            env[setting.name] = str(setting.value())
     with tempfile.TemporaryDirectory() as aside:
         Path(aside, "prefect.yaml").write_text(text, encoding="utf-8")
         deploying = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"]

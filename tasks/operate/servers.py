@@ -450,6 +450,8 @@ def _are_running(addresses: Mapping[str, str]) -> bool:
 
 
 def _start_worker(start: Children, prefect_api: str, is_remote: bool) -> None:
+    if not is_remote:
+        environment.show_prefect_key()
     call_in_child_process(
         "learnkernels.tasks.operate.recovery", "set_up", prefect_api, not is_remote
     )
@@ -491,7 +493,7 @@ def _noting_addresses(addresses: Mapping[str, str]) -> Iterator[None]:
         yield
     finally:
         with suppress(FileNotFoundError):
-            if note.read_bytes() == content:  # a later command may have replaced it
+            if note.read_bytes() == content:  # not of a later command
                 note.unlink()
 
 

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from subprocess import CompletedProcess
 from time import sleep
 from typing import Any
 
@@ -26,7 +27,11 @@ from prefect.client.schemas.objects import FlowRun
 from prefect.events import emit_event
 from prefect.events.schemas.automations import AutomationCore
 from prefect.exceptions import PrefectHTTPStatusError
-from prefect.settings import PREFECT_API_URL
+from prefect.settings import (
+    PREFECT_API_AUTH_STRING,
+    PREFECT_API_URL,
+    temporary_settings,
+)
 from prefect.states import Completed, Pending, Running
 from prefect.utilities.callables import parameter_schema
 
@@ -34,6 +39,7 @@ from dev.tools.waiting import within
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.loading import load_config
 from learnkernels.conf.schema import CompareConfig
+from learnkernels.flows import cli
 from learnkernels.flows.compare import compare
 from learnkernels.flows.predict import predict
 from learnkernels.flows.promote import promote
@@ -145,6 +151,30 @@ def test_deployments_run_the_flows_with_the_whole_plan(
         "object",
     )
     assert "definitions" not in form
+
+
+def test_deploying_shows_no_password_of_an_address(client):
+    address = str(PREFECT_API_URL.value()).replace("://", "://me:secret@")
+    with temporary_settings({PREFECT_API_URL: address}):
+        said = deploy(replace(PLAN, model="discreet"))
+        assert "secret" not in cli._access()
+    assert all(row["page"].startswith("http://127.0.0.1:") for row in said)
+    assert "secret" not in str(said)
+
+
+def test_prefects_command_gets_the_password_of_prefects_own_settings(monkeypatch):
+    found = {}
+
+    def run(*_: Any, env: dict[str, str], **__: Any) -> CompletedProcess[str]:
+        found.update(env)
+        return CompletedProcess([], 0)
+
+    monkeypatch.setattr(deployments.subprocess, "run", run)
+    settings = {PREFECT_API_URL: "http://one.example", PREFECT_API_AUTH_STRING: "me:1"}
+    with temporary_settings(settings):
+        deployments._run_prefect_deploy("")
+    for setting, value in settings.items():
+        assert found[setting.name] == value
 
 
 def test_deploying_again_changes_in_place_and_leaves_paused_what_was_paused(

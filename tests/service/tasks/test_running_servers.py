@@ -1,5 +1,6 @@
 """Which addresses count as running servers of a folder."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -15,6 +16,8 @@ from learnkernels.tasks.environment import servers_note
 from learnkernels.tasks.operate import servers
 
 NOTED = [{"prefect_api": f"http://127.0.0.1:{port}/api"} for port in (4200, 4201)]
+
+PASSWORDS = ("PREFECT_API_AUTH_STRING", "PREFECT_SERVER_API_AUTH_STRING")
 
 
 @pytest.fixture
@@ -93,3 +96,52 @@ def test_a_command_ends_without_error_where_its_note_is_gone_or_damaged(
         if content is not None:
             servers_note().write_bytes(content)
     assert servers_note().exists() == (content is not None)
+
+
+def test_the_running_prefect_server_of_a_folder_is_used_with_its_key(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for name in ("PREFECT_API_URL", *PASSWORDS):
+        # And back to what it was, whatever is set meanwhile
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    with saying(b"HTTP/1.1 200 OK\r\n\r\ntrue") as address:
+        environment.use_running_prefect()
+        assert "PREFECT_API_URL" not in os.environ
+        with servers._noting_addresses({"prefect_api": address}):
+            environment.use_running_prefect()
+    assert os.environ["PREFECT_API_URL"] == address
+    assert os.environ["PREFECT_API_AUTH_STRING"] == environment.folder_key()
+
+
+def test_a_server_of_prefects_own_settings_gets_its_password_and_not_the_key(
+    state: Path,
+):
+    (state / "prefect.toml").write_text(
+        '[api]\nurl = "http://me:secret@prefect.example/api"\nauth_string = "me:right"\n'
+    )
+    deploying = """
+from learnkernels.flows import cli
+from learnkernels.flows.functions import Caller, set_up
+set_up(Caller(by_command=True), deploy=True)
+from prefect.settings import PREFECT_API_AUTH_STRING
+print(PREFECT_API_AUTH_STRING.value())
+print(cli._access())
+"""
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("PREFECT_")
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", deploying],
+        cwd=state,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.stdout.splitlines() == [
+        "me:right",
+        "PREFECT_API_URL=http://prefect.example/api",
+    ], done.stderr

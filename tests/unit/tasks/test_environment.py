@@ -289,7 +289,8 @@ def note_servers(**details: str) -> None:
 
 
 SERVERS = [
-    (None, "sqlite:///mlflow.db", {"PREFECT_API_AUTH_STRING"}),
+    # Prefect's own settings may name any server
+    (None, "sqlite:///mlflow.db", set()),
     ("http://127.0.0.1:1/api", "http://127.0.0.1:2", {*KEY_SETTINGS}),
     ("http://prefect.example/api", "http://mlflow.example", set()),
     ("http://127.0.0.1:3/api", "http://127.0.0.1:1", set()),
