@@ -443,7 +443,7 @@ def show_key() -> None:
     """
     servers = _noted_servers()
     user, _, key = folder_key().partition(":")
-    # If it is unset, Prefect's own settings may name any server
+    # Prefect's own settings may name another server
     if os.environ.get("PREFECT_API_URL", "") == servers.get("prefect_api"):
         show_prefect_key()
     if (
@@ -462,10 +462,9 @@ def show_prefect_key() -> None:
 
 def use_running_prefect() -> None:
     """Let PREFECT_API_URL, if unset, name this folder's running server."""
-    if "PREFECT_API_URL" in os.environ:
-        return
-    address = running_server("prefect_api")
-    if address is not None:
+    if "PREFECT_API_URL" not in os.environ and (
+        address := running_server("prefect_api")
+    ):
         os.environ["PREFECT_API_URL"] = address
         show_prefect_key()
 
@@ -488,15 +487,13 @@ def _noted_servers() -> dict[str, str]:
     from .store import Owner  # which imports this module
 
     try:
-        note = json.loads(servers_note().read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        note: dict[str, str] = json.loads(servers_note().read_text(encoding="utf-8"))
+        owner = Owner.read(note.pop("owner"))
+    except (OSError, ValueError, LookupError, AttributeError, TypeError):
         return {}
-    if not isinstance(note, dict):
-        return {}
-    owner = Owner.read(str(note.pop("owner", "")))
     if owner is None or not owner.here or owner.gone:
         return {}
-    return {name: address for name, address in note.items() if isinstance(address, str)}
+    return note
 
 
 def answers(url: str) -> bool:

@@ -21,11 +21,7 @@ from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import CronSchedule
 from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
-from prefect.settings import (
-    PREFECT_API_AUTH_STRING,
-    PREFECT_API_KEY,
-    PREFECT_API_URL,
-)
+from prefect.settings import PREFECT_API_URL, get_current_settings
 from pydantic import ValidationError
 
 from learnkernels import conf
@@ -269,11 +265,9 @@ def _as_yaml(content: dict[str, Any]) -> str:
 
 def _run_prefect_deploy(text: str) -> None:
     """Run `prefect deploy` in a folder without the user's modules."""
-    env = os.environ | {"COLUMNS": "1000"}
-    # They may be from the user's folder
-    for setting in (PREFECT_API_URL, PREFECT_API_AUTH_STRING, PREFECT_API_KEY):
-        if setting.value():
-            env[setting.name] = str(setting.value())
+    # Settings may be from the user's folder
+    settings = get_current_settings().to_environment_variables(exclude_unset=True)
+    env = os.environ | settings | {"COLUMNS": "1000"}
     with tempfile.TemporaryDirectory() as aside:
         Path(aside, "prefect.yaml").write_text(text, encoding="utf-8")
         deploying = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"]
