@@ -352,25 +352,23 @@ def temporary_prefect() -> Service:
         child.command = [python, "-m", server_module.__name__, *module_and_options]
         child.env |= TEMPORARY
         child.log_name = f"tmp/prefect-{child.port}.log"
-        database = _prefect_database()
-        if database is None or database.exists():
-            _start_temporary(child)
-        else:
-            with one_at_a_time():  # two servers must not create the same database
-                has_tables = database.exists() or copy_prefect_tables(database)
-                _start_temporary(child)
-                if not has_tables:
-                    child.wait_until_up()
-                    keep_prefect_tables(database)
+        _start_temporary(child)
     os.environ["PREFECT_API_URL"] = f"{child.url}/api"
     os.environ["PREFECT_API_AUTH_STRING"] = child.env["PREFECT_SERVER_API_AUTH_STRING"]
     return child
 
 
 def _start_temporary(child: Service) -> None:
-    child.start()
-    _temporary[environment.state_dir()] = child
-    atexit.register(_end_temporary, child)
+    database = _prefect_database()
+    # An existing file may still lack tables
+    with one_at_a_time():
+        has_tables = _has_tables(database)
+        child.start()
+        _temporary[environment.state_dir()] = child
+        atexit.register(_end_temporary, child)
+        if database is not None and not has_tables:
+            child.wait_until_up()
+            keep_prefect_tables(database)
 
 
 def _prefect_database() -> Path | None:
@@ -382,6 +380,10 @@ def _prefect_database() -> Path | None:
     if database is not None:
         require_writable(database)
     return database
+
+
+def _has_tables(database: Path | None) -> bool:
+    return database is None or database.exists() or copy_prefect_tables(database)
 
 
 def _end_temporary(child: Service) -> None:
@@ -465,12 +467,9 @@ def _start_servers(
         require_free(server)
     if "mlflow" in servers and not databases.mlflow_is_prepared(tracking):
         call_in_child_process(databases.__name__, "prepare_mlflow", tracking)
-    database = None
-    if "prefect_api" in servers:
-        database = _prefect_database()
     with one_at_a_time():  # two servers must not create the same database
-        if database is not None and not database.exists():
-            copy_prefect_tables(database)
+        if "prefect_api" in servers:
+            _has_tables(_prefect_database())
         start(*servers.values())
 
 

@@ -1,17 +1,18 @@
-"""Which addresses count as running servers of a folder."""
+"""Running servers of a folder: which addresses count, who gets the key, and one start at a time."""
 
 import os
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 
 import pytest
 
-from learnkernels.tasks import environment
+from learnkernels.tasks import databases, environment
 from learnkernels.tasks.environment import servers_note
 from learnkernels.tasks.operate import servers
 
@@ -145,3 +146,23 @@ print(cli._access())
         "me:right",
         "PREFECT_API_URL=http://prefect.example/api",
     ], done.stderr
+
+
+def test_a_server_starts_after_another_command_has_made_the_database(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for name in ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING"):
+        monkeypatch.setenv(name, "")  # and back to what it was
+    monkeypatch.setenv("PREFECT_HOME", str(state))
+    monkeypatch.delenv(environment.PREFECT_DATABASE, raising=False)
+    started = Event()
+    monkeypatch.setattr(servers.Service, "start", lambda _: started.set())
+    monkeypatch.setattr(servers.atexit, "register", lambda *_: None)
+    monkeypatch.setattr(servers, "_temporary", {})
+    with ThreadPoolExecutor(1) as later:
+        with databases.one_at_a_time():
+            (state / "prefect.db").touch()  # the first migration has begun
+            starting = later.submit(servers.temporary_prefect)
+            assert not started.wait(0.5)
+        starting.result(30)
+    assert started.is_set()
