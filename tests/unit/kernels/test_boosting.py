@@ -13,7 +13,7 @@ from sklearn.ensemble import (
     HistGradientBoostingRegressor,
     RandomForestClassifier,
 )
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.neighbors import KNeighborsClassifier
 
 import learnkernels
@@ -24,6 +24,10 @@ from learnkernels import (
 )
 from learnkernels.kernels.column_encoding import TableEncoding
 from learnkernels.kernels.column_encoding.reading import read_columns
+from learnkernels.kernels.estimator_files import (
+    estimator_from_array,
+    estimator_to_array,
+)
 from learnkernels.kernels.estimators import FeaturePredictor, fit_on_features
 from learnkernels.kernels.estimators.boosting import (
     LEAST_ROWS,
@@ -237,6 +241,11 @@ def test_a_file_holds_the_trees(tmp_path, task):
         assert restored.boost_share_ == model.boost_share_
         model.save(path)
         assert path.read_bytes() == content
+
+
+def test_an_estimator_that_compresses_much_can_be_loaded():
+    zeros = Ridge().fit(np.zeros((1, 3 << 20)), [1.0])
+    assert (estimator_from_array(estimator_to_array(zeros)).coef_ == zeros.coef_).all()
 
 
 def test_a_registered_model_predicts_with_the_trees():
