@@ -741,14 +741,23 @@ def clean(
     are kept, except those of deployments older than --keep-runs that no registered
     version refers to.
     """
+    from learnkernels.tasks.operate.retention import NotRemoved
     from learnkernels.tasks.operate.retention import clean as clean_up
 
     with user_errors(f"what was removed can be computed again, {GOES_ON}"):
         prepare_environment()
-        old_files = clean_up(keep_days, keep_runs, yes)
+        try:
+            old_files = clean_up(keep_days, keep_runs, yes)
+        except NotRemoved as error:
+            _show_old_files(error.removed, yes)
+            raise
     if not old_files:
         say("nothing is old")
         return
+    _show_old_files(old_files, yes)
+
+
+def _show_old_files(old_files: Sequence[Old], yes: bool) -> None:
     from dask.utils import format_bytes
 
     show_table(_rows_of_old_files(old_files), folded=("where", "why"), numbers=True)

@@ -6,10 +6,13 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import uuid4
+
+from learnkernels.conf.errors import InputError
 
 from ..environment import state_dir
 from ..store import DAMAGED, TEMPORARY, Owner, atomic_path
@@ -123,16 +126,37 @@ def _last_use_and_size(path: Path) -> tuple[float, int]:
     return last_use, size
 
 
-def remove(old: Old) -> None:
+class NotRemoved(InputError):
+    """Entries that cannot be removed; `removed` are the others."""
+
+    def __init__(self, left: Sequence[Path], removed: list[Old]) -> None:
+        entries = "1 entry"
+        if len(left) > 1:
+            entries = f"{len(left)} entries"
+        names = ", ".join(str(path) for path in left)
+        super().__init__(f"cannot remove {entries}; as their owner, delete {names}")
+        self.removed = removed
+
+
+def remove(old: Old) -> Path | None:
+    """Remove a file or folder; return the path that is left if it cannot be."""
     path = old.path
-    with suppress(FileNotFoundError):
-        if path.is_dir() and not path.is_symlink():
-            aside = path.rename(
-                path.with_name(f"{TEMPORARY}{Owner.this()}~{path.name}")
+    try:
+        if not path.is_dir() or path.is_symlink():
+            path.unlink(missing_ok=True)
+            return None
+        if not path.name.startswith(TEMPORARY):
+            path = path.rename(
+                path.with_name(f"{TEMPORARY}{Owner.this()}~{uuid4().hex}")
             )
-            shutil.rmtree(aside, ignore_errors=True)
-        else:
-            path.unlink()
+        shutil.rmtree(path, ignore_errors=True)
+    except FileNotFoundError:
+        return None
+    except OSError:
+        return path
+    if path.exists():
+        return path
+    return None
 
 
 def _results(name: str) -> list[Old]:
@@ -149,7 +173,8 @@ def _results(name: str) -> list[Old]:
 def clean(keep_days: float, keep_runs: float, yes: bool) -> list[Old]:
     """List old files and runs, and delete them if `yes`; 0 days keep all.
 
-    `keep_runs` applies to results and MLflow runs of deployments.
+    `keep_runs` applies to results and MLflow runs of deployments. Raises NotRemoved at
+    the end.
     """
     old_entries: list[Old] = []
     if keep_days:
@@ -164,12 +189,22 @@ def clean(keep_days: float, keep_runs: float, yes: bool) -> list[Old]:
 
         runs = forgettable_runs(keep_runs)
         old_entries += [old for name in runs.values() for old in _results(name)]
-    if yes:
-        for old in old_entries:
-            remove(old)
-        if runs:
-            forget_runs(list(runs))
-    return old_entries + [Old(Path("MLflow", run_id), DEPLOYED, 0) for run_id in runs]
+    if not yes:
+        return old_entries + _entries_of_runs(runs)
+    left = {old.path: path for old in old_entries if (path := remove(old)) is not None}
+    removed = [old for old in old_entries if old.path not in left]
+    # Only the run of results leads to them
+    runs = {run_id: name for run_id, name in runs.items() if Path(name) not in left}
+    if runs:
+        forget_runs(list(runs))
+    removed += _entries_of_runs(runs)
+    if left:
+        raise NotRemoved(list(left.values()), removed)
+    return removed
+
+
+def _entries_of_runs(run_ids: Iterable[str]) -> list[Old]:
+    return [Old(Path("MLflow", run_id), DEPLOYED, 0) for run_id in run_ids]
 
 
 def cut_logs() -> None:

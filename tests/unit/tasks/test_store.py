@@ -4,6 +4,7 @@ import hashlib
 import os
 import random
 import re
+import shutil
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -34,6 +35,7 @@ from learnkernels.tasks.data.dataset import (
 from learnkernels.tasks.naming import file_name
 from learnkernels.tasks.operate import retention as retention_module
 from learnkernels.tasks.operate.retention import (
+    NotRemoved,
     clean,
     cut_logs,
     old_files,
@@ -478,6 +480,60 @@ def test_what_is_old_left_or_damaged_goes_and_nothing_else(state: Path):
     assert not link.is_symlink()
     assert (state.parent / "precious/data.bin").exists()
     remove(found)  # another was faster
+
+
+def fail_to_remove(monkeypatch: pytest.MonkeyPatch, renamed: str, content: str) -> None:
+    """Let an entry of some name not be renamed, and the content of others not be deleted."""
+    rename, rmtree = Path.rename, shutil.rmtree
+
+    def failing_rename(path: Path, target: Path) -> Path:
+        if path.name == renamed:
+            raise PermissionError(f"Permission denied: {path}")
+        return rename(path, target)
+
+    def failing_rmtree(path: Path, ignore_errors: bool) -> None:
+        if not (path / content).exists():
+            rmtree(path, ignore_errors)
+
+    monkeypatch.setattr(Path, "rename", failing_rename)
+    monkeypatch.setattr(shutil, "rmtree", failing_rmtree)
+
+
+def test_what_cannot_be_removed_is_named_and_the_rest_goes(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+):
+    fixed, stuck, last = (
+        put(state / f"store/datasets/{name}", 40) for name in ("0", "1", "2")
+    )
+    put(stuck / "root.bin", 40)
+    os.utime(stuck, (0, 0))
+    left = state / f"store/rows/{TEMPORARY}{GONE}~0123"
+    put(left / "root.bin", 40)
+    fail_to_remove(monkeypatch, fixed.name, "root.bin")
+    with pytest.raises(NotRemoved, match=f"cannot remove 3 entries.*{fixed}") as caught:
+        clean(30, 0, yes=True)
+    assert [old.path for old in caught.value.removed] == [last]
+    (aside,) = (state / "store/datasets").glob(f"{TEMPORARY}*")
+    assert all(path.exists() for path in (fixed, aside, left))
+    assert not last.exists()
+
+
+def test_a_folder_of_a_long_name_is_removed(state: Path):
+    entry = put(state / "store/datasets" / ("a" * 250), 40)
+    clean(30, 0, yes=True)
+    assert not entry.exists()
+
+
+def test_the_command_counts_what_was_removed_and_names_the_rest(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+):
+    put(state / "store/datasets/0", 40, 9_000_000 * "x")
+    put(state / "store/datasets/1", 40, 5000 * "x")
+    fail_to_remove(monkeypatch, "0", "none")
+    run = CliRunner().invoke(app, ["clean", "--yes"])
+    assert run.exit_code == 2
+    assert "kiB" in run.output.partition("removed: ")[2]
+    assert "error: cannot remove 1 entry; as their owner, delete " in run.output
 
 
 def test_the_command_shows_before_it_removes(state: Path):
