@@ -229,8 +229,12 @@ def copied_share(ref: DatasetRef) -> float:
     """Return the share of a data set's rows that repeat an earlier row."""
     dataset = load_dataset(ref)
     # Random projections differ unless rows are equal
-    projected = dataset.X @ np.random.default_rng(0).normal(size=ref.n_features)
-    return 1 - len(np.unique(projected + 1j * dataset.target.values)) / ref.n_rows
+    rng = np.random.default_rng(0)
+    projected = dataset.X @ rng.normal(size=ref.n_features)
+    y = dataset.target.values
+    if y.ndim == 2:
+        y = y @ rng.normal(size=y.shape[1])
+    return 1 - len(np.unique(projected + 1j * y)) / ref.n_rows
 
 
 def stored_bytes(ref: DatasetRef) -> int:

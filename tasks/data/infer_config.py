@@ -471,9 +471,12 @@ def _shortened_list(names: Sequence[str]) -> str:
 
 
 def leaking_columns(dataset: Dataset) -> list[str]:
-    """Return the columns that determine nearly all targets by themselves."""
+    """Return the columns that determine nearly all targets by themselves.
+
+    Empty for several outputs.
+    """
     y = dataset.target.values[:CHECKED_ROWS]
-    if dataset.table is None or len(y) < FEW_ROWS:
+    if dataset.table is None or len(y) < FEW_ROWS or y.ndim == 2:
         return []
     X = np.asarray(dataset.X[:CHECKED_ROWS])
     owners = np.array(dataset.table.features.owners)

@@ -27,6 +27,7 @@ from learnkernels.tasks.data.dataset import (
     load_dataset,
     store_dataset,
 )
+from learnkernels.tasks.data.infer_config import leaking_columns
 from tests.refusals import require_refusals
 from tests.sources import ENDINGS, load, read, require_equal, require_refused, write
 from tests.unit.conftest import peak_of
@@ -108,6 +109,22 @@ def test_bundled_sets_keep_their_names():
     assert dataset.target.classes == ("benign", "malignant")
     np.testing.assert_array_equal(dataset.X, load_breast_cancer().data)
     assert dataset.features[0] == "mean radius"
+
+
+def test_rows_of_several_outputs_are_copies_if_all_outputs_are_equal(state: Path):
+    dataset = ingest.load_source(
+        DatasetConfig.of({"source": "sklearn", "name": "linnerud"})
+    )
+    rows = np.r_[:20, :5]
+    values = dataset.target.values[rows]
+    values[20] += [1.0, 0.0, -1.0]
+    repeated = replace(
+        dataset, X=dataset.X[rows], target=replace(dataset.target, values=values)
+    )
+    assert copied_share(store_dataset(dataset, "linnerud", "sklearn")) == 0
+    ref = store_dataset(repeated, "linnerud", "sklearn")
+    assert copied_share(ref) == pytest.approx(4 / 25)
+    assert leaking_columns(dataset) == []
 
 
 def test_the_task_follows_from_the_target(tmp_path: Path):
