@@ -88,18 +88,39 @@ def errors_on_newest_rows(
 def appended_rows(earlier: np.ndarray, champion: Model, target: Target) -> np.ndarray:
     """Return the positions of rows that follow the champion's training rows.
 
-    Empty unless the table begins with at least 20 of the champion's last rows.
+    Empty unless the table begins with the targets of the champion's last rows, at least
+    20 and half of all.
     """
     current = target.values
     if target.task == "classification":
         names = [str(name) for name in champion.estimator.classes_]
         earlier = np.array(names)[earlier]
         current = np.array(target.classes)[current]
-    for n_removed in range(len(earlier) - 20 + 1):
-        remaining = earlier[n_removed:]
-        if np.array_equal(remaining, current[: len(remaining)]):
-            return np.arange(len(remaining), len(current))
-    return np.arange(0)
+    if earlier.shape[1:] != current.shape[1:]:
+        return np.arange(0)
+    n_kept = _overlap(earlier, current)
+    if n_kept < max(20, len(earlier) / 2):
+        return np.arange(0)
+    return np.arange(n_kept, len(current))
+
+
+def _overlap(earlier: np.ndarray, current: np.ndarray) -> int:
+    """Return the number of last rows of `earlier` that begin `current`.
+
+    It is the last value of the prefix function by Knuth, Morris and Pratt.
+    """
+    rows = np.concatenate([current, earlier])
+    axis = 0 if rows.ndim == 2 else None
+    codes = np.unique(rows, axis=axis, return_inverse=True)[1].ravel()
+    separator = -1
+    joined = np.insert(codes, len(current), separator).tolist()
+    lengths = [0]
+    for code in joined[1:]:
+        length = lengths[-1]
+        while length and joined[length] != code:
+            length = lengths[length - 1]
+        lengths.append(length + (joined[length] == code))
+    return lengths[-1]
 
 
 def predict_without(model: Model, dataset: Dataset, rows: np.ndarray) -> np.ndarray:

@@ -350,6 +350,19 @@ def test_only_rows_after_the_ones_of_the_champion_are_new(earlier: list[int]):
     assert len(appended_rows(np.array(earlier), model, target)) == 0  # another table
 
 
+def test_rows_in_another_order_are_not_new_however_rare_a_class():
+    rng = np.random.default_rng(0)
+    stored = np.zeros(100_000, dtype=int)
+    stored[rng.choice(np.arange(50, 99_950), 1000, replace=False)] = 1
+    values = rng.permutation(stored)
+    values[:40] = 0
+    target = Target("classification", values, ("no", "yes"))
+    model: Any = SimpleNamespace(
+        estimator=SimpleNamespace(classes_=np.array(["no", "yes"]))
+    )
+    assert len(appended_rows(stored, model, target)) == 0
+
+
 def test_losses_of_rows_are_paired():
     y, ours, theirs = (
         np.array(["a", "b"] * 10),
