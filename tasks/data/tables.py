@@ -604,7 +604,6 @@ class Table(AbstractContextManager["Table"]):
 
     @property
     def location(self) -> Location:
-        """Location of the first file."""
         return self._files[0].location
 
     @property

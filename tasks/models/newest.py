@@ -105,10 +105,7 @@ def appended_rows(earlier: np.ndarray, champion: Model, target: Target) -> np.nd
 
 
 def _overlap(earlier: np.ndarray, current: np.ndarray) -> int:
-    """Return the number of last rows of `earlier` that begin `current`.
-
-    It is the last value of the prefix function by Knuth, Morris and Pratt.
-    """
+    """Count last rows that begin the current ones (Knuth, Morris and Pratt)."""
     rows = np.concatenate([current, earlier])
     axis = 0 if rows.ndim == 2 else None
     codes = np.unique(rows, axis=axis, return_inverse=True)[1].ravel()

@@ -225,7 +225,7 @@ class Challenge:
 
     @property
     def best_refresh(self) -> Contender | None:
-        """The reference, or the champion if the reference has another metric."""
+        """Reference with the challenger's metric, else the champion."""
         reference = self.reference
         if reference is None or reference.metric != self.challenger.metric:
             return self.defender

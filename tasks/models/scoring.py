@@ -722,7 +722,6 @@ def _score_part(
 
 
 def _require_no_input(success: Location, inputs: Sequence[Location]) -> None:
-    """Raise InputError if the folder of an output has an input."""
     folder = replace(success, path=success.path.rpartition("/")[0])
     where = success.text.rpartition("/")[0]
     for location in inputs:
