@@ -538,7 +538,7 @@ def target_of(
     """Return a column's target values; missing values are NaN or None.
 
     With `is_typed`, the source has column types, so that texts are labels. ValueError
-    for dates.
+    for dates, unless they are said to be classes.
     """
     target_summary = summary.ColumnSummary.of(column, as_levels=True)
     numbers = _numbers_of_target(target_summary, task, is_typed)
@@ -548,7 +548,7 @@ def target_of(
         report.note_numbers(column, written, read)
         return read.values
     may_be_dates = task is None and not column.is_category
-    has_dates = column.kind != "text" or (
+    has_dates = (column.kind == "date" and task != "classification") or (
         may_be_dates and target_summary.as_dates() is not None
     )
     if has_dates and target_summary.n_distinct > FEW_ROWS:

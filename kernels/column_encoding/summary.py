@@ -391,7 +391,7 @@ class ColumnSummary:
         as_levels: bool = False,
         keep_all_numbers: bool = True,
     ) -> ColumnSummary:
-        """Return the summary of a column; `as_levels` counts numbers as categories, too."""
+        """Return the summary of a column; `as_levels` counts numbers and dates as categories, too."""
         if column.kind == "other":
             return cls(column.name, "other", (), False, len(column.values), 0)
         gaps = column.gaps
@@ -407,11 +407,11 @@ class ColumnSummary:
             zone=column.zone,
         )
         if column.kind == "date":
-            return summary._with_date_values(column, keep_all_numbers)
+            summary = summary._with_date_values(column, keep_all_numbers)
         if column.kind == "number":
             summary = summary._with_numbers(column, keep_all_numbers)
-            if not as_levels and not summary.has_codes:
-                return summary
+        if column.kind != "text" and not (as_levels or summary.has_codes):
+            return summary
         counts = Counter(column.as_levels().tolist())
         del counts[None]
         are_all_counted = keep_all_numbers or len(counts) <= MOST_COUNTED
@@ -424,7 +424,7 @@ class ColumnSummary:
             codes=smallest(reading.codes_of(list(counts))),
             n_spaces=sum(text.count(" ") * rows for text, rows in counts.items()),
         )
-        if column.kind == "number":
+        if column.kind != "text":
             return summary
         return summary._with_texts_read(Counter(present.tolist()), keep_all_numbers)
 

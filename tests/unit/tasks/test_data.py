@@ -156,6 +156,19 @@ def test_whole_numbers_beyond_integers_stay_numbers(tmp_path: Path):
     assert read(tmp_path, few).target.classes == ("-1e+20", "1e+20")
 
 
+def test_dates_and_long_codes_may_be_classes(tmp_path: Path):
+    days = pd.date_range("2024-01-01", periods=30).repeat(2)
+    table = pd.DataFrame({"a": np.arange(60.0), "target": days})
+    codes = pa.array([10**18 + code for code in [*range(30)] * 2], pa.decimal128(20))
+    for rows in (table, pa.table({"a": np.arange(60.0), "target": codes})):
+        target = read(tmp_path, rows, task="classification").target
+        assert len(target.classes) == 30
+    encoding = read(
+        tmp_path, table, target="a", columns={"target": "categorical"}
+    ).table
+    assert encoding.columns[0].describe() == "category of 30 levels"
+
+
 def test_positive_codes_some_values_against_the_rest(
     frame: pd.DataFrame, tmp_path: Path
 ):
@@ -223,6 +236,8 @@ TRUTH = {"b": lambda t: t["a"] > 0}
 BYTES = {"b": [b"ab"] * 30}
 FILLED = r"missing values in column a .*set 'missing: impute'.*'missing: drop'"
 NO_TARGET = "target 'target' is missing or not finite in 1 of 30 rows"
+DAYS = {"target": pd.date_range("2024-01-01", periods=30)}
+DATES = r"target 'target' holds dates such as '2024-01-01.*'; predict a number, such as days"
 POSITIVE = "'positive' must be one of several values of the target"
 NO_KIND = r"target 'target' is .*; name a column of text or numbers"
 FAULTY = [
@@ -256,6 +271,8 @@ FAULTY = [
     ),
     ({"target": [b"1", b"2"] * 15}, {}, NO_KIND),
     ({"target": [{"x": 1}, {"x": 2}] * 15}, {}, NO_KIND),
+    (DAYS, {}, DATES),
+    (DAYS, {"task": "regression"}, DATES),
     (LACK, {"missing": "refuse"}, NO_TARGET),
     (
         {"target": among(0.7, {0: 0.1, 1: 0.2, 2: np.nan})},
