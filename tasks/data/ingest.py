@@ -58,6 +58,7 @@ from .readers import (
     matrix_of,
     read_bundled,
     read_libsvm,
+    require_equal_lengths,
     require_room,
     rows_with,
     sample_columns_of,
@@ -401,10 +402,12 @@ def _opened_source(
         )
         yield _source_of_arrays(str(config.name), *arrays)
     elif files[0].suffix == ARRAYS[0]:
-        named_arrays = arrays_of(files[0].path, f"{where}: {joint_name(files)}")
+        title = f"{where}: {joint_name(files)}"
+        named_arrays = arrays_of(files[0].path, title)
         columns = {
             name: array for name, array in named_arrays.items() if array.ndim == 1
         }
+        require_equal_lengths(columns.values(), title)
         yield _Source(pa.table(columns), joint_name(files), config.target)
     elif files[0].suffix not in FORMATS:
         X, y, features = read_libsvm(files, config, where)

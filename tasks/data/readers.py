@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -102,6 +102,15 @@ def arrays_of(path: str, title: str) -> dict[str, np.ndarray]:
         ) from None
 
 
+def require_equal_lengths(arrays: Iterable[Any], title: str) -> None:
+    """Raise InputError if arrays have different numbers of rows."""
+    lengths = list(dict.fromkeys(map(len, arrays)))
+    if len(lengths) > 1:
+        raise InputError(
+            f"{title} has arrays of {' and '.join(map(str, lengths))} rows; write equally many."
+        )
+
+
 def folds_of(path: str, n_rows: int, where: str) -> np.ndarray:
     """Read the fold of each row from a file, shape (n, repeats)."""
     title = f"{where}: 'folds' {path}"
@@ -139,6 +148,7 @@ def _columns_of_file(path: str, title: str) -> list[pa.Array | pa.ChunkedArray]:
     columns = []
     for array in arrays_of(path, title).values():
         columns += [pa.array(column) for column in np.atleast_2d(array.T)]
+    require_equal_lengths(columns, title)
     return columns
 
 

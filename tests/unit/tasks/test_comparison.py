@@ -405,6 +405,7 @@ def test_folds_and_matrices_that_do_not_fit_are_refused_with_one_sentence(folder
         "uneven.csv", index=False
     )
     pd.DataFrame({"a": ["x"] * 178}).to_csv("text.csv", index=False)
+    np.savez("lengths.npz", a=np.arange(178) % 5, b=np.arange(100) % 5)
     K = wine.data @ wine.data.T
     Path("torn.npz").write_bytes(b"PK\x03\x04")
     np.save("small.npy", K[:100, :100])
@@ -433,6 +434,10 @@ def test_folds_and_matrices_that_do_not_fit_are_refused_with_one_sentence(folder
         (
             {"folds": "text.csv"},
             "'folds' text.csv must be a table or an array of numbers alone",
+        ),
+        (
+            {"folds": "lengths.npz"},
+            "'folds' lengths.npz has arrays of 178 and 100 rows; write equally many",
         ),
         (
             {"path": "small.npy"},

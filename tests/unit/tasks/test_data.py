@@ -454,6 +454,13 @@ def test_a_faulty_table_gets_one_sentence(frame: pd.DataFrame, tmp_path: Path):
     assert not [sentence for sentence in said if not is_sentence(sentence)]
 
 
+def test_arrays_of_different_lengths_are_refused(tmp_path: Path):
+    np.savez(tmp_path / "data.npz", a=np.arange(30.0), target=np.arange(20) % 2)
+    said = r"data\.npz has arrays of 30 and 20 rows; write equally many"
+    with pytest.raises(InputError, match=said):
+        load(tmp_path, "data.npz")
+
+
 # Which rows are kept --------------------------------------------------------------------------------------------------
 
 
