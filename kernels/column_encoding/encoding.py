@@ -538,7 +538,7 @@ def target_of(
     """Return a column's target values; missing values are NaN or None.
 
     With `is_typed`, the source has column types, so that texts are labels. ValueError
-    for dates, unless they are said to be classes.
+    for dates, except as classes.
     """
     target_summary = summary.ColumnSummary.of(column, as_levels=True)
     numbers = _numbers_of_target(target_summary, task, is_typed)

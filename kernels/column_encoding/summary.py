@@ -391,7 +391,7 @@ class ColumnSummary:
         as_levels: bool = False,
         keep_all_numbers: bool = True,
     ) -> ColumnSummary:
-        """Return the summary of a column; `as_levels` counts numbers and dates as categories, too."""
+        """Return the summary of a column; `as_levels` counts numbers and dates as categories."""
         if column.kind == "other":
             return cls(column.name, "other", (), False, len(column.values), 0)
         gaps = column.gaps
