@@ -288,7 +288,7 @@ class NumberColumn(ColumnEncoding):
     def _magnitudes(self, column: reading.Column, report: EncodingReport) -> np.ndarray:
         """Return numbers or positions of levels; NaN for other values."""
         if self.levels:
-            return places_of(column.as_texts(), self.levels)
+            return places_of(column.as_levels(), self.levels)
         numbers = column.read_numbers(self.written)
         self._require_some(column, "numbers", np.isnan(numbers.values), report)
         report.note_numbers(column, self.written, numbers)
@@ -312,10 +312,7 @@ class NumberColumn(ColumnEncoding):
             out[:, 1] = gaps
         n_new = 0
         if self.levels:
-            n_new = sum(
-                text is not None and text not in self.levels
-                for text in column.as_texts()
-            )
+            n_new = int((gaps & ~column.gaps).sum())
         report.add(self.name, int(gaps.sum()) - n_new, n_new)
 
     def lacks(self, column: reading.Column) -> np.ndarray:

@@ -237,7 +237,7 @@ def encode_column(encoding: Any, column: Column) -> np.ndarray:
 def encode_numbers(encoding: Any, column: Column) -> np.ndarray:
     """Encode a numerical column: scaled values, and a missing-value indicator."""
     if encoding.levels:
-        numbers = places_of(column.as_texts(), encoding.levels)
+        numbers = places_of(column.as_levels(), encoding.levels)
     else:
         numbers = column.read_numbers(encoding.written).values
         check_cells(column, "numbers", np.isnan(numbers))

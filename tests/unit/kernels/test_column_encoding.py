@@ -493,6 +493,20 @@ def test_what_columns_are_can_be_said_and_one_of_gaps_or_of_one_level_does_no_ha
     assert "columns says what columns of a table are, got rows as ndarray" in said
 
 
+def test_ordered_levels_of_numbers_are_those_of_texts_with_zero_decimals():
+    numbers = pd.DataFrame({"rating": [1.0, 3.0, 2.0, np.nan] * 10})
+    texts = pd.DataFrame({"rating": ["1.0", "3.0", "2.0", None] * 10})
+    levels = {"rating": ["1", "2", "3"]}
+    encoding = TableEncoding.of(numbers, levels)
+    assert TableEncoding.of(texts, levels) == encoding
+    report = EncodingReport()
+    np.testing.assert_array_equal(
+        encoding.encode(texts, report), encoding.encode(numbers)
+    )
+    assert not report.levels
+    assert report.gaps == {"rating": 10}
+
+
 # What is known of a table from its blocks is what all of it tells ----------------------------------------------------
 
 

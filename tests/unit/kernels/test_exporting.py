@@ -442,6 +442,7 @@ ODD_COLUMNS: dict[str, tuple[Any, Any]] = {
     "codes with zeros": ([f"{number % 12:04d}" for number in range(40)], None),
     "codes alone": ([f"level {number}" for number in range(40)], "code"),
     "ordered levels": (["mid", "low", "high", None] * 10, ["low", "mid", "high"]),
+    "ordered numbers": (["1.0", "3.0", "2.0", None] * 10, ["1", "2", "3"]),
     "texts of numbers": ([f"{number}.5" for number in range(39)] + ["?"], None),
     "decimal commas": ([f"{number},25" for number in range(40)], None),
     "units": ([f"{number} km" for number in range(39)] + ["700 m"], None),
