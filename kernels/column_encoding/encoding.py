@@ -310,6 +310,8 @@ def _summaries(
         if is_summarized:
             yield name, column
         else:
+            if overrides.get(name) == "drop":
+                column = replace(column, has_one_order=True)
             yield name, summary.ColumnSummary.of(column, as_levels(overrides.get(name)))
 
 

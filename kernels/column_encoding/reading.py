@@ -65,6 +65,7 @@ class Column:
     is_category: bool = False
     local: np.ndarray | None = None  # dates and times in the time zone
     zone: str = ""
+    has_one_order: bool = True  # whether all chunks order the levels alike
 
     @property
     def gaps(self) -> np.ndarray:
@@ -309,7 +310,14 @@ def column_of(name: str, series: Any, is_ordered: bool = True) -> Column:
     levels: tuple[str, ...] = ()
     if is_category and is_ordered:
         levels = _ordered_levels(series)
-    return Column(name, "text", as_texts(values), levels, is_category=is_category)
+    return Column(
+        name,
+        "text",
+        as_texts(values),
+        levels,
+        is_category=is_category,
+        has_one_order=not levels or has_one_order(series.to_native()),
+    )
 
 
 def _column_of_objects(name: str, values: Sequence[Any]) -> Column:
@@ -381,6 +389,16 @@ def _ordered_levels(series: Any) -> tuple[str, ...]:
         for level in as_texts(series.cat.get_categories().to_list())
         if level is not None
     )
+
+
+def has_one_order(column: Any) -> bool:
+    """Return whether all chunks of a column have one dictionary; True if not of Arrow."""
+    dictionaries = {
+        tuple(chunk.dictionary.to_pylist())
+        for chunk in getattr(column, "chunks", ())
+        if len(chunk.dictionary)
+    }
+    return len(dictionaries) < 2
 
 
 def _is_container(value: Any) -> bool:

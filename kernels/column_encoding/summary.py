@@ -394,12 +394,17 @@ class ColumnSummary:
         """Return the summary of a column; `as_levels` counts numbers and dates as categories."""
         if column.kind == "other":
             return cls(column.name, "other", (), False, len(column.values), 0)
+        if not as_levels and not column.has_one_order:
+            raise ValueError(
+                f"column {column.name!r} must have its levels in one order in all files and blocks; write them so, or "
+                "say what it is with 'columns'."
+            )
         gaps = column.gaps
         present = column.values[~gaps]
         summary = cls(
             name=column.name,
             kind=column.kind,
-            levels=column.levels,
+            levels=() if as_levels else column.levels,
             is_category=column.is_category,
             n=len(gaps),
             gaps=int(gaps.sum()),

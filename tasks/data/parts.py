@@ -39,7 +39,7 @@ from .row_files import (
     patiently,
     write_rows,
 )
-from .tables import Table, joint_name
+from .tables import Table, joint_name, with_joint_dictionaries
 
 BYTES_AS_NUMBERS = 1 << 30
 """Smallest size, as float64, of a table read in parts by default."""
@@ -121,7 +121,7 @@ class TablePart(
                 stop = first + piece.num_rows
                 if stop > len(is_used):
                     raise changed
-                piece = piece.unify_dictionaries()
+                piece = with_joint_dictionaries(piece)
                 is_taken = is_used[first:stop]
                 if complete is not None:
                     is_taken = is_taken & ~complete.gaps(piece)

@@ -40,7 +40,7 @@ from learnkernels.kernels.column_encoding.quantities import (
     CANONICAL_INTEGER,
     CANONICAL_NUMBER,
 )
-from learnkernels.kernels.column_encoding.reading import MISSING
+from learnkernels.kernels.column_encoding.reading import MISSING, has_one_order
 
 from .locations import Location, explained, locate, transferring
 
@@ -686,9 +686,9 @@ class Table(AbstractContextManager["Table"]):
         missing = [name for name in names if name not in columns]
         if missing:
             batches = list(self.batches(missing, 1 << 30))
-            table = pa.Table.from_batches(
-                batches, self._schema_of(missing)
-            ).unify_dictionaries()
+            table = with_joint_dictionaries(
+                pa.Table.from_batches(batches, self._schema_of(missing))
+            )
             columns.update(zip(missing, table.columns, strict=True))
             if sum(column.nbytes for column in columns.values()) <= MOST_REMEMBERED:
                 remembered.columns.update(columns)
@@ -715,6 +715,18 @@ class Table(AbstractContextManager["Table"]):
             waiting = waiting.slice(n_whole)
         if waiting.num_rows:
             yield waiting
+
+
+def with_joint_dictionaries(table: pa.Table) -> pa.Table:
+    """Return a table with one dictionary per column, unless levels have several orders."""
+    columns = []
+    for column in table.columns:
+        kind = column.type
+        is_ordered = pa.types.is_dictionary(kind) and kind.ordered
+        if not is_ordered or has_one_order(column):
+            column = column.unify_dictionaries()
+        columns.append(column)
+    return pa.table(columns, schema=table.schema)
 
 
 class _Remembered(NamedTuple):

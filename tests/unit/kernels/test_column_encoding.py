@@ -758,6 +758,32 @@ def test_blocks_of_different_kinds_are_refused_unless_one_has_gaps_alone():
     )
 
 
+def of_ordered(*dictionaries: list[str]) -> pa.Table:
+    chunks = [
+        pa.DictionaryArray.from_arrays(pa.array([0, 1] * 10), levels, ordered=True)
+        for levels in dictionaries
+    ]
+    return pa.table({"size": pa.chunked_array(chunks)})
+
+
+def test_an_order_that_differs_between_chunks_is_refused_unless_the_type_is_said():
+    table = of_ordered(["low", "high"], ["low", "mid", "high"])
+    assert "'size' must have its levels in one order" in refusal(
+        TableEncoding.of, table
+    )
+    said: Any = {"size": "categorical"}
+    whole = TableEncoding.of(table, said)
+    blocks = [summarize_table(table.slice(start, 20), said) for start in (0, 20)]
+    assert TableEncoding.of(reduce(added, blocks), said) == whole
+    said = {"size": ["low", "mid", "high"]}
+    encoding: Any = TableEncoding.of(table, said).columns[0]
+    assert encoding.levels == ("low", "mid", "high")
+    beside = table.append_column("x", [np.arange(40) * 0.5])
+    assert TableEncoding.of(beside, {"size": "drop"}).names == ("x",)
+    same: Any = TableEncoding.of(of_ordered(["low", "high"], ["low", "high"]))
+    assert same.columns[0].levels == ("low", "high")
+
+
 def of_runs(column: pa.Array) -> pa.Array:
     return pa.RunEndEncodedArray.from_arrays(
         pa.array(range(1, len(column) + 1), pa.int32()), column
