@@ -38,7 +38,9 @@ class EncodingReport:
     unread: dict[str, Cells] = field(default_factory=dict)  # of the wrong kind
     limits: dict[str, Cells] = field(default_factory=dict)
     converted: dict[str, Cells] = field(default_factory=dict)  # from other units
+    n_read: Counter[str] = field(default_factory=Counter)  # readable values
     first: int = 0  # number of the next row
+    is_of_blocks: bool = False  # whether only all blocks must have readable values
 
     def __add__(self, other: EncodingReport) -> EncodingReport:
         return EncodingReport(
@@ -47,6 +49,7 @@ class EncodingReport:
             _joined(self.unread, other.unread),
             _joined(self.limits, other.limits),
             _joined(self.converted, other.converted),
+            self.n_read + other.n_read,
         )
 
     def add(self, name: str, gaps: int, levels: int) -> None:
@@ -69,6 +72,13 @@ class EncodingReport:
         self._note(self.limits, column, "the limit", numbers.is_limit)
         if written.unit:
             self._note(self.converted, column, written.unit, numbers.is_converted)
+
+    def require_read(self) -> None:
+        """Raise ValueError for a column of text without readable values in any block."""
+        for name, cells in self.unread.items():
+            if not self.n_read[name]:
+                values = f"text such as {cells.value!r} in row {cells.row:,} (the first is row 0)"
+                raise _unlike_training(name, cells.kinds, values)
 
     def _note(
         self,
@@ -101,6 +111,12 @@ class EncodingReport:
                 f"column {name!r} holds {_example(cells)}; converted to {cells.kinds}"
             )
         return sentences
+
+
+def _unlike_training(name: str, expected: str, values: str) -> ValueError:
+    return ValueError(
+        f"column {name!r} must hold {expected}, as the training rows did, got {values}; convert it."
+    )
 
 
 def _example(cells: Cells) -> str:
@@ -213,7 +229,11 @@ class ColumnEncoding(Value):
         """Raise ValueError if no value is of the expected kind."""
         present = ~column.gaps
         unread = missing & present
-        if not unread.any() or unread.sum() < present.sum():
+        n_read = int((present & ~missing).sum())
+        report.n_read[self.name] += n_read
+        if n_read or not unread.any():
+            return
+        if report.is_of_blocks and column.kind == "text":
             return
         row = int(unread.argmax())
         if column.kind == "other":
@@ -221,9 +241,7 @@ class ColumnEncoding(Value):
         else:
             example = str(column.values[row])[:40]
             values = f"{column.kind} such as {example!r} in row {report.first + row:,} (the first is row 0)"
-        raise ValueError(
-            f"column {self.name!r} must hold {expected}, as the training rows did, got {values}; convert it."
-        )
+        raise _unlike_training(self.name, expected, values)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

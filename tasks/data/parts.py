@@ -144,8 +144,10 @@ class EncodedPart:
 
     def write_to(self, path: Path) -> None:
         pieces = self.part.pieces(self.encoding.names)
+        report = EncodingReport(is_of_blocks=True)
+        blocks = (self.encoding.encode(piece, report) for piece, _ in pieces)
         with atomic_path(path, lasting=False) as temporary:
-            write_rows(temporary, (self.encoding.encode(piece) for piece, _ in pieces))
+            write_rows(temporary, blocks)
 
 
 def stamp_of(location: Location) -> tuple[int, int]:
@@ -293,6 +295,8 @@ class PartedTable:
             complete=self.completed,
             folder=Path(folder, name),
         )
+        report = reduce(add, (result.report for result in encoded))
+        report.require_read()
         parts = [result.part for result in encoded]
         blocks = tuple(EncodedPart(part, encoding) for part in parts)
         is_there = [
@@ -309,11 +313,7 @@ class PartedTable:
             folder,
             np.stack([lowest, highest]),
         )
-        return (
-            X,
-            np.concatenate(is_there),
-            reduce(add, (result.report for result in encoded)),
-        )
+        return X, np.concatenate(is_there), report
 
 
 def _summarize(
@@ -361,7 +361,7 @@ def _encode(
             part,
             np.full(n_features, np.inf),
             np.full(n_features, -np.inf),
-            EncodingReport(first=first_row),
+            EncodingReport(first=first_row, is_of_blocks=True),
         )
         masks = []
 

@@ -528,6 +528,8 @@ def _scored(
                     ]
                     out.write(pa.table([*ids, *values], schema=schema))
                     on_progress(table.share_read, tally.rows)
+            with input_errors(where):
+                tally.report.require_read()
             tally.notes = table.notes
             yield tally
 
@@ -555,7 +557,7 @@ def _empty_tally(model: Model) -> Tally:
         no_rows = np.empty((0, len(model.feature_columns)))
         no_scores = np.empty((0, len(model.score_names)))
         new = NewRows.of(no_rows, no_scores, model.reference, [0])
-    return Tally(distributions, new)
+    return Tally(distributions, new, report=EncodingReport(is_of_blocks=True))
 
 
 def _score_batch(

@@ -784,6 +784,19 @@ def test_an_order_that_differs_between_chunks_is_refused_unless_the_type_is_said
     assert same.columns[0].levels == ("low", "high")
 
 
+def test_a_block_may_lack_readable_cells_if_another_has_some():
+    encoding = TableEncoding.of(pa.table({"x": ["1.5", "2.5", "4.5"] * 10}))
+    blocks = [pa.table({"x": cells}) for cells in ([None, "unknown"], ["2.5", None])]
+    assert "got text such as 'unknown' in row 1" in refusal(encoding.encode, blocks[0])
+    report = EncodingReport(is_of_blocks=True)
+    unread = encoding.encode(blocks[0], report)
+    assert (unread == encoding.encode(pa.table({"x": [None, None]}))).all()
+    assert "got text such as 'unknown' in row 1" in refusal(report.require_read)
+    encoding.encode(blocks[1], report)
+    report.require_read()
+    (report + EncodingReport(is_of_blocks=True)).require_read()
+
+
 def of_runs(column: pa.Array) -> pa.Array:
     return pa.RunEndEncodedArray.from_arrays(
         pa.array(range(1, len(column) + 1), pa.int32()), column

@@ -171,6 +171,22 @@ def test_rows_in_parts_are_those_of_the_table(
     assert ours.table == theirs.table
 
 
+def test_blocks_without_readable_cells_are_read_as_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(in_parts, "READ_BYTES", 50 * 8)
+    amounts = [f"{i % 97}.5" for i in range(M - 100)] + [None] * 99 + ["unknown"]
+    path = written(tmp_path / "table", table().append_column("amount", [amounts]))
+    parts: list[str] = []
+    whole: list[str] = []
+    keys = {"features": ["amount", "x1"], "missing": "impute"}
+    ours = load(path, True, tell=parts.append, **keys)
+    theirs = load(path, tell=whole.append, **keys)
+    np.testing.assert_array_equal(ours.X[:], np.asarray(theirs.X))
+    assert sorted(parts) == sorted(whole)
+    assert "'unknown'" in "".join(parts)
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> str:
     return written(tmp_path / "table", table())
