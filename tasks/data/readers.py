@@ -27,7 +27,12 @@ from learnkernels.conf.files import ARRAYS
 from learnkernels.conf.schema import DatasetConfig, NgramsConfig
 from learnkernels.kernels.column_encoding.dates import moment_of
 from learnkernels.kernels.column_encoding.quantities import POINT
-from learnkernels.kernels.column_encoding.reading import Column, as_texts, column_of
+from learnkernels.kernels.column_encoding.reading import (
+    ZERO_DECIMALS,
+    Column,
+    as_texts,
+    column_of,
+)
 from learnkernels.kernels.column_encoding.summary import ColumnSummary
 
 from .locations import Location, transferring
@@ -458,13 +463,18 @@ def _has_value(
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     texts_of_levels = [_text(value) for value in column.dictionary.to_pylist()]
-    unknown = [value for value in values if value not in texts_of_levels]
+    names_of_levels = [_without_zero_decimals(text) for text in texts_of_levels]
+    known = {*texts_of_levels, *names_of_levels}
+    unknown = [value for value in values if value not in known]
     if unknown:
         texts = sorted({value for value in texts_of_levels if value is not None})
         raise InputError(
             f"{where}: no row has {listed(unknown)} in {title}; it holds {listed(texts)}."
         )
-    is_wanted = [text in values for text in texts_of_levels]
+    is_wanted = [
+        text in values or name in values
+        for text, name in zip(texts_of_levels, names_of_levels, strict=True)
+    ]
     is_wanted.append(False)  # for missing values
     positions = column.indices.cast(pa.int64()).fill_null(len(texts_of_levels))
     return np.asarray(np.array(is_wanted)[np.asarray(positions)])
@@ -477,6 +487,14 @@ def _text(value: Any) -> str | None:
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return str(value).strip()
+
+
+def _without_zero_decimals(text: str | None) -> str | None:
+    """Return "1" for "1.0", as classes are named; other texts unchanged."""
+    match = ZERO_DECIMALS.fullmatch(text or "")
+    if match is None:
+        return text
+    return match[1]
 
 
 def _bytes(column: pa.ChunkedArray, name: str, where: str) -> np.ndarray:

@@ -1,6 +1,7 @@
 """Tables in the pipeline: read, taken for what they are, trained on, scored and served."""
 
 import re
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -392,6 +393,21 @@ def test_classes_of_too_few_rows_are_left_out_and_said(
         assign_folds(dataset.target, config.protocol.folds, 0)
     else:
         assign_split(dataset.target, split.train, split.validation, split.test, 0)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_rare_class_of_numbers_with_zero_decimals_is_left_out(
+    folder: Path, ending: str
+):
+    y = [*(np.arange(100) % 2), 2]
+    frame = pd.DataFrame({"x": np.random.default_rng(0).normal(size=101)})
+    if ending == "csv":
+        frame.assign(y=np.array(y, dtype=float)).to_csv("decimals.csv", index=False)
+    else:
+        frame["y"] = [Decimal(f"{label}.00") for label in y]
+        frame.to_parquet("decimals.parquet")
+    lines = infer_config(f"decimals.{ending}", "y").lines
+    assert "dropped: rows of y '2' (1), too few for" in "\n".join(lines)
 
 
 def few(n: int = 90, **columns: Any) -> None:
