@@ -459,6 +459,21 @@ class ColumnSummary:
             has_codes=column.exact is not None,
         )
 
+    def _with_integers_as_texts(self) -> ColumnSummary:
+        """Count integers as categories, too, as blocks with larger ones do."""
+        numbers = self.numbers.get(POINT)
+        if self.texts or numbers is None or not numbers.are_integers:
+            return self
+        points = numbers.points.astype(np.int64).tolist()
+        weights = np.rint(numbers.weights).astype(np.intp).tolist()
+        texts = dict(zip(map(str, points), weights, strict=True))
+        return replace(
+            self,
+            texts=texts,
+            are_texts_complete=numbers.exact,
+            codes=smallest(reading.codes_of(list(texts))),
+        )
+
     def _with_texts_read(
         self, counts: Mapping[str, int], keep_all_numbers: bool
     ) -> ColumnSummary:
@@ -582,8 +597,12 @@ class ColumnSummary:
                 f"{typed.kind} such as {typed.example!r} and {other.kind} such as {other.example!r}; write it as one "
                 "type, or say what it is with 'columns'."
             )
-        texts = Counter(self.texts) + Counter(other.texts)
-        counted = self.are_texts_complete and other.are_texts_complete
+        one, two = self, other
+        if self.has_codes or other.has_codes:
+            one = self._with_integers_as_texts()
+            two = other._with_integers_as_texts()
+        texts = Counter(one.texts) + Counter(two.texts)
+        counted = one.are_texts_complete and two.are_texts_complete
         if len(texts) > (MOST_EXACT if counted else MOST_MERGED):
             texts = Counter(dict(texts.most_common(MOST_MERGED // 2)))
             counted = False
@@ -593,7 +612,7 @@ class ColumnSummary:
             gaps=self.gaps + other.gaps,
             texts=dict(texts),
             are_texts_complete=counted,
-            codes=smallest(np.append(self.codes, other.codes)),
+            codes=smallest(np.append(one.codes, two.codes)),
             n_spaces=self.n_spaces + other.n_spaces,
             day_places=self.day_places | other.day_places,
             numbers=added(self.numbers, other.numbers),

@@ -784,6 +784,16 @@ def test_an_order_that_differs_between_chunks_is_refused_unless_the_type_is_said
     assert same.columns[0].levels == ("low", "high")
 
 
+def test_integers_beyond_floats_in_some_blocks_make_levels_of_all_blocks():
+    small, large = [1, 2, 3] * 20, [2**60 + i for i in (1, 2, 3)] * 20
+    for values in (small + large, large + small):
+        table = pa.table({"key": values, "x": np.arange(120) * 0.5})
+        blocks = [
+            summarize_table(table.slice(start, 30)) for start in range(0, 120, 30)
+        ]
+        assert TableEncoding.of(reduce(added, blocks)) == TableEncoding.of(table)
+
+
 def test_a_block_may_lack_readable_cells_if_another_has_some():
     encoding = TableEncoding.of(pa.table({"x": ["1.5", "2.5", "4.5"] * 10}))
     blocks = [pa.table({"x": cells}) for cells in ([None, "unknown"], ["2.5", None])]
