@@ -484,7 +484,7 @@ def running_server(name: str) -> str | None:
 
 def _noted_servers() -> dict[str, str]:
     """Return noted addresses if their command is running here."""
-    from .store import Owner  # which imports this module
+    from .processes.owner import Owner  # Its psutil belongs to the extra `pipeline`
 
     try:
         note: dict[str, str] = json.loads(servers_note().read_text(encoding="utf-8"))

@@ -38,7 +38,8 @@ class EncodingReport:
     unread: dict[str, Cells] = field(default_factory=dict)  # of the wrong kind
     limits: dict[str, Cells] = field(default_factory=dict)
     converted: dict[str, Cells] = field(default_factory=dict)  # from other units
-    n_read: Counter[str] = field(default_factory=Counter)  # readable values
+    # Readable values
+    n_read: Counter[str] = field(default_factory=Counter, compare=False)
     first: int = 0  # number of the next row
     is_of_blocks: bool = False  # whether only all blocks must have readable values
 

@@ -597,12 +597,12 @@ class ColumnSummary:
                 f"{typed.kind} such as {typed.example!r} and {other.kind} such as {other.example!r}; write it as one "
                 "type, or say what it is with 'columns'."
             )
-        one, two = self, other
+        left, right = self, other
         if self.has_codes or other.has_codes:
-            one = self._with_integers_as_texts()
-            two = other._with_integers_as_texts()
-        texts = Counter(one.texts) + Counter(two.texts)
-        counted = one.are_texts_complete and two.are_texts_complete
+            left = self._with_integers_as_texts()
+            right = other._with_integers_as_texts()
+        texts = Counter(left.texts) + Counter(right.texts)
+        counted = left.are_texts_complete and right.are_texts_complete
         if len(texts) > (MOST_EXACT if counted else MOST_MERGED):
             texts = Counter(dict(texts.most_common(MOST_MERGED // 2)))
             counted = False
@@ -612,7 +612,7 @@ class ColumnSummary:
             gaps=self.gaps + other.gaps,
             texts=dict(texts),
             are_texts_complete=counted,
-            codes=smallest(np.append(one.codes, two.codes)),
+            codes=smallest(np.append(left.codes, right.codes)),
             n_spaces=self.n_spaces + other.n_spaces,
             day_places=self.day_places | other.day_places,
             numbers=added(self.numbers, other.numbers),

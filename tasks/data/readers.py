@@ -464,8 +464,8 @@ def _has_value(
         column = column.dictionary_encode()
     texts_of_levels = [_text(value) for value in column.dictionary.to_pylist()]
     names_of_levels = [_without_zero_decimals(text) for text in texts_of_levels]
-    known = {*texts_of_levels, *names_of_levels}
-    unknown = [value for value in values if value not in known]
+    all_names = {*texts_of_levels, *names_of_levels}
+    unknown = [value for value in values if value not in all_names]
     if unknown:
         texts = sorted({value for value in texts_of_levels if value is not None})
         raise InputError(
@@ -490,7 +490,7 @@ def _text(value: Any) -> str | None:
 
 
 def _without_zero_decimals(text: str | None) -> str | None:
-    """Return "1" for "1.0", as classes are named; other texts unchanged."""
+    """Return "1" for "1.0"."""
     match = ZERO_DECIMALS.fullmatch(text or "")
     if match is None:
         return text

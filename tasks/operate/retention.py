@@ -15,7 +15,8 @@ from uuid import uuid4
 from learnkernels.conf.errors import InputError
 
 from ..environment import state_dir
-from ..store import DAMAGED, TEMPORARY, Owner, atomic_path
+from ..processes.owner import Owner
+from ..store import DAMAGED, TEMPORARY, atomic_path
 from .child_process import call_in_child_process
 
 DAY = 86_400

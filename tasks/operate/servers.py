@@ -34,7 +34,8 @@ from ..databases import (
     require_writable,
     seen_from,
 )
-from ..store import Owner, atomic_path
+from ..processes.owner import Owner
+from ..store import atomic_path
 from . import server_module
 from .child_process import call_in_child_process
 

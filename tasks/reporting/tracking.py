@@ -51,8 +51,8 @@ from ..measure.baseline import (
 from ..measure.fold_statistics import planned_trials
 from ..measure.run_learner import FoldsRef, predictor_options
 from ..naming import file_name, step
+from ..processes.owner import Owner
 from ..signals import Stopped, stop_requested
-from ..store import Owner
 from . import tables
 from .figures import learner_colors
 from .markdown import inline_links, link, plain

@@ -21,7 +21,7 @@ from learnkernels.tasks import databases
 from learnkernels.tasks.environment import servers_note
 from learnkernels.tasks.operate import servers
 from learnkernels.tasks.operate.child_process import call_in_child_process
-from learnkernels.tasks.store import Owner
+from learnkernels.tasks.processes.owner import Owner
 from tests.system.test_journeys import up
 from tests.user import ROOT, User, key_of, open_to_others
 

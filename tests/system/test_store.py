@@ -18,8 +18,8 @@ import pytest
 from prefect.settings import PREFECT_API_URL
 
 from learnkernels.tasks.data.dataset import dataset_digest, load_dataset, store_dataset
+from learnkernels.tasks.processes.owner import Owner
 from learnkernels.tasks.store import (
-    Owner,
     atomic_path,
     leftovers,
     store_path,

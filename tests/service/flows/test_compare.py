@@ -28,11 +28,11 @@ from learnkernels.conf import errors, schema
 from learnkernels.flows.compare import compare
 from learnkernels.tasks import store
 from learnkernels.tasks.naming import THREADS, from_store, side_by_side, step
+from learnkernels.tasks.processes.owner import Owner
 from learnkernels.tasks.reporting import places
 from learnkernels.tasks.reporting.mlflow_pages import LEVEL
 from learnkernels.tasks.reporting.tracking import OWNER
 from learnkernels.tasks.signals import stopping_steps
-from learnkernels.tasks.store import Owner
 from tests.unit.tasks.test_comparison import DIABETES, WINE, small
 
 pytestmark = pytest.mark.usefixtures("prefect_server")

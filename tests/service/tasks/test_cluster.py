@@ -36,7 +36,7 @@ from learnkernels.kernels.engine.passes import RowBlocks, pass_over_tiles
 from learnkernels.kernels.engine.workers import Threads, Workers, spans
 from learnkernels.tasks.data import row_files
 from learnkernels.tasks.data.row_files import RowFiles
-from learnkernels.tasks.store import Owner
+from learnkernels.tasks.processes.owner import Owner
 from learnkernels.tasks.workers.cluster import SUMS_PER_WORKER, DaskPool, DaskWorkers
 from tests.elsewhere import another_machine
 from tests.unit.tasks.test_matrices import files_of, make

@@ -15,9 +15,10 @@ from mlflow.entities import Dataset, DatasetInput, InputTag
 
 from dev.tools.waiting import within
 from learnkernels.conf.schema import CompareConfig, TrackingConfig
-from learnkernels.tasks import signals, store
+from learnkernels.tasks import signals
 from learnkernels.tasks.data.dataset import store_dataset
 from learnkernels.tasks.data.ingest import load_source
+from learnkernels.tasks.processes.owner import Owner
 from learnkernels.tasks.reporting.mlflow_datasets import dataset_inputs
 from learnkernels.tasks.reporting.mlflow_pages import (
     LEVEL,
@@ -40,7 +41,7 @@ from learnkernels.tasks.reporting.tracking import (
 def test_results_that_are_being_written_end_with_their_comparison(
     working_folder, prefect_server: None
 ):
-    client, tags = MlflowClient(), {OWNER: str(store.Owner.this())}
+    client, tags = MlflowClient(), {OWNER: str(Owner.this())}
 
     def stopped(error: type[BaseException]) -> None:
         with tracked_run(

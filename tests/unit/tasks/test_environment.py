@@ -29,7 +29,7 @@ from learnkernels.tasks import databases, environment, signals
 from learnkernels.tasks.data.locations import TransferError, failed_in_transfer
 from learnkernels.tasks.environment import folder_key, key_file, servers_note, show_key
 from learnkernels.tasks.operate.scheduled import command
-from learnkernels.tasks.store import Owner
+from learnkernels.tasks.processes.owner import Owner
 
 
 def test_a_damaged_note_of_servers_names_none(

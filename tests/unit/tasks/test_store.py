@@ -43,10 +43,10 @@ from learnkernels.tasks.operate.retention import (
     retention,
     tend,
 )
+from learnkernels.tasks.processes.owner import Owner
 from learnkernels.tasks.store import (
     DAMAGED,
     TEMPORARY,
-    Owner,
     atomic_path,
     checked,
     digest,

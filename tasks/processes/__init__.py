@@ -1,0 +1,4 @@
+"""Identity of processes across restarts and hosts.
+
+Imports: nothing of tasks.
+"""
