@@ -584,11 +584,7 @@ def open_mlflow() -> None:
 
 @contextmanager
 def _own_environment() -> Iterator[None]:
-    """Restore the environment of this process at the end.
-
-    ImportError without the extra `pipeline`; RuntimeError in a worker process that
-    imports the user's script.
-    """
+    """Restore the environment of this process at the end."""
     if current_process().name != "MainProcess":
         raise RuntimeError(MAIN_GUARD)
     if lacking := lacking_libraries("this function of learnkernels"):

@@ -152,11 +152,7 @@ def as_row_groups(groups: Any, time: Any, n_rows: int) -> RowGroups | None:
 
 
 def near_duplicates(X: Any) -> RowGroups | None:
-    """Return clusters of near-duplicates as groups, or None if they have few rows.
-
-    Clusters of the single-linkage tree have small gaps relative to the median distance
-    and to the gap around them.
-    """
+    """Return clusters of near-duplicates as groups, or None if they have few rows."""
     m = X.shape[0]
     if sparse.issparse(X) or not FEWEST_CLUSTERED <= m <= MOST_CLUSTERED:
         return None

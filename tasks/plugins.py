@@ -110,9 +110,8 @@ _TYPES: dict[type, tuple[tuple[type, ...], str]] = {
 def as_configuration(mapping: Mapping[str, Any]) -> dict[str, Any]:
     """Return a mapping with learner objects as names, and arrays as files.
 
-    A data set may have ``X`` and ``y`` instead of ``source`` and ``path``, an array as
-    ``folds``, and matrices by name as ``kernels``. InputError if a worker cannot import
-    a class.
+    Data sets may have ``X`` and ``y``, and arrays as ``folds`` and ``kernels``.
+    InputError if a worker cannot import a class.
     """
     data = {key: _convert(value) for key, value in mapping.items() if key != "datasets"}
     datasets = several(mapping.get("datasets", ()))

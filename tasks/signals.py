@@ -130,8 +130,8 @@ def stoppable() -> Iterator[None]:
 def orderly_end() -> Iterator[None]:
     """Turn SIGINT, SIGTERM and SIGHUP into a message and an exit code.
 
-    A timer raises `Stopped` again until the stack is unwound, as libraries catch
-    interrupts. After `PATIENCE`, the same signal ends the process.
+    `Stopped` is raised repeatedly, as libraries catch interrupts. After `PATIENCE`, the
+    same signal ends the process.
     """
     handled = list(SIGNALS)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # as under nohup

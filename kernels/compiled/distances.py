@@ -436,8 +436,7 @@ def make_seeds(
 ) -> None:
     """Write distances D of up to `ROWS` rows, then ``exp(-gamma D) - 1``, to `out`.
 
-    A and B come from `pack_rows` and `pack_columns`; b includes padding. `out` has
-    shape (1 + n_seeds, rows, panels across), flat.
+    b includes padding. `out` has shape (1 + n_seeds, rows, panels across), flat.
     """
     size = rows * panels * parts.across
     for f in range(len(parts.d)):

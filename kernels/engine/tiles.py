@@ -238,8 +238,7 @@ def compile_tiles(dtype: np.dtype) -> None:
 class KernelLayout(NamedTuple):
     """Plan by which compiled code computes blocks of kernels and inner products.
 
-    `groups` are chains, and `offsets` in their order. `cuts` bound runs of kernels
-    whose products are computed together.
+    `groups` are chains, and `offsets` in their order.
     """
 
     parts: Parts

@@ -471,7 +471,7 @@ def distinct_examples(
     """Merge equal rows; return positions of distinct rows, mean targets and total weights.
 
     The first two arrays are as in `distinct_rows`. Equal rows of different `groups` are
-    distinct. Weights are None without copies and `w`.
+    distinct.
     """
     first, which = distinct_rows(X)
     if groups is not None:

@@ -78,11 +78,7 @@ class LogisticProblem:
         return 2 * self.C * total
 
     def at(self, mu: np.ndarray) -> InnerSolution:
-        r"""Solve for base-kernel weights mu, starting from the last solution.
-
-        The Hessian is :math:`2\, g_k^\top Z g_l` with :math:`g_k = K_k \beta`, and Z
-        the inverse of :math:`K_\mu + W^{-1}`.
-        """
+        r"""Solve for base-kernel weights mu, starting from the last solution."""
         K = self.grams.combine(mu)
         dual = np.zeros((len(K), len(self.pairs)))
         primal = 0.0

@@ -45,11 +45,7 @@ class SupportVectorProblem:
         self._coefficients: list[np.ndarray | None] = [None] * len(self.pairs)
 
     def at(self, mu: np.ndarray) -> InnerSolution:
-        r"""Solve for base-kernel weights mu, starting from the last solution.
-
-        The Hessian is :math:`2\, g_k^\top Z g_l` on the free rows, with Z the inverse
-        of the free block of K_mu.
-        """
+        r"""Solve for base-kernel weights mu, starting from the last solution."""
         K = self.grams.combine(mu)
         dual = np.zeros((len(K), len(self.pairs)))
         primal = 0.0

@@ -37,8 +37,8 @@ class Evidence:
 
     `better` and `than` are means of two learners. `p` is one-sided: of the corrected
     resampled t-test, or of Wilcoxon's test across data sets. `paired` is that of the
-    papers' uncorrected t-test on the first repeat; it is significant in `below` of
-    `repeats`. The test detects the difference `detectable` with a power of 0.8.
+    papers' t-test on the first repeat, significant in `below` of `repeats`. The test
+    detects the difference `detectable` with a power of 0.8.
     """
 
     on: str

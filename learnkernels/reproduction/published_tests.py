@@ -17,8 +17,7 @@ from .trials import share_of_test_rows, values_by_trial
 class PublishedTest:
     """Paper's test that a learner has lower errors than another, and its result here.
 
-    `p` is one-sided, of the corrected resampled t-test over all trials; `paired` is
-    that of the paper's uncorrected test on the first repeat.
+    `p` and `paired` are as in `Evidence`.
     """
 
     dataset: str

@@ -49,8 +49,7 @@ def base_kernels(
 ) -> StudyResult:
     """Correlate the accuracy with the training alignment of single base kernels.
 
-    Values ``"rho NAME"`` and ``"A NAME"`` are correlations of means over trials; ``"rho
-    NAME sd"`` is the standard deviation over trials.
+    ``"rho NAME"`` and ``"A NAME"`` are correlations of means over trials.
     """
     protocol = study.protocol
     n_draws = protocol.repeats * sum(len(part.datasets) for part in study.parts)

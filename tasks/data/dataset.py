@@ -338,8 +338,8 @@ def fold_seed(seed: int, repeat: int) -> int:
 def draw_folds(dataset: Dataset, protocol: ProtocolConfig, repeat: int) -> np.ndarray:
     """Return each row's fold, or its side of a split; -1 for unused rows.
 
-    Held-out rows are the test rows. Repeats of a split in time end before the test rows
-    of the previous one. ValueError if the data set does not allow these folds.
+    Held-out rows are the test rows. ValueError if the data set does not allow these
+    folds.
     """
     if dataset.folds is not None:
         assert protocol.folds is not None  # see `config_on`

@@ -239,9 +239,7 @@ class PartedTable:
     ) -> tuple[TableEncoding, dict[str, int]]:
         """Learn the encoding of columns in one pass, and count missing values by column.
 
-        The encoding equals that of the table in memory up to `MOST_EXACT` rows and
-        `MOST_NUMBERS` values. InputError if a file has changed; ValueError if no row or
-        no column is left.
+        InputError if a file has changed; ValueError if nothing is left.
         """
         n_rows = sum(part.n_rows for part in self.parts)
         shared: dict[str, Any] = {

@@ -75,7 +75,7 @@ class RowFiles:
     """Dense matrix of rows in files on disk, each with a block of consecutive rows.
 
     A relative `name` is below `folder`. `readers` read rows for a process without
-    files. Files are not memory-mapped: Dask's memory limit would count mapped pages.
+    files.
     """
 
     blocks: tuple[Block, ...]

@@ -200,11 +200,7 @@ class TableFile:
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """Return an equivalent pyarrow type that all functions of pyarrow support.
-
-    Views become text, bytes and lists; run-end encoded values their values; extension
-    types their storage types; UUIDs text; decimals 128 bits wide.
-    """
+    """Return an equivalent pyarrow type that all functions of pyarrow support."""
     if isinstance(kind, pa.BaseExtensionType):
         # Extension types of libraries, such as pandas periods, become text
         if isinstance(kind, pa.ExtensionType):
@@ -548,11 +544,7 @@ def _delimiter_of(sample: str) -> str:
 
 
 def _agreement(text: str, delimiter: str) -> tuple[int, float, int]:
-    """Return how well a delimiter fits lines; a larger tuple is a better fit.
-
-    The items are a level (2 if the header has as many cells as most lines, 1 if only
-    the header differs), and share and length of the most frequent lines.
-    """
+    """Return how well a delimiter fits lines; a larger tuple is a better fit."""
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     try:
         lengths = [len(row) for row in rows if row][:500]

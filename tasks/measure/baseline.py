@@ -195,8 +195,7 @@ def _kernel_columns(params: dict[str, float]) -> dict[str, Any]:
 class FittedBaseline:
     """Baseline with its best parameters, fitted to a split's training rows.
 
-    `errors`, shape (n_candidates, L), and C are NaN without a search. `X` has all rows
-    in the representation of the estimator; `sigmoid` is slope and offset.
+    `errors`, shape (n_candidates, L), and C are NaN without a search.
     """
 
     error: float

@@ -296,8 +296,7 @@ def rows_for(
 ) -> tuple[DatasetRef, CompareConfig]:
     """Return data set and configuration; stored kernel matrices replace the features.
 
-    For stored matrices, the only feature is the row position. InputError if the
-    matrices are incomplete, or were made from other data.
+    InputError if matrices are incomplete, or of other data.
     """
     family = config.kernels[0]
     if not isinstance(family, PrecomputedConfig):

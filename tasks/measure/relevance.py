@@ -67,8 +67,7 @@ def measure_relevance(
 ) -> dict[str, float] | None:
     """Return the relevance of each column, measured on the test rows of a split.
 
-    None for one column or more than `MOST_COLUMNS`, a constant target, or a class
-    without training or test rows.
+    None if it cannot be measured.
     """
     columns = features_by_column(dataset.features)
     if not 1 < len(columns) <= MOST_COLUMNS:

@@ -276,8 +276,7 @@ def _n_kernels(configs: Sequence[schema.FamilyConfig], n_features: int) -> int:
 def predictor_memory(setting: str | None) -> int:
     """Return the bytes that a predictor may use, by default half of the memory.
 
-    The default is a power of two, without regard to other processes, for reproducible
-    results and keys.
+    The default is a power of two, for reproducible keys.
     """
     if setting is not None:
         return int(parse_bytes(setting))

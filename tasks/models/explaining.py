@@ -117,7 +117,7 @@ def explain_with(
     """Write contributions of columns to a model's predictions for the first rows.
 
     `on_progress` receives the number of explained rows. Contributions and base value
-    sum to the prediction. The second of two probabilities is explained.
+    sum to the prediction.
     """
     destination = locate(contributions_file(output))
     total = np.zeros(len(model.features))

@@ -59,8 +59,7 @@ def errors_on_newest_rows(
 ) -> NewestRows | None:
     """Return two models' errors on rows added since the champion's training.
 
-    None if fewer than `LEAST_ROWS` rows were appended, the champion's rows are not
-    stored, one of its columns is unused, or rows have groups or times or are in parts.
+    None for few rows, rows with groups or times, or rows in parts.
     """
     if challenger_ref.in_parts or champion_ref.in_parts:
         return None

@@ -34,8 +34,8 @@ class Contender:
     """Model version in a challenge for champion, with test errors.
 
     `expected` is the test error at training. `recipes` are digests of the recipe,
-    chosen and with all candidates. `stored` and `errors` have the error of each trial,
-    at training and on the common folds. `leaks` each determine the target.
+    chosen and with all candidates. `stored` and `errors` are errors of trials, at
+    training and on common folds. `leaks` each determine the target.
     """
 
     version: int
@@ -259,13 +259,7 @@ class Challenge:
 
 
 def decide(challenge: Challenge) -> Challenge:
-    """Decide whether the challenger becomes champion.
-
-    Another recipe must be significantly better on common folds. A *refresh* must not be
-    worse, by the margin and by test, and keep columns and classes. No version wins that
-    reads a new column that determines the target, or a column that the rows to score
-    lack.
-    """
+    """Decide whether the challenger becomes champion."""
     challenger = challenge.challenger
     champion = challenge.defender
     if champion is None:

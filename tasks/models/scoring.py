@@ -785,8 +785,7 @@ def _ignored_columns(
 ) -> list[str]:
     """Return the input's columns that are unknown to the model and its training.
 
-    InputError if columns of the model are missing or appear twice, an id has the name
-    of an output column, or `strict` forbids columns to ignore.
+    InputError for missing, repeated or, if `strict`, ignored columns.
     """
     refuse_repeated(names, f"{where}: column {{}} appears more than once; rename one.")
     refuse_repeated(options.ids, "id {} is given more than once; name it once.")

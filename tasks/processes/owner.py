@@ -19,7 +19,7 @@ class Owner:
     """Process that owns a temporary file or folder.
 
     `host` distinguishes containers, which may share a name. `started` is in hundredths
-    of a second since the machine's start, as process numbers are reused.
+    of a second since the machine's start.
     """
 
     host: str
