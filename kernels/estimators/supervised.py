@@ -965,11 +965,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
                 scores, codes, weights_of_rows(sample_weight, rows)
             )
         held_out_probabilities = probabilities(scores, calibration)
-        if (
-            len(self.classes_) == 2
-            and predictor.loss == "squared"
-            and min(calibration[0], weighted[0]) > 0
-        ):
+        if len(self.classes_) == 2 and predictor.loss == "squared" and weighted[0] > 0:
             shift = weighted[1] / weighted[0]
             set_coefficients(
                 self, self.kernel_, self.dual_coef_, self.intercept_ + shift
