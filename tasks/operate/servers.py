@@ -363,7 +363,7 @@ def _start_temporary(child: Service) -> None:
     database = _prefect_database()
     # An existing file may still lack tables
     with one_at_a_time():
-        has_tables = _has_tables(database)
+        has_tables = _provide_tables(database)
         child.start()
         _temporary[environment.state_dir()] = child
         atexit.register(_end_temporary, child)
@@ -383,7 +383,8 @@ def _prefect_database() -> Path | None:
     return database
 
 
-def _has_tables(database: Path | None) -> bool:
+def _provide_tables(database: Path | None) -> bool:
+    """Copy missing tables; return success."""
     return database is None or database.exists() or copy_prefect_tables(database)
 
 
@@ -470,7 +471,7 @@ def _start_servers(
         call_in_child_process(databases.__name__, "prepare_mlflow", tracking)
     with one_at_a_time():  # two servers must not create the same database
         if "prefect_api" in servers:
-            _has_tables(_prefect_database())
+            _provide_tables(_prefect_database())
         start(*servers.values())
 
 
