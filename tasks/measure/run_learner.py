@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +33,19 @@ from .baseline import ESTIMATOR, kinds_of, predictor_of, run_baseline, settings_
 from .families import build_family
 from .fold_statistics import planned_trials, sampled
 from .held_out import write_predictions
-from .trials import HELD_OUT, StatisticsRef, TrialData, TrialJob, run_trial
+from .trials import (
+    HELD_OUT,
+    StatisticsRef,
+    TrialData,
+    TrialJob,
+    mean_by_setting,
+    run_trial,
+    setting_jobs,
+    validate_setting,
+)
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
 
 PARALLEL_ROWS = 4096
 """Most training rows for parallel trials."""
@@ -389,45 +401,66 @@ def _run_trials(
     if by_rows:
         parallel_rows = PARALLEL_ITERATIONS
     parallel = training_rows(config.protocol, ref.n_rows) <= parallel_rows
-    run = partial(run_trial, learner=learner, predictor=predictor, options=options)
+    arguments: dict[str, Any] = {
+        "learner": learner,
+        "predictor": predictor,
+        "options": options,
+    }
     if by_rows and parallel:
-        run = partial(run, workers=Threads(1) if pool.local else None)
+        arguments["workers"] = Threads(1) if pool.local else None
     elif by_rows:
-        run = partial(
-            run,
-            workers=pool.workers,
-            progress=Steps(f"{ref.name}, {learner.title}", get_run_logger().info),
+        arguments["workers"] = pool.workers
+        arguments["progress"] = Steps(
+            f"{ref.name}, {learner.title}", get_run_logger().info
         )
     elif ref.in_parts and not parallel:
-        run = partial(run, workers=pool.workers)
+        arguments["workers"] = pool.workers
     load_data = None
     if not _needs_local_files(learner, config):
         load_data = partial(TrialData.load, jobs, pool.folder)
-    n_jobs = len(jobs)
     choose = config.protocol.choose
     if choose is None or not choose.once:
+        run = partial(run_trial, **arguments)
         return run_jobs(run, jobs, ref, pool, parallel, advance, load_data)
-    first_rows = run_jobs(
-        run,
-        jobs[:1],
+    return _run_trials_of_one_choice(
+        jobs, arguments, ref, pool, parallel, advance, load_data
+    )
+
+
+def _run_trials_of_one_choice(
+    jobs: list[TrialJob],
+    arguments: dict[str, Any],
+    ref: DatasetRef,
+    pool: DaskPool,
+    parallel: bool,
+    advance: Advance,
+    load_data: Callable[[], TrialData] | None,
+) -> list[dict[str, Any]]:
+    """Choose the setting in the first trial, for all trials; its row has the seconds."""
+    searches = setting_jobs(jobs[0], arguments["learner"])
+    share_of_searches = len(searches) / (len(searches) + len(jobs))
+    results = run_jobs(
+        partial(validate_setting, **arguments),
+        searches,
         ref,
         pool,
         parallel,
-        lambda share: advance(share / n_jobs),
+        lambda share: advance(share * share_of_searches),
         load_data,
     )
-    run = partial(run, validation_errors=first_rows[0]["candidate_errors"])
-    n_others = n_jobs - 1
-    other_rows = run_jobs(
-        run,
-        jobs[1:],
+    errors = mean_by_setting(searches, results).tolist()
+    rows = run_jobs(
+        partial(run_trial, validation_errors=errors, **arguments),
+        jobs,
         ref,
         pool,
         parallel,
-        lambda share: advance(share * n_others / n_jobs),
+        lambda share: advance(share * (1.0 - share_of_searches)),
         load_data,
     )
-    return first_rows + other_rows
+    rows[0]["seconds_weights"] += sum(result.seconds_weights for result in results)
+    rows[0]["seconds_fit"] += sum(result.seconds_fit for result in results)
+    return rows
 
 
 def _needs_local_files(
@@ -533,15 +566,15 @@ class Steps:
 
 
 def run_jobs(
-    run: Callable[[TrialJob], dict[str, Any]],
-    jobs: Sequence[TrialJob],
+    run: Callable[[Job], Result],
+    jobs: Sequence[Job],
     ref: DatasetRef,
     pool: DaskPool,
     parallel: bool,
     advance: Advance,
     load_data: Callable[[], TrialData] | None = None,
-) -> list[dict[str, Any]]:
-    """Run training and test splits on workers or in this process; return rows of results."""
+) -> list[Result]:
+    """Run jobs on workers or in this process; return their results in order."""
     if not parallel:
         gc.collect()  # frees rows in reference cycles
         return map_here(run, jobs, advance)

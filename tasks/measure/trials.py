@@ -287,6 +287,48 @@ class TrialFitter:
         )
 
 
+class OpenTrial(NamedTuple):
+    """Loaded data of a split: fitter, evaluation, statistics and their seconds."""
+
+    fitter: TrialFitter
+    evaluation: Evaluation
+    statistics: AlignmentStatistics
+    seconds_pass: float
+
+
+def _open_trial(
+    job: TrialJob,
+    learner: LearnerConfig,
+    predictor: str,
+    options: dict[str, Any] | None,
+    workers: Workers | None,
+    progress: Progress | None,
+    data: TrialData | None,
+) -> OpenTrial:
+    data = data or TrialData.load([job])
+    dataset = data.datasets[job.ref.path]
+    statistics, folds, seconds_pass = data.statistics[job.statistics.path]
+    config = job.config
+    target = dataset.target
+    family = build_family(config.kernels, dataset.features)
+    _warm_up(predictor, target.task)
+    X = (workers or Threads()).local_view(dataset.X)
+    fitter = TrialFitter(
+        learner,
+        config,
+        predictor,
+        options or {},
+        family,
+        dataset,
+        X,
+        workers,
+        progress,
+    )
+    metric = metric_for(config.protocol.metric, target)
+    evaluation = Evaluation(X, target, folds, metric, dataset.weights)
+    return OpenTrial(fitter, evaluation, statistics, seconds_pass)
+
+
 def run_trial(
     job: TrialJob,
     learner: LearnerConfig,
@@ -303,29 +345,16 @@ def run_trial(
     does not allow these rows.
     """
     with input_errors(f"data set {job.ref.name}: learner {learner.title}"):
-        data = data or TrialData.load([job])
-        dataset = data.datasets[job.ref.path]
-        statistics, folds, seconds_pass = data.statistics[job.statistics.path]
-        config = job.config
-        trial = job.trial
-        target = dataset.target
-        family = build_family(config.kernels, dataset.features)
-        _warm_up(predictor, target.task)
-        started = time.perf_counter()
-        X = (workers or Threads()).local_view(dataset.X)
-        fitter = TrialFitter(
-            learner,
-            config,
-            predictor,
-            options or {},
-            family,
-            dataset,
-            X,
-            workers,
-            progress,
+        fitter, evaluation, statistics, seconds_pass = _open_trial(
+            job, learner, predictor, options, workers, progress, data
         )
-        metric = metric_for(config.protocol.metric, target)
-        evaluation = Evaluation(X, target, folds, metric, dataset.weights)
+        started = time.perf_counter()
+        trial = job.trial
+        family = fitter.family
+        dataset = fitter.dataset
+        X = fitter.X
+        target = evaluation.target
+        folds = evaluation.folds
         training = _training(statistics, folds, trial.final)
         if trial.validation is None:
             selected = _fit_by_cross_validation(
@@ -346,7 +375,7 @@ def run_trial(
             seconds_share = share_of_pass(seconds_pass, statistics, training.statistics)
         columns_of_trial = trial_columns(
             job.ref,
-            metric.name_in_tables(target),
+            metric_for(job.config.protocol.metric, target).name_in_tables(target),
             job.statistics,
             folds,
             trial,
@@ -380,6 +409,68 @@ def run_trial(
                 selected.selection.sigmoid,
             ),
         }
+
+
+@dataclass(frozen=True)
+class SettingJob:
+    """One setting of a learner, in one inner trial of a split."""
+
+    split: TrialJob
+    inner: Trial
+    setting: int
+
+
+class SettingErrors(NamedTuple):
+    """Validation error of a setting for each C, and seconds for weights and predictors."""
+
+    errors: np.ndarray
+    seconds_weights: float
+    seconds_fit: float
+
+
+def setting_jobs(split: TrialJob, learner: LearnerConfig) -> list[SettingJob]:
+    """Return a job for each inner trial of a split and each setting of a learner."""
+    return [
+        SettingJob(split, inner, setting)
+        for inner in inner_trials(split.trial)
+        for setting in range(len(learner.settings()))
+    ]
+
+
+def validate_setting(
+    job: SettingJob,
+    learner: LearnerConfig,
+    predictor: str,
+    options: dict[str, Any] | None = None,
+    workers: Workers | None = None,
+    progress: Progress | None = None,
+    data: TrialData | None = None,
+) -> SettingErrors:
+    """Fit a learner with one setting, and measure it on the validation fold.
+
+    InputError if the learner does not allow these rows.
+    """
+    with input_errors(f"data set {job.split.ref.name}: learner {learner.title}"):
+        fitter, evaluation, statistics, _ = _open_trial(
+            job.split, learner, predictor, options, workers, progress, data
+        )
+        started = time.perf_counter()
+        training = _training(statistics, evaluation.folds, job.inner.training)
+        setting = learner.settings()[job.setting]
+        (fit,) = fitter.fit(training, [setting], fitter.grid)
+        errors = evaluation.validation_errors(fit.predictors, job.inner)
+        seconds_fit = time.perf_counter() - started - fitter.seconds_weights
+        return SettingErrors(errors, fitter.seconds_weights, seconds_fit)
+
+
+def mean_by_setting(
+    jobs: Sequence[SettingJob], results: Sequence[SettingErrors]
+) -> np.ndarray:
+    """Return each setting's mean error over the inner trials, (n_settings, L)."""
+    errors: dict[int, list[np.ndarray]] = {}
+    for job, result in zip(jobs, results, strict=True):
+        errors.setdefault(job.setting, []).append(result.errors)
+    return np.array([np.mean(errors[setting], axis=0) for setting in sorted(errors)])
 
 
 class SelectedFit(NamedTuple):

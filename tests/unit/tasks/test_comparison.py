@@ -867,6 +867,33 @@ def test_a_cross_validation_of_the_training_rows_chooses(once: bool):
     )
 
 
+def test_a_choice_for_all_repeats_is_the_choice_of_the_first_repeat():
+    learners = [{"name": "l2-krr", "tune": {"radius": [0.25, 1, 4]}}, "unif"]
+    first_rows = []
+    for once in (False, True):
+        protocol = {
+            "split": {"train": 60, "test": 50},
+            "choose": {"folds": 3, "once": once},
+            "repeats": 2,
+            "grid": [0.5, 8],
+        }
+        folds, _ = compared(
+            small(datasets=DIABETES, learners=learners, protocol=protocol)
+        )
+        assert (folds["seconds_fit"] > 0).all()
+        first = folds[folds["repeat"] == 0].set_index("learner")
+        first_rows.append(first.drop(columns=["seconds_weights", "seconds_fit"]))
+    chosen_each_time, chosen_once = first_rows
+    columns = ["error", "regularization", "params", "alignment", "validation_error"]
+    pd.testing.assert_frame_equal(
+        chosen_each_time[columns], chosen_once[columns], check_exact=True
+    )
+    for learner, errors in chosen_each_time["candidate_errors"].items():
+        expected = [list(row) for row in errors]
+        measured = chosen_once["candidate_errors"][learner]
+        assert [list(row) for row in measured] == expected
+
+
 def test_fewer_landmarks_are_another_result_and_a_sample_leaves_rank_one_kernels_alone():
     errors = []
     for landmarks in (50, 10):
