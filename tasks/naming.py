@@ -12,6 +12,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from prefect import State, Task, runtime
 from prefect.cache_policies import NO_CACHE
+from prefect.context import TagsContext
 from prefect.futures import PrefectFuture, as_completed
 from prefect.states import Completed
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
@@ -70,7 +71,11 @@ def new_run_id() -> str:
 
 
 class Step(Task[P, R]):
-    """Prefect task whose call returns a plain value, even if it skips computation."""
+    """Prefect task whose call returns a plain value, even if it skips computation.
+
+    Its runs have no tags: for each tag, Prefect asks the server for a concurrency slot,
+    which takes two seconds whenever SQLite is locked.
+    """
 
     def __init__(self, fn: Callable[P, R], **options: Any) -> None:
         super().__init__(fn, **options)
@@ -78,13 +83,17 @@ class Step(Task[P, R]):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the task in this thread; return its value, or on request its state."""
-        outcome: Any = super().__call__(*map(_opaque, args), **_options(args, kwargs))
+        with TagsContext(current_tags=set()):
+            outcome: Any = super().__call__(
+                *map(_opaque, args), **_options(args, kwargs)
+            )
         if isinstance(outcome, State) and not kwargs.get("return_state"):
             return outcome.result()
         return outcome
 
     def submit(self, *args: Any, **kwargs: Any) -> Any:
-        return super().submit(*map(_opaque, args), **_options(args, kwargs))
+        with TagsContext(current_tags=set()):
+            return super().submit(*map(_opaque, args), **_options(args, kwargs))
 
     def with_options(self, **options: Any) -> Task[P, R]:
         return Step(self.fn, **self._options | options)
@@ -147,7 +156,6 @@ def step(name: str, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
             stoppable()(function),
             task_run_name=name,
             cache_policy=NO_CACHE,
-            tags=["learnkernels"],
             **options,
         )
 
