@@ -299,7 +299,10 @@ class FeatureGrams:
             np.asarray(mu, dtype=np.float64),
             K,
         )
-        return mirror(self.centering.gram(mirror(K)))
+        K = mirror(K)
+        if not self.centering.subtracts:
+            return K
+        return mirror(self.centering.gram(K))
 
     def products(self, alpha: np.ndarray) -> np.ndarray:
         return np.einsum("ik,kq->kiq", self.dense(), self.projections(alpha))

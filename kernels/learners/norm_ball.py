@@ -274,7 +274,7 @@ class L2KRR(LpKRR):
 
     Notes
     -----
-    As `LpKRR`, with fixed-point steps for more than 256 base kernels.
+    As `LpKRR`; more than 256 base kernels take extrapolated fixed-point steps.
 
     References
     ----------

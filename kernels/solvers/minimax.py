@@ -8,7 +8,7 @@ The inner maximum J(mu) is convex with gradient -v.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +25,12 @@ ROUNDING = 1e-13
 
 SHORTEST_STEP = 1e-2
 """Share of a direction below which a line search ends."""
+
+DEPTH = 3
+"""Number of differences in an extrapolation of fixed-point steps."""
+
+SMALLEST_SINGULAR = 1e-8
+"""Smallest relative singular value in an extrapolation."""
 
 RELATIVE_RIDGE = 1e-9
 """Ridge of a Hessian, relative to its largest entry."""
@@ -63,6 +69,19 @@ class Ball:
     def start(self, p: int) -> np.ndarray:
         """Return boundary weights, as a start, that exceed the center equally."""
         return self.center + np.full(p, self.radius * float(p) ** -(1 / self.norm))
+
+    @property
+    def extrapolates(self) -> bool:
+        """Whether weights take fixed-point steps that contract, and are extrapolated."""
+        many = len(self.center) > WORKING_SET
+        return many and bool(self.center.any()) and 1 < self.norm < np.inf
+
+    def onto_boundary(self, mu: np.ndarray) -> np.ndarray | None:
+        """Move weights to the boundary; None if none exceeds the center."""
+        nu = np.maximum(mu - self.center, 0.0)
+        if not nu.any():
+            return None
+        return self.center + self._scaled(nu)
 
     def penalty(self, mu: np.ndarray) -> tuple[float, np.ndarray]:
         return 0.0, np.zeros_like(mu)
@@ -362,6 +381,19 @@ def solve_minimax(
     return descent.mu, certificate, descent.inner
 
 
+def extrapolated(steps: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    """Return the fixed point of a linear map that fits the last steps best.
+
+    Each step has a point and its image. See Anderson (1965), J. ACM 12:547-560.
+    """
+    points, images = map(np.array, zip(*steps, strict=True))
+    changes = images - points
+    coefficients, *_ = np.linalg.lstsq(
+        np.diff(changes, axis=0).T, changes[-1], rcond=SMALLEST_SINGULAR
+    )
+    return np.asarray(images[-1] - coefficients @ np.diff(images, axis=0))
+
+
 class MinimaxDescent:
     """Iterate of `solve_minimax`: weights, inner solution and best lower bound."""
 
@@ -382,6 +414,7 @@ class MinimaxDescent:
         self.bound = outer.lower_bound(self.inner)
         self.objectives = [self.value]
         self.iterations = 1
+        self._steps: list[tuple[np.ndarray, np.ndarray]] = []
 
     def _value(self, mu: np.ndarray, inner: InnerSolution) -> float:
         return inner.objective + self._outer.penalty(mu)[0]
@@ -391,10 +424,23 @@ class MinimaxDescent:
 
     def improve(self) -> bool:
         """Take the first descending step; return whether there is one."""
-        return any(
-            self._move_towards(target)
-            for target in self._outer.candidates(self.mu, self.inner)
-        )
+        return any(self._move_towards(target) for target in self._targets())
+
+    def _targets(self) -> Iterator[np.ndarray]:
+        """Yield candidate weights, the extrapolation of the last steps first."""
+        candidates = self._outer.candidates(self.mu, self.inner)
+        if not isinstance(self._outer, Ball) or not self._outer.extrapolates:
+            yield from candidates
+            return
+        image = next(candidates)
+        self._steps = [*self._steps[-DEPTH:], (self.mu, image)]
+        if len(self._steps) > 1:
+            target = self._outer.onto_boundary(extrapolated(self._steps))
+            if target is not None:
+                yield target
+            self._steps = self._steps[-1:]
+        yield image
+        yield from candidates
 
     def _move_towards(self, target: np.ndarray) -> bool:
         """Search along a direction; return whether it descends."""

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import sparse
 from scipy.optimize import minimize
 from scipy.special import expit
 from sklearn.exceptions import ConvergenceWarning
@@ -17,7 +18,7 @@ from sklearn.svm import SVC
 from learnkernels import center_gram, centered_alignment, learn_kernel
 from learnkernels.kernels import learners
 from learnkernels.kernels.centering import Centering
-from learnkernels.kernels.engine.operators import StackedGrams
+from learnkernels.kernels.engine.operators import FeatureGrams, StackedGrams
 from learnkernels.kernels.families import PrecomputedFamily
 from learnkernels.kernels.learners import (
     L1KRR,
@@ -32,7 +33,12 @@ from learnkernels.kernels.learners import (
 from learnkernels.kernels.solvers import logistic
 from learnkernels.kernels.solvers.interior_point import weights_by_interior_point
 from learnkernels.kernels.solvers.logistic import LogisticProblem
-from learnkernels.kernels.solvers.minimax import Ball, InnerSolution
+from learnkernels.kernels.solvers.minimax import (
+    Ball,
+    InnerSolution,
+    extrapolated,
+    solve_minimax,
+)
 from learnkernels.kernels.solvers.projected_gradient import minimize_linear, project
 from learnkernels.kernels.solvers.ridge import RidgeProblem
 from learnkernels.kernels.solvers.svm import SupportVectorProblem
@@ -531,6 +537,50 @@ def test_base_kernels_join_the_working_set_while_their_form_is_larger(monkeypatc
     assert by_working_sets.certificate.objectives[-1] == pytest.approx(
         whole.certificate.objectives[-1], rel=1e-6
     )
+
+
+def test_an_extrapolation_of_a_linear_map_is_its_fixed_point():
+    rng = np.random.default_rng(5)
+    A = rng.normal(size=(3, 3)) / 4
+    b = rng.normal(size=3)
+    fixed_point = np.linalg.solve(np.eye(3) - A, b)
+    points = [rng.normal(size=3)]
+    for _ in range(3):
+        points.append(A @ points[-1] + b)
+    steps = [(x, A @ x + b) for x in points]
+    np.testing.assert_allclose(extrapolated(steps), fixed_point, rtol=1e-8)
+    # Equal steps say nothing of the map; the last image remains.
+    np.testing.assert_array_equal(extrapolated([steps[0]] * 3), steps[0][1])
+
+
+@pytest.mark.parametrize("norm", [1.5, 2.0, 3.0])
+def test_extrapolated_steps_reach_the_same_weights_in_fewer_solutions(
+    norm, monkeypatch
+):
+    rng = np.random.default_rng(6)
+    Z = sparse.random(120, 300, density=0.1, random_state=rng, format="csr")
+    grams = FeatureGrams(Z, Centering.NONE)
+    y = Z @ np.where(np.arange(300) < 20, 1.0, 0.0) + rng.normal(size=120) / 10
+    problem_at = RidgeProblem(grams, Target.of(y, "regression"), 10.0).at
+    ball = Ball(np.full(300, 0.06), 2.0, norm)
+    solved = {}
+    for extrapolates in (True, False):
+        if not extrapolates:
+            monkeypatch.setattr(Ball, "extrapolates", False)
+        assert ball.extrapolates == extrapolates
+        start = ball.start(300)
+        mu, certificate, _ = solve_minimax(problem_at, ball, start, 1e-9, 200)
+        assert certificate.residual <= 1e-9
+        assert (mu >= ball.center).all()
+        assert np.linalg.norm(mu - ball.center, norm) <= 2.0 * (1 + 1e-12)
+        solved[extrapolates] = mu, certificate
+    with_steps, without_steps = solved[True], solved[False]
+    assert with_steps[1].iterations < without_steps[1].iterations
+    assert with_steps[1].objectives[-1] == pytest.approx(
+        without_steps[1].objectives[-1], rel=1e-9
+    )
+    # Weights differ by the root of a gap, relative to the radius.
+    np.testing.assert_allclose(with_steps[0], without_steps[0], atol=1e-3)
 
 
 @pytest.mark.parametrize("learner", [L1KRR(), L2KRR()], ids=str)
