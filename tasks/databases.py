@@ -268,7 +268,7 @@ def _writing_pids(files: Collection[str]) -> set[int]:
     pids = set()
     with suppress(OSError):
         for line in Path("/proc/locks").read_text(encoding="utf-8").splitlines():
-            # Number, kind, mode, WRITE or READ, pid, device and inode, range
+            # Number, kind, mode, access, pid, device:inode
             fields = line.replace("->", "").split()
             if (
                 len(fields) > 5

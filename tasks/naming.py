@@ -73,8 +73,7 @@ def new_run_id() -> str:
 class Step(Task[P, R]):
     """Prefect task whose call returns a plain value, even if it skips computation.
 
-    Its runs have no tags: for each tag, Prefect asks the server for a concurrency slot,
-    which takes two seconds whenever SQLite is locked.
+    Runs have no tags, whose concurrency slots are slow if SQLite is locked.
     """
 
     def __init__(self, fn: Callable[P, R], **options: Any) -> None:

@@ -253,7 +253,6 @@ def panel_rows(dtype: np.dtype) -> int:
 
 
 def rounded_up(n: int, step: int) -> int:
-    """Return n rounded up to a multiple of `step`."""
     return -(-n // step) * step
 
 

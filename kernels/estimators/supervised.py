@@ -1039,7 +1039,6 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     def _decisions_and_probabilities(
         self, features: Rows
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return decisions and, if calibrated, probabilities."""
         if self._has_labels:
             scores = self._scores(features)
             if not hasattr(self, "calibration_"):
@@ -1852,7 +1851,6 @@ def set_coefficients(
     dual: np.ndarray,
     intercept: np.ndarray,
 ) -> None:
-    """Set the kernel, dual coefficients and intercepts of an estimator."""
     estimator._set_kernel(kernel)
     estimator._linear = LinearScores(kernel, dual, intercept)
 

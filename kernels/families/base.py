@@ -484,7 +484,6 @@ def distinct_examples(
 
 
 def positions_of(selected_rows: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return the position in `rows` of each of `selected_rows`."""
     ascending = np.argsort(rows)
     return np.asarray(ascending[np.searchsorted(rows, selected_rows, sorter=ascending)])
 
@@ -497,7 +496,6 @@ def drawn_rows(m: int, n_drawn: int, seed: int) -> np.ndarray:
 
 
 def all_finite(values: Any) -> bool:
-    """Return whether all values are finite."""
     step = max(1, FINITE_BLOCK // max(1, values[:1].size))
     return all(
         np.isfinite(values[start : start + step]).all()

@@ -430,7 +430,6 @@ def _mean_ridges(halves: Sequence[SplitHalf]) -> dict[int, list[float]]:
 def _lowest_error(
     halves: Sequence[SplitHalf], choices: Sequence[KernelChoice]
 ) -> tuple[KernelChoice, float]:
-    """Return the choice with the lowest error, and its error."""
     errors = np.sum([half.errors(choices) for half in halves], axis=0)
     return choices[int(np.argmin(errors))], float(errors.min())
 

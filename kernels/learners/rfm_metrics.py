@@ -347,7 +347,6 @@ def _root_of_matrix(M: np.ndarray, rank: int) -> np.ndarray:
 
 
 def _diagonal(B: np.ndarray, M: np.ndarray) -> np.ndarray:
-    """Return the diagonal of ``B M B^T``."""
     diagonal = B * np.diag(M) * B if B.ndim == 1 else np.einsum("jk,jk->j", B @ M, B)
     return np.asarray(np.maximum(diagonal, 0.0))  # rounding may make it negative
 
@@ -530,7 +529,6 @@ class KernelChoice:
         return max(self.rounds) > 0
 
     def metrics(self, rounds: Iterable[Round]) -> list[RfmMetric]:
-        """Return the metrics of the chosen rounds."""
         metrics: list[RfmMetric] = []
         for candidate in rounds:
             if candidate.number in self.rounds:

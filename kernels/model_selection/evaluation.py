@@ -220,7 +220,7 @@ class Evaluation:
         return Selection.of(errors, candidates[0].grid, sigmoids, smooth=trial.refit)
 
     def validation_errors(self, fitted: PredictorPath, trial: Trial) -> np.ndarray:
-        """Return the error on the validation fold of one split for each C, (L,)."""
+        """Return the error on the validation fold for each C, (L,)."""
         return np.asarray(self.select([fitted], trial).errors[0])
 
     def select_by_cross_validation(

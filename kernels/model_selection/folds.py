@@ -300,7 +300,6 @@ def _draw_rows(m: int, n_rows: Sequence[int], seed: int) -> np.ndarray:
 def _most_frequent_classes(
     units: np.ndarray, classes: np.ndarray, n_units: int, n_classes: int
 ) -> np.ndarray:
-    """Return the most frequent class of each unit."""
     counts = np.bincount(units * n_classes + classes, minlength=n_units * n_classes)
     return counts.reshape(n_units, n_classes).argmax(axis=1)
 

@@ -256,7 +256,6 @@ class RegularizationPath:
     def _scores_of_all_classes(
         self, pair_scores: np.ndarray, n_classes: int
     ) -> np.ndarray:
-        """Convert scores of pairs to scores of all classes."""
         assert self.pairs_of is not None
         scores = np.full((len(pair_scores), n_classes), -1.0)
         scores[:, self.pairs_of] = votes_with_sums(pair_scores, len(self.pairs_of))

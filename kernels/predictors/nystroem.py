@@ -315,7 +315,6 @@ class _FeatureProducts:
         self.sum = np.zeros((r, r))
 
     def add(self, block: np.ndarray, w: np.ndarray) -> None:
-        """Add a block of rows."""
         if self.n_buffered + BLOCK > PRODUCT_ROWS:
             self._multiply()
         features = self.features[self.n_buffered : self.n_buffered + len(block)]

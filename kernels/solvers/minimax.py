@@ -27,11 +27,9 @@ SHORTEST_STEP = 1e-2
 """Share of a direction below which a line search ends."""
 
 DEPTH = 3
-"""Number of differences in an extrapolation of fixed-point steps."""
+"""Number of differences in an extrapolation."""
 
 SMALLEST_SINGULAR = 1e-8
-"""Smallest relative singular value in an extrapolation."""
-
 RELATIVE_RIDGE = 1e-9
 """Ridge of a Hessian, relative to its largest entry."""
 
@@ -72,12 +70,11 @@ class Ball:
 
     @property
     def extrapolates(self) -> bool:
-        """Whether weights take fixed-point steps that contract, and are extrapolated."""
         many = len(self.center) > WORKING_SET
         return many and bool(self.center.any()) and 1 < self.norm < np.inf
 
     def onto_boundary(self, mu: np.ndarray) -> np.ndarray | None:
-        """Move weights to the boundary; None if none exceeds the center."""
+        """Return weights moved to the boundary; None if none exceeds the center."""
         nu = np.maximum(mu - self.center, 0.0)
         if not nu.any():
             return None
@@ -382,9 +379,9 @@ def solve_minimax(
 
 
 def extrapolated(steps: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-    """Return the fixed point of a linear map that fits the last steps best.
+    """Return the fixed point of a linear map fitted to points and their images.
 
-    Each step has a point and its image. See Anderson (1965), J. ACM 12:547-560.
+    See Anderson (1965), J. ACM 12:547-560.
     """
     points, images = map(np.array, zip(*steps, strict=True))
     changes = images - points
@@ -427,7 +424,7 @@ class MinimaxDescent:
         return any(self._move_towards(target) for target in self._targets())
 
     def _targets(self) -> Iterator[np.ndarray]:
-        """Yield candidate weights, the extrapolation of the last steps first."""
+        """Yield candidates, first the extrapolation of the last steps."""
         candidates = self._outer.candidates(self.mu, self.inner)
         if not isinstance(self._outer, Ball) or not self._outer.extrapolates:
             yield from candidates

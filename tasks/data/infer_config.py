@@ -230,7 +230,6 @@ def _affordable_rows(
     startup_seconds = 10.0
     # All learners and baselines on one core, relative to one fit
     fits_per_trial = 5.0
-    # Upper bound of the exponent up to ten thousand rows
     growth = 1.5
     seconds = (
         max(0.0, 60.0 * minutes - startup_seconds)

@@ -436,7 +436,7 @@ def _run_trials_of_one_choice(
     advance: Advance,
     load_data: Callable[[], TrialData] | None,
 ) -> list[dict[str, Any]]:
-    """Choose the setting in the first trial, for all trials; its row has the seconds."""
+    """Choose the setting for all trials in the first, whose row has the seconds."""
     searches = setting_jobs(jobs[0], arguments["learner"])
     share_of_searches = len(searches) / (len(searches) + len(jobs))
     results = run_jobs(

@@ -288,8 +288,6 @@ class TrialFitter:
 
 
 class OpenTrial(NamedTuple):
-    """Loaded data of a split: fitter, evaluation, statistics and their seconds."""
-
     fitter: TrialFitter
     evaluation: Evaluation
     statistics: AlignmentStatistics
@@ -341,8 +339,7 @@ def run_trial(
 ) -> dict[str, Any]:
     """Fit, select and test a learner on one split; return its row of results.
 
-    `validation_errors` of another repeat choose the setting. InputError if the learner
-    does not allow these rows.
+    `validation_errors` choose the setting. InputError if the learner rejects the rows.
     """
     with input_errors(f"data set {job.ref.name}: learner {learner.title}"):
         fitter, evaluation, statistics, seconds_pass = _open_trial(
@@ -413,7 +410,7 @@ def run_trial(
 
 @dataclass(frozen=True)
 class SettingJob:
-    """One setting of a learner, in one inner trial of a split."""
+    """Setting of a learner, in an inner trial of a split."""
 
     split: TrialJob
     inner: Trial
@@ -421,7 +418,7 @@ class SettingJob:
 
 
 class SettingErrors(NamedTuple):
-    """Validation error of a setting for each C, and seconds for weights and predictors."""
+    """Validation error of a setting for each C, and seconds."""
 
     errors: np.ndarray
     seconds_weights: float
@@ -429,7 +426,7 @@ class SettingErrors(NamedTuple):
 
 
 def setting_jobs(split: TrialJob, learner: LearnerConfig) -> list[SettingJob]:
-    """Return a job for each inner trial of a split and each setting of a learner."""
+    """Return a job per inner trial and setting."""
     return [
         SettingJob(split, inner, setting)
         for inner in inner_trials(split.trial)
@@ -446,10 +443,7 @@ def validate_setting(
     progress: Progress | None = None,
     data: TrialData | None = None,
 ) -> SettingErrors:
-    """Fit a learner with one setting, and measure it on the validation fold.
-
-    InputError if the learner does not allow these rows.
-    """
+    """Fit a learner with a setting, and measure it on the validation fold."""
     with input_errors(f"data set {job.split.ref.name}: learner {learner.title}"):
         fitter, evaluation, statistics, _ = _open_trial(
             job.split, learner, predictor, options, workers, progress, data
@@ -466,7 +460,7 @@ def validate_setting(
 def mean_by_setting(
     jobs: Sequence[SettingJob], results: Sequence[SettingErrors]
 ) -> np.ndarray:
-    """Return each setting's mean error over the inner trials, (n_settings, L)."""
+    """Return mean errors over the inner trials, (n_settings, L)."""
     errors: dict[int, list[np.ndarray]] = {}
     for job, result in zip(jobs, results, strict=True):
         errors.setdefault(job.setting, []).append(result.errors)

@@ -188,7 +188,6 @@ def _as_table(
     base_values = explanation.base_values.reshape(n, -1)
     contributions = explanation.contributions.reshape(n, d, -1)
     if model.task == "classification" and len(names) == 2:
-        # Contributions to the other probability have the opposite sign
         names = names[1:]
         base_values = base_values[:, 1:]
         contributions = contributions[:, :, 1:]

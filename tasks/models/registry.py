@@ -355,7 +355,6 @@ def newest_version(name: str) -> ModelVersion | None:
 
 
 def alias_of(name: str, alias: str) -> ModelVersion | None:
-    # For a missing model or version, and a missing alias
     with (
         mlflow_store() as client,
         _ignoring_errors("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"),

@@ -475,7 +475,6 @@ def _baseline_settings(config: CompareConfig, row: pd.Series) -> dict[str, objec
 def _metrics_of_result(
     row: pd.Series, table: pd.DataFrame, n_trials: int
 ) -> list[Metric]:
-    # Order of the metrics on the page of a run
     means = {
         "test_error": row.error_mean,
         "alignment": row.alignment_mean,
