@@ -9,7 +9,13 @@ from pydantic import Field, WithJsonSchema
 
 from .errors import InputError, require_configured
 from .loading import validated
-from .schema import FEWEST_FOLDS, MOST_FOLDS, CompareConfig, DatasetConfig
+from .schema import (
+    FEWEST_FOLDS,
+    MOST_FOLDS,
+    CompareConfig,
+    DatasetConfig,
+    LearnerConfig,
+)
 from .schema.base import LearnerName, MetricName
 
 AS_CONFIGURED: Final = "as configured"
@@ -128,9 +134,10 @@ def with_form_fields(
     if table or target:
         changes["datasets"] = [_changed_dataset(datasets, table, target)]
     if learners:
-        configured = {learner.title: learner for learner in config.learners}
         changes["learners"] = [
-            configured.get(name, {"name": name}) for name in learners
+            learner
+            for name in learners
+            for learner in _learners_named(name, config.learners)
         ]
     protocol: dict[str, Any] = {}
     if folds:
@@ -147,6 +154,14 @@ def with_form_fields(
         return config
     data = {key: getattr(config, key) for key in config.model_fields_set}
     return validated(CompareConfig.model_validate, data | changes, "the form")
+
+
+def _learners_named(
+    name: str, configured: Sequence[LearnerConfig]
+) -> list[LearnerConfig | dict[str, Any]]:
+    """Return the configured learners of a name, or a learner with its defaults."""
+    same = [learner for learner in configured if name in (learner.title, learner.name)]
+    return [*same] or [{"name": name}]
 
 
 def _dataset_named(name: str, datasets: Sequence[DatasetConfig]) -> DatasetConfig:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -70,6 +71,8 @@ class Loader(yaml.SafeLoader):
             if id(node) not in self._size:
                 raise ComposerError(None, None, "an alias contains itself", mark)
             return node
+        if isinstance(node, yaml.MappingNode):
+            _require_different_keys(node)
         sizes = [self._size[id(part)] for part in _parts(node)]
         size = 1 + sum(sizes)
         self._size[id(node)] = size
@@ -87,6 +90,23 @@ class Loader(yaml.SafeLoader):
             raise ConstructorError(
                 None, None, f"{short(node.value)} is no {kind}", node.start_mark
             ) from None
+
+
+def _require_different_keys(node: yaml.MappingNode) -> None:
+    first_lines: dict[tuple[str, str], int] = {}
+    for key, _ in node.value:
+        if not isinstance(key, yaml.ScalarNode) or key.value == "<<":
+            continue
+        mark: Any = key.start_mark
+        name = (key.tag, key.value)
+        if name in first_lines:
+            raise ComposerError(
+                None,
+                None,
+                f"key {short(key.value)} is there twice, first in line {first_lines[name]}",
+                mark,
+            )
+        first_lines[name] = mark.line + 1
 
 
 def _parts(node: yaml.Node) -> list[yaml.Node]:
@@ -336,6 +356,7 @@ def set_key(data: dict[str, Any], key: str, value: Any, where: str) -> None:
         index = _key_or_position(place, part, key.split(".")[:depth], where)
         if isinstance(place, dict) and place.get(index) is None:
             place[index] = {}
+        place[index] = copy(place[index])  # YAML's aliases share it
         place = place[index]
     place[_key_or_position(place, last, above, where)] = value
 

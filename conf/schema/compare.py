@@ -198,6 +198,9 @@ BASELINE_TITLES: dict[BaselineName, str] = {
     "estimator": "default estimator",
 }
 
+COLUMNS_OF_REPORTS = ("base kernel", "dataset", "feature", "p")
+"""Titles of columns next to learners."""
+
 SCHEDULER = re.compile(r"(?:(?:tcp|tls|wss?|ucxx?)://)?[^\s/@]+/?", re.IGNORECASE)
 
 SMALLEST_SAMPLE = 256
@@ -549,9 +552,11 @@ class CompareConfig(Strict):
                     f"learner {learner.title}: 'tune_by: alignment' needs validation rows, and 'protocol.choose' has "
                     "none; give the split 'validation' rows, or set 'tune_by: error'"
                 )
-        conflicts = {*BASELINE_TITLES.values()} & {
-            learner.title for learner in self.learners
-        }
+        titles = {learner.title for learner in self.learners}
+        columns = titles.intersection(COLUMNS_OF_REPORTS)
+        if columns:
+            yield f"a learner is labeled {min(columns)}, a column of reports; label it otherwise"
+        conflicts = titles.intersection(BASELINE_TITLES.values())
         if self.baseline is not None and conflicts:
             yield f"a learner is labeled {min(conflicts)}, the name of a baseline in reports; label it otherwise"
         yield from self._complaints_about_data()

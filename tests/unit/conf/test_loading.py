@@ -493,6 +493,41 @@ def test_a_wrong_change_is_told_in_one_sentence_with_what_to_write_instead(conf:
     require_refusals(zip(changes, sentences, strict=True), by=told)
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "name: a\ndatasets: [iris]\nname: b\n",
+            r"key 'name' is there twice, first in line 1",
+        ),
+        (
+            "name: a\ndatasets:\n  - {use: iris, drop: [id], target: y, drop: [z]}\n",
+            r"line 3, column 40 \(key 'drop' is there twice, first in line 3\)",
+        ),
+    ],
+)
+def test_a_key_that_is_there_twice_is_refused(text: str, said: str, tmp_path: Path):
+    path = tmp_path / "a.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=said):
+        load_config(path)
+
+
+def test_merged_keys_may_be_replaced():
+    text = """
+name: merged
+datasets:
+  - &first {source: file, path: a.csv, target: y, columns: {zip: categorical}}
+  - {<<: *first, path: b.csv, label: b}
+"""
+    config = config_of_text(text, Path("merged.yaml"))
+    assert [dataset.paths for dataset in config.datasets] == [("a.csv",), ("b.csv",)]
+    # A change of the first data set leaves the values that the second shares.
+    changed = config_of_text(text, Path("merged.yaml"), ["datasets.0.columns.zip=drop"])
+    kinds = [dataset.columns for dataset in changed.datasets]
+    assert kinds == [{"zip": "drop"}, {"zip": "categorical"}]
+
+
 def test_memory_and_addresses_of_workers(conf: Path):
     for memory in ("auto", "4GiB", "4 gb", "1e9", ".5TB", "512MiB", "100B"):
         assert load_config(conf, [f"dask.memory='{memory}'"]).dask.memory == memory
@@ -598,6 +633,12 @@ def test_fields_of_the_form_replace_parts_of_the_configuration_and_empty_ones_ch
     assert filled.baseline.boosting
     assert filled.learners[0] == plain.learners[1]  # with its parameters
     assert filled.learners[1].name == "alignf"
+    labeled = form_config(
+        learners=["unif", {"name": "lq", "label": "tuned", "tune": {"q": [1.5, 2]}}]
+    )
+    by_name = with_form_fields(labeled, learners=["lq"]).learners
+    assert by_name == with_form_fields(labeled, learners=["tuned"]).learners
+    assert by_name == labeled.learners[1:]
     assert with_form_fields(filled, baseline="none").baseline is None
     with_all = with_form_fields(plain, baseline="all").baseline
     assert with_all is not None
