@@ -282,11 +282,12 @@ def init(
         inferred = infer(files, options, caller)
         with atomic_path(path) as aside:
             aside.write_text(inferred.text, encoding="utf-8")
+    quoted = shlex.quote(str(path))
     say(
         *inferred.lines,
         "",
-        f"next:    learnkernels compare {path}",
-        f"         learnkernels train {path} --model {name}",
+        f"next:    learnkernels compare {quoted}",
+        f"         learnkernels train {quoted} --model {inferred.label}",
         f"written: {path}",
     )
 
@@ -798,8 +799,9 @@ def deploy(
         ),
     ] = None,
     timezone: Annotated[
-        str, typer.Option(help="Time zone of --cron.", metavar="ZONE")
-    ] = "Etc/UTC",
+        str | None,
+        typer.Option(help="Time zone of --cron; Etc/UTC by default.", metavar="ZONE"),
+    ] = None,
     dataset: OnlyDataset = None,
     refresh: Refresh = True,
     read: Annotated[

@@ -34,6 +34,7 @@ from learnkernels.conf.errors import (
 )
 from learnkernels.conf.schema import CompareConfig
 
+from ..data.locations import locate
 from ..environment import OF_PYTHON, QUIET, scheduled_settings
 from .scheduled import command
 from .servers import POOL, answering
@@ -59,7 +60,7 @@ class Plan:
     model: str
     config: CompareConfig
     cron: str | None = None
-    timezone: str = "Etc/UTC"
+    timezone: str | None = None
     dataset: str | None = None
     refresh: bool = True
     input: str | None = None
@@ -73,7 +74,11 @@ def check_plan(plan: Plan) -> None:
     from ..models.lifecycle import require_model_name  # imports MLflow
 
     require_model_name(plan.model)
-    if plan.timezone not in available_timezones():
+    if plan.timezone is not None and plan.cron is None:
+        raise InputError(
+            "--timezone is that of --cron, which is missing; give both, or leave it out."
+        )
+    if plan.timezone is not None and plan.timezone not in available_timezones():
         raise InputError(
             f"--timezone {plan.timezone}: is not a time zone; give one such as Etc/UTC or Europe/Berlin."
         )
@@ -98,6 +103,23 @@ def check_plan(plan: Plan) -> None:
     if plan.dataset is not None and plan.dataset not in names:
         raise InputError(
             f"--dataset {plan.dataset}: the configuration has {', '.join(names)}; choose one of them."
+        )
+    _check_steps(plan)
+
+
+def _check_steps(plan: Plan) -> None:
+    """Raise InputError if training or scoring could never run."""
+    from ..models import scoring
+    from ..models.training import training_config
+
+    may_choose_dataset = plan.dataset is None and plan.cron is None
+    if len(plan.config.datasets) == 1 or not may_choose_dataset:
+        training_config(plan.config, plan.dataset, None, by_command=True)
+    if plan.input is None or plan.output is None or plan.output.endswith("/"):
+        return
+    if scoring.output_location(plan.output).is_same(locate(plan.input)):
+        raise InputError(
+            f"--output {plan.output}: would replace the input; give another name."
         )
 
 
@@ -210,7 +232,11 @@ def prefect_yaml(plan: Plan, pool_type: str) -> dict[str, Any]:
         deployment.pop("schedules", None)
         if plan.cron is not None and step not in FOLLOWS:
             deployment["schedules"] = [
-                {"cron": plan.cron, "timezone": plan.timezone, "slug": step}
+                {
+                    "cron": plan.cron,
+                    "timezone": plan.timezone or "Etc/UTC",
+                    "slug": step,
+                }
             ]
         deployments.append(deployment)
     return {"name": "learnkernels", "deployments": deployments}
@@ -218,6 +244,10 @@ def prefect_yaml(plan: Plan, pool_type: str) -> dict[str, Any]:
 
 def _parameters(plan: Plan) -> dict[Step, dict[str, Any]]:
     config = plan.config.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    if "kernels" in plan.config.model_fields_set:  # by default, there are none
+        config |= plan.config.model_dump(
+            mode="json", by_alias=True, include={"kernels"}
+        )
     parameters: dict[Step, dict[str, Any]] = {
         "compare": {"config": config},
         "train": {"config": config, "model": plan.model},

@@ -46,12 +46,18 @@ from learnkernels.flows.promote import promote
 from learnkernels.flows.train import train
 from learnkernels.tasks.environment import scheduled_settings
 from learnkernels.tasks.operate import deployments, events, recovery, servers
-from learnkernels.tasks.operate.deployments import Plan, deploy, job_variables, printed
+from learnkernels.tasks.operate.deployments import (
+    Plan,
+    _parameters,
+    deploy,
+    job_variables,
+    printed,
+)
 from tests.refusals import require_refusals
 from tests.user import ROOT
 
 FLOWS = {"compare": compare, "train": train, "promote": promote, "predict": predict}
-PLAN = Plan("demo", load_config(ROOT / "conf/quickstart.yaml"))
+PLAN = Plan("demo", load_config(ROOT / "conf/quickstart.yaml"), dataset="diabetes")
 CRON = "0 3 * * *"
 WITH_FILES = replace(PLAN, input="in.csv", output="out.parquet", id=("row",))
 
@@ -287,18 +293,61 @@ def test_the_file_of_the_repository_has_what_deploy_makes(working_folder: Path):
         assert "definitions" not in form  # names are learners there, too
 
 
+def with_learner(name: str) -> CompareConfig:
+    return load_config(ROOT / "conf/quickstart.yaml", [f"learners=[{name}]"])
+
+
+def test_a_deployed_configuration_is_the_configuration():
+    linear = CompareConfig.model_validate(
+        {
+            "name": "linear",
+            "datasets": ["diabetes"],
+            "kernels": "linear",
+            "learners": ["unif"],
+        }
+    )
+    examples = [*(ROOT / "conf/examples").glob("*.yaml"), ROOT / "conf/quickstart.yaml"]
+    assert len(examples) > 3
+    for config in (linear, *map(load_config, examples)):
+        label = config.datasets[0].label
+        plan = replace(PLAN, config=config, dataset=label)
+        parameters = _parameters(plan)["compare"]["config"]
+        assert CompareConfig.model_validate(parameters) == config
+
+
 def test_a_plan_that_cannot_work_is_one_sentence():
     table = (
         ({"model": ""}, r"model '': a registered model's name has"),
         ({"cron": "@daily"}, r"--cron '@daily': five fields are expected"),
         ({"cron": "0 25 * * *"}, r"--cron '0 25 \* \* \*': five fields are expected"),
+        ({"timezone": "Etc/UTC"}, r"--timezone is that of --cron, which is missing"),
         (
-            {"timezone": "Mars/Olympus"},
+            {"cron": CRON, "timezone": "Mars/Olympus"},
             r"--timezone Mars/Olympus: is not a time zone; give one such as Etc/UTC",
         ),
         ({"input": "in.csv"}, r"--input is given and --output is not"),
         ({"output": "out.csv"}, r"--output is given and --input is not"),
         ({"id": ("row",)}, r"--id names columns of --input, which is missing"),
+        (
+            {"cron": CRON, "dataset": None},
+            r"got breast_cancer, diabetes; name one with --dataset",
+        ),
+        (
+            {"config": with_learner("ensemble")},
+            r"learners: ensemble learns no kernel",
+        ),
+        (
+            {"input": "in.csv", "output": "out.csv.gz"},
+            r"out.csv.gz: is written without compression",
+        ),
+        (
+            {"input": "in.csv", "output": "out.xlsx"},
+            r"out.xlsx: the ending says the format",
+        ),
+        (
+            {"input": "in.csv", "output": "./in.csv"},
+            r"--output ./in.csv: would replace the input",
+        ),
         (
             {"dataset": "iris"},
             r"--dataset iris: the configuration has breast_cancer, diabetes; choose",
