@@ -27,6 +27,7 @@ from unicodedata import normalize
 from urllib.parse import quote
 
 from learnkernels.conf.errors import (
+    SECRET,
     WAYS_OUT,
     InputError,
     cut,
@@ -344,7 +345,9 @@ def of_the_environment(error: BaseException) -> str | None:
         ):
             continue
         if QUIET.get(name) != value and _mentions(error, name, value):
-            shown_value = short(without_passwords(value))
+            shown_value = "a secret"
+            if not SECRET.search(name) and "AUTH_STRING" not in name:
+                shown_value = short(without_passwords(value))
             return f"{name} is {shown_value} in the environment ({_summarize(error)}); correct it, or unset it."
     return None
 
@@ -417,7 +420,7 @@ def folder_key() -> str:
     )
     if not is_private or not re.fullmatch(r"[\w-]+:[\w-]{16,}", key):
         raise InputError(
-            f"{path}: is no key that this user alone can read; remove it, and a new one is made."
+            f"{path}: is no key that this user alone can read; remove it and mlflow-users.db, and new ones are made."
         )
     return key
 
@@ -441,7 +444,7 @@ def show_key() -> None:
     Other servers do not get the key. Call again after a change of PREFECT_API_URL or
     MLFLOW_TRACKING_URI.
     """
-    servers = _noted_servers()
+    servers = noted_servers()
     user, _, key = folder_key().partition(":")
     # Prefect's own settings may name another server
     if os.environ.get("PREFECT_API_URL", "") == servers.get("prefect_api"):
@@ -476,13 +479,13 @@ def servers_note() -> Path:
 
 def running_server(name: str) -> str | None:
     """Return the address of a server of this folder, if it answers."""
-    address = _noted_servers().get(name)
+    address = noted_servers().get(name)
     if address is None or not answers(f"{address}/health"):
         return None
     return address
 
 
-def _noted_servers() -> dict[str, str]:
+def noted_servers() -> dict[str, str]:
     """Return noted addresses if their command is running here."""
     from .processes.owner import Owner  # Its psutil belongs to the extra `pipeline`
 

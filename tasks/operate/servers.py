@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 
 import psutil
 
-from learnkernels.conf.errors import InputError, cut, without_passwords
+from learnkernels.conf.errors import InputError, cut, listed, without_passwords
 
 from .. import databases, environment
 from ..databases import (
@@ -427,6 +427,7 @@ def serve(
         say("both run already, from another terminal.")
         say(about_key)
         return
+    _require_no_other_servers(addresses)
     with Children(say) as start:
         say("starting ...")
         _start_servers(start, servers, tracking)
@@ -444,6 +445,18 @@ def serve(
         with _noting_addresses(addresses):
             say(hint)
             start.watch()
+
+
+def _require_no_other_servers(addresses: Mapping[str, str]) -> None:
+    """Raise InputError if servers of this folder run at other addresses."""
+    noted = environment.noted_servers()
+    others = [
+        address for address in noted.values() if address not in addresses.values()
+    ]
+    if others:
+        raise InputError(
+            f"another 'ui' or 'up' of this folder has servers at {listed(others)}; use these, or end it first."
+        )
 
 
 def _are_running(addresses: Mapping[str, str]) -> bool:

@@ -236,6 +236,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         self._folder: str | None = None
         self._numbers = itertools.count()
         self._sent: dict[str, RowFiles] = {}
+        self._writes_rows = False
         self._run = f"learnkernels-{secrets.token_hex(6)}"
         self._starting = RLock()  # for simultaneous steps
 
@@ -402,6 +403,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         with self._starting:
             if digest in self._sent:
                 return self._sent[digest]
+            self._writes_rows = True
             blocks = RowFiles.write(f"{self._place}/{digest}", X)
             is_first = not self._sent
             self._sent[digest] = blocks
@@ -429,7 +431,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
                     self.client.run(
                         row_files.forget_copies, self._run, on_error="ignore"
                     )
-            if self._sent:
+            if self._writes_rows:
                 with suppress(OSError, InputError):
                     row_files.remove(self._place)
 

@@ -274,6 +274,24 @@ def test_a_scheduler_that_is_not_there_is_named_within_the_time_limit():
         pool.require_usable()
 
 
+def test_rows_whose_writing_is_interrupted_are_removed(
+    scheduler_elsewhere: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def write_a_block(name: str, rows: object) -> None:
+        Path(name).mkdir(parents=True)
+        Path(name, "block").write_bytes(b"rows")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(RowFiles, "write", write_a_block)
+    config = DaskConfig(scheduler=scheduler_elsewhere, rows=str(tmp_path))
+    with (
+        pytest.raises(KeyboardInterrupt),
+        DaskPool(config) as pool,
+    ):
+        pool.send_rows(np.zeros((2, 2)))
+    assert [*tmp_path.rglob("block")] == []
+
+
 # Passes over rows -----------------------------------------------------------------------------------------------------
 
 

@@ -12,6 +12,7 @@ from threading import Event, Thread
 
 import pytest
 
+from learnkernels.conf.errors import InputError
 from learnkernels.tasks import databases, environment
 from learnkernels.tasks.environment import servers_note
 from learnkernels.tasks.operate import servers
@@ -70,6 +71,17 @@ def test_a_command_that_ends_removes_its_own_note_alone(state: Path):
             noted = servers_note().read_bytes()
         assert servers_note().read_bytes() == noted
     assert not servers_note().exists()
+
+
+def test_a_second_command_leaves_the_servers_of_the_first(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")
+    with servers._noting_addresses(NOTED[0]):
+        noted = servers_note().read_bytes()
+        with pytest.raises(InputError, match="another 'ui' or 'up' of this folder"):
+            servers.serve(4201, 5001, str)
+        assert servers_note().read_bytes() == noted
 
 
 def test_servers_of_a_command_that_was_killed_are_not_running(state: Path):

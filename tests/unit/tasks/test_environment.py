@@ -397,6 +397,17 @@ ERRORS = [
 ]
 
 
+def test_the_value_of_a_secret_variable_is_not_shown(monkeypatch: pytest.MonkeyPatch):
+    for name in ("MLFLOW_AUTH_ADMIN_PASSWORD", "PREFECT_SERVER_API_AUTH_STRING"):
+        monkeypatch.setenv(name, "Winter2026")
+        error = RuntimeError(f"the value of {name} is too short")
+        sentence = environment.of_the_environment(error)
+        assert sentence is not None
+        assert sentence.startswith(f"{name} is a secret in the environment")
+        assert "Winter2026" not in sentence
+        monkeypatch.delenv(name)
+
+
 def test_an_error_of_the_machine_is_one_sentence(
     state, capsys: pytest.CaptureFixture[str]
 ):
