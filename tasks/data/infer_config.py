@@ -73,10 +73,11 @@ LEAKING_SHARE = 0.9995
 
 @dataclass(frozen=True)
 class InferredConfig:
-    """YAML configuration inferred from a table, and remarks for the user."""
+    """YAML configuration inferred from a table, its label, and remarks for the user."""
 
     lines: tuple[str, ...]
     text: str
+    label: str
 
 
 def infer_config(
@@ -123,7 +124,9 @@ def infer_config(
         protocol.append(f"metric: {_yaml_value(metric)}")
     lines = [*_remarks(request, datasets, messages, rare_classes), reason]
     return InferredConfig(
-        tuple(filter(None, lines)), _config_text(request, datasets, selection, protocol)
+        tuple(filter(None, lines)),
+        _config_text(request, datasets, selection, protocol),
+        request.label,
     )
 
 
@@ -141,10 +144,8 @@ class _TableRequest:
 
     @property
     def label(self) -> str:
-        return (
-            re.sub(r"[^A-Za-z0-9_.-]+", "-", name_of_files(self.paths)).strip("-.")
-            or "table"
-        )
+        name = re.sub(r"[^A-Za-z0-9_.-]+", "-", name_of_files(self.paths))
+        return name.strip("-._")[:64].rstrip("-._") or "table"
 
     @property
     def in_time(self) -> bool:

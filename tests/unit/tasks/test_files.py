@@ -353,6 +353,18 @@ def test_libsvm_texts_are_numbered_from_zero_if_one_is(tmp_path: Path):
     )
 
 
+@pytest.mark.parametrize("stem", ["_data", "x" * 70, "Ums\u00e4tze 2024", "-_."])
+def test_the_configuration_of_a_table_of_any_name_is_valid(
+    stem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    path = f"{stem}.csv"
+    rows().to_csv(path, index=False)
+    inferred = infer_config(f"./{path}", "y")
+    config = config_of_text(inferred.text, Path("table.yaml"))
+    assert config.name == config.datasets[0].label == inferred.label
+
+
 def test_a_folder_and_several_targets_are_enough(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
