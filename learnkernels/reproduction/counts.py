@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
@@ -47,17 +47,16 @@ class Findings:
     numbers: list[PrintedNumber]
     tests: list[PublishedTest]
     checks: list[Verdict]
+    claims: dict[str, list[Verdict]]
     printed_before: int
     seconds: float
-
-    @property
-    def claims(self) -> dict[str, list[Verdict]]:
-        return group_by_claim([check for check in self.checks if not check.identity])
 
     def summary(self) -> Summary:
         evidence = [check for check in self.checks if not check.identity]
         timed = [check for check in evidence if check.of_seconds]
         measured = [check for check in evidence if not check.of_seconds]
+        timed_claims = _only_checks(self.claims, of_seconds=True)
+        measured_claims = _only_checks(self.claims, of_seconds=False)
         return Summary(
             numbers=len(self.numbers),
             within_one=sum(is_within(number, 1) for number in self.numbers),
@@ -69,12 +68,12 @@ class Findings:
             tests_agree=sum(test.agrees for test in self.tests),
             checks=len(measured),
             checks_hold=_count_holding(measured),
-            claims=len(group_by_claim(measured)),
-            claims_hold=_count_holding_claims(measured),
+            claims=len(measured_claims),
+            claims_hold=_count_holding_claims(measured_claims),
             checks_of_seconds=len(timed),
             checks_of_seconds_hold=_count_holding(timed),
-            claims_of_seconds=len(group_by_claim(timed)),
-            claims_of_seconds_hold=_count_holding_claims(timed),
+            claims_of_seconds=len(timed_claims),
+            claims_of_seconds_hold=_count_holding_claims(timed_claims),
             identities=len(self.checks) - len(evidence),
             printed_before=self.printed_before,
             seconds=self.seconds,
@@ -90,10 +89,20 @@ def _count_holding(checks: Sequence[Verdict]) -> int:
     return sum(check.word == "holds" for check in checks)
 
 
-def _count_holding_claims(checks: Sequence[Verdict]) -> int:
-    return sum(
-        overall_word(parts) == "holds" for parts in group_by_claim(checks).values()
-    )
+def _only_checks(
+    claims: Mapping[str, Sequence[Verdict]], of_seconds: bool
+) -> dict[str, list[Verdict]]:
+    """Return claims with only their checks of seconds, or only the others."""
+    selected: dict[str, list[Verdict]] = {}
+    for claim, checks in claims.items():
+        same_kind = [check for check in checks if check.of_seconds == of_seconds]
+        if same_kind:
+            selected[claim] = same_kind
+    return selected
+
+
+def _count_holding_claims(claims: Mapping[str, Sequence[Verdict]]) -> int:
+    return sum(overall_word(checks) == "holds" for checks in claims.values())
 
 
 def summarize(reproduced: ReproducedItem) -> Summary:
@@ -113,22 +122,37 @@ def distinct_findings(items: Sequence[ReproducedItem]) -> list[Findings]:
             (test.dataset, test.better, test.than, test.p): test
             for test in reproduced.tests()
         }
-        checks = {
-            (verdict.expected, verdict.evidence): verdict
-            for verdict in reproduced.claims()
-        }
+        verdicts = reproduced.claims()
+        checks = {_check_identity(verdict): verdict for verdict in verdicts}
         new_numbers = [number for key, number in numbers.items() if key not in seen]
         findings.append(
             Findings(
                 numbers=new_numbers,
                 tests=[test for key, test in tests.items() if key not in seen],
                 checks=[check for key, check in checks.items() if key not in seen],
+                claims=_new_claims(verdicts, seen),
                 printed_before=len(numbers) - len(new_numbers),
                 seconds=float(reproduced.facts["seconds"]),
             )
         )
         seen.update(numbers, tests, checks)
     return findings
+
+
+def _check_identity(verdict: Verdict) -> Hashable:
+    return verdict.pair, verdict.expected, verdict.evidence
+
+
+def _new_claims(
+    verdicts: Sequence[Verdict], seen: Collection[Hashable]
+) -> dict[str, list[Verdict]]:
+    """Return claims with all their checks, unless earlier items had each of these."""
+    evidence = [verdict for verdict in verdicts if not verdict.identity]
+    return {
+        claim: checks
+        for claim, checks in group_by_claim(evidence).items()
+        if any(_check_identity(check) not in seen for check in checks)
+    }
 
 
 def _printed_numbers(cells: Sequence[Cell]) -> list[PrintedNumber]:
@@ -241,10 +265,8 @@ ERROR_RULE = (
     "many it has counts as exact."
 )
 TEST_RULE = "An entry of a table of significance, 0 or 1, and the corrected test over all trials at 0.1."
-CHECK_RULE = (
-    "One pair of learners, on all data sets that the claim names, or one number."
-)
-CLAIM_RULE = "One sentence of a paper; it holds if all its checks hold."
+CHECK_RULE = "One pair of learners, on all data sets that the claim names, or one number; several claims count it once."
+CLAIM_RULE = "One sentence of a paper; it holds if all its checks hold, also if other claims share them."
 SECONDS_RULE = (
     "The same for computing times, which depend on the programs and the computer."
 )

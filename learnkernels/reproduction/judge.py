@@ -36,9 +36,9 @@ class Evidence:
     """Test of a paper's claim on one data set or over all, with its result.
 
     `better` and `than` are means of two learners. `p` is one-sided: of the corrected
-    resampled t-test, or of Wilcoxon's test across data sets. `paired` is that of the
-    papers' t-test on the first repeat, significant in `below` of `repeats`. The test
-    detects the difference `detectable` with a power of 0.8.
+    resampled t-test, or, if `signed_rank`, of Wilcoxon's test across data sets. `paired`
+    is that of the papers' t-test on the first repeat, significant in `below` of
+    `repeats`. The t-test detects the difference `detectable` with a power of 0.8.
     """
 
     on: str
@@ -50,6 +50,7 @@ class Evidence:
     repeats: int = 0
     detectable: float | None = None
     word: Word = "cannot be judged"
+    signed_rank: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class Verdict:
     expected: str
     word: Word
     evidence: tuple[Evidence, ...]
+    pair: Pair | None = None
     learners: str = ""
     identity: bool = False
     of_seconds: bool = False
@@ -92,6 +94,7 @@ def judge_claims(
                 claim.expected,
                 overall_word(evidence),
                 evidence,
+                pair,
                 identity=claim.identity,
                 of_seconds=claim.measure == "seconds",
             )
@@ -300,9 +303,8 @@ def _test_across_datasets(
     p_reversed = signed_rank_p(losses[:, 1], losses[:, 0])
     if claim.expected == "alike" and p is not None and p_reversed is not None:
         p = min(p, p_reversed)
-    return _evidence_of_means(
-        claim, f"{len(table)} data sets", centers, p, detectable_difference(losses, 0.0)
-    )
+    evidence = _evidence_of_means(claim, f"{len(table)} data sets", centers, p, None)
+    return replace(evidence, signed_rank=True)
 
 
 def signed_rank_p(errors: np.ndarray, baseline: np.ndarray) -> float | None:

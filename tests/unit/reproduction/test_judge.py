@@ -296,6 +296,8 @@ def test_across_data_sets_there_is_one_signed_rank_test():
     (one,) = verdict(folds, better="a", than="b", across=True).evidence
     assert one.p == pytest.approx(stats.wilcoxon(a, b, alternative="less").pvalue)
     assert one.on == "8 data sets"
+    assert one.signed_rank
+    assert one.detectable is None  # its formula is that of the t-test
     (ranked,) = verdict(
         folds, better="a", than="b", measure="rank", expected="direction"
     ).evidence

@@ -254,6 +254,36 @@ def test_what_two_papers_print_counts_once():
     )
 
 
+def test_a_check_of_two_claims_counts_once_and_belongs_to_both():
+    best = {"says": "alignf is best.", "better": "alignf", "than": "unif"}
+    reproduced = kept(claims=[best, best | {"says": "unif is worst."}])
+    (found,) = distinct_findings([reproduced])
+    assert [*found.claims] == ["alignf is best.", "unif is worst."]
+    assert {len(checks) for checks in found.claims.values()} == {1}
+    counts = found.summary()
+    assert (counts["checks"], counts["claims"]) == (1, 2)
+    # A claim goes if earlier items had all its checks, and stays whole otherwise.
+    both = ["alignf", "unif"]
+    more = {"says": "more", "better": both, "than": both}
+    again = kept(name="icml2010-again", claims=[best, more])
+    _, later = distinct_findings([reproduced, again])
+    assert {claim: len(checks) for claim, checks in later.claims.items()} == {"more": 2}
+    assert later.summary()["checks"] == 1
+
+
+def test_a_section_names_the_test_behind_its_p_values():
+    claim = {"says": "alignf is best.", "better": "alignf", "than": "unif"}
+    two_datasets = pd.concat([FOLDS, FOLDS.assign(dataset="e")])
+    texts = {}
+    for across in (False, True):
+        reproduced = kept(two_datasets, claims=[claim | {"across": across}])
+        texts[across] = report.item_section(reproduced, {})
+    assert "p is that of a one-sided corrected resampled t-test" in texts[False]
+    assert "signed-rank" not in texts[False]
+    assert "p is that of a one-sided signed-rank test" in texts[True]
+    assert "p is that of a one-sided corrected" not in texts[True]
+
+
 def test_a_number_printed_for_several_learners_counts_once_and_must_be_near_for_each():
     printed = {"dataset": "d", "learner": "unif", "also": ["alignf"]}
     for error, deviation, is_near in ((0.3, 0.2, True), (UNIF.mean(), 0.01, False)):
