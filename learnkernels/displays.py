@@ -400,6 +400,13 @@ class InteractionDisplay(_Display):
         return self
 
 
+ALIGNMENTS = {
+    "rfm": "alignment on rows that did not teach it",
+    "ca": "alignment on the training rows",
+}
+"""Recorded alignments by learner."""
+
+
 @dataclass
 class LearningHistoryDisplay(_Display):
     """Plot of the kernel alignment or objective that a learner recorded in each iteration.
@@ -446,9 +453,8 @@ class LearningHistoryDisplay(_Display):
         """
         kernel = _learned_kernel(estimator)
         if kernel.history:
-            return cls(
-                np.array(kernel.history), "alignment on rows that did not teach it"
-            ).plot(ax=ax)
+            measure = ALIGNMENTS.get(kernel.learner, "alignment")
+            return cls(np.array(kernel.history), measure).plot(ax=ax)
         if kernel.certificate is None or not kernel.certificate.objectives:
             raise ValueError(
                 f"{kernel.learner} finds its kernel in one step; there is no history of it."

@@ -162,6 +162,7 @@ def run_baseline(job: TrialJob, kind: BaselineName) -> dict[str, Any]:
             metric.name_in_tables(target),
             job.statistics,
             folds,
+            dataset.times,
             job.trial,
             result,
         ),
@@ -369,13 +370,18 @@ def _fit_best_setting(
         estimator.fit(space.X[training], target.values[training])
         response = _response(estimator, space.X[test], metric, sigmoid)
         error = metric.measure(target.take(test), response, None)
+    C = space.grid[position]
+    params = dict([*setting.items()][:1])
+    if kind == BOOSTING:  # its grid has learning rates
+        C = np.nan
+        params = setting
     return FittedBaseline(
         error=error,
         errors=errors,
         candidate=candidate,
         position=position,
-        C=space.grid[position],
-        params=dict([*setting.items()][:1]),
+        C=C,
+        params=params,
         estimator=estimator,
         X=space.X,
         sigmoid=sigmoid,

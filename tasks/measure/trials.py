@@ -375,6 +375,7 @@ def run_trial(
             metric_for(job.config.protocol.metric, target).name_in_tables(target),
             job.statistics,
             folds,
+            dataset.times,
             trial,
             result,
         )
@@ -599,14 +600,16 @@ def trial_columns(
     metric: str,
     statistics: StatisticsRef,
     folds: np.ndarray,
+    times: np.ndarray | None,
     trial: Trial,
     result: FoldResult,
 ) -> dict[str, Any]:
     """Return a split's columns of results that learners and baselines share."""
     n_rows = ref.n_rows
-    if ref.ordered:
+    if times is not None:
         # Rows later than the test rows are not used
-        n_rows -= int(np.sum(folds > trial.test))
+        n_rows = int(np.sum(times <= times[folds == trial.test].max()))
+    validation_error = float(result.validation_errors[result.position])
     return {
         "dataset": ref.name,
         "task": ref.task,
@@ -618,17 +621,11 @@ def trial_columns(
         "n_test": result.n_test,
         "n_rows": n_rows,
         "trivial_error": result.trivial_error,
-        "validation_error": _lowest(result.validation_errors),
+        "validation_error": None if np.isnan(validation_error) else validation_error,
         "candidate_errors": result.candidate_errors.tolist(),
         "regularization": result.C,
         "grid_edge": result.edge,
     }
-
-
-def _lowest(errors: np.ndarray) -> float | None:
-    if np.isnan(errors).all():
-        return None
-    return float(np.nanmin(errors))
 
 
 def _relevance_columns(

@@ -139,7 +139,10 @@ def models_view() -> SavedView:
 
 
 def metric_of_dataset(name: str) -> str:
-    return f"test_error/{metric_name(name)}"
+    metric = metric_name(name)
+    if metric != name:  # another name may have the same allowed characters
+        metric = f"{metric[:90]} {zlib.crc32(name.encode()):08x}"
+    return f"test_error/{metric}"
 
 
 def metric_name(text: str) -> str:
@@ -151,13 +154,19 @@ def metric_name(text: str) -> str:
 
 def weight_metrics(kernels: Sequence[str], shares: Iterable[float]) -> dict[str, float]:
     """Return weight shares of the first 100 base kernels as MLflow metrics."""
-    names = [metric_name(name) for name in kernels[:100]]
-    if len(set(names)) < len(names):
-        names = [f"{number} {name}"[:100] for number, name in enumerate(names)]
+    names = distinct_metric_names(kernels[:100])
     return {
         f"weight/{name}": float(share)
         for name, share in zip(names, shares, strict=False)
     }
+
+
+def distinct_metric_names(texts: Sequence[str]) -> list[str]:
+    """Return names of metrics, numbered if two are equal."""
+    names = [metric_name(text) for text in texts]
+    if len(set(names)) < len(names):
+        names = [f"{number} {name}"[:100] for number, name in enumerate(names)]
+    return names
 
 
 def _filter_of_runs(level: str, run: str | None = None) -> str:

@@ -147,12 +147,20 @@ def _advice(learners: Sequence[pd.Series], other: pd.Series) -> str:
         answer = f"Optional: {name} is not significantly better than {compared}"
     else:
         answer = f"Not needed: {name} is not better than {compared}"
-    if is_better:
-        answer += f"; in Python: {_python_call(learned, learned.algorithm in (ESTIMATOR, DEFAULT_LEARNER))}"
+    if is_better and learned.has_parameters:
+        answer += "; as a model: learnkernels train"
+    elif is_better:
+        is_default = learned.algorithm in (ESTIMATOR, DEFAULT_LEARNER)
+        answer += f"; in Python: {_python_call(learned, is_default)}"
     else:
         answer += f"; {WITHOUT_LEARNED_KERNEL[other.algorithm].advice}"
     if best is not learned:
-        answer += f"; {_python_call(best)} has {_error(best)} ({_difference_phrase(best, learned)})"
+        other_call = str(best.learner)
+        if not best.has_parameters:
+            other_call = _python_call(best)
+        answer += (
+            f"; {other_call} has {_error(best)} ({_difference_phrase(best, learned)})"
+        )
     return answer
 
 
@@ -193,7 +201,10 @@ def _difference_phrase(row: pd.Series, other: pd.Series) -> str:
     if not other.error_mean:
         return test
     percent = 100 * (row.error_mean / other.error_mean - 1)
-    return f"{percent:+.2g} %, {test}"
+    digits = f"{percent:+.2g}"
+    if abs(percent) >= 10:
+        digits = f"{percent:+.0f}"
+    return f"{digits} %, {test}"
 
 
 def _name(row: pd.Series) -> str:
@@ -274,6 +285,8 @@ def _rank_values(ranks: pd.DataFrame) -> dict[str, Any]:
         return {"ranks": [], "friedman": "", "critical_difference": ""}
     with np.errstate(all="ignore"):  # 0 / 0 if all ranks are tied
         friedman_p = stats.friedmanchisquare(*ranks.to_numpy().T).pvalue
+    if np.isnan(friedman_p):
+        friedman_p = 1.0
     mean_ranks = ranks.mean().sort_values()
     return {
         "ranks": [

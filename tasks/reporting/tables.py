@@ -116,6 +116,7 @@ def summarize(folds: pd.DataFrame) -> pd.DataFrame:
             p_of_pair.get((dataset, learner, method), 1.0) for method in methods
         ]
         row |= _tests_against_baselines(trials, same_dataset)
+        row["has_parameters"] = not {"{}"}.issuperset(trials["params"].dropna())
         row["folds"] = len(trials)
         row["weights"] = []
         if not selects_kernels(trials):
@@ -270,11 +271,17 @@ def selects_kernels(folds: pd.DataFrame) -> bool:
 def mean_and_sd(mean: float, sd: float) -> str:
     """Return mean ± standard deviation, rounded, as text."""
     if np.isnan(sd):
-        return f"{mean:.4f}"
-    digits = 4
-    if sd > 1e-12 * abs(mean):
-        digits = int(np.clip(1 - np.floor(np.log10(sd)), 0, 12))
+        return _four_digits(mean)
+    if sd <= 1e-12 * abs(mean):
+        return f"{_four_digits(mean)} ± {_four_digits(0.0)}"
+    digits = int(np.clip(1 - np.floor(np.log10(sd)), 0, 12))
     return f"{mean:.{digits}f} ± {sd:.{digits}f}"
+
+
+def _four_digits(value: float) -> str:
+    if value == 0 or 1e-2 <= abs(value) < 1e3:
+        return f"{value:.4f}"
+    return f"{value:.4g}"
 
 
 def short_p(p: float | None) -> str:
@@ -429,7 +436,8 @@ def mean_history(folds: pd.DataFrame) -> list[float]:
     ]
     means = []
     for step in range(max(map(len, histories), default=0)):
-        alignments = [history[step] for history in histories if step < len(history)]
+        # Splits that end earlier keep their last alignment
+        alignments = [history[min(step, len(history) - 1)] for history in histories]
         means.append(float(np.mean(alignments)))
     return means
 

@@ -63,8 +63,8 @@ from .mlflow_pages import (
     comparison_note,
     comparison_view,
     cut,
+    distinct_metric_names,
     experiment_note,
-    metric_name,
     metric_of_dataset,
     models_view,
     result_note,
@@ -485,10 +485,9 @@ def _metrics_of_result(
     means[metric_of_dataset(row.dataset)] = row.error_mean
     means |= weight_metrics(table["kernels"].iloc[0], row.weights)
     for _, shares in tables.mean_relevance(table):
-        means |= {
-            f"relevance/{metric_name(share.feature)}": share.mean
-            for share in shares.itertuples()
-        }
+        names = distinct_metric_names(list(shares["feature"]))
+        for name, mean in zip(names, shares["mean"], strict=True):
+            means[f"relevance/{name}"] = mean
     points = [(name, value, 0) for name, value in rounded(means)]
     trials = table["repeat"] * n_trials + table["fold"]
     for column, name in EACH_TRIAL.items():

@@ -188,6 +188,9 @@ def test_histories_are_of_rounds_or_of_iterations(finding, rows):
         display.values, one_stage.kernel_.certificate.objectives
     )
     assert display.ax_.get_xlabel() == "iteration"
+    by_ascent = KernelLearningRegressor(learner="ca").fit(*rows)
+    display = LearningHistoryDisplay.from_estimator(by_ascent)
+    assert display.ax_.get_ylabel() == "alignment on the training rows"
     at_once = KernelLearningRegressor(learner="unif").fit(*rows)
     with pytest.raises(
         ValueError,

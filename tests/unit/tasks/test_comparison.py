@@ -1007,6 +1007,21 @@ def test_the_last_weeks_of_a_split_test(choose: dict[str, Any]):
     assert (honest["error"] > 0.7 * trivial).all()
 
 
+def test_rows_after_the_test_rows_of_a_split_are_not_counted():
+    write_weeks()
+    protocol = {
+        "split": {"train": 100, "validation": 50, "test": 50},
+        "repeats": 3,
+        "grid": [1],
+    }
+    folds, _ = compared(
+        divided({"path": "weeks.csv", "time": "day"}, protocol=protocol)
+    )
+    n_rows = folds.drop_duplicates("repeat").sort_values("repeat")["n_rows"].tolist()
+    n_all = len(pd.read_csv("weeks.csv"))
+    assert n_rows == [n_all, n_all - 50, n_all - 100]
+
+
 @pytest.mark.parametrize("task", ["regression", "classification"])
 def test_a_row_of_weight_three_counts_as_three_rows(task: str):
     """Two rows a day, one of weight three: blocks of time are then the same days, whether it is weighed or repeated."""

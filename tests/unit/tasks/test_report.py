@@ -30,14 +30,21 @@ from learnkernels.tasks.reporting.mlflow_pages import (
     cut,
     experiment_note,
     metric_name,
+    metric_of_dataset,
     weight_metrics,
 )
+from learnkernels.tasks.reporting.report import (
+    _rank_values,
+    report_values,
+    verdicts,
+)
 from learnkernels.tasks.reporting.report import measures as describe_measures
-from learnkernels.tasks.reporting.report import report_values, verdicts
 from learnkernels.tasks.reporting.tables import (
     STORED,
     RunTables,
     display_table,
+    mean_and_sd,
+    mean_history,
     ranks,
     relevance_table,
     stored_line,
@@ -134,6 +141,39 @@ def test_a_summary_is_mean_and_deviation_over_folds_with_the_corrected_and_the_p
     assert rows["best"].to_dict() == {"unif": False, "alignf": True, "single": False}
 
 
+def test_a_mean_of_rising_histories_rises():
+    histories = [[0.5, 0.6], [0.2, 0.25, 0.26], None]
+    means = mean_history(pd.DataFrame({"history": histories}))
+    assert means == pytest.approx([0.35, 0.425, 0.43])
+
+
+@pytest.mark.parametrize(
+    ("mean", "sd", "text"),
+    [
+        (0.21, np.nan, "0.2100"),
+        (3.2e-6, np.nan, "3.2e-06"),
+        (8.1e-6, 0.0, "8.1e-06 ± 0.0000"),
+        (0.0, np.nan, "0.0000"),
+        (12345678.9, np.nan, "1.235e+07"),
+        (0.21, 0.02, "0.210 ± 0.020"),
+    ],
+)
+def test_means_of_any_size_have_digits(mean: float, sd: float, text: str):
+    assert mean_and_sd(mean, sd) == text
+
+
+def test_large_differences_are_whole_percents():
+    errors = {"unif": [0.2, 0.22, 0.21], "alignf": [0.0, 0.0, 0.0]}
+    assert "(-100 %, p" in report_of(folds(errors))
+
+
+def test_ranks_that_are_all_tied_have_a_p_value():
+    equal = [0.1, 0.1, 0.1]
+    errors = {"unif": equal, "alignf": equal, "single": equal}
+    both = pd.concat([folds(errors), folds(errors, "other")])
+    assert _rank_values(ranks(both))["friedman"] == "= 1.00"
+
+
 def test_seconds_of_results_from_the_store_say_since_when():
     table = folds().assign(stored=None)
     assert stored_line(summarize(table)) == ""
@@ -228,6 +268,30 @@ def test_the_verdict_is_about_the_default_estimator_and_names_a_better_learner()
         summarize(table.assign(task="regression")[table["learner"] != "alignf"])
     )
     assert use.endswith("; in Python: KernelLearningRegressor().")
+
+
+def test_a_verdict_quotes_python_code_only_for_learners_without_parameters():
+    errors = {"unif": [0.40, 0.41, 0.43], "rfm": [0.30, 0.32, 0.31]}
+    table = folds(errors | {"ca": [0.25, 0.24, 0.26]}).assign(params="{}")
+    table.loc[table["learner"] == "ca", "params"] = '{"per_feature": true}'
+    _, use = verdicts(summarize(table))
+    assert "; in Python: KernelLearningClassifier(); ca has 0.250" in use
+    table["params"] = ['{"rounds": 1}', *table["params"][1:]]
+    table.loc[table["learner"] == "rfm", "params"] = '{"rounds": 1}'
+    _, use = verdicts(summarize(table[table["learner"] != "ca"]))
+    assert use.endswith("; as a model: learnkernels train.")
+
+
+def test_names_that_differ_only_in_special_characters_are_different_metrics():
+    table = folds({"unif": [0.3, 0.2]})
+    table["features"] = [["größe", "grüße"]] * 2
+    table["relevance"] = [[0.7, 0.3]] * 2
+    row = next(summarize(table).itertuples())
+    metrics = _metrics_of_result(row, table, 3)
+    shares = {m.key: m.value for m in metrics if m.key.startswith("relevance/")}
+    assert sorted(shares.values()) == [0.3, 0.7]
+    assert metric_of_dataset("sales €") != metric_of_dataset("sales $")
+    assert metric_of_dataset("sales") == "test_error/sales"
 
 
 @pytest.mark.parametrize("task", ["classification", "regression"])
@@ -683,7 +747,7 @@ def test_alignments_on_the_way_to_base_kernels_are_a_figure_of_those_that_tell()
         table.assign(history=[None] * 3 + told), {"alignf": "red"}
     ).axes
     (line,) = axis.lines
-    np.testing.assert_allclose(line.get_ydata(), [0.1, 0.3, 0.4])
+    np.testing.assert_allclose(line.get_ydata(), [0.1, 0.3, 1 / 3])
     np.testing.assert_array_equal(line.get_xdata(), [1, 2, 3])
 
 

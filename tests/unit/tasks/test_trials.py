@@ -684,7 +684,9 @@ def test_boosting_has_categories_and_gaps_as_such():
     ref, statistics, _ = measured(of, TRIAL, "krr")
     found = run_baseline(TrialJob(ref, statistics, TRIAL, of), BOOSTING)
     training, _, test = rows_of(statistics, TRIAL)
-    chosen = json.loads(found["params"]) | {"learning_rate": found["regularization"]}
+    chosen = json.loads(found["params"])
+    assert {*chosen} == {"max_leaf_nodes", "learning_rate"}
+    assert np.isnan(found["regularization"])  # trees have no C
     trees = HistGradientBoostingRegressor(
         categorical_features=[0], random_state=0, **chosen
     )
