@@ -206,12 +206,20 @@ def _distinct_rows(
     for part in sides:
         place = len(distinct)
         for earlier, other in enumerate(distinct):
-            if _in_same_memory(part.rows, other.rows) and part.weights is other.weights:
+            if _are_same(part, other):
                 place = earlier
         if place == len(distinct):
             distinct.append(part)
         places.append(place)
     return distinct, places
+
+
+def _are_same(part: DistanceSide, other: DistanceSide) -> bool:
+    return (
+        part.weights is other.weights
+        and (part.reference is None) == (other.reference is None)
+        and _in_same_memory(part.rows, other.rows)
+    )
 
 
 def _in_same_memory(A: np.ndarray, B: np.ndarray) -> bool:

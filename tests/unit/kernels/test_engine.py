@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learnkernels import FamilyUnion, LinearFamily, gram_statistics, learn_kernel
+from learnkernels import (
+    FamilyUnion,
+    LinearFamily,
+    center_gram,
+    gram_statistics,
+    learn_kernel,
+)
 from learnkernels.kernels.compiled.distances import (
     as_distance_sides,
     pack_columns,
@@ -227,3 +233,23 @@ def test_a_plan_makes_each_bandwidth_from_half_of_it_and_joins_families():
     )
     assert sorted(kernel for kernel, _ in joined.order) == list(range(10))
     assert sorted(seed for _, seed in joined.order if seed >= 0) == list(range(6))
+
+
+def test_kernels_of_a_union_do_not_depend_on_the_order_of_its_families():
+    rng = np.random.default_rng(0)
+    # Most values of a column are equal, so that Gaussians read only the others.
+    X = (rng.random((200, 20)) < 0.15).astype(float)
+    X_new = X[:30][::-1]
+    y = np.where(X.sum(axis=1) > 3, 1.0, -1.0)
+    categorical = CategoricalFamily([0.2])
+    gaussian = GaussianFamily([0.1])
+    K = categorical.tile(X, X)[0] + gaussian.tile(X, X)[0]
+    for families in ([categorical, gaussian], [gaussian, categorical]):
+        kernel = learn_kernel(
+            X, y, learner="unif", family=FamilyUnion(families), normalize="none"
+        )
+        expected = kernel.weights[0] * center_gram(K)
+        np.testing.assert_allclose(kernel.gram(), expected, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(
+            kernel.cross_gram(X_new), expected[:30][::-1], rtol=0, atol=1e-12
+        )
