@@ -77,6 +77,10 @@ class ExponentialFamily(KernelFamily):
             DistanceSide,
         )
 
+        if sparse.issparse(A) and self.distance == "differing":
+            raise ValueError(
+                f"{type(self).__name__} needs dense rows, got sparse ones; use X.toarray()."
+            )
         if dtype is None:
             dtype = A.dtype
         _, _, gammas = self._doubling

@@ -24,8 +24,10 @@ from learnkernels import (
     LinearFamily,
     PrecomputedFamily,
     alignment,
+    alignment_test,
     center_gram,
     centered_alignment,
+    gram_statistics,
     learn_kernel,
 )
 from learnkernels.kernels import learners, targets
@@ -610,6 +612,20 @@ def test_rows_that_lack_what_base_kernels_read_are_refused_by_their_whole_shape(
             (partial(KernelLearningRegressor(family=family).fit, X, y), sentence)
         )
     require_refusals(table, literal=True)
+
+
+def test_categories_in_sparse_rows_are_refused():
+    X = sparse.csr_matrix(np.eye(12)[:, :5])
+    y = np.arange(12.0)
+    family = FamilyUnion([GaussianFamily([1.0]), CategoricalFamily([1.0])])
+    calls = [
+        partial(learn_kernel, X, y, learner="unif", family=family),
+        partial(gram_statistics, family, X, y),
+        partial(alignment_test, family, X, y),
+        partial(family.tile, X, X),
+    ]
+    sentence = "CategoricalFamily needs dense rows, got sparse ones; use X.toarray()."
+    require_refusals([(call, sentence) for call in calls], literal=True)
 
 
 # What base kernels of some columns have of a learned kernel ----------------------------------------------------------
