@@ -98,7 +98,9 @@ def as_numbers(matrix: Any, name: str) -> np.ndarray:
         ) from None
 
 
-def as_gram_matrices(matrices: Iterable[tuple[str, Any]]) -> list[np.ndarray]:
+def as_gram_matrices(
+    matrices: Iterable[tuple[str, Any]], dtype: Any = None
+) -> list[np.ndarray]:
     """Convert named Gram matrices over the same rows to arrays of floats.
 
     Labels of DataFrames in another order raise ValueError.
@@ -115,7 +117,7 @@ def as_gram_matrices(matrices: Iterable[tuple[str, Any]]) -> list[np.ndarray]:
             raise ValueError(
                 f"{name} must have the labels of {first_name} in the same order; reorder its rows and columns."
             )
-        arrays.append(as_numbers(matrix, name))
+        arrays.append(np.asanyarray(as_numbers(matrix, name), dtype=dtype))
     return arrays
 
 

@@ -122,7 +122,7 @@ def unbiased_products(M: np.ndarray, diagonals: np.ndarray) -> np.ndarray:
     Returns
     -------
     hsic : ndarray of shape (p, p)
-        Estimates, equal to equation (5) of Song et al.
+        Estimates.
 
     References
     ----------
@@ -368,7 +368,7 @@ def independence_test(
     Gretton, Fukumizu, Teo, Song, Scholkopf, Smola (2008), NIPS 20; Song et al. (2012),
     JMLR 13:1393-1434.
     """
-    K, L = as_gram_matrices([("K", K), ("L", L)])
+    K, L = as_gram_matrices([("K", K), ("L", L)], np.float64)
     require_gram_matrices(K, L)
     if n_permutations < 1:
         raise ValueError(f"n_permutations must be positive, got {n_permutations}.")
@@ -381,7 +381,7 @@ def independence_test(
 
     K_norm = np.vdot(K_c, K_c)
     L_norm = np.vdot(L_c, L_c)
-    magnitude = float(np.sqrt(K_norm * L_norm))
+    magnitude = float(np.sqrt(K_norm) * np.sqrt(L_norm))
     observed_statistic, p = permutation_test(
         products, len(K), n_permutations, rng, magnitude=magnitude, at_once=1
     )

@@ -164,6 +164,19 @@ def test_permutations_count_what_explicit_ones_reach(monkeypatch):
     assert found.p_values[0] == pytest.approx(np.mean(np.array(forms) >= forms[0]))
 
 
+@pytest.mark.parametrize(("dtype", "scale"), [(np.float32, 1e10), (np.float64, 1e100)])
+def test_large_matrices_depend_as_those_of_another_unit(dtype, scale):
+    X, Y = dependent()
+    K = (X @ X.T * scale).astype(dtype)
+    L = (Y @ Y.T * scale).astype(dtype)
+    found = independence_test(K, L, n_permutations=99)
+    expected = independence_test(
+        K.astype(np.float64) / scale, L.astype(np.float64) / scale, n_permutations=99
+    )
+    assert found.p_value == expected.p_value == 1 / 100
+    assert found.hsic == pytest.approx(expected.hsic * scale**2, rel=1e-9)
+
+
 def test_intervals_cover_the_alignment_of_the_population():
     """Of 60 samples at least 85 % of the intervals of 95 % hold the alignment of 4,000 rows."""
 
