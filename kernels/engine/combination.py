@@ -637,7 +637,9 @@ def _is_of_one_code(operand: Any) -> bool:
 
 
 def _is_linear(operand: Any) -> bool:
-    return isinstance(operand, PlainRows) and isinstance(operand.family, LinearFamily)
+    if not isinstance(operand, PlainRows):
+        return False
+    return type(operand.family).tile is LinearFamily.tile
 
 
 def _seeds_of_kernels(plan: TilePlan) -> np.ndarray:

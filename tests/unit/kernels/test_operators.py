@@ -11,12 +11,14 @@ from learnkernels import (
     FamilyUnion,
     FeatureFamily,
     GaussianFamily,
+    LinearFamily,
     PrecomputedFamily,
     gram_statistics,
 )
 from learnkernels.kernels.centering import Centering, mirror
 from learnkernels.kernels.engine import combination as combination_module
 from learnkernels.kernels.engine import operators as operators_module
+from learnkernels.kernels.engine.combination import Combination, Expansion
 from learnkernels.kernels.engine.operators import (
     FeatureGrams,
     GramOperator,
@@ -259,3 +261,29 @@ def test_mirroring_copies_the_upper_triangle_in_place():
         assert mirror(K) is K
         np.testing.assert_array_equal(np.triu(K), np.triu(given))
         np.testing.assert_array_equal(K, K.T)
+
+
+class Cubic(LinearFamily):
+    """A subclass with another kernel, which its base class does not compute."""
+
+    translates = False
+
+    def tile(self, A, B, shift=None):
+        K = ((A @ B.T) ** 3)[None]
+        return K if shift is None else K - shift[:, None, None]
+
+    def diag(self, A):
+        return super().diag(A) ** 3
+
+
+@pytest.mark.parametrize("kind", [LinearFamily, Cubic])
+def test_expansions_of_a_union_use_the_tiles_of_subclasses(kind):
+    X = dense_rows(30, 4, seed=7)
+    V = numbers(30, 2, seed=8)
+    family = FamilyUnion([GaussianFamily([0.1]), kind()])
+    combination = Combination(family, np.array([0.5, 2.0]), np.zeros(2))
+    expansion = Expansion(combination, X, V, np.zeros(2), np.zeros(4))
+    expected = combination.matrix(X, X) @ V
+    np.testing.assert_allclose(
+        expansion.values(X), expected, rtol=0, atol=1e-11 * np.abs(expected).max()
+    )
