@@ -21,6 +21,9 @@ TO_BOUNDARY = 0.995
 SMALLEST_START = 1e-3
 """Smallest initial bound s, relative to the longest feature."""
 
+SMALLEST_FORM = 1e-8
+"""Smallest initial t, per row and weight."""
+
 NEGLIGIBLE = 1e-3
 """Share of the smallest diagonal entry below which features are omitted."""
 
@@ -121,7 +124,7 @@ class SimplexPath(InteriorPoint):
         self.free = np.zeros(len(pairs) + 1)
         self.measure()  # for t and slacks of zero, the residuals are the forms
         forms = self._residual_forms
-        largest = float(forms.max())
+        largest = max(float(forms.max()), SMALLEST_FORM * n / total)
         self.free[-1] = 1.1 * largest
         self.slacks[2 * n :] = 1.2 * largest - forms
 

@@ -148,7 +148,7 @@ def _active_sets(
     for _ in range(MAX_PASSES):
         free = np.flatnonzero(~(is_low | is_high))
         if not len(free) and intercept:
-            return None
+            return _all_at_bounds(K, y, C, is_high)
         beta = np.where(is_high, y * C, 0.0)
         K_free = submatrix(K, free)
         right = y[free] - (K @ beta)[free]
@@ -173,6 +173,21 @@ def _active_sets(
         is_low = new_low
         is_high = new_high
     return None
+
+
+def _all_at_bounds(
+    K: np.ndarray, y: np.ndarray, C: float, is_high: np.ndarray
+) -> Solution | None:
+    if y[is_high].sum() != 0:
+        return None
+    beta = np.where(is_high, y * C, 0.0)
+    scores = K @ beta
+    b = best_intercept(scores, y)
+    gain = 1.0 - y * (scores + b)
+    is_optimal = np.where(is_high, gain >= -MARGIN_TOLERANCE, gain <= MARGIN_TOLERANCE)
+    if not is_optimal.all():
+        return None
+    return y * beta, b, np.zeros(0, dtype=np.intp)
 
 
 def _factorize(K: np.ndarray) -> Factor:

@@ -15,7 +15,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.svm import SVC
 
-from learnkernels import center_gram, centered_alignment, learn_kernel
+from learnkernels import (
+    LinearFamily,
+    center_gram,
+    centered_alignment,
+    learn_kernel,
+)
 from learnkernels.kernels import learners
 from learnkernels.kernels.centering import Centering
 from learnkernels.kernels.engine.operators import FeatureGrams, StackedGrams
@@ -525,6 +530,21 @@ def test_interior_points_give_the_machine_of_scikit_learn():
         assert abs(y @ a) <= 1e-9 * C
         # scikit-learn's tolerance times the condition of the kernel on the free rows.
         np.testing.assert_allclose(a, expected, rtol=0, atol=1e-5 * C)
+
+
+def test_classes_that_no_weight_separates_have_a_machine_at_its_bounds():
+    X = np.tile([[0.0, 0.0], [1.0, 1.0], [0.0, 1.0], [1.0, 0.0]], (5, 1))
+    y = np.tile([-1.0, -1.0, 1.0, 1.0], 5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for learner in ("lp-svm", "l1-svm"):
+            kernel = learn_kernel(X, y, learner=learner, family=LinearFamily())
+            assert kernel.certificate.residual <= 1e-12
+    grams = StackedGrams(center_gram(X @ X.T)[None])
+    _, dual, _ = weights_by_interior_point(
+        grams, [(np.arange(20), y)], 2.0, 1.0, np.arange(1), 1e-10
+    )
+    np.testing.assert_allclose(dual[:, 0], 2.0 * y, rtol=1e-6)
 
 
 def test_base_kernels_join_the_working_set_while_their_form_is_larger(monkeypatch):
