@@ -201,7 +201,6 @@ def center_cross_gram(
 
 
 def center_in_place(K: np.ndarray) -> np.ndarray:
-    """Center a symmetric matrix in place."""
     means = K.mean(axis=1)
     return subtract_means(K, means, means, float(means.mean()), out=K)
 
@@ -276,7 +275,7 @@ def centered_alignment(
     Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, Definition 4. Debiased: Song,
     Smola, Gretton, Bedo, Borgwardt (2012), JMLR 13:1393-1434, equation (5).
     """
-    K, L = as_gram_matrices([("K", K), ("L", L)])
+    K, L = as_gram_matrices([("K", K), ("L", L)], np.float64)
     require_gram_matrices(K, L)
     w = _scaled_weights(sample_weight, len(K))
     if debiased and (w is not None or len(K) < 4):

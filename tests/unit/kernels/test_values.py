@@ -253,6 +253,7 @@ def test_matrices_that_do_not_fit_or_have_no_alignment_are_refused():
     constants = [np.full((20, 20), value) for value in (0.0, 0.1, 1e9 / 3)] + [
         np.add.outer(rows, columns)
     ]
+    constants += [np.full((20, 20), value, np.float32) for value in (0.1, 1e9 / 3)]
     for K in constants:
         other = np.diag(np.arange(1.0, 21.0))
         refused += [
