@@ -292,12 +292,8 @@ def centered_alignment(
             matrix_c = u_center_gram(matrix)
         else:
             matrix_c = weighted_by_roots(center_gram(matrix, w), w)
-        norm = np.linalg.norm(matrix_c)
-        # Centering a constant matrix leaves about eps m |K|, by rounding
-        if norm <= 4 * np.finfo(np.float64).eps * total * np.abs(matrix).max():
-            raise ValueError(
-                f"{name} is constant after centering, so its alignment is undefined; leave it out."
-            )
+        norm = float(np.linalg.norm(matrix_c))
+        require_varying(name, matrix, norm, total)
         centered.append(matrix_c / norm)
     return float(np.clip(np.vdot(centered[0], centered[1]), -1.0, 1.0))
 
@@ -365,6 +361,15 @@ def require_gram_matrices(K: np.ndarray, L: np.ndarray) -> None:
             raise ValueError(
                 f"{name} must be finite, got NaN or infinity; look for missing values in the data."
             )
+
+
+def require_varying(name: str, K: np.ndarray, norm: float, total: float) -> None:
+    """Raise ValueError if a centered matrix is only rounding."""
+    # Centering a constant matrix leaves about eps m |K|
+    if norm <= 4 * np.finfo(np.float64).eps * total * np.abs(K).max():
+        raise ValueError(
+            f"{name} is constant after centering, so its alignment is undefined; leave it out."
+        )
 
 
 def alignment_of_matrix(K: np.ndarray, Y: np.ndarray, w: np.ndarray | None) -> float:

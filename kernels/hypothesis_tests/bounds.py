@@ -6,7 +6,13 @@ import math
 
 import numpy as np
 
-from ..centering import as_gram_matrices, center_gram, require_gram_matrices
+from ..centering import (
+    as_gram_matrices,
+    center_gram,
+    require_gram_matrices,
+    require_varying,
+)
+from ..weights import near_one
 
 
 def alignment_deviation_bound(
@@ -39,17 +45,15 @@ def alignment_deviation_bound(
     Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, Theorem 12, with 4 as in its
     proof, and R^4 of each kernel.
     """
-    K, L = as_gram_matrices([("K", K), ("L", L)])
+    K, L = as_gram_matrices([("K", K), ("L", L)], np.float64)
     require_gram_matrices(K, L)
     if not 0 < delta < 1:
         raise ValueError(f"delta must be between 0 and 1, got {delta}.")
     m = len(K)
     ratios = []
-    for gram in (K, L):
-        mean_square = float((center_gram(gram) ** 2).mean())
-        if not mean_square > 0:
-            raise ValueError(
-                "a Gram matrix is constant after centering, so it has no alignment; use another kernel."
-            )
+    for name, gram in (("K", near_one(K)), ("L", near_one(L))):
+        gram_c = center_gram(gram)
+        require_varying(name, gram, float(np.linalg.norm(gram_c)), m)
+        mean_square = float((gram_c**2).mean())
         ratios.append(float(np.diag(gram).max()) ** 2 / mean_square)
     return 18 * max(ratios) * (3 / m + 4 * math.sqrt(math.log(6 / delta) / (2 * m)))

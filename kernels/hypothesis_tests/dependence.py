@@ -17,12 +17,14 @@ from ..centering import (
     center_gram,
     centered_diagonals,
     require_gram_matrices,
+    require_varying,
 )
 from ..engine.operators import gram_operator
 from ..engine.workers import spans
 from ..families.base import KernelFamily, Rows, as_rows, move
 from ..statistics.gram import AlignmentStatistics, gram_statistics
 from ..targets import Target, Task
+from ..weights import near_one
 
 BLOCK_ROWS = 8192
 """Rows of representations per block."""
@@ -429,13 +431,13 @@ def alignment_hypothesis(
     Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 4.2: h_S, Theorems 13
     and 14; g_S, Theorem 15.
     """
-    (K,) = as_gram_matrices([("K", K)])
-    K_c = center_gram(K)
+    (K,) = as_gram_matrices([("K", K)], np.float64)
     z = _standardized(y, K)
+    K_c, norm = _centered(K)
     K_rows = K_c
     if K_new is not None:
         K_rows = center_cross_gram(K_new, K)
-    divisor = np.linalg.norm(K_c) if normalized else len(z)
+    divisor = norm if normalized else len(z)
     return np.asarray(K_rows @ z / divisor)
 
 
@@ -468,16 +470,22 @@ def alignment_error_bound(
     ----------
     Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, Theorems 13 and 15.
     """
-    (K,) = as_gram_matrices([("K", K)])
-    K_c = center_gram(K)
+    (K,) = as_gram_matrices([("K", K)], np.float64)
     z = _standardized(y, K)
+    K_c, norm = _centered(K)
     m = len(z)
     largest = float(np.abs(z).max())
     if normalized:
-        norm = float(np.linalg.norm(K_c))
         gamma = float(np.sqrt((K_c**2).sum(axis=1).max() * m)) / norm
         return 1.0 - float(z @ K_c @ z) / (norm * m * gamma * largest)
     return 1.0 - float(z @ K_c @ z) / (m**2 * float(np.diag(K_c).max()) * largest)
+
+
+def _centered(K: np.ndarray) -> tuple[np.ndarray, float]:
+    K_c = center_gram(K)
+    norm = float(np.linalg.norm(K_c))
+    require_varying("K", K, norm, len(K))
+    return K_c, norm
 
 
 def _standardized(y: np.ndarray, K: np.ndarray) -> np.ndarray:
@@ -487,10 +495,9 @@ def _standardized(y: np.ndarray, K: np.ndarray) -> np.ndarray:
         raise ValueError(
             f"y must have one output per row of K, got shape {Y.shape} for {len(K)} rows."
         )
-    deviations = Y[:, 0] - Y[:, 0].mean()
-    size = float(np.sqrt((deviations**2).mean()))
-    if not size > 0:
+    if not np.ptp(Y) > 0:
         raise ValueError(
             "the target is constant on the training rows, so no kernel can align with it."
         )
-    return np.asarray(deviations / size)
+    deviations = near_one(Y[:, 0] - Y[:, 0].mean())
+    return np.asarray(deviations / np.sqrt((deviations**2).mean()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -308,6 +309,30 @@ def test_the_example_of_the_page_on_bounds_has_its_numbers():
     assert rho / gamma / np.abs(z).max() <= accuracy < rho / gamma
 
 
+def constant_data(K: np.ndarray) -> list[tuple[Callable[[], object], str]]:
+    """Return calls with a constant target or matrix that rounding hides."""
+    y = np.linspace(0.0, 1.0, 40)
+    constant = np.full((40, 40), 0.1)
+    table: list[tuple[Callable[[], object], str]] = []
+    for function in (
+        dependence.alignment_hypothesis,
+        dependence.alignment_error_bound,
+    ):
+        for normalized in (True, False):
+            call = partial(function, normalized=normalized)
+            table += [
+                (
+                    partial(call, K[:3, :3], np.full(3, 0.1)),
+                    "the target is constant",
+                ),
+                (partial(call, constant, y), "K is constant after centering"),
+            ]
+    table.append(
+        (partial(bounds.alignment_deviation_bound, K, constant), "L is constant after")
+    )
+    return table
+
+
 def test_bad_input_gets_one_sentence():
     X, Y = dependent()
     K, eye = X @ X.T, np.eye(5)
@@ -363,6 +388,7 @@ def test_bad_input_gets_one_sentence():
             partial(dependence.alignment_error_bound, K, np.ones(40)),
             "at least two classes",
         ),
+        *constant_data(K),
         (
             partial(independence_test, K, K, n_permutations=0),
             "n_permutations must be positive",
