@@ -185,13 +185,19 @@ def linear_cka(X: np.ndarray, Y: np.ndarray, *, debiased: bool = False) -> float
     start = representations[0].shape[1]
     n_columns = start + representations[1].shape[1]
     means = [values.mean(axis=0, dtype=np.float64) for values in representations]
+    largest = [
+        max(float(values.max()), -float(values.min())) for values in representations
+    ]
+    sizes, exponents = np.frexp(largest)
     products = np.zeros((n_columns, n_columns))
     diagonals = np.empty((2, m))
     for low, high in spans(m, BLOCK_ROWS):
         block = np.hstack(
             [
-                values[low:high] - mean
-                for values, mean in zip(representations, means, strict=True)
+                np.ldexp(values[low:high] - mean, -exponent)
+                for values, mean, exponent in zip(
+                    representations, means, exponents, strict=True
+                )
             ]
         )
         products += block.T @ block
@@ -205,11 +211,10 @@ def linear_cka(X: np.ndarray, Y: np.ndarray, *, debiased: bool = False) -> float
             [across, (products[start:, start:] ** 2).sum()],
         ]
     )
-    for name, values, norm in zip(
-        "XY", representations, np.sqrt(np.diag(M)), strict=True
+    for name, values, size, norm in zip(
+        "XY", representations, sizes, np.sqrt(np.diag(M)), strict=True
     ):
-        largest = max(float(values.max()), -float(values.min()))
-        if norm <= m * values.shape[1] * (4 * np.finfo(np.float64).eps * largest) ** 2:
+        if norm <= m * values.shape[1] * (4 * np.finfo(np.float64).eps * size) ** 2:
             raise ValueError(
                 f"{name} is the same in all rows, so its alignment is undefined; leave it out."
             )

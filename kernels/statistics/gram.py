@@ -132,6 +132,10 @@ class AlignmentStatistics(Value, ABC):
         """Return the squared Frobenius norms of the base kernels, shape (p,)."""
         return np.diag(self.products(centered))
 
+    def norms(self, centered: bool = True) -> np.ndarray:
+        """Return the Frobenius norms of the base kernels, shape (p,)."""
+        return np.sqrt(np.maximum(self.squared_norms(centered), 0.0))
+
     @abstractmethod
     def target_products(self, centered: bool = True) -> np.ndarray:
         """Return a, the Frobenius products of base kernels with the target kernel, (p,)."""
@@ -179,11 +183,11 @@ class AlignmentStatistics(Value, ABC):
 
         See Cristianini et al. (2001), NIPS 14; A in JMLR 2012, section 2.3.
         """
-        return self._alignments(False, self.squared_norms(False) <= 0)
+        return self._alignments(False, self.norms(False) <= 0)
 
     def _alignments(self, centered: bool, is_zero: np.ndarray) -> np.ndarray:
         products = np.where(is_zero, 0.0, self.target_products(centered))
-        norms = np.sqrt(np.where(is_zero, 1.0, self.squared_norms(centered)))
+        norms = np.where(is_zero, 1.0, self.norms(centered))
         return products / (norms * self.target_norm(centered))
 
     def alignment(self, mu: np.ndarray) -> float:
@@ -209,9 +213,9 @@ class AlignmentStatistics(Value, ABC):
         With "none", all are equal: one, or a power of two for extreme values.
         """
         if normalize == "trace":
-            return self.traces(centered)
+            return np.abs(self.traces(centered))
         if normalize == "frobenius":
-            return self.multiplied(np.sqrt(self.squared_norms(centered)))
+            return self.multiplied(self.norms(centered))
         if self.divisors is None:
             return np.ones(self.n_kernels)
         largest, smallest = int(self.divisors.argmax()), int(self.divisors.argmin())
@@ -715,7 +719,13 @@ class FeatureStatistics(AlignmentStatistics):
     def traces(self, centered: bool = True) -> np.ndarray:
         if centered:
             return self._centered_traces
-        return np.sqrt(self.squared_norms(False))
+        V = self._weighted(self._raw, 0.5)
+        if sparse.issparse(V):
+            return np.bincount(V.indices, weights=V.data**2, minlength=self.n_kernels)
+        return np.einsum("ik,ik->k", V, V)
+
+    def norms(self, centered: bool = True) -> np.ndarray:
+        return self.traces(centered)
 
     @cached_property
     def _centered_traces(self) -> np.ndarray:
@@ -745,14 +755,7 @@ class FeatureStatistics(AlignmentStatistics):
         return np.where(self.constant, 0.0, squares - sums**2 / self.total_weight)
 
     def squared_norms(self, centered: bool = True) -> np.ndarray:
-        if centered:
-            return self._centered_traces**2
-        V = self._weighted(self._raw, 0.5)
-        if sparse.issparse(V):
-            return (
-                np.bincount(V.indices, weights=V.data**2, minlength=self.n_kernels) ** 2
-            )
-        return np.einsum("ik,ik->k", V, V) ** 2
+        return self.traces(centered) ** 2
 
     def _products(self, centered: bool) -> np.ndarray:
         if centered:
@@ -781,7 +784,6 @@ class FeatureStatistics(AlignmentStatistics):
         return np.where(self.constant, 0.0, _squared_lengths(products))
 
     def _squared_norm(self, mu: np.ndarray) -> float:
-        """Return the squared norm by entries or by feature products."""
         mu = np.where(self.constant, 0.0, mu)
         active = np.flatnonzero(mu)
         if len(active) <= self.n_rows:

@@ -118,6 +118,11 @@ def test_cka_of_many_rows_adds_blocks_and_does_not_see_rotations_scales_or_origi
     assert linear_cka(1e3 * X @ Q + 50.0, Y) == pytest.approx(
         linear_cka(X, Y), rel=1e-8
     )
+    for scale in (1e-80, 1e80):
+        for debiased in (True, False):
+            expected = linear_cka(X, Y, debiased=debiased)
+            found = linear_cka(scale * X, Y, debiased=debiased)
+            assert found == pytest.approx(expected, rel=1e-10)
     few = X[:50], rng.normal(size=(50, 200))
     assert linear_cka(*few) > 0.2  # many features of few rows look alike
     assert abs(linear_cka(*few, debiased=True)) < 0.1

@@ -465,3 +465,21 @@ def test_weights_of_a_thousand_features_meet_the_optimality_conditions():
     np.testing.assert_allclose(
         kernel.gram(), (Z * kernel.weights) @ Z.T, rtol=0, atol=1e-12
     )
+
+
+@pytest.mark.parametrize("scale", [1e-90, 1e90])
+def test_alignments_of_features_do_not_depend_on_an_extreme_scale(scale):
+    X = counts(30, 3, seed=8)
+    y = X[:, 0] + np.arange(30.0)
+    family = FeatureFamily(3)
+    scales = np.array([1.0, scale, 1.0])
+    expected = gram_statistics(family, X, y)
+    for rows in (X * scales, sparse.csr_matrix(X * scales)):
+        statistics = gram_statistics(family, rows, y)
+        for name in ("alignments", "uncentered_alignments"):
+            np.testing.assert_allclose(
+                getattr(statistics, name), getattr(expected, name), rtol=1e-10
+            )
+        np.testing.assert_allclose(
+            statistics.scales("frobenius"), expected.traces() * scales**2, rtol=1e-10
+        )
