@@ -316,7 +316,7 @@ def alignment_test(
         m,
         n_permutations,
         rng,
-        magnitude=statistics.target_products(),
+        magnitude=statistics.norms() * statistics.target_norm(),
         at_once=max(1, PERMUTED_BYTES // Y.nbytes),
     )
     return AlignmentTest(

@@ -183,6 +183,14 @@ def test_large_matrices_depend_as_those_of_another_unit(dtype, scale):
     assert found.hsic == pytest.approx(expected.hsic * scale**2, rel=1e-9)
 
 
+@pytest.mark.parametrize("kind", [LinearFamily, partial(FeatureFamily, 2)])
+def test_permutations_that_tie_at_zero_up_to_rounding_count(kind):
+    X = np.tile([[0.0, 0.0], [1.0, 1.0], [0.0, 1.0], [1.0, 0.0]], (2, 1)) * 0.3
+    y = np.tile([-0.1, -0.1, 0.1, 0.1], 2)
+    found = alignment_test(kind(), X, y, task="regression", n_permutations=199)
+    np.testing.assert_array_equal(found.p_values, 1.0)
+
+
 def test_intervals_cover_the_alignment_of_the_population():
     """Of 60 samples at least 85 % of the intervals of 95 % hold the alignment of 4,000 rows."""
 
