@@ -159,7 +159,6 @@ def with_form_fields(
 def _learners_named(
     name: str, configured: Sequence[LearnerConfig]
 ) -> list[LearnerConfig | dict[str, Any]]:
-    """Return the configured learners of a name, or a learner with its defaults."""
     same = [learner for learner in configured if name in (learner.title, learner.name)]
     return [*same] or [{"name": name}]
 

@@ -92,7 +92,6 @@ def _count_holding(checks: Sequence[Verdict]) -> int:
 def _only_checks(
     claims: Mapping[str, Sequence[Verdict]], of_seconds: bool
 ) -> dict[str, list[Verdict]]:
-    """Return claims with only their checks of seconds, or only the others."""
     selected: dict[str, list[Verdict]] = {}
     for claim, checks in claims.items():
         same_kind = [check for check in checks if check.of_seconds == of_seconds]
@@ -146,7 +145,7 @@ def _check_identity(verdict: Verdict) -> Hashable:
 def _new_claims(
     verdicts: Sequence[Verdict], seen: Collection[Hashable]
 ) -> dict[str, list[Verdict]]:
-    """Return claims with all their checks, unless earlier items had each of these."""
+    """Return claims, unless earlier items had all their checks."""
     evidence = [verdict for verdict in verdicts if not verdict.identity]
     return {
         claim: checks

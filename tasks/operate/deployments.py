@@ -108,7 +108,6 @@ def check_plan(plan: Plan) -> None:
 
 
 def _check_steps(plan: Plan) -> None:
-    """Raise InputError if training or scoring could never run."""
     from ..models import scoring
     from ..models.training import training_config
 
@@ -244,7 +243,7 @@ def prefect_yaml(plan: Plan, pool_type: str) -> dict[str, Any]:
 
 def _parameters(plan: Plan) -> dict[Step, dict[str, Any]]:
     config = plan.config.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    if "kernels" in plan.config.model_fields_set:  # by default, there are none
+    if "kernels" in plan.config.model_fields_set:
         config |= plan.config.model_dump(
             mode="json", by_alias=True, include={"kernels"}
         )

@@ -448,7 +448,6 @@ def serve(
 
 
 def _require_no_other_servers(addresses: Mapping[str, str]) -> None:
-    """Raise InputError if servers of this folder run at other addresses."""
     noted = environment.noted_servers()
     others = [
         address for address in noted.values() if address not in addresses.values()

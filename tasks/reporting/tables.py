@@ -436,7 +436,6 @@ def mean_history(folds: pd.DataFrame) -> list[float]:
     ]
     means = []
     for step in range(max(map(len, histories), default=0)):
-        # Splits that end earlier keep their last alignment
         alignments = [history[min(step, len(history) - 1)] for history in histories]
         means.append(float(np.mean(alignments)))
     return means
