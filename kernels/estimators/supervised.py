@@ -172,15 +172,15 @@ class SupervisedLearner(KernelLearner):
         ------
         ValueError
             The path does not end in ``.py`` or has another file; or the model has
-            precomputed or custom base kernels, sparse rows, or `boost` other than
-            scikit-learn's histogram-based trees.
+            precomputed or custom base kernels, sparse rows, several labels per row, or
+            `boost` other than scikit-learn's histogram-based trees.
 
         Notes
         -----
-        The module has the functions `predict`, `predict_proba`, `decision_function` or
+        The module has the `predict`, `predict_proba`, `decision_function` or
         `predict_interval` of the estimator. They take a DataFrame, a dictionary of
         columns, or an array of numbers. Results are equal up to rounding. The module
-        contains training rows: protect it accordingly.
+        contains training rows: protect it.
         """
         from ..exporting import write_module
 

@@ -138,13 +138,8 @@ def text_of_parts(parts: dict[str, Any]) -> str:
 
 
 def parts_of(estimator: Any) -> dict[str, Any]:
-    """Return the parts of a model for predictions; ValueError if unsupported."""
-    kernel = estimator.kernel_
-    if sparse.issparse(kernel.X):
-        raise ValueError(
-            "a model of sparse rows cannot be exported; fit it on dense rows, or use save."
-        )
-    require_supported(kernel.family)
+    """Return the parts of a model for predictions."""
+    require_exportable(estimator)
     parts: dict[str, Any] = {
         "n_features": estimator.n_features_in_,
         "table": None,
@@ -168,6 +163,19 @@ def parts_of(estimator: Any) -> dict[str, Any]:
         parts["residuals"] = estimator._relative_residuals
         parts["scale"] = parts_of_scale(getattr(estimator, "residual_scale_", None))
     return parts
+
+
+def require_exportable(estimator: Any) -> None:
+    if getattr(estimator, "multilabel_", False):
+        raise ValueError(
+            "a model of several labels per row cannot be exported; use save, or export one classifier per label."
+        )
+    kernel = estimator.kernel_
+    if sparse.issparse(kernel.X):
+        raise ValueError(
+            "a model of sparse rows cannot be exported; fit it on dense rows, or use save."
+        )
+    require_supported(kernel.family)
 
 
 def require_supported(family: KernelFamily) -> None:

@@ -578,6 +578,11 @@ def model_of_sparse_rows() -> Estimator:
     return KernelLearningRegressor(learner="unif").fit(sparse.csr_matrix(X), X[:, 0])
 
 
+def model_of_labels() -> Estimator:
+    X = array_of_rows(40)
+    return KernelLearningClassifier(learner="unif").fit(X, (X[:, :3] > 1).astype(int))
+
+
 def model_with_trees(trees: Any) -> Estimator:
     """Return a model of steps, which trees predict better than the smooth kernel."""
     X = array_of_rows(300)
@@ -602,6 +607,10 @@ def model_with_a_logarithmic_link() -> Estimator:
         (model_of_own_family, "base kernels OwnGaussians cannot be exported"),
         (model_of_matrices, "base kernels PrecomputedFamily cannot be exported"),
         (model_of_sparse_rows, "sparse rows cannot be exported"),
+        (
+            model_of_labels,
+            "several labels per row cannot be exported; use save, or export one",
+        ),
         (
             model_with_a_forest,
             "RandomForestRegressor cannot be exported; fit it with boost=False",
