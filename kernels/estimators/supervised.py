@@ -172,8 +172,8 @@ class SupervisedLearner(KernelLearner):
         ------
         ValueError
             The path does not end in ``.py`` or has another file; or the model has
-            precomputed or custom base kernels, sparse rows, several labels per row, or
-            `boost` other than scikit-learn's histogram-based trees.
+            precomputed or custom base kernels, sparse rows, text columns, several labels
+            per row, or `boost` other than scikit-learn's histogram-based trees.
 
         Notes
         -----

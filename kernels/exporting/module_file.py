@@ -18,6 +18,7 @@ import numpy as np
 from scipy import sparse
 
 from .. import families
+from ..column_encoding import TableEncoding
 from ..families.base import KernelFamily
 from ..files import to_data, write_file
 from ..learned_kernel import LearnedKernel, LinearScores
@@ -170,12 +171,24 @@ def require_exportable(estimator: Any) -> None:
         raise ValueError(
             "a model of several labels per row cannot be exported; use save, or export one classifier per label."
         )
+    require_no_text(estimator.table_)
     kernel = estimator.kernel_
     if sparse.issparse(kernel.X):
         raise ValueError(
             "a model of sparse rows cannot be exported; fit it on dense rows, or use save."
         )
     require_supported(kernel.family)
+
+
+def require_no_text(table: TableEncoding | None) -> None:
+    if table is None:
+        return
+    for column in table.columns:
+        if column.kind == "text":
+            raise ValueError(
+                f"a model of the text column {column.name!r} cannot be exported; use save, or drop the column with "
+                f"columns={{{column.name!r}: 'drop'}}."
+            )
 
 
 def require_supported(family: KernelFamily) -> None:

@@ -583,6 +583,14 @@ def model_of_labels() -> Estimator:
     return KernelLearningClassifier(learner="unif").fit(X, (X[:, :3] > 1).astype(int))
 
 
+def model_of_texts() -> Estimator:
+    notes = ["red wine", "white wine", "dark beer", "pale beer"] * 10
+    table = pd.DataFrame({"note": notes, "size": np.sin(np.arange(40.0))})
+    return KernelLearningRegressor(learner="unif", columns={"note": "text"}).fit(
+        table, table["size"]
+    )
+
+
 def model_with_trees(trees: Any) -> Estimator:
     """Return a model of steps, which trees predict better than the smooth kernel."""
     X = array_of_rows(300)
@@ -611,6 +619,7 @@ def model_with_a_logarithmic_link() -> Estimator:
             model_of_labels,
             "several labels per row cannot be exported; use save, or export one",
         ),
+        (model_of_texts, "text column 'note' cannot be exported; use save, or drop"),
         (
             model_with_a_forest,
             "RandomForestRegressor cannot be exported; fit it with boost=False",
