@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -95,7 +95,7 @@ class BoostingProblem:
             return fitted.fit(self.X_trees[rows], self.target.values[rows], **options)
 
     def _rows_of_frequent_classes(self, rows: np.ndarray) -> np.ndarray:
-        """Drop rows of rare classes, except for the two largest classes."""
+        """Drop rows of rare classes."""
         if not isinstance(self.trees, HistGradientBoostingClassifier):
             return rows
         codes = self.target.values[rows]
@@ -127,16 +127,25 @@ class BoostingProblem:
 
     def _splits(self, rows: np.ndarray) -> list[Split]:
         """Return splits whose test rows are among `rows`, the latest first."""
-        row_groups = self.target.row_groups
-        is_ordered = row_groups is not None and row_groups.ordered
-        if len(rows) < len(self.X) and not is_ordered:
-            return [(np.setdiff1d(np.arange(len(self.X)), rows), rows)]
         splits = held_out_splits(self.X, self.target)
+        if self._is_single_split(rows, splits):
+            return [(np.setdiff1d(np.arange(len(self.X)), rows), rows)]
         tested = [
             (training, np.intersect1d(test, rows))
             for training, test in reversed(splits)
         ]
         return [(training, test) for training, test in tested if len(test)]
+
+    def _is_single_split(self, rows: np.ndarray, splits: Sequence[Split]) -> bool:
+        row_groups = self.target.row_groups
+        is_ordered = row_groups is not None and row_groups.ordered
+        if is_ordered or len(rows) == len(self.X):
+            return False
+        # Splits leave out rows of rare classes.
+        is_held_out = np.zeros(len(self.X), dtype=bool)
+        for _, test in splits:
+            is_held_out[test] = True
+        return not np.array_equal(np.flatnonzero(is_held_out), np.sort(rows))
 
     def best_share(
         self, rows: np.ndarray, by_kernel: np.ndarray, by_trees: np.ndarray

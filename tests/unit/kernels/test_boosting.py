@@ -209,6 +209,18 @@ def test_the_two_largest_classes_are_always_predicted_by_the_trees():
     np.testing.assert_array_equal(problem.fit().classes_, [0, 1])
 
 
+@pytest.mark.parametrize("predictor", ["svm", "nystroem"])
+@pytest.mark.parametrize("groups", [None, np.arange(400) % 8])
+def test_a_class_of_one_row_leaves_the_other_rows_to_the_trees(predictor, groups):
+    y = RULES[:400].copy()
+    y[0] = 3
+    model = KernelLearningClassifier(
+        predictor=predictor, boost=trees("classification"), **FAST
+    ).fit(X[:400], y, groups=groups)
+    assert 0.05 <= model.boost_share_ < 1.0
+    assert (model.predict(X[400:]) == RULES[400:]).mean() > 0.9
+
+
 def test_trees_see_levels_and_missing_values_of_a_table():
     rng = np.random.default_rng(2)
     table = pd.DataFrame(
