@@ -19,6 +19,8 @@ from .summary import ColumnSummary, NumberSummary, Scale
 MOST_LEVELS = 32
 """Most features of a category; rarer levels share a code."""
 
+NUMBER_OF_BOOLEAN = {"true": "1", "false": "0"}
+
 
 class Cells(NamedTuple):
     """Count of cells in a column with the same fault, and an example."""
@@ -498,26 +500,8 @@ class CategoryColumn(ColumnEncoding):
             keeps_text = np.isnan(numbers) | (np.abs(numbers) > reading.LARGEST)
             return np.where(keeps_text, texts, reading.as_texts(numbers.tolist()))
         if not self.numeric and column.kind == "number":
-            return self._with_leading_zeros(texts)
+            return levels_of_numbers(texts, self.levels, self.width)
         return texts
-
-    def _with_leading_zeros(self, texts: np.ndarray) -> np.ndarray:
-        """Return numbers as codes; programs may read 007 as 7."""
-        levels_by_number = {
-            str(int(level)): level
-            for level in self.levels
-            if level is not None and level.isdecimal()
-        }
-        codes: list[str | None] = []
-        for text in texts:
-            if text is None:
-                codes.append(None)
-                continue
-            code = text.zfill(self.width)
-            if code not in self.levels:
-                code = levels_by_number.get(code, code)
-            codes.append(code)
-        return np.array(codes, dtype=object)
 
     def describe(self) -> str:
         if not self.levels:
@@ -525,6 +509,30 @@ class CategoryColumn(ColumnEncoding):
         if self.many:
             return f"category of {len(self.levels)} and more levels"
         return f"category of {len(self.levels)} levels"
+
+
+def levels_of_numbers(
+    texts: np.ndarray, levels: Sequence[str | None], width: int
+) -> np.ndarray:
+    """Return numbers as levels; programs may read 007 as 7, and True as 1."""
+    level_of_number: dict[str, str] = {}
+    for level in filter(None, levels):
+        number = NUMBER_OF_BOOLEAN.get(level.lower())
+        if number is not None:
+            level_of_number.setdefault(number, level)
+    level_of_number.update(
+        (str(int(level)), level) for level in filter(None, levels) if level.isdecimal()
+    )
+    codes: list[str | None] = []
+    for text in texts:
+        if text is None:
+            codes.append(None)
+            continue
+        code = text.zfill(width)
+        if code not in levels:
+            code = level_of_number.get(code, code)
+        codes.append(code)
+    return np.array(codes, dtype=object)
 
 
 def require_scaling(column: NumberColumn | DateColumn) -> None:

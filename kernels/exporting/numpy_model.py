@@ -18,7 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from ..column_encoding.columns import indicator_scales, places_of, ranks_among
+from ..column_encoding.columns import (
+    indicator_scales,
+    levels_of_numbers,
+    places_of,
+    ranks_among,
+)
 from ..column_encoding.dates import (
     CALENDAR,
     CYCLES,
@@ -288,22 +293,7 @@ def texts_of_levels(encoding: Any, column: Column) -> np.ndarray:
         return np.where(keeps_text, texts, as_texts(numbers.tolist()))
     if encoding.numeric or column.kind != "number":
         return texts
-    # Other programs read codes such as 007 as numbers.
-    level_of_number = {
-        str(int(level)): level
-        for level in encoding.levels
-        if level is not None and level.isdecimal()
-    }
-    codes: list[str | None] = []
-    for text in texts:
-        if text is None:
-            codes.append(None)
-            continue
-        code = text.zfill(encoding.width)
-        if code not in encoding.levels:
-            code = level_of_number.get(code, code)
-        codes.append(code)
-    return np.array(codes, dtype=object)
+    return levels_of_numbers(texts, encoding.levels, encoding.width)
 
 
 def encode_dates(encoding: Any, column: Column) -> np.ndarray:

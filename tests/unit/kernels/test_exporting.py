@@ -407,6 +407,36 @@ def test_dates_in_other_time_zones_are_converted(zone: str, tmp_path: Path):
     assert_same_predictions(module, model, rows, converted)
 
 
+@pytest.mark.parametrize("kind", ["category", "category of texts", "text"])
+def test_booleans_match_the_levels_true_and_false(kind: str, tmp_path: Path):
+    flag = np.random.default_rng(0).random(60) < 0.4
+    rows = pd.DataFrame({"flag": flag, "size": np.sin(np.arange(60.0))})
+    levels = rows["flag"].astype("category")
+    if kind == "text":
+        levels = rows["flag"].astype(str)
+    elif kind == "category of texts":
+        levels = rows["flag"].astype(str).str.lower().astype("category")
+    in_words = rows.assign(flag=levels)
+    model = KernelLearningRegressor(learner="unif").fit(
+        in_words, flag * 5.0 + rows["size"]
+    )
+    expected = model.predict(in_words)
+    np.testing.assert_array_equal(model.predict(rows), expected)
+    module = exported(model, tmp_path)
+    for read in (rows, rows.astype({"flag": "boolean"}), pl.from_pandas(rows)):
+        np.testing.assert_allclose(module.predict(read), expected, **CLOSE)
+
+
+def test_levels_of_numbers_precede_the_levels_true_and_false():
+    table = pd.DataFrame({"x": ["True", "1", "False", "007"] * 10})
+    encoding = TableEncoding.of(table, {"x": "categorical"})
+    (column,) = encoding.columns
+    features = encoding.encode(pd.DataFrame({"x": [1.0, 0.0, 7.0, 5.0]}))
+    places = [column.levels.index(level) for level in ("1", "False", "007")]
+    assert features[:3].argmax(axis=1).tolist() == places
+    assert not features[3].any()
+
+
 def test_numbers_with_gaps_are_read_from_arrays(tmp_path: Path):
     table = table_of_rows(100)[["size", "age"]]
     model = KernelLearningRegressor(learner="alignf").fit(table, table["age"])
