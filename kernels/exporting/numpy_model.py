@@ -109,6 +109,8 @@ def column_of(name: str, values: Any) -> Column:
         )
     if getattr(dtype, "time_zone", None):  # polars
         return column_of_instants(name, values, values.dtype.time_zone)
+    if str(dtype) == "category":  # pandas
+        return Column(name, "text", as_texts(list(values)), is_category=True)
     array = values
     if isinstance(values, list | tuple):
         array = np.empty(len(values), dtype=object)
@@ -118,8 +120,6 @@ def column_of(name: str, values: Any) -> Column:
         raise ValueError(
             f"column {name!r} must hold one value for each row, got an array of shape {array.shape}."
         )
-    if str(dtype) == "category":
-        return Column(name, "text", as_texts(array.tolist()), is_category=True)
     if array.dtype.kind == "M":
         return Column(
             name, "date", without_placeholders(array.astype("datetime64[us]"))

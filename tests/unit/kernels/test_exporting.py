@@ -503,6 +503,33 @@ ODD_COLUMNS: dict[str, tuple[Any, Any]] = {
 }
 
 
+@pytest.mark.parametrize(
+    "cells",
+    [
+        DAYS[:5].normalize().as_unit("ns"),
+        DAYS[:5].as_unit("ns").tz_localize("Europe/Berlin"),
+        pd.to_timedelta([1, 20, 300, 4_000, 50_000], unit="s").as_unit("ns"),
+    ],
+    ids=["dates", "moments", "durations"],
+)
+@pytest.mark.parametrize("column_type", [None, "categorical"])
+def test_categories_of_dates_and_durations_are_read_as_by_the_estimator(
+    cells: pd.Index, column_type: str | None, tmp_path: Path
+):
+    place = np.arange(60) % 5
+    column = cells[place].to_series(index=range(60))
+    column[:2] = pd.NaT
+    size = np.sin(np.arange(60.0))
+    table = pd.DataFrame({"x": column.astype("category"), "size": size})
+    columns = None if column_type is None else {"x": column_type}
+    model = KernelLearningRegressor(learner="unif", columns=columns).fit(
+        table, place**2 + size
+    )
+    module = exported(model, tmp_path)
+    assert_same_predictions(module, model, table)
+    assert_same_predictions(module, model, table, {name: table[name] for name in table})
+
+
 @pytest.mark.filterwarnings("ignore:column 'x' holds")
 @pytest.mark.parametrize("scale", ["standard", "quantile", "unit"])
 @pytest.mark.parametrize("kind", ODD_COLUMNS)
