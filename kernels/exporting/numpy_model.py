@@ -127,9 +127,18 @@ def column_of(name: str, values: Any) -> Column:
     if array.dtype.kind == "m":
         seconds = array.astype("timedelta64[us]").astype(np.float64) / 1e6
         return Column(name, "number", np.where(np.isnat(array), np.nan, seconds))
+    if has_lost_digits(dtype, array):
+        return column_of_objects(name, list(values))
     if array.dtype.kind in "biuf":
         return column_of_numbers(name, array)
     return column_of_objects(name, array.tolist())
+
+
+def has_lost_digits(dtype: Any, array: np.ndarray) -> bool:
+    """Return whether NumPy made floats of large integers."""
+    if array.dtype.kind != "f" or "int" not in str(dtype).lower():
+        return False
+    return bool((np.abs(array) > LARGEST).any())
 
 
 def column_of_instants(name: str, values: Any, zone: str) -> Column:

@@ -530,6 +530,30 @@ def test_categories_of_dates_and_durations_are_read_as_by_the_estimator(
     assert_same_predictions(module, model, table, {name: table[name] for name in table})
 
 
+LARGE_CODES = [None, *(2**60 + number % 5 for number in range(59))]
+
+
+@pytest.mark.parametrize(
+    "codes",
+    [
+        pl.Series(LARGE_CODES, dtype=pl.Int64),
+        pl.Series(LARGE_CODES, dtype=pl.UInt64),
+        pd.Series(LARGE_CODES, dtype="Int64"),
+        pd.Series(LARGE_CODES, dtype="int64[pyarrow]"),
+    ],
+    ids=["polars", "polars, unsigned", "pandas", "pandas with Arrow"],
+)
+def test_large_integers_keep_their_digits_next_to_missing_ones(
+    codes: Any, tmp_path: Path
+):
+    frame = pl.DataFrame if isinstance(codes, pl.Series) else pd.DataFrame
+    size = np.sin(np.arange(60.0))
+    table = frame({"x": codes, "size": size})
+    model = KernelLearningRegressor(learner="unif", columns={"x": "categorical"})
+    module = exported(model.fit(table, np.arange(60) % 5 + size), tmp_path)
+    assert_same_predictions(module, model, table)
+
+
 @pytest.mark.filterwarnings("ignore:column 'x' holds")
 @pytest.mark.parametrize("scale", ["standard", "quantile", "unit"])
 @pytest.mark.parametrize("kind", ODD_COLUMNS)
