@@ -206,10 +206,15 @@ def _isolated_clusters(tree: np.ndarray, near: float, ratio: float) -> np.ndarra
 
 def _is_missing(values: np.ndarray) -> np.ndarray:
     if values.dtype.kind == "O":
-        return np.array(
-            [value is None or value != value for value in values], dtype=bool
-        )
+        return np.array(list(map(_is_gap, values)), dtype=bool)
     return np.asarray(values != values)
+
+
+def _is_gap(value: Any) -> bool:
+    try:
+        return value is None or bool(value != value)
+    except TypeError:  # NA of pandas
+        return True
 
 
 def draw_folds(

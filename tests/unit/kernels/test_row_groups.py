@@ -284,6 +284,14 @@ BAD = [
         "time must have no missing values, got 1",
     ),
     (
+        {"groups": pd.array(["a", "b", pd.NA] * 20, dtype="string[python]")},
+        "groups must have no missing values, got 20 of 60, the first in row 2",
+    ),
+    (
+        {"time": pd.array([*range(59), pd.NA], dtype="Int64").astype(object)},
+        "time must have no missing values, got 1 of 60, the first in row 59",
+    ),
+    (
         {"groups": [7] * 60},
         "groups must have at least two different values, got only 7",
     ),
