@@ -22,6 +22,8 @@ ROUGHLY_CONVERGED = 1e-5
 MOST_RESIDUALS = 999
 """Most stored residuals, for levels to a thousandth."""
 
+RANK_ROUNDING = 1e-9
+
 
 def assign_calibration_folds(
     X: Rows, codes: np.ndarray, n_folds: int = N_FOLDS
@@ -235,7 +237,7 @@ def conformal_quantile(residuals: np.ndarray, alpha: float) -> np.ndarray | None
     if not 0 < alpha < 1:
         return None
     n = len(residuals)
-    rank = int(np.ceil((n + 1) * (1.0 - alpha)))
+    rank = max(1, int(np.ceil((n + 1) * (1.0 - alpha) - RANK_ROUNDING)))
     if rank > n:
         return None
     return np.asarray(residuals[rank - 1])
@@ -247,8 +249,7 @@ def residual_quantiles(residuals: np.ndarray, levels: np.ndarray) -> np.ndarray 
     Level p has rank (n + 1) p.
     """
     n = len(residuals)
-    rounding = 1e-9
     ranks = (n + 1) * levels
-    if not ((ranks >= 1 - rounding) & (ranks <= n + rounding)).all():
+    if not ((ranks >= 1 - RANK_ROUNDING) & (ranks <= n + RANK_ROUNDING)).all():
         return None
     return np.quantile(residuals, levels, axis=0, method="weibull")

@@ -65,6 +65,7 @@ from learnkernels.kernels.predictors import (
 from learnkernels.kernels.predictors.base import TrainingSet
 from learnkernels.kernels.predictors.calibration import (
     assign_calibration_folds,
+    conformal_quantile,
     fit_sigmoid,
     probabilities,
 )
@@ -1668,6 +1669,20 @@ def test_intervals_hold_as_many_new_targets_as_they_say(params):
             for alpha in (0.0, 1.0, 0.001)
         ]
     )
+
+
+def test_ranks_of_residuals_are_those_of_exact_fractions():
+    for n in (9, 19, 99, 199, 999):
+        residuals = np.arange(1.0, n + 1)[:, None]
+        for numerator in range(1, n + 1):
+            alpha = numerator / (n + 1)
+            quantile = conformal_quantile(residuals, alpha)
+            assert quantile is not None
+            assert quantile.tolist() == [n + 1 - numerator]
+        assert conformal_quantile(residuals, 0.999 / (n + 1)) is None
+        least = conformal_quantile(residuals, 1.0 - 1e-15)
+        assert least is not None
+        assert least.tolist() == [1.0]
 
 
 def test_residuals_are_those_of_fits_without_the_row_and_its_copies():
