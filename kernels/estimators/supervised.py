@@ -94,7 +94,7 @@ from .multilabel import (
 )
 from .product_kernels import ProductScores
 from .sampling import FitSampling
-from .time_budget import FIRST_ROWS, MeasuredFits
+from .time_budget import FIRST_ROWS, LEAST_GROWTH, MeasuredFits
 
 WORK_OF_HELD_OUT = 0.5
 """Work of held-out scores by conjugate gradients, relative to the fit."""
@@ -277,9 +277,10 @@ class SupervisedLearner(KernelLearner):
             return self._fit_rows(X, y, weights, len(y), seed, row_groups)
         started = time.perf_counter()
         limit = positive("time_limit", self.time_limit)
-        order = nested_samples(self._encode_target(y), seed)
+        target = replace(self._encode_target(y), row_groups=row_groups)
+        order = nested_samples(target, seed)
         m = len(y)
-        n = min(m, FIRST_ROWS)
+        n = least_divided_sample(target, order, FIRST_ROWS)
         fits = MeasuredFits()
         while n < m:
             rows = np.sort(order[:n])
@@ -304,7 +305,7 @@ class SupervisedLearner(KernelLearner):
                     f"takes about {ceil(fits.expected_seconds(m)):,} seconds."
                 )
                 return self
-            n = n_next
+            n = least_divided_sample(target, order, n_next)
         return self._fit_rows(X, y, weights, m, seed, row_groups)
 
     def _fit_rows(
@@ -345,7 +346,6 @@ class SupervisedLearner(KernelLearner):
     def _boosting_problem(
         self, X: Rows, target: Target, weights: np.ndarray | None, seed: int
     ) -> BoostingProblem | None:
-        """Return the problem of fitting trees; None without trees."""
         if self.boost is False:
             return None
         obstacle = self._obstacle_to_boosting(X, target)
@@ -368,7 +368,6 @@ class SupervisedLearner(KernelLearner):
         )
 
     def _obstacle_to_boosting(self, X: Rows, target: Target) -> str | None:
-        """Return the reason why trees cannot be used, or None."""
         if sparse.issparse(X):
             return "rows are sparse"
         return None
@@ -907,8 +906,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         target = self._encode_target(y)
         self._check_options(target.task)
         row_groups = groups_of_copies(X, row_groups, rows)
-        if not self.multilabel_:
-            require_divided_classes(target, row_groups)
+        require_divided_classes(target, row_groups)
         return self._fit(X, y, weights, seed, row_groups)
 
     @property
@@ -1651,6 +1649,26 @@ def nested_samples(target: Target, seed: int) -> np.ndarray:
     return by_class[np.argsort(position_in_class / class_size, kind="stable")]
 
 
+def least_divided_sample(target: Target, order: np.ndarray, n_rows: int) -> int:
+    """Return the least sample size from `n_rows` with divided groups."""
+    while n_rows < len(target):
+        if has_divided_groups(target.take(np.sort(order[:n_rows]))):
+            return n_rows
+        n_rows = ceil(LEAST_GROWTH * n_rows)
+    return len(target)
+
+
+def has_divided_groups(target: Target) -> bool:
+    if target.row_groups is None:
+        return True
+    try:
+        require_several_groups(target.row_groups)
+        require_divided_classes(target, target.row_groups)
+    except ValueError:
+        return False
+    return True
+
+
 def rows_with_weight(
     y: np.ndarray,
     sample_weight: Any,
@@ -1686,17 +1704,21 @@ def groups_of_copies(
     if row_groups is None:
         return None
     row_groups = row_groups.take(rows)
-    if row_groups.n_groups < 2:
-        raise ValueError(
-            "groups or time must have two different values among the rows with a positive weight, got one."
-        )
+    require_several_groups(row_groups)
     _, which = distinct_rows(X)
     return row_groups.joined_by(which)
 
 
+def require_several_groups(row_groups: RowGroups) -> None:
+    if row_groups.n_groups < 2:
+        raise ValueError(
+            "groups or time must have two different values among the rows with a positive weight, got one."
+        )
+
+
 def require_divided_classes(target: Target, row_groups: RowGroups | None) -> None:
     """Raise ValueError if no class has two groups, or a class has only late rows."""
-    if row_groups is None:
+    if row_groups is None or target.task == "regression":
         return
     if not row_groups.ordered:
         pairs = np.unique(np.column_stack([target.values, row_groups.numbers]), axis=0)

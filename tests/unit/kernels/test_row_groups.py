@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn
+from sklearn.base import clone
 from sklearn.model_selection import GroupKFold, cross_validate
 
 from learnkernels import (
@@ -524,3 +525,25 @@ def test_a_class_seen_last_before_the_held_out_times_extends_them():
         "classification", y, ("a", "b"), row_groups=RowGroups(numbers, True)
     )
     assert numbers[held_out_rows(None, target, 0)].min() == 6
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("argument", ["groups", "time"])
+def test_a_time_limit_skips_samples_whose_groups_or_classes_cannot_be_divided(
+    argument, seed
+):
+    X, _, _ = data(m=600)
+    numbers = np.arange(600)
+    y = (X[:, 0] > 0).astype(int)
+    if argument == "time":
+        y[5] = 2
+        y[540:580] = 2
+    else:
+        numbers = (numbers == 5).astype(int)
+    model = KernelLearningClassifier(
+        family=FAMILY, learner="unif", predictor="svm", C=1.0, random_state=seed
+    )
+    expected = model.fit(X, y, **{argument: numbers}).decision_function(X)
+    model = clone(model).set_params(time_limit=1e6)
+    model.fit(X, y, **{argument: numbers})
+    np.testing.assert_array_equal(model.decision_function(X), expected)
