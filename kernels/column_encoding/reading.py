@@ -260,7 +260,6 @@ def _series_by_name(table: Any) -> dict[str, Any]:
 
 
 def _enums_of_polars(table: Any) -> frozenset[str]:
-    """Return the names of polars Enums in an Arrow table."""
     schema = getattr(table, "schema", None)
     if schema is None or not hasattr(schema, "metadata"):  # not an Arrow table
         return frozenset()

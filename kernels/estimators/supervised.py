@@ -402,7 +402,6 @@ class SupervisedLearner(KernelLearner):
         seed: int,
         boosting: BoostingProblem | None = None,
     ) -> Self:
-        """Choose and fit the predictor, and fit the trees."""
         C = self._C_for_kernel(training.kernel, len(target))
         predictor = self._choose_predictor(training, target, seed)
         with blas_threads_for(len(target)):
@@ -590,7 +589,6 @@ class SupervisedLearner(KernelLearner):
     def _choose_predictor(
         self, training: TrainingSet, target: Target, seed: int
     ) -> Predictor:
-        """Return the predictor; set `predictor_` and `predictor_reason_`."""
         predictor = as_predictor(self.predictor)
         if getattr(predictor, "random_state", 0) is None:
             predictor = as_predictor(predictor, random_state=seed)

@@ -124,7 +124,6 @@ def require_solution(solution: Any, learner: str, n_kernels: int) -> Solution:
 
 
 def _defect_of(solution: Any, n_kernels: int) -> str:
-    """Return the defect of an invalid solution, or ""."""
     if not isinstance(solution, Solution):
         return type(solution).__name__
     weights: Any = solution.weights

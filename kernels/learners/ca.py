@@ -165,7 +165,6 @@ class CA(KernelSearchLearner):
     def _weights_on_all_rows(
         self, statistics: AlignmentStatistics, Y: np.ndarray, weights: np.ndarray
     ) -> tuple[np.ndarray, float]:
-        """Return the new weights and the alignment, on all rows."""
         n = 1 + statistics.n_kernels
         # Products of epsilon I with centered kernels are eps times their traces.
         a = np.append(self.eps * np.vdot(Y, Y), statistics.target_products())

@@ -228,7 +228,6 @@ def _score(
     task: Task = "classification",
     **attributes: Any,
 ) -> Metric:
-    """Return the metric 1 - score of a function."""
     if isinstance(measure, str):
         measure = partial(_one_minus_score, function=measure)
     return Metric(

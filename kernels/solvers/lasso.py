@@ -152,7 +152,6 @@ class SquaredLasso:
     def _with_coefficients(
         self, fit: LassoFit, active: np.ndarray, coefficients: np.ndarray
     ) -> LassoFit | None:
-        """Return the fit with these active coefficients if it descends."""
         w = fit.w.copy()
         w[active] = coefficients
         slope = fit.descent[active] - fit.threshold * np.sign(

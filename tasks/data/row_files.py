@@ -145,7 +145,6 @@ class RowFiles:
     def _read_blocks(
         self, jobs: Sequence[tuple[int, np.ndarray]]
     ) -> Iterable[np.ndarray]:
-        """Return the rows of each job: a block and positions in it."""
         if self.readers is not None:
             return self.readers.map(_read_block, jobs, rows=replace(self, readers=None))
         return map(partial(_read_block, rows=self), jobs)

@@ -285,7 +285,6 @@ def _facts_of_model(
     predictor_facts: Mapping[str, Any],
     statistics: StatisticsRef,
 ) -> dict[str, Any]:
-    """Return the facts in the model file, in order."""
     data = config.datasets[0]
     recipe = config.model_copy(update={"learners": (choice.learner,)})
     return {

@@ -1,4 +1,4 @@
 """Run servers and schedules, and clean up after killed runs.
 
-Imports: databases, environment, models, processes, reporting, store.
+Imports: data, databases, environment, models, processes, reporting, store.
 """
