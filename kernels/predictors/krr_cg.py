@@ -95,7 +95,7 @@ class ConjugateGradients(Predictor):
             rows = held_out_rows(training, target, seed)
             others = system.solve_without(rows, precondition)
             products = system.matvec(others.solutions)
-            held_out = rows, products[rows] / system.root[rows] + system.mean
+            held_out = rows, system.scores_without(rows, products)
             start = (
                 others.solutions,
                 system.right - products - others.solutions * system.shifts,
@@ -171,11 +171,11 @@ class _RidgeSystem:
             self.root = np.sqrt(weights)[:, None]
         kernel = training.kernel
         self.mean = kernel.centering.target_mean(target.Y, weights)
-        # The rows on which the kernel was learned suffice for the precision.
+        # Rows on which the kernel was learned suffice for the precision.
         mean_diagonal = self._mean_diagonal(kernel)
         self.dtype = self._choose_precision(mean_diagonal / max(grid))
         if not training.own:
-            # This product also stores blocks of the matrix.
+            # This product also stores blocks.
             row_means = self.gram.matvec(self.shares, self.dtype)[:, 0]
             kernel = training.kernel_with_means(row_means)
             mean_diagonal = self._mean_diagonal(kernel)
@@ -242,19 +242,42 @@ class _RidgeSystem:
     def solve_without(
         self, rows: np.ndarray, precondition: Preconditioner
     ) -> ShiftedSolutions:
-        """Return solutions without some rows, zero for these rows."""
+        """Return solutions without some rows, zero for these."""
         is_included = np.ones_like(self.root)
         is_included[rows] = 0.0
         precondition_others = precondition.without(rows)
+        intercept = self._intercept_without(rows, self.right)
         return solve_shifted(
-            lambda V: is_included * self.matvec(V),
-            is_included * self.right,
+            lambda V: is_included * self._center_without(rows, self.matvec(V)),
+            is_included * (self.right - self.root * intercept),
             self.shifts,
-            lambda R, shifts: is_included * precondition_others(R, shifts),
+            lambda R, shifts: (
+                is_included * self._center_without(rows, precondition_others(R, shifts))
+            ),
             tolerance=2.0 * self.tol,
             progress=self.training.progress,
             max_iter=MOST_ITERATIONS,
         )
+
+    def scores_without(self, rows: np.ndarray, products: np.ndarray) -> np.ndarray:
+        residuals = self.right
+        if self.kernel.centering.subtracts:
+            residuals = residuals - products
+        intercept = self._intercept_without(rows, residuals) + self.mean
+        return np.asarray(products[rows] / self.root[rows] + intercept)
+
+    def _center_without(self, rows: np.ndarray, V: np.ndarray) -> np.ndarray:
+        if not self.kernel.centering.subtracts:
+            return V
+        return V - self.root * self._intercept_without(rows, V)
+
+    def _intercept_without(self, rows: np.ndarray, V: np.ndarray) -> np.ndarray:
+        """Return the mean of ``V / root``."""
+        if not self.kernel.centering.intercept:
+            return np.zeros(V.shape[1])
+        root = self.root[:, 0].copy()
+        root[rows] = 0.0
+        return np.asarray(root @ V / np.square(root).sum())
 
 
 def n_sketched(m: int) -> int:
@@ -318,7 +341,7 @@ def _drawn_groups(
 
 
 def convergence_note(solutions: ShiftedSolutions, values: np.ndarray) -> str:
-    """Return a note on conjugate gradients' convergence; warn if above the tolerance."""
+    """Return a note on convergence; warn if above the tolerance."""
     worst = int(solutions.residuals.argmax())
     residual = float(solutions.residuals[worst])
     if solutions.converged:

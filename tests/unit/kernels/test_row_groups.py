@@ -55,7 +55,7 @@ def ridge_predictions(K, cross, Y, w, ridge, centering):
     ones = np.ones((len(K), 1))
     solution = np.linalg.solve(
         np.block([[A, ones], [ones.T, np.zeros((1, 1))]]),
-        np.vstack([Y, np.zeros((1, 2))]),
+        np.vstack([Y, np.zeros((1, Y.shape[1]))]),
     )
     return cross @ solution[:-1] + solution[-1]
 
@@ -91,6 +91,66 @@ def test_left_out_residuals_are_those_of_refits(centering, weighted, ordered):
     np.testing.assert_allclose(path.at(0.3).residuals, expected, rtol=1e-7)
     loss = np.nansum(w * np.square(expected).sum(axis=1))
     assert path.at(0.3).loss == pytest.approx(loss, rel=1e-9)
+
+
+ROWS_HELD_OUT = {"rows": None, "groups": False, "time": True}
+
+
+@pytest.mark.parametrize("ordered", ROWS_HELD_OUT.values(), ids=ROWS_HELD_OUT)
+@pytest.mark.parametrize("n_outputs", [1, 2])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("centering", list(Centering))
+def test_conjugate_gradients_predict_held_out_rows_with_the_intercept_of_the_others(
+    centering, weighted, n_outputs, ordered
+):
+    X, Y, numbers = data(300)
+    Y = Y[:, :n_outputs] + 5.0 * (numbers >= 10)[:, None]
+    w = np.ones(300)
+    if weighted:
+        w = np.random.default_rng(1).uniform(0.5, 2.0, 300)
+        w /= w.mean()
+    kernel = learn_kernel(
+        X,
+        Y,
+        learner="unif",
+        family=FAMILY,
+        sample_weight=w if weighted else None,
+        task="regression",
+        centering=centering,
+    )
+    groups = None if ordered is None else RowGroups(numbers, ordered)
+    rows, scores = (
+        as_predictor("krr-cg", tol=1e-12)
+        .fit(
+            TrainingSet.of(kernel, None, np.arange(300)),
+            Target("regression", Y, row_groups=groups),
+            [4.0],
+            fine=True,
+        )
+        .held_out()
+    )
+    others = np.setdiff1d(np.arange(300), rows)
+    K = kernel.gram()
+    expected = ridge_predictions(
+        K[np.ix_(others, others)],
+        K[np.ix_(rows, others)],
+        Y[others],
+        w[others],
+        np.average(K.diagonal(), weights=w) / 4.0,
+        centering,
+    )
+    np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-8)
+
+
+def test_residuals_of_the_last_times_are_those_of_predictions_from_earlier_ones():
+    t = np.arange(600)
+    X = (t / 600)[:, None]
+    y = 5.0 * (t >= 480) + 0.1 * np.random.default_rng(0).normal(size=600)
+    given = {"family": GaussianFamily([30.0]), "learner": "unif", "alpha": 0.01}
+    model = KernelLearningRegressor(predictor="krr-cg", **given).fit(X, y, time=t)
+    past = KernelLearningRegressor(predictor="krr", **given).fit(X[:480], y[:480])
+    expected = np.median(np.abs(y[480:] - past.predict(X[480:])))
+    np.testing.assert_allclose(np.median(model.residuals_), expected, rtol=0.02)
 
 
 def test_groups_of_one_row_change_no_residual_and_no_gradient():
