@@ -17,7 +17,7 @@ import pytest
 import yaml
 from mlflow import MlflowClient
 from mlflow.entities import Run
-from prefect import flow
+from prefect import flow, tags
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 from prefect.client.schemas.sorting import FlowRunSort
@@ -98,7 +98,8 @@ def compared(**keys: Any) -> tuple[pd.DataFrame, Path, dict[str, Any]]:
 @pytest.fixture(scope="module")
 def finished(prefect_server: None, module_folder: Path) -> dict[str, str]:
     """One finished comparison; tests that use it share its working folder, store of results and MLflow database."""
-    return dict(compare(config=small()))
+    with tags("learnkernels", "small"):
+        return dict(compare(config=small()))
 
 
 def test_links_of_a_report_lead_to_the_files_beside_it_and_name_the_command_that_finds_its_pages(
