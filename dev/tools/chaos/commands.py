@@ -62,7 +62,7 @@ PREPARATION = (
 )
 """What is run before: a champion and its challenger, and matrices."""
 
-TIMES = ("seconds_weights", "seconds_fit", "seconds_pass")
+TIMES = ("seconds_weights", "seconds_fit", "seconds_pass", "stored")
 
 CONF: dict[str, Any] = {
     "name": "small",
