@@ -95,7 +95,7 @@ class BoostingProblem:
             return fitted.fit(self.X_trees[rows], self.target.values[rows], **options)
 
     def _rows_of_frequent_classes(self, rows: np.ndarray) -> np.ndarray:
-        """Drop rows of rare classes."""
+        """Drop rows of rare classes, except for the two largest classes."""
         if not isinstance(self.trees, HistGradientBoostingClassifier):
             return rows
         codes = self.target.values[rows]

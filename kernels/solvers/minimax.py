@@ -30,6 +30,8 @@ DEPTH = 3
 """Number of differences in an extrapolation."""
 
 SMALLEST_SINGULAR = 1e-8
+"""Smallest relative singular value in an extrapolation."""
+
 RELATIVE_RIDGE = 1e-9
 """Ridge of a Hessian, relative to its largest entry."""
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +28,7 @@ from ..data.dataset import DatasetRef, stored_bytes
 from ..naming import from_store, step
 from ..plugins import as_learner, learner_class, sources
 from ..store import computed_at, is_stored, keep, result_key, store_path
-from ..workers.cluster import Advance, DaskPool, map_here
+from ..workers.cluster import Advance, DaskPool, Job, Result, map_here
 from .baseline import ESTIMATOR, kinds_of, predictor_of, run_baseline, settings_of
 from .families import build_family
 from .fold_statistics import planned_trials, sampled
@@ -43,9 +43,6 @@ from .trials import (
     setting_jobs,
     validate_setting,
 )
-
-Job = TypeVar("Job")
-Result = TypeVar("Result")
 
 PARALLEL_ROWS = 4096
 """Most training rows for parallel trials."""

@@ -480,11 +480,7 @@ def score_with(
     """
     started = time.monotonic()
     inputs = inputs_of(source, {*model.features, *options.ids})
-    destination = output_location(output)
-    if any(destination.is_same(location) for location in inputs):
-        raise InputError(
-            f"{output}: the output would replace the input; give another name."
-        )
+    destination = output_apart_from(output, inputs)
     with _scored(
         model, about, Table(inputs), destination, options, source, on_progress
     ) as tally:
@@ -776,6 +772,16 @@ def output_location(text: str) -> Location:
     if compression_of(text) is not None:
         raise InputError(
             f"{text}: is written without compression; leave out the ending {Path(text).suffix}."
+        )
+    return location
+
+
+def output_apart_from(text: str, inputs: Sequence[Location]) -> Location:
+    """Return the location of an output table; InputError if it is an input."""
+    location = output_location(text)
+    if any(location.is_same(source) for source in inputs):
+        raise InputError(
+            f"{text}: the output would replace the input; give another name."
         )
     return location
 

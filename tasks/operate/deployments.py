@@ -116,10 +116,7 @@ def _check_steps(plan: Plan) -> None:
         training_config(plan.config, plan.dataset, None, by_command=True)
     if plan.input is None or plan.output is None or plan.output.endswith("/"):
         return
-    if scoring.output_location(plan.output).is_same(locate(plan.input)):
-        raise InputError(
-            f"--output {plan.output}: would replace the input; give another name."
-        )
+    scoring.output_apart_from(plan.output, [locate(plan.input)])
 
 
 def _is_cron(text: str) -> bool:

@@ -7,6 +7,7 @@ import json
 import re
 import time
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -141,8 +142,12 @@ def models_view() -> SavedView:
 def metric_of_dataset(name: str) -> str:
     metric = metric_name(name)
     if metric != name:  # another name may have the same allowed characters
-        metric = f"{metric[:90]} {zlib.crc32(name.encode()):08x}"
+        metric = _with_digest(name)
     return f"test_error/{metric}"
+
+
+def _with_digest(text: str) -> str:
+    return f"{metric_name(text)[:90]} {zlib.crc32(text.encode()):08x}"
 
 
 def metric_name(text: str) -> str:
@@ -154,19 +159,25 @@ def metric_name(text: str) -> str:
 
 def weight_metrics(kernels: Sequence[str], shares: Iterable[float]) -> dict[str, float]:
     """Return weight shares of the first 100 base kernels as MLflow metrics."""
-    names = distinct_metric_names(kernels[:100])
+    names = [metric_name(name) for name in kernels[:100]]
+    if len(set(names)) < len(names):
+        names = [f"{number} {name}"[:100] for number, name in enumerate(names)]
     return {
         f"weight/{name}": float(share)
         for name, share in zip(names, shares, strict=False)
     }
 
 
-def distinct_metric_names(texts: Sequence[str]) -> list[str]:
-    """Return names of metrics, numbered if two are equal."""
-    names = [metric_name(text) for text in texts]
-    if len(set(names)) < len(names):
-        names = [f"{number} {name}"[:100] for number, name in enumerate(names)]
-    return names
+def relevance_metrics(relevance: Mapping[str, float]) -> dict[str, float]:
+    """Return the relevance of features as MLflow metrics, named alike in all runs."""
+    counts = Counter(map(metric_name, relevance))
+    metrics = {}
+    for feature, mean in relevance.items():
+        name = metric_name(feature)
+        if counts[name] > 1:
+            name = _with_digest(feature)
+        metrics[f"relevance/{name}"] = mean
+    return metrics
 
 
 def _filter_of_runs(level: str, run: str | None = None) -> str:

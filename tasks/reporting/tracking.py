@@ -63,10 +63,10 @@ from .mlflow_pages import (
     comparison_note,
     comparison_view,
     cut,
-    distinct_metric_names,
     experiment_note,
     metric_of_dataset,
     models_view,
+    relevance_metrics,
     result_note,
     run_path,
     runs_path,
@@ -485,9 +485,7 @@ def _metrics_of_result(
     means[metric_of_dataset(row.dataset)] = row.error_mean
     means |= weight_metrics(table["kernels"].iloc[0], row.weights)
     for _, shares in tables.mean_relevance(table):
-        names = distinct_metric_names(list(shares["feature"]))
-        for name, mean in zip(names, shares["mean"], strict=True):
-            means[f"relevance/{name}"] = mean
+        means |= relevance_metrics(shares.set_index("feature")["mean"].to_dict())
     points = [(name, value, 0) for name, value in rounded(means)]
     trials = table["repeat"] * n_trials + table["fold"]
     for column, name in EACH_TRIAL.items():

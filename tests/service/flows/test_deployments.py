@@ -346,7 +346,7 @@ def test_a_plan_that_cannot_work_is_one_sentence():
         ),
         (
             {"input": "in.csv", "output": "./in.csv"},
-            r"--output ./in.csv: would replace the input",
+            r"\./in\.csv: the output would replace the input; give another name\.",
         ),
         (
             {"dataset": "iris"},

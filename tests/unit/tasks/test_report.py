@@ -290,6 +290,10 @@ def test_names_that_differ_only_in_special_characters_are_different_metrics():
     metrics = _metrics_of_result(row, table, 3)
     shares = {m.key: m.value for m in metrics if m.key.startswith("relevance/")}
     assert sorted(shares.values()) == [0.3, 0.7]
+    # A learner that ranks the features in another order has the same names.
+    other = _metrics_of_result(row, table.assign(relevance=[[0.3, 0.7]] * 2), 3)
+    swapped = {m.key: m.value for m in other if m.key in shares}
+    assert swapped == {key: pytest.approx(1 - value) for key, value in shares.items()}
     assert metric_of_dataset("sales €") != metric_of_dataset("sales $")
     assert metric_of_dataset("sales") == "test_error/sales"
 
