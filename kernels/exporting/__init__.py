@@ -1,6 +1,6 @@
 """Fitted models as Python modules that predict with only NumPy.
 
-Imports: column_encoding, estimator_files, families, files, learned_kernel, predictors.
+Imports: column_encoding, families, files, learned_kernel, predictors.
 """
 
 from .module_file import write_module

@@ -268,7 +268,7 @@ def parts_of_trees(estimator: Any) -> dict[str, Any]:
         raise ValueError(obstacle)
     try:
         return trees_as_parts(trees, n_outputs)
-    except (LookupError, TypeError, ValueError) as error:
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise ValueError(obstacle) from error
 
 
