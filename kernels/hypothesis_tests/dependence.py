@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import NamedTuple
@@ -106,6 +106,16 @@ def permutation_test(
     rounding = ROUNDING * np.asarray(magnitude)
     threshold = np.expand_dims(observed_statistic - rounding, -1)
     return observed_statistic, np.mean(values >= threshold, axis=-1)
+
+
+def holm(p: Sequence[float]) -> np.ndarray:
+    """Adjust p-values for the number of tests by the method of Holm (1979)."""
+    n = len(p)
+    order = np.argsort(p)
+    factors = np.arange(n, 0, -1)
+    adjusted = np.empty(n)
+    adjusted[order] = np.maximum.accumulate(np.asarray(p)[order] * factors)
+    return np.minimum(adjusted, 1.0)
 
 
 def unbiased_products(M: np.ndarray, diagonals: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ from scipy import sparse
 from ..base import Value
 from ..families.base import Rows
 from ..learned_kernel import LearnedKernel
-from .dependence import permutation_test
+from .dependence import holm, permutation_test
 
 REFERENCE_ROWS = 500
 """Most training rows, and most new rows, to compare."""
@@ -205,9 +205,8 @@ def _column_p_values(
     p_by_column: dict[str, list[float]] = {}
     for position in np.flatnonzero(is_tested).tolist():
         p_by_column.setdefault(names[position], []).append(float(p_features[position]))
-    return _holm(
-        {name: min(1.0, len(ps) * min(ps)) for name, ps in p_by_column.items()}
-    )
+    p_values = [min(1.0, len(ps) * min(ps)) for ps in p_by_column.values()]
+    return dict(zip(p_by_column, holm(p_values).tolist(), strict=True))
 
 
 def _shares_outside(
@@ -220,12 +219,3 @@ def _shares_outside(
             # The first feature of a date is the date itself.
             shares.setdefault(name, count / max(1, new.n))
     return shares
-
-
-def _holm(p: dict[str, float]) -> dict[str, float]:
-    adjusted = dict.fromkeys(p, 1.0)
-    largest = 0.0
-    for step, name in enumerate(sorted(p, key=lambda name: p[name])):
-        largest = max(largest, min(1.0, (len(p) - step) * p[name]))
-        adjusted[name] = largest
-    return adjusted

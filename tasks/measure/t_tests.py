@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 from scipy import stats
@@ -56,16 +55,6 @@ def two_sided_p(errors: np.ndarray, others: np.ndarray, test_share: float) -> fl
     if p_lower is None or p_higher is None:
         return math.nan
     return min(1.0, 2 * p_lower, 2 * p_higher)
-
-
-def holm(p: Sequence[float]) -> np.ndarray:
-    """Adjust p-values for the number of tests by the method of Holm (1979)."""
-    n = len(p)
-    order = np.argsort(p)
-    factors = np.arange(n, 0, -1)
-    adjusted = np.empty(n)
-    adjusted[order] = np.maximum.accumulate(np.asarray(p)[order] * factors)
-    return np.minimum(adjusted, 1.0)
 
 
 def critical_difference(n_datasets: int, n_methods: int) -> float:

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from learnkernels.conf.schema import BASELINE_TITLES
+from learnkernels.kernels.hypothesis_tests.dependence import holm
 
 from ..measure.baseline import CONSTANT
 from ..measure.run_learner import COLUMNS, TABLE, FoldsRef
 from ..measure.t_tests import (
     SIGNIFICANCE,
     corrected_p,
-    holm,
     paired_p,
     share_of_test,
     two_sided_p,

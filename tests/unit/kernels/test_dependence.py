@@ -21,6 +21,7 @@ from learnkernels import (
 from learnkernels.kernels.hypothesis_tests import bounds, dependence
 from learnkernels.kernels.hypothesis_tests.dependence import (
     alignment_test,
+    holm,
     independence_test,
     linear_cka,
 )
@@ -29,7 +30,6 @@ from learnkernels.kernels.hypothesis_tests.drift import (
     Drift,
     NewRows,
     Reference,
-    _holm,
     drift_of,
     kernel_test,
 )
@@ -465,10 +465,12 @@ def test_p_values_are_even_where_nothing_differs_and_small_where_something_does(
     assert kernel_test(gram(rows), 40, 99)[1] == 0.01
 
 
-def test_p_values_of_columns_are_adjusted_as_holm_says():
-    assert _holm({"a": 0.01, "b": 0.04, "c": 0.03}) == pytest.approx(
-        {"a": 0.03, "c": 0.06, "b": 0.06}
+def test_p_values_are_adjusted_as_holm_says():
+    np.testing.assert_allclose(
+        holm([0.01, 0.04, 0.03, 0.005]), [0.03, 0.06, 0.06, 0.02]
     )
+    assert holm([0.6, 0.7]).tolist() == [1.0, 1.0]
+    assert holm([]).tolist() == []
 
 
 def test_what_moved_is_named_and_dates_and_ignored_columns_are_not_tested():
