@@ -283,9 +283,7 @@ def _alignment(
         K = linear_kernel(features)
     else:
         K = rbf_kernel(X, gamma=fitted.params["gamma"])
-    weights = None
-    if dataset.weights is not None:
-        weights = dataset.weights[rows]
+    weights = weights_of_rows(dataset.weights, rows)
     try:
         return centered_alignment(K, Y @ Y.T, weights)
     except ValueError:  # features or targets of these rows are constant

@@ -15,6 +15,7 @@ from learnkernels.kernels.model_selection.evaluation import (
     KernelPredictors,
     PredictorPath,
 )
+from learnkernels.kernels.weights import weights_of_rows
 
 from ..data.dataset import Dataset
 from .held_out import evenly_spaced, has_every_class
@@ -85,9 +86,7 @@ def measure_relevance(
     if isinstance(fitted, KernelPredictors) and len(fitted.kernels) > 1:
         fitted = fitted.only(position)
         position = 0
-    weights = None
-    if dataset.weights is not None:
-        weights = dataset.weights[rows]
+    weights = weights_of_rows(dataset.weights, rows)
     tested = TestedRows(
         X=X[rows],
         target=target,

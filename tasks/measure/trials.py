@@ -46,6 +46,7 @@ from learnkernels.kernels.statistics.sampled import (
     statistics_from_arrays,
 )
 from learnkernels.kernels.targets import Task
+from learnkernels.kernels.weights import weights_of_rows
 
 from ..data.dataset import Dataset, DatasetRef, load_dataset
 from ..data.row_files import RowFiles
@@ -582,9 +583,7 @@ def _test_alignment(
     target = dataset.target.take(rows)
     if not np.ptp(target.Y, axis=0).any():
         return None
-    weights = None
-    if dataset.weights is not None:
-        weights = dataset.weights[rows]
+    weights = weights_of_rows(dataset.weights, rows)
     return float(_kernel_at(learned, position).alignment_with(X[rows], target, weights))
 
 
