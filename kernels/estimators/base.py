@@ -44,6 +44,7 @@ from ..statistics.gram import Normalization, require_normalization
 from ..statistics.sampled import sample_statistics
 from ..targets import Target, Task
 from ..validation import NAMED, listed, no_parameter, require_one_of, require_shape
+from .explanation import column_slices
 from .importance import Importance, ImportanceProblem, ImportanceRows
 from .sampling import BANDWIDTH_ROWS, FitSampling, kernel_rows
 
@@ -162,13 +163,10 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
                 "relevance_ and interactions_ need the targets of training rows, which this model does not have, as "
                 "an earlier release saved it; fit it again."
             )
-        if self.table_ is not None:
-            columns = [
-                np.arange(features.start, features.stop)
-                for _, features in self.table_.places
-            ]
-        else:
-            columns = [np.array([j]) for j in range(self.n_features_in_)]
+        columns = [
+            np.arange(features.start, features.stop)
+            for features in column_slices(self.table_, self.n_features_in_)
+        ]
         learner = self._checked_learner(self.kernel_.X, rows.target.task)
         search_learner = None
         has_learned = learner.name == self.kernel_.learner
