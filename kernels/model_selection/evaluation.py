@@ -82,16 +82,6 @@ class KernelPredictors:
             [scores for path in self.paths for scores in path.class_scores(X_new)]
         )
 
-    def only(self, position: int) -> KernelPredictors:
-        """Return only the predictor for one C; all predictors if they share a kernel."""
-        if len(self.kernels) == 1:
-            return self
-        single = copy(self)
-        single.kernels = self.kernels[position : position + 1]
-        single.grid = self.grid[position : position + 1]
-        single.paths = self.paths[position : position + 1]
-        return single
-
     def validation_alignment(
         self, X_new: Rows, target_new: Target, sample_weight: np.ndarray | None = None
     ) -> float:
@@ -109,6 +99,17 @@ class KernelPredictors:
                 ]
             )
         )
+
+
+def keep_one_kernel(fitted: PredictorPath, position: int) -> tuple[PredictorPath, int]:
+    """Return the predictors on the kernel at `position`, and the position among them."""
+    if not isinstance(fitted, KernelPredictors) or len(fitted.kernels) == 1:
+        return fitted, position
+    single = copy(fitted)
+    single.kernels = fitted.kernels[position : position + 1]
+    single.grid = fitted.grid[position : position + 1]
+    single.paths = fitted.paths[position : position + 1]
+    return single, 0
 
 
 @dataclass(frozen=True)
@@ -257,9 +258,7 @@ class Evaluation:
     ) -> FoldResult:
         """Return the test result of the selected candidate."""
         rows = np.flatnonzero(self.folds == trial.test)
-        if isinstance(fitted, KernelPredictors) and len(fitted.kernels) > 1:
-            fitted = fitted.only(position)
-            position = 0
+        fitted, position = keep_one_kernel(fitted, position)
         with blas_threads_for(len(training)):
             responses = self._responses(fitted, rows)[[position]]
         (error,) = self._mean_errors([responses], [rows], selection.sigmoid[None])

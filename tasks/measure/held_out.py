@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 from learnkernels.kernels.engine.workers import blas_threads_for
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.model_selection.evaluation import (
-    KernelPredictors,
     PredictorPath,
+    keep_one_kernel,
 )
 from learnkernels.kernels.predictors.calibration import probabilities
 from learnkernels.kernels.targets import Target, Task
@@ -97,9 +97,7 @@ def predict_held_out(
     sigmoid: np.ndarray,
 ) -> HeldOutPredictions:
     """Return predictions for held-out rows at one regularization, with probabilities if calibrated."""
-    if isinstance(fitted, KernelPredictors) and len(fitted.kernels) > 1:
-        fitted = fitted.only(position)
-        position = 0
+    fitted, position = keep_one_kernel(fitted, position)
     measured = target.take(rows).values
     with blas_threads_for(len(training)):
         predicted = fitted.predict(X[rows])[position]

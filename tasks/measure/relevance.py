@@ -12,8 +12,8 @@ from learnkernels.kernels.engine.workers import blas_threads_for
 from learnkernels.kernels.estimators.importance import TestedRows, relevance_of
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.model_selection.evaluation import (
-    KernelPredictors,
     PredictorPath,
+    keep_one_kernel,
 )
 from learnkernels.kernels.weights import weights_of_rows
 
@@ -83,9 +83,7 @@ def measure_relevance(
         and has_every_class(dataset.target, rows)
     ):
         return None
-    if isinstance(fitted, KernelPredictors) and len(fitted.kernels) > 1:
-        fitted = fitted.only(position)
-        position = 0
+    fitted, position = keep_one_kernel(fitted, position)
     weights = weights_of_rows(dataset.weights, rows)
     tested = TestedRows(
         X=X[rows],
