@@ -64,10 +64,14 @@ def positions_of(features: Sequence[str]) -> dict[str, list[int]]:
     """Return positions of features, by name of a feature or its table column."""
     positions = {name: [c] for c, name in enumerate(features)}
     if isinstance(features, TableFeatures):
-        positions_of_column: dict[str, list[int]] = {}
-        for c, column in enumerate(features.owners):
-            positions_of_column.setdefault(column, []).append(c)
-        positions |= positions_of_column
+        positions |= positions_by_name(features.owners)
+    return positions
+
+
+def positions_by_name(names: Sequence[str]) -> dict[str, list[int]]:
+    positions: dict[str, list[int]] = {}
+    for position, name in enumerate(names):
+        positions.setdefault(name, []).append(position)
     return positions
 
 

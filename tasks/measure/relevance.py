@@ -18,6 +18,7 @@ from learnkernels.kernels.model_selection.evaluation import (
 from learnkernels.kernels.weights import weights_of_rows
 
 from ..data.dataset import Dataset
+from .families import positions_by_name
 from .held_out import evenly_spaced, has_every_class
 
 MOST_COLUMNS = 300
@@ -52,9 +53,7 @@ class FittedPredictor:
 def features_by_column(features: Sequence[str]) -> dict[str, np.ndarray]:
     """Return the positions of features by column of the table."""
     names = features.owners if isinstance(features, TableFeatures) else features
-    positions: dict[str, list[int]] = {name: [] for name in names}
-    for position, name in enumerate(names):
-        positions[name].append(position)
+    positions = positions_by_name(names)
     return {name: np.array(of_name) for name, of_name in positions.items()}
 
 
