@@ -76,10 +76,6 @@ class Step(Task[P, R]):
     Runs have no tags, whose concurrency slots are slow if SQLite is locked.
     """
 
-    def __init__(self, fn: Callable[P, R], **options: Any) -> None:
-        super().__init__(fn, **options)
-        self._options = options
-
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the task in this thread; return its value, or on request its state."""
         with TagsContext(current_tags=set()):
@@ -93,9 +89,6 @@ class Step(Task[P, R]):
     def submit(self, *args: Any, **kwargs: Any) -> Any:
         with TagsContext(current_tags=set()):
             return super().submit(*map(_opaque, args), **_options(args, kwargs))
-
-    def with_options(self, **options: Any) -> Task[P, R]:
-        return Step(self.fn, **self._options | options)
 
 
 def _opaque(argument: Any) -> Any:

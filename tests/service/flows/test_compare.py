@@ -271,23 +271,16 @@ def test_a_step_gives_its_value_however_it_is_run(prefect_server: None):
 
     @flow
     def halving() -> list[Any]:
-        renamed = halve.with_options(task_run_name="renamed", retries=1)
-        assert (renamed.retries, renamed.task_run_name, type(renamed)) == (
-            1,
-            "renamed",
-            type(halve),
-        )
         states = [halve(4, return_state=True), halve.submit(4, return_state=True)]
         assert [state.name for state in states] == ["Cached"] * 2
         return [
             halve(4),
-            renamed(4),
             halve.submit(4).result(),
             halve.fn(4),
             *(state.result() for state in states),
         ]
 
-    assert halving() == [2] * 6
+    assert halving() == [2] * 5
 
 
 @pytest.mark.parametrize("at_once", [1, 3])

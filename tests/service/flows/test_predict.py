@@ -291,8 +291,9 @@ def test_what_cannot_be_scored_is_refused(registered: registry.ModelVersion):
 
 
 def test_reading_and_writing_are_tried_again_and_faults_are_not(
-    registered: registry.ModelVersion,
+    registered: registry.ModelVersion, monkeypatch: pytest.MonkeyPatch
 ):
+    monkeypatch.setattr(score_table, "retry_delay_seconds", 0)
     calls = []
     rows_of(50, 1).to_parquet("in.parquet")
 
@@ -303,9 +304,8 @@ def test_reading_and_writing_are_tried_again_and_faults_are_not(
 
     @flow(name="twice")
     def twice(*ids: str) -> int:
-        at_once = score_table.with_options(retry_delay_seconds=0)
         asked = ScoringOptions(ids, strict=True)
-        return at_once(
+        return score_table(
             registry.find_version(registered.uri),
             "in.parquet",
             "twice.parquet",
