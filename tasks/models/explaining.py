@@ -21,6 +21,7 @@ from .registry import ModelVersion, load_version
 from .scoring import (
     ROW,
     ScoringOptions,
+    ignore_progress,
     inputs_of,
     metadata_of,
     output_location,
@@ -101,10 +102,6 @@ def explain_table(
     )
 
 
-def _ignore_progress(rows: int) -> None:
-    pass
-
-
 def explain_with(
     model: Model,
     about: Mapping[str, str],
@@ -112,7 +109,7 @@ def explain_with(
     output: str,
     options: ScoringOptions,
     most_rows: int,
-    on_progress: Callable[[int], None] = _ignore_progress,
+    on_progress: Callable[[int], None] = ignore_progress,
 ) -> Explained:
     """Write contributions of columns to a model's predictions for the first rows.
 

@@ -460,7 +460,7 @@ def metadata_of(about: Mapping[str, str]) -> dict[str, str]:
     return {f"learnkernels.{key}": value for key, value in about.items()}
 
 
-def _ignore_progress(share: float, rows: int) -> None:
+def ignore_progress(*_: float) -> None:
     pass
 
 
@@ -470,7 +470,7 @@ def score_with(
     source: str,
     output: str,
     options: ScoringOptions,
-    on_progress: OnProgress = _ignore_progress,
+    on_progress: OnProgress = ignore_progress,
 ) -> Scores:
     """Score a table with a model and write the predictions.
 
@@ -495,7 +495,7 @@ def _scored(
     output: Location,
     options: ScoringOptions,
     where: str,
-    on_progress: OnProgress = _ignore_progress,
+    on_progress: OnProgress = ignore_progress,
     first: int = 0,
 ) -> Iterator[Tally]:
     """Score a table into a file with rows numbered from `first`; yield the tally.
@@ -623,7 +623,7 @@ def score_parts_with(
     output: str,
     pool: DaskPool,
     options: ScoringOptions,
-    on_progress: OnProgress = _ignore_progress,
+    on_progress: OnProgress = ignore_progress,
 ) -> Scores:
     """Score each file of a table on workers, into a file of an output folder.
 
