@@ -19,6 +19,8 @@ REFERENCE_ROWS = 500
 
 FEWEST_ROWS = 20
 
+PERMUTATIONS = 199
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Reference(Value):
@@ -100,9 +102,7 @@ class NewRows:
         )
 
 
-def kernel_test(
-    K: np.ndarray, n: int, permutations: int = 199, seed: int = 0
-) -> tuple[float, float]:
+def kernel_test(K: np.ndarray, n: int) -> tuple[float, float]:
     r"""Test equality of two distributions by the squared MMD of a kernel.
 
     .. math:: \widehat{\mathrm{MMD}}^2 = \frac{1}{n(n-1)} \sum_{i \ne j} K(x_i, x_j)
@@ -131,10 +131,10 @@ def kernel_test(
     mmd2, p = permutation_test(
         estimates,
         N,
-        permutations,
-        np.random.default_rng(seed),
+        PERMUTATIONS,
+        np.random.default_rng(0),
         magnitude=float(np.abs(off_diagonal).max(initial=0.0)),
-        at_once=permutations + 1,
+        at_once=PERMUTATIONS + 1,
     )
     return float(mmd2), float(p)
 

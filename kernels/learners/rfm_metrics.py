@@ -230,9 +230,7 @@ def spread_of(X: np.ndarray, w: np.ndarray | None = None) -> RfmMetric:
     )
 
 
-def components_of(
-    X: np.ndarray, w: np.ndarray | None = None, most: int = COMPONENTS
-) -> RfmMetric:
+def components_of(X: np.ndarray, w: np.ndarray | None = None) -> RfmMetric:
     """Return the metric of the first principal components."""
     unit = np.abs(X).max(initial=0.0) or 1.0
     Z = (X - mean_over(X, w)) / unit
@@ -240,7 +238,8 @@ def components_of(
         Z = Z * np.sqrt(w)[:, None]
     _, singular_values, directions = np.linalg.svd(Z, full_matrices=False)
     relevant = np.square(singular_values) > LEAST * np.square(singular_values[0])
-    return RfmMetric(directions[relevant][:most].T / unit, "principal components")
+    components = directions[relevant][:COMPONENTS]
+    return RfmMetric(components.T / unit, "principal components")
 
 
 def metric_of(X: np.ndarray, w: np.ndarray | None, scaled: bool) -> RfmMetric:
