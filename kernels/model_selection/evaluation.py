@@ -20,7 +20,7 @@ from ..solvers.conjugate_gradients import Progress
 from ..targets import Target
 from ..weights import of_mean_one, weights_of_rows
 from .folds import Trial, count_rows
-from .metrics import Metric, metric_for
+from .metrics import Metric
 
 
 class PredictorPath(Protocol):
@@ -176,7 +176,7 @@ class Evaluation:
     X: Rows
     target: Target
     folds: np.ndarray
-    metric: Metric | None = None
+    metric: Metric
     sample_weight: np.ndarray | None = None
 
     def result(
@@ -262,7 +262,7 @@ class Evaluation:
         with blas_threads_for(len(training)):
             responses = self._responses(fitted, rows)[[position]]
         (error,) = self._mean_errors([responses], [rows], selection.sigmoid[None])
-        trivial_error = self._metric.trivial_error(
+        trivial_error = self.metric.trivial_error(
             self.target.take(rows),
             self.target.take(training),
             weights_of_rows(self._weights, rows),
@@ -281,10 +281,6 @@ class Evaluation:
             n_test=len(rows),
         )
 
-    @property
-    def _metric(self) -> Metric:
-        return self.metric or metric_for(None, self.target)
-
     @cached_property
     def _weights(self) -> np.ndarray | None:
         if self.sample_weight is None:
@@ -296,7 +292,7 @@ class Evaluation:
         batch_size = 1 << 16
         respond = (
             predictors.predict
-            if self._metric.response == "predictions"
+            if self.metric.response == "predictions"
             else predictors.scores
         )
         batches = np.split(rows, range(batch_size, len(rows), batch_size))
@@ -307,7 +303,7 @@ class Evaluation:
     ) -> np.ndarray:
         """Return a sigmoid per C, (L, 2); NaN if not needed."""
         sigmoids = np.full((len(responses[0]), 2), np.nan)
-        if self._metric.response == "probabilities":
+        if self.metric.response == "probabilities":
             rows = np.concatenate(parts)
             codes = self.target.values[rows]
             weights = weights_of_rows(self._weights, rows)
@@ -322,7 +318,7 @@ class Evaluation:
         sigmoids: np.ndarray,
     ) -> np.ndarray:
         """Return the mean error over parts of the rows per C."""
-        metric = self._metric
+        metric = self.metric
         errors = np.empty((len(parts), len(sigmoids)))
         for i, rows in enumerate(parts):
             target = self.target.take(rows)

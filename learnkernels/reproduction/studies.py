@@ -21,6 +21,7 @@ from learnkernels.kernels.learners.continuous import RadialPairs
 from learnkernels.kernels.learners.nkrr import PolynomialRidge
 from learnkernels.kernels.model_selection.evaluation import Evaluation, KernelPredictors
 from learnkernels.kernels.model_selection.folds import Trial, assign_folds, trials
+from learnkernels.kernels.model_selection.metrics import metric_for
 from learnkernels.kernels.predictors.base import DEFAULTS
 from learnkernels.kernels.solvers.factor import factored_with_ridge
 from learnkernels.kernels.solvers.projected_gradient import Iterate
@@ -104,7 +105,9 @@ def _rows_of_trial(
     training = statistics.restrict(trial.training)
     training.require_informative()
     problem = LearningProblem(family, dataset.X, training)
-    evaluation = Evaluation(dataset.X, dataset.target, folds)
+    evaluation = Evaluation(
+        dataset.X, dataset.target, folds, metric_for(None, dataset.target)
+    )
     rows = []
     for k, unit in enumerate(np.eye(family.n_kernels)):
         kernel = problem.kernel("one base kernel", Solution(unit[problem.usable]))

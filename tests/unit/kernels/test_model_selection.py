@@ -27,6 +27,7 @@ from learnkernels.kernels.model_selection.folds import (
     split_trial,
     trials,
 )
+from learnkernels.kernels.model_selection.metrics import metric_for
 from learnkernels.kernels.predictors import as_predictor
 from learnkernels.kernels.targets import Target
 from tests.reference import (
@@ -336,6 +337,10 @@ def evaluate_by_hand(
     return errors[: len(GRID)], errors[len(GRID) :], error(test, constant)
 
 
+def evaluation_on(X, target: Target, folds: np.ndarray) -> Evaluation:
+    return Evaluation(X, target, folds, metric_for(None, target))
+
+
 SERVED = [
     ("regression", "krr"),
     *((task, of) for task in TASKS[1:] for of in ("krr", "svm")),
@@ -347,7 +352,7 @@ def test_a_trial_gives_what_a_slow_loop_gives(task, predictor):
     X, target, folds, trial = with_trial(task, 3, m=40)
     kernel = learned(X, target, folds, trial)
     predictors = KernelPredictors([kernel], target, predictor, GRID)
-    result = Evaluation(X, target, folds).result([predictors], kernel.rows, trial)
+    result = evaluation_on(X, target, folds).result([predictors], kernel.rows, trial)
     validation, test, trivial = evaluate_by_hand(
         kernel, X, target, folds, trial, predictor
     )
@@ -403,7 +408,7 @@ def test_the_validation_fold_chooses_and_ties_go_to_the_strongest_regularization
     several.append(([(3, 2, 1), (1, 5, 6)], 1, 0, True))
     for errors, candidate, position, edge in (*plain, *falling, *level, *several):
         candidates = [GivenPredictions(*numbers) for numbers in errors]
-        result = Evaluation(np.zeros((30, 1)), target, folds).result(
+        result = evaluation_on(np.zeros((30, 1)), target, folds).result(
             candidates, np.arange(18), trial
         )
         assert (result.candidate, result.position, result.edge) == (
@@ -430,7 +435,7 @@ class GivenAlignment(GivenPredictions):
 
 def test_the_alignment_on_the_validation_fold_chooses_the_candidate_and_the_error_the_regularization():
     X, (target, folds, trial) = np.arange(30.0)[:, None], first_trial()
-    evaluation, given = Evaluation(X, target, folds), (np.arange(18), trial)
+    evaluation, given = evaluation_on(X, target, folds), (np.arange(18), trial)
     validation = np.flatnonzero(folds == trial.validation)
     errors = [(6, 3, 4), (9, 5, 5), (2, 1, 2)]  # by the error the last would be chosen
     chosen = {
@@ -459,7 +464,9 @@ def test_learning_and_choosing_refuse_what_they_cannot_do():
     target, folds, trial = first_trial()
     candidates = [GivenAlignment(0.5, 1, 2), GivenPredictions(1, 2)]
     choose = partial(
-        Evaluation(np.zeros((30, 1)), target, folds).result, candidates, np.arange(18)
+        evaluation_on(np.zeros((30, 1)), target, folds).result,
+        candidates,
+        np.arange(18),
     )
     without = (
         "needs candidates with a kernel, got GivenPredictions at 1; choose by error"
@@ -582,7 +589,7 @@ def test_cross_validation_chooses_the_lowest_mean_error(task: str):
         ]
 
     fits = ((of, candidates(of, GRID)) for of in inner_trials(trial))
-    selection = Evaluation(X, target, folds).select_by_cross_validation(fits)
+    selection = evaluation_on(X, target, folds).select_by_cross_validation(fits)
     errors = np.zeros((2, len(GRID)))
     for of in inner_trials(trial):
         rows = np.flatnonzero(folds == of.validation)
@@ -605,7 +612,9 @@ def test_cross_validation_chooses_the_lowest_mean_error(task: str):
         np.flatnonzero((folds >= 0) & (folds < 4)),
         np.flatnonzero(folds == 4),
     )
-    result = Evaluation(X, target, folds).outcome(fitted, 0, selection, training, trial)
+    result = evaluation_on(X, target, folds).outcome(
+        fitted, 0, selection, training, trial
+    )
     assert result.error == target.take(test).error(fitted.predict(X[test])[0])
     assert (result.n_train, result.n_test, result.candidate) == (
         50,

@@ -38,6 +38,7 @@ from learnkernels.kernels.model_selection.folds import (
     split_trial,
     trials,
 )
+from learnkernels.kernels.model_selection.metrics import metric_for
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.dataset import DatasetRef, fold_seed
 from learnkernels.tasks.measure import comparison
@@ -652,7 +653,7 @@ def of_trial(
     training = np.flatnonzero(np.isin(groups, trial.training))
     for kernel in kernels:
         object.__setattr__(kernel, "rows", training[kernel.rows])
-    return Evaluation(X, target, groups).result(
+    return Evaluation(X, target, groups, metric_for(None, target)).result(
         [KernelPredictors(kernels, target, predictor, grid)], training, trial
     )
 
