@@ -476,8 +476,6 @@ def _metrics_of_result(
     row: pd.Series, table: pd.DataFrame, n_trials: int
 ) -> list[Metric]:
     means = {
-        "test_error": row.error_mean,
-        "alignment": row.alignment_mean,
         "seconds": row.seconds_weights + row.seconds_fit,
         "C": float(table["regularization"].median()),
     }
