@@ -45,6 +45,8 @@ JOIN = "_"
 
 CONSTANT_NGRAM = "constant"
 
+YEAR_OR_SHORTER = "^[0-9]{1,4}$"
+
 
 def read_bundled(name: str) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
     bunch = getattr(bundled, f"load_{name}")()
@@ -167,7 +169,7 @@ def _groups(column: pa.Array, place: str) -> np.ndarray:
 def _times(column: pa.Array, place: str) -> np.ndarray:
     """Return the dense rank of each time; -1 for missing values."""
     if _is_text(column.type):
-        column = _instants(column, place)
+        column = _instants_or_numbers(column, place)
     is_number = is_numeric(column.type) and not pa.types.is_boolean(column.type)
     if not (pa.types.is_temporal(column.type) or is_number):
         raise InputError(f"{place} is {column.type}; name one of numbers, or of dates.")
@@ -176,7 +178,9 @@ def _times(column: pa.Array, place: str) -> np.ndarray:
     )
 
 
-def _instants(column: pa.Array, place: str) -> pa.Array:
+def _instants_or_numbers(column: pa.Array, place: str) -> pa.Array:
+    if pc.all(pc.match_substring_regex(column, YEAR_OR_SHORTER)).as_py():
+        return column.cast(pa.int64())
     texts = Column("time", "text", as_texts(column.to_pylist()))
     if texts.gaps.all():
         raise InputError(

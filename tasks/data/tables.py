@@ -53,6 +53,10 @@ SAMPLE_BYTES = 1 << 18
 NO_NAME = re.compile("|Unnamed: [0-9]+")
 """Names of unnamed columns: empty, or as pandas writes them."""
 
+NUMBERS = ((CANONICAL_INTEGER, pa.int64()), (CANONICAL_NUMBER, pa.float64()))
+
+TYPES_OF_CELLS = (*NUMBERS, (BOOLEAN, pa.bool_()))
+
 
 # Locations
 
@@ -121,14 +125,11 @@ def with_folder_columns(
 
 
 def _typed_by_folders(texts: Sequence[str | None]) -> pa.Array:
-    """Return texts as integers, else as floats, else unchanged."""
+    """Return texts as numbers if all are."""
     column = pa.array(texts)
     if column.null_count == len(column):
         return column
-    for kind in (pa.int64(), pa.float64()):
-        with suppress(pa.ArrowInvalid):
-            return column.cast(kind)
-    return column
+    return _typed(column, NUMBERS)
 
 
 # Files
@@ -790,17 +791,12 @@ def stripped_texts(column: Any) -> Any:
     )
 
 
-def _typed(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _typed(column: Any, types: Sequence[tuple[str, Any]] = TYPES_OF_CELLS) -> Any:
     """Return texts as numbers or Booleans if all are, else stripped."""
     values = stripped_texts(column)
-    if values.null_count < len(values):
-        for pattern, kind in (
-            (CANONICAL_INTEGER, pa.int64()),
-            (CANONICAL_NUMBER, pa.float64()),
-            (BOOLEAN, pa.bool_()),
-        ):
-            if pc.all(pc.match_substring_regex(values, f"^({pattern})$")).as_py():
-                return values.cast(kind)
+    for pattern, kind in types:
+        if pc.all(pc.match_substring_regex(values, f"^({pattern})$")).as_py():
+            return values.cast(kind)
     return pc.utf8_trim_whitespace(column)
 
 

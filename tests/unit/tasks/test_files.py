@@ -404,6 +404,9 @@ KEYS = {
     "texts": ["north east", "50%/a=b", None],
     "dates": ["2024-01-31", "2024-02-29", None],
     "Booleans": ["true", "false", None],
+    "codes": ["01234", "98765", None],
+    "padded numbers": ["01", "12", None],
+    "hexadecimal numbers": ["0x10", "0x11", None],
     "nothing": [None, None, None],
 }
 
@@ -488,6 +491,14 @@ def test_folders_of_several_files_have_a_value_and_the_type_of_all():
         "k": None,
         "x y": None,
     }
+
+
+@by_ending
+def test_padded_numbers_in_names_of_folders_are_times(tmp_path: Path, ending: str):
+    for month in ("01", "02", "10"):
+        write(rows(), tmp_path / "d" / f"month={month}" / f"rows{ending}")
+    times = quiet(tmp_path, "d", time="month").times
+    np.testing.assert_array_equal(times, np.repeat([0, 1, 2], 120))
 
 
 def extended(kind: pa.DataType) -> Callable[[pa.Array], pa.Array]:
