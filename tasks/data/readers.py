@@ -36,7 +36,7 @@ from learnkernels.kernels.column_encoding.reading import (
 from learnkernels.kernels.column_encoding.summary import ColumnSummary
 
 from .locations import Location, transferring
-from .tables import Table, first_of, joint_name, locations_of, stripped_texts
+from .tables import Table, first_of, is_text, joint_name, locations_of, stripped_texts
 
 MOST_FEATURES = 1 << 24
 """Largest feature index of a LIBSVM file; larger ones are probably errors."""
@@ -74,7 +74,7 @@ def sample_columns_of(
     sample_columns = {}
     for key, name in config.sample_columns.items():
         column = _without_dictionary(_filtered(table.select([name]), selected)[name])
-        if _is_text(column.type):
+        if is_text(column.type):
             column = stripped_texts(column)
         place = f"{where}: column {name!r} of {key!r}"
         numbers = _PARSERS[key](column, place)
@@ -168,7 +168,7 @@ def _groups(column: pa.Array, place: str) -> np.ndarray:
 
 def _times(column: pa.Array, place: str) -> np.ndarray:
     """Return the dense rank of each time; -1 for missing values."""
-    if _is_text(column.type):
+    if is_text(column.type):
         column = _instants_or_numbers(column, place)
     is_number = is_numeric(column.type) and not pa.types.is_boolean(column.type)
     if not (pa.types.is_temporal(column.type) or is_number):
@@ -203,7 +203,7 @@ def _instants_or_numbers(column: pa.Array, place: str) -> pa.Array:
 
 
 def _weights(column: pa.Array, place: str) -> np.ndarray:
-    if _is_text(column.type):
+    if is_text(column.type):
         weights = _numbers_in_texts(column, place)
     elif is_numeric(column.type) and not pa.types.is_boolean(column.type):
         weights = to_numbers(column)
@@ -245,10 +245,6 @@ _PARSERS: dict[str, Callable[[pa.Array, str], np.ndarray]] = {
 def _without_dictionary(column: pa.ChunkedArray) -> pa.Array:
     array = column.combine_chunks()
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _numbers_of_values(
@@ -540,7 +536,7 @@ def count_ngrams(
     for name, column in zip(config.column, columns, strict=True):
         if _is_list(column.type):
             has_lists = True
-        elif not (_is_text(column.type) or pa.types.is_null(column.type)):
+        elif not (is_text(column.type) or pa.types.is_null(column.type)):
             raise InputError(
                 f"{where}: column {name!r} of 'ngrams' is neither text nor a list of tokens ({column.type}); name "
                 "another."
@@ -601,7 +597,7 @@ def _count_tokens(
 ) -> tuple[sparse.csr_matrix, tuple[str, ...]]:
     name = config.column[0]
     kind = tokens.type.value_type
-    if not (_is_text(kind) or pa.types.is_null(kind)):
+    if not (is_text(kind) or pa.types.is_null(kind)):
         raise InputError(
             f"{where}: column {name!r} of 'ngrams' holds lists of {kind}, not of text."
         )

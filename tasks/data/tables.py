@@ -852,18 +852,16 @@ def _common(types: Sequence[Any]) -> Any:
         return pa.null()
     if len(different) == 1:
         return different[0]
-    if all(pa.types.is_signed_integer(kind) for kind in different):
+    if all(map(pa.types.is_signed_integer, different)):
         return pa.int64()
-    if all(
-        pa.types.is_integer(kind) or pa.types.is_decimal(kind) for kind in different
-    ):
-        return _common_decimal(different)
-    if all(
-        pa.types.is_integer(kind)
-        or pa.types.is_decimal(kind)
-        or pa.types.is_floating(kind)
+    inexact = [
+        kind
         for kind in different
-    ):
+        if not (pa.types.is_integer(kind) or pa.types.is_decimal(kind))
+    ]
+    if not inexact:
+        return _common_decimal(different)
+    if all(map(pa.types.is_floating, inexact)):
         return pa.float64()
     if all(pa.types.is_date(kind) or pa.types.is_timestamp(kind) for kind in different):
         zones = {getattr(kind, "tz", None) for kind in different}
@@ -871,11 +869,16 @@ def _common(types: Sequence[Any]) -> Any:
     values = [
         kind.value_type if pa.types.is_dictionary(kind) else kind for kind in different
     ]
-    if all(
-        pa.types.is_string(kind) or pa.types.is_large_string(kind) for kind in values
-    ):
-        return pa.string()
-    return None
+    if not all(map(is_text, values)):
+        return None
+    if all(map(pa.types.is_dictionary, different)):
+        ordered = all(kind.ordered for kind in different)
+        return pa.dictionary(pa.int32(), pa.string(), ordered)
+    return pa.string()
+
+
+def is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _common_decimal(kinds: Sequence[Any]) -> Any:
@@ -905,7 +908,7 @@ def escape_formulas(table: Any) -> Any:
 def _escaped(values: Any) -> Any:
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
-    if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
+    if not is_text(values.type):
         return values
     begins_like_formula = pc.match_substring_regex(values, r"^[=+\-@\t\r]")
     is_number = pc.match_substring_regex(

@@ -5,7 +5,7 @@ import gzip
 import re
 import tempfile
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -660,6 +660,65 @@ def test_dictionaries_lists_and_extensions_of_new_types_are_those_of_old_ones(
         )
         scored.append((tmp_path / "out.csv").read_text())
     assert scored[0] == scored[1]
+
+
+def levels_at(
+    places: list[int | None], index: pa.DataType, levels: list[str], ordered: bool
+) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(
+        pa.array(places, index), pa.array(levels), ordered=ordered
+    )
+
+
+def write_codes(folder: Path, codes: Iterable[pa.Array]) -> str:
+    """Write a file per array of 120 codes, next to a target."""
+    for name, column in zip("abc", codes, strict=False):
+        table = pa.table({"code": column, "y": np.arange(120) / 7})
+        write(table, folder / f"{name}.feather", 50)
+    return str(folder)
+
+
+PLACES = [2, 0, None, 1] * 30
+
+
+@pytest.mark.parametrize("keys", [{}, {"in_parts": True}], ids=["memory", "parts"])
+@pytest.mark.parametrize("is_ordered", [True, False])
+def test_levels_with_indices_of_several_types_are_one_category(
+    tmp_path: Path, keys: dict[str, Any], is_ordered: bool
+):
+    levels = ["9", "10", "11"]
+    whole = write_codes(
+        tmp_path / "whole", [levels_at(PLACES, pa.int8(), levels, is_ordered)] * 2
+    )
+    parts = write_codes(
+        tmp_path / "parts",
+        [
+            levels_at(PLACES, index, levels, is_ordered)
+            for index in (pa.int8(), pa.int32())
+        ],
+    )
+    expected = quiet(tmp_path, whole)
+    dataset = quiet(tmp_path, parts, **keys)
+    assert dataset.table == expected.table
+    assert (dataset.table.columns[0].levels == tuple(levels)) == is_ordered
+    np.testing.assert_array_equal(dataset.X[:], expected.X)
+
+
+def test_levels_that_one_file_orders_are_a_category(tmp_path: Path):
+    levels = ["9", "10", "11"]
+    parts = [levels_at(PLACES, pa.int8(), levels, ordered) for ordered in (True, False)]
+    dataset = quiet(tmp_path, write_codes(tmp_path / "parts", parts))
+    assert dataset.features == ("code=10", "code=11", "code=9", "code=missing")
+
+
+def test_orders_that_differ_are_refused_with_indices_of_several_types(tmp_path: Path):
+    parts = [
+        levels_at(PLACES, pa.int8(), ["low", "mid", "high"], True),
+        levels_at(PLACES, pa.int32(), ["low", "high", "mid"], True),
+    ]
+    said = "'code' must have its levels in one order in all files"
+    with pytest.raises(InputError, match=said):
+        quiet(tmp_path, write_codes(tmp_path / "parts", parts))
 
 
 NUMBERS = {
