@@ -66,7 +66,8 @@ class TablePart(
     """Rows of a table file that are read together: a row group, or a whole Arrow file.
 
     `stamp` is size and time of change in nanoseconds. `group` and `mask` None mean all
-    rows; `mask` holds bits of the used rows. `told` are `folder_columns`.
+    rows; `mask` holds bits of the used rows. `told` are `folder_columns`, `joint`
+    `joint_fields`.
     """
 
     address: str
@@ -76,9 +77,10 @@ class TablePart(
     n_rows: int
     mask: bytes | None = None
     told: FolderColumns = ()
+    joint: bytes | None = None
 
     def with_rows(self, is_used: np.ndarray) -> TablePart:
-        """Return the part of the table restricted to a mask of its rows."""
+        """Return the part restricted to a mask of its rows."""
         mask = None
         if not is_used.all():
             mask = np.packbits(is_used).tobytes()
@@ -86,7 +88,7 @@ class TablePart(
 
     @property
     def is_used(self) -> np.ndarray:
-        """Mask of the part's rows that belong to the data set."""
+        """Mask of the part's rows in the data set."""
         if self.mask is None:
             return np.ones(self.n_file_rows, dtype=bool)
         return np.unpackbits(
@@ -116,7 +118,7 @@ class TablePart(
         piece_rows = max(1, (n_bytes or READ_BYTES) // (8 * len(names)))
         is_used = self.is_used
         first = 0
-        with Table([location], group=self.group) as table:
+        with Table([location], group=self.group, joint=self.joint) as table:
             for piece in table.tables(names, piece_rows):
                 stop = first + piece.num_rows
                 if stop > len(is_used):
@@ -151,7 +153,7 @@ class EncodedPart:
 
 
 def stamp_of(location: Location) -> tuple[int, int]:
-    """Return a file's size and time of last change, to detect changes."""
+    """Return a file's size and time of last change."""
     info = location.info()
     return info.size or location.size(), int(info.mtime_ns or 0)
 
@@ -159,6 +161,7 @@ def stamp_of(location: Location) -> tuple[int, int]:
 def parts_of(table: Table, is_used: np.ndarray) -> tuple[TablePart, ...]:
     """Divide an open table into parts, read one at a time."""
     stamps = {location.text: stamp_of(location) for location, _, _ in table.pieces}
+    joint_fields = table.joint_fields
     parts = []
     first = 0
     for location, group, n in table.pieces:
@@ -171,6 +174,7 @@ def parts_of(table: Table, is_used: np.ndarray) -> tuple[TablePart, ...]:
             n_file_rows=n,
             n_rows=n,
             told=location.folder_columns,
+            joint=joint_fields,
         )
         parts.append(part.with_rows(is_used[first : first + n]))
         first += n

@@ -577,7 +577,11 @@ class Table(AbstractContextManager["Table"]):
     """Table in one or several files, read by column on request."""
 
     def __init__(
-        self, locations: Sequence[Location], where: str = "", group: int | None = None
+        self,
+        locations: Sequence[Location],
+        where: str = "",
+        group: int | None = None,
+        joint: bytes | None = None,
     ) -> None:
         self._where = where
         self._files: list[TableFile] = []
@@ -591,6 +595,8 @@ class Table(AbstractContextManager["Table"]):
             ]
             about = where or f"{locations[0].text} and {len(named) - 1} more"
             self.schema = named[0][1] if len(named) == 1 else one_schema(named, about)
+            if joint is not None:
+                self._join(joint)
         except BaseException:
             self.close()
             raise
@@ -638,6 +644,25 @@ class Table(AbstractContextManager["Table"]):
     @property
     def pieces(self) -> list[tuple[Location, int | None, int]]:
         return [piece for file in self._files for piece in file.pieces]
+
+    @property
+    def joint_fields(self) -> bytes | None:
+        """Fields whose type differs in a file, serialized."""
+        fields = [
+            field
+            for field in self.schema
+            if any(
+                file.schema.field(field.name).type != field.type for file in self._files
+            )
+        ]
+        if not fields:
+            return None
+        return bytes(pa.schema(fields).serialize())
+
+    def _join(self, joint: bytes) -> None:
+        for field in pa.ipc.read_schema(pa.py_buffer(joint)):
+            position = self.schema.get_field_index(field.name)
+            self.schema = self.schema.set(position, field)
 
     @property
     def notes(self) -> list[str]:
@@ -694,7 +719,7 @@ class Table(AbstractContextManager["Table"]):
         for file in self._files:
             with self._reading(file.location):
                 for batch in file.batches(names, rows):
-                    yield batch if len(self._files) == 1 else batch.cast(schema)
+                    yield _cast(batch, schema)
             file.share_read = 1.0
 
     def tables(self, names: Sequence[str], rows: int) -> Iterator[pa.Table]:
@@ -708,6 +733,12 @@ class Table(AbstractContextManager["Table"]):
             waiting = waiting.slice(n_whole)
         if waiting.num_rows:
             yield waiting
+
+
+def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    if batch.schema.equals(schema, check_metadata=True):
+        return batch
+    return batch.cast(schema)
 
 
 def with_joint_dictionaries(table: pa.Table) -> pa.Table:
@@ -819,7 +850,7 @@ def one_schema(named: Sequence[tuple[str, Any]], where: str) -> Any:
                 f"{where}: column {field.name!r} is {types[other]} in {named[other][0]} and {field.type} in "
                 f"{first_name}; write it as one type, or leave it out."
             )
-        fields.append(pa.field(field.name, common_type))
+        fields.append(pa.field(field.name, common_type, metadata=field.metadata))
     return pa.schema(fields)
 
 

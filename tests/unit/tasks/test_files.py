@@ -41,7 +41,12 @@ from learnkernels.kernels.estimators import (
 )
 from learnkernels.kernels.model import Model
 from learnkernels.tasks.data import tables as table_files
-from learnkernels.tasks.data.dataset import Dataset, dataset_digest
+from learnkernels.tasks.data.dataset import (
+    Dataset,
+    dataset_digest,
+    load_dataset,
+    store_dataset,
+)
 from learnkernels.tasks.data.infer_config import infer_config
 from learnkernels.tasks.data.ingest import load_source
 from learnkernels.tasks.data.locations import locate
@@ -670,11 +675,13 @@ def levels_at(
     )
 
 
-def write_codes(folder: Path, codes: Iterable[pa.Array]) -> str:
+def write_codes(
+    folder: Path, codes: Iterable[pa.Array], ending: str = ".feather"
+) -> str:
     """Write a file per array of 120 codes, next to a target."""
     for name, column in zip("abc", codes, strict=False):
         table = pa.table({"code": column, "y": np.arange(120) / 7})
-        write(table, folder / f"{name}.feather", 50)
+        write(table, folder / f"{name}{ending}", 50)
     return str(folder)
 
 
@@ -704,10 +711,13 @@ def test_levels_with_indices_of_several_types_are_one_category(
     np.testing.assert_array_equal(dataset.X[:], expected.X)
 
 
-def test_levels_that_one_file_orders_are_a_category(tmp_path: Path):
+@pytest.mark.parametrize("keys", [{}, {"in_parts": True}], ids=["memory", "parts"])
+def test_levels_that_one_file_orders_are_a_category(
+    tmp_path: Path, keys: dict[str, Any]
+):
     levels = ["9", "10", "11"]
     parts = [levels_at(PLACES, pa.int8(), levels, ordered) for ordered in (True, False)]
-    dataset = quiet(tmp_path, write_codes(tmp_path / "parts", parts))
+    dataset = quiet(tmp_path, write_codes(tmp_path / "parts", parts), **keys)
     assert dataset.features == ("code=10", "code=11", "code=9", "code=missing")
 
 
@@ -719,6 +729,52 @@ def test_orders_that_differ_are_refused_with_indices_of_several_types(tmp_path: 
     said = "'code' must have its levels in one order in all files"
     with pytest.raises(InputError, match=said):
         quiet(tmp_path, write_codes(tmp_path / "parts", parts))
+
+
+CODES = pa.array(["3", "1", None, "2"] * 30)
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".feather"])
+@pytest.mark.parametrize("is_ordered", [False, True])
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_parts_have_the_types_of_all_files(
+    tmp_path: Path, state: Path, ending: str, is_ordered: bool, is_reversed: bool
+):
+    categories = levels_at(PLACES, pa.int8(), ["1", "2", "3"], is_ordered)
+    columns = [categories, CODES, pa.nulls(120)]
+    if is_reversed:
+        columns.reverse()
+    path = write_codes(tmp_path / "d", columns, ending)
+    expected = quiet(tmp_path, path)
+    dataset = quiet(tmp_path, path, in_parts=True)
+    assert dataset.table == expected.table
+    np.testing.assert_array_equal(dataset.X[:], expected.X)
+    again = load_dataset(store_dataset(dataset, "d", path))
+    np.testing.assert_array_equal(again.X[:], expected.X)
+
+
+def test_integers_that_are_no_floats_in_parts_are_refused_as_in_memory(tmp_path: Path):
+    columns = [pa.array([2**60 + 1, 2] * 60), pa.array([0.5, 2.0] * 60)]
+    path = write_codes(tmp_path / "d", columns)
+    said = "a.feather:? cannot be read as feather"
+    require_refusals(
+        [
+            (partial(quiet, tmp_path, path, in_parts=in_parts), said)
+            for in_parts in (None, True)
+        ],
+        error=InputError,
+    )
+
+
+def test_enums_of_polars_in_several_files_are_nominal(tmp_path: Path):
+    levels = ["low", "mid", "high"]
+    for name in "ab":
+        size = pl.Series([levels[row % 3] for row in range(120)], dtype=pl.Enum(levels))
+        frame = pl.DataFrame({"size": size, "y": np.arange(120) / 7})
+        frame.write_parquet(tmp_path / f"{name}.parquet")
+    for keys in ({}, {"in_parts": True}):
+        dataset = quiet(tmp_path, "*.parquet", **keys)
+        assert dataset.features == ("size=high", "size=low", "size=mid")
 
 
 NUMBERS = {
