@@ -193,21 +193,25 @@ class ColumnEncoding(Value):
 
     @abstractmethod
     def learned_on(self, column: reading.Column, scale: Scale) -> Self:
-        """Return an encoding of the same features, fitted to another column."""
+        """Return an encoding of the same features, fitted to `column`."""
 
     @abstractmethod
     def encode(
         self, column: reading.Column, out: np.ndarray, report: EncodingReport
     ) -> None:
-        """Write the column's features into `out`; record unusual values in `report`."""
+        """Write features into `out`; record unusual values in `report`."""
 
     def lacks(self, column: reading.Column) -> np.ndarray:
         """Return a mask of the column's missing values and values of the wrong kind."""
         return column.gaps
 
+    def count_lacking(self, summary: ColumnSummary) -> int:
+        """Return the number of values that `lacks` marks."""
+        return summary.gaps
+
     @abstractmethod
     def decode(self, Z: np.ndarray) -> list[Any]:
-        """Return the column's values from their features Z; missing values stay imputed."""
+        """Return the values of features Z; missing values stay imputed."""
 
     def for_trees(self, Z: np.ndarray) -> np.ndarray:
         """Convert features for trees: NaN if missing, one number per category."""
@@ -220,7 +224,7 @@ class ColumnEncoding(Value):
 
     @abstractmethod
     def describe(self) -> str:
-        """Return a description of the column's type."""
+        """Describe the column's type."""
 
     def _require_some(
         self,
@@ -340,6 +344,12 @@ class NumberColumn(ColumnEncoding):
         if self.levels:
             return column.gaps
         return np.isnan(column.read_numbers(self.written).values)
+
+    def count_lacking(self, summary: ColumnSummary) -> int:
+        if self.levels:
+            return summary.gaps
+        _, numbers = summary.read_with(self.written.mark)
+        return numbers.gaps
 
     @property
     def is_number(self) -> bool:
@@ -762,6 +772,9 @@ class DateColumn(ColumnEncoding):
 
     def lacks(self, column: reading.Column) -> np.ndarray:
         return np.isnat(column.read_dates(self.first).instants)
+
+    def count_lacking(self, summary: ColumnSummary) -> int:
+        return summary.n - summary.dates[self.first].n_values
 
     def decode(self, Z: np.ndarray) -> list[Any]:
         seconds = np.round((Z[:, 0] * self.spread + self.low) * dates.SECONDS_PER_DAY)

@@ -707,7 +707,7 @@ class ColumnSummary:
         self, share: float = NEARLY_ALL
     ) -> tuple[Written, NumberSummary] | None:
         """Read texts as numbers: return notation and summary; None if too few are numbers."""
-        readings = [self._read_with(mark) for mark in get_args(quantities.Mark)]
+        readings = [self.read_with(mark) for mark in get_args(quantities.Mark)]
         written, numbers = max(readings, key=lambda reading: reading[1].n_values)
         if not numbers.n_values or 2 * self.n_limits >= numbers.n_values:
             return None
@@ -723,7 +723,7 @@ class ColumnSummary:
             return written, numbers
         return None
 
-    def _read_with(self, mark: quantities.Mark) -> tuple[Written, NumberSummary]:
+    def read_with(self, mark: quantities.Mark) -> tuple[Written, NumberSummary]:
         """Return the numbers in their most frequent unit."""
         by_unit = {
             written.unit: numbers

@@ -267,7 +267,7 @@ class PartedTable:
             raise ValueError(NONE_COMPLETE)
         encoding = TableEncoding.of(summary, column_types, scale)
         return encoding, {
-            column.name: summary[column.name].gaps
+            column.name: column.count_lacking(summary[column.name])
             for column in encoding.columns
             if column.has_gaps or summary[column.name].gaps
         }

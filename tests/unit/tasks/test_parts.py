@@ -187,6 +187,20 @@ def test_blocks_without_readable_cells_are_read_as_in_memory(
     assert "'unknown'" in "".join(parts)
 
 
+def test_unreadable_cells_are_counted_as_in_memory(tmp_path: Path):
+    amounts = [f"{i % 97}.5 kg" for i in range(M)]
+    amounts[7] = "unknown"
+    amounts[8] = "1500.5 g"
+    days = [f"2024-01-{1 + i % 28:02d}" for i in range(M)]
+    days[400:402] = ["soon", "later"]
+    columns = pa.table({"amount": amounts, "day": days, "y": np.arange(M) / 7})
+    path = written(tmp_path / "table", columns)
+    said = r"missing values in column amount \(1\), day \(2\) of 700 rows"
+    keys = {"features": ["amount", "day"], "missing": "refuse", "drop": []}
+    refused = [(partial(load, path, asked, **keys), said) for asked in (None, True)]
+    require_refusals(refused, error=InputError)
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> str:
     return written(tmp_path / "table", table())
