@@ -260,7 +260,7 @@ def dataset_digest(dataset: Dataset) -> str:
         about.append(to_data(dataset.table, table_arrays, "table"))
     if isinstance(X, RowFiles):
         about += ["in parts", X.name]
-    if dataset.by_training:
+    if dataset.by_training or dataset.raw is not None:
         raw = {} if dataset.raw is None else read_columns(dataset.raw)
         about += [
             dataset.by_training,

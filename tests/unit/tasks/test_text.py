@@ -392,6 +392,23 @@ def test_a_data_set_with_texts_is_stored_whole(tmp_path: Path, state: Path, scal
     assert dataset_digest(read(tmp_path, changed, **keys)) != dataset_digest(dataset)
 
 
+@pytest.mark.parametrize("scale_on", ["all", "training"])
+def test_words_without_features_distinguish_stored_data_sets(
+    tmp_path: Path, state: Path, scale_on: str
+):
+    keys = {"columns": {"comment": "text"}, "scale_on": scale_on}
+    changed = comments()
+    refs = []
+    for word in ("zqvv", "zxvx"):  # leave the order of texts in the encoding
+        changed.loc[1, "comment"] = f"red blue green small {word}"
+        dataset = read(tmp_path, changed, **keys)
+        refs.append(store_dataset(dataset, "data", "somewhere"))
+        stored = load_dataset(refs[-1])
+        assert stored.raw["comment"][1].as_py() == changed.loc[1, "comment"]
+        assert dataset_digest(stored) == refs[-1].digest
+    np.testing.assert_array_equal(*[load_dataset(ref).X for ref in refs])
+
+
 @pytest.mark.parametrize("scale", ["none", "standard"])
 def test_each_trial_learns_texts_from_its_training_rows(
     tmp_path: Path, state: Path, scale: str
