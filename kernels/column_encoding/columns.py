@@ -162,7 +162,7 @@ class ColumnEncoding(Value):
 
     @property
     def is_number(self) -> bool:
-        """Whether the column's values are plain numbers, without units or decimal commas."""
+        """Whether values are plain numbers, without units or decimal commas."""
         return False
 
     @property
@@ -191,6 +191,11 @@ class ColumnEncoding(Value):
     def is_coded(self) -> bool:
         return any(view == "codes" for _, view in self.features)
 
+    @property
+    def is_decodable(self) -> bool:
+        """Whether `decode` returns all values."""
+        return not (self.has_gaps or self.is_coded)
+
     @abstractmethod
     def learned_on(self, column: reading.Column, scale: Scale) -> Self:
         """Return an encoding of the same features, fitted to `column`."""
@@ -202,7 +207,7 @@ class ColumnEncoding(Value):
         """Write features into `out`; record unusual values in `report`."""
 
     def lacks(self, column: reading.Column) -> np.ndarray:
-        """Return a mask of the column's missing values and values of the wrong kind."""
+        """Return a mask of missing values and values of the wrong kind."""
         return column.gaps
 
     def count_lacking(self, summary: ColumnSummary) -> int:
@@ -215,8 +220,7 @@ class ColumnEncoding(Value):
 
     def for_trees(self, Z: np.ndarray) -> np.ndarray:
         """Convert features for trees: NaN if missing, one number per category."""
-        _, last_view = self.features[-1]
-        if last_view != "gaps":
+        if not self.has_gaps:
             return np.array(Z)
         values = np.array(Z[:, :-1])
         values[Z[:, -1] > 0] = np.nan

@@ -182,8 +182,8 @@ class TableEncoding(Value):
         return all(column.is_number for column in self.columns)
 
     @property
-    def has_texts(self) -> bool:
-        return any(isinstance(column, TextColumn) for column in self.columns)
+    def is_decodable(self) -> bool:
+        return all(column.is_decodable for column in self.columns)
 
     @cached_property
     def features(self) -> TableFeatures:

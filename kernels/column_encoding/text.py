@@ -144,6 +144,10 @@ class TextColumn(ColumnEncoding):
         return True
 
     @property
+    def is_decodable(self) -> bool:
+        return False
+
+    @property
     def assumed(self) -> str:
         return "the mean of the texts"
 

@@ -73,8 +73,8 @@ class Dataset:
 
     X has features ``(raw - low) / spread``. Rows with equal `groups` or `times` stay
     together. `weights` have mean one. `folds`, shape (n, repeats), is None if the
-    protocol draws them. `raw` has the columns before encoding, if a column is a text or
-    trials learn the encoding with the scale `by_training`.
+    protocol draws them. `raw` has the columns before encoding, if `table` cannot decode
+    them or trials learn the encoding with the scale `by_training`.
     """
 
     X: Rows

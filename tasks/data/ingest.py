@@ -278,7 +278,7 @@ def _dataset_of_table(
     )
     if config.scale_on == "training" and depends_on_rows:
         sample_columns |= {"raw": raw, "by_training": config.scale}
-    elif encoding.has_texts:
+    elif not encoding.is_decodable:
         sample_columns["raw"] = raw
     return Dataset(
         cast(Any, X), target, encoding.features, table=encoding, **sample_columns

@@ -172,7 +172,7 @@ def _raw_rows(dataset: Dataset, rows: np.ndarray, champion: Model) -> Any:
         return champion.raw_rows(dataset.raw.take(rows))
     X = dataset.X[rows]
     if dataset.table is not None:
-        if dataset.table.has_texts:  # an earlier release stored only features
+        if not dataset.table.is_decodable:  # an earlier release stored only features
             return None
         return pd.DataFrame(dataset.table.decode(np.asarray(X)))[columns]
     if issparse(X):

@@ -628,13 +628,52 @@ def test_a_champion_is_scored_on_appended_rows_of_every_kind_of_column(
     assert newest is not None
     assert (newest.n_rows, newest.measure) == (30, "misclassification rate")
     predicted = champion.columns(champion.raw_rows(rows[120:]))["prediction"]
+    assert newest.champion == np.mean(predicted != rows["y"][120:])
     if recipe is TEXT:
-        assert newest.champion == np.mean(predicted != rows["y"][120:])
         assert newest.challenger <= 0.1
-    else:  # gaps are imputed by the data set
-        assert newest.champion == pytest.approx(
-            np.mean(predicted != rows["y"][120:]), abs=0.1
-        )
+
+
+@pytest.mark.usefixtures("state")
+def test_a_champion_is_scored_on_appended_rows_of_rare_levels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    small = [f"{first}{second}ton" for first in "ABCDEFGHIJ" for second in "aeiouy"]
+    city = rng.choice(small, 150)
+    city[:120][rng.random(120) < 0.4] = "Metro"
+    rows = pd.DataFrame({"city": city, "size": rng.normal(size=150)})
+    rows["y"] = np.where(rows["city"] == "Metro", "bad", "good")
+    rows[:120].to_csv("rows.csv", index=False)
+    keys = {"columns": {"city": "categorical", "size": "number"}, "scale": "standard"}
+    champion = model_on(ingested(**keys))
+    rows.to_csv("rows.csv", index=False)
+    ref = ingested(**keys)
+    assert load_dataset(ref).table.columns[0].many
+    newest = errors_on_newest_rows(model_on(ref), champion, ref, ref)
+    assert newest is not None
+    predicted = champion.columns(champion.raw_rows(rows[120:]))["prediction"]
+    assert newest.champion == np.mean(predicted != "good") < 0.5
+
+
+@pytest.mark.usefixtures("state")
+def test_a_champion_is_scored_on_appended_rows_with_missing_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    size = rng.normal(size=150)
+    size[:120][rng.random(120) < 0.4] = np.nan
+    size[120:] = np.nan
+    rows = pd.DataFrame({"size": size, "weight": rng.normal(size=150)})
+    rows["y"] = np.where(rows["size"].isna(), "good", "bad")
+    rows[:120].to_csv("rows.csv", index=False)
+    champion = model_on(ingested(scale="standard"))
+    rows.to_csv("rows.csv", index=False)
+    ref = ingested(scale="standard")
+    newest = errors_on_newest_rows(model_on(ref), champion, ref, ref)
+    assert newest is not None
+    assert newest.champion == 0.0
 
 
 @pytest.mark.usefixtures("state")
