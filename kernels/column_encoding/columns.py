@@ -55,6 +55,15 @@ class EncodingReport:
             self.n_read + other.n_read,
         )
 
+    def moved(self, n_rows: int) -> EncodingReport:
+        """Return the report for rows that follow `n_rows` others."""
+        return replace(
+            self,
+            unread=_moved(self.unread, n_rows),
+            limits=_moved(self.limits, n_rows),
+            converted=_moved(self.converted, n_rows),
+        )
+
     def add(self, name: str, gaps: int, levels: int) -> None:
         if gaps:
             self.gaps[name] += gaps
@@ -77,7 +86,7 @@ class EncodingReport:
             self._note(self.converted, column, written.unit, numbers.is_converted)
 
     def require_read(self) -> None:
-        """Raise ValueError for a column of text without readable values in any block."""
+        """Raise ValueError for a text column without readable values."""
         for name, cells in self.unread.items():
             if not self.n_read[name]:
                 values = f"text such as {cells.value!r} in row {cells.row:,} (the first is row 0)"
@@ -129,16 +138,19 @@ def _example(cells: Cells) -> str:
     return f"{first} and {cells.rows - 1:,} more rows"
 
 
+def _moved(notes: Mapping[str, Cells], n_rows: int) -> dict[str, Cells]:
+    return {
+        name: cells._replace(row=cells.row + n_rows) for name, cells in notes.items()
+    }
+
+
 def _joined(
     earlier_block: Mapping[str, Cells], later_block: Mapping[str, Cells]
 ) -> dict[str, Cells]:
     joined = dict(earlier_block)
     for name, cells in later_block.items():
-        if name in joined:
-            first = joined[name]
-            joined[name] = first._replace(rows=first.rows + cells.rows)
-        else:
-            joined[name] = cells
+        first = joined.get(name, cells._replace(rows=0))
+        joined[name] = first._replace(rows=first.rows + cells.rows)
     return joined
 
 
@@ -167,7 +179,7 @@ class ColumnEncoding(Value):
 
     @property
     def gap_place(self) -> int | None:
-        """Position of the feature that indicates missing values; None without one."""
+        """Position of the indicator of missing values."""
         for position, (_, view) in enumerate(self.features):
             if view == "gaps":
                 return position

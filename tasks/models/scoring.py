@@ -122,7 +122,8 @@ class Tally:
             },
             new=new,
             rows=self.rows + other.rows,
-            report=self.report + other.report,
+            report=self.report + other.report.moved(self.rows),
+            ignored=list(dict.fromkeys([*self.ignored, *other.ignored])),
             notes=list(dict.fromkeys([*self.notes, *other.notes])),
         )
 
@@ -514,7 +515,7 @@ def _scored(
             with TableOutput(path, output, schema, options.escape_formulas) as out:
                 for batch in table.tables(needed_columns, model.batch_rows):
                     start = first + tally.rows
-                    predictions = _score_batch(model, batch, tally, where, start)
+                    predictions = _score_batch(model, batch, tally, where)
                     ids = [batch.column(name) for name in options.ids]
                     if not ids:
                         ids = [np.arange(start, start + batch.num_rows)]
@@ -524,8 +525,6 @@ def _scored(
                     ]
                     out.write(pa.table([*ids, *values], schema=schema))
                     on_progress(table.share_read, tally.rows)
-            with input_errors(where):
-                tally.report.require_read()
             tally.notes = table.notes
             yield tally
 
@@ -557,9 +556,10 @@ def _empty_tally(model: Model) -> Tally:
 
 
 def _score_batch(
-    model: Model, batch: Any, tally: Tally, where: str, first: int
+    model: Model, batch: Any, tally: Tally, where: str
 ) -> dict[str, np.ndarray]:
-    """Return predictions for rows from `first`; add them to the tally."""
+    """Return predictions; add them to the tally."""
+    first = tally.rows
     tally.report.first = first
     with input_errors(where):
         X = model.encoded(model.raw_rows(batch, first), tally.report)
@@ -578,7 +578,9 @@ def _score_batch(
 def _result(
     model: Model, tally: Tally, source: str, drift: DriftConfig, started: float
 ) -> Scores:
-    """Return the result; raise Drifted if drift prevents the output."""
+    """Return the result; InputError for unreadable columns or drift."""
+    with input_errors(source):
+        tally.report.require_read()
     scores = Scores(
         rows=tally.rows,
         columns=tally.columns,

@@ -19,6 +19,7 @@ import pytest
 
 from learnkernels import GaussianFamily
 from learnkernels.conf.errors import InputError
+from learnkernels.conf.schema import DaskConfig
 from learnkernels.kernels.estimators import (
     KernelLearningClassifier,
     KernelLearningRegressor,
@@ -40,11 +41,14 @@ from learnkernels.tasks.models.scoring import (
     score_with,
     shown_distribution,
 )
+from learnkernels.tasks.workers.cluster import DaskPool
 from tests.refusals import require_refusals
 from tests.sources import ENDINGS, write
 
 ABOUT = {"model": "models:/flowers/3", "version": "3", "digest": "ab" * 32}
 FEATURES = ("b", "a", "c d")
+
+HERE = DaskPool(DaskConfig(workers=0))
 
 
 by_ending = pytest.mark.parametrize("ending", ENDINGS[:2] + ENDINGS[3:])
@@ -590,6 +594,76 @@ def test_predictions_in_parts_replace_no_input(
         error=InputError,
     )
     assert read(file).equals(table_of(3))
+
+
+def model_of_ages() -> Model:
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame({"age": rng.integers(20, 60, 80), "size": rng.normal(size=80)})
+    estimator = KernelLearningRegressor(boost=False)
+    estimator.fit(rows, rows["age"] + rows["size"])
+    return Model.of_table(estimator, {"target": "y", "drop": []})
+
+
+def months(folder: Path, ages: list[list[object]]) -> str:
+    """Write a CSV file for each month, of twenty rows a file."""
+    folder.mkdir()
+    for month, values in enumerate(ages):
+        sizes = np.arange(20) / 20 + month
+        rows = pd.DataFrame({"age": pd.Series(values * 20, dtype=object)[:20]})
+        rows.assign(size=sizes).to_csv(folder / f"{month}.csv", index=False)
+    return f"{folder}/"
+
+
+@pytest.mark.parametrize("ids", [(), ("size",)])
+def test_a_file_without_readable_cells_is_scored_in_parts_as_in_one_file(
+    tmp_path: Path, ids: tuple[str, ...]
+):
+    model, options = model_of_ages(), ScoringOptions(ids)
+    source = months(tmp_path / "months", [[31, 40], ["unknown"], [50, "?!"]])
+    whole = score_with(model, ABOUT, source, str(tmp_path / "whole.parquet"), options)
+    parts = f"{tmp_path}/scored/"
+    ours = score_parts_with(model, ABOUT, source, parts, HERE, options)
+    (sentence,) = whole.cells
+    assert "'unknown' in row 20 (from 0) and 29 more rows" in sentence
+    assert ours.cells == whole.cells
+    np.testing.assert_allclose(
+        pyarrow.parquet.read_table(parts)["prediction"].to_numpy(),
+        read(tmp_path / "whole.parquet")["prediction"].to_numpy(),
+        rtol=1e-12,
+    )
+
+
+def test_a_column_without_readable_cells_in_any_file_is_refused(tmp_path: Path):
+    model, options = model_of_ages(), ScoringOptions()
+    source = months(tmp_path / "months", [[None], ["unknown"]])
+    said = "months/: column 'age' must hold numbers, .* such as 'unknown' in row 20"
+    into = partial(score_with, model, ABOUT, source, options=options)
+    in_parts = partial(score_parts_with, model, ABOUT, source, options=options)
+    require_refusals(
+        [
+            (partial(into, str(tmp_path / "whole.parquet")), said),
+            (partial(in_parts, f"{tmp_path}/scored/", pool=HERE), said),
+        ],
+        error=InputError,
+    )
+    assert not (tmp_path / "whole.parquet").exists()
+    assert not (tmp_path / "scored/_SUCCESS").exists()
+
+
+def test_messages_in_parts_have_the_rows_of_their_file_and_columns_of_all_files(
+    model: Model, tmp_path: Path
+):
+    into = partial(score_parts_with, model, ABOUT, pool=HERE, options=ScoringOptions())
+    for name in ("x", "z"):
+        rows = table_of(30).append_column(name, pa.array(range(30)))
+        write(rows, tmp_path / f"rows/{name}.parquet")
+    scores = into(f"{tmp_path}/rows/", f"{tmp_path}/scored/")
+    assert scores.ignored == ["x", "z"]
+    infinite = [*range(4), np.inf, *range(25)]
+    write(replaced(table_of(30), a=infinite), tmp_path / "rows/z.parquet")
+    said = r"rows/z\.parquet: column 'a' must hold finite numbers, got 'inf' in row 4 "
+    with pytest.raises(InputError, match=said):
+        into(f"{tmp_path}/rows/", f"{tmp_path}/other/")
 
 
 def test_a_bucket_or_folder_holds_what_is_below_it():
