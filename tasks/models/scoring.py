@@ -7,7 +7,7 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import add
@@ -18,6 +18,7 @@ from urllib.parse import quote
 import numpy as np
 import pyarrow as pa
 import pyarrow.fs
+import pyarrow.parquet
 from prefect import get_run_logger
 from prefect.artifacts import create_markdown_artifact
 
@@ -629,8 +630,8 @@ def score_parts_with(
 ) -> Scores:
     """Score each file of a table on workers, into a file of an output folder.
 
-    `_SUCCESS` follows unless drift prevents it. InputError as in `score_with`, or if
-    the folder has inputs or other files.
+    `_SUCCESS` follows. InputError as in `score_with`, or if the folder has inputs or
+    other files.
     """
     started = time.monotonic()
     inputs = inputs_of(source, {*model.features, *options.ids})
@@ -639,34 +640,29 @@ def score_parts_with(
     parts = [f"{folder}part-{i:05d}.parquet" for i in range(len(files))]
     success = locate(f"{folder}{SUCCESS}")
     _require_no_input(success, inputs)
-    _require_own(success, set(parts))
+    _require_own(success, parts)
     # Row numbers replace missing ids
     n_rows = [0] * len(files) if options.ids else pool.map(_count, files)
     first_rows = np.cumsum([0, *n_rows])[:-1].tolist()
-    jobs = list(
-        zip(
-            files,
-            [location.folder_columns for location in inputs],
-            parts,
-            first_rows,
-            strict=True,
-        )
-    )
+    folder_columns = [location.folder_columns for location in inputs]
+    jobs = list(zip(files, folder_columns, parts, first_rows, strict=True))
     progress = PartsProgress(on_progress, sum(n_rows))
     tallies = pool.map(
         _score_part, jobs, progress, model=model, about=about, options=options
     )
     total = reduce(add, tallies)
-    scores = _result(model, total, source, options.drift, started)
+    try:
+        scores = _result(model, total, source, options.drift, started)
+    except InputError:
+        _remove(parts)
+        raise
     entries = [
         {"file": part.rpartition("/")[2], "rows": tally.rows, "input": file}
         for file, part, tally in zip(files, parts, tallies, strict=True)
     ]
+    facts = {**about, "rows": total.rows, "files": entries}
     with written(success) as path:
-        path.write_text(
-            json.dumps({**about, "rows": total.rows, "files": entries}, indent=1),
-            encoding="utf-8",
-        )
+        path.write_text(json.dumps(facts, indent=1), encoding="utf-8")
     return scores
 
 
@@ -731,7 +727,7 @@ def _require_no_input(success: Location, inputs: Sequence[Location]) -> None:
             )
 
 
-def _require_own(success: Location, parts: set[str]) -> None:
+def _require_own(success: Location, parts: Sequence[str]) -> None:
     """Raise InputError for files that are not parts of incomplete output."""
     if success.remote:
         success.require_bucket()
@@ -751,11 +747,33 @@ def _require_own(success: Location, parts: set[str]) -> None:
         raise InputError(
             f"{where}: holds a complete output, as {SUCCESS} says; give another folder, or remove it."
         )
-    others = names - {part.rpartition("/")[2] for part in parts}
+    part_of_name = {part.rpartition("/")[2]: part for part in parts}
+    others = [
+        name
+        for name in names
+        if name not in part_of_name or not _has_predictions(locate(part_of_name[name]))
+    ]
     if others:
         raise InputError(
             f"{where}: holds {listed(sorted(others))}, which is not of this output; give an empty folder."
         )
+
+
+def _has_predictions(location: Location) -> bool:
+    with explained(location):
+        try:
+            with location.open_input() as file:
+                metadata = pa.parquet.read_schema(file).metadata or {}
+        except pa.ArrowException:  # another format
+            return False
+    return b"learnkernels.model" in metadata
+
+
+def _remove(parts: Sequence[str]) -> None:
+    for part in parts:
+        location = locate(part)
+        with suppress(OSError):  # incomplete without `_SUCCESS`
+            location.filesystem.delete_file(location.path)
 
 
 def table_location(text: str) -> Location:

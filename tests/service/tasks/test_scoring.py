@@ -8,16 +8,28 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from dev.tools.mutations import fates
 from learnkernels import GaussianFamily
 from learnkernels.conf.errors import InputError
+from learnkernels.conf.schema import DaskConfig, DriftConfig
 from learnkernels.kernels.estimators import KernelLearningClassifier
 from learnkernels.kernels.model import Model
 from learnkernels.tasks.data.locations import locate
+from learnkernels.tasks.models.scoring import Drifted, ScoringOptions, score_parts_with
+from learnkernels.tasks.workers.cluster import DaskPool
 from tests.refusals import require_refusals
 from tests.sources import ENDINGS, write
-from tests.unit.tasks.test_scoring import model_of, read, replaced, score, table_of
+from tests.unit.tasks.test_scoring import (
+    ABOUT,
+    features_of,
+    model_of,
+    read,
+    replaced,
+    score,
+    table_of,
+)
 
 if TYPE_CHECKING:
     from tests.service.conftest import S3
@@ -55,6 +67,33 @@ def test_from_server_to_server_is_from_disk_to_disk_and_a_failure_leaves_no_obje
     ]
     require_refusals(asked, error=InputError)
     assert s3.keys() == sorted([*before, "rows/in.parquet"])
+
+
+def test_predictions_in_a_bucket_replace_only_predictions_and_go_after_drift(
+    s3: S3, tmp_path: Path
+):
+    model = model_of("text")
+    X = model.scaled(features_of(90, 0))
+    model = model.with_reference(X, X.min(axis=0), X.max(axis=0), 0)
+    rows = replaced(table_of(40), a=np.full(40, 99.0))
+    source = write(rows, tmp_path / "in.parquet")
+    output = "s3://rows/scored/"
+    into = partial(score_parts_with, model, ABOUT, source, output)
+    pool = DaskPool(DaskConfig(workers=0))
+    fails = ScoringOptions(drift=DriftConfig.model_validate({"on_drift": "fail"}))
+    part = "rows/scored/part-00000.parquet"
+    into(pool, ScoringOptions())
+    keys = s3.keys()
+    assert part in keys
+    success = locate(f"{output}_SUCCESS")
+    success.filesystem.delete_file(success.path)
+    with pytest.raises(Drifted):
+        into(pool, fails)
+    keys = s3.keys()
+    assert part not in keys
+    s3.put("scored/part-00000.parquet", Path(source))
+    with pytest.raises(InputError, match=r"holds 'part-00000\.parquet', which is not"):
+        into(pool, ScoringOptions())
 
 
 def test_many_rows_take_bounded_memory(tmp_path: Path):

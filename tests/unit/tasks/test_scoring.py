@@ -19,7 +19,7 @@ import pytest
 
 from learnkernels import GaussianFamily
 from learnkernels.conf.errors import InputError
-from learnkernels.conf.schema import DaskConfig
+from learnkernels.conf.schema import DaskConfig, DriftConfig
 from learnkernels.kernels.estimators import (
     KernelLearningClassifier,
     KernelLearningRegressor,
@@ -34,6 +34,7 @@ from learnkernels.tasks.models.explaining import (
     require_explainable,
 )
 from learnkernels.tasks.models.scoring import (
+    Drifted,
     Scores,
     ScoringOptions,
     distribution_of,
@@ -664,6 +665,43 @@ def test_messages_in_parts_have_the_rows_of_their_file_and_columns_of_all_files(
     said = r"rows/z\.parquet: column 'a' must hold finite numbers, got 'inf' in row 4 "
     with pytest.raises(InputError, match=said):
         into(f"{tmp_path}/rows/", f"{tmp_path}/other/")
+
+
+def test_rows_that_drift_too_far_leave_no_predictions_in_parts(tmp_path: Path):
+    model = model_of("text")
+    X = model.scaled(features_of(90, 0))
+    low, high = X.min(axis=0), X.max(axis=0)
+    model = model.with_reference(X, low, high, 0)
+    rows = replaced(table_of(40), a=np.full(40, 99.0))
+    for name in ("1", "2"):
+        write(rows, tmp_path / f"rows/{name}.parquet")
+    options = ScoringOptions(drift=DriftConfig.model_validate({"on_drift": "fail"}))
+    source, output = f"{tmp_path}/rows/", tmp_path / "scored"
+    with pytest.raises(Drifted, match="outside of the range of the training rows"):
+        score_parts_with(model, ABOUT, source, f"{output}/", HERE, options)
+    assert list(output.iterdir()) == []
+
+
+@pytest.mark.parametrize("is_table", [True, False])
+def test_predictions_in_parts_replace_only_predictions(
+    model: Model, tmp_path: Path, is_table: bool
+):
+    write(table_of(3), tmp_path / "rows/in.parquet")
+    output = tmp_path / "scored"
+    file = output / "part-00000.parquet"
+    into = partial(score_parts_with, model, ABOUT, f"{tmp_path}/rows/", f"{output}/")
+    into(HERE, ScoringOptions())
+    predictions = file.read_bytes()
+    (output / "_SUCCESS").unlink()
+    into(HERE, ScoringOptions())
+    assert file.read_bytes() == predictions
+    (output / "_SUCCESS").unlink()
+    write(table_of(3) if is_table else "hello", file)
+    other = file.read_bytes()
+    said = r"scored: holds 'part-00000\.parquet', which is not of this output; give an"
+    with pytest.raises(InputError, match=said):
+        into(HERE, ScoringOptions())
+    assert file.read_bytes() == other
 
 
 def test_a_bucket_or_folder_holds_what_is_below_it():
