@@ -375,7 +375,7 @@ def _log_decision(decision: promotion.Challenge, run: TrackedRun, target: Path) 
     log_run(
         run, metrics, params, {PARENT: challenger.run_id}, note=report, artifacts=target
     )
-    outcome = f"**{decision.model}**: {decision.reason}."
+    outcome = f"**{decision.model}**: {plain(decision.reason)}."
     create_table_artifact(
         [_row_of_decision(decision)], key="promotion", description=outcome
     )

@@ -41,7 +41,11 @@ from learnkernels.tasks.models.promotion import (
     decide,
     describe_decision,
 )
-from learnkernels.tasks.models.training import choose, training_config
+from learnkernels.tasks.models.training import (
+    choose,
+    describe_training,
+    training_config,
+)
 from tests.refusals import require_refusals
 from tests.sources import write
 
@@ -386,6 +390,48 @@ def test_versions_that_no_error_tells_apart_stay():
         decision = decided(replace(contender(2, CHAMPION), **facts), **changes)
         assert (decision.moved, decision.p) == (False, None)
         assert said in decision.reason
+
+
+def test_names_of_columns_and_classes_are_no_markup_on_pages(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    columns = COLUMNS | {"<age>": "number", "a*b": "number", "[c](http://d)": "number"}
+    ours = contender(2, CHAMPION, metric="1 - f1 of <b>")
+    decision = decided(ours, contender(1, CHAMPION, columns=columns))
+    escaped = r"without '\<age>', 'a\*b', '\[c\](http\://d)'"
+    assert escaped in describe_decision(decision, {})
+    shown: list[str] = []
+
+    def keep(*content: Any, key: str, description: str) -> None:
+        shown.append(description)
+
+    def version(name: str) -> Any:
+        return SimpleNamespace(run_id="r")
+
+    monkeypatch.setattr(registry, "find_version", version)
+    monkeypatch.setattr(lifecycle, "log_run", lambda *facts, **content: None)
+    monkeypatch.setattr(lifecycle, "create_table_artifact", keep)
+    monkeypatch.setattr(lifecycle, "create_markdown_artifact", keep)
+    run: Any = SimpleNamespace(run_id="r", url="http://localhost")
+    lifecycle._log_decision(decision, run, Path("results"))
+    assert len(shown) == 2
+    assert all(escaped in description for description in shown)
+
+
+def test_metrics_with_names_of_classes_are_no_markup_on_pages():
+    metric = "1 - f1 of <b>"
+    ours, theirs = (contender(version, CHAMPION, metric=metric) for version in (2, 1))
+    page = describe_decision(decided(ours, theirs), {})
+    assert r"Test error (1 - f1 of \<b>) on" in page
+    about = {
+        **{"predictor": "krr", "n_rows": 10, "dataset": "d", "metric": metric},
+        **{"test_error": 0.5, "test_error_sd": None, "alignment": 0.5},
+        **{"sampling": None, "predictor_reason": ""},
+    }
+    learner = SimpleNamespace(title="unif")
+    choice: Any = SimpleNamespace(learner=learner, C=1.0, candidates=())
+    page = describe_training(choice, about, "m", 1, {})
+    assert r"Expected 1 - f1 of \<b> on new rows: 0.5, the mean" in page
 
 
 # What the validation folds choose, from fold tables written for the purpose ------------------------------------------
