@@ -328,6 +328,11 @@ def test_a_recipe_is_not_tested_against_itself(newest: NewestRows | None):
     decision = decided(ours, theirs, newest=newest)
     assert decision.moved
     assert decision.p == higher_p(np.array(ours.stored), 1.05 * CHAMPION, 20 / 80)
+    page = describe_decision(decision, {})
+    assert (
+        f"p = {decision.p:.3g} of Welch's t-test that the challenger's exceed" in page
+    )
+    assert "corrected" not in page
     assert "on the same folds" not in decision.reason
     assert decision.reason.count("p = ") == 1 + (newest is not None)
     assert (
