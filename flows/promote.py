@@ -24,6 +24,7 @@ from learnkernels.tasks.measure.t_tests import SIGNIFICANCE
 from learnkernels.tasks.models.lifecycle import (
     contender,
     record_decision,
+    reference_contender,
     require_model_name,
     rivals,
 )
@@ -108,7 +109,9 @@ def promote(
         if theirs is not None and reference is not None:
             defender, against = contender(theirs)
             challenge = replace(
-                challenge, defender=defender, reference=contender(reference)[0]
+                challenge,
+                defender=defender,
+                reference=reference_contender(reference, defender),
             )
             if challenge.measurable:
                 challenge, results, data = _measured(

@@ -155,7 +155,7 @@ def _params_of_training(
 
 
 def _facts_of_training(config: CompareConfig, ref: DatasetRef) -> dict[str, str]:
-    """Return tags of a version that a later challenge reads."""
+    """Return tags that a later challenge reads."""
     facts = {
         registry.PLACE: training.place_of(config),
         registry.RECIPE: digest(promotion.recipe(config)),
@@ -184,7 +184,7 @@ def write_training(
     run: TrackedRun,
     run_id: str,
 ) -> str:
-    """Write the results of a training to a folder, Prefect and MLflow."""
+    """Write a training's results to a folder, Prefect and MLflow."""
     target = Path("results") / version.name / run_id
     title = f"{version.name} version {version.version}"
     links = {"results": str(target), "MLflow run": run.url}
@@ -251,7 +251,7 @@ def _find_challenger(model: str, number: int | None) -> ModelVersion:
 
 
 def contender(version: ModelVersion) -> tuple[promotion.Contender, CompareConfig]:
-    """Return a model version as a `Contender`, with its configuration."""
+    """Return a version as a `Contender`, with its configuration."""
     model = registry.load_version(version)
     config = training.recipe_of(model, version)
     title = config.learners[0].title
@@ -283,6 +283,22 @@ def contender(version: ModelVersion) -> tuple[promotion.Contender, CompareConfig
     if folds is not None:
         competitor = competitor.with_errors(folds, in_training=True)
     return competitor, config
+
+
+def reference_contender(
+    version: ModelVersion, champion: promotion.Contender
+) -> promotion.Contender:
+    """Return the best refresh; the champion if unreadable."""
+    try:
+        return contender(version)[0]
+    except InputError as error:
+        get_run_logger().warning(
+            "%s: the champion replaces version %d as the best refresh: %s",
+            version.name,
+            version.version,
+            error,
+        )
+        return champion
 
 
 def _columns_to_score(version: ModelVersion) -> tuple[str, ...] | None:

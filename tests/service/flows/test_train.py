@@ -30,7 +30,7 @@ from learnkernels.flows.promote import promote
 from learnkernels.flows.train import train
 from learnkernels.kernels import estimators, learners
 from learnkernels.kernels.model import Model
-from learnkernels.tasks.models import lifecycle, scoring, training
+from learnkernels.tasks.models import lifecycle, registry, scoring, training
 from learnkernels.tasks.models.registry import find_version, load_version
 from learnkernels.tasks.store import file_digest
 from tests.refusals import require_refusals
@@ -322,6 +322,19 @@ def test_recipes_meet_on_the_same_rows_and_newer_rows_take_over(working_folder: 
     pq.write_table(pq.read_table(path).slice(0, 250), path)
     assert train(config=recipe(path, [1.0], drop=["b"]), model="sine")["version"] == 4
     assert [decided(refresh=False), decided()] == [(False, 3), (True, 4)]
+    # Refreshes are held to the champion once the file of their best version is lost.
+    registry.tag_version("sine", 4, {registry.REFERENCE: "3"})
+    lost = [
+        file
+        for file in working_folder.rglob(registry.ARTIFACT)
+        if file_digest(file) == find_version("sine/3").digest
+    ]
+    assert lost
+    for file in lost:
+        file.unlink()
+    pq.write_table(pq.read_table(path).slice(0, 240), path)
+    train(config=recipe(path, [1.0], drop=["b"]), model="sine")
+    assert "of version 4 (" in promote("sine")["reason"]
 
 
 def rows_of(night: int) -> pd.DataFrame:
