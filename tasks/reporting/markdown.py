@@ -112,6 +112,7 @@ def _templates(folder: Path) -> Environment:
         "inline_links": inline_links,
     }
     templates.filters |= {
+        "code": code,
         "markdown": Markdown,
         "paragraph": lambda text: Markdown(" ".join(text.split())),
     }

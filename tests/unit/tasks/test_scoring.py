@@ -7,6 +7,7 @@ import datetime
 from functools import partial
 from itertools import pairwise, product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ from learnkernels.tasks.models.explaining import (
 )
 from learnkernels.tasks.models.scoring import (
     Drifted,
+    DriftReport,
     Scores,
     ScoringOptions,
     distribution_of,
@@ -42,6 +44,7 @@ from learnkernels.tasks.models.scoring import (
     score_with,
     shown_distribution,
 )
+from learnkernels.tasks.reporting.markdown import render
 from learnkernels.tasks.workers.cluster import DaskPool
 from tests.refusals import require_refusals
 from tests.sources import ENDINGS, write
@@ -861,3 +864,18 @@ def test_contributions_that_could_not_be_written_are_refused_before_any_work(
     assert contributions_file("s3://rows/a.b/scored/") == (
         "s3://rows/a.b/scored.contributions.parquet"
     )
+
+
+def test_a_report_shows_paths_of_contributions_as_they_are():
+    output = "out_[1]~/new.contributions.parquet"
+    page = render(
+        "scoring.md",
+        scores=SimpleNamespace(rows=3, drift=DriftReport(note="not tested")),
+        version="m version 1",
+        facts=[],
+        predictions={},
+        columns=[],
+        explained=Explained(output, 3, {}, None),
+        contributions=[],
+    )
+    assert f"first 3 rows, in `{output}`:" in page
