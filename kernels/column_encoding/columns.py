@@ -179,7 +179,7 @@ class ColumnEncoding(Value):
 
     @property
     def gap_place(self) -> int | None:
-        """Position of the indicator of missing values."""
+        """Position of the feature that indicates missing values; None without one."""
         for position, (_, view) in enumerate(self.features):
             if view == "gaps":
                 return position
@@ -210,7 +210,7 @@ class ColumnEncoding(Value):
 
     @abstractmethod
     def learned_on(self, column: reading.Column, scale: Scale) -> Self:
-        """Return an encoding of the same features, fitted to `column`."""
+        """Return an encoding of the same features, fitted to another column."""
 
     @abstractmethod
     def encode(
@@ -228,7 +228,7 @@ class ColumnEncoding(Value):
 
     @abstractmethod
     def decode(self, Z: np.ndarray) -> list[Any]:
-        """Return the values of features Z; missing values stay imputed."""
+        """Return the column's values from their features Z; missing values stay imputed."""
 
     def for_trees(self, Z: np.ndarray) -> np.ndarray:
         """Convert features for trees: NaN if missing, one number per category."""
@@ -240,7 +240,7 @@ class ColumnEncoding(Value):
 
     @abstractmethod
     def describe(self) -> str:
-        """Describe the column's type."""
+        """Return a description of the column's type."""
 
     def _require_some(
         self,
