@@ -276,15 +276,8 @@ def column_of(name: str, series: Any, is_ordered: bool = True) -> Column:
 
     series = nw.from_native(series, series_only=True, pass_through=False)
     dtype = series.dtype
-    if dtype.is_integer() or dtype.is_decimal():
-        exact = _large_integers(series)
-        if exact is not None:
-            numbers = [
-                np.nan if text is None else float(text) for text in exact.tolist()
-            ]
-            return Column(
-                name, "number", np.array(numbers, dtype=np.float64), exact=exact
-            )
+    if (dtype.is_integer() or dtype.is_decimal()) and _has_large_integers(series):
+        return _column_of_objects(name, series.to_list())
     if dtype.is_numeric() or dtype == nw.Boolean:
         return Column(
             name,
@@ -325,21 +318,18 @@ def _column_of_objects(name: str, values: Sequence[Any]) -> Column:
         dtype=np.float64,
     )
     exact = None
-    if (np.abs(numbers) > LARGEST).any():
+    if (np.abs(numbers) >= LARGEST).any():
         exact = as_texts(values)
     return Column(name, "number", numbers, exact=exact)
 
 
-def _large_integers(series: Any) -> np.ndarray | None:
-    """Return integers beyond float64 as texts, or None."""
+def _has_large_integers(series: Any) -> bool:
     extremes = [
         abs(extreme)
         for extreme in (series.min(), series.max())
         if not _is_missing(extreme)
     ]
-    if not extremes or max(extremes) <= LARGEST:
-        return None
-    return as_texts(series.to_list())
+    return bool(max(extremes, default=0) > LARGEST)
 
 
 def _zone_of(series: Any) -> str:

@@ -14,6 +14,7 @@ from sklearn.model_selection import KFold
 
 from learnkernels.kernels.model import Model
 from learnkernels.kernels.targets import Target
+from learnkernels.kernels.weights import weights_of_rows
 
 from ..data.dataset import Dataset, DatasetRef, load_dataset
 from ..naming import step
@@ -126,13 +127,11 @@ def predict_without(model: Model, dataset: Dataset, rows: np.ndarray) -> np.ndar
     predictions: np.ndarray = np.empty_like(y[rows])
     for _, fold in KFold(5).split(rows):
         training = np.setdiff1d(all_rows, rows[fold])
-        weights = {}
-        if dataset.weights is not None:
-            weights["sample_weight"] = dataset.weights[training]
         X = dataset.X
         if dataset.by_training:
             X = dataset.learned_on(training).X
-        estimator = clone(model.estimator).fit(X[training], y[training], **weights)
+        weights = weights_of_rows(dataset.weights, training)
+        estimator = clone(model.estimator).fit(X[training], y[training], weights)
         predictions[fold] = estimator.predict(X[rows[fold]])
     return predictions
 
