@@ -266,6 +266,14 @@ class ColumnEncoding(Value):
             values = f"{column.kind} such as {example!r} in row {report.first + row:,} (the first is row 0)"
         raise _unlike_training(self.name, expected, values)
 
+    def _require_plain(
+        self, column: reading.Column, expected: str, report: EncodingReport
+    ) -> None:
+        if column.kind != "other":
+            return
+        is_other = np.ones(len(column.values), dtype=bool)
+        self._require_some(column, expected, is_other, report)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NumberColumn(ColumnEncoding):
@@ -327,8 +335,9 @@ class NumberColumn(ColumnEncoding):
         return f"{self.fill:.6g}, the median"
 
     def _magnitudes(self, column: reading.Column, report: EncodingReport) -> np.ndarray:
-        """Return numbers or positions of levels; NaN for other values."""
+        """Return numbers or positions of levels, else NaN."""
         if self.levels:
+            self._require_plain(column, "ordered levels", report)
             return places_of(column.as_levels(), self.levels)
         numbers = column.read_numbers(self.written)
         self._require_some(column, "numbers", np.isnan(numbers.values), report)
@@ -478,6 +487,7 @@ class CategoryColumn(ColumnEncoding):
     def encode(
         self, column: reading.Column, out: np.ndarray, report: EncodingReport
     ) -> None:
+        self._require_plain(column, "categories", report)
         texts = self._texts(column).tolist()
         position_of_text = dict.fromkeys(texts, -1)
         position_of_text.update((level, j) for j, level in enumerate(self.levels))

@@ -290,7 +290,7 @@ def column_of(name: str, series: Any, is_ordered: bool = True) -> Column:
         microseconds = series.dt.total_microseconds().cast(nw.Float64).to_numpy()
         return Column(name, "number", np.array(microseconds, dtype=np.float64) / 1e6)
     if dtype.is_nested() or dtype == nw.Binary:
-        return Column(name, "other", np.empty(len(series)))
+        return Column(name, "other", np.full(len(series), np.nan))
     is_category = dtype in (nw.Categorical, nw.Enum)
     values = series.to_list()
     if dtype == nw.Object and all(
@@ -298,7 +298,7 @@ def column_of(name: str, series: Any, is_ordered: bool = True) -> Column:
     ):
         return _column_of_objects(name, values)
     if dtype in (nw.Object, nw.Unknown) and any(map(_is_container, values)):
-        return Column(name, "other", np.empty(len(values)))
+        return Column(name, "other", np.full(len(values), np.nan))
     levels: tuple[str, ...] = ()
     if is_category and is_ordered:
         levels = _ordered_levels(series)

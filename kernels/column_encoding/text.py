@@ -154,9 +154,7 @@ class TextColumn(ColumnEncoding):
     def encode(
         self, column: reading.Column, out: np.ndarray, report: EncodingReport
     ) -> None:
-        self._require_some(
-            column, "texts", np.full(len(column.values), column.kind == "other"), report
-        )
+        self._require_plain(column, "texts", report)
         gaps = column.gaps
         texts = np.where(gaps, "", column.as_texts())
         topics = out[:, : len(self.center)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from mlflow.exceptions import MlflowException
 from mlflow.models import set_model
@@ -14,7 +15,7 @@ from learnkernels.kernels.validation import listed
 
 
 class ServedModel(PythonModel):
-    """MLflow Python model that predicts from unscaled, unencoded columns."""
+    """Model of MLflow that predicts from raw columns."""
 
     def load_context(self, context: Any) -> None:
         self.model = Model.load(context.artifacts["model"])
@@ -31,20 +32,18 @@ class ServedModel(PythonModel):
         """
         frame = model_input
         if isinstance(model_input, dict | list):
-            frame = pd.DataFrame(model_input)
+            frame = pd.DataFrame(model_input).map(_plain)
         try:
             if not isinstance(frame, pd.DataFrame):
                 raise ValueError(
                     f"the input must be a table of named columns, got {type(frame).__name__}."
                 )
             if not frame.columns.is_unique:
-                repeated = sorted(
-                    {str(name) for name in frame.columns[frame.columns.duplicated()]}
-                )
+                repeated = set(map(str, frame.columns[frame.columns.duplicated()]))
                 raise ValueError(
-                    f"the input must have each column once, got {listed(repeated)} more than once."
+                    f"the input must have each column once, got {listed(sorted(repeated))} more than once."
                 )
-            names = [str(name) for name in frame.columns]
+            names = list(map(str, frame.columns))
             unknown = [name for name in names if name not in self.model.features]
             problem = self.model.lacking(names, unknown)
             if problem:
@@ -54,6 +53,13 @@ class ServedModel(PythonModel):
             )
         except ValueError as error:
             raise MlflowException.invalid_parameter_value(str(error)) from None
+
+
+def _plain(cell: Any) -> Any:
+    # MLflow makes an array of each cell
+    if isinstance(cell, np.ndarray) and not cell.ndim:
+        return cell.item()
+    return cell
 
 
 set_model(ServedModel())

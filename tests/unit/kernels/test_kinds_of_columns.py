@@ -25,7 +25,7 @@ from learnkernels.kernels.column_encoding import (
 )
 from learnkernels.kernels.column_encoding.quantities import number_in
 from learnkernels.kernels.column_encoding.reading import read_columns
-from tests.refusals import require_refusals
+from tests.refusals import refusal, require_refusals
 from tests.unit.kernels.test_serialization import reread
 
 N = 120
@@ -891,6 +891,21 @@ def test_a_refusal_names_the_row_and_the_value():
         for name, values, said in table
     )
     require_refusals((partial(encoding.encode, rows), said) for rows, said in given)
+
+
+@pytest.mark.parametrize("cell", [b"a", ["a"], {"a": 1}])
+@pytest.mark.parametrize("name", ["level", "many", "order"])
+def test_lists_records_and_bytes_are_no_categories(name: str, cell: Any):
+    encoding = TableEncoding.of(messy())
+    expected = {"order": "ordered levels"}.get(name, "categories")
+    new = messy()[:3].drop(columns=name)
+    of_pandas = new.assign(**{name: pd.Series([cell] * 3)})
+    of_arrow = pa.Table.from_pandas(new).append_column(name, pa.array([cell] * 3))
+    for table in (of_pandas, of_arrow):
+        for report in (EncodingReport(), EncodingReport(is_of_blocks=True)):
+            said = refusal(encoding.encode, table, report)
+            assert f"column '{name}' must hold {expected}, as the training" in said
+            assert "got lists, records or bytes; convert it" in said
 
 
 # Targets -------------------------------------------------------------------------------------------------------------

@@ -199,6 +199,26 @@ def test_every_type_of_pandas_json_and_csv_gives_the_same_predictions(
         pd.testing.assert_frame_equal(ask(frame), expected, check_exact=True)
 
 
+def test_records_and_columns_of_mlflow_are_the_same_rows():
+    """Without a signature, MLflow makes an array of each cell of a record."""
+    from mlflow.exceptions import MlflowException
+    from mlflow.pyfunc import scoring_server
+
+    i = np.arange(60)
+    table = pd.DataFrame(
+        {"city": np.array(["York", "Bath"])[i % 2], "age": i % 7 * 1.0}
+    )
+    model = of_a_table(table, i % 2 > 0)
+    expected = pd.DataFrame(model.columns(table[:4]))
+    for cells in (table[:4].to_dict("records"), table[:4].to_dict("list")):
+        posted = scoring_server.infer_and_parse_data({"inputs": cells}, None)
+        pd.testing.assert_frame_equal(served(model)(posted), expected, check_exact=True)
+    lists = [{"city": ["York"], "age": 3.0}]
+    posted = scoring_server.infer_and_parse_data({"inputs": lists}, None)
+    with pytest.raises(MlflowException, match="'city' must hold categories"):
+        served(model)(posted)
+
+
 def test_the_signature_names_columns_and_types():
     kinds = [
         (("no", "yes"), "string"),
