@@ -169,6 +169,14 @@ class Model(Savable, Value):
         return names
 
     @property
+    def _sign(self) -> int:
+        """-1 if ``about["classes"]`` has the other order, else 1."""
+        classes = list(map(str, getattr(self.estimator, "classes_", ())))
+        if len(classes) == 2 and classes[::-1] == self.about.get("classes"):
+            return -1
+        return 1
+
+    @property
     def score_names(self) -> list[str]:
         """Names of the prediction columns with predicted numbers or decision values."""
         prefix = "score"
@@ -179,9 +187,8 @@ class Model(Savable, Value):
     @property
     def explained_names(self) -> list[str]:
         """Names of the prediction columns that `explain` explains."""
-        if hasattr(self.estimator, "calibration_"):
-            return [f"probability {label}" for label in self.estimator.classes_]
-        return self.score_names
+        names = [name for name in self.column_types if name.startswith("probability ")]
+        return names[:: self._sign] or self.score_names
 
     def scores_in(self, columns: Mapping[str, np.ndarray]) -> np.ndarray:
         """Stack the columns `score_names` of predictions in one array, shape (n, q)."""
@@ -246,7 +253,6 @@ class Model(Savable, Value):
         return f"lacks columns that the model reads: {absent_columns}{unknown}; rename a column{advice}."
 
     def _with_imputed_value(self, name: str) -> str:
-        """Return a column's quoted name with its imputed value."""
         if self.table is None:
             return repr(name)
         (column,) = [column for column in self.table.columns if column.name == name]
@@ -339,8 +345,8 @@ class Model(Savable, Value):
         -------
         columns : dict of str to ndarray of shape (n,)
             ``prediction``, then for regression ``lower`` and ``upper`` (coverage 0.9);
-            for two classes ``score``, positive for the second, otherwise
-            ``score <class>``; and ``probability <class>`` if calibrated. Several
+            for two classes ``score``, positive for the second of ``about["classes"]``,
+            otherwise ``score <class>``; and ``probability <class>`` if calibrated. Several
             outputs have only ``prediction <position>``. See `column_types`.
 
         Raises
@@ -392,7 +398,6 @@ class Model(Savable, Value):
         }
 
     def _predicted_numbers(self, X: Rows) -> list[np.ndarray]:
-        """Return the predicted outputs and interval bounds, if any."""
         predictions = self.estimator._predictions(X)
         columns = list(predictions.T)
         if self._has_intervals:
@@ -402,12 +407,11 @@ class Model(Savable, Value):
 
     def _predicted_classes(self, X: Rows) -> list[np.ndarray]:
         scores, probabilities = self.estimator._decisions_and_probabilities(X)
-        if scores.ndim == 1:
-            codes = (scores > 0).astype(np.intp)
-            columns = [self.estimator.classes_[codes], scores]
-        else:
+        codes = (scores > 0).astype(np.intp)
+        if scores.ndim > 1:
             codes = scores.argmax(axis=1)
-            columns = [self.estimator.classes_[codes], *scores.T]
+        scores = self._sign * np.atleast_2d(scores.T)
+        columns = [self.estimator.classes_[codes], *scores]
         if probabilities is not None:
             columns += [*probabilities.T]
         return columns
@@ -439,6 +443,8 @@ class Model(Savable, Value):
             self._background_rows(background),
             n_permutations=1,
         )
+        if self._sign < 0:
+            contributions = contributions.of_other_class()
         outputs = tuple(names) if len(names) > 1 else ()
         return contributions.explanation(cells, self.features, outputs)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from math import factorial
 from typing import Any, NamedTuple, TypeAlias
@@ -101,6 +102,18 @@ class Contributions(NamedTuple):
     errors: np.ndarray | None
     by_row: np.ndarray
     by_background: np.ndarray
+
+    def of_other_class(self) -> Contributions:
+        """Exchange two outputs, whose errors are equal, or negate one."""
+        exchanged: Callable[[np.ndarray], Any] = np.negative
+        if self.by_row.shape[1] > 1:
+            exchanged = partial(np.flip, axis=-1)
+        return Contributions(
+            exchanged(self.values),
+            self.errors,
+            exchanged(self.by_row),
+            exchanged(self.by_background),
+        )
 
     def explanation(
         self, data: np.ndarray, columns: tuple[str, ...], outputs: tuple[str, ...]

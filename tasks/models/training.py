@@ -293,6 +293,7 @@ def _facts_of_model(
         "digest": ref.digest,
         "task": ref.task,
         "target": data.target,
+        "classes": list(ref.classes),
         "drop": [*data.drop, *data.where, *data.test, *data.sample_columns.values()],
         "n_rows": ref.n_rows,
         **predictor_facts,

@@ -700,6 +700,28 @@ def test_labels_pass_through_training_the_registry_pyfunc_and_scoring(
     )
 
 
+@pytest.mark.slow(15)
+def test_scores_are_of_the_positive_class(working_folder: Path):
+    is_malignant = np.arange(80) % 2 > 0
+    wave = np.sin(np.arange(80))
+    rows = pd.DataFrame({"a": 3.0 * is_malignant + 0.1 * wave, "b": wave})
+    rows["y"] = np.where(is_malignant, "malignant", "benign")
+    rows.to_parquet("rows.parquet")
+    train(
+        config=recipe(Path("rows.parquet"), [0.5], positive="malignant"), model="tumors"
+    )
+    predict("tumors/1", "rows.parquet", "scored.parquet", explain=True)
+    scored = pd.read_parquet("scored.parquet")
+    assert set(scored["prediction"]) == {"malignant", "rest"}
+    np.testing.assert_array_equal(scored["score"] > 0, is_malignant)
+    contributions = pd.read_parquet("scored.contributions.parquet")
+    assert set(contributions["explains"]) == {"score"}
+    sums = contributions["base"] + contributions.filter(like="contribution ").sum(
+        axis=1
+    )
+    np.testing.assert_allclose(sums, scored["score"], rtol=1e-9, atol=1e-9)
+
+
 TEXTS = """
 name: reviews
 datasets:

@@ -185,6 +185,31 @@ def assert_same_columns(got: Model, expected: Model, X) -> None:
     assert bits(got.columns(X)) == bits(expected.columns(X))
 
 
+@pytest.mark.parametrize("probability", [False, True])
+def test_scores_and_contributions_are_of_the_positive_class(probability: bool):
+    estimator, X, y = classifier(
+        ["malignant", "rest"], predictor="krr", probability=probability
+    )
+    estimator.fit(X, y)
+    sorted_classes, model = (
+        Model(estimator, ("a", "b", "c"), np.zeros(3), np.ones(3), about)
+        for about in ({}, {"classes": ["rest", "malignant"]})
+    )
+    assert_same_columns(from_bytes(to_bytes(model)), model, X)
+    columns, others = model.columns(X), sorted_classes.columns(X)
+    assert bits(columns) == bits(others | {"score": -others["score"]})
+    is_malignant = columns["prediction"] == "malignant"
+    np.testing.assert_array_equal(columns["score"] > 0, is_malignant)
+    name = "probability malignant" if probability else "score"
+    assert model.explained_names[-1] == name
+    explanation = model.explain(pd.DataFrame(X, columns=list("abc")), background=5)
+    assert explanation.outputs[-1:] == ((name,) if probability else ())
+    predictions = explanation.predictions.reshape(len(X), -1)
+    np.testing.assert_allclose(predictions[:, -1], columns[name], rtol=1e-9)
+    sums = explanation.base_values + explanation.contributions.sum(axis=1)
+    np.testing.assert_allclose(sums, explanation.predictions, rtol=1e-9, atol=1e-9)
+
+
 # Round trips ---------------------------------------------------------------------------------------------------------
 
 

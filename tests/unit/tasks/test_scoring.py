@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import datetime
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise, product
 from pathlib import Path
@@ -784,6 +785,22 @@ def test_contributions_join_the_predictions_and_add_up_to_them(
     assert names is None or rows["explains"].tolist() == names * 600
     sizes = rows.filter(like="contribution ").abs().mean().sort_values(ascending=False)
     np.testing.assert_allclose(list(about.mean_sizes.values()), sizes, rtol=1e-9)
+
+
+@pytest.mark.parametrize("calibrated", [False, True])
+def test_contributions_are_to_the_positive_class(tmp_path: Path, calibrated: bool):
+    of_text = model_of("text", calibrated)
+    model = replace(of_text, about={**of_text.about, "classes": ["yes", "no"]})
+    source = write(table_of(30), tmp_path / "in.parquet")
+    score(model, source, tmp_path / "out.parquet")
+    _, contributions = explained(model, source, tmp_path / "out.parquet", 30)
+    rows = contributions.to_pandas()
+    name = "probability no" if calibrated else "score"
+    assert set(rows["explains"]) == {name}
+    sums = rows["base"] + rows.filter(like="contribution ").sum(axis=1)
+    columns = read(tmp_path / "out.parquet").to_pandas()
+    np.testing.assert_allclose(sums, columns[name], rtol=1e-9, atol=1e-9)
+    np.testing.assert_array_equal(columns["score"] > 0, columns["prediction"] == "no")
 
 
 def test_contributions_are_those_of_the_estimator_however_rows_are_batched(
