@@ -194,7 +194,6 @@ def load_dataset(ref: DatasetRef) -> Dataset:
     """Return a data set from disk; dense features are memory-mapped."""
     folder = checked(Path(ref.path))
     about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
-    values = np.load(folder / "y.npy", allow_pickle=False)
     optional: dict[str, Any] = {"by_training": about["scale"]}
     for name in SAMPLE_COLUMNS:
         file = folder / f"{name}.npy"
@@ -213,8 +212,13 @@ def load_dataset(ref: DatasetRef) -> Dataset:
             arrays = load_file(folder / TABLE_ARRAYS)
         optional["table"] = from_data(about["table"], arrays)
         features = optional["table"].features
-    target = Target(about["task"], values, tuple(about["classes"]), about["labels"])
-    return Dataset(_load_features(folder), target, features, **optional)
+    return Dataset(_load_features(folder), load_target(folder), features, **optional)
+
+
+def load_target(folder: Path) -> Target:
+    about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
+    values = np.load(folder / "y.npy", allow_pickle=False)
+    return Target(about["task"], values, tuple(about["classes"]), about["labels"])
 
 
 def _load_features(folder: Path) -> Rows:

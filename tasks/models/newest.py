@@ -16,7 +16,7 @@ from learnkernels.kernels.model import Model
 from learnkernels.kernels.targets import Target
 from learnkernels.kernels.weights import weights_of_rows
 
-from ..data.dataset import Dataset, DatasetRef, load_dataset
+from ..data.dataset import Dataset, DatasetRef, load_dataset, load_target
 from ..naming import step
 from ..store import store_path
 from .registry import ModelVersion, load_version
@@ -65,10 +65,11 @@ def errors_on_newest_rows(
     if challenger_ref.in_parts or champion_ref.in_parts:
         return None
     dataset = load_dataset(challenger_ref)
-    earlier = store_path("datasets", champion.about["digest"]) / "y.npy"
-    if dataset.groups is not None or dataset.times is not None or not earlier.exists():
+    earlier = store_path("datasets", champion.about["digest"])
+    is_divided = dataset.groups is not None or dataset.times is not None
+    if is_divided or not (earlier / "y.npy").exists():
         return None
-    rows = appended_rows(np.load(earlier, allow_pickle=False), champion, dataset.target)
+    rows = appended_rows(load_target(earlier), dataset.target)
     if len(rows) < LEAST_ROWS:
         return None
     raw_rows = _raw_rows(load_dataset(champion_ref), rows, champion)
@@ -85,23 +86,26 @@ def errors_on_newest_rows(
     )
 
 
-def appended_rows(earlier: np.ndarray, champion: Model, target: Target) -> np.ndarray:
-    """Return the positions of rows that follow the champion's training rows.
+def appended_rows(earlier: Target, target: Target) -> np.ndarray:
+    """Return positions of rows after the champion's training rows.
 
     Empty unless the table begins with the targets of the champion's last rows, at least
     20 and half of all.
     """
-    current = target.values
-    if target.task == "classification":
-        names = [str(name) for name in champion.estimator.classes_]
-        earlier = np.array(names)[earlier]
-        current = np.array(target.classes)[current]
-    if earlier.shape[1:] != current.shape[1:]:
+    earlier_values = _names_or_numbers(earlier)
+    current = _names_or_numbers(target)
+    if earlier_values.shape[1:] != current.shape[1:]:
         return np.arange(0)
-    n_kept = _overlap(earlier, current)
+    n_kept = _overlap(earlier_values, current)
     if n_kept < max(20, len(earlier) / 2):
         return np.arange(0)
     return np.arange(n_kept, len(current))
+
+
+def _names_or_numbers(target: Target) -> np.ndarray:
+    if target.task == "regression":
+        return target.values
+    return np.take(target.classes, target.values)
 
 
 def _overlap(earlier: np.ndarray, current: np.ndarray) -> int:

@@ -350,13 +350,15 @@ def test_a_recipe_is_not_tested_against_itself(newest: NewestRows | None):
 def test_only_rows_after_the_ones_of_the_champion_are_new(earlier: list[int]):
     rng = np.random.default_rng(0)
     target = Target("classification", rng.integers(0, 2, 60), ("x", "y"))
-    model: Any = SimpleNamespace(
-        estimator=SimpleNamespace(classes_=np.array(["x", "y"]))
-    )
     for lost, kept in ((0, 40), (15, 40)):
-        stored = np.concatenate([rng.integers(0, 2, lost), target.values[:kept]])
-        assert appended_rows(stored, model, target).tolist() == list(range(kept, 60))
-    assert len(appended_rows(np.array(earlier), model, target)) == 0  # another table
+        values = np.concatenate([rng.integers(0, 2, lost), target.values[:kept]])
+        for stored in (
+            replace(target, values=values),
+            replace(target, values=1 - values, classes=("y", "x")),
+        ):
+            assert appended_rows(stored, target).tolist() == list(range(kept, 60))
+    other_table = replace(target, values=np.array(earlier))
+    assert len(appended_rows(other_table, target)) == 0
 
 
 def test_rows_in_another_order_are_not_new_however_rare_a_class():
@@ -366,10 +368,7 @@ def test_rows_in_another_order_are_not_new_however_rare_a_class():
     values = rng.permutation(stored)
     values[:40] = 0
     target = Target("classification", values, ("no", "yes"))
-    model: Any = SimpleNamespace(
-        estimator=SimpleNamespace(classes_=np.array(["no", "yes"]))
-    )
-    assert len(appended_rows(stored, model, target)) == 0
+    assert len(appended_rows(replace(target, values=stored), target)) == 0
 
 
 def test_losses_of_rows_are_paired():
@@ -725,6 +724,25 @@ def test_a_champion_is_scored_on_appended_rows_with_missing_values(
     newest = errors_on_newest_rows(model_on(ref), champion, ref, ref)
     assert newest is not None
     assert newest.champion == 0.0
+
+
+@pytest.mark.usefixtures("state")
+def test_rows_are_appended_whichever_class_is_positive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    rows = reviews(150)
+    rows[:120].to_csv("rows.csv", index=False)
+    keys = NUMBERS | {"positive": "bad"}
+    champion = model_on(ingested(**keys))
+    assert champion.estimator.classes_.tolist() == ["bad", "rest"]
+    rows.to_csv("rows.csv", index=False)
+    ref = ingested(**keys)
+    assert ref.classes == ("rest", "bad")
+    newest = errors_on_newest_rows(model_on(ref), champion, ref, ref)
+    assert newest is not None
+    assert newest.n_rows == 30
+    assert newest.champion < 0.5
 
 
 @pytest.mark.usefixtures("state")
