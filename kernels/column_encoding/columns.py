@@ -37,6 +37,7 @@ class EncodingReport:
 
     gaps: Counter[str] = field(default_factory=Counter)  # missing values
     levels: Counter[str] = field(default_factory=Counter)  # new levels
+    outside: Counter[str] = field(default_factory=Counter)  # beyond quantiles
     unread: dict[str, Cells] = field(default_factory=dict)  # of the wrong kind
     limits: dict[str, Cells] = field(default_factory=dict)
     converted: dict[str, Cells] = field(default_factory=dict)  # from other units
@@ -49,6 +50,7 @@ class EncodingReport:
         return EncodingReport(
             self.gaps + other.gaps,
             self.levels + other.levels,
+            self.outside + other.outside,
             _joined(self.unread, other.unread),
             _joined(self.limits, other.limits),
             _joined(self.converted, other.converted),
@@ -356,6 +358,8 @@ class NumberColumn(ColumnEncoding):
         filled = np.where(gaps, self.fill, numbers)
         if self.knots:
             out[:, 0] = _normal_scores(filled, self.knots)
+            is_outside = (numbers < self.knots[0]) | (numbers > self.knots[-1])
+            report.outside[self.name] += int(is_outside.sum())
         else:
             out[:, 0] = (filled - self.low) / self.spread
         if self.gaps:

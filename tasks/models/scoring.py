@@ -185,7 +185,10 @@ def drift_report(model: Model, tally: Tally, config: DriftConfig) -> DriftReport
             "missing": tally.report.gaps.get(name, 0) / tally.rows,
             "missing_at_training": model.missing_at_training.get(name, 0.0),
             "unknown": tally.report.levels.get(name, 0) / tally.rows,
-            "outside": drift.outside.get(name, 0.0),
+            "outside": max(
+                drift.outside.get(name, 0.0),
+                tally.report.outside[name] / tally.rows,
+            ),
             "p": drift.p_columns.get(name),
         }
         for name in model.features

@@ -22,9 +22,11 @@ import pytest
 from learnkernels import GaussianFamily
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import DaskConfig, DriftConfig
+from learnkernels.kernels.column_encoding import EncodingReport, TableEncoding
 from learnkernels.kernels.estimators import (
     KernelLearningClassifier,
     KernelLearningRegressor,
+    fit_on_features,
 )
 from learnkernels.kernels.model import Model
 from learnkernels.tasks.data import locations, tables
@@ -730,6 +732,28 @@ def test_numbers_are_summarized_as_if_at_once():
     for of in (one, parts):
         # A deviation of one beside a mean of 1e6 loses six digits.
         assert shown_distribution(of) == pytest.approx(summary(values), rel=1e-9)
+
+
+def test_values_beyond_the_quantiles_of_training_are_outside(tmp_path: Path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {"age": rng.uniform(18, 90, 200), "size": rng.normal(size=200)}
+    )
+    encoding = TableEncoding.of(frame, scale="quantile")
+    X = encoding.encode(frame)
+    estimator = KernelLearningRegressor(boost=False)
+    fit_on_features(estimator, X, frame["age"] + frame["size"], encoding)
+    model = Model.of_table(estimator, {"target": "y", "drop": []})
+    model = model.with_reference(X, X.min(axis=0), X.max(axis=0), 0)
+    new = frame[:40].assign(age=[900.0] * 25 + [-1.0] * 5 + [50.0] * 9 + [None])
+    scores, _ = scored(model, new, tmp_path)
+    shares = {row["column"]: row["outside"] for row in scores.drift.columns}
+    assert shares == {"age": 0.75, "size": 0.0}
+    assert scores.drift.metrics["outside"] == 0.75
+    report = EncodingReport()
+    encoding.encode(new, report)
+    assert (report + report).outside == {"age": 60}
+    assert scored(model, frame, tmp_path)[0].drift.metrics["outside"] == 0.0
 
 
 # Contributions -------------------------------------------------------------------------------------------------------
