@@ -492,6 +492,7 @@ class CategoryColumn(ColumnEncoding):
         self, column: reading.Column, out: np.ndarray, report: EncodingReport
     ) -> None:
         self._require_plain(column, "categories", report)
+        self._require_digits(column, report.first)
         texts = self._texts(column).tolist()
         position_of_text = dict.fromkeys(texts, -1)
         position_of_text.update((level, j) for j, level in enumerate(self.levels))
@@ -510,6 +511,26 @@ class CategoryColumn(ColumnEncoding):
             if None not in self.levels:
                 n_new -= n_gaps
         report.add(self.name, n_gaps, n_new)
+
+    def _require_digits(self, column: reading.Column, first: int) -> None:
+        """Raise ValueError for floats in place of long integers."""
+        if self.numeric or column.kind != "number" or column.exact is not None:
+            return
+        is_rounded = np.abs(column.values) >= reading.LARGEST
+        if not is_rounded.any() or not self._may_have_long_integers:
+            return
+        row = int(is_rounded.argmax())
+        raise ValueError(
+            f"column {self.name!r} must hold all digits of its integers, got the float {column.values[row]:.0f} in row "
+            f"{first + row:,} (the first is row 0); give texts or integers."
+        )
+
+    @property
+    def _may_have_long_integers(self) -> bool:
+        levels = list(filter(None, self.levels))
+        return not levels or any(
+            level.isdecimal() and len(level) > MOST_DIGITS for level in levels
+        )
 
     def for_trees(self, Z: np.ndarray) -> np.ndarray:
         if self.many:

@@ -908,6 +908,31 @@ def test_lists_records_and_bytes_are_no_categories(name: str, cell: Any):
             assert "got lists, records or bytes; convert it" in said
 
 
+@pytest.mark.parametrize(
+    "said", [None, {"account": "categorical"}, {"account": "code"}]
+)
+@pytest.mark.parametrize("is_text", [False, True])
+def test_floats_that_rounded_long_integers_are_refused(said: Any, is_text: bool):
+    accounts = 2**53 + np.arange(N) % 5
+    cells = accounts.astype(str) if is_text else accounts
+    encoding = TableEncoding.of(pd.DataFrame({"account": cells, "x": NUMBERS}), said)
+    rounded = pd.DataFrame({"account": [None, 2**53 + 1.0], "x": 1.0})
+    message = refusal(encoding.encode, rounded, EncodingReport(first=10))
+    assert "'account' must hold all digits of its integers" in message
+    assert "got the float 9007199254740992 in row 11 (the first is row 0)" in message
+    exact = [[None, str(2**53 + 1)], pd.array([None, 2**53 + 1], dtype="Int64")]
+    first, second = (encoding.encode(rounded.assign(account=of)) for of in exact)
+    np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.parametrize("levels", [["York", "Bath"], ["007", "012"]])
+def test_large_floats_are_new_levels_of_short_categories(levels: list[str]):
+    table = pd.DataFrame({"level": levels * 60, "x": NUMBERS})
+    report = EncodingReport()
+    TableEncoding.of(table).encode(table[:2].assign(level=[1e17, np.nan]), report)
+    assert (report.levels, report.gaps) == ({"level": 1}, {"level": 1})
+
+
 # Targets -------------------------------------------------------------------------------------------------------------
 
 

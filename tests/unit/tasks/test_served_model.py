@@ -219,6 +219,28 @@ def test_records_and_columns_of_mlflow_are_the_same_rows():
         served(model)(posted)
 
 
+def test_integers_that_json_or_csv_rounds_are_refused():
+    from mlflow.exceptions import MlflowException
+    from mlflow.pyfunc import scoring_server
+
+    i = np.arange(60)
+    table = pd.DataFrame({"account": 2**53 + i % 3, "x": i % 7 * 1.0})
+    model = of_a_table(table, i % 3 > 1)
+    rows = [{"account": 2**53 + 1, "x": 1.0}, {"account": None, "x": 1.0}]
+    parse = partial(scoring_server.infer_and_parse_data, schema=None)
+    by_csv = scoring_server.parse_csv_input(
+        io.StringIO("account,x\n9007199254740993,1.0\n,1.0\n"), None
+    )
+    for posted in (parse({"dataframe_records": rows}), by_csv):
+        with pytest.raises(MlflowException, match="'account' must hold all digits"):
+            served(model)(posted)
+    texts = [{**rows[0], "account": str(2**53 + 1)}, rows[1]]
+    expected = pd.DataFrame(model.columns(pd.DataFrame(texts)))
+    assert not expected["prediction"][0]
+    answer = served(model)(parse({"dataframe_records": texts}))
+    pd.testing.assert_frame_equal(answer, expected, check_exact=True)
+
+
 def test_the_signature_names_columns_and_types():
     kinds = [
         (("no", "yes"), "string"),
