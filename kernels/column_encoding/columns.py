@@ -513,7 +513,6 @@ class CategoryColumn(ColumnEncoding):
         report.add(self.name, n_gaps, n_new)
 
     def _require_digits(self, column: reading.Column, first: int) -> None:
-        """Raise ValueError for floats in place of long integers."""
         if self.numeric or column.kind != "number" or column.exact is not None:
             return
         is_rounded = np.abs(column.values) >= reading.LARGEST

@@ -56,7 +56,7 @@ class ServedModel(PythonModel):
 
 
 def _plain(cell: Any) -> Any:
-    # MLflow makes an array of each cell
+    # MLflow makes arrays of cells
     if isinstance(cell, np.ndarray) and not cell.ndim:
         return cell.item()
     return cell
