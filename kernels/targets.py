@@ -22,6 +22,9 @@ Labels = Literal["text", "integer", "boolean"]
 
 FEW_VALUES = 20
 
+LEAST_CLASS_ROWS = 5
+"""Fewest drawn rows of a class that has these."""
+
 _LABELS: dict[str, Labels] = {"i": "integer", "u": "integer", "b": "boolean"}
 """Kind of labels by kind of dtype; others are text."""
 
@@ -101,10 +104,37 @@ class Target(Value):
         return self.row_groups.numbers
 
     def sample(self, n_rows: int, seed: int) -> np.ndarray:
-        """Draw at most `n_rows` random rows; return ascending positions."""
+        """Draw at most `n_rows` rows, a few of each class; return ascending positions."""
         if self.row_groups is not None:
-            return self.row_groups.sample(n_rows, seed)
-        return drawn_rows(len(self), n_rows, seed)
+            rows = self.row_groups.sample(n_rows, seed)
+        else:
+            rows = drawn_rows(len(self), n_rows, seed)
+        shuffled = np.random.default_rng(seed).permutation(len(self))
+        is_drawn = np.isin(shuffled, rows)
+        order = np.concatenate([shuffled[is_drawn], shuffled[~is_drawn]])
+        return np.sort(self.rare_first(order, len(rows))[: len(rows)])
+
+    def rare_first(self, order: np.ndarray, n_rows: int) -> np.ndarray:
+        """Return an order of the rows whose first `n_rows` have a few of each class."""
+        codes = self._strata(order[:n_rows])[order]
+        counts = np.bincount(codes)
+        fewest = min(LEAST_CLASS_ROWS, n_rows // (2 * len(counts)))
+        n_drawn = np.bincount(codes[:n_rows], minlength=len(counts))
+        if (n_drawn >= np.minimum(counts, fewest)).all():
+            return order
+        required = np.concatenate(
+            [order[codes == code][:fewest] for code in range(len(counts))]
+        )
+        return np.concatenate([required, order[~np.isin(order, required)]])
+
+    def _strata(self, drawn: np.ndarray) -> np.ndarray:
+        """Return classes; for numbers, 1 if unlike nearly all drawn rows."""
+        if self.task == "classification":
+            return self.values
+        is_unlike = (np.median(self.Y[drawn], axis=0) != self.Y).any(axis=1)
+        if is_unlike[drawn].sum() >= LEAST_CLASS_ROWS:
+            return np.zeros(len(self), dtype=np.intp)
+        return is_unlike.astype(np.intp)
 
     @property
     def Y(self) -> np.ndarray:

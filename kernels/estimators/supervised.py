@@ -513,7 +513,6 @@ class SupervisedLearner(KernelLearner):
     def _contributions(
         self, features: np.ndarray, background: np.ndarray, n_permutations: int
     ) -> Contributions:
-        """Return the contributions, given features of new and background rows."""
         groups = column_slices(self.table_, features.shape[1])
         in_single_precision = copy(self)
         in_single_precision.precision = "float32"
@@ -528,7 +527,6 @@ class SupervisedLearner(KernelLearner):
         )
 
     def _validate_dense(self, X: Any) -> np.ndarray:
-        """Return the features of new rows; ValueError for sparse rows."""
         if sparse.issparse(X):
             raise ValueError(
                 "explain needs dense rows, got sparse ones. Use X.toarray()."
@@ -1634,7 +1632,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
 
 
 def nested_samples(target: Target, seed: int) -> np.ndarray:
-    """Return an order of the rows in which the first n are stratified, for every n."""
+    """Return an order of the rows whose first n are stratified, for every n."""
     m = len(target)
     codes = np.zeros(m, dtype=np.intp)
     if target.task == "classification":
@@ -1644,7 +1642,8 @@ def nested_samples(target: Target, seed: int) -> np.ndarray:
     counts = np.bincount(codes)
     position_in_class = np.arange(m) - np.repeat(np.cumsum(counts) - counts, counts)
     class_size = np.repeat(counts, counts)
-    return by_class[np.argsort(position_in_class / class_size, kind="stable")]
+    order = by_class[np.argsort(position_in_class / class_size, kind="stable")]
+    return target.rare_first(order, FIRST_ROWS)
 
 
 def least_divided_sample(target: Target, order: np.ndarray, n_rows: int) -> int:

@@ -2,6 +2,8 @@
 
 import copy
 import pickle
+import warnings
+from dataclasses import replace
 from functools import partial
 from itertools import combinations
 
@@ -42,7 +44,7 @@ from learnkernels.kernels.families import (
     GaussianFamily,
     LinearFamily,
 )
-from learnkernels.kernels.families.base import distinct_rows
+from learnkernels.kernels.families.base import distinct_rows, drawn_rows
 from learnkernels.kernels.learners import (
     CA,
     CR,
@@ -50,6 +52,7 @@ from learnkernels.kernels.learners import (
     L2KRR,
     LEARNERS,
     NKRR,
+    RFM,
     as_learner,
     learn_path,
 )
@@ -70,6 +73,7 @@ from learnkernels.kernels.predictors.calibration import (
     probabilities,
 )
 from learnkernels.kernels.predictors.krr_cg import held_out_rows
+from learnkernels.kernels.row_groups import RowGroups
 from learnkernels.kernels.statistics.gram import gram_statistics
 from learnkernels.kernels.targets import Target
 from tests.reference import ridge_predictions
@@ -1611,6 +1615,69 @@ def test_a_target_that_cannot_be_learned_is_refused():
         ),
     ]
     require_refusals((partial(model.fit, X, y), said) for model, y, said in table)
+
+
+def test_samples_have_a_few_rows_of_each_class_and_are_uniform_if_these_do():
+    is_rare = np.isin(np.arange(5000), [7, 1200, 2600, 4100, 4900])
+    values = np.where(is_rare, 3.0, 0.0)
+    copies = RowGroups(np.arange(5000) // 2)
+    with_rare = (
+        Target.of(is_rare),
+        Target.of(values, "regression"),
+        Target.of(np.column_stack([values, 2.0 * values]), "regression"),
+        replace(Target.of(is_rare), row_groups=copies),
+    )
+    uniform = (
+        Target.of(np.arange(5000) % 3),
+        Target.of(np.arange(5000.0), "regression"),
+        Target.of(np.arange(5000) % 1000, "classification"),
+    )
+    for seed in range(5):
+        for target in with_rare:
+            drawn = target.sample(1500, seed)
+            assert is_rare[drawn].sum() == 5
+            assert len(np.unique(drawn)) == 1500
+            assert (np.diff(drawn) > 0).all()
+        for target in uniform:
+            np.testing.assert_array_equal(
+                target.sample(1500, seed), drawn_rows(5000, 1500, seed)
+            )
+        np.testing.assert_array_equal(
+            replace(uniform[0], row_groups=copies).sample(1500, seed),
+            copies.sample(1500, seed),
+        )
+
+
+RARE = np.setdiff1d(
+    np.random.default_rng(0).permutation(600)[250:],
+    np.union1d(drawn_rows(600, 100, 0), drawn_rows(600, 300, 0)),
+)[:6]
+"""Rows that uniform samples of 100, 250 and 300 rows lack."""
+
+
+@pytest.mark.parametrize(
+    "estimator", [KernelLearningClassifier, KernelLearningRegressor]
+)
+@pytest.mark.parametrize(
+    ("options", "n_rare"),
+    [
+        ({"learner": RFM(search_rows=100)}, 6),
+        ({"learner": RFM(search_rows=100), "sample": 300}, 6),
+        ({"time_limit": 1e-9}, 5),
+    ],
+)
+def test_a_rare_class_or_number_reaches_each_step_of_a_fit(options, n_rare, estimator):
+    many = rows(600)
+    many[RARE] += 4.0
+    y = np.isin(np.arange(600), RARE) * 1.0
+    with warnings.catch_warnings(record=True):
+        warnings.simplefilter("always")
+        model = estimator(**options).fit(many, y)
+    assert y[model.kernel_.rows].sum() == n_rare
+    values = model.predict(many)
+    if estimator is KernelLearningClassifier:
+        values = model.predict_proba(many)[:, 1]
+    assert values[RARE].min() > values[y == 0].max()
 
 
 def test_learners_and_weighted_machines_that_end_early_warn_through_the_estimator(
