@@ -151,8 +151,11 @@ def as_row_groups(groups: Any, time: Any, n_rows: int) -> RowGroups | None:
     return RowGroups(numbers, time is not None)
 
 
-def near_duplicates(X: Any) -> RowGroups | None:
-    """Return clusters of near-duplicates as groups, or None if they have few rows."""
+def near_duplicates(X: Any, classes: np.ndarray | None = None) -> RowGroups | None:
+    """Return clusters of near-duplicates as groups, or None if they have few rows.
+
+    None also if many clusters have nearly all rows of a class.
+    """
     m = X.shape[0]
     if sparse.issparse(X) or not FEWEST_CLUSTERED <= m <= MOST_CLUSTERED:
         return None
@@ -170,7 +173,21 @@ def near_duplicates(X: Any) -> RowGroups | None:
     clusters = _isolated_clusters(tree, near, max(ratio, 0.75))
     clusters = np.where(clusters < 0, np.arange(len(Z)), clusters)
     numbers = np.unique(clusters[np.ravel(which)], return_inverse=True)[1]
+    if (
+        classes is not None
+        and _share_of_classes(numbers, classes) > 1 - CLUSTERED_SHARE
+    ):
+        return None
     return RowGroups(numbers)
+
+
+def _share_of_classes(numbers: np.ndarray, classes: np.ndarray) -> float:
+    """Return the share of rows in groups with nearly all rows of a class."""
+    pairs = np.column_stack([classes, numbers])
+    distinct, sizes = np.unique(pairs, axis=0, return_counts=True)
+    sizes_of_classes = np.bincount(classes)[distinct[:, 0]]
+    is_class = sizes > CLUSTERED_SHARE * sizes_of_classes
+    return float(sizes[is_class].sum() / len(classes))
 
 
 def _has_near_neighbors(Z: np.ndarray) -> bool:

@@ -217,7 +217,6 @@ class SupervisedLearner(KernelLearner):
         require_numbers("predictions of boost_", predicted, (1, n_classes or 1))
 
     def _check_options(self, task: Task) -> None:
-        """Raise ValueError for an invalid precision, predictor or boosting."""
         require_precision(self.precision)
         as_predictor(self.predictor).check(task)
         require_trees(self.boost, task)
@@ -270,14 +269,18 @@ class SupervisedLearner(KernelLearner):
         row_groups: RowGroups | None = None,
     ) -> Self:
         """Fit on all rows or, with a time limit, on growing samples."""
+        target = self._encode_target(y)
         if row_groups is None:
-            row_groups = near_duplicates(X)
+            classes = None
+            if target.task == "classification":
+                classes = target.values
+            row_groups = near_duplicates(X, classes)
         self.n_groups_ = None if row_groups is None else row_groups.n_groups
         if self.time_limit is None:
             return self._fit_rows(X, y, weights, len(y), seed, row_groups)
         started = time.perf_counter()
         limit = positive("time_limit", self.time_limit)
-        target = replace(self._encode_target(y), row_groups=row_groups)
+        target = replace(target, row_groups=row_groups)
         order = nested_samples(target, seed)
         m = len(y)
         n = least_divided_sample(target, order, FIRST_ROWS)
@@ -971,7 +974,6 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     def _calibrate_labels(
         self, scores: np.ndarray, has_label: np.ndarray, weights: np.ndarray | None
     ) -> np.ndarray:
-        """Fit a sigmoid and an intercept per label; return probabilities."""
         calibration = fit_label_calibration(scores, has_label, weights)
         shift = shift_to_even_odds(calibration)
         set_coefficients(self, self.kernel_, self.dual_coef_, self.intercept_ + shift)

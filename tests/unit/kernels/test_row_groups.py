@@ -7,6 +7,8 @@ import pandas as pd
 import pytest
 import sklearn
 from sklearn.base import clone
+from sklearn.datasets import make_blobs
+from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.model_selection import GroupKFold, cross_validate
 
 from learnkernels import (
@@ -511,6 +513,39 @@ def test_near_duplicates_are_not_interpolated(capsys):
     assert abs(model.n_groups_ - 150) < 15
     assert f"{model.n_groups_} groups" in capsys.readouterr().out
     assert KernelLearningRegressor().fit(X[::4], y[::4]).n_groups_ is None
+
+
+def test_clusters_that_are_classes_are_no_groups():
+    X, origin = near_copies()
+    whole = near_duplicates(X)
+    common = origin % 2
+    np.testing.assert_array_equal(near_duplicates(X, common).numbers, whole.numbers)
+    one_cluster = np.where(origin == 3, 2, common)
+    np.testing.assert_array_equal(
+        near_duplicates(X, one_cluster).numbers, whole.numbers
+    )
+    assert near_duplicates(X, origin) is None
+    assert near_duplicates(X, np.minimum(origin, 25)) is not None
+    assert near_duplicates(X, np.minimum(origin, 60)) is None
+
+
+@pytest.mark.parametrize(
+    ("distance", "options"),
+    [
+        (0.0, {}),
+        (4.0, {}),
+        (0.0, {"boost": HistGradientBoostingClassifier(max_iter=5)}),
+        (0.0, {"predictor": "svm"}),
+        (0.0, {"predictor": "nystroem"}),
+    ],
+)
+def test_classes_that_are_clusters_have_probabilities(distance, options):
+    X, y = make_blobs(200, n_features=8, centers=10, cluster_std=0.3, random_state=0)
+    X[0] += distance
+    assert near_duplicates(X).n_groups < 20
+    model = KernelLearningClassifier(**options).fit(X, y)
+    assert model.n_groups_ is None
+    assert model.predict_proba(X)[np.arange(1, 200), y[1:]].min() > 0.5
 
 
 # Two groups or times, the fewest that can be respected ----------------------------------------------------------------
