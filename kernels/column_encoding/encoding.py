@@ -75,9 +75,8 @@ LEAST_SHARE_OF_SET_TYPE = 0.5
 MOST_CHARACTERS_OF_NAME = 80
 
 IDENTIFIER = re.compile(
-    r"^\W*$|(^|[_\W])(id|uuid|guid|index|key|rowid|rownames?|row[_ ]?n(r|o|um|umber)|unnamed)([_\W]|$)"
-    r"|(?<=[a-z])(Id|ID)$",
-    re.IGNORECASE,
+    r"(?i:^\W*$|(^|[_\W])(id|uuid|guid|index|key|rowid|rownames?|row[_ ]?n(r|o|um|umber)|unnamed)([_\W]|$))"
+    r"|(?<=[a-z])(Id|ID)$"
 )
 """Names of row identifiers; a saved index has an empty name."""
 

@@ -728,6 +728,24 @@ def test_what_identifies_rows_is_left_out_with_a_word(name: str, values: Any, wh
     assert encoding.sentences() == [f"column {name!r} is left out, as {why}; {remedy}"]
 
 
+NAMES = {
+    "amount_paid": False,
+    "bid": False,
+    "Grid": False,
+    "COVID": False,
+    "customer_id": True,
+    "PassengerId": True,
+    "orderID": True,
+    "ID": True,
+}
+
+
+@pytest.mark.parametrize(("name", "is_index"), NAMES.items())
+def test_only_names_with_id_as_a_word_are_those_of_row_indexes(name, is_index):
+    values = np.random.default_rng(0).choice(10_000, N, replace=False)
+    assert bool(encoded(values, name=name)[0].left_out) == is_index
+
+
 def prose(row: int) -> str:
     words = ("steel", "small", "late", "broken", "box", "order", "fine", "again")
     return " ".join(
