@@ -92,10 +92,10 @@ class BoostingProblem:
             options["sample_weight"] = self.weights[rows]
         report_progress(f"fitting boosted trees on {len(rows):,} rows")
         with tree_threads(len(rows)):
-            return fitted.fit(self.X_trees[rows], self.target.values[rows], **options)
+            y = np.ravel(self.target.values[rows])
+            return fitted.fit(self.X_trees[rows], y, **options)
 
     def _rows_of_frequent_classes(self, rows: np.ndarray) -> np.ndarray:
-        """Drop rows of rare classes, except for the two largest classes."""
         if not isinstance(self.trees, HistGradientBoostingClassifier):
             return rows
         codes = self.target.values[rows]

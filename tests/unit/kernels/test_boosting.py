@@ -420,3 +420,10 @@ def test_a_fit_on_features_without_a_table_is_that_on_the_array():
     assert not hasattr(same, "feature_names_in_")
     np.testing.assert_array_equal(same.predict(X), model.predict(X))
     np.testing.assert_array_equal(FeaturePredictor(same).predict(X), model.predict(X))
+
+
+def test_a_target_in_one_column_has_the_trees_of_a_vector():
+    model = KernelLearningRegressor(boost=trees("regression"), **FAST)
+    expected = clone(model).fit(X[:400], NUMBERS[:400]).predict(X)
+    column = model.fit(X[:400], NUMBERS[:400, None])
+    np.testing.assert_array_equal(column.predict(X), expected[:, None])
