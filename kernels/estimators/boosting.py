@@ -180,6 +180,8 @@ def tree_predictions(
     trees: Any, X_trees: np.ndarray, n_classes: int | None
 ) -> np.ndarray:
     """Return the trees' predictions, (n, 1), or class probabilities, (n, n_classes)."""
+    if not len(X_trees):
+        return np.empty((0, n_classes or 1))
     if n_classes is None:
         return np.asarray(trees.predict(X_trees)).reshape(-1, 1)
     P = np.zeros((len(X_trees), n_classes))

@@ -427,3 +427,23 @@ def test_a_target_in_one_column_has_the_trees_of_a_vector():
     expected = clone(model).fit(X[:400], NUMBERS[:400]).predict(X)
     column = model.fit(X[:400], NUMBERS[:400, None])
     np.testing.assert_array_equal(column.predict(X), expected[:, None])
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_a_table_without_rows_has_no_predictions(task):
+    table = pd.DataFrame(X, columns=list("abcd")).assign(e=np.where(RULES, "x", "y"))
+    for boost in (trees(task), False):
+        if task == "classification":
+            model = KernelLearningClassifier(boost=boost, **FAST)
+            model.fit(table[:400], RULES[:400])
+        else:
+            model = KernelLearningRegressor(boost=boost, **FAST)
+            model.fit(table[:400], NUMBERS[:400])
+        assert (model.boost_ is None) == (boost is False)
+        assert model.predict(table[:0]).shape == (0,)
+        if task == "classification":
+            assert model.predict_proba(table[:0]).shape == (0, 3)
+            assert model.decision_function(table[:0]).shape == (0, 3)
+        else:
+            assert model.predict_interval(table[:0]).shape == (0, 2)
+            assert model.predict_quantiles(table[:0]).shape == (0, 3)
