@@ -72,9 +72,10 @@ class RowGroups(Value):
                 (np.flatnonzero(blocks < b), np.flatnonzero(blocks == b))
                 for b in range(1, blocks.max() + 1)
             ]
-        folds = draw_folds(
-            len(self.numbers), min(n_splits, self.n_groups), seed, self.numbers, classes
-        )
+        n_folds = min(n_splits, self.n_groups)
+        if n_folds < 2:
+            return []
+        folds = draw_folds(len(self.numbers), n_folds, seed, self.numbers, classes)
         return [
             (np.flatnonzero(folds != fold), np.flatnonzero(folds == fold))
             for fold in np.unique(folds)

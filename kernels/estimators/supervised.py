@@ -24,6 +24,7 @@ from ..base import explain_unknown_arguments, progress_to, report_progress, warn
 from ..column_encoding import TableEncoding
 from ..engine.workers import Workers, blas_threads_for
 from ..families.base import KernelFamily, Rows, distinct_rows, drawn_rows, positions_of
+from ..families.distances import GaussianFamily
 from ..learned_kernel import LearnedKernel, LinearScores
 from ..learners import as_learner, learn_kernel
 from ..predictors import PREDICTORS, Predictor, TrainingSet, as_predictor
@@ -204,7 +205,6 @@ class SupervisedLearner(KernelLearner):
             self._require_sound_trees()
 
     def _require_sound_trees(self) -> None:
-        """Raise ValueError for an invalid share, or trees that cannot predict."""
         if not 0 < self.boost_share_ <= 1:
             raise ValueError(
                 f"boost_share_ must be between 0 and 1, got {self.boost_share_}."
@@ -320,7 +320,6 @@ class SupervisedLearner(KernelLearner):
         seed: int,
         row_groups: RowGroups | None = None,
     ) -> Self:
-        """Learn the kernel and fit the predictor."""
         log = FitLog(type(self).__name__, self.verbose)
         log.write(f"{len(y):,} of {n_all:,} rows")
         if row_groups is not None:
@@ -1363,14 +1362,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
     def _fit_constant(self, X: Rows, y: np.ndarray, seed: int) -> Self:
         """Predict the constant target, with zero coefficients on few rows."""
         rows = drawn_rows(X.shape[0], 100, seed)
-        any_target = np.arange(len(rows)) * 1.0
-        kernel = learn_kernel(
-            X[rows],
-            any_target,
-            learner="unif",
-            family=self._family_or_default(X[rows]),
-            task="regression",
-        )
+        kernel = self._kernel_of_any_target(X[rows])
         constant = np.atleast_1d(y[0])
         self.learner_reason_ = ""
         self.predictor_ = "krr"
@@ -1388,6 +1380,21 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         set_coefficients(self, kernel, np.zeros((len(rows), len(constant))), constant)
         self._keep_importance_rows(kernel.rows, Target.of(y[rows], "regression"))
         return self
+
+    def _kernel_of_any_target(self, X: Rows) -> LearnedKernel:
+        family: KernelFamily = GaussianFamily([1.0])
+        centering = "none"
+        if len(distinct_rows(X)[0]) > 1:
+            family = self._family_or_default(X)
+            centering = "center"
+        return learn_kernel(
+            X,
+            np.arange(X.shape[0]) * 1.0,
+            learner="unif",
+            family=family,
+            task="regression",
+            centering=centering,
+        )
 
     @property
     def _uses_held_out_scores(self) -> bool:

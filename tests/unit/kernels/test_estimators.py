@@ -28,6 +28,7 @@ from learnkernels import (
     KernelLearningRegressor,
     LearnedKernelTransformer,
     learn_kernel,
+    load,
 )
 from learnkernels.kernels import families
 from learnkernels.kernels.centering import center_cross_gram, center_gram
@@ -1890,3 +1891,15 @@ def test_a_constant_target_is_predicted(y: np.ndarray):
     np.testing.assert_array_equal(
         model.predict_interval(X_NEW)[:, 0], model.predict(X_NEW)
     )
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix])
+def test_a_constant_target_of_equal_rows_is_predicted(kind, tmp_path):
+    with pytest.warns(UserWarning, match="y is constant, so no kernel is learned"):
+        model = KernelLearningRegressor().fit(kind(np.ones((30, 3))), np.full(30, 2.5))
+    np.testing.assert_array_equal(model.predict(kind(X_NEW)), np.full(25, 2.5))
+    np.testing.assert_array_equal(model.predict_interval(kind(X_NEW)), 2.5)
+    assert not model.feature_importances_.any()
+    model.save(tmp_path / "model.safetensors")
+    restored = load(tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(restored.predict(kind(X_NEW)), np.full(25, 2.5))
