@@ -129,7 +129,7 @@ class EncodingReport:
 
 def _unlike_training(name: str, expected: str, values: str) -> ValueError:
     return ValueError(
-        f"column {name!r} must hold {expected}, as the training rows did, got {values}; convert it."
+        f"column {name!r} must hold {expected}, as the training rows did, got {values}; convert it, or leave it empty."
     )
 
 

@@ -343,7 +343,7 @@ def check_cells(column: Column, expected: str, is_missing_cell: np.ndarray) -> N
     example = f"{str(column.values[int(unread.argmax())])!r:.42} in row {int(unread.argmax())}"
     if unread.sum() == (~column.gaps).sum():
         raise ValueError(
-            f"column {column.name!r} must hold {expected}, got {example} (from 0); convert it."
+            f"column {column.name!r} must hold {expected}, got {example} (from 0); convert it, or leave it empty."
         )
     warnings.warn(
         f"column {column.name!r} holds {expected}, but {example} (from 0) and {int(unread.sum()) - 1} more rows; taken "

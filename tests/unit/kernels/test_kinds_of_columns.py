@@ -886,7 +886,8 @@ def test_a_refusal_names_the_row_and_the_value():
         (
             "number",
             [None, "-", None],
-            "must hold numbers, as the training rows did, got text such as '-' in row 1",
+            "must hold numbers, as the training rows did, got text such as '-' in row 1 "
+            r"\(the first is row 0\); convert it, or leave it empty",
         ),
         (
             "day",
