@@ -109,6 +109,8 @@ class Target(Value):
             rows = self.row_groups.sample(n_rows, seed)
         else:
             rows = drawn_rows(len(self), n_rows, seed)
+        if not self._lacks_rare_rows(rows):
+            return rows
         shuffled = np.random.default_rng(seed).permutation(len(self))
         is_drawn = np.isin(shuffled, rows)
         order = np.concatenate([shuffled[is_drawn], shuffled[~is_drawn]])
@@ -116,16 +118,23 @@ class Target(Value):
 
     def rare_first(self, order: np.ndarray, n_rows: int) -> np.ndarray:
         """Return an order of the rows whose first `n_rows` have a few of each class."""
-        codes = self._strata(order[:n_rows])[order]
-        counts = np.bincount(codes)
-        fewest = min(LEAST_CLASS_ROWS, n_rows // (2 * len(counts)))
-        n_drawn = np.bincount(codes[:n_rows], minlength=len(counts))
-        if (n_drawn >= np.minimum(counts, fewest)).all():
+        drawn = order[:n_rows]
+        if not self._lacks_rare_rows(drawn):
             return order
+        codes = self._strata(drawn)[order]
+        n_classes = codes.max() + 1
+        fewest = _fewest_rows(n_rows, n_classes)
         required = np.concatenate(
-            [order[codes == code][:fewest] for code in range(len(counts))]
+            [order[codes == code][:fewest] for code in range(n_classes)]
         )
         return np.concatenate([required, order[~np.isin(order, required)]])
+
+    def _lacks_rare_rows(self, drawn: np.ndarray) -> bool:
+        codes = self._strata(drawn)
+        counts = np.bincount(codes)
+        fewest = _fewest_rows(len(drawn), len(counts))
+        n_drawn = np.bincount(codes[drawn], minlength=len(counts))
+        return bool((n_drawn < np.minimum(counts, fewest)).any())
 
     def _strata(self, drawn: np.ndarray) -> np.ndarray:
         """Return classes; for numbers, 1 if unlike nearly all drawn rows."""
@@ -193,3 +202,7 @@ def class_pairs(codes: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
         rows = np.flatnonzero((codes == first) | (codes == second))
         pairs.append((rows, np.where(codes[rows] == second, 1.0, -1.0)))
     return pairs
+
+
+def _fewest_rows(n_drawn: int, n_classes: int) -> int:
+    return min(LEAST_CLASS_ROWS, n_drawn // (2 * n_classes))
