@@ -263,7 +263,7 @@ def test_a_journal_of_injected_faults_goes_on_after_a_line_that_was_cut_off(tmp_
     assert "| kills | 1 | 0 | as if never killed: 1 |" in text
     assert "| data files | 250 | 1 | **traceback: 1** |" in text
     assert (
-        f"`python -m dev.tools.chaos --resume {tmp_path} --seed 7 --again data files:3`: ValueError: no"
+        f"`python -m dev.tools.chaos --resume {tmp_path} --seed 7 --again 'data files:3'`: ValueError: no"
         in text
     )
 

@@ -128,7 +128,10 @@ def _arguments() -> argparse.Namespace:
         help="make one attempt again, and print what comes of it",
     )
     parser.add_argument("--lane", help=argparse.SUPPRESS)
-    return parser.parse_args()
+    asked = parser.parse_args()
+    if (asked.again or "").startswith("cron:") and not asked.cron:
+        parser.error(f"--again {asked.again} watches nothing: add --cron MINUTES.")
+    return asked
 
 
 def _lanes(folder: Path, asked: argparse.Namespace) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -57,6 +58,8 @@ class Attempt:
         What was measured.
     seconds : float
         How long it took.
+    minutes : float
+        Of a schedule.
     """
 
     kind: str
@@ -69,6 +72,7 @@ class Attempt:
     skipped: str = ""
     figures: dict[str, float] = field(default_factory=dict)
     seconds: float = 0.0
+    minutes: float = 0.0
 
     def failed(self, what: str, said: str = "", case: str = "") -> None:
         """Note a failure."""
@@ -128,7 +132,7 @@ def table(attempts: Sequence[Attempt]) -> list[str]:
 
 
 def _happened(of: Sequence[Attempt]) -> str:
-    """Return in one cell how tries ended, what failed how often, and what was measured."""
+    """Return how tries ended, failures and figures in one cell."""
     parts = []
     outcomes: Counter[str] = Counter()
     for attempt in of:
@@ -152,17 +156,14 @@ def _happened(of: Sequence[Attempt]) -> str:
 
 
 def report(attempts: Sequence[Attempt], folder: Path) -> str:
-    """Return the report: the table, and every failure with the command that makes it happen again."""
+    """Return the report: the table, and every failure with the command that repeats it."""
     lines = ["# Kills, signals, damage, two at once", "", *table(attempts), ""]
     failed = [attempt for attempt in attempts if attempt.failures]
     if failed:
         lines += ["## Failures", ""]
     alike: dict[tuple[str, str, str], list[str]] = {}
     for attempt in failed:
-        again = (
-            f"python -m dev.tools.chaos --resume {folder} --seed {attempt.seed} "
-            f"--again {attempt.kind}:{attempt.number}"
-        )
+        again = _repeating_command(attempt, folder)
         for failure in attempt.failures:
             said = " ".join(failure.said.split())[-SHOWN:]
             line = f"- {failure.what}. {failure.case}. `{again}`" + (
@@ -179,3 +180,12 @@ def report(attempts: Sequence[Attempt], folder: Path) -> str:
     for first, *further in alike.values():
         lines.append(first + (f" And {len(further):,} alike." if further else ""))
     return "\n".join(lines) + "\n"
+
+
+def _repeating_command(attempt: Attempt, folder: Path) -> str:
+    words = ["python", "-m", "dev.tools.chaos", "--resume", str(folder)]
+    words += ["--seed", str(attempt.seed)]
+    words += ["--again", f"{attempt.kind}:{attempt.number}"]
+    if attempt.minutes:
+        words += ["--cron", f"{attempt.minutes:g}"]
+    return shlex.join(words)

@@ -198,6 +198,7 @@ def cron(lane: Lane, attempt: Attempt, minutes: float) -> None:
     Half-way, what is in Prefect's database becomes two hours older.
     """
     attempt.case = f"a model every minute, for {minutes:g} min"
+    attempt.minutes = minutes
     lane.reset("prepared")
     ports = free_port(), free_port()
     arguments = (
