@@ -1,10 +1,13 @@
 """What tries of faults report, on prepared results."""
 
+import itertools
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from dev.tools.chaos import places
 from dev.tools.chaos.__main__ import main
 from dev.tools.chaos.journal import Attempt, Failure, report
 
@@ -24,3 +27,26 @@ def test_a_schedule_is_not_repeated_without_watching_it(
     sentence = "--again cron:0 watches nothing: add --cron MINUTES."
     assert sentence in capsys.readouterr().err
     assert not (tmp_path / "chaos").exists()
+
+
+def test_a_schedule_whose_memory_and_descriptors_grow_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    moments = itertools.count(0, 20)
+    clock = SimpleNamespace(monotonic=lambda: next(moments), sleep=lambda seconds: None)
+    monkeypatch.setattr(places, "time", clock)
+    looks = itertools.count(1)
+
+    def measured(lane: object, marker: str) -> dict[str, float]:
+        look = next(looks)
+        growing = {"memory, MiB": 100.0 * look, "descriptors": 10.0 * look}
+        return growing | dict.fromkeys(places.SIZES, 1.0)
+
+    monkeypatch.setattr(places, "_measured", measured)
+    monkeypatch.setattr(places, "_flow_runs", lambda lane: {"COMPLETED": 4})
+    monkeypatch.setattr(places, "_let_pass", lambda database, ago: None)
+    up = SimpleNamespace(ended=lambda: False, marker="")
+    attempt = Attempt("cron", 0, 7)
+    places._watch_schedule(SimpleNamespace(work=tmp_path), attempt, up, 4)
+    grown = [failure.said.split(":")[0] for failure in attempt.failures]
+    assert grown == ["memory, MiB", "descriptors"]
