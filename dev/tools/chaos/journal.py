@@ -53,7 +53,7 @@ class Attempt:
     outcomes : dict of str to int
         How many tries ended in which way, of those that did not fail.
     skipped : str
-        Why this machine does not permit it.
+        Why it was not made.
     figures : dict of str to float
         What was measured.
     seconds : float

@@ -63,6 +63,8 @@ NOISE = (
 )
 """What no command may print."""
 
+SILENT = {"papers": (0, 1)}  # where an item fails, a line says so
+
 
 @dataclass
 class Ended:
@@ -91,8 +93,8 @@ class Ended:
         """The last line on stderr."""
         return (self.err.strip().splitlines() or [""])[-1]
 
-    def fault(self) -> str:
-        """Return what is wrong with it, whatever the command: a crash, a traceback, no sentence; "" if nothing is."""
+    def fault(self, command: str) -> str:
+        """Return what is wrong with it: a crash, a traceback, no sentence; "" if nothing is."""
         if self.code is None:
             return "hangs"
         if found := [text for text in NOISE if text in self.out or text in self.err]:
@@ -103,8 +105,8 @@ class Ended:
         sentences = [
             line.removeprefix("error: ") for line in lines if line.startswith("error: ")
         ]
-        if self.code in (0, 1) and not sentences:
-            return ""  # papers end with 1 where an item fails, which a line says
+        if not sentences and self.code in SILENT.get(command, (0,)):
+            return ""
         if any(UNEXPECTED in sentence for sentence in sentences):
             return "an unexpected internal error"
         if self.code not in (1, 2) or len(sentences) != 1:

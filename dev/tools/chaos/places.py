@@ -147,7 +147,7 @@ def _without_writing(lane: Lane, command: str, place: str, attempt: Attempt) -> 
     lane.reset(state := "prepared")
     path = str(lane.work / place)
     if not Path(path).exists():
-        attempt.ended(f"no {place} in the {state} folder")
+        attempt.skipped = f"no {place} in the {state} folder"
         return
     _mount("--bind", path, path)
     _mount("-o", "remount,ro,bind", path)

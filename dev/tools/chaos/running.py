@@ -43,7 +43,7 @@ def kills(lane: Lane, attempt: Attempt, random: Random) -> None:
     again = lane.start(COMMANDS[command], forked=forked, shared=shared)
     ended = again.wait(lane.limit(command))
     judge(lane, attempt, command, ended, must_succeed=True)
-    if forked and not ended.fault():  # as busy as the machine is now
+    if forked and not ended.fault(command):  # as busy as the machine is now
         lane.seconds[command] = (lane.seconds[command] + ended.seconds) / 2
     # Prefect marks a killed run after 150 seconds without heartbeats, for which
     # tests/system/test_killed.py waits.
@@ -95,7 +95,7 @@ def signals(lane: Lane, attempt: Attempt, random: Random) -> None:
     _sleep_until(running, moment)
     if running.ended():
         ended = running.wait(0)
-        if fault := ended.fault():
+        if fault := ended.fault(command):
             attempt.failed(fault, ended.said)
         _afterwards(lane, attempt, running)
         attempt.tries = 0
@@ -345,7 +345,7 @@ def judge(
     outputs: bool = True,
 ) -> bool:
     """Note what is wrong with the end of a command, and return whether it has given its numbers."""
-    if fault := ended.fault():
+    if fault := ended.fault(command):
         attempt.failed(fault, ended.said)
         return False
     if ended.code != 0:
@@ -448,5 +448,5 @@ def _afterwards(lane: Lane, attempt: Attempt, *tried: Running) -> None:
 
 
 def _end(attempt: Attempt, how: str) -> None:
-    if not attempt.failures:
+    if not attempt.failures and not attempt.skipped:
         attempt.ended(how)
