@@ -107,6 +107,16 @@ def test_the_board_has_ranks_means_and_wins():
     assert ratio == pytest.approx((1 / 200) / 0.02)
 
 
+def test_the_board_compares_splits_that_all_methods_of_a_data_set_have():
+    found = board({OURS: [[0.1, 0.2], [0.3, 0.5]], TUNED: [[0.11], [0.4, 0.6]]})
+    assert found.values("regression", True).to_numpy() == pytest.approx(
+        np.array([[0.1, 0.11], [0.4, 0.5]])
+    )
+    # A method that has no split of a data set removes none
+    found = board({OURS: [[0.1, 0.2], [0.3]], TUNED: [[0.2, 0.4], []]})
+    assert found.values("regression", True)[OURS].tolist() == pytest.approx([0.15, 0.3])
+
+
 def test_the_board_compares_sizes_apart_and_works_without_us():
     errors = {OURS: [[0.1, 0.1]], TUNED: [[0.2, 0.2]]}
     page = board(errors, "classification", (500, 4000)).page()

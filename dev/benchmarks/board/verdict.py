@@ -79,14 +79,20 @@ class Board:
         """Return one board per size of the training set: sizes of one data set are not independent."""
         return [Board(rows, self.section) for _, rows in self.rows.groupby("size")]
 
-    def values(self, task: str, apart: bool, measure: str = "error") -> pd.DataFrame:
-        """Return means over splits, one row per data set and size, one column per method; NaN where missing."""
-        rows = self._rows_of(task, apart)
+    def _common_rows(self, task: str, apart: bool, measure: str) -> pd.DataFrame:
+        """Return rows with a value, of splits that all methods of a data set have."""
+        rows = self._rows_of(task, apart).dropna(subset=[measure])
         if rows["size"].nunique() > 1:
             rows = rows.assign(
                 table=rows["table"] + rows["n_train"].map(", {:,} rows".format)
             )
-        means = rows.pivot_table(
+        n_methods = rows.groupby("table")["contestant"].transform("nunique")
+        of_split = rows.groupby(["table", "drawing"])["contestant"]
+        return rows[of_split.transform("nunique") == n_methods]
+
+    def values(self, task: str, apart: bool, measure: str = "error") -> pd.DataFrame:
+        """Return means over common splits: a row per data set and size, a column per method."""
+        means = self._common_rows(task, apart, measure).pivot_table(
             index="table",
             columns="contestant",
             values=measure,
@@ -101,7 +107,8 @@ class Board:
         values = self.values(task, apart, measure)
         if task == "regression":
             return values
-        drawings = self._rows_of(task, apart).drop_duplicates(["table", "drawing"])
+        rows = self._common_rows(task, apart, measure)
+        drawings = rows.drop_duplicates(["table", "drawing"])
         test_rows = drawings.groupby("table")["n_test"].sum()
         return values.clip(lower=1.0 / test_rows.reindex(values.index), axis=0)
 
