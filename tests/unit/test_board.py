@@ -117,6 +117,24 @@ def test_the_board_compares_splits_that_all_methods_of_a_data_set_have():
     assert found.values("regression", True)[OURS].tolist() == pytest.approx([0.15, 0.3])
 
 
+@pytest.mark.parametrize(
+    ("measure", "title", "smallest"),
+    [
+        ("log_loss", "log loss", SMALLEST_PROBABILITY / 0.008),
+        ("auc_loss", "1 - AUC", (1 / (2 * 50**2)) / 0.004),
+    ],
+)
+def test_ratios_of_small_probabilistic_losses_are_exact(
+    measure: str, title: str, smallest: float
+):
+    found = board({OURS: [[0.001] * 2], TUNED: [[0.004] * 2]}, "classification")
+    ratios = found.summary("classification", True, measure)[f"{title} / tuned RBF"]
+    assert ratios[OURS] == pytest.approx(1 / 4)
+    found = board({OURS: [[0.0] * 2], TUNED: [[0.004] * 2]}, "classification")
+    ratios = found.summary("classification", True, measure)[f"{title} / tuned RBF"]
+    assert ratios[OURS] == pytest.approx(smallest)
+
+
 def test_the_board_compares_sizes_apart_and_works_without_us():
     errors = {OURS: [[0.1, 0.1]], TUNED: [[0.2, 0.2]]}
     page = board(errors, "classification", (500, 4000)).page()

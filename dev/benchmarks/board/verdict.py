@@ -14,6 +14,7 @@ from scipy import stats
 
 from dev.benchmarks.board import Measurement
 from dev.benchmarks.board.contestants import OURS
+from dev.benchmarks.board.metrics import SMALLEST_PROBABILITY
 from dev.benchmarks.board.tables import TABARENA
 from learnkernels.tasks.measure.t_tests import corrected_p
 
@@ -103,14 +104,20 @@ class Board:
         return means.reindex(columns=methods).sort_index()
 
     def _positive_values(self, task: str, apart: bool, measure: str) -> pd.DataFrame:
-        """Return `values` with at least one wrong test row, so that ratios are defined."""
+        """Return `values`, the smallest ones increased so that ratios are defined."""
         values = self.values(task, apart, measure)
         if task == "regression":
             return values
+        if measure == "log_loss":
+            return values.clip(lower=SMALLEST_PROBABILITY)
         rows = self._common_rows(task, apart, measure)
         drawings = rows.drop_duplicates(["table", "drawing"])
-        test_rows = drawings.groupby("table")["n_test"].sum()
-        return values.clip(lower=1.0 / test_rows.reindex(values.index), axis=0)
+        possible_mistakes = drawings["n_test"]
+        if measure == "auc_loss":
+            # Pairs of rows, of classes of equal size
+            possible_mistakes = possible_mistakes**2 / 4
+        most = possible_mistakes.groupby(drawings["table"]).sum()
+        return values.clip(lower=1 / most.reindex(values.index), axis=0)
 
     def summary(self, task: str, apart: bool, measure: str = "error") -> pd.DataFrame:
         """Return one row per method, the lowest mean rank first; a geometric mean is over common data sets."""
