@@ -135,6 +135,25 @@ def test_ratios_of_small_probabilistic_losses_are_exact(
     assert ratios[OURS] == pytest.approx(smallest)
 
 
+@pytest.mark.parametrize(
+    ("ours", "significant"),
+    [
+        ([0.1, 0.2], "0 : 0"),
+        ([0.1, 0.2, 0.3], "0 : 0"),
+        ([0.1, 0.201, 0.302], "1 : 0"),
+    ],
+)
+def test_equal_differences_are_not_significant(ours: list[float], significant: str):
+    theirs = [0.2, 0.3, 0.4][: len(ours)]
+    summary = board({OURS: [ours], TUNED: [theirs]}).summary("regression", True)
+    assert summary.loc[TUNED, "significant"] == significant
+
+
+def test_two_splits_are_too_few_for_significance():
+    found = board({OURS: [[0.1, 0.2]], TUNED: [[0.2, 0.300001]]})
+    assert found.summary("regression", True).loc[TUNED, "significant"] == "0 : 0"
+
+
 def test_the_board_compares_sizes_apart_and_works_without_us():
     errors = {OURS: [[0.1, 0.1]], TUNED: [[0.2, 0.2]]}
     page = board(errors, "classification", (500, 4000)).page()

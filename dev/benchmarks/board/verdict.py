@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 LEVEL = 0.05
 """Significance level of the Nemenyi test, and of each one-sided t-test."""
 
+FEWEST_SPLITS = 3
+
 MEASURES = {"error": "error", "log_loss": "log loss", "auc_loss": "1 - AUC"}
 """Metrics by the names of their columns; lower is better."""
 
@@ -436,7 +438,9 @@ def _common(values: pd.DataFrame) -> pd.DataFrame:
 
 def _is_lower(errors: np.ndarray, others: np.ndarray, test_share: float) -> bool:
     p = corrected_p(errors, others, test_share)
-    return p is not None and p < LEVEL
+    if p is None or len(errors) < FEWEST_SPLITS:
+        return False
+    return 0 < p < LEVEL  # 0 if all differences are equal
 
 
 def _mark_tabarena(table: pd.DataFrame) -> pd.DataFrame:
