@@ -154,6 +154,19 @@ def test_two_splits_are_too_few_for_significance():
     assert found.summary("regression", True).loc[TUNED, "significant"] == "0 : 0"
 
 
+def test_overall_ratios_are_of_as_many_data_sets_as_their_number():
+    errors = {
+        OURS: [[0.1], [0.1], [0.1]],
+        TUNED: [[0.2], [0.2], [0.8]],
+        "LightGBM": [[0.4], [0.4], []],
+        "CatBoost": [[0.4], [], []],
+    }
+    overall = board(errors).overall().loc["held-out data sets"]
+    assert overall.to_dict() == pytest.approx(
+        {"number": 2, TUNED: 0.5, "LightGBM": 0.25}
+    )
+
+
 def test_the_board_compares_sizes_apart_and_works_without_us():
     errors = {OURS: [[0.1, 0.1]], TUNED: [[0.2, 0.2]]}
     page = board(errors, "classification", (500, 4000)).page()

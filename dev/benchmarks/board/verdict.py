@@ -207,13 +207,13 @@ class Board:
         return table[table["ratio"] > 1].sort_values("ratio", ascending=False)
 
     def overall(self) -> pd.DataFrame:
-        """Return geometric means of our errors relative to every other method, per half and for all data sets."""
+        """Return geometric means over common data sets of our errors relative to others, per half and for all."""
         groups = {half: [apart] for apart, half in HALVES.items()} | {
             "all data sets": list(HALVES)
         }
         rows = {}
         for title, halves in groups.items():
-            ratios = self._our_ratios(halves)
+            ratios = _common(self._our_ratios(halves))
             if len(ratios):
                 rows[title] = {
                     "number": float(len(ratios)),
