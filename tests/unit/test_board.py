@@ -1,9 +1,13 @@
 """The board's arithmetic, the history of benchmarks, and journals that go on after a line that was cut off."""
 
 import json
+from argparse import Namespace
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
+from importlib.metadata import version
 from itertools import product
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,9 +15,11 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from pandas.api.types import is_datetime64_any_dtype
+from sklearn.dummy import DummyRegressor
 
 from dev.benchmarks import history
 from dev.benchmarks.board import Measurement
+from dev.benchmarks.board import __main__ as board_command
 from dev.benchmarks.board.__main__ import measured
 from dev.benchmarks.board.contestants import (
     OURS,
@@ -30,7 +36,7 @@ from dev.benchmarks.board.metrics import (
     metrics,
 )
 from dev.benchmarks.board.raw import FORMER, HELD_OUT, LARGE_NAMES, SOURCES, raw_tables
-from dev.benchmarks.board.sections import SECTIONS
+from dev.benchmarks.board.sections import SECTIONS, Section
 from dev.benchmarks.board.synthetic import GENERATORS, generate
 from dev.benchmarks.board.tables import (
     FEWEST,
@@ -302,6 +308,44 @@ def test_a_journal_of_the_board_goes_on_after_a_line_that_was_cut_off(tmp_path):
     line = json.dumps(asdict(told))
     path.write_text(f"{line}\n{line[:-20]}")
     assert [one.contestant for one in measured(path)] == ["x"]
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> Namespace:
+    """Options of a board of one method on one split, which threads measure."""
+    line = np.arange(40.0)
+    table = Table("line", "regression", True, lambda: (line[:, None], line))
+    methods = {"mean": Contestant(lambda task, d, seed: DummyRegressor())}
+    section = Section(lambda: [table], methods, "mean", drawings=1)
+    monkeypatch.setitem(SECTIONS, "tiny", section)
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
+    threads = ThreadPoolExecutor(1)
+    monkeypatch.setattr(
+        board_command, "ProcessPoolExecutor", lambda jobs, initializer: threads
+    )
+    selected = dict.fromkeys(("contestants", "drawings", "tables", "sizes"))
+    return Namespace(**selected, sections=["tiny"], apart=False, jobs=1, minutes=1.0)
+
+
+def test_the_board_measures_other_versions_again(tmp_path: Path, tiny: Namespace):
+    path = tmp_path / "journal.jsonl"
+    board_command._run_jobs(path, board_command._missing_jobs(path, tiny), tiny)
+    (row,) = measured(path)
+    assert row.version == version("scikit-learn")
+    assert board_command._missing_jobs(path, tiny) == []
+    path.write_text(json.dumps(asdict(row) | {"version": "0.1"}))
+    (job,) = board_command._missing_jobs(path, tiny)
+    assert job.methods == ["mean"]
+
+
+def test_the_board_counts_splits_for_which_there_was_no_time(
+    tmp_path: Path, tiny: Namespace, capsys: pytest.CaptureFixture[str]
+):
+    path = tmp_path / "journal.jsonl"
+    tiny.minutes = -1.0
+    board_command._run_jobs(path, board_command._missing_jobs(path, tiny), tiny)
+    assert list(measured(path)) == []
+    assert "1 of 1 splits lack methods" in capsys.readouterr().out
 
 
 def test_a_journal_of_injected_faults_goes_on_after_a_line_that_was_cut_off(tmp_path):

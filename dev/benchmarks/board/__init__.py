@@ -34,9 +34,10 @@ class Measurement:
         Expected calibration error of the predicted probabilities.
     predict_seconds : float
         CPU time of a prediction per 1,000 rows.
+    version : str
+        Of the package of the method.
 
-    Fields with a default are NaN where they do not apply, and in journals of older
-    versions.
+    Fields with a default have it where they do not apply, and in older journals.
     """
 
     section: str
@@ -58,3 +59,4 @@ class Measurement:
     interval_score: float = float("nan")
     calibration_error: float = float("nan")
     predict_seconds: float = float("nan")
+    version: str = ""

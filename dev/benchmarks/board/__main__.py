@@ -132,7 +132,7 @@ def _missing_jobs(journal: Path, options: argparse.Namespace) -> list[Job]:
     done = defaultdict(set)
     for row in measured(journal):
         done[row.section, row.task, row.table, row.size, row.drawing].add(
-            row.contestant
+            (row.contestant, row.version)
         )
     jobs = []
     for name in options.sections:
@@ -147,7 +147,11 @@ def _missing_jobs(journal: Path, options: argparse.Namespace) -> list[Job]:
                 continue
             for seed in range(options.drawings or section.drawings):
                 finished = done[name, table.task, table.name, table.split.most, seed]
-                missing = [method for method in methods if method not in finished]
+                missing = [
+                    method
+                    for method in methods
+                    if (method, section.contestants[method].version) not in finished
+                ]
                 if missing:
                     jobs.append(Job(name, table, seed, missing))
     return sorted(jobs, key=lambda job: (-job.table.split.most, job.seed))
@@ -164,6 +168,7 @@ def _is_asked(table: Table, options: argparse.Namespace) -> bool:
 
 def _run_jobs(journal: Path, jobs: list[Job], options: argparse.Namespace) -> None:
     deadline = time.monotonic() + 60 * options.minutes
+    n_incomplete = 0
     with (
         ProcessPoolExecutor(options.jobs, initializer=_quiet) as pool,
         Progress() as progress,
@@ -172,7 +177,9 @@ def _run_jobs(journal: Path, jobs: list[Job], options: argparse.Namespace) -> No
         futures = {pool.submit(_run_job, journal, job, deadline): job for job in jobs}
         for future in as_completed(futures):
             job = futures[future]
-            for failure in future.result():
+            failures, is_incomplete = future.result()
+            n_incomplete += is_incomplete
+            for failure in failures:
                 progress.console.print(
                     f"{job.section}, {job.table.name}, split {job.seed}: {failure}"
                 )
@@ -181,6 +188,11 @@ def _run_jobs(journal: Path, jobs: list[Job], options: argparse.Namespace) -> No
                 advance=1,
                 description=f"{job.section}: {job.table.name} {job.seed}",
             )
+    if n_incomplete:
+        print(  # noqa: T201
+            f"{n_incomplete} of {len(jobs)} splits lack methods of these versions, "
+            "as the time was over: start again."
+        )
 
 
 def _write_pages(journal: Path, options: argparse.Namespace) -> None:
@@ -207,24 +219,25 @@ def _quiet() -> None:
     warnings.simplefilter("ignore")
 
 
-def _run_job(journal: Path, job: Job, deadline: float) -> list[str]:
-    """Measure the methods of a job; return a line per failure."""
+def _run_job(journal: Path, job: Job, deadline: float) -> tuple[list[str], bool]:
+    """Measure the methods of a job; return failures, and whether there was no time."""
     from dev.benchmarks.board.sections import SECTIONS
     from learnkernels import KernelLearningRegressor
 
     if time.monotonic() > deadline:
-        return []
+        return [], True
     drawing = job.table.drawn(job.seed)
     failures = []
+    is_incomplete = False
     if any(method.startswith("learnkernels") for method in job.methods):
         # Compiles once per process
         KernelLearningRegressor().fit(np.eye(20), np.arange(20.0))
     for method in job.methods:
         contestant = SECTIONS[job.section].contestants[method]
-        is_skipped = (
-            contestant.reason_to_skip(job.table.task, *drawing.X.shape) is not None
-        )
-        if is_skipped or time.monotonic() > deadline:
+        if contestant.reason_to_skip(job.table.task, *drawing.X.shape) is not None:
+            continue
+        if time.monotonic() > deadline:
+            is_incomplete = True
             continue
         # A forked process inherits the BLAS threads of its parent; other packages
         # change them.
@@ -238,7 +251,7 @@ def _run_job(journal: Path, job: Job, deadline: float) -> list[str]:
             "a", encoding="utf-8"
         ) as file:  # one write per line: processes do not mix theirs
             file.write(json.dumps(asdict(measurement)) + "\n")
-    return failures
+    return failures, is_incomplete
 
 
 def _measure(
@@ -264,6 +277,7 @@ def _measure(
         n_train=n_train,
         n_test=len(drawing.y_test),
         n_features=n_features,
+        version=contestant.version,
         **metrics(model, job.table.task, drawing),
     )
 

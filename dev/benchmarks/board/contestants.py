@@ -5,10 +5,12 @@ The estimators of this package use as many threads as OMP_NUM_THREADS allows.
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -33,6 +35,7 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardSc
 from sklearn.svm import SVC
 
 from learnkernels import KernelLearningClassifier, KernelLearningRegressor
+from learnkernels.kernels import NUMERICS_VERSION
 
 TUNED = "tuned RBF"
 
@@ -66,6 +69,17 @@ class Contestant:
         if d > self.most_features:
             return f"takes minutes with more than {self.most_features} features"
         return None
+
+    @cached_property
+    def version(self) -> str:
+        """Version of its package, empty if it is not installed."""
+        try:
+            installed = importlib.metadata.version(self.needs or "scikit-learn")
+        except importlib.metadata.PackageNotFoundError:
+            return ""
+        if self.needs == OURS:
+            return f"{installed}, numerics {NUMERICS_VERSION}"
+        return installed
 
 
 def tuned_rbf(task: str, d: int, seed: int) -> Any:
@@ -338,7 +352,7 @@ def raw_boosting(task: str, d: int, seed: int) -> Any:
 
 
 RAW_CONTESTANTS = {
-    OURS: Contestant(ours("auto")),
+    OURS: Contestant(ours("auto"), OURS),
     TUNED: Contestant(raw_rbf, most_rows=500),
     "HistGradientBoosting": Contestant(raw_boosting),
     "LightGBM": Contestant(
@@ -351,8 +365,8 @@ RAW_CONTESTANTS = {
 """For data sets with categories, unchanged."""
 
 CONTESTANTS = {
-    OURS: Contestant(ours("auto")),
-    "learnkernels, alignf": Contestant(ours("alignf")),
+    OURS: Contestant(ours("auto"), OURS),
+    "learnkernels, alignf": Contestant(ours("alignf"), OURS),
     TUNED: Contestant(tuned_rbf),
     "Gaussian process": Contestant(
         gaussian_process, tasks=("regression",), most_features=MOST_LENGTHS
