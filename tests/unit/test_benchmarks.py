@@ -1,0 +1,45 @@
+"""What benchmarks compare and where they measure, without running them."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow.fs import LocalFileSystem
+
+from dev.benchmarks import cluster
+from learnkernels.tasks.data import locations
+
+
+def scored(ids: list[float], predictions: list[float]) -> pa.Table:
+    return pa.table({cluster.ID: ids, "prediction": predictions})
+
+
+def test_runs_on_a_cluster_differ_if_predictions_are_exchanged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path = tmp_path / "scored.parquet"
+    place = SimpleNamespace(path=str(path), filesystem=LocalFileSystem())
+    monkeypatch.setattr(locations, "locate", lambda url: place)
+
+    def numbers_with(table: pa.Table) -> dict[str, float | str]:
+        pq.write_table(table, path)
+        return cluster.numbers_of(tmp_path, ["predict"])
+
+    first = numbers_with(scored([1.0, 2.0], [0.5, 0.25]))
+    (tmp_path / "cluster.json").write_text(json.dumps({"numbers": first}))
+    cluster.require_same(numbers_with(scored([2.0, 1.0], [0.25, 0.5])), tmp_path)
+    exchanged = numbers_with(scored([1.0, 2.0], [0.25, 0.5]))
+    with pytest.raises(SystemExit, match=r"Not as in .*: digest of predictions"):
+        cluster.require_same(exchanged, tmp_path)
+
+
+def test_numbers_of_a_cluster_are_those_of_its_newest_run(tmp_path: Path):
+    for time, error in (("20260101-000000", 0.1), ("20260102-000000", 0.2)):
+        folder = tmp_path / "results" / "cluster" / time
+        folder.mkdir(parents=True)
+        folds = pa.table({"learner": ["alignf"], "error": [error]})
+        pq.write_table(folds, folder / "folds.parquet")
+    assert cluster.numbers_of(tmp_path, ["compare"]) == {"error of alignf": 0.2}
