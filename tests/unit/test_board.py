@@ -22,9 +22,11 @@ from dev.benchmarks.board import Measurement
 from dev.benchmarks.board import __main__ as board_command
 from dev.benchmarks.board.__main__ import measured
 from dev.benchmarks.board.contestants import (
+    CONTESTANTS,
     OURS,
     RAW_CONTESTANTS,
     TUNED,
+    XRFM,
     Contestant,
     dates_as_numbers,
     tuned_rbf,
@@ -447,6 +449,27 @@ def test_methods_for_unchanged_tables_take_dates_gaps_and_new_levels():
                 .predict(test)
             )
             assert set(np.ravel(predicted)) <= {0, 1}, name
+
+
+def test_xrfm_gets_standardized_targets_and_predicts_in_their_units(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    received = []
+
+    def fit(model: XRFM, X: np.ndarray, y: np.ndarray) -> XRFM:
+        received.append(y)
+        return model
+
+    monkeypatch.setattr(XRFM, "fit", fit)
+    monkeypatch.setattr(XRFM, "predict", lambda model, X: np.zeros(len(X)))
+    X = np.arange(6.0)[:, None]
+    y = 1e6 + 100 * np.arange(6.0)
+    fitted = CONTESTANTS["xRFM"].make("regression", 1, 0).fit(X, y)
+    assert (received[0].mean(), received[0].std()) == pytest.approx((0, 1))
+    assert fitted.predict(X) == pytest.approx(np.full(6, y.mean()))
+    labels = np.array([0, 1, 1, 0, 1, 0])
+    CONTESTANTS["xRFM"].make("classification", 1, 0).fit(X, labels)
+    assert received[1] is labels
 
 
 def test_a_method_for_few_rows_is_skipped_on_many():
