@@ -18,7 +18,7 @@ from pandas.api.types import is_datetime64_any_dtype
 from sklearn.dummy import DummyRegressor
 
 from dev.benchmarks import history
-from dev.benchmarks.board import Measurement
+from dev.benchmarks.board import Measurement, contestants
 from dev.benchmarks.board import __main__ as board_command
 from dev.benchmarks.board.__main__ import measured
 from dev.benchmarks.board.contestants import (
@@ -470,6 +470,32 @@ def test_xrfm_gets_standardized_targets_and_predicts_in_their_units(
     labels = np.array([0, 1, 1, 0, 1, 0])
     CONTESTANTS["xRFM"].make("classification", 1, 0).fit(X, labels)
     assert received[1] is labels
+
+
+class RecordingTrees(SimpleNamespace):
+    def set_params(self, **params: object) -> "RecordingTrees":
+        return self
+
+    def fit(self, X: pd.DataFrame, y: np.ndarray) -> "RecordingTrees":
+        self.types = X.dtypes
+        return self
+
+
+@pytest.mark.parametrize(
+    ("name", "function", "is_limited"),
+    [("HistGradientBoosting", "boosting", True), ("LightGBM", "lightgbm", False)],
+)
+def test_only_trees_of_scikit_learn_get_codes_of_many_levels(
+    name: str, function: str, is_limited: bool, monkeypatch: pytest.MonkeyPatch
+):
+    trees = RecordingTrees()
+    monkeypatch.setattr(contestants, function, lambda task, d, seed: trees)
+    X = pd.DataFrame({"few": ["a", "b"] * 150, "many": [f"n{i}" for i in range(300)]})
+    X = X.astype(object)
+    RAW_CONTESTANTS[name].make("regression", 2, 0).fit(X, np.arange(300.0))
+    few, many = (isinstance(t, pd.CategoricalDtype) for t in trees.types)
+    assert few
+    assert many != is_limited
 
 
 def test_a_method_for_few_rows_is_skipped_on_many():

@@ -12,8 +12,7 @@ class Measurement:
     Attributes
     ----------
     size : int
-        Largest number of training rows that the split allows; `n_train` is the actual
-        one.
+        Largest number of training rows; `n_train` is the actual one.
     error : float
         Misclassification rate, or RMSE divided by the standard deviation of the
         training targets.
@@ -35,7 +34,7 @@ class Measurement:
     predict_seconds : float
         CPU time of a prediction per 1,000 rows.
     version : str
-        Of the package of the method.
+        Of its package.
 
     Fields with a default have it where they do not apply, and in older journals.
     """

@@ -213,7 +213,7 @@ def _write_pages(journal: Path, options: argparse.Namespace) -> None:
 
 
 def _quiet() -> None:
-    """Suppress the output and the log messages of the compared packages."""
+    """Suppress output of the compared packages."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")

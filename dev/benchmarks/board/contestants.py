@@ -248,10 +248,11 @@ def ours(learner: str) -> Callable[[str, int, int], Any]:
 
 
 class Categories(BaseEstimator):  # type: ignore[misc]
-    """Tree ensemble with text columns as categories, or as ordinal codes if they have more than `MOST` levels."""
+    """Tree ensemble with text columns as categories, or as ordinal codes above a number of levels."""
 
-    def __init__(self, trees: Any) -> None:
+    def __init__(self, trees: Any, most_levels: float = np.inf) -> None:
         self.trees = trees
+        self.most_levels = most_levels
 
     def fit(self, X: pd.DataFrame, y: np.ndarray) -> Categories:
         """Fit."""
@@ -281,7 +282,7 @@ class Categories(BaseEstimator):  # type: ignore[misc]
         many_levels = [
             name
             for name, levels in self.levels_.items()
-            if len(levels.categories) > MOST
+            if len(levels.categories) > self.most_levels
         ]
         typed = typed.assign(**{name: typed[name].cat.codes for name in many_levels})
         # LightGBM rejects names with characters of JSON.
@@ -322,7 +323,7 @@ def text_columns(X: pd.DataFrame) -> list[str]:
 
 
 def dates_as_numbers(X: pd.DataFrame) -> pd.DataFrame:
-    """Return a table with the day, the month, the weekday and the hour of each date in place of the date."""
+    """Replace dates by day, month, weekday and hour."""
     columns = {}
     for name in X:
         if not is_datetime64_any_dtype(X[name]):
@@ -339,7 +340,7 @@ def dates_as_numbers(X: pd.DataFrame) -> pd.DataFrame:
 
 
 def raw_rbf(task: str, d: int, seed: int) -> Any:
-    """Search one kernel over one-hot encoded categories and standardized numbers, with medians for missing values."""
+    """Search one kernel over indicators and standardized numbers, with medians for missing values."""
     numbers = make_pipeline(SimpleImputer(strategy="median"), StandardScaler())
     texts = make_pipeline(
         SimpleImputer(strategy="constant", fill_value="missing", missing_values=None),
@@ -355,7 +356,7 @@ def raw_rbf(task: str, d: int, seed: int) -> Any:
 def raw_boosting(task: str, d: int, seed: int) -> Any:
     """Return histogram-based gradient boosting of scikit-learn with native categories."""
     return Categories(
-        boosting(task, d, seed).set_params(categorical_features="from_dtype")
+        boosting(task, d, seed).set_params(categorical_features="from_dtype"), MOST
     )
 
 

@@ -79,11 +79,11 @@ class Board:
         return self.rows[(self.rows["task"] == task) & (self.rows["apart"] == apart)]
 
     def _boards_by_size(self) -> list[Board]:
-        """Return one board per size of the training set: sizes of one data set are not independent."""
+        """Return a board per size, as sizes of a data set are dependent."""
         return [Board(rows, self.section) for _, rows in self.rows.groupby("size")]
 
     def _common_rows(self, task: str, apart: bool, measure: str) -> pd.DataFrame:
-        """Return rows with a value, of splits that all methods of a data set have."""
+        """Return the rows of splits that all methods have."""
         rows = self._rows_of(task, apart).dropna(subset=[measure])
         if rows["size"].nunique() > 1:
             rows = rows.assign(
@@ -154,7 +154,7 @@ class Board:
     def _compare_with(
         self, other: str, task: str, apart: bool, measure: str
     ) -> list[object]:
-        """Return on how many data sets we are better and worse than a method, and on how many significantly."""
+        """Return the numbers of wins, losses and significant ones against a method."""
         values = self.values(task, apart, measure)
         if other == OURS or OURS not in values:
             return ["", "", ""]
@@ -207,7 +207,7 @@ class Board:
         return table[table["ratio"] > 1].sort_values("ratio", ascending=False)
 
     def overall(self) -> pd.DataFrame:
-        """Return geometric means over common data sets of our errors relative to others, per half and for all."""
+        """Return geometric means of our relative errors on common data sets, per half and for all."""
         groups = {half: [apart] for apart, half in HALVES.items()} | {
             "all data sets": list(HALVES)
         }
@@ -229,7 +229,7 @@ class Board:
         return table.astype({"number": int})
 
     def _our_ratios(self, halves: Sequence[bool]) -> pd.DataFrame:
-        """Return our error divided by that of every method, one row per data set of both tasks."""
+        """Return our errors relative to those of the methods, by data set."""
         parts = []
         for task in TASKS:
             for apart in halves:
