@@ -29,6 +29,7 @@ import numpy as np
 from dev.benchmarks.history import tell
 
 REPEATS = 5
+THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS")
 COLUMNS = [
     "table",
     "case",
@@ -124,7 +125,7 @@ def exponential_rate(n: int = 1024, repeats: int = 200) -> float:
 
 
 def in_fresh_process(name: str, m: int, p: int, d: int, repeats: int) -> dict[str, Any]:
-    """Run `measure` in a process of its own, with as many BLAS threads as the contestant has cores."""
+    """Run `measure` in a process of its own, with a thread for each core of the contestant."""
     from dev.benchmarks.contestants import CONTESTANTS
 
     threads = str(CONTESTANTS[name].cores)
@@ -140,7 +141,7 @@ def in_fresh_process(name: str, m: int, p: int, d: int, repeats: int) -> dict[st
         "--repeats",
         str(repeats),
     ]
-    env = os.environ | {"OPENBLAS_NUM_THREADS": threads, "OMP_NUM_THREADS": threads}
+    env = os.environ | dict.fromkeys(THREADS, threads)
     command = [sys.executable, "-m", "dev.benchmarks.alignment_statistics", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=env)
     result: dict[str, Any] = json.loads(done.stdout)

@@ -1,15 +1,18 @@
 """What benchmarks compare and where they measure, without running them."""
 
 import json
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow.fs import LocalFileSystem
 
-from dev.benchmarks import cluster
+from dev.benchmarks import alignment_statistics, cluster
+from dev.benchmarks.contestants import CONTESTANTS
 from learnkernels.tasks.data import locations
 
 
@@ -43,3 +46,19 @@ def test_numbers_of_a_cluster_are_those_of_its_newest_run(tmp_path: Path):
         folds = pa.table({"learner": ["alignf"], "error": [error]})
         pq.write_table(folds, folder / "folds.parquet")
     assert cluster.numbers_of(tmp_path, ["compare"]) == {"error of alignf": 0.2}
+
+
+def test_contestants_have_as_many_threads_of_the_engine_as_cores(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    environments = []
+
+    def run(command: list[str], **options: Any) -> SimpleNamespace:
+        environments.append(options["env"])
+        return SimpleNamespace(stdout="{}")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    alignment_statistics.in_fresh_process("engine", 60, 2, 2, 1)
+    cores = str(CONTESTANTS["engine"].cores)
+    names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS")
+    assert [environments[0].get(name) for name in names] == [cores] * 3
