@@ -395,7 +395,7 @@ def workers(m: int, p: int, d: int, repeats: int) -> list[dict[str, Any]]:
                 lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
             )
         first = rows[0]["seconds"] if rows else statistics.median(times)
-        note = f"workers' peak {sum(peaks.values()):.0f} MiB, this process's {_own_peak():.0f} MiB"
+        note = f"workers' peak {sum(peaks.values()):.0f} MiB"
         rows.append(row("workers", f"{n_workers} workers", m, p, d, times,
                         ratio=statistics.median(times) / first, note=note))  # fmt: skip
     return rows
@@ -431,10 +431,6 @@ def features(m: int, p: int, repeats: int) -> list[dict[str, Any]]:
         )  # type: ignore[misc]
         for name in ("unif", "single", "align", "alignf")
     ]
-
-
-def _own_peak() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def main() -> None:

@@ -181,7 +181,7 @@ def network() -> Iterator[None]:
 
 
 def received_and_sent(i: int) -> np.ndarray:
-    """Return the bytes that a worker has received, and sent, so far."""
+    """Return the bytes that a worker has received and sent."""
     counts = Path(f"/sys/class/net/lk{i}/statistics")
     return np.array(
         [int((counts / name).read_text()) for name in ("tx_bytes", "rx_bytes")]
@@ -221,7 +221,7 @@ def worker_of(nanny: int) -> psutil.Process | None:
 
 
 class Watch(threading.Thread):
-    """Takes note of the most memory of processes, and kills one worker after the other where that is asked for."""
+    """Notes the most memory of processes, and may kill one worker after the other."""
 
     def __init__(
         self, named: dict[str, int], nannies: Sequence[int], kill_every: float
@@ -306,7 +306,7 @@ def put(folder: Path, prefix: str) -> None:
 def cluster(
     folder: Path, data: Path, memory: str, kill_every: float
 ) -> Iterator[Watch]:
-    """Start server of objects with the rows, scheduler and workers, and look at all of them while the block lasts."""
+    """Start server of objects, scheduler and workers, and watch them while the block lasts."""
     with ExitStack() as stack:
         stack.enter_context(network())
         moto = [str(BIN / "moto_server"), "-H", HOST, "-p", "9000"]

@@ -11,12 +11,13 @@ the most memory that a solve takes beyond the p base kernels, in matrices of m b
 from __future__ import annotations
 
 import argparse
-import resource
 import statistics
 import time
 import tracemalloc
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from sklearn.svm import SVC
 
 from dev.benchmarks.alignment_statistics import REPEATS, problem, timed
 from dev.benchmarks.history import tell
+from dev.benchmarks.own_process import in_own_process, peak_gib
 from learnkernels import FeatureFamily, GaussianFamily, gram_statistics
 from learnkernels.kernels.engine.operators import (
     FeatureGrams,
@@ -391,80 +393,107 @@ def streamed(
     them, or alone and once.
 
     All are asked for a gap of `GAP`; `apart` is by how much weights differ, of the
-    largest, and `gib` what the process has taken at most. `l2-krr` learns by tiles, on
-    all pairs; machines, of a target above its median, on half of the rows, and on 5,000
-    where no matrix of all fits.
+    largest, and `gib` what its own process has taken at most. `l2-krr` learns by tiles,
+    on all pairs; machines, of a target above its median, on half of the rows, and on
+    5,000 where no matrix of all fits.
     """
-    X, y = friedman(np.random.default_rng(0), m, 15)
-    X = (X - X.mean(axis=0)) / X.std(axis=0)
-    family = GaussianFamily([2.0**g for g in range(1 - p, 1)])
-    target = (
-        Target.of(y, "regression")
-        if name == "l2-krr"
-        else Target.of(y > np.median(y), "classification")
-    )
     without = f"{name}, tiles" if name == "l2-krr" else f"{name}, sample"
-    some = np.sort(np.random.default_rng(0).choice(m, min(m, SCALED_ON), replace=False))
-    stats = gram_statistics(family, X[some], target.Y[some])
-    X = move(X, stats.origin)
+    kinds = {f"{name}, matrices": 2**40, without: 0}
+    if not with_matrices:
+        kinds = {without: 0}
     found = []
     for value in values:
-        kinds = (
-            {f"{name}, matrices": 2**40, without: 0} if with_matrices else {without: 0}
-        )
-        taken: dict[str, float] = {}
-        reached: dict[str, tuple[np.ndarray, Certificate]] = {}
+        fits = {}
         for case, in_memory in kinds.items():
-
-            def fit(
-                in_memory: int = in_memory, value: float = value
-            ) -> tuple[np.ndarray, Certificate]:
-                scales = stats.traces() / len(some)
-                grams = gram_operator(
-                    family, X, shift=stats.shift, scales=scales, in_memory=in_memory
-                )
-                if name != "l2-krr":
-                    learner, of, C = as_learner(name, tol=GAP), (grams, target), value
-                    if with_matrices and isinstance(grams, TiledGrams):
-                        of, C = on_drawn_rows(grams, target, m // 2), 2 * value
-                    solution: Solution = learner.solve(*of, C)
-                    assert solution.certificate is not None
-                    return solution.weights, solution.certificate
-                inner: InnerProblem = RidgeProblem(grams, target, value)
-                if isinstance(grams, TiledGrams):
-                    inner = StreamedRidge(grams, target, value, GAP)
-                return solve_on_ball(inner, L2KRR().ball(p), None, GAP, MOST_ITERATIONS)
-
-            started = time.perf_counter()
-            reached[case] = fit()
-            taken[case] = time.perf_counter() - started
-            if with_matrices:
-                taken[case] = statistics.median(timed(fit, repeats))
-        first = next(iter(kinds))
-        for case, seconds in taken.items():
-            mu, certificate = reached[case]
-            apart = float(np.abs(mu - reached[first][0]).max() / mu.max())
-            gib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-            measured = {
-                "seconds": seconds,
-                "ratio": seconds / taken[first],
-                "apart": apart,
-                "gib": gib,
-            }
-            ended = {
-                "iterations": certificate.iterations,
-                "residual": certificate.residual,
+            fit = StreamedFit(name, m, p, value, in_memory, not with_matrices)
+            fits[case] = in_own_process(fit.measure, repeats)
+        first_weights, first = next(iter(fits.values()))
+        for case, (weights, measured) in fits.items():
+            apart = np.abs(weights - first_weights).max() / weights.max()
+            compared = {
+                "ratio": measured["seconds"] / first["seconds"],
+                "apart": float(apart),
             }
             found.append(
-                row("streamed", case, "generated", m, p, value, **measured, **ended)
+                row("streamed", case, "generated", m, p, value, **measured, **compared)
             )
     return found
+
+
+@dataclass(frozen=True)
+class StreamedFit:
+    """A case of `streamed`, with the bytes that matrices may take."""
+
+    name: str
+    m: int
+    p: int
+    C: float
+    in_memory: int
+    is_alone: bool
+
+    def measure(self, repeats: int) -> tuple[np.ndarray, dict[str, float]]:
+        """Return weights and measurements."""
+        fit = self._prepared()
+        started = time.perf_counter()
+        weights, certificate = fit()
+        seconds = time.perf_counter() - started
+        if not self.is_alone:
+            seconds = statistics.median(timed(fit, repeats))
+        return weights, {
+            "seconds": seconds,
+            "gib": peak_gib(),
+            "iterations": certificate.iterations,
+            "residual": certificate.residual,
+        }
+
+    def _prepared(self) -> Callable[[], tuple[np.ndarray, Certificate]]:
+        X, y = friedman(np.random.default_rng(0), self.m, 15)
+        X = (X - X.mean(axis=0)) / X.std(axis=0)
+        family = GaussianFamily([2.0**g for g in range(1 - self.p, 1)])
+        target = Target.of(y > np.median(y), "classification")
+        if self.name == "l2-krr":
+            target = Target.of(y, "regression")
+        n_scaled = min(self.m, SCALED_ON)
+        drawn = np.random.default_rng(0).choice(self.m, n_scaled, replace=False)
+        rows = np.sort(drawn)
+        stats = gram_statistics(family, X[rows], target.Y[rows])
+        make_grams = partial(
+            gram_operator,
+            family,
+            move(X, stats.origin),
+            shift=stats.shift,
+            scales=stats.traces() / n_scaled,
+            in_memory=self.in_memory,
+        )
+        return partial(self._fit, make_grams, target)
+
+    def _fit(
+        self, make_grams: Callable[[], GramOperator], target: Target
+    ) -> tuple[np.ndarray, Certificate]:
+        grams = make_grams()
+        if self.name != "l2-krr":
+            return self._fit_machine(grams, target)
+        inner: InnerProblem = RidgeProblem(grams, target, self.C)
+        if isinstance(grams, TiledGrams):
+            inner = StreamedRidge(grams, target, self.C, GAP)
+        return solve_on_ball(inner, L2KRR().ball(self.p), None, GAP, MOST_ITERATIONS)
+
+    def _fit_machine(
+        self, grams: GramOperator, target: Target
+    ) -> tuple[np.ndarray, Certificate]:
+        C = self.C
+        if not self.is_alone and isinstance(grams, TiledGrams):
+            grams, target = on_drawn_rows(grams, target, self.m // 2)
+            C = 2 * self.C
+        solution: Solution = as_learner(self.name, tol=GAP).solve(grams, target, C)
+        assert solution.certificate is not None
+        return solution.weights, solution.certificate
 
 
 def _binary_problems(
     data_dir: Path | None, m: int
 ) -> dict[str, tuple[np.ndarray, Target]]:
-    """Return two classes of letters, and two digits, in a random order; generated rows where no folder is given."""
+    """Return two classes of letters and of digits, or generated rows."""
     if data_dir is None:
         X, y, _ = problem(m, 1, 16)
         return {"generated": (X, Target.of(y, "classification"))}
@@ -487,7 +516,7 @@ def _binary_problems(
 
 
 def solve(name: str, grams: GramOperator, target: Target, C: float) -> Any:
-    """Return the solution of a learner; that it did not converge shows in its residual."""
+    """Return the solution of a learner, converged or not."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return as_learner(name).solve(grams, target, C)
@@ -528,7 +557,7 @@ def _sets(
 def row(
     table: str, case: str, data: str, m: int, p: int, C: float | None, **others: Any
 ) -> dict[str, Any]:
-    """Return one row of the result; what was not measured is empty."""
+    """Return a row, empty where not measured."""
     return dict.fromkeys(COLUMNS) | {
         "table": table, "case": case, "data": data, "m": m, "p": p, "regularization": C, **others,
     }  # fmt: skip

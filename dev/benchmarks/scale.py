@@ -3,16 +3,15 @@ on one machine.
 
 Tables: `landmarks`, against scikit-learn's Nystroem and Ridge on the same landmarks,
 medians of REPEATS paired runs; `pipeline`, from rows to predictions, with the
-regression of a tenth of the rows beside it; `residuals`, steps and residual of
-conjugate gradients where kernels are nearly constant; `sampled`, weights of 10^6 rows
-from some thousands; `spread`, how far these are from the weights of all rows; and
-`diagnostics`, linear CKA and tests by permutation.
+regression of a tenth of the rows; `residuals`, steps and residual of conjugate
+gradients where kernels are nearly constant; `sampled`, weights of 10^6 rows from some
+thousands; `spread`, how far these are from the weights of all rows; and `diagnostics`,
+linear CKA and tests by permutation. Memory is that of a process per case.
 """
 
 from __future__ import annotations
 
 import argparse
-import resource
 import statistics
 import time
 import warnings
@@ -29,6 +28,7 @@ from sklearn.linear_model import Ridge
 
 from dev.benchmarks.alignment_statistics import REPEATS, timed
 from dev.benchmarks.history import tell
+from dev.benchmarks.own_process import in_own_process, peak_gib
 from learnkernels import (
     GaussianFamily,
     alignment_test,
@@ -63,6 +63,9 @@ COLUMNS = [
     "note",
 ]
 
+Case = tuple[Any, ...]
+"""Function and arguments."""
+
 D = 20
 GRID = [2.0**g for g in range(-2, 13, 2)]
 
@@ -77,7 +80,7 @@ def row(table: str, case: str, m: int, p: int, **measured: Any) -> dict[str, Any
 
 
 def rows_and_target(m: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows of which five of twenty features matter, and a target with noise of deviation one."""
+    """Return rows, five of whose twenty features matter, and a noisy target."""
     return friedman(np.random.default_rng(seed), m, D - 5)
 
 
@@ -92,14 +95,11 @@ def rmse(predictions: np.ndarray, y: np.ndarray) -> float:
 
 
 def peak() -> str:
-    """Return the most memory that this process has held."""
-    return (
-        f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB at most"
-    )
+    return f"{peak_gib():.2f} GiB at most"
 
 
 def landmarks(m: int, M: int, repeats: int) -> list[dict[str, Any]]:
-    """Compare one bandwidth and one ridge with scikit-learn on the same landmarks, fit and prediction, in turns."""
+    """Compare one bandwidth and ridge with scikit-learn on the same landmarks, in turns."""
     X, y = rows_and_target(m, 0)
     X_new, y_new = rows_and_target(m // 5, 1)
     gamma, C, target = 0.25, 1024.0, Target.of(y)
@@ -158,73 +158,54 @@ def landmarks(m: int, M: int, repeats: int) -> list[dict[str, Any]]:
 
 
 def pipeline(m: int, M: int, p: int, top: int) -> list[dict[str, Any]]:
-    """Time weights of two learners, their predictors and predictions, and the
-    regression of a tenth of the rows.
+    """Time statistics, then weights and predictors of two learners, and predictions.
 
     The grid of bandwidths ends at ``2**top``: of the smooth kernels of a low one few
     landmarks span most.
     """
     X, y = rows_and_target(m, 0)
-    held_out = rows_and_target(m // 10, 2), rows_and_target(m // 5, 1)
-    family, target, grid = (
-        GaussianFamily(bandwidths(p, top)),
-        Target.of(y),
-        f"grid to 2^{top}",
-    )
-    rows, started = [], time.perf_counter()
+    family = GaussianFamily(bandwidths(p, top))
+    grid = f"grid to 2^{top}"
+    started = time.perf_counter()
     stats = gram_statistics(family, X, y)
-    rows.append(
-        row(
-            "pipeline",
-            f"{grid}: statistics",
-            m,
-            p,
-            seconds=time.perf_counter() - started,
-            note=peak(),
-        )
-    )
+    seconds = time.perf_counter() - started
+    rows = [row("pipeline", f"{grid}: statistics", m, p, seconds=seconds, note=peak())]
     for name in ("align", "alignf"):
-        begun = time.perf_counter()
-        kernel = learn_from_statistics(name, family, X, stats)
-        fitted = KernelPredictors((kernel,), target, Nystroem(n_components=M), GRID)
-        measured = {
-            "error": _test_error(fitted, *held_out),
-            "seconds": time.perf_counter() - begun,
-        }
-        rows.append(
-            row(
-                "pipeline",
-                f"{grid}: {name}, nystroem",
-                m,
-                p,
-                landmarks=M,
-                **measured,
-                note=peak(),
-            )
-        )
+        learn = partial(learn_from_statistics, name, family, X, stats)
+        measured = _fitted_and_tested(learn, Target.of(y), Nystroem(n_components=M), m)
+        case = f"{grid}: {name}, nystroem"
+        rows.append(row("pipeline", case, m, p, landmarks=M, **measured))
     total = time.perf_counter() - started
     rows.append(
         row("pipeline", f"{grid}: all of the above", m, p, seconds=total, note=peak())
     )
-    some = np.random.default_rng(0).choice(m, m // 10, replace=False)
-    begun = time.perf_counter()
-    kernel = learn_kernel(X[some], y[some], learner="alignf", family=family)
-    fitted = KernelPredictors((kernel,), target.take(some), "krr-cg", GRID)
-    measured = {
-        "error": _test_error(fitted, *held_out),
-        "seconds": time.perf_counter() - begun,
-    }
-    rows.append(
-        row(
-            "pipeline",
-            f"{grid}: alignf, krr-cg on a tenth",
-            m // 10,
-            p,
-            **measured,
-            note=peak(),
-        )
-    )
     return rows
+
+
+def pipeline_of_a_tenth(m: int, p: int, top: int) -> list[dict[str, Any]]:
+    X, y = rows_and_target(m, 0)
+    some = np.random.default_rng(0).choice(m, m // 10, replace=False)
+    family = GaussianFamily(bandwidths(p, top))
+    learn = partial(learn_kernel, X[some], y[some], learner="alignf", family=family)
+    measured = _fitted_and_tested(learn, Target.of(y).take(some), "krr-cg", m)
+    case = f"grid to 2^{top}: alignf, krr-cg on a tenth"
+    return [row("pipeline", case, m // 10, p, **measured)]
+
+
+def _fitted_and_tested(
+    learn: Callable[[], LearnedKernel],
+    target: Target,
+    predictor: Predictor | str,
+    m: int,
+) -> dict[str, Any]:
+    held_out = rows_and_target(m // 10, 2), rows_and_target(m // 5, 1)
+    started = time.perf_counter()
+    fitted = KernelPredictors((learn(),), target, predictor, GRID)
+    fitted_at = time.perf_counter()
+    error = _test_error(fitted, *held_out)
+    predicting = time.perf_counter() - fitted_at
+    note = f"{predicting:.1f} s of predictions; {peak()}"
+    return {"seconds": fitted_at - started, "error": error, "note": note}
 
 
 Drawn = tuple[np.ndarray, np.ndarray]
@@ -318,41 +299,39 @@ def spread(m: int, p: int, trials: int, n: int) -> list[dict[str, Any]]:
     ]
 
 
-def diagnostics(m: int, d: int, permutations: int) -> list[dict[str, Any]]:
-    """Time linear CKA of two representations with d features each, and tests of three Gaussians by permutations."""
+def similarity(m: int, d: int) -> list[dict[str, Any]]:
+    """Time linear CKA of two representations with d features each."""
     rng = np.random.default_rng(0)
     A, B = rng.normal(size=(2, m, d))
     B += A
+    work = partial(linear_cka, A, B)
+    return [_diagnostic(f"linear CKA, {d} features each", work, m)]
+
+
+def permuted(
+    case: str, m: int, outputs: int, permutations: int
+) -> list[dict[str, Any]]:
+    """Time a test of three Gaussians by permutations."""
     X, y = rows_and_target(m, 0)
-    outputs = y[:, None] + 100 * rng.normal(size=(m, 3))
-    test = partial(
+    noise = np.random.default_rng(0).normal(size=(m, outputs))
+    work = partial(
         alignment_test,
         GaussianFamily(bandwidths(3)),
         X,
+        np.squeeze(y[:, None] + 100 * noise),
         task="regression",
         n_permutations=permutations,
     )
-    cases: dict[str, Callable[[], Any]] = {
-        f"linear CKA, {d} features each": lambda: linear_cka(A, B),
-        "alignment test, one output": lambda: test(outputs[:, 0]),
-        "alignment test, three outputs": lambda: test(outputs),
-    }
-    rows = []
-    for case, work in cases.items():
-        started, busy = time.perf_counter(), time.process_time()
-        work()
-        note = f"{time.process_time() - busy:.1f} CPU seconds, {permutations} permutations, {peak()}"
-        rows.append(
-            row(
-                "diagnostics",
-                case,
-                m,
-                3,
-                seconds=time.perf_counter() - started,
-                note=note,
-            )
-        )
-    return rows
+    return [_diagnostic(case, work, m)]
+
+
+def _diagnostic(case: str, work: Callable[[], Any], m: int) -> dict[str, Any]:
+    started = time.perf_counter()
+    busy = time.process_time()
+    work()
+    note = f"{time.process_time() - busy:.1f} CPU seconds, {peak()}"
+    seconds = time.perf_counter() - started
+    return row("diagnostics", case, m, 3, seconds=seconds, note=note)
 
 
 TABLES = ("landmarks", "pipeline", "residuals", "sampled", "spread", "diagnostics")
@@ -372,15 +351,24 @@ def main() -> None:
     options = parser.parse_args()
     fast = options.fast
     m, M = (2000, 60) if fast else (100_000, 2000)
-    work: dict[str, Callable[[], list[dict[str, Any]]]] = {
-        "landmarks": lambda: landmarks(m, M, 1 if fast else options.repeats),
-        "pipeline": lambda: [*pipeline(m, M, 10, -4), *pipeline(m, M, 10, 0)],
-        "residuals": lambda: residuals(*((400, 50) if fast else (8000, 1000))),
-        "sampled": lambda: sampled(5000 if fast else 1_000_000, 10),
-        "spread": lambda: spread(
-            *((1500, 4, 3, 300) if fast else (40_000, 10, 20, SAMPLE_ROWS))
-        ),
-        "diagnostics": lambda: diagnostics(*((1500, 8, 9) if fast else (m, 512, 99))),
+    rows_of_residuals, landmarks_of_residuals = (400, 50) if fast else (8000, 1000)
+    spread_of = (1500, 4, 3, 300) if fast else (40_000, 10, 20, SAMPLE_ROWS)
+    n, d, permutations = (1500, 8, 9) if fast else (m, 512, 99)
+    work: dict[str, list[Case]] = {
+        "landmarks": [(landmarks, m, M, 1 if fast else options.repeats)],
+        "pipeline": [
+            case
+            for top in (-4, 0)
+            for case in ((pipeline, m, M, 10, top), (pipeline_of_a_tenth, m, 10, top))
+        ],
+        "residuals": [(residuals, rows_of_residuals, landmarks_of_residuals)],
+        "sampled": [(sampled, 5000 if fast else 1_000_000, 10)],
+        "spread": [(spread, *spread_of)],
+        "diagnostics": [
+            (similarity, n, d),
+            (permuted, "alignment test, one output", n, 1, permutations),
+            (permuted, "alignment test, three outputs", n, 3, permutations),
+        ],
     }
     # Loads and compiles
     timed(
@@ -388,7 +376,9 @@ def main() -> None:
     )
     rows = []
     for table in options.tables:
-        found = work[table]()
+        found = []
+        for function, *arguments in work[table]:
+            found += in_own_process(function, *arguments)
         show(found)
         rows += found
     tell(rows, options.output)

@@ -1,5 +1,6 @@
 """The benchmarks complete in their small form, have their columns, and all contestants agree; never a time."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -7,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
@@ -162,6 +164,17 @@ def test_the_benchmark_of_many_rows_completes(run: Run):
     solved = [row for row in rows if row["table"] == "residuals"]
     assert all(row["residual"] <= 1e-6 or row["note"] == "warned" for row in solved)
     assert all(0 <= row["ratio"] <= 1 for row in rows if row["table"] == "coverage")
+
+
+@pytest.mark.slow(5)
+def test_memory_of_a_case_has_no_earlier_work(run: Run):
+    np.ones(2**27)  # a GiB, and freed
+    (sampled,) = run(scale, "--fast", "--tables", "sampled")
+    found = re.search(r"([\d.]+) GiB at most", sampled["note"])
+    assert found is not None
+    assert float(found[1]) < 1
+    fitted = run(learners, "--fast", "--tables", "sample")
+    assert max(row["gib"] for row in fitted) < 1
 
 
 @pytest.mark.slow(10)

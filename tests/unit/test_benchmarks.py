@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow.fs import LocalFileSystem
 
-from dev.benchmarks import alignment_statistics, cluster
+from dev.benchmarks import alignment_statistics, cluster, scale
 from dev.benchmarks.contestants import CONTESTANTS
 from learnkernels.tasks.data import locations
 
@@ -62,3 +62,19 @@ def test_contestants_have_as_many_threads_of_the_engine_as_cores(
     cores = str(CONTESTANTS["engine"].cores)
     names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS")
     assert [environments[0].get(name) for name in names] == [cores] * 3
+
+
+def test_seconds_of_a_fit_have_no_predictions(monkeypatch: pytest.MonkeyPatch):
+    now = 0.0
+
+    def predict_slowly(*_: object) -> float:
+        nonlocal now
+        now += 100.0
+        return 0.5
+
+    monkeypatch.setattr(scale, "time", SimpleNamespace(perf_counter=lambda: now))
+    monkeypatch.setattr(scale, "_test_error", predict_slowly)
+    rows = {row["case"]: row for row in scale.pipeline(200, 20, 3, -4)}
+    fit = rows["grid to 2^-4: alignf, nystroem"]
+    assert (fit["seconds"], fit["error"]) == (0.0, 0.5)
+    assert rows["grid to 2^-4: all of the above"]["seconds"] == 200.0
