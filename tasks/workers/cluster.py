@@ -507,26 +507,28 @@ class DaskWorkers:
         if self._advance is None:
             n_sums = min(n_sums, SUMS_PER_WORKER * pool.n_workers)
         shares = [tasks[first::n_sums] for first in range(n_sums)]
-        with pool.computing("a pass over rows") as sums:
+        with pool.computing("a pass over rows") as futures:
             sent = {"shared": shared.future, "argument": pool.send(argument)}
-            sums += pool.client.map(_sum_of, shares, step=step, pure=False, **sent)
-            total = self._sum(sums)
+            sums = pool.client.map(_sum_of, shares, step=step, pure=False, **sent)
+            futures += sums
+            total = self._sum(sums, futures)
             if self._advance is not None:
                 pool.follow(sums, self._advance)
             result = total.result()
         pool.require_usable()
         return result
 
-    def _sum(self, futures: list[Future]) -> Future:
-        while len(futures) > 1:
+    def _sum(self, sums: list[Future], futures: list[Future]) -> Future:
+        """Add sums in a tree; append its futures, which Dask must know to cancel."""
+        while len(sums) > 1:
             groups = [
-                futures[start : start + FAN_IN]
-                for start in range(0, len(futures), FAN_IN)
+                sums[start : start + FAN_IN] for start in range(0, len(sums), FAN_IN)
             ]
-            futures = [
+            sums = [
                 self._pool.client.submit(_sum, *group, pure=False) for group in groups
             ]
-        return futures[0]
+            futures += sums
+        return sums[0]
 
 
 def _value(value: Any) -> Any:

@@ -214,6 +214,23 @@ def test_what_ends_its_worker_is_one_sentence_and_the_next_pass_works():
             pool.map(die, [0, 1])
 
 
+def nap(shared: None, seconds: float, task: int) -> int:
+    time.sleep(seconds)
+    return task
+
+
+def test_passes_of_more_than_eight_sums_leave_the_scheduler_alive(
+    pool: DaskPool,
+):
+    def collect(share: float) -> None:
+        gc.collect()  # futures in cycles, which Dask then forgets
+
+    workers = pool.workers_telling(collect)
+    shared = workers.broadcast(None)
+    for _ in range(2):
+        assert workers.total(nap, shared, 0.01, range(9)) == 36
+
+
 def hoard(number: int) -> float:
     values = np.ones(number << 17)  # so many MiB
     time.sleep(60)
