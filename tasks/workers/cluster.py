@@ -19,6 +19,7 @@ from operator import add
 from pathlib import Path
 from threading import RLock
 from typing import Any, TypeAlias, TypeVar
+from uuid import uuid4
 
 import dask
 import numpy as np
@@ -58,6 +59,8 @@ from ..store import LIBRARIES, store_path, temporary_folder
 SETTINGS: dict[str, Any] = {
     # Workers whose libraries use 80 % of memory would pause forever
     "distributed.worker.memory.pause": False,
+    # More deaths than come by chance; memory errors end a run within minutes
+    "distributed.scheduler.allowed-failures": 20,
     # Closes nannies without a worker after this time
     "distributed.deploy.lost-worker-timeout": "1 day",
     # The pages have no authentication
@@ -302,7 +305,12 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         with self.computing("a job") as futures:
             sent = {name: self.send(value) for name, value in arguments.items()}
             futures += self.client.map(
-                _with_warnings, [run] * len(jobs), jobs, pure=False, **sent
+                _with_warnings,
+                [run] * len(jobs),
+                jobs,
+                key=_keys("job", len(jobs)),
+                pure=False,
+                **sent,
             )
             self.follow(futures, advance)
             results = self.client.gather(futures)
@@ -314,7 +322,8 @@ class DaskPool(AbstractContextManager["DaskPool"]):
 
     def send(self, value: Any) -> Future:
         """Send workers a value, as a Dask future that outlives a lost worker."""
-        return self.client.submit(_value, value, pure=False)
+        (key,) = _keys("value", 1)
+        return self.client.submit(_value, value, key=key, pure=False)
 
     def follow(self, futures: list[Future], advance: Advance) -> None:
         """Advance the progress as futures end, until all end or one fails."""
@@ -509,7 +518,14 @@ class DaskWorkers:
         shares = [tasks[first::n_sums] for first in range(n_sums)]
         with pool.computing("a pass over rows") as futures:
             sent = {"shared": shared.future, "argument": pool.send(argument)}
-            sums = pool.client.map(_sum_of, shares, step=step, pure=False, **sent)
+            sums = pool.client.map(
+                _sum_of,
+                shares,
+                key=_keys("share", n_sums),
+                step=step,
+                pure=False,
+                **sent,
+            )
             futures += sums
             total = self._sum(sums, futures)
             if self._advance is not None:
@@ -529,6 +545,12 @@ class DaskWorkers:
             ]
             futures += sums
         return sums[0]
+
+
+def _keys(name: str, n: int) -> list[tuple[str, int]]:
+    """Return keys of a new task group, by whose size Dask queues."""
+    group = f"{name}-{uuid4()}"
+    return [(group, i) for i in range(n)]
 
 
 def _value(value: Any) -> Any:

@@ -9,6 +9,7 @@ import yaml
 from dev.tools.distributions import FILES, FOLDERS
 from learnkernels.conf.schema import DaskConfig
 from learnkernels.tasks.environment import QUIET
+from learnkernels.tasks.workers.cluster import SETTINGS as LOCAL
 from tests.user import ROOT
 
 TEXT = (ROOT / "packaging" / "compose.yaml").read_text(encoding="utf-8")
@@ -79,7 +80,7 @@ def test_an_image_is_made_of_what_the_package_is_made_of_and_has_no_layer_of_it(
     assert not re.search("^ENTRYPOINT", CONTAINERFILE, re.MULTILINE)
 
 
-def test_images_are_as_silent_as_the_command_and_workers_wait_for_no_memory():
+def test_images_are_as_silent_as_the_command_and_have_the_settings_of_local_clusters():
     said = {name for name, value in SETTINGS.items() if QUIET.get(name) == value}
     assert {
         "DO_NOT_TRACK",
@@ -88,7 +89,15 @@ def test_images_are_as_silent_as_the_command_and_workers_wait_for_no_memory():
     } <= said
     assert "MLFLOW_SERVER_ENABLE_JOB_EXECUTION" in said
     read = dask.config.collect_env(SETTINGS)
-    assert read == {"distributed": {"worker": {"memory": {"pause": False}}}}
+    failures = LOCAL["distributed.scheduler.allowed-failures"]
+    assert read == {
+        "distributed": {
+            "worker": {"memory": {"pause": False}},
+            "scheduler": {"allowed_failures": failures},
+        }
+    }
+    name = "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES"
+    assert f"`{name}={failures}`" in PAGE
 
 
 def test_a_table_lies_where_its_container_looks_and_goes_to_the_cluster():

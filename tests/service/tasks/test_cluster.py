@@ -37,6 +37,7 @@ from learnkernels.kernels.engine.workers import Threads, Workers, spans
 from learnkernels.tasks.data import row_files
 from learnkernels.tasks.data.row_files import RowFiles
 from learnkernels.tasks.processes.owner import Owner
+from learnkernels.tasks.workers import cluster
 from learnkernels.tasks.workers.cluster import SUMS_PER_WORKER, DaskPool, DaskWorkers
 from tests.elsewhere import another_machine
 from tests.unit.tasks.test_matrices import files_of, make
@@ -195,12 +196,13 @@ def die_at(shared: object, argument: int, task: int) -> int:
     return die(1) if task == argument else task
 
 
-def test_what_ends_its_worker_is_one_sentence_and_the_next_pass_works():
+def test_what_ends_its_worker_is_one_sentence_and_the_next_pass_works(
+    monkeypatch: pytest.MonkeyPatch,
+):
     sentence = r"ended its worker process, .* set dask\.memory higher"
-    settings = {
-        "distributed.scheduler.allowed-failures": 0,  # three by default, and seconds each
-        "distributed.deploy.lost-worker-timeout": "1 ms",  # after which Dask would do away with what starts the next
-    }
+    monkeypatch.setitem(cluster.SETTINGS, "distributed.scheduler.allowed-failures", 0)
+    # After which Dask would do away with what starts the next
+    settings = {"distributed.deploy.lost-worker-timeout": "1 ms"}
     with dask.config.set(settings), DaskPool(DaskConfig(workers=2)) as pool:
         workers = pool.workers
         with pytest.raises(InputError, match=f"^a pass over rows {sentence}"):
@@ -212,6 +214,25 @@ def test_what_ends_its_worker_is_one_sentence_and_the_next_pass_works():
         assert set(paused_at.values()) == {False}  # with the settings of the first
         with pytest.raises(InputError, match=f"^a job {sentence}"):
             pool.map(die, [0, 1])
+
+
+def die_at_first(shared: Path, argument: int, task: int) -> int:
+    """Return the task; end the worker of the first try of one."""
+    if task == argument and not shared.exists():
+        shared.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return task
+
+
+def test_a_pass_ends_if_a_task_loses_more_workers_than_dask_allows(tmp_path: Path):
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 0}),
+        DaskPool(DaskConfig(workers=2)) as pool,
+    ):
+        workers = pool.workers
+        shared = workers.broadcast(tmp_path / "died")
+        assert workers.total(die_at_first, shared, 3, range(5)) == 10
+    assert (tmp_path / "died").exists()
 
 
 def nap(shared: None, seconds: float, task: int) -> int:
@@ -231,15 +252,40 @@ def test_passes_of_more_than_eight_sums_leave_the_scheduler_alive(
         assert workers.total(nap, shared, 0.01, range(9)) == 36
 
 
+def test_waiting_tasks_are_on_no_worker_whose_death_would_count_for_them(
+    pool: DaskPool,
+):
+    on_a_worker: list[int] = []
+
+    def look(share: float) -> None:
+        on_a_worker.extend(map(len, pool.client.processing().values()))
+
+    workers = pool.workers_telling(look)
+    shared = workers.broadcast(None)
+    for _ in range(8):
+        assert workers.total(nap, shared, 0.02, range(16)) == 120
+    assert 0 < max(on_a_worker) <= 3  # two tasks, and one that adds
+    on_a_worker.clear()
+    assert pool.map(one_of_both, list(range(16)), look, shared=0.02) == list(range(16))
+    assert 0 < max(on_a_worker) <= 2
+
+
+def one_of_both(number: int, shared: float) -> int:
+    time.sleep(shared)
+    return number
+
+
 def hoard(number: int) -> float:
     values = np.ones(number << 17)  # so many MiB
     time.sleep(60)
     return float(values[0])
 
 
-def test_a_job_of_more_memory_than_a_worker_may_have_is_one_sentence():
+def test_a_job_of_more_memory_than_a_worker_may_have_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setitem(cluster.SETTINGS, "distributed.scheduler.allowed-failures", 0)
     with (
-        dask.config.set({"distributed.scheduler.allowed-failures": 0}),
         DaskPool(DaskConfig(workers=1, memory="600MiB")) as pool,
         pytest.raises(
             InputError,
