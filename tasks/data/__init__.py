@@ -1,4 +1,4 @@
 """Read sources into checked, stored data sets; read and write rows in pieces.
 
-Imports: environment, naming, store.
+Imports: environment, naming, processes, store.
 """

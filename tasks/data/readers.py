@@ -11,7 +11,6 @@ from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
-import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
@@ -35,6 +34,7 @@ from learnkernels.kernels.column_encoding.reading import (
 )
 from learnkernels.kernels.column_encoding.summary import ColumnSummary
 
+from ..processes.memory import free_memory
 from .locations import Location, transferring
 from .tables import Table, first_of, is_text, joint_name, locations_of, stripped_texts
 
@@ -369,9 +369,9 @@ def target_column(
 
 
 def require_room(rows: int, columns: int, title: str, where: str) -> None:
-    """Raise InputError if a matrix of this shape would not fit into free memory."""
+    """Raise InputError if a matrix exceeds free memory."""
     needed = 8 * rows * (columns + 1)
-    free = psutil.virtual_memory().available
+    free = free_memory()
     if not 0 <= needed <= free:
         raise InputError(
             f"{where}: {title} states {rows:,} rows of {columns:,} columns, {needed / 2**30:,.0f} GiB as numbers, and "

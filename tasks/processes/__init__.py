@@ -1,4 +1,4 @@
-"""Identity of processes across restarts and hosts.
+"""Identity and free memory of processes.
 
 Imports: nothing of tasks.
 """

@@ -1,4 +1,4 @@
 """Compute on Dask workers, and give them the rows.
 
-Imports: data, store.
+Imports: data, processes, store.
 """

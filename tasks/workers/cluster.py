@@ -23,7 +23,6 @@ from uuid import uuid4
 
 import dask
 import numpy as np
-import psutil
 from dask.utils import format_bytes, parse_bytes
 from distributed import (
     CancelledError,
@@ -54,6 +53,7 @@ from learnkernels.kernels.families.base import Rows
 
 from ..data import row_files
 from ..data.row_files import RowFiles
+from ..processes.memory import free_memory
 from ..store import LIBRARIES, store_path, temporary_folder
 
 SETTINGS: dict[str, Any] = {
@@ -204,8 +204,7 @@ def worker_memory(setting: str, workers: int) -> str:
     """Return the memory limit of a worker; "auto" divides half the free memory."""
     if setting != "auto":
         return setting
-    free = psutil.virtual_memory().available
-    return str(format_bytes(free // (2 * workers)))
+    return str(format_bytes(free_memory() // (2 * workers)))
 
 
 TASKS_PER_WORKER = 8

@@ -9,17 +9,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pytest
+from dask.utils import parse_bytes
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import DaskConfig
 from learnkernels.kernels.engine.workers import SelectedRows, Threads
 from learnkernels.tasks.data import parts as in_parts
-from learnkernels.tasks.data import row_files
+from learnkernels.tasks.data import readers, row_files
 from learnkernels.tasks.data.dataset import Dataset, load_dataset, store_dataset
 from learnkernels.tasks.data.row_files import RowFiles, content_digest
-from learnkernels.tasks.workers.cluster import DaskPool, worker_memory
+from learnkernels.tasks.processes import memory
+from learnkernels.tasks.workers.cluster import (
+    DaskPool,
+    worker_memory,
+)
 from tests.refusals import require_refusals
 from tests.sources import load as load_any
 from tests.sources import require_equal, write
@@ -364,6 +370,18 @@ def test_which_pools_have_workers_and_which_of_these_see_our_files_and_have_room
     assert not pool.has_room_for(100_000_001)
     assert worker_memory("1GiB", 2) == "1GiB"
     assert worker_memory("auto", 2).endswith("iB")
+
+
+def test_free_memory_is_that_of_the_container(monkeypatch: pytest.MonkeyPatch):
+    used = psutil.Process().memory_info().rss
+    monkeypatch.setattr(memory, "MEMORY_LIMIT", used + (64 << 20))
+    # While other allocations of this process come and go
+    assert 0 <= memory.free_memory() <= 128 << 20
+    assert parse_bytes(worker_memory("auto", 2)) <= 32 << 20
+    with pytest.raises(InputError, match=r"are free on this machine"):
+        readers.require_room(1 << 20, 63, "table.csv", "data")
+    monkeypatch.setattr(memory, "MEMORY_LIMIT", 1)
+    assert memory.free_memory() == 0
 
 
 def test_rows_in_parts_are_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
