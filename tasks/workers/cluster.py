@@ -59,7 +59,7 @@ from ..store import LIBRARIES, store_path, temporary_folder
 SETTINGS: dict[str, Any] = {
     # Workers whose libraries use 80 % of memory would pause forever
     "distributed.worker.memory.pause": False,
-    # More deaths than come by chance; memory errors end a run within minutes
+    # More deaths than by chance; exceeded memory ends a run in minutes
     "distributed.scheduler.allowed-failures": 20,
     # Closes nannies without a worker after this time
     "distributed.deploy.lost-worker-timeout": "1 day",
@@ -79,7 +79,7 @@ VERSIONED = (*LIBRARIES, "dask", "distributed", "pyarrow")
 
 
 def start_workers(n_workers: int, memory: str) -> LocalCluster:
-    """Start local Dask workers with one thread and a memory limit like ``4GiB``."""
+    """Start local Dask workers with one thread each."""
     # Dask's default costs page faults after each tile
     freed_bytes_to_keep = min(256 * 2**20, parse_bytes(memory) // 16)
     environment = dask.config.get("distributed.nanny.pre-spawn-environ") | {
@@ -104,7 +104,7 @@ def start_workers(n_workers: int, memory: str) -> LocalCluster:
 
 
 def running_scheduler() -> tuple[str | None, Security | None]:
-    """Return the address and TLS settings of the Dask scheduler in use."""
+    """Return address and TLS settings of the current Dask scheduler."""
     with suppress(ValueError):  # no client
         client = default_client()
         return client.scheduler.address, client.security
@@ -125,14 +125,21 @@ def connected(config: DaskConfig, security: Security | None = None) -> Client:
             f"({type(error).__name__}); start one with 'dask scheduler', or leave the key out for a local cluster."
         ) from None
     try:
+        _await_worker(client, config)
+    except InputError:
+        client.close()
+        raise
+    return client
+
+
+def _await_worker(client: Client, config: DaskConfig) -> None:
+    try:
         client.wait_for_workers(1, timeout=config.timeout)
     except TimeoutError:
-        client.close()
         raise InputError(
-            f"dask.scheduler: the scheduler at {address} has no workers after {config.timeout:g} s; start some with "
-            f"'dask worker {address}', or set dask.timeout higher."
+            f"dask.scheduler: the scheduler at {config.scheduler} has no workers after {config.timeout:g} s; start "
+            f"some with 'dask worker {config.scheduler}', or set dask.timeout higher."
         ) from None
-    return client
 
 
 def require_same_versions(client: Client) -> None:
@@ -212,7 +219,7 @@ TASKS_PER_WORKER = 8
 SUMS_PER_WORKER = 4
 
 FAN_IN = 8
-"""Sums that a task of the reduction adds."""
+"""Sums per node of the tree."""
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -239,6 +246,8 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         self._numbers = itertools.count()
         self._sent: dict[str, RowFiles] = {}
         self._writes_rows = False
+        self._most_workers = 0
+        self._least_memory = math.inf
         self._run = f"learnkernels-{secrets.token_hex(6)}"
         self._starting = RLock()  # for simultaneous steps
 
@@ -252,7 +261,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         return not self.config.elsewhere and self.config.workers != 0
 
     def spare(self) -> None:
-        """Start no workers for a small run, unless their number is configured."""
+        """Use no workers, unless configured."""
         if self.local and self.config.workers is None and self._client is None:
             self.config = self.config.model_copy(update={"workers": 0})
 
@@ -295,8 +304,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
     ) -> list[Result]:
         """Run a function for each job on the workers; return results in order.
 
-        `advance` receives the share of each finished job. `arguments` are sent to each
-        worker once.
+        `advance` receives the share of each job.
         """
         if self.in_process:
             return map_here(run, jobs, advance, **arguments)
@@ -320,12 +328,12 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         return [result for result, _ in results]
 
     def send(self, value: Any) -> Future:
-        """Send workers a value, as a Dask future that outlives a lost worker."""
+        """Send workers a value; return its future, which outlives workers."""
         (key,) = _keys("value", 1)
         return self.client.submit(_value, value, key=key, pure=False)
 
     def follow(self, futures: list[Future], advance: Advance) -> None:
-        """Advance the progress as futures end, until all end or one fails."""
+        """Report futures as they end, until one fails."""
         for future in as_completed(futures, loop=self.client.loop):
             if future.status != "finished":
                 return
@@ -333,7 +341,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
 
     @contextmanager
     def computing(self, task: str) -> Iterator[list[Future]]:
-        """Yield a list to fill with futures; cancel them when the context ends."""
+        """Yield a list to fill with futures; cancel these at the end."""
         futures: list[Future] = []
         try:
             yield futures
@@ -353,33 +361,43 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         return self.workers_telling(None)
 
     def workers_telling(self, advance: Advance | None) -> Workers:
-        """Return an interface to the workers that reports their progress."""
+        """Return workers that report their progress."""
         if self.in_process:
             return Threads()
         return DaskWorkers(self, advance)
 
     @property
     def n_workers(self) -> int:
+        """The largest number so far."""
         if self.config.elsewhere:
-            return max(1, len(self._connected_workers()))
+            self._look_at_workers()
+            return max(1, self._most_workers)
         if self.config.workers is None:
             return int(cpu_count())
         return self.config.workers
 
-    def _connected_workers(self) -> list[dict[str, Any]]:
+    def _look_at_workers(self) -> None:
         information = self.client.scheduler_info(n_workers=-1)
         if not information:
             raise InputError(SCHEDULER_ENDED)
-        return list(information["workers"].values())
+        workers = information["workers"].values()
+        self._most_workers = max(self._most_workers, len(workers))
+        for worker in workers:
+            limit = worker["memory_limit"] or math.inf
+            self._least_memory = min(self._least_memory, limit)
+
+    def least_memory(self) -> float:
+        """Return the smallest memory limit so far."""
+        self._look_at_workers()
+        if not self._most_workers:
+            _await_worker(self.client, self.config)
+            self._look_at_workers()
+        return self._least_memory
 
     def has_room_for(self, n_bytes: int) -> bool:
         """Return whether `n_bytes` fit into an eighth of each worker's memory."""
         if self.config.elsewhere:
-            limits = [
-                worker["memory_limit"] or math.inf
-                for worker in self._connected_workers()
-            ]
-            limit = min(limits, default=0)
+            limit = self.least_memory()
         else:
             limit = self.memory or parse_bytes(
                 worker_memory(self.config.memory, max(1, self.n_workers))
@@ -453,7 +471,7 @@ class Shared:
 
 
 class DaskWorkers:
-    """Dask workers with the interface that the package `kernels` expects."""
+    """Dask workers as the package `kernels` expects."""
 
     def __init__(self, pool: DaskPool, advance: Advance | None = None) -> None:
         self._pool = pool
@@ -462,7 +480,7 @@ class DaskWorkers:
     def scatter_rows(
         self, X: Rows, rows: np.ndarray | None, origin: np.ndarray
     ) -> RowSource:
-        """Return selected input rows in a form that workers can read."""
+        """Return selected rows for workers to read."""
         selects_all = rows is None
         if rows is None:
             rows = np.arange(X.shape[0])
@@ -480,7 +498,7 @@ class DaskWorkers:
         return replace(source, X=blocks)
 
     def local_view(self, X: Rows) -> Rows:
-        """Return rows in a form that this process can read as well."""
+        """Return rows that this process can read."""
         if not isinstance(X, RowFiles):
             return X
         readers = None
@@ -493,7 +511,7 @@ class DaskWorkers:
         return Shared(self._pool.send(value), value)
 
     def super_tile(self, n_rows: int, row_bytes: int) -> int:
-        """Return the number of rows in a Gram matrix block for one task."""
+        """Return the rows of a task's Gram matrix block."""
         pool = self._pool
         n_spans = math.ceil(math.sqrt(2 * TASKS_PER_WORKER * pool.n_workers))
         size = min(pool.config.super_tile, math.ceil(n_rows / n_spans))
@@ -509,7 +527,7 @@ class DaskWorkers:
     def total(
         self, step: Step, shared: Shared, argument: Any, tasks: Sequence[Any]
     ) -> Any:
-        """Return the sum of tasks' results, in an order independent of timing."""
+        """Add tasks' results in an order independent of timing."""
         pool = self._pool
         n_sums = len(tasks)
         if self._advance is None:
@@ -534,7 +552,7 @@ class DaskWorkers:
         return result
 
     def _sum(self, sums: list[Future], futures: list[Future]) -> Future:
-        """Add sums in a tree; append its futures, which Dask must know to cancel."""
+        """Add sums in a tree; append its futures, to cancel them."""
         while len(sums) > 1:
             groups = [
                 sums[start : start + FAN_IN] for start in range(0, len(sums), FAN_IN)

@@ -3,6 +3,7 @@
 import os
 import pickle
 import re
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -370,6 +371,95 @@ def test_which_pools_have_workers_and_which_of_these_see_our_files_and_have_room
     assert not pool.has_room_for(100_000_001)
     assert worker_memory("1GiB", 2) == "1GiB"
     assert worker_memory("auto", 2).endswith("iB")
+
+
+@dataclass
+class Done:
+    """A future of Dask's whose task is done."""
+
+    value: Any
+
+    def result(self) -> Any:
+        return self.value
+
+
+class Here:
+    """Dask's client, of which each look at the workers finds other limits of memory."""
+
+    status = "running"
+
+    def __init__(self, *looks: list[int]) -> None:
+        self.looks = list(looks)
+        self.waited: list[float] = []
+        self.most_inputs = 0
+
+    def scheduler_info(self, n_workers: int) -> dict[str, Any]:
+        limits = self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
+        workers = {str(i): {"memory_limit": limit} for i, limit in enumerate(limits)}
+        return {"workers": workers}
+
+    def wait_for_workers(self, n_workers: int, timeout: float) -> None:
+        self.waited.append(timeout)
+
+    def get_versions(self, packages: list[str]) -> dict[str, Any]:
+        return {"client": {"packages": {"python": "3.11.0"}}, "workers": {}}
+
+    def submit(self, run: Any, *given: Any, **about: Any) -> Done:
+        self.most_inputs = max(self.most_inputs, len(given))
+        return Done(run(*[getattr(value, "value", value) for value in given]))
+
+    def map(
+        self,
+        run: Any,
+        shares: Any,
+        *,
+        step: Any,
+        shared: Any,
+        argument: Any,
+        **about: Any,
+    ) -> list[Done]:
+        given = {"step": step, "shared": shared.value, "argument": argument.value}
+        return [Done(run(share, **given)) for share in shares]
+
+    def cancel(self, futures: list[Done]) -> None:
+        self.cancelled = futures
+
+
+def connected_pool(*looks: list[int]) -> tuple[DaskPool, Here]:
+    pool = DaskPool(DaskConfig(scheduler="tcp://127.0.0.1:1", timeout=7.0))
+    client = Here(*looks)
+    pool._client = client  # type: ignore[assignment]
+    return pool, client
+
+
+def test_the_number_of_workers_stays_if_some_are_lost():
+    pool, _ = connected_pool([1 << 30] * 3, [1 << 30], [], [1 << 30] * 4)
+    assert [pool.n_workers for _ in range(4)] == [3, 3, 3, 4]
+
+
+def test_jobs_go_to_workers_that_are_away_for_a_moment():
+    pool, client = connected_pool([], [800_000_000])
+    assert pool.has_room_for(100_000_000)
+    assert not pool.has_room_for(100_000_001)
+    assert client.waited == [7.0]
+    pool, client = connected_pool([800_000_000, 900_000_000], [])
+    assert pool.has_room_for(100_000_000)
+    assert not pool.has_room_for(100_000_001)
+    assert client.waited == []
+
+
+def test_a_scheduler_that_loses_all_workers_for_long_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    def wait(self: Here, n_workers: int, timeout: float) -> None:
+        raise TimeoutError
+
+    monkeypatch.setattr(Here, "wait_for_workers", wait)
+    pool, _ = connected_pool([])
+    with pytest.raises(
+        InputError, match=r"tcp://127\.0\.0\.1:1 has no workers after 7 s"
+    ):
+        pool.has_room_for(1)
 
 
 def test_free_memory_is_that_of_the_container(monkeypatch: pytest.MonkeyPatch):
