@@ -168,6 +168,10 @@ class RowSource(Protocol):
 class Workers(Protocol):
     """Protocol of workers (threads, processes) that execute tasks over rows and add results."""
 
+    @property
+    def memory(self) -> float:
+        """Bytes for a task."""
+
     def scatter_rows(
         self, X: Rows, rows: np.ndarray | None, origin: np.ndarray
     ) -> RowSource:
@@ -232,6 +236,8 @@ class BlockResults:
 
 class Threads:
     """Workers that are threads, with BLAS limited to one thread."""
+
+    memory = inf
 
     def __init__(self, n_threads: int | None = None) -> None:
         self.n_threads = n_threads

@@ -27,6 +27,8 @@ MEMORY = 3 << 30
 SQUARES = 8
 """Number of M x M matrices in memory at once, for M landmarks."""
 
+WORKER_SQUARES = 1.25
+
 BLOCK = 512
 """Rows per block of the kernel with the landmarks."""
 
@@ -70,7 +72,7 @@ def landmarks_for(
     return min(n_rows, max(10, M))
 
 
-def _largest_root(a: float, b: float, memory: int) -> int:
+def _largest_root(a: float, b: float, memory: float) -> int:
     """Return the largest integer M with ``a M^2 + b M <= memory``."""
     return int((np.sqrt(b * b + 4 * a * memory) - b) / (2 * a))
 
@@ -482,6 +484,7 @@ class Nystroem(Predictor):
                 f"predictor nystroem serves sums of base kernels, got a kernel of degree {kernel.degree} and offset "
                 f"{kernel.offset:g}; use predictor krr."
             )
+        memory = int(self.memory)
         seed = self.random_state or 0
         rng = np.random.default_rng(seed)
         is_ridge = self.loss == "squared"
@@ -491,7 +494,7 @@ class Nystroem(Predictor):
         subspace = Subspace.of(kernel, *training.take(drawn), m)
         if is_ridge and _refining_pays(training, subspace, q * len(grid)):
             subspace = refined(training, subspace, REFINING_ROWS * M, rng)
-        memory_for_kernel = int(self.memory) - 8 * SQUARES * M**2 if is_ridge else 0
+        memory_for_kernel = memory - 8 * SQUARES * M**2 if is_ridge else 0
         mean_target = kernel.centering.target_mean(target.Y, training.sample_weight)
         run_pass = passes_over(
             training, subspace, target.Y, mean_target, memory_for_kernel
@@ -537,7 +540,7 @@ class Nystroem(Predictor):
     def _n_landmarks(self, training: TrainingSet, n_outputs: int, n_C: int) -> int:
         if self.n_components is not None:
             return self.n_components
-        return landmarks_for(
+        n_landmarks = landmarks_for(
             training.n_rows,
             training.n_features,
             n_outputs * n_C,
@@ -545,11 +548,16 @@ class Nystroem(Predictor):
             store_features=self.loss != "squared",
             store_kernel=self.loss == "squared" and n_C == 1,
         )
+        n_squares = SQUARES if training.kernel.indefinite else WORKER_SQUARES
+        memory = min(training.workers.memory, int(self.memory))
+        return min(n_landmarks, max(10, _largest_root(8.0 * n_squares, 0.0, memory)))
 
 
 def _refining_pays(training: TrainingSet, subspace: Subspace, n_columns: int) -> bool:
     n_saved_steps = 30
     M, r = subspace.basis.shape
+    if training.workers.memory < 8 * SQUARES * M**2:
+        return False
     m = training.n_rows
     kernel_value = 40 + 2 * training.n_features + 10 * subspace.kernel.family.n_kernels
     refining = min(m, REFINING_ROWS * M) * (kernel_value + 3 * r) * M + 15 * r**3

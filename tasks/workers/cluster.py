@@ -221,6 +221,11 @@ SUMS_PER_WORKER = 4
 FAN_IN = 8
 """Sums per node of the tree."""
 
+LOADED_SUMS = 5
+"""Sums per task."""
+
+LIBRARY_BYTES = 320 << 20
+
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 Advance: TypeAlias = Callable[[float], None]
@@ -519,6 +524,11 @@ class DaskWorkers:
             size = min(size, pool.memory // 16 // row_bytes)
         return max(1, size)
 
+    @property
+    def memory(self) -> float:
+        """Bytes for a task."""
+        return max(0.0, self._pool.least_memory() - LIBRARY_BYTES)
+
     def spans(self, n_rows: int, min_rows: int) -> list[tuple[int, int]]:
         """Divide rows into ranges of at least `min_rows`, eight per worker."""
         n_spans = max(SPANS, TASKS_PER_WORKER * self._pool.n_workers)
@@ -554,14 +564,21 @@ class DaskWorkers:
     def _sum(self, sums: list[Future], futures: list[Future]) -> Future:
         """Add sums in a tree; append its futures, to cancel them."""
         while len(sums) > 1:
-            groups = [
-                sums[start : start + FAN_IN] for start in range(0, len(sums), FAN_IN)
-            ]
             sums = [
-                self._pool.client.submit(_sum, *group, pure=False) for group in groups
+                self._sum_of_group(sums[start : start + FAN_IN], futures)
+                for start in range(0, len(sums), FAN_IN)
             ]
-            futures += sums
         return sums[0]
+
+    def _sum_of_group(self, sums: list[Future], futures: list[Future]) -> Future:
+        total = sums[0]
+        n_added = LOADED_SUMS - 1
+        for start in range(1, len(sums), n_added):
+            added = sums[start : start + n_added]
+            (key,) = _keys("sum", 1)
+            total = self._pool.client.submit(_sum, total, *added, key=key, pure=False)
+            futures.append(total)
+        return total
 
 
 def _keys(name: str, n: int) -> list[tuple[str, int]]:

@@ -480,6 +480,42 @@ def test_a_kernel_learned_on_some_rows_serves_all():
             require_refusals([(on_all, refused)])
 
 
+class Small(Threads):
+    """Workers of little memory."""
+
+    memory = 8 * nystroem.SQUARES * 30**2
+
+
+def test_landmarks_and_preconditioner_fit_in_the_memory_of_workers(monkeypatch):
+    refined = nystroem.refined
+    numbers = []
+
+    def count(training, subspace, *given):
+        numbers.append(len(subspace.basis))
+        return refined(training, subspace, *given)
+
+    monkeypatch.setattr(nystroem, "refined", count)
+    kernel, X, target, _ = problem(m=300)
+    lowest = int(np.argmin(kernel.weights))
+    negative = replace(
+        kernel, weights=np.where(np.arange(7) == lowest, -1e-3, kernel.weights)
+    )
+    n_fitting = int(np.sqrt(Small.memory / (8 * nystroem.WORKER_SQUARES)))
+    assert 30 < n_fitting < 99
+    for learned, workers, n_components, n_landmarks, expected in (
+        (kernel, Threads(), None, 99, [99]),
+        (kernel, Small(), None, n_fitting, []),
+        (kernel, Small(), 30, 30, [30]),
+        (kernel, Small(), 31, 31, []),
+        (negative, Small(), None, 30, [30]),
+    ):
+        training = TrainingSet.of(learned, X, np.arange(300), workers)
+        numbers.clear()
+        path = Nystroem(n_components=n_components).fit(training, target, GRID)
+        assert len(path.kernel.rows) == n_landmarks
+        assert numbers == expected
+
+
 def test_kernels_that_are_no_positive_sums_and_options_out_of_range_are_refused():
     _, X, target, _ = problem(m=100)
     power = learn_kernel(

@@ -4,8 +4,10 @@ import os
 import pickle
 import re
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from itertools import product
+from math import inf
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,10 @@ from learnkernels.tasks.data.dataset import Dataset, load_dataset, store_dataset
 from learnkernels.tasks.data.row_files import RowFiles, content_digest
 from learnkernels.tasks.processes import memory
 from learnkernels.tasks.workers.cluster import (
+    LIBRARY_BYTES,
     DaskPool,
+    DaskWorkers,
+    Shared,
     worker_memory,
 )
 from tests.refusals import require_refusals
@@ -460,6 +465,38 @@ def test_a_scheduler_that_loses_all_workers_for_long_is_one_sentence(
         InputError, match=r"tcp://127\.0\.0\.1:1 has no workers after 7 s"
     ):
         pool.has_room_for(1)
+
+
+def number_of(shared: None, numbers: np.ndarray, task: int) -> Any:
+    return numbers[task]
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 6, 8, 9, 64, 65, 100])
+def test_few_results_are_loaded_at_once_and_added_in_groups_of_eight(
+    n: int, monkeypatch: pytest.MonkeyPatch
+):
+    pool, client = connected_pool([1 << 30])
+    monkeypatch.setattr(pool, "follow", lambda futures, advance: None)
+    workers = pool.workers_telling(lambda share: None)
+    assert isinstance(workers, DaskWorkers)
+    numbers = np.random.default_rng(0).normal(size=n) * 10.0 ** np.arange(n)
+    total = workers.total(number_of, Shared(Done(None), None), numbers, range(n))
+    expected = list(numbers)
+    while len(expected) > 1:
+        groups = [expected[first : first + 8] for first in range(0, len(expected), 8)]
+        expected = [reduce(add, group) for group in groups]
+    assert total == expected[0]
+    assert client.most_inputs <= 5
+
+
+def test_tasks_have_the_memory_of_the_smallest_worker_less_its_libraries():
+    for limits, expected in (
+        ([2 << 30, 1 << 30], (1 << 30) - LIBRARY_BYTES),
+        ([1 << 20], 0),
+        ([0], inf),
+    ):
+        pool, _ = connected_pool(limits)
+        assert pool.workers.memory == expected
 
 
 def test_free_memory_is_that_of_the_container(monkeypatch: pytest.MonkeyPatch):
