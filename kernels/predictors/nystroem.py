@@ -11,7 +11,7 @@ import numpy as np
 
 from ..centering import subtract_means
 from ..engine.combination import Combination, RightSide
-from ..engine.workers import BlockResults, RowSource, Threads
+from ..engine.workers import BlockResults, RowSource, Threads, at_most_threads
 from ..families.base import Rows
 from ..learned_kernel import LearnedKernel
 from ..solvers.conjugate_gradients import Progress, ShiftedSolutions, solve_shifted
@@ -128,7 +128,11 @@ class Subspace:
 
 
 def refined(
-    training: TrainingSet, subspace: Subspace, n_rows: int, rng: np.random.Generator
+    training: TrainingSet,
+    subspace: Subspace,
+    n_rows: int,
+    rng: np.random.Generator,
+    memory: int,
 ) -> Subspace:
     """Return the subspace in a basis of eigenvectors, estimated on more rows."""
     m = training.n_rows
@@ -136,7 +140,8 @@ def refined(
     if n_rows < m:
         drawn = training.subset(np.sort(rng.choice(m, n_rows, replace=False)))
     run_pass = passes_over(drawn, subspace, np.zeros((drawn.n_rows, 0)))
-    _, products = centered_products(subspace, run_pass(kernel_sums, True))
+    sums = _sums_with_products(run_pass, subspace, memory)
+    _, products = centered_products(subspace, sums)
     products *= m / drawn.n_rows
     theta, Q = eigenvectors(products)
     return replace(subspace, basis=subspace.basis @ Q, theta=np.maximum(theta, 0.0))
@@ -252,6 +257,19 @@ def passes_over(
     shared = workers.broadcast(row_pass)
     tasks = list(enumerate(workers.spans(m, BLOCK)))
     return lambda step, argument: workers.total(step, shared, argument, tasks)
+
+
+def _sums_with_products(
+    run_pass: Callable[[Step, Any], Any], subspace: Subspace, memory: int
+) -> KernelSums:
+    """Return `KernelSums` with products, within `memory`."""
+    M, r = subspace.basis.shape
+    n_shared = M * r + 2 * r**2
+    n_per_thread = 2 * r**2 + PRODUCT_ROWS * r + BLOCK * M
+    n_threads = (memory // 8 - n_shared) // n_per_thread
+    with at_most_threads(max(1, n_threads)):
+        sums: KernelSums = run_pass(kernel_sums, True)
+    return sums
 
 
 def mean_feature(subspace: Subspace, sums: KernelSums) -> np.ndarray:
@@ -493,13 +511,18 @@ class Nystroem(Predictor):
         drawn = self._drawn_landmarks(training, M, rng)
         subspace = Subspace.of(kernel, *training.take(drawn), m)
         if is_ridge and _refining_pays(training, subspace, q * len(grid)):
-            subspace = refined(training, subspace, REFINING_ROWS * M, rng)
+            subspace = refined(training, subspace, REFINING_ROWS * M, rng, memory)
         memory_for_kernel = memory - 8 * SQUARES * M**2 if is_ridge else 0
         mean_target = kernel.centering.target_mean(target.Y, training.sample_weight)
         run_pass = passes_over(
             training, subspace, target.Y, mean_target, memory_for_kernel
         )
-        sums: KernelSums = run_pass(kernel_sums, kernel.indefinite)
+        if kernel.indefinite:
+            if 8 * m * M <= memory_for_kernel:
+                memory -= 8 * m * M
+            sums = _sums_with_products(run_pass, subspace, memory)
+        else:
+            sums = run_pass(kernel_sums, False)
         mean = mean_feature(subspace, sums)
         mean_diagonal = _mean_diagonal(kernel, subspace, sums, mean)
         notes: tuple[str, ...] = (_landmarks_note(subspace, m),)

@@ -21,6 +21,7 @@ from learnkernels import (
 from learnkernels.kernels import centering, estimators, learners, targets
 from learnkernels.kernels.compiled.distances import as_distance_sides
 from learnkernels.kernels.engine import combination as combined
+from learnkernels.kernels.engine import workers as worker_threads
 from learnkernels.kernels.engine.combination import (
     MOST_TOGETHER,
     Combination,
@@ -514,6 +515,35 @@ def test_landmarks_and_preconditioner_fit_in_the_memory_of_workers(monkeypatch):
         path = Nystroem(n_components=n_components).fit(training, target, GRID)
         assert len(path.kernel.rows) == n_landmarks
         assert numbers == expected
+
+
+def test_products_of_features_keep_to_the_memory_on_many_cores(monkeypatch):
+    held = set()
+    most = []
+
+    class Counted(nystroem._FeatureProducts):
+        def __init__(self, subspace):
+            super().__init__(subspace)
+            held.add(id(self))
+            most.append(len(held))
+
+        def total(self):
+            held.discard(id(self))
+            return super().total()
+
+    monkeypatch.setattr(nystroem, "_FeatureProducts", Counted)
+    monkeypatch.setattr(worker_threads, "_cores", lambda: 16)
+    kernel, X, target, _ = problem(m=7000, task="binary")
+    training = TrainingSet.of(kernel, X, np.arange(7000), Threads())
+    paths = []
+    for memory in (1 << 25, 60_000_000):  # neither stores the kernel
+        most.clear()
+        predictor = Nystroem(n_components=650, memory=memory, tol=1e-2)
+        paths.append(predictor.fit(training, target, GRID))
+        n_values = max(most) * (2 * 650**2 + nystroem.PRODUCT_ROWS * 650)
+        assert 8 * n_values < memory
+    assert max(most) > 1  # with the larger memory
+    np.testing.assert_array_equal(paths[0].dual, paths[1].dual)
 
 
 def test_kernels_that_are_no_positive_sums_and_options_out_of_range_are_refused():
