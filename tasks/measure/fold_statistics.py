@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -268,6 +268,21 @@ def _uncentered(config: CompareConfig) -> bool:
     return any(not learner_class(learner.name).centered for learner in config.learners)
 
 
+@dataclass
+class UnitProgress:
+    """Progress that adds up to one."""
+
+    advance: Advance
+    share: float = 0.0
+
+    def __call__(self, share: float) -> None:
+        self.share += share
+        self.advance(share)
+
+    def complete(self) -> None:
+        self(max(0.0, 1.0 - self.share))
+
+
 def measure_statistics(
     family: KernelFamily,
     X: Rows,
@@ -280,29 +295,32 @@ def measure_statistics(
     sample_weight: np.ndarray | None = None,
 ) -> Statistics:
     """Compute alignment statistics of base kernels, from all rows or a sample."""
+    progress = UnitProgress(advance)
     dtype = np.dtype(config.precision).type
     keep_origin = _uncentered(config)
-    if not sampled(config):
-        return gram_statistics(
+    statistics: Statistics
+    if sampled(config):
+        statistics = sample_statistics(
+            family,
+            X,
+            Y,
+            groups,
+            sample=config.statistics.sample,
+            seed=seed,
+            workers=pool.workers,
+            dtype=dtype,
+            keep_origin=keep_origin,
+        )
+    else:
+        statistics = gram_statistics(
             family,
             X,
             Y,
             groups,
             sample_weight=sample_weight,
-            workers=pool.workers_telling(advance),
+            workers=pool.workers_telling(progress),
             dtype=dtype,
             keep_origin=keep_origin,
         )
-    statistics = sample_statistics(
-        family,
-        X,
-        Y,
-        groups,
-        sample=config.statistics.sample,
-        seed=seed,
-        workers=pool.workers,
-        dtype=dtype,
-        keep_origin=keep_origin,
-    )
-    advance(1.0)
+    progress.complete()
     return statistics

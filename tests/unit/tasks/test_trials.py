@@ -245,6 +245,14 @@ def test_statistics_of_each_repeat_of_a_split_are_those_of_its_training_rows_in_
     ] == [1, 7]
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_all_of_the_statistics_are_reported_as_done(family: str):
+    (_, ref), of, shares = stored(), split_config(family), []
+    with disable_run_logger(), DaskPool(of.dask) as pool:
+        measuring.compute_statistics.fn(ref, of, 0, pool, shares.append)
+    assert sum(shares) == pytest.approx(1.0)
+
+
 def test_a_split_that_a_data_set_does_not_allow_gets_one_sentence():
     dataset, of = stored()[0], split_config("linear")
     # All zeros but for the last
