@@ -12,6 +12,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import reduce
 from multiprocessing import resource_tracker
@@ -595,8 +596,9 @@ def _sum_of(tasks: Sequence[Any], step: Step, shared: Any, argument: Any) -> Any
     return Threads(1).total(step, shared, argument, tasks)
 
 
-def _sum(*parts: Any) -> Any:
-    return reduce(add, parts)
+def _sum(first: Any, *others: Any) -> Any:
+    # Addition may change the first, which Dask keeps
+    return reduce(add, others, deepcopy(first))
 
 
 def map_here(

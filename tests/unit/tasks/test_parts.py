@@ -19,7 +19,7 @@ from dask.utils import parse_bytes
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import DaskConfig
-from learnkernels.kernels.engine.workers import SelectedRows, Threads
+from learnkernels.kernels.engine.workers import BlockResults, SelectedRows, Threads
 from learnkernels.tasks.data import parts as in_parts
 from learnkernels.tasks.data import readers, row_files
 from learnkernels.tasks.data.dataset import Dataset, load_dataset, store_dataset
@@ -471,6 +471,10 @@ def number_of(shared: None, numbers: np.ndarray, task: int) -> Any:
     return numbers[task]
 
 
+def block_of(shared: None, argument: None, task: int) -> BlockResults:
+    return BlockResults({task: np.array([task])})
+
+
 @pytest.mark.parametrize("n", [1, 2, 5, 6, 8, 9, 64, 65, 100])
 def test_few_results_are_loaded_at_once_and_added_in_groups_of_eight(
     n: int, monkeypatch: pytest.MonkeyPatch
@@ -487,6 +491,19 @@ def test_few_results_are_loaded_at_once_and_added_in_groups_of_eight(
         expected = [reduce(add, group) for group in groups]
     assert total == expected[0]
     assert client.most_inputs <= 5
+
+
+def test_additions_leave_the_results_that_dask_keeps():
+    pool, client = connected_pool([1 << 30])
+    shared = Shared(Done(None), None)
+    total = pool.workers.total(block_of, shared, None, range(4))
+    assert sorted(total.arrays) == [0, 1, 2, 3]
+    assert [sorted(part.value.arrays) for part in client.cancelled[:4]] == [
+        [0],
+        [1],
+        [2],
+        [3],
+    ]
 
 
 def test_tasks_have_the_memory_of_the_smallest_worker_less_its_libraries():
