@@ -82,11 +82,9 @@ class BoostingProblem:
             rows = np.arange(len(self.X))
         rows = self._rows_of_frequent_classes(rows)
         fitted = clone(self.trees)
-        if (
-            self._has_single_row_class(rows)
-            and getattr(fitted, "early_stopping", None) == "auto"
-        ):
-            fitted.set_params(early_stopping=False)  # it holds out rows of each class
+        stops_by_default = getattr(fitted, "early_stopping", None) == "auto"
+        if stops_by_default and not self._may_hold_out_random_rows(rows):
+            fitted.set_params(early_stopping=False)
         options = {}
         if self.weights is not None:
             options["sample_weight"] = self.weights[rows]
@@ -104,10 +102,12 @@ class BoostingProblem:
         is_frequent = counts >= min(LEAST_CLASS_ROWS, second_largest)
         return rows[is_frequent[codes]]
 
-    def _has_single_row_class(self, rows: np.ndarray) -> bool:
-        if self.target.task == "regression":
+    def _may_hold_out_random_rows(self, rows: np.ndarray) -> bool:
+        if self.target.row_groups is not None:
             return False
-        return bool((np.bincount(self.target.values[rows]) == 1).any())
+        if self.target.task == "regression":
+            return True
+        return not (np.bincount(self.target.values[rows]) == 1).any()
 
     def held_out_predictions(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return held-out rows, and predictions by trees fitted on the others."""

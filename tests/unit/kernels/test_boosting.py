@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -36,6 +38,7 @@ from learnkernels.kernels.estimators.boosting import (
     share_of_numbers,
 )
 from learnkernels.kernels.model import Model
+from learnkernels.kernels.row_groups import RowGroups
 from learnkernels.kernels.targets import Target
 
 RNG = np.random.default_rng(0)
@@ -295,6 +298,26 @@ def test_weights_and_groups_reach_the_trees():
     np.testing.assert_array_equal(model.boost_.predict(X), by_trees.predict(X))
     model.fit(X[:400], NUMBERS[:400], time=np.arange(400))
     assert 0.0 < model.boost_share_ <= 1.0
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+@pytest.mark.parametrize("ordered", [False, True])
+def test_trees_of_rows_with_groups_or_times_hold_out_no_random_rows(
+    task: str, ordered: bool
+):
+    # From 10,000 rows on, these trees hold out random rows, and stop early on noise.
+    rng = np.random.default_rng(0)
+    Z = rng.normal(size=(10_050, 2))
+    values = rng.normal(size=10_050) if task == "regression" else np.arange(10_050) % 2
+    classes = () if task == "regression" else ("a", "b")
+    alone = Target(task, values, classes)
+    grouped = replace(alone, row_groups=RowGroups(np.arange(10_050) // 50, ordered))
+    fitted = [
+        BoostingProblem.of("auto", None, Z, target, None, 0).fit()
+        for target in (alone, grouped)
+    ]
+    assert [trees.do_early_stopping_ for trees in fitted] == [True, False]
+    assert fitted[0].n_iter_ < fitted[1].n_iter_ == fitted[1].max_iter
 
 
 @pytest.mark.parametrize(
