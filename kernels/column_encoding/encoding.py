@@ -28,7 +28,7 @@ from .columns import (
     require_no_infinity,
 )
 from .dates import First
-from .quantities import POINT, Written
+from .quantities import Written
 from .reading import MISSING, Column, read_columns
 from .text import TextColumn
 from .units import is_unit
@@ -581,11 +581,6 @@ def _numbers_of_target(
     if numbers is None or target.n_distinct > FEW_VALUES:
         return numbers
     written, values = numbers
-    are_decimals = (
-        written == POINT
-        and not values.are_integers
-        and values.n_values == target.n_values
-    )
-    if are_decimals:
-        return numbers
-    return None
+    if values.are_integers or written.unit:
+        return None
+    return numbers

@@ -130,6 +130,10 @@ CSV_TARGETS = [
     (["1", "2", "3"], "classification", ["1", "2", "3"]),
     (["1.0", "2.0", "2.0"], "classification", ["1", "2"]),
     (["0.5", "1.5", "2"], "regression", []),
+    (["1,5", "2,5", "3,0"], "regression", []),
+    (["0.5", "1.5", "n.v."], "classification", ["0.5", "1.5", "n.v."]),
+    (["1,500", "2,500"], "classification", ["1,500", "2,500"]),
+    (["0.5 kg", "1.5 kg"], "classification", ["0.5 kg", "1.5 kg"]),
     ([f"{n}" for n in range(60)], "regression", []),
     ([f"{n} kg" for n in range(60)], "regression", []),
     ([f"{n} kg" for n in range(4)], "classification", ["0 kg", "1 kg", "2 kg", "3 kg"]),
@@ -160,6 +164,18 @@ def test_a_target_of_a_csv_file_is_numbers_where_it_plainly_is(
         target="y",
     ).target
     assert (target.task, list(target.classes)) == (task, classes)
+
+
+@pytest.mark.parametrize("values", [["0.5", "1.5", "2"], ["1,5", "2,5", "3,0"]])
+def test_a_rare_word_leaves_a_target_of_few_decimals_numbers(
+    tmp_path: Path, values: list[str]
+):
+    rows = pd.DataFrame({"a": np.arange(100), "y": [*values * 33, "n.v."]})
+    path = write(rows, tmp_path / "t.csv")
+    told: list[str] = []
+    target = load(tmp_path, path, target="y", tell=told.append).target
+    assert (target.task, len(target)) == ("regression", 99)
+    assert "holds numbers, but 'n.v.' in row 99" in told[0]
 
 
 @pytest.mark.parametrize(
