@@ -16,6 +16,8 @@ MAX_RESTARTS = 4
 
 STALLED_STEPS = 40
 
+STALLED_WORK = 200_000
+
 Progress = Callable[[int, float], None]
 """Function of the number of steps and the largest relative residual."""
 
@@ -141,10 +143,12 @@ def _search(
     best_residuals = np.linalg.norm(R, axis=0) / norms
     columns = np.arange(X.shape[1])  # positions of the columns of X, R and P
     stalled_steps = 0
+    # Few rows may need a step each.
+    most_stalled_steps = max(STALLED_STEPS, min(len(R), STALLED_WORK // len(R)))
     Z = precondition(R, shifts)
     P = Z.copy()
     rho = np.einsum("ij,ij->j", R, Z)
-    while step < max_steps and len(columns) and stalled_steps < STALLED_STEPS:
+    while step < max_steps and len(columns) and stalled_steps < most_stalled_steps:
         step += 1
         Q = apply(P) + P * shifts[columns]
         curvature = np.einsum("ij,ij->j", P, Q)

@@ -131,6 +131,16 @@ def test_what_is_not_reached_is_said_and_zero_right_hand_sides_are_solved_at_onc
     assert (found.residuals[[0, 2]] > 1e-13).all()
 
 
+def test_few_rows_have_as_many_steps_without_progress_as_there_are_rows():
+    # At this condition, residuals rise for about 100 steps before they fall.
+    rng = np.random.default_rng(0)
+    Q, _ = np.linalg.qr(rng.normal(size=(200, 200)))
+    A = (Q * np.logspace(-4, 0, 200)) @ Q.T
+    B = rng.normal(size=(200, 1))
+    found = solve(A, B, np.array([1e-4]), tolerance=1e-8, max_iter=1000)
+    assert found.converged
+
+
 def test_a_good_preconditioner_saves_steps():
     A, B = matrix(seed=3, decay=3.0)
     s, Q = np.linalg.eigh(A)
