@@ -33,6 +33,7 @@ from learnkernels.kernels.estimator_files import (
 from learnkernels.kernels.estimators import FeaturePredictor, fit_on_features
 from learnkernels.kernels.estimators.boosting import (
     LEAST_ROWS,
+    MOST_CLASSES,
     BoostingProblem,
     share_of_classes,
     share_of_numbers,
@@ -172,6 +173,29 @@ def test_trees_are_added_by_default_to_many_rows_without_a_named_learner(
     y = np.where(Z[:, 0] > 0.2, 1.0, -1.0) * np.where(Z[:, 1] > 0.0, 1.0, 0.5)
     model = KernelLearningRegressor(**params).fit(Z, y)
     assert isinstance(model.boost_, HistGradientBoostingRegressor) == expected
+    assert (model.boost_share_ > 0) == expected
+
+
+@pytest.mark.parametrize(
+    ("params", "n_classes", "expected"),
+    [
+        ({}, MOST_CLASSES, True),
+        ({}, MOST_CLASSES + 1, False),
+        ({}, 2, True),
+        (FAST, 2, False),
+        ({"class_weight": "balanced"}, 2, False),
+    ],
+)
+def test_trees_are_added_by_default_to_at_most_twelve_classes(
+    params, n_classes, expected
+):
+    assert MOST_CLASSES == 12
+    Z = np.random.default_rng(1).uniform(0.0, 5.0, size=(LEAST_ROWS, 2))
+    cell = Z.astype(int) @ [1, 5]
+    y = cell % n_classes
+    model = KernelLearningClassifier(**params).fit(Z, y)
+    assert len(model.classes_) == n_classes
+    assert isinstance(model.boost_, HistGradientBoostingClassifier) == expected
     assert (model.boost_share_ > 0) == expected
 
 
