@@ -39,7 +39,7 @@ from learnkernels.kernels.exporting.definitions import (
 )
 from learnkernels.kernels.exporting.module_file import text_of_parts
 from learnkernels.kernels.exporting.trees import trees_as_parts
-from tests.unit.kernels.conftest import CASES
+from tests.unit.kernels.conftest import CASES, Case
 
 CLOSE = {"rtol": 1e-6, "atol": 1e-6}
 """Required equality. Rounding is about 1e-13, more where large coefficients cancel."""
@@ -203,22 +203,35 @@ def test_exported_models_predict_the_same(
     assert_same_predictions(exported(model, tmp_path), model, other_rows)
 
 
+DENSE = [case for case in CASES if isinstance(case.X, np.ndarray)]
+REFUSED = (BlockFamily, PrecomputedFamily)
+
+
+def model_of_case(case: Case) -> KernelLearningRegressor:
+    y = np.random.default_rng(0).normal(size=len(case.X))
+    return KernelLearningRegressor(learner="align", family=case.family).fit(case.X, y)
+
+
 @pytest.mark.parametrize(
     "case",
-    [case for case in CASES if isinstance(case.X, np.ndarray)],
+    [case for case in DENSE if not isinstance(case.family, REFUSED)],
     ids=lambda case: case.name,
 )
-def test_all_families_on_dense_rows_are_exported(case, tmp_path: Path):
-    y = np.random.default_rng(0).normal(size=len(case.X))
-    try:
-        model = KernelLearningRegressor(learner="align", family=case.family).fit(
-            case.X, y
-        )
-    except ValueError as error:
-        pytest.skip(f"no model of this family: {error}")
-    if isinstance(case.family, BlockFamily | PrecomputedFamily):
-        pytest.skip("these kernels are refused")
+def test_all_families_on_dense_rows_are_exported(case: Case, tmp_path: Path):
+    model = model_of_case(case)
     assert_same_predictions(exported(model, tmp_path), model, np.asarray(case.X) * 0.9)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [case for case in DENSE if isinstance(case.family, REFUSED)],
+    ids=lambda case: case.name,
+)
+def test_families_of_blocks_and_matrices_are_refused(case: Case, tmp_path: Path):
+    model = model_of_case(case)
+    sentence = f"base kernels {type(case.family).__name__} cannot be exported"
+    with pytest.raises(ValueError, match=sentence):
+        model.export(tmp_path / "model.py")
 
 
 @pytest.mark.parametrize(
