@@ -235,6 +235,7 @@ def test_a_database_that_is_locked_for_a_moment_is_waited_for(
     with held(path, "BEGIN EXCLUSIVE") as pid:
         Timer(0.5, os.kill, [pid, 9]).start()
         databases.prepare_mlflow(sqlite_url(path))
+        assert os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
 
 
 def write_to(path: Path) -> None:
