@@ -477,21 +477,30 @@ def test_a_scale_that_does_not_fit_the_model_is_refused(tmp_path):
     X, y, _ = noisy_rows(60, seed=0)
     model = KernelLearningRegressor(family=FAMILY, alpha=1.0).fit(X, y)
     scale = model.residual_scale_
+    unordered = r"must have bounds with 0 < smallest <= largest"
     wrong = {
-        "ratios": scale.ratios[:, [0, 0]],
-        "signed_ratios": scale.signed_ratios[1:],
-        "dual": scale.dual[1:],
-        "intercept": np.array([np.nan]),
-        "smallest": np.zeros(1),
-        "largest": scale.smallest / 2,
-        "kernel": replace(scale.kernel, X=scale.kernel.X[:, :1]),
+        "ratios": (scale.ratios[:, [0, 0]], "^ratios of .* must have shape"),
+        "signed_ratios": (
+            scale.signed_ratios[1:],
+            "^signed_ratios of .* must have shape",
+        ),
+        "dual": (scale.dual[1:], "^X of residual_scale_ must have shape"),
+        "intercept": (np.array([np.nan]), "^intercept of .* must be finite"),
+        "smallest": (np.zeros(1), unordered),
+        "largest": (scale.smallest / 2, unordered),
+        "kernel": (
+            replace(scale.kernel, X=scale.kernel.X[:, :1]),
+            "^origin must have shape",
+        ),
     }
 
-    def save_with(name: str):
+    def save_with(name: str, value: object):
         def save() -> None:
-            model.residual_scale_ = replace(scale, **{name: wrong[name]})
+            model.residual_scale_ = replace(scale, **{name: value})
             model.save(tmp_path / "model.safetensors")
 
         return save
 
-    require_refusals([(save_with(name), "") for name in wrong])
+    require_refusals(
+        [(save_with(name, value), pattern) for name, (value, pattern) in wrong.items()]
+    )
