@@ -457,6 +457,10 @@ def test_a_month_of_nights_promotes_what_is_sound_and_says_once_what_is_not(
     outcomes = dict(
         re.findall(r"^\| ([^|]+) \| (promoted|stays)\b", page, re.MULTILINE)
     )
+    assert outcomes.keys() == {event for event, *_ in EVENTS.values()} | {
+        "more rows",
+        "errors rise night by night",
+    }
     texts: list[str] = []
     with (
         told_of() as told,
