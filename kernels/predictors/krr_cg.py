@@ -300,8 +300,11 @@ def held_out_rows(training: TrainingSet, target: Target, seed: int) -> np.ndarra
     if row_groups is None:
         _, unit_of_row = distinct_rows(training.take()[0])
         n_units = int(unit_of_row.max()) + 1
-        drawn = rng.choice(n_units, min(1000, -(-n_units // 5)), replace=False)
-        return np.flatnonzero(np.isin(unit_of_row, drawn))
+        is_drawn = np.zeros(n_units, dtype=bool)
+        n_drawn = min(1000, -(-n_units // 5))
+        is_drawn[rng.choice(n_units, n_drawn, replace=False)] = True
+        _draw_missing_classes(is_drawn, unit_of_row, classes, rng)
+        return np.flatnonzero(is_drawn[unit_of_row])
     _, group_of_row = np.unique(row_groups.numbers, return_inverse=True)
     return _drawn_groups(group_of_row, classes, rng)
 
@@ -325,19 +328,30 @@ def _latest_rows(times: np.ndarray, classes: np.ndarray | None) -> np.ndarray:
 def _drawn_groups(
     group_of_row: np.ndarray, classes: np.ndarray | None, rng: np.random.Generator
 ) -> np.ndarray:
-    """Draw rows of a fifth of the groups, of four at least two; add groups with missing classes."""
+    """Draw rows of a fifth of the groups, of four at least two."""
     n_groups = int(group_of_row.max()) + 1
     n_drawn = min(1000, -(-n_groups // 5), max(1, 1000 * n_groups // len(group_of_row)))
     if n_groups >= 4:
         n_drawn = max(2, n_drawn)
     is_drawn = np.zeros(n_groups, dtype=bool)
     is_drawn[rng.choice(n_groups, n_drawn, replace=False)] = True
-    if classes is not None:
-        for label in np.unique(classes):
-            groups = np.unique(group_of_row[classes == label])
-            if len(groups) > 1 and not is_drawn[groups].any():
-                is_drawn[rng.choice(groups)] = True
+    _draw_missing_classes(is_drawn, group_of_row, classes, rng)
     return np.flatnonzero(is_drawn[group_of_row])
+
+
+def _draw_missing_classes(
+    is_drawn: np.ndarray,
+    group_of_row: np.ndarray,
+    classes: np.ndarray | None,
+    rng: np.random.Generator,
+) -> None:
+    """Draw a group of each class without one."""
+    if classes is None:
+        return
+    for label in np.unique(classes):
+        groups = np.unique(group_of_row[classes == label])
+        if len(groups) > 1 and not is_drawn[groups].any():
+            is_drawn[rng.choice(groups)] = True
 
 
 def convergence_note(solutions: ShiftedSolutions, values: np.ndarray) -> str:

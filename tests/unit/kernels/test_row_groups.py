@@ -605,6 +605,17 @@ def test_probabilities_differ_between_rows_if_each_group_has_one_class(argument)
     assert agrees.mean() > 0.9
 
 
+def test_held_out_rows_have_a_row_of_each_class():
+    X, _, _ = data()
+    y = np.isin(np.arange(60), (3, 40)).astype(int)
+    kernel = learn_kernel(X, y, learner="alignf", family=FAMILY)
+    training = TrainingSet.of(kernel, None, np.arange(60))
+    for seed in range(8):
+        held_out = held_out_rows(training, Target.of(y), seed)
+        assert 12 <= len(held_out) <= 13
+        assert set(y[held_out]) == {0, 1}
+
+
 @pytest.mark.parametrize("ordered", [False, True])
 def test_held_out_rows_have_two_groups_and_all_classes_if_others_can_train(ordered):
     label_of_group = np.array([1, 0, 0, 1, 0, 0, 0, 0, 0, 0])
