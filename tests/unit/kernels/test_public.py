@@ -149,7 +149,6 @@ EXCEPTIONS["numpy_model.py"] = {
     "import io",
     "import datetime",
 }
-EXCEPTIONS["trees.py"] = {"import io"}  # an archive in memory
 
 
 def trespasses(source: str) -> set[str]:
