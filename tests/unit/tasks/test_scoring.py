@@ -122,7 +122,7 @@ def read(path: Path) -> pa.Table:
             convert_options=pa.csv.ConvertOptions(column_types={"key": pa.string()}),
         )
     return (
-        pa.parquet.read_table(path)
+        pa.parquet.read_table(path, partitioning=None)
         if path.suffix == ".parquet"
         else pa.feather.read_table(path, memory_map=False)
     )
