@@ -22,6 +22,10 @@ LEADING = re.compile(
 )
 
 
+CLOSING = re.compile(r"(?<= )(?=#+$)")
+"""End of a heading."""
+
+
 class Markdown(str):
     """Text that is already Markdown and is not escaped."""
 
@@ -36,6 +40,7 @@ def plain(value: object) -> Markdown:
         return Markdown(value)
     line = " ".join(str(value).split())
     line = INLINE.sub(r"\\\g<0>", line)
+    line = CLOSING.sub(r"\\", line)
     return Markdown(LEADING.sub(lambda match: f"{match['digits'] or ''}\\", line))
 
 

@@ -109,7 +109,7 @@ def summarize(folds: pd.DataFrame) -> pd.DataFrame:
         same_dataset = folds[folds["dataset"] == dataset]
         row = {name: trials[name].iloc[0] for name in SHARED_COLUMNS}
         for name, (column, aggregate) in AGGREGATES.items():
-            row[name] = trials[column].agg(aggregate)
+            row[name] = trials[column].dropna().agg(aggregate)
         row["relative_error"] = trials["error"].mean() / trials["trivial_error"].mean()
         methods = same_dataset["learner"].unique()
         row["p_each"] = [

@@ -26,7 +26,7 @@ NASTY = (
     "iris [/raw]", "a|b", "a\\|b", "[x]: http://evil.example", "<http://evil.example>", "&lt;b&gt; &#60;",
     "![x](http://evil.example/x.png)", "[x](javascript:alert(1))", "<img src=http://evil.example/x onerror=alert(1)>",
     "# heading", "1. one", "12) twelve", "- - -", "> quoted", "`code` ``more``", "**bold** _it_ __b__ ~~gone~~",
-    "two\n\n# lines", "| a | b |\n|---|---|", "```\nfence",
+    "two\n\n# lines", "C #", "1 ##", "| a | b |\n|---|---|", "```\nfence",
 )  # fmt: skip
 
 
