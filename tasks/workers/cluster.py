@@ -222,9 +222,6 @@ SUMS_PER_WORKER = 4
 FAN_IN = 8
 """Sums per node of the tree."""
 
-LOADED_SUMS = 5
-"""Sums per task."""
-
 LIBRARY_BYTES = 320 << 20
 
 Job = TypeVar("Job")
@@ -554,32 +551,37 @@ class DaskWorkers:
                 pure=False,
                 **sent,
             )
+            positions = {future.key: position for position, future in enumerate(sums)}
             futures += sums
-            total = self._sum(sums, futures)
-            if self._advance is not None:
-                pool.follow(sums, self._advance)
-            result = total.result()
+            del sums  # else workers would keep and recompute collected sums
+            result = self._collected(futures, positions)
         pool.require_usable()
         return result
 
-    def _sum(self, sums: list[Future], futures: list[Future]) -> Future:
-        """Add sums in a tree; append its futures, to cancel them."""
-        while len(sums) > 1:
-            sums = [
-                self._sum_of_group(sums[start : start + FAN_IN], futures)
-                for start in range(0, len(sums), FAN_IN)
+    def _collected(self, futures: list[Future], positions: dict[Any, int]) -> Any:
+        """Add the results of futures by position, and empty the list."""
+        n_sums = len(positions)
+        waiting: dict[int, Any] = {}
+        totals: list[Any] = []
+        n_added = 0
+        ended = as_completed(list(futures), self._pool.client.loop, with_results=True)
+        for future, result in ended:
+            if future.status != "finished":
+                raise CancelledError(future.key)
+            waiting[positions[future.key]] = result
+            futures.remove(future)
+            future.release()
+            if self._advance is not None:
+                self._advance(1 / n_sums)
+            while n_added in waiting:
+                _add_to_group(totals, waiting.pop(n_added), n_added % FAN_IN == 0)
+                n_added += 1
+        while len(totals) > 1:
+            totals = [
+                reduce(add, totals[start : start + FAN_IN])
+                for start in range(0, len(totals), FAN_IN)
             ]
-        return sums[0]
-
-    def _sum_of_group(self, sums: list[Future], futures: list[Future]) -> Future:
-        total = sums[0]
-        n_added = LOADED_SUMS - 1
-        for start in range(1, len(sums), n_added):
-            added = sums[start : start + n_added]
-            (key,) = _keys("sum", 1)
-            total = self._pool.client.submit(_sum, total, *added, key=key, pure=False)
-            futures.append(total)
-        return total
+        return totals[0]
 
 
 def _keys(name: str, n: int) -> list[tuple[str, int]]:
@@ -596,9 +598,11 @@ def _sum_of(tasks: Sequence[Any], step: Step, shared: Any, argument: Any) -> Any
     return Threads(1).total(step, shared, argument, tasks)
 
 
-def _sum(first: Any, *others: Any) -> Any:
-    # Addition may change the first, which Dask keeps
-    return reduce(add, others, deepcopy(first))
+def _add_to_group(totals: list[Any], result: Any, is_first: bool) -> None:
+    if is_first:
+        totals.append(deepcopy(result))  # Dask's arrays are read-only
+    else:
+        totals[-1] = totals[-1] + result
 
 
 def map_here(

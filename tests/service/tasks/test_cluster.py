@@ -15,7 +15,9 @@ import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import reduce
 from itertools import product
+from operator import add
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +35,7 @@ from learnkernels import GaussianFamily, LinearFamily, gram_statistics
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import DaskConfig
 from learnkernels.kernels.engine.passes import RowBlocks, pass_over_tiles
-from learnkernels.kernels.engine.workers import Threads, Workers, spans
+from learnkernels.kernels.engine.workers import BlockResults, Threads, Workers, spans
 from learnkernels.tasks.data import row_files
 from learnkernels.tasks.data.row_files import RowFiles
 from learnkernels.tasks.processes.owner import Owner
@@ -252,6 +254,63 @@ def test_passes_of_more_than_eight_sums_leave_the_scheduler_alive(
         assert workers.total(nap, shared, 0.01, range(9)) == 36
 
 
+def number_of(shared: None, numbers: np.ndarray, task: int) -> Any:
+    return numbers[task]
+
+
+def test_results_are_added_in_groups_of_eight_by_position(pool: DaskPool):
+    workers = pool.workers_telling(lambda share: None)
+    shared = workers.broadcast(None)
+    for n in (1, 2, 8, 9, 65):
+        numbers = np.random.default_rng(0).normal(size=n) * 10.0 ** np.arange(n)
+        expected = list(numbers)
+        while len(expected) > 1:
+            groups = [
+                expected[first : first + 8] for first in range(0, len(expected), 8)
+            ]
+            expected = [reduce(add, group) for group in groups]
+        assert workers.total(number_of, shared, numbers, range(n)) == expected[0]
+
+
+def block_of(shared: None, argument: None, task: int) -> BlockResults:
+    return BlockResults({task: np.array([task]), "sum": np.full(1000, task)})
+
+
+def test_results_may_be_arrays_that_are_added_in_place(pool: DaskPool):
+    total = pool.workers.total(block_of, pool.workers.broadcast(None), None, range(4))
+    assert sorted(total.arrays, key=str) == [0, 1, 2, 3, "sum"]
+    assert (total.arrays["sum"] == 6).all()
+
+
+def die_after_the_others(shared: Path, argument: int, task: int) -> int:
+    """Note the try of a task; end the worker of the last one when the others are collected."""
+    with (shared / str(task)).open("a") as tries:
+        tries.write("x")
+    is_first = (shared / str(task)).stat().st_size == 1
+    if task == argument and is_first:
+        while (shared / "collected").stat().st_size < argument:
+            time.sleep(0.05)
+        time.sleep(1)  # until the last one is released
+        os.kill(os.getpid(), signal.SIGKILL)
+    return task
+
+
+def test_results_of_ended_tasks_are_not_lost_with_their_worker(tmp_path: Path):
+    collected = tmp_path / "collected"
+    collected.touch()
+
+    def note(share: float) -> None:
+        with collected.open("a") as notes:
+            notes.write("x")
+
+    with DaskPool(DaskConfig(workers=2)) as pool:
+        workers = pool.workers_telling(note)
+        shared = workers.broadcast(tmp_path)
+        assert workers.total(die_after_the_others, shared, 7, range(8)) == 28
+    tries = [(tmp_path / str(task)).stat().st_size for task in range(8)]
+    assert tries == [1] * 7 + [2]
+
+
 def test_waiting_tasks_are_on_no_worker_whose_death_would_count_for_them(
     pool: DaskPool,
 ):
@@ -264,7 +323,7 @@ def test_waiting_tasks_are_on_no_worker_whose_death_would_count_for_them(
     shared = workers.broadcast(None)
     for _ in range(8):
         assert workers.total(nap, shared, 0.02, range(16)) == 120
-    assert 0 < max(on_a_worker) <= 3  # two tasks, and one that adds
+    assert 0 < max(on_a_worker) <= 2
     on_a_worker.clear()
     assert pool.map(one_of_both, list(range(16)), look, shared=0.02) == list(range(16))
     assert 0 < max(on_a_worker) <= 2

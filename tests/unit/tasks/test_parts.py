@@ -3,11 +3,9 @@
 import os
 import pickle
 import re
-from dataclasses import dataclass
-from functools import partial, reduce
+from functools import partial
 from itertools import product
 from math import inf
-from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ from dask.utils import parse_bytes
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import DaskConfig
-from learnkernels.kernels.engine.workers import BlockResults, SelectedRows, Threads
+from learnkernels.kernels.engine.workers import SelectedRows, Threads
 from learnkernels.tasks.data import parts as in_parts
 from learnkernels.tasks.data import readers, row_files
 from learnkernels.tasks.data.dataset import Dataset, load_dataset, store_dataset
@@ -28,8 +26,6 @@ from learnkernels.tasks.processes import memory
 from learnkernels.tasks.workers.cluster import (
     LIBRARY_BYTES,
     DaskPool,
-    DaskWorkers,
-    Shared,
     worker_memory,
 )
 from tests.refusals import require_refusals
@@ -378,16 +374,6 @@ def test_which_pools_have_workers_and_which_of_these_see_our_files_and_have_room
     assert worker_memory("auto", 2).endswith("iB")
 
 
-@dataclass
-class Done:
-    """A future of Dask's whose task is done."""
-
-    value: Any
-
-    def result(self) -> Any:
-        return self.value
-
-
 class Here:
     """Dask's client, of which each look at the workers finds other limits of memory."""
 
@@ -396,7 +382,6 @@ class Here:
     def __init__(self, *looks: list[int]) -> None:
         self.looks = list(looks)
         self.waited: list[float] = []
-        self.most_inputs = 0
 
     def scheduler_info(self, n_workers: int) -> dict[str, Any]:
         limits = self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
@@ -408,26 +393,6 @@ class Here:
 
     def get_versions(self, packages: list[str]) -> dict[str, Any]:
         return {"client": {"packages": {"python": "3.11.0"}}, "workers": {}}
-
-    def submit(self, run: Any, *given: Any, **about: Any) -> Done:
-        self.most_inputs = max(self.most_inputs, len(given))
-        return Done(run(*[getattr(value, "value", value) for value in given]))
-
-    def map(
-        self,
-        run: Any,
-        shares: Any,
-        *,
-        step: Any,
-        shared: Any,
-        argument: Any,
-        **about: Any,
-    ) -> list[Done]:
-        given = {"step": step, "shared": shared.value, "argument": argument.value}
-        return [Done(run(share, **given)) for share in shares]
-
-    def cancel(self, futures: list[Done]) -> None:
-        self.cancelled = futures
 
 
 def connected_pool(*looks: list[int]) -> tuple[DaskPool, Here]:
@@ -465,45 +430,6 @@ def test_a_scheduler_that_loses_all_workers_for_long_is_one_sentence(
         InputError, match=r"tcp://127\.0\.0\.1:1 has no workers after 7 s"
     ):
         pool.has_room_for(1)
-
-
-def number_of(shared: None, numbers: np.ndarray, task: int) -> Any:
-    return numbers[task]
-
-
-def block_of(shared: None, argument: None, task: int) -> BlockResults:
-    return BlockResults({task: np.array([task])})
-
-
-@pytest.mark.parametrize("n", [1, 2, 5, 6, 8, 9, 64, 65, 100])
-def test_few_results_are_loaded_at_once_and_added_in_groups_of_eight(
-    n: int, monkeypatch: pytest.MonkeyPatch
-):
-    pool, client = connected_pool([1 << 30])
-    monkeypatch.setattr(pool, "follow", lambda futures, advance: None)
-    workers = pool.workers_telling(lambda share: None)
-    assert isinstance(workers, DaskWorkers)
-    numbers = np.random.default_rng(0).normal(size=n) * 10.0 ** np.arange(n)
-    total = workers.total(number_of, Shared(Done(None), None), numbers, range(n))
-    expected = list(numbers)
-    while len(expected) > 1:
-        groups = [expected[first : first + 8] for first in range(0, len(expected), 8)]
-        expected = [reduce(add, group) for group in groups]
-    assert total == expected[0]
-    assert client.most_inputs <= 5
-
-
-def test_additions_leave_the_results_that_dask_keeps():
-    pool, client = connected_pool([1 << 30])
-    shared = Shared(Done(None), None)
-    total = pool.workers.total(block_of, shared, None, range(4))
-    assert sorted(total.arrays) == [0, 1, 2, 3]
-    assert [sorted(part.value.arrays) for part in client.cancelled[:4]] == [
-        [0],
-        [1],
-        [2],
-        [3],
-    ]
 
 
 def test_tasks_have_the_memory_of_the_smallest_worker_less_its_libraries():
