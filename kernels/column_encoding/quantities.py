@@ -8,7 +8,15 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from .units import CURRENCIES, degrees_in, seconds_in, sum_of_parts
+from .units import (
+    COUNT,
+    CURRENCIES,
+    Conversion,
+    conversion_between,
+    degrees_in,
+    seconds_in,
+    sum_of_parts,
+)
 
 Mark: TypeAlias = Literal[".", ","]
 
@@ -40,6 +48,11 @@ MULTIPLIERS = {
     "billion": 9,
 }
 """Words after the digits, and the zeros that they denote."""
+
+MULTIPLIED = frozenset(MULTIPLIERS) - {"B"}
+"""Units of multiplied numbers."""
+
+MULTIPLES = {"m": 1e6, "b": 1e9, "B": 1e9}
 
 WRITTEN = re.compile(
     rf"(?P<open>\()?(?P<limit>[<>]=?|[≤≥])?[{SPACES}]?(?P<sign>[+\-−–])?(?P<before>{CURRENCIES})?[{SPACES}]?"
@@ -128,9 +141,10 @@ def number_in(text: str, mark: Mark) -> Quantity | None:
         return None
     currency_or_unit = match["before"] or match["after"] or ""
     multiplier = match["multiplier"]
-    if multiplier == "B" and not currency_or_unit:  # billions, or bytes
-        currency_or_unit = "B"
-        multiplier = None
+    if multiplier and not currency_or_unit:
+        currency_or_unit = multiplier
+        if multiplier == "B":  # billions, or bytes
+            multiplier = None
     magnitude = _magnitude(match["digits"], multiplier, mark)
     signs = [
         sign
@@ -145,7 +159,6 @@ def number_in(text: str, mark: Mark) -> Quantity | None:
 
 
 def _magnitude(digits: str, multiplier: str | None, mark: Mark) -> float | None:
-    """Return digits as a number; None if separators are misplaced."""
     if mark == ",":
         digits = digits.translate(SWAPPED_MARKS)
     is_grouped = GROUPED.fullmatch(digits) or (mark == "." and INDIAN.fullmatch(digits))
@@ -163,6 +176,17 @@ def _unit(text: str) -> str:
     if unit[:1] in ("°", "º"):
         return "°" + unit[1:].strip()
     return unit
+
+
+def conversion_for(unit: str, main_unit: str) -> Conversion | None:
+    """Return the conversion to a column's main unit, in which bare numbers are."""
+    if unit == "":
+        return Conversion(1.0)
+    if main_unit == COUNT and unit in MULTIPLES:
+        return Conversion(MULTIPLES[unit])
+    if unit in MULTIPLIED:
+        return Conversion(1.0)
+    return conversion_between(unit, main_unit)
 
 
 def plain_numbers(texts: Sequence[str]) -> np.ndarray | None:

@@ -22,8 +22,7 @@ from .dates import (
     moment_of,
     without_placeholders,
 )
-from .quantities import Written, quantity_in
-from .units import convert
+from .quantities import Written, conversion_for, quantity_in
 
 MISSING = frozenset(
     {
@@ -186,9 +185,10 @@ def _number_as(text: str, written: Written) -> tuple[float, bool, bool]:
         return np.nan, False, False
     if quantity.unit in ("", written.unit):
         return quantity.value, quantity.is_limit, False
-    value = convert(quantity.value, quantity.unit, written.unit)
-    if value is None:
+    conversion = conversion_for(quantity.unit, written.unit)
+    if conversion is None:
         return np.nan, False, False
+    value = quantity.value * conversion.factor + conversion.offset
     return value, quantity.is_limit, value != quantity.value
 
 
@@ -333,7 +333,6 @@ def _has_large_integers(series: Any) -> bool:
 
 
 def _zone_of(series: Any) -> str:
-    """Return the time zone of dates, or ""."""
     native_type = getattr(series.to_native(), "dtype", None)
     zone = getattr(series.dtype, "time_zone", None) or getattr(native_type, "tz", None)
     return str(zone or "")

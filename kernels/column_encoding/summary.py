@@ -13,8 +13,21 @@ import numpy as np
 
 from . import dates, quantities, reading
 from .dates import FIRSTS, First
-from .quantities import COMMA, POINT, Written
-from .units import Conversion, canonical_unit, conversion_between, is_unit
+from .quantities import (
+    COMMA,
+    MULTIPLES,
+    MULTIPLIED,
+    POINT,
+    Written,
+    conversion_for,
+)
+from .units import (
+    COUNT,
+    Conversion,
+    canonical_unit,
+    conversion_between,
+    is_unit,
+)
 
 Scale: TypeAlias = Literal["none", "unit", "max", "standard", "quantile"]
 """Scaling of numbers: none, to [0, 1], by maximum, variance or ranks."""
@@ -477,7 +490,6 @@ class ColumnSummary:
     def _with_texts_read(
         self, counts: Mapping[str, int], keep_all_numbers: bool
     ) -> ColumnSummary:
-        """Add the texts that are numbers or dates."""
         texts = list(counts)
         times = np.array(list(counts.values()), dtype=np.intp)
         summary = replace(
@@ -516,7 +528,6 @@ class ColumnSummary:
     def _with_quantities(
         self, texts: Sequence[str], times: np.ndarray, keep_all_numbers: bool
     ) -> ColumnSummary:
-        """Add the texts that are numbers, by decimal mark and unit."""
         digits = np.array(texts, dtype=object)
         numbers: dict[Written, NumberSummary] = {}
         limits = 0
@@ -555,7 +566,6 @@ class ColumnSummary:
     def _with_dates(
         self, texts: Sequence[str], times: np.ndarray, keep_all_numbers: bool
     ) -> ColumnSummary:
-        """Add the texts that are dates, by first part."""
         places = dates.day_places(texts)
         column = reading.Column(self.name, "text", np.array(texts, dtype=object))
         days: dict[First, NumberSummary] = {}
@@ -648,7 +658,6 @@ class ColumnSummary:
         return counts
 
     def _suffices(self, n_read: int, share: float) -> bool:
-        """Return whether a column has enough values of a kind."""
         if n_read == 0:
             return False
         if n_read == self.n_values:
@@ -686,11 +695,10 @@ class ColumnSummary:
         """Return the number of rows per unit; empty for columns without numbers."""
         by_mark = []
         for mark in get_args(quantities.Mark):
-            rows = {
-                written.unit: numbers.n_values
-                for written, numbers in self.numbers.items()
-                if written.mark == mark
-            }
+            rows: Counter[str] = Counter()
+            for written, numbers in self.numbers.items():
+                if written.mark == mark:
+                    rows[_counted_unit(written.unit)] += numbers.n_values
             by_mark.append(
                 dict(sorted(rows.items(), key=lambda item: (-item[1], item[0])))
             )
@@ -730,16 +738,12 @@ class ColumnSummary:
             for written, numbers in self.numbers.items()
             if written.mark == mark
         }
-        main_unit = _main_unit(
-            {unit: numbers.n_values for unit, numbers in by_unit.items()}
-        )
+        main_unit = _main_unit(by_unit)
         parts = []
         for unit in sorted(
             by_unit, key=lambda unit: (unit != "", unit != main_unit, unit)
         ):
-            conversion = (
-                Conversion(1.0) if unit == "" else conversion_between(unit, main_unit)
-            )
+            conversion = conversion_for(unit, main_unit)
             if conversion is not None:
                 parts.append(by_unit[unit].converted(conversion))
         total = reduce(add, parts) if parts else NumberSummary.of(np.empty(0))
@@ -762,8 +766,32 @@ class ColumnSummary:
         return None
 
 
-def _main_unit(rows_of_unit: Mapping[str, int]) -> str:
-    """Return the most frequent unit of the most frequent quantity, or ""."""
+def _counted_unit(unit: str) -> str:
+    if unit in MULTIPLIED:
+        return ""
+    return unit
+
+
+def _main_unit(by_unit: Mapping[str, NumberSummary]) -> str:
+    if _are_counts(by_unit):
+        return COUNT
+    rows_of_unit: Counter[str] = Counter()
+    for unit, numbers in by_unit.items():
+        rows_of_unit[_counted_unit(unit)] += numbers.n_values
+    return _most_frequent_unit(rows_of_unit)
+
+
+def _are_counts(units: Collection[str]) -> bool:
+    """Return whether m or b multiply, as in 8.7m and 623.8k."""
+    if any(is_unit(unit) for unit in set(units) - MULTIPLIED - MULTIPLES.keys() - {""}):
+        return False
+    multipliers = MULTIPLIED.intersection(units)
+    # Meters may be M.
+    return bool({"m", "b"}.intersection(units) and multipliers - {"M"})
+
+
+def _most_frequent_unit(rows_of_unit: Mapping[str, int]) -> str:
+    """Return the main quantity's most frequent unit, or ""."""
     units = [unit for unit in rows_of_unit if unit]
     if not units:
         return ""

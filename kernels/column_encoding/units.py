@@ -162,13 +162,6 @@ def _composed(source: float | Conversion, target: float | Conversion) -> Convers
     )
 
 
-def convert(value: float, unit: str, target_unit: str) -> float | None:
-    conversion = conversion_between(unit, target_unit)
-    if conversion is None:
-        return None
-    return value * conversion.factor + conversion.offset
-
-
 CLOCK_DURATION = re.compile(
     r"(?:(?P<days>[+-]?\d+) ?d(?:ays?)?,? ?\+?)?(?P<sign>[+-])?"
     r"(?P<hours>\d{1,6})[:h](?P<minutes>[0-5]\d)(?::(?P<seconds>[0-5]\d(?:[.,]\d+)?))?",

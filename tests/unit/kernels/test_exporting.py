@@ -489,6 +489,7 @@ ODD_COLUMNS: dict[str, tuple[Any, Any]] = {
     "texts of numbers": ([f"{number}.5" for number in range(39)] + ["?"], None),
     "decimal commas": ([f"{number},25" for number in range(40)], None),
     "units": ([f"{number} km" for number in range(39)] + ["700 m"], None),
+    "counts": ([f"{number}.7m" for number in range(39)] + ["623.8k"], None),
     "currencies": ([f"$ {number},100.50" for number in range(1, 41)], None),
     "limits": (["<0.5", *(str(number / 7) for number in range(39))], None),
     "decimals": ([Decimal(number) / 4 for number in range(40)], None),

@@ -323,6 +323,24 @@ def test_fahrenheit_is_converted_with_its_offset():
     )
 
 
+COUNTS = [
+    alternating("{:.9f}m|1e6", "{:.6f}k|1e3"),
+    alternating("{:.12f}b|1e9", "{:.9f} m|1e6", "{:.6f}K|1e3", "{:.3f}"),
+    alternating("{:.9f} million|1e6", "{:.9f}m|1e6"),
+]
+
+
+@pytest.mark.parametrize("texts", COUNTS, ids=lambda texts: f"{texts[0]}, {texts[1]}")
+def test_letters_next_to_thousands_or_millions_multiply(texts: list[str]):
+    encoding, X, report = encoded(texts)
+    assert encoding.columns[0].describe() == "number (count)"
+    np.testing.assert_allclose(X, encoded(NUMBERS)[1], atol=1e-6)
+    assert report.sentences()[0].endswith("converted to count")
+    again = reread(encoding)
+    decoded = pd.DataFrame(again.decode(np.column_stack([X, np.zeros(N)])))
+    np.testing.assert_allclose(again.encode(decoded)[:, :1], X, atol=1e-6)
+
+
 SECONDS = np.round(RNG.uniform(0, 200_000, N))
 
 
