@@ -52,7 +52,7 @@ MULTIPLIERS = {
 MULTIPLIED = frozenset(MULTIPLIERS) - {"B"}
 """Units of multiplied numbers."""
 
-MULTIPLES = {"m": 1e6, "b": 1e9, "B": 1e9}
+MULTIPLES = {"m": 1e6, "b": 1e9, "B": 1e9, "G": 1e9, "T": 1e12}
 
 WRITTEN = re.compile(
     rf"(?P<open>\()?(?P<limit>[<>]=?|[≤≥])?[{SPACES}]?(?P<sign>[+\-−–])?(?P<before>{CURRENCIES})?[{SPACES}]?"
@@ -184,9 +184,13 @@ def conversion_for(unit: str, main_unit: str) -> Conversion | None:
         return Conversion(1.0)
     if main_unit == COUNT and unit in MULTIPLES:
         return Conversion(MULTIPLES[unit])
-    if unit in MULTIPLIED:
+    conversion = conversion_between(unit, main_unit)
+    if unit not in MULTIPLIED:
+        return conversion
+    if conversion is None:
         return Conversion(1.0)
-    return conversion_between(unit, main_unit)
+    factor = conversion.factor / 10.0 ** MULTIPLIERS[unit]  # such as K, for kelvin
+    return Conversion(factor, conversion.offset)
 
 
 def plain_numbers(texts: Sequence[str]) -> np.ndarray | None:

@@ -782,10 +782,13 @@ def _main_unit(by_unit: Mapping[str, NumberSummary]) -> str:
 
 
 def _are_counts(units: Collection[str]) -> bool:
-    """Return whether m or b multiply, as in 8.7m and 623.8k."""
+    """Return whether m, b, G or T multiply, as in 8.7m and 623.8k."""
     if any(is_unit(unit) for unit in set(units) - MULTIPLIED - MULTIPLES.keys() - {""}):
         return False
     multipliers = MULTIPLIED.intersection(units)
+    large = {"G", "T"}.intersection(units)
+    if large:
+        return len(large) == 2 or bool(multipliers)
     # Meters may be M.
     return bool({"m", "b"}.intersection(units) and multipliers - {"M"})
 

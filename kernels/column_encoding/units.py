@@ -69,10 +69,10 @@ CONVERSIONS: dict[str, dict[str, float | Conversion]] = {
         "ng/mL": 1e-3, "µg/L": 1e-3, "µg/mL": 1.0, "mg/L": 1.0, "mg/dL": 10.0, "g/L": 1e3, "g/dL": 1e4,
     },
     "molar concentration": {
-        "nmol/L": 1e-9, "µmol/L": 1e-6, "mmol/L": 1e-3, "mol/L": 1.0, "nM": 1e-9, "µM": 1e-6, "mM": 1e-3,
+        "nmol/L": 1e-9, "µmol/L": 1e-6, "mmol/L": 1e-3, "mol/L": 1.0, "nM": 1e-9, "µM": 1e-6, "mM": 1e-3, "M": 1.0,
     },
     "share": {"%": 1e-2, "‰": 1e-3, "ppm": 1e-6, "ppb": 1e-9},
-    "temperature": {"°C": 1.0, "°F": Conversion(5 / 9, -160 / 9)},
+    "temperature": {"°C": 1.0, "°F": Conversion(5 / 9, -160 / 9), "K": Conversion(1.0, -273.15)},
     "angle": {"°": 1.0, "rad": 57.29577951308232},
     "latitude": {"N": 1.0, "S": -1.0, "°N": 1.0, "°S": -1.0, "°": 1.0},
     "longitude": {"E": 1.0, "W": -1.0, "O": -1.0, "°E": 1.0, "°W": -1.0, "°O": -1.0, "°": 1.0},
@@ -238,11 +238,11 @@ def sum_of_parts(text: str) -> tuple[float, str] | None:
     parts = PART.findall(f"{text} ")
     if len(parts) < 2:
         return None
-    _, first_unit = parts[0]
+    first_unit = _lower_letter(parts[0][1])
     total = 0.0
     previous_factor = math.inf
     for number, unit in parts:
-        conversion = conversion_between(unit, first_unit)
+        conversion = conversion_between(_lower_letter(unit), first_unit)
         if (
             conversion is None
             or conversion.offset
@@ -252,3 +252,9 @@ def sum_of_parts(text: str) -> tuple[float, str] | None:
         total += float(number) * conversion.factor
         previous_factor = conversion.factor
     return total, first_unit
+
+
+def _lower_letter(unit: str) -> str:
+    if len(unit) == 1:
+        return unit.lower()
+    return unit

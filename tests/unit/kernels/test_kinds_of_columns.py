@@ -327,6 +327,8 @@ COUNTS = [
     alternating("{:.9f}m|1e6", "{:.6f}k|1e3"),
     alternating("{:.12f}b|1e9", "{:.9f} m|1e6", "{:.6f}K|1e3", "{:.3f}"),
     alternating("{:.9f} million|1e6", "{:.9f}m|1e6"),
+    alternating("{:.12f}G|1e9", "{:.15f}T|1e12"),
+    alternating("{:.12f}G|1e9", "{:.9f}M|1e6", "{:.15f}T|1e12", "{:.3f}"),
 ]
 
 
@@ -339,6 +341,43 @@ def test_letters_next_to_thousands_or_millions_multiply(texts: list[str]):
     again = reread(encoding)
     decoded = pd.DataFrame(again.decode(np.column_stack([X, np.zeros(N)])))
     np.testing.assert_allclose(again.encode(decoded)[:, :1], X, atol=1e-6)
+
+
+PHYSICAL = [
+    (alternating("{:.6f} m", "{:.3f} cm|0.01", "{:.6f}k|1000"), "number (m)"),
+    (alternating("{:.6f} m", "{:.6f}m", "{:.8f}M|1e6"), "number (m)"),
+    (alternating("{:.6f} Ω", "{:.9f}K|1e3", "{:.9f} kΩ|1e3"), "number (Ω)"),
+    (
+        alternating("{:.6f} mM", "{:.9f} M|1e3", "{:.6f}mM", "{:.6f} mmol/L"),
+        "number (mM)",
+    ),
+    (
+        alternating(
+            "{:.6f} h", "{:.6f} h", "{:.6f}H 0M", "{:.6f}M 0s|0.0166666666666666667"
+        ),
+        "number (h)",
+    ),
+    (alternating("{:.6f} kg", "{:.9f} T|1e3", "{:.3f} G|1e-3"), "number (kg)"),
+]
+
+
+@pytest.mark.parametrize(("texts", "described"), PHYSICAL)
+def test_letters_next_to_units_are_units_or_multiply(texts: list[str], described: str):
+    encoding, X, report = encoded(texts)
+    assert encoding.columns[0].describe() == described
+    np.testing.assert_allclose(X, encoded(NUMBERS)[1], atol=1e-6)
+    assert report.unread == {}
+
+
+@pytest.mark.parametrize("unit", ["°C", "°F"])
+def test_kelvins_are_converted_to_other_temperatures(unit: str):
+    celsius = np.round(NUMBERS / 100, 2)
+    degrees = celsius if unit == "°C" else 1.8 * celsius + 32
+    texts = [
+        f"{degrees[row]:.3f} {unit}" if row % 3 else f"{celsius[row] + 273.15:.2f} K"
+        for row in range(N)
+    ]
+    np.testing.assert_allclose(encoded(texts)[1], encoded(celsius)[1], atol=1e-9)
 
 
 SECONDS = np.round(RNG.uniform(0, 200_000, N))
