@@ -778,7 +778,7 @@ def _main_unit(by_unit: Mapping[str, NumberSummary]) -> str:
     rows_of_unit: Counter[str] = Counter()
     for unit, numbers in by_unit.items():
         rows_of_unit[_counted_unit(unit)] += numbers.n_values
-    return _most_frequent_unit(rows_of_unit)
+    return _signed_unit(_most_frequent_unit(rows_of_unit), by_unit)
 
 
 def _are_counts(units: Collection[str]) -> bool:
@@ -791,6 +791,16 @@ def _are_counts(units: Collection[str]) -> bool:
         return len(large) == 2 or bool(multipliers)
     # Meters may be M.
     return bool({"m", "b"}.intersection(units) and multipliers - {"M"})
+
+
+def _signed_unit(unit: str, units: Collection[str]) -> str:
+    if unit == "°S":
+        return "°N"
+    if unit not in ("°W", "°O"):
+        return unit
+    if "°O" in units and "°E" not in units:  # east in German
+        return "°O"
+    return "°E"
 
 
 def _most_frequent_unit(rows_of_unit: Mapping[str, int]) -> str:

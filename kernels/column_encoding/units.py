@@ -75,7 +75,9 @@ CONVERSIONS: dict[str, dict[str, float | Conversion]] = {
     "temperature": {"°C": 1.0, "°F": Conversion(5 / 9, -160 / 9), "K": Conversion(1.0, -273.15)},
     "angle": {"°": 1.0, "rad": 57.29577951308232},
     "latitude": {"N": 1.0, "S": -1.0, "°N": 1.0, "°S": -1.0, "°": 1.0},
-    "longitude": {"E": 1.0, "W": -1.0, "O": -1.0, "°E": 1.0, "°W": -1.0, "°O": -1.0, "°": 1.0},
+    "longitude": {"E": 1.0, "W": -1.0, "°E": 1.0, "°W": -1.0, "°": 1.0},
+    "longitude, O is east": {"O": 1.0, "W": -1.0, "°O": 1.0, "°W": -1.0, "°": 1.0},
+    "longitude, O is west": {"E": 1.0, "O": -1.0, "°E": 1.0, "°O": -1.0},
     "euro": {"€": 1.0, "EUR": 1.0},
     "pound sterling": {"£": 1.0, "GBP": 1.0},
     **{

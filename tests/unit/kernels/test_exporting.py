@@ -490,6 +490,10 @@ ODD_COLUMNS: dict[str, tuple[Any, Any]] = {
     "decimal commas": ([f"{number},25" for number in range(40)], None),
     "units": ([f"{number} km" for number in range(39)] + ["700 m"], None),
     "counts": ([f"{number}.7m" for number in range(39)] + ["623.8k"], None),
+    "longitudes": (
+        [f"{number}.5° W" for number in range(39)] + ["13.4° O"],
+        None,
+    ),
     "kelvins": ([f"{number} °C" for number in range(39)] + ["298.15 K"], None),
     "currencies": ([f"$ {number},100.50" for number in range(1, 41)], None),
     "limits": (["<0.5", *(str(number / 7) for number in range(39))], None),

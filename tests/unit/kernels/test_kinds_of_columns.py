@@ -380,6 +380,33 @@ def test_kelvins_are_converted_to_other_temperatures(unit: str):
     np.testing.assert_allclose(encoded(texts)[1], encoded(celsius)[1], atol=1e-9)
 
 
+DIRECTIONS = [
+    ("°W", "", "°E", -1, -1),
+    ("°S", "", "°N", -1, -1),
+    ("° O", "° W", "°O", 1, -1),
+    ("° W", "° O", "°O", -1, 1),
+    ("° O", "° E", "°E", -1, 1),
+    ("° O", "", "°O", 1, 1),
+]
+
+
+@pytest.mark.parametrize(("first", "second", "main", "sign", "other"), DIRECTIONS)
+def test_coordinates_are_positive_in_north_and_east(
+    first: str, second: str, main: str, sign: int, other: int
+):
+    angles = np.round(NUMBERS / 100, 4)
+    second_angles = angles if second else other * angles
+    texts = [
+        f"{angles[row]}{first}" if row % 4 else f"{second_angles[row]}{second}"
+        for row in range(N)
+    ]
+    signed = np.where(np.arange(N) % 4 > 0, sign * angles, other * angles)
+    encoding, X, report = encoded(texts)
+    assert encoding.columns[0].describe() == f"number ({main})"
+    np.testing.assert_allclose(X, encoded(signed)[1], atol=1e-9)
+    assert report.unread == {}
+
+
 SECONDS = np.round(RNG.uniform(0, 200_000, N))
 
 
