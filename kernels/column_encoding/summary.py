@@ -23,6 +23,7 @@ from .quantities import (
 )
 from .units import (
     COUNT,
+    FRACTION,
     Conversion,
     canonical_unit,
     conversion_between,
@@ -775,6 +776,8 @@ def _counted_unit(unit: str) -> str:
 def _main_unit(by_unit: Mapping[str, NumberSummary]) -> str:
     if _are_counts(by_unit):
         return COUNT
+    if _are_fractions(by_unit):
+        return FRACTION
     rows_of_unit: Counter[str] = Counter()
     for unit, numbers in by_unit.items():
         rows_of_unit[_counted_unit(unit)] += numbers.n_values
@@ -791,6 +794,19 @@ def _are_counts(units: Collection[str]) -> bool:
         return len(large) == 2 or bool(multipliers)
     # Meters may be M.
     return bool({"m", "b"}.intersection(units) and multipliers - {"M"})
+
+
+def _are_fractions(by_unit: Mapping[str, NumberSummary]) -> bool:
+    """Return whether 5% is 0.05."""
+    if by_unit.keys() != {"", "%"}:
+        return False
+    bare = by_unit[""]
+    percentages = by_unit["%"]
+    return (
+        bare.n_values > percentages.n_values
+        and max(abs(bare.low), abs(bare.high)) <= 1.0
+        and max(abs(percentages.low), abs(percentages.high)) > 1.0
+    )
 
 
 def _signed_unit(unit: str, units: Collection[str]) -> str:

@@ -17,6 +17,8 @@ CURRENCIES = (
 COUNT = "count"
 """Quantity of numbers without a unit, or in billions (B)."""
 
+FRACTION = "fraction"
+
 
 class Conversion(NamedTuple):
     """Linear conversion to another unit: ``value * factor + offset``."""
@@ -71,7 +73,7 @@ CONVERSIONS: dict[str, dict[str, float | Conversion]] = {
     "molar concentration": {
         "nmol/L": 1e-9, "µmol/L": 1e-6, "mmol/L": 1e-3, "mol/L": 1.0, "nM": 1e-9, "µM": 1e-6, "mM": 1e-3, "M": 1.0,
     },
-    "share": {"%": 1e-2, "‰": 1e-3, "ppm": 1e-6, "ppb": 1e-9},
+    "share": {FRACTION: 1.0, "%": 1e-2, "‰": 1e-3, "ppm": 1e-6, "ppb": 1e-9},
     "temperature": {"°C": 1.0, "°F": Conversion(5 / 9, -160 / 9), "K": Conversion(1.0, -273.15)},
     "angle": {"°": 1.0, "rad": 57.29577951308232},
     "latitude": {"N": 1.0, "S": -1.0, "°N": 1.0, "°S": -1.0, "°": 1.0},

@@ -495,6 +495,7 @@ ODD_COLUMNS: dict[str, tuple[Any, Any]] = {
         None,
     ),
     "kelvins": ([f"{number} °C" for number in range(39)] + ["298.15 K"], None),
+    "percentages": ([f"0.{number:02d}" for number in range(39)] + ["5%"], None),
     "currencies": ([f"$ {number},100.50" for number in range(1, 41)], None),
     "limits": (["<0.5", *(str(number / 7) for number in range(39))], None),
     "decimals": ([Decimal(number) / 4 for number in range(40)], None),

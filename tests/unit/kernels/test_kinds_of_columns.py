@@ -407,6 +407,19 @@ def test_coordinates_are_positive_in_north_and_east(
     assert report.unread == {}
 
 
+def test_a_percentage_next_to_fractions_is_a_fraction():
+    shares = np.round(NUMBERS / NUMBERS.max(), 4)
+    encoding, X, report = encoded(spoiled(shares, r7="5%"))
+    assert encoding.columns[0].describe() == "number (fraction)"
+    shares[7] = 0.05
+    np.testing.assert_allclose(X, encoded(shares)[1], atol=1e-12)
+    assert report.sentences() == [
+        "column 'x' holds '5%' in row 7 (from 0); converted to fraction"
+    ]
+    for texts in (spoiled(NUMBERS, r7="5%"), spoiled(shares, r7="0.5%")):
+        assert encoded(texts)[0].columns[0].describe() == "number (%)"
+
+
 SECONDS = np.round(RNG.uniform(0, 200_000, N))
 
 
