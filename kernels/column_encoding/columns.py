@@ -14,6 +14,7 @@ from scipy.special import ndtr, ndtri
 from ..base import Value
 from . import dates, reading
 from .quantities import MOST_DIGITS, POINT, Written
+from .reading import LARGEST, Column
 from .summary import ColumnSummary, NumberSummary, Scale
 
 MOST_LEVELS = 32
@@ -492,7 +493,8 @@ class CategoryColumn(ColumnEncoding):
         self, column: reading.Column, out: np.ndarray, report: EncodingReport
     ) -> None:
         self._require_plain(column, "categories", report)
-        self._require_digits(column, report.first)
+        if not self.numeric:
+            require_all_digits(column, self.levels, report.first)
         texts = self._texts(column).tolist()
         position_of_text = dict.fromkeys(texts, -1)
         position_of_text.update((level, j) for j, level in enumerate(self.levels))
@@ -511,25 +513,6 @@ class CategoryColumn(ColumnEncoding):
             if None not in self.levels:
                 n_new -= n_gaps
         report.add(self.name, n_gaps, n_new)
-
-    def _require_digits(self, column: reading.Column, first: int) -> None:
-        if self.numeric or column.kind != "number" or column.exact is not None:
-            return
-        is_rounded = np.abs(column.values) >= reading.LARGEST
-        if not is_rounded.any() or not self._may_have_long_integers:
-            return
-        row = int(is_rounded.argmax())
-        raise ValueError(
-            f"column {self.name!r} must hold all digits of its integers, got the float {column.values[row]:.0f} in row "
-            f"{first + row:,} (the first is row 0); give texts or integers."
-        )
-
-    @property
-    def _may_have_long_integers(self) -> bool:
-        levels = list(filter(None, self.levels))
-        return not levels or any(
-            level.isdecimal() and len(level) > MOST_DIGITS for level in levels
-        )
 
     def for_trees(self, Z: np.ndarray) -> np.ndarray:
         if self.many:
@@ -569,6 +552,25 @@ class CategoryColumn(ColumnEncoding):
         if self.many:
             return f"category of {len(self.levels)} and more levels"
         return f"category of {len(self.levels)} levels"
+
+
+def require_all_digits(
+    column: Column, levels: Sequence[str | None], first: int = 0
+) -> None:
+    if column.kind != "number" or column.exact is not None:
+        return
+    is_rounded = np.abs(column.values) >= LARGEST
+    texts = list(filter(None, levels))
+    may_be_long = not texts or any(
+        text.isdecimal() and len(text) > MOST_DIGITS for text in texts
+    )
+    if not is_rounded.any() or not may_be_long:
+        return
+    row = int(is_rounded.argmax())
+    raise ValueError(
+        f"column {column.name!r} must hold all digits of its integers, got the float {column.values[row]:.0f} in row "
+        f"{first + row:,} (the first is row 0); give texts or integers."
+    )
 
 
 def levels_of_numbers(

@@ -297,7 +297,7 @@ def column_of(name: str, series: Any, is_ordered: bool = True) -> Column:
         _is_missing(value) or isinstance(value, int | float) for value in values
     ):
         return _column_of_objects(name, values)
-    if dtype in (nw.Object, nw.Unknown) and any(map(_is_container, values)):
+    if dtype in (nw.Object, nw.Unknown) and any(map(is_container, values)):
         return Column(name, "other", np.full(len(values), np.nan))
     levels: tuple[str, ...] = ()
     if is_category and is_ordered:
@@ -389,7 +389,7 @@ def has_one_order(column: Any) -> bool:
     return len(dictionaries) < 2
 
 
-def _is_container(value: Any) -> bool:
+def is_container(value: Any) -> bool:
     return isinstance(value, Sized) and not isinstance(value, str)
 
 
@@ -406,7 +406,7 @@ def as_texts(values: Sequence[Any]) -> np.ndarray:
 
 
 def _is_missing(value: Any) -> bool:
-    if _is_container(value):
+    if is_container(value):
         return False
     try:
         return value is None or bool(value != value)

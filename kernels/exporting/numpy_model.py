@@ -23,6 +23,7 @@ from ..column_encoding.columns import (
     levels_of_numbers,
     places_of,
     ranks_among,
+    require_all_digits,
 )
 from ..column_encoding.dates import (
     CALENDAR,
@@ -32,7 +33,13 @@ from ..column_encoding.dates import (
     without_placeholders,
 )
 from ..column_encoding.quantities import POINT
-from ..column_encoding.reading import LARGEST, Column, as_texts, codes_of
+from ..column_encoding.reading import (
+    LARGEST,
+    Column,
+    as_texts,
+    codes_of,
+    is_container,
+)
 from ..families.composed import scores_beside
 from ..predictors.calibration import class_scores, conformal_quantile
 
@@ -149,6 +156,8 @@ def column_of_instants(name: str, values: Any, zone: str) -> Column:
 
 def column_of_objects(name: str, cells: Sequence[Any]) -> Column:
     """Return a column of numbers, or of texts if that fails."""
+    if any(map(is_container, cells)):
+        return Column(name, "other", np.full(len(cells), np.nan))
     numbers = np.empty(len(cells))
     for row, cell in enumerate(cells):
         if is_missing(cell):
@@ -160,7 +169,7 @@ def column_of_objects(name: str, cells: Sequence[Any]) -> Column:
         else:
             return Column(name, "text", as_texts(cells))
     exact = None
-    if (np.abs(numbers) > LARGEST).any():
+    if (np.abs(numbers) >= LARGEST).any():
         exact = as_texts(cells)
     return Column(name, "number", numbers, exact=exact)
 
@@ -241,6 +250,11 @@ def array_of_numbers(rows: Any, n_features: int) -> np.ndarray:
 
 
 def encode_column(encoding: Any, column: Column) -> np.ndarray:
+    if column.kind == "other" and len(column.values):
+        raise ValueError(
+            f"column {column.name!r} must hold numbers, texts or dates, got lists, records or bytes; convert it, or "
+            "leave it empty."
+        )
     if encoding.kind == "NumberColumn":
         return encode_numbers(encoding, column)
     if encoding.kind == "CategoryColumn":
@@ -281,6 +295,8 @@ def normal_scores(values: np.ndarray, knots: Sequence[float]) -> np.ndarray:
 
 def encode_levels(encoding: Any, column: Column) -> np.ndarray:
     """Encode a categorical column: an indicator per level; if many, also a code."""
+    if not encoding.numeric:
+        require_all_digits(column, encoding.levels)
     texts = texts_of_levels(encoding, column).tolist()
     features = np.zeros((len(texts), len(encoding.levels) + encoding.many))
     place_of_level = {level: place for place, level in enumerate(encoding.levels)}

@@ -597,6 +597,43 @@ def test_columns_of_all_kinds_have_the_same_features(kind: str, scale: Any):
         )
 
 
+REFUSED_CELLS = [
+    (np.array([2.0**60, np.nan]), "all digits of its integers"),
+    ([b"17", "18"], "lists, records or bytes"),
+    ([{"code": 17}, None], "lists, records or bytes"),
+]
+
+
+@pytest.mark.parametrize(("cells", "sentence"), REFUSED_CELLS)
+def test_cells_that_the_estimator_refuses_are_refused(cells: Any, sentence: str):
+    codes = [str(2**60 + number % 5) for number in range(40)]
+    encoding = TableEncoding.of(pd.DataFrame({"x": codes}), {"x": "categorical"})
+    with pytest.raises(ValueError, match=sentence):
+        encoding.encode(pd.DataFrame({"x": cells}))
+    parts = numpy_model.read_parts(text_of_parts({"table": encoding}))
+    (read,) = parts.table.columns
+    (column,) = numpy_model.columns_of_rows({"x": cells}, [read])
+    with pytest.raises(ValueError, match=sentence):
+        numpy_model.encode_column(read, column)
+
+
+@pytest.mark.parametrize("levels", [["low", "high"], None])
+def test_lists_are_no_numbers_and_no_ordered_levels(levels: Any):
+    values = levels or [1.5, 2.5]
+    types = {"x": levels or "number"}
+    encoding = TableEncoding.of(pd.DataFrame({"x": values * 20}), types)
+    parts = numpy_model.read_parts(text_of_parts({"table": encoding}))
+    (read,) = parts.table.columns
+    cells = pd.Series([[1, 2], values[0]], dtype=object)
+    (column,) = numpy_model.columns_of_rows({"x": cells}, [read])
+    for encode in (
+        lambda: encoding.encode(pd.DataFrame({"x": cells})),
+        lambda: numpy_model.encode_column(read, column),
+    ):
+        with pytest.raises(ValueError, match="got lists, records or bytes"):
+            encode()
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
