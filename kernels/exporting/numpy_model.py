@@ -164,6 +164,8 @@ def column_of_objects(name: str, cells: Sequence[Any]) -> Column:
             numbers[row] = np.nan
         elif isinstance(cell, timedelta):
             numbers[row] = cell.total_seconds()
+        elif isinstance(cell, np.timedelta64):
+            numbers[row] = cell / np.timedelta64(1, "us") / 1e6
         elif isinstance(cell, int | float | np.number):
             numbers[row] = float(cell)
         else:

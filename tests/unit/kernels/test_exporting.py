@@ -3,6 +3,7 @@
 import ast
 import importlib.util
 import sys
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from types import ModuleType
@@ -632,6 +633,12 @@ def test_lists_are_no_numbers_and_no_ordered_levels(levels: Any):
     ):
         with pytest.raises(ValueError, match="got lists, records or bytes"):
             encode()
+
+
+def test_durations_of_numpy_are_seconds():
+    cells = [np.timedelta64(5, "h"), None, np.timedelta64("NaT"), timedelta(hours=1)]
+    column = numpy_model.column_of("x", cells)
+    np.testing.assert_array_equal(column.values, [18_000.0, np.nan, np.nan, 3_600.0])
 
 
 @pytest.mark.parametrize(
