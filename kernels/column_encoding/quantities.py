@@ -11,6 +11,8 @@ import numpy as np
 from .units import (
     COUNT,
     CURRENCIES,
+    HOURS_AND_MINUTES,
+    TWO_PARTS,
     Conversion,
     conversion_between,
     degrees_in,
@@ -115,6 +117,8 @@ def quantity_in(text: str, mark: Mark) -> Quantity | None:
     if number is not None or text[:1] not in MAY_BEGIN_A_QUANTITY:
         return number
     seconds = seconds_in(text)
+    if seconds is not None and TWO_PARTS.fullmatch(text):
+        return Quantity(seconds, HOURS_AND_MINUTES)
     if seconds is not None:
         return Quantity(seconds, "s")
     angle_or_sum = degrees_in(text) or sum_of_parts(text)

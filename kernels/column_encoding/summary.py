@@ -24,6 +24,8 @@ from .quantities import (
 from .units import (
     COUNT,
     FRACTION,
+    HOURS_AND_MINUTES,
+    MINUTES_AND_SECONDS,
     Conversion,
     canonical_unit,
     conversion_between,
@@ -770,6 +772,8 @@ class ColumnSummary:
 def _counted_unit(unit: str) -> str:
     if unit in MULTIPLIED:
         return ""
+    if unit == HOURS_AND_MINUTES:
+        return "s"
     return unit
 
 
@@ -778,6 +782,8 @@ def _main_unit(by_unit: Mapping[str, NumberSummary]) -> str:
         return COUNT
     if _are_fractions(by_unit):
         return FRACTION
+    if _are_minutes(by_unit):
+        return MINUTES_AND_SECONDS
     rows_of_unit: Counter[str] = Counter()
     for unit, numbers in by_unit.items():
         rows_of_unit[_counted_unit(unit)] += numbers.n_values
@@ -807,6 +813,14 @@ def _are_fractions(by_unit: Mapping[str, NumberSummary]) -> bool:
         and max(abs(bare.low), abs(bare.high)) <= 1.0
         and max(abs(percentages.low), abs(percentages.high)) > 1.0
     )
+
+
+def _are_minutes(by_unit: Mapping[str, NumberSummary]) -> bool:
+    """Return whether 58:30 next to 1:02:15 is in minutes."""
+    if by_unit.keys() != {"s", HOURS_AND_MINUTES}:
+        return False
+    two_parts = by_unit[HOURS_AND_MINUTES]
+    return two_parts.low >= 24 * 3600.0 and two_parts.high < 60 * 3600.0
 
 
 def _signed_unit(unit: str, units: Collection[str]) -> str:

@@ -19,6 +19,10 @@ COUNT = "count"
 
 FRACTION = "fraction"
 
+HOURS_AND_MINUTES = "h:min"
+
+MINUTES_AND_SECONDS = "min-s"
+
 
 class Conversion(NamedTuple):
     """Linear conversion to another unit: ``value * factor + offset``."""
@@ -58,7 +62,9 @@ CONVERSIONS: dict[str, dict[str, float | Conversion]] = {
     "time": {
         "ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86_400.0,
         "week": 604_800.0, "month": 2_629_746.0, "y": 31_556_952.0,
+        HOURS_AND_MINUTES: 1.0,
     },
+    "time in minutes and seconds": {MINUTES_AND_SECONDS: 1.0, "s": 1.0, HOURS_AND_MINUTES: 1 / 60},
     "information": {
         "B": 1.0, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "PB": 1e15,
         "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30, "TiB": 2.0**40,
@@ -178,6 +184,9 @@ ISO_DURATION = re.compile(
     re.ASCII,
 )
 """A duration of ISO 8601, such as P1DT3H4M5S."""
+
+
+TWO_PARTS = re.compile(r"[+-]?\d{1,6}:[0-5]\d", re.ASCII)
 
 
 def seconds_in(text: str) -> float | None:

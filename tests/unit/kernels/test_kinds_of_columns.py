@@ -467,6 +467,31 @@ def test_durations_are_numbers(values: Any):
     assert report.unread == {}
 
 
+def test_durations_of_two_parts_next_to_three_are_minutes():
+    seconds = np.round(np.random.default_rng(1).uniform(24 * 60, 90 * 60, N))
+    texts = [
+        on_a_clock(total) if total >= 3600 else f"{total // 60:.0f}:{total % 60:02.0f}"
+        for total in seconds
+    ]
+    encoding, X, report = encoded(texts)
+    np.testing.assert_allclose(X, encoded(seconds)[1], atol=1e-9)
+    assert report.sentences()[0].endswith("converted to min-s")
+    decoded = pd.DataFrame(encoding.decode(np.column_stack([X, np.zeros(N)])))
+    np.testing.assert_allclose(encoding.encode(decoded)[:, :1], X, atol=1e-9)
+
+
+def test_durations_of_hours_and_minutes_stay_hours():
+    minutes = np.round(np.random.default_rng(1).uniform(0, 90 * 60, N))
+    texts = [
+        f"{total // 60:.0f}:{total % 60:02.0f}{':00' * (row % 3 == 0)}"
+        for row, total in enumerate(minutes)
+    ]
+    encoding, X, report = encoded(texts)
+    assert encoding.columns[0].describe() == "number (s)"
+    np.testing.assert_allclose(X, encoded(60 * minutes)[1], atol=1e-9)
+    assert report.sentences() == []
+
+
 def test_sums_of_parts_and_angles_are_numbers():
     inches = RNG.integers(55, 80, N)
     for form in ("{} ft {} in", "{}'{}\"", "{}ft, {}in"):
