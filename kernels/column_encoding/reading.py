@@ -168,14 +168,21 @@ class Column:
         texts = self.as_texts()
         without_decimals = {}
         for text in self.texts():
-            match = ZERO_DECIMALS.fullmatch(text)
-            if match:
-                without_decimals[text] = match[1]
+            name = without_zero_decimals(text)
+            if name != text:
+                without_decimals[text] = name
         if not without_decimals:
             return texts
         return np.array(
             [without_decimals.get(text, text) for text in texts], dtype=object
         )
+
+
+def without_zero_decimals(text: str) -> str:
+    match = ZERO_DECIMALS.fullmatch(text)
+    if match is None:
+        return text
+    return match[1]
 
 
 def _number_as(text: str, written: Written) -> tuple[float, bool, bool]:

@@ -33,6 +33,7 @@ from learnkernels.kernels.column_encoding.encoding import (
     DROPPED_BY_USER,
     FEW_ROWS,
     ColumnTypes,
+    as_levels,
 )
 from learnkernels.kernels.column_encoding.quantities import BOOLEAN, CANONICAL_INTEGER
 from learnkernels.kernels.column_encoding.reading import MISSING, column_of
@@ -414,11 +415,21 @@ def _opened_source(
         yield _Source(None, y=y, matrix=(X, features))
     else:
         with Table(files, where) as table:
-            in_memory = table.in_memory(as_text=[config.target])
+            in_memory = table.in_memory([config.target], _columns_of_levels(config))
             request.tell_all(table.notes)
             yield _Source(
                 in_memory, joint_name(files), config.target, is_typed=table.is_typed
             )
+
+
+def _columns_of_levels(config: DatasetConfig) -> list[str]:
+    columns = [*config.where, *config.test]
+    for name, column_type in (config.columns or {}).items():
+        if as_levels(column_type):
+            columns.append(name)
+    if config.groups is not None:
+        columns.append(config.groups)
+    return columns
 
 
 def _source_of_arrays(

@@ -40,7 +40,12 @@ from learnkernels.kernels.column_encoding.quantities import (
     CANONICAL_INTEGER,
     CANONICAL_NUMBER,
 )
-from learnkernels.kernels.column_encoding.reading import MISSING, has_one_order
+from learnkernels.kernels.column_encoding.reading import (
+    MISSING,
+    as_texts,
+    has_one_order,
+    without_zero_decimals,
+)
 
 from .locations import Location, explained, locate, transferring
 
@@ -69,7 +74,7 @@ def joint_name(locations: Sequence[Location]) -> str:
 
 
 def first_of(names: Sequence[str], limit: int = 12) -> str:
-    """Join the first `limit` names by commas, for a message."""
+    """Join the first `limit` names by commas."""
     text = ", ".join(names[:limit])
     if len(names) > limit:
         text += ", ..."
@@ -125,11 +130,10 @@ def with_folder_columns(
 
 
 def _typed_by_folders(texts: Sequence[str | None]) -> pa.Array:
-    """Return texts as numbers if all are."""
     column = pa.array(texts)
     if column.null_count == len(column):
         return column
-    return _typed(column, NUMBERS)
+    return _if_as_written(column, _typed(column, NUMBERS))
 
 
 # Files
@@ -609,16 +613,21 @@ class Table(AbstractContextManager["Table"]):
     def is_typed(self) -> bool:
         return self.location.suffix != ".csv"
 
-    def in_memory(self, as_text: Collection[str] = ()) -> Table | pa.Table:
-        """Read a CSV file into memory; convert numeric columns except `as_text`."""
+    def in_memory(
+        self, as_text: Collection[str] = (), as_written: Collection[str] = ()
+    ) -> Table | pa.Table:
+        """Read a CSV file into memory; convert numeric columns except `as_text`.
+
+        Columns `as_written` stay text if spelled as 3.10.
+        """
         names = self.schema.names
         if self.is_typed or len(set(names)) < len(names):
             return self
         texts = self.select(names)
-        columns = [
-            texts[name] if name in as_text else _typed(texts[name]) for name in names
-        ]
-        return pa.table(columns, names=names)
+        typed = {name: _typed(texts[name]) for name in names if name not in as_text}
+        for name in typed.keys() & set(as_written):
+            typed[name] = _if_as_written(texts[name], typed[name])
+        return pa.table({name: typed.get(name, texts[name]) for name in names})
 
     def _reading(self, location: Location) -> AbstractContextManager[None]:
         return transferring(
@@ -828,6 +837,16 @@ def _typed(column: Any, types: Sequence[tuple[str, Any]] = TYPES_OF_CELLS) -> An
     for pattern, kind in types:
         if pc.all(pc.match_substring_regex(values, f"^({pattern})$")).as_py():
             return values.cast(kind)
+    return pc.utf8_trim_whitespace(column)
+
+
+def _if_as_written(column: Any, typed: Any) -> Any:
+    if not pa.types.is_floating(typed.type):
+        return typed
+    texts = stripped_texts(column).unique().drop_null().to_pylist()
+    numbers = as_texts([float(text) for text in texts]).tolist()
+    if numbers == [without_zero_decimals(text) for text in texts]:
+        return typed
     return pc.utf8_trim_whitespace(column)
 
 

@@ -594,6 +594,30 @@ def test_where_keeps_rows(frame: pd.DataFrame, tmp_path: Path, ending: str):
     )
 
 
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+@pytest.mark.parametrize(
+    "levels",
+    [["3.1", "3.9", "3.10", "3.11"], ["100", "1E2", "1e2", "7"]],
+    ids=["versions", "codes"],
+)
+def test_levels_that_are_equal_as_numbers_are_different(
+    tmp_path: Path, levels: list[str], ending: str
+):
+    size = np.sin(np.arange(40.0))
+    frame = pd.DataFrame({"level": levels * 10, "size": size, "target": size**2})
+    name = f"data{ending}"
+    write(frame, tmp_path / name)
+    for column_type in ("categorical", "code", levels):
+        dataset = load(
+            tmp_path, name, columns={"level": column_type}, features=["level"]
+        )
+        assert len(np.unique(dataset.X, axis=0)) == 4
+    selection = {"level": levels[0]}
+    assert len(load(tmp_path, name, where=selection).target) == 10
+    assert load(tmp_path, name, test=selection).held_out.sum() == 10
+    assert len(np.unique(load(tmp_path, name, groups="level").groups)) == 4
+
+
 @pytest.mark.parametrize("ending", [".parquet", ".csv"])
 def test_rows_that_test_are_marked_and_follow_the_others(
     frame: pd.DataFrame, tmp_path: Path, ending: str

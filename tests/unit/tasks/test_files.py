@@ -492,6 +492,8 @@ def test_folders_of_several_files_have_a_value_and_the_type_of_all():
         ("t", None, "string"),
     )
     assert found[2].folder_columns == (("k", 2.5, "double"),)
+    versions = with_folder_columns(places[:2], [{"k": "3.1"}, {"k": "3.10"}])
+    assert versions[1].folder_columns == (("k", "3.10", "string"),)
     assert columns_in_folders("d/k=/x%20y=__HIVE_DEFAULT_PARTITION__/a.csv") == {
         "k": None,
         "x y": None,
