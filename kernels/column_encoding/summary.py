@@ -759,13 +759,26 @@ class ColumnSummary:
 
         The first part is None if day and month are ambiguous.
         """
-        first = dates.first_of(self.day_places)
+        first = self._first_part
         days = self.dates.get(first or "day")
         if days is not None and self._suffices(days.n_values, share):
             return first, replace(days, n=self.n)
         times = self.dates.get("time")
         if times is not None and self._suffices(times.n_values, share):
             return "time", replace(times, n=self.n)
+        return None
+
+    @property
+    def _first_part(self) -> First | None:
+        if not self.day_places >= {"first", "second"}:
+            return dates.first_of(self.day_places)
+        n_rows = {first: days.n_values for first, days in self.dates.items()}
+        n_day_first = n_rows.get("day", 0)
+        n_month_first = n_rows.get("month", 0)
+        if n_day_first > n_month_first:
+            return "day"
+        if n_month_first > n_day_first:
+            return "month"
         return None
 
 

@@ -1,6 +1,7 @@
 """Dates as people write them: which number is the day, what is read, and what is said where nothing decides."""
 
 from datetime import datetime
+from functools import reduce
 
 import numpy as np
 import pandas as pd
@@ -8,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnkernels.kernels.column_encoding import TableEncoding
+from learnkernels.kernels.column_encoding import EncodingReport, TableEncoding
 from learnkernels.kernels.column_encoding.dates import (
     NUMERIC_DATE,
     day_places,
     first_of,
     moment_of,
 )
+from learnkernels.kernels.column_encoding.summary import added, summarize_table
 from learnkernels.kernels.families import GaussianFamily
 from tests.refusals import require_refusals
 from tests.unit.kernels.test_serialization import reread
@@ -89,6 +91,31 @@ def test_a_column_that_can_be_read_both_ways_is_left_out_unless_it_is_said_to_be
     np.testing.assert_array_equal(
         said.encode(table), TableEncoding.of(dated).encode(dated)
     )
+
+
+@pytest.mark.parametrize(
+    ("first", "written"), [("month", "{}/{}/2024"), ("day", "{1}/{0}/2024")]
+)
+def test_the_order_of_most_dates_goes_before_that_of_one(first: str, written: str):
+    pairs = [(1 + i % 12, 1 + 7 * i % 12) for i in range(100)]
+    pairs[3] = 3, 15
+    pairs[40] = 8, 31
+    pairs[70] = 15, 3
+    texts = [written.format(*pair) for pair in pairs]
+    table = pd.DataFrame({"when": texts})
+    encoding = TableEncoding.of(table)
+    assert encoding.columns[0].describe().startswith(f"date ({first} first; ")
+    blocks = (summarize_table(table[rows : rows + 30]) for rows in range(0, 100, 30))
+    assert TableEncoding.of(reduce(added, blocks)) == encoding
+    report = EncodingReport()
+    encoding.encode(table, report)
+    assert report.sentences() == [
+        f"column 'when' holds dates with the {first} first, but {texts[70]!r} in row 70 (from 0); taken as "
+        "missing"
+    ]
+    table = table.drop(40)
+    with pytest.raises(ValueError, match="may begin with the day or with the month"):
+        TableEncoding.of(table)
 
 
 def test_what_new_rows_and_levels_cannot_be_is_refused():
