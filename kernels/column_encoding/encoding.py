@@ -29,7 +29,7 @@ from .columns import (
 )
 from .dates import First
 from .quantities import Written
-from .reading import MISSING, Column, read_columns
+from .reading import MISSING, Column, distinct_levels, read_columns
 from .text import TextColumn
 from .units import is_unit
 
@@ -364,7 +364,7 @@ def _checked_levels(name: str, levels: Sequence[str]) -> tuple[str, ...]:
             raise ValueError(
                 f"columns: {name!r} has the level {level!r}, which denotes a missing value; rename it in the data."
             )
-    return texts
+    return distinct_levels(texts)
 
 
 def _ordered(

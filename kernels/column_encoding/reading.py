@@ -185,6 +185,10 @@ def without_zero_decimals(text: str) -> str:
     return match[1]
 
 
+def distinct_levels(levels: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(map(without_zero_decimals, levels)))
+
+
 def _number_as(text: str, written: Written) -> tuple[float, bool, bool]:
     """Return the number or NaN, is_limit and is_converted."""
     quantity = quantity_in(text, written.mark)
@@ -379,11 +383,8 @@ def _ordered_levels(series: Any) -> tuple[str, ...]:
 
     if series.implementation.is_polars() or not nw.is_ordered_categorical(series):
         return ()
-    return tuple(
-        level
-        for level in as_texts(series.cat.get_categories().to_list())
-        if level is not None
-    )
+    levels = as_texts(series.cat.get_categories().to_list())
+    return distinct_levels(level for level in levels if level is not None)
 
 
 def has_one_order(column: Any) -> bool:

@@ -505,6 +505,12 @@ def test_ordered_levels_of_numbers_are_those_of_texts_with_zero_decimals():
     )
     assert not report.levels
     assert report.gaps == {"rating": 10}
+    written: Any = {"rating": ["1.0", 2.0, "3."]}
+    assert TableEncoding.of(texts, written) == encoding
+    ordered = pd.Categorical(texts["rating"], ["1.0", "2.0", "3.0"], ordered=True)
+    categories = pd.DataFrame({"rating": ordered})
+    assert TableEncoding.of(categories) == encoding
+    np.testing.assert_array_equal(encoding.encode(categories), encoding.encode(numbers))
 
 
 # What is known of a table from its blocks is what all of it tells ----------------------------------------------------

@@ -487,6 +487,10 @@ ODD_COLUMNS: dict[str, tuple[Any, Any]] = {
     "codes alone": ([f"level {number}" for number in range(40)], "code"),
     "ordered levels": (["mid", "low", "high", None] * 10, ["low", "mid", "high"]),
     "ordered numbers": (["1.0", "3.0", "2.0", None] * 10, ["1", "2", "3"]),
+    "ordered decimals": (
+        pd.Categorical(["0.5", "2.0", "1.0", None] * 10, ["0.5", "1.0", "2.0"], True),
+        None,
+    ),
     "texts of numbers": ([f"{number}.5" for number in range(39)] + ["?"], None),
     "decimal commas": ([f"{number},25" for number in range(40)], None),
     "units": ([f"{number} km" for number in range(39)] + ["700 m"], None),
