@@ -92,6 +92,10 @@ PLACEHOLDER_DATE = re.compile(
 )
 """Dates that databases write for missing values."""
 
+PLACEHOLDER_DIGITS = frozenset({"00000000", "0", "00010101", "10101", "99991231"})
+
+PLACEHOLDER_NUMBERS = sorted({float(digits) for digits in PLACEHOLDER_DIGITS})
+
 SECONDS_PER_DAY = 86_400.0
 
 CYCLES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -230,9 +234,11 @@ def iso_dates(texts: Sequence[str]) -> np.ndarray | None:
 
 def days_of_digits(numbers: np.ndarray) -> np.ndarray | None:
     """Convert numbers such as 20241231 to days since 1970, or return None."""
-    digits = numbers[~np.isnan(numbers)]
+    is_there = ~np.isnan(numbers)
+    is_date = is_there & ~np.isin(numbers, PLACEHOLDER_NUMBERS)
+    digits = numbers[is_date]
     if (
-        not len(digits)
+        not is_there.any()
         or not (
             (digits >= 1900_01_01)
             & (digits <= 2100_12_31)
@@ -250,7 +256,7 @@ def days_of_digits(numbers: np.ndarray) -> np.ndarray | None:
     if not (dates.astype("datetime64[M]") == months).all():
         return None
     days = np.full(len(numbers), np.nan)
-    days[~np.isnan(numbers)] = dates.astype(np.int64)
+    days[is_date] = dates.astype(np.int64)
     return days
 
 

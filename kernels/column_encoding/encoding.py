@@ -444,7 +444,7 @@ def _are_dates(
     first, days = dates
     if first == "time":  # durations may exceed a day
         return days.n_values == numbers[1].n_values
-    return days.n_values == column.n_values >= FEW_ROWS
+    return column.dates[first or "day"].n == column.n_values >= FEW_ROWS
 
 
 def _category(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from hashlib import blake2b
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -16,6 +16,7 @@ from scipy import sparse
 from ..validation import listed
 from .dates import (
     PLACEHOLDER_DATE,
+    PLACEHOLDER_DIGITS,
     First,
     Moments,
     iso_dates,
@@ -133,6 +134,19 @@ class Column:
             if moment.has_offset:
                 texts_with_offset.add(text)
         return self._moments(instants, local_times, frozenset(texts_with_offset))
+
+    def without_placeholder_digits(self) -> Column:
+        if self.kind == "date":
+            return self
+        is_placeholder = np.array(
+            [text in PLACEHOLDER_DIGITS for text in self.as_texts().tolist()],
+            dtype=bool,
+        )
+        if not is_placeholder.any():
+            return self
+        missing: Any = None if self.kind == "text" else np.nan
+        values = np.where(is_placeholder, missing, self.values)
+        return replace(self, values=values, exact=None)
 
     def _moments(
         self,

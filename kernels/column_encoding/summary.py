@@ -453,12 +453,15 @@ class ColumnSummary:
         self, column: reading.Column, keep_all_numbers: bool
     ) -> ColumnSummary:
         moments = column.read_dates("year")
-        days = NumberSummary.of(dates.days_of(moments.instants), None, keep_all_numbers)
+        is_date = ~column.gaps
+        days = NumberSummary.of(
+            dates.days_of(moments.instants)[is_date], None, keep_all_numbers
+        )
         if column.local is None:
             local_days = days
         else:
             local_days = NumberSummary.of(
-                dates.days_of(moments.local), None, keep_all_numbers
+                dates.days_of(moments.local)[is_date], None, keep_all_numbers
             )
         return replace(self, dates={"year": days}, local_dates={"year": local_days})
 
@@ -466,7 +469,8 @@ class ColumnSummary:
         self, column: reading.Column, keep_all_numbers: bool
     ) -> ColumnSummary:
         numbers = NumberSummary.of(column.values, None, keep_all_numbers, column.exact)
-        days = _dates_of_digits(column.values, None, keep_all_numbers)
+        present = column.values[~column.gaps]
+        days = _dates_of_digits(present, None, keep_all_numbers)
         return replace(
             self,
             numbers={POINT: numbers, COMMA: numbers},
@@ -571,6 +575,7 @@ class ColumnSummary:
     ) -> ColumnSummary:
         places = dates.day_places(texts)
         column = reading.Column(self.name, "text", np.array(texts, dtype=object))
+        column = column.without_placeholder_digits()
         days: dict[First, NumberSummary] = {}
         local_days: dict[First, NumberSummary] = {}
         firsts: Sequence[First] = ("year", "time")
@@ -579,6 +584,8 @@ class ColumnSummary:
         for first in firsts:
             moments = column.read_dates(first)
             is_date = ~np.isnat(moments.instants)
+            if first != "time":
+                is_date |= column.gaps
             if not is_date.any():
                 continue
             days[first] = NumberSummary.of(
@@ -761,7 +768,7 @@ class ColumnSummary:
         """
         first = self._first_part
         days = self.dates.get(first or "day")
-        if days is not None and self._suffices(days.n_values, share):
+        if days is not None and days.n_values and self._suffices(days.n, share):
             return first, replace(days, n=self.n)
         times = self.dates.get("time")
         if times is not None and self._suffices(times.n_values, share):

@@ -325,6 +325,7 @@ def texts_of_levels(encoding: Any, column: Column) -> np.ndarray:
 
 def encode_dates(encoding: Any, column: Column) -> np.ndarray:
     """Encode a date column: time, cycles, and a missing-value indicator."""
+    column = column.without_placeholder_digits()
     moments = column.read_dates(encoding.first).in_zone(encoding.zone)
     check_cells(column, "dates", np.isnat(moments.instants))
     days = days_of(moments.instants)

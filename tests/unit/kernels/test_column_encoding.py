@@ -687,6 +687,8 @@ MESSY = {
     "day": [f"{1 + i % 28}/{1 + i % 12}/{20 + i % 5}" for i in range(600)],
     "hour": [f"{i % 24}:{i % 60:02d}" for i in range(600)],
     "open": ["2024-01-31" if i % 3 else "9999-12-31" for i in range(600)],
+    "until": [f"202401{1 + i % 28:02d}" if i % 3 else "99991231" for i in range(600)],
+    "paid on": [20_240_101 + i % 28 if i % 40 > 25 else 0 for i in range(600)],
 }
 
 

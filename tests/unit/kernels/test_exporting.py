@@ -525,6 +525,10 @@ ODD_COLUMNS: dict[str, tuple[Any, Any]] = {
     "dates with months": (DAYS.strftime("%d %B %Y"), None),
     "times of day": (DAYS.strftime("%I:%M %p"), None),
     "dates and placeholders": (["9999-12-31", *DAYS[1:].strftime("%Y-%m-%d")], None),
+    "digits and placeholders": (
+        [99_991_231, *map(int, DAYS[1:].strftime("%Y%m%d"))],
+        None,
+    ),
 }
 
 

@@ -786,6 +786,24 @@ def test_what_stands_for_no_date_is_missing(placeholder: str):
     np.testing.assert_array_equal(X, encoded(stored)[1])
 
 
+@pytest.mark.parametrize("kind", [str, int])
+@pytest.mark.parametrize("placeholder", ["00000000", "00010101", "99991231"])
+def test_digits_that_stand_for_no_date_are_missing(placeholder: str, kind: type):
+    is_missing = np.arange(N) % 2 == 0
+    dates = pd.Series(DAYS.normalize())
+    digits = dates.dt.strftime("%Y%m%d").mask(is_missing, placeholder).astype(kind)
+    encoding, X, report = encoded(digits)
+    np.testing.assert_array_equal(X, encoded(dates.mask(is_missing))[1])
+    assert report.sentences() == []
+    assert report.gaps == {"x": is_missing.sum()}
+    new, blank = (
+        pd.DataFrame({"x": [cell] * 3, "beside": 0.5})
+        for cell in (kind(placeholder), None)
+    )
+    np.testing.assert_array_equal(encoding.encode(new), encoding.encode(blank))
+    assert encoding.gaps(new).all()
+
+
 def test_a_cell_that_is_no_date_is_missing_and_named():
     encoding, _, report = encoded(spoiled(DAYS.strftime("%Y-%m-%d"), r5="2024-02-31"))
     assert encoding.columns[0].kind == "date"
