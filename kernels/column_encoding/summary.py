@@ -398,6 +398,7 @@ class ColumnSummary:
     dates: Mapping[First, NumberSummary] = field(default_factory=dict)
     local_dates: Mapping[First, NumberSummary] = field(default_factory=dict)
     has_codes: bool = False  # whether integers exceed float64
+    has_other_texts: bool = False  # than integers
     zone: str = ""
 
     @classmethod
@@ -520,6 +521,7 @@ class ColumnSummary:
             days = _dates_of_digits(plain, times, keep_all_numbers)
             by_mark = {POINT: numbers, COMMA: numbers} if texts else {}
             return replace(summary, numbers=by_mark, dates=days, local_dates=days)
+        summary = replace(summary, has_other_texts=True)
         moments = dates.iso_dates(texts)
         if moments is not None:
             by_order = dict.fromkeys(
@@ -605,6 +607,13 @@ class ColumnSummary:
             local_days |= {"day": local_days["year"], "month": local_days["year"]}
         return replace(self, day_places=places, dates=days, local_dates=local_days)
 
+    def _with_integers_as_dates(self) -> ColumnSummary:
+        """Read integers as dates, as blocks with dates do."""
+        if self.has_other_texts or not self.are_texts_complete:
+            return self
+        times = np.array(list(self.texts.values()), dtype=np.intp)
+        return self._with_dates(list(self.texts), times, keep_all_numbers=True)
+
     def __add__(self, other: ColumnSummary) -> ColumnSummary:
         # A block without values has no kind.
         typed = self if self.example is not None else other
@@ -621,6 +630,9 @@ class ColumnSummary:
         if self.has_codes or other.has_codes:
             left = self._with_integers_as_texts()
             right = other._with_integers_as_texts()
+        if self.has_other_texts != other.has_other_texts:
+            left = left._with_integers_as_dates()
+            right = right._with_integers_as_dates()
         texts = Counter(left.texts) + Counter(right.texts)
         counted = left.are_texts_complete and right.are_texts_complete
         if len(texts) > (MOST_EXACT if counted else MOST_MERGED):
@@ -641,9 +653,10 @@ class ColumnSummary:
             widths=self.widths | other.widths,
             n_with_several_numbers=self.n_with_several_numbers
             + other.n_with_several_numbers,
-            dates=added(self.dates, other.dates),
-            local_dates=added(self.local_dates, other.local_dates),
+            dates=added(left.dates, right.dates),
+            local_dates=added(left.local_dates, right.local_dates),
             has_codes=self.has_codes or other.has_codes,
+            has_other_texts=self.has_other_texts or other.has_other_texts,
         )
 
     @property

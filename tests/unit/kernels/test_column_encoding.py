@@ -686,6 +686,10 @@ MESSY = {
     "weight": [f"{one} kg" for one in RNG.integers(40, 90, 600)],
     "day": [f"{1 + i % 28}/{1 + i % 12}/{20 + i % 5}" for i in range(600)],
     "hour": [f"{i % 24}:{i % 60:02d}" for i in range(600)],
+    "founded": [
+        str(1950 + i % 70) if i < 500 else f"{1950 + i % 70}-{1 + i % 12:02d}"
+        for i in range(600)
+    ],
     "open": ["2024-01-31" if i % 3 else "9999-12-31" for i in range(600)],
     "until": [f"202401{1 + i % 28:02d}" if i % 3 else "99991231" for i in range(600)],
     "paid on": [20_240_101 + i % 28 if i % 40 > 25 else 0 for i in range(600)],
@@ -711,6 +715,8 @@ def test_a_table_in_blocks_is_encoded_as_the_whole_to_the_last_bit(
         )
         assert encoding == whole
     assert whole.left_out.keys() == {"user id"} | ({"id"} - said.keys())
+    (founded,) = (column for column in whole.columns if column.name == "founded")
+    assert founded.kind == "date"
 
 
 @pytest.mark.parametrize("said", [{}, {"zip": "categorical"}])
