@@ -113,7 +113,7 @@ def _is_too_large(members: Mapping[str, bytes], archive_bytes: int) -> bool:
 
 
 def _require_array(member: bytes) -> None:
-    """Raise ValueError unless a file of NumPy has the bytes that its header states."""
+    """Raise ValueError unless a NumPy file has its header's number of bytes."""
     file = BytesIO(member)
     np.lib.format.read_magic(file)
     shape, _, dtype = np.lib.format.read_array_header_1_0(file)

@@ -226,7 +226,7 @@ def _as_input_error(path: Path, error: sqlite3.Error) -> InputError:
 
 
 def _lock_holders(path: Path) -> str:
-    """Describe processes that write a database, or on other systems than Linux have it open."""
+    """Describe processes that write a database, or outside Linux have it open."""
     files = _files_of(path)
     processes: dict[int, psutil.Process] = {}
     for process in psutil.process_iter():

@@ -77,7 +77,7 @@ class Step(Task[P, R]):
     """
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the task in this thread; return its value, or on request its state."""
+        """Run the task in this thread; return its value or state."""
         with TagsContext(current_tags=set()):
             outcome: Any = super().__call__(
                 *map(_opaque, args), **_options(args, kwargs)

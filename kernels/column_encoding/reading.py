@@ -17,6 +17,7 @@ from ..validation import listed
 from .dates import (
     PLACEHOLDER_DATE,
     PLACEHOLDER_DIGITS,
+    PLACEHOLDER_NUMBERS,
     First,
     Moments,
     iso_dates,
@@ -138,10 +139,13 @@ class Column:
     def without_placeholder_digits(self) -> Column:
         if self.kind == "date":
             return self
-        is_placeholder = np.array(
-            [text in PLACEHOLDER_DIGITS for text in self.as_texts().tolist()],
-            dtype=bool,
-        )
+        if self.kind == "number":
+            is_placeholder = np.isin(self.values, PLACEHOLDER_NUMBERS)
+        else:
+            texts = self.as_texts().tolist()
+            is_placeholder = np.array(
+                [text in PLACEHOLDER_DIGITS for text in texts], dtype=bool
+            )
         if not is_placeholder.any():
             return self
         missing: Any = None if self.kind == "text" else np.nan

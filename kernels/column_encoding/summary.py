@@ -823,16 +823,23 @@ def _main_unit(by_unit: Mapping[str, NumberSummary]) -> str:
     return _signed_unit(_most_frequent_unit(rows_of_unit), by_unit)
 
 
-def _are_counts(units: Collection[str]) -> bool:
+def _are_counts(by_unit: Mapping[str, NumberSummary]) -> bool:
     """Return whether m, b, G or T multiply, as in 8.7m and 623.8k."""
-    if any(is_unit(unit) for unit in set(units) - MULTIPLIED - MULTIPLES.keys() - {""}):
+    others = by_unit.keys() - MULTIPLIED - MULTIPLES.keys() - {""}
+    if any(map(is_unit, others)):
         return False
-    multipliers = MULTIPLIED.intersection(units)
-    large = {"G", "T"}.intersection(units)
+    multipliers = MULTIPLIED & by_unit.keys()
+    large = {"G", "T"} & by_unit.keys()
     if large:
         return len(large) == 2 or bool(multipliers)
-    # Meters may be M.
-    return bool({"m", "b"}.intersection(units) and multipliers - {"M"})
+    if not {"m", "b"} & by_unit.keys() or not multipliers - {"M"}:
+        return False  # meters may be M
+    return "b" in by_unit or not _are_distances(by_unit["m"])
+
+
+def _are_distances(numbers: NumberSummary) -> bool:
+    """Return whether m is meters, as in 800m next to 5k."""
+    return numbers.are_integers and numbers.low >= 50.0
 
 
 def _are_fractions(by_unit: Mapping[str, NumberSummary]) -> bool:

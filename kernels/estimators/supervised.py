@@ -224,7 +224,7 @@ class SupervisedLearner(KernelLearner):
     @property
     @abstractmethod
     def _uses_held_out_scores(self) -> bool:
-        """Whether probabilities or intervals need scores of held-out training rows."""
+        """Whether probabilities or intervals need held-out scores."""
 
     @abstractmethod
     def _requested_C(self) -> float | Literal["auto"]:

@@ -117,7 +117,7 @@ def _duality_gap(
 
 
 def _closest_points(Q: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return the minimizer of ``gamma' Y Q Y gamma``, and the number of solved SVMs."""
+    """Return the minimizer of ``gamma' Y Q Y gamma`` and the number of SVMs."""
     uniform = np.where(y > 0, 1 / np.count_nonzero(y > 0), 1 / np.count_nonzero(y < 0))
     _, squared_distance = _duality_gap(Q, y, uniform)
     if not squared_distance > 0:

@@ -549,7 +549,7 @@ def _delimiter_of(sample: str) -> str:
 
 
 def _agreement(text: str, delimiter: str) -> tuple[int, float, int]:
-    """Return how well a delimiter fits lines; a larger tuple is a better fit."""
+    """Return how well a delimiter fits lines; larger tuples fit better."""
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     try:
         lengths = [len(row) for row in rows if row][:500]

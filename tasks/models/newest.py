@@ -109,7 +109,7 @@ def _names_or_numbers(target: Target) -> np.ndarray:
 
 
 def _overlap(earlier: np.ndarray, current: np.ndarray) -> int:
-    """Count last rows that begin the current ones (Knuth, Morris and Pratt)."""
+    """Count last rows that begin the current ones (Knuth-Morris-Pratt)."""
     rows = np.concatenate([current, earlier])
     axis = 0 if rows.ndim == 2 else None
     codes = np.unique(rows, axis=axis, return_inverse=True)[1].ravel()

@@ -205,7 +205,7 @@ def _best_setting(
 
 
 def _mean_errors(folds: pd.DataFrame) -> np.ndarray:
-    """Return mean validation errors, infinite for candidates that fewer trials considered than others."""
+    """Return mean validation errors; infinite for candidates that some trials omit."""
     # (trials, candidates, L)
     errors = np.array(
         [[list(row) for row in table] for table in folds["candidate_errors"]]

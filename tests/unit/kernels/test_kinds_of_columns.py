@@ -420,6 +420,20 @@ def test_a_percentage_next_to_fractions_is_a_fraction():
         assert encoded(texts)[0].columns[0].describe() == "number (%)"
 
 
+def test_whole_meters_next_to_thousands_are_distances():
+    meters = 50 + np.arange(N) % 1500
+    thousands = 5 + np.arange(N) % 38
+    is_short = np.arange(N) % 2 == 0
+    texts = [
+        f"{short}m" if is_m else f"{long}k"
+        for short, long, is_m in zip(meters, thousands, is_short, strict=True)
+    ]
+    encoding, X, _ = encoded(texts)
+    assert encoding.columns[0].describe() == "number (m)"
+    expected = np.where(is_short, meters, 1000 * thousands)
+    np.testing.assert_array_equal(X, encoded(expected)[1])
+
+
 SECONDS = np.round(RNG.uniform(0, 200_000, N))
 
 
