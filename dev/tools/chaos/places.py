@@ -113,6 +113,9 @@ def file_sizes(lane: Lane, attempt: Attempt, random: Random) -> None:
             become(lane.work, log, log)
             for descriptor in (1, 2):
                 os.dup2(writing, descriptor)
+            # Streams that began as files would seek in the pipe
+            sys.stdout = os.fdopen(1, "w", closefd=False)
+            sys.stderr = os.fdopen(2, "w", closefd=False)
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
             code = as_command(COMMANDS[command])
