@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import shlex
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -108,6 +109,8 @@ OWNER = "learnkernels.owner"
 RESULTS = "learnkernels.results"
 
 DEPLOYMENT = "learnkernels.deployment"
+
+WORKING_FOLDER = "learnkernels.folder"
 
 Level = Literal["comparison", "result", "model", "decision"]
 
@@ -241,6 +244,7 @@ def _tags_of_run(
     tags = {
         LEVEL: level,
         OWNER: str(Owner.this()),
+        WORKING_FOLDER: _this_folder(),
         RUN: run_id,
         "prefect.flow_run_id": flow_run_id,
         "mlflow.user": _user_name(),
@@ -253,6 +257,10 @@ def _tags_of_run(
         tags["mlflow.source.type"] = "JOB"
         tags["mlflow.source.name"] = deployment
     return {**tags, **tracking.tags}
+
+
+def _this_folder() -> str:
+    return f"{socket.gethostname()}:{Path.cwd()}"
 
 
 def _user_name() -> str:
@@ -646,7 +654,7 @@ def _complete_results(
 
 
 def forgettable_runs(days: float) -> dict[str, str]:
-    """Return old MLflow runs without models, with their result folders."""
+    """Return this folder's old runs without models, with their results."""
     oldest = _milliseconds() - int(days * 86_400_000)
     with mlflow_store():
         referred = set()
@@ -659,10 +667,11 @@ def forgettable_runs(days: float) -> dict[str, str]:
             return {}
         conditions = f"tags.`{DEPLOYMENT}` LIKE '%' and attributes.end_time < {oldest}"
         runs = mlflow.search_runs(experiments, conditions, output_format="list")
+    ours = _this_folder()
     return {
         run.info.run_id: run.data.tags.get(RESULTS, "")
         for run in runs
-        if run.info.run_id not in referred
+        if run.data.tags.get(WORKING_FOLDER) == ours and run.info.run_id not in referred
     }
 
 

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 from sqlalchemy.exc import OperationalError
 
 from learnkernels.conf.errors import InputError
+from learnkernels.conf.schema import TrackingConfig
 from learnkernels.tasks import databases
 from learnkernels.tasks.environment import sqlite_url
 from learnkernels.tasks.operate.retention import clean
@@ -27,6 +29,8 @@ from learnkernels.tasks.reporting.mlflow_pages import RUN, VIEW_TAG, view_tag
 from learnkernels.tasks.reporting.tracking import (
     DEPLOYMENT,
     RESULTS,
+    WORKING_FOLDER,
+    _tags_of_run,
     forget_runs,
     forgettable_runs,
 )
@@ -343,8 +347,11 @@ def test_runs_of_deployments_go_where_that_is_wanted_but_for_what_a_version_refe
         client.set_terminated(made, end_time=ended)
         return str(made)
 
-    by_clock = {"learnkernels.deployment": "demo"}
-    assert set(by_clock) == {DEPLOYMENT}
+    by_clock = {
+        "learnkernels.deployment": "demo",
+        "learnkernels.folder": f"{socket.gethostname()}:{Path.cwd()}",
+    }
+    assert set(by_clock) == {DEPLOYMENT, WORKING_FOLDER}
     old, trained, decided, outside = (
         run(name, **by_clock) for name in ("old", "trained", "decided", "outside")
     )
@@ -381,6 +388,30 @@ def test_runs_of_deployments_go_where_that_is_wanted_but_for_what_a_version_refe
     assert (working_folder / "results/demo/outside").exists()
     assert precious.exists()
     forget_runs([])
+
+
+def test_runs_of_other_folders_stay_in_a_store_that_folders_share(
+    working_folder: Path,
+):
+    client = MlflowClient()
+    experiment = client.create_experiment("shared")
+    ago = int((time.time() - 100 * DAY) * 1000)
+
+    def run(**tags: str) -> str:
+        tags = {"learnkernels.deployment": "demo", **tags}
+        made = client.create_run(experiment, ago, tags).info.run_id
+        client.set_terminated(made, end_time=ago)
+        return str(made)
+
+    ours = run(**_tags_of_run(TrackingConfig(), "model", "ours", "no flow run"))
+    others = {
+        run(),  # of an earlier version
+        run(**{"learnkernels.folder": f"{socket.gethostname()}:{Path.cwd().parent}"}),
+        run(**{"learnkernels.folder": f"another.host:{Path.cwd()}"}),
+    }
+    assert set(forgettable_runs(30)) == {ours}
+    clean(0, 30, yes=True)
+    assert {found.info.run_id for found in client.search_runs([experiment])} == others
 
 
 def test_make_clean_keeps_what_cannot_be_made_again(tmp_path: Path):
