@@ -350,8 +350,8 @@ class DaskPool(AbstractContextManager["DaskPool"]):
             yield futures
         except KilledWorker:
             raise InputError(
-                f"{task} ended its worker process, probably out of memory; set dask.memory higher, or dask.workers "
-                "to 1."
+                f"{task} lost its worker processes, out of memory or killed; set dask.memory higher, or dask.workers "
+                "to 1, and start again."
             ) from None
         except CancelledError:
             raise InputError(SCHEDULER_ENDED) from None

@@ -201,7 +201,7 @@ def die_at(shared: object, argument: int, task: int) -> int:
 def test_what_ends_its_worker_is_one_sentence_and_the_next_pass_works(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    sentence = r"ended its worker process, .* set dask\.memory higher"
+    sentence = r"lost its worker processes, out of memory or killed; set dask\.memory"
     monkeypatch.setitem(cluster.SETTINGS, "distributed.scheduler.allowed-failures", 0)
     # After which Dask would do away with what starts the next
     settings = {"distributed.deploy.lost-worker-timeout": "1 ms"}
@@ -348,7 +348,7 @@ def test_a_job_of_more_memory_than_a_worker_may_have_is_one_sentence(
         DaskPool(DaskConfig(workers=1, memory="600MiB")) as pool,
         pytest.raises(
             InputError,
-            match=r"^a job ended its worker process, probably out of memory; set dask\.memory",
+            match=r"^a job lost its worker processes, out of memory or killed; set dask\.memory",
         ),
     ):
         pool.map(hoard, [700])
