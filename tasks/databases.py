@@ -87,6 +87,13 @@ def copy_prefect_tables(path: Path) -> bool:
     return True
 
 
+def has_flow_runs(path: Path) -> bool:
+    """Return whether a Prefect database has runs, and so all tables."""
+    return "flow_run" in _tables(path) and bool(
+        _rows_of(path, "SELECT 1 FROM flow_run LIMIT 1")
+    )
+
+
 def keep_prefect_tables(path: Path) -> None:
     """Cache the empty tables of a new Prefect database."""
     if sys.dont_write_bytecode:
@@ -150,7 +157,7 @@ def file_of(url: str) -> Path | None:
     """Return the file in an SQLite address; None for other databases."""
     try:
         address = make_url(url)
-    except ArgumentError:  # not an address of a database
+    except ArgumentError:
         return None
     name = address.database or ""
     if address.get_backend_name() != "sqlite" or not name or ":memory:" in name:

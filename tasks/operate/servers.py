@@ -29,6 +29,7 @@ from .. import databases, environment
 from ..databases import (
     copy_prefect_tables,
     file_of,
+    has_flow_runs,
     keep_prefect_tables,
     one_at_a_time,
     require_writable,
@@ -361,7 +362,6 @@ def temporary_prefect() -> Service:
 
 def _start_temporary(child: Service) -> None:
     database = _prefect_database()
-    # An existing file may still lack tables
     with one_at_a_time():
         has_tables = _provide_tables(database)
         child.start()
@@ -384,8 +384,12 @@ def _prefect_database() -> Path | None:
 
 
 def _provide_tables(database: Path | None) -> bool:
-    """Copy missing tables; return success."""
-    return database is None or database.exists() or copy_prefect_tables(database)
+    """Copy missing tables; return whether all certainly exist."""
+    if database is None:
+        return True
+    if database.exists():
+        return has_flow_runs(database)
+    return copy_prefect_tables(database)
 
 
 def _end_temporary(child: Service) -> None:

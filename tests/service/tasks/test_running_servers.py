@@ -1,12 +1,14 @@
 """Running servers of a folder: which addresses count, who gets the key, and one start at a time."""
 
+import fcntl
 import os
 import socket
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from threading import Event, Thread
 
@@ -160,21 +162,55 @@ print(cli._access())
     ], done.stderr
 
 
-def test_a_server_starts_after_another_command_has_made_the_database(
-    state: Path, monkeypatch: pytest.MonkeyPatch
-):
+@pytest.fixture
+def first_command(state: Path, monkeypatch: pytest.MonkeyPatch) -> Event:
+    """A command of a folder without running servers; the event is the start of one."""
     for name in ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING"):
         monkeypatch.setenv(name, "")  # and back to what it was
     monkeypatch.setenv("PREFECT_HOME", str(state))
     monkeypatch.delenv(environment.PREFECT_DATABASE, raising=False)
     started = Event()
     monkeypatch.setattr(servers.Service, "start", lambda _: started.set())
+    monkeypatch.setattr(servers.Service, "wait_until_up", lambda _: None)
     monkeypatch.setattr(servers.atexit, "register", lambda *_: None)
     monkeypatch.setattr(servers, "_temporary", {})
+    return started
+
+
+def test_a_server_starts_after_another_command_has_made_the_database(
+    state: Path, first_command: Event
+):
     with ThreadPoolExecutor(1) as later:
         with databases.one_at_a_time():
             (state / "prefect.db").touch()  # the first migration has begun
             starting = later.submit(servers.temporary_prefect)
-            assert not started.wait(0.5)
+            assert not first_command.wait(0.5)
         starting.result(30)
-    assert started.is_set()
+    assert first_command.is_set()
+
+
+@pytest.mark.parametrize(("runs", "waits"), [(0, True), (1, False)])
+def test_no_other_command_starts_a_server_on_tables_that_may_be_unfinished(
+    state: Path,
+    first_command: Event,
+    monkeypatch: pytest.MonkeyPatch,
+    runs: int,
+    waits: bool,
+):
+    with closing(sqlite3.connect(state / "prefect.db")) as database, database:
+        database.execute("CREATE TABLE flow_run (id)")  # by a migration cut short
+        database.executemany("INSERT INTO flow_run VALUES (?)", [(1,)] * runs)
+    waited = Event()
+
+    def wait_until_up(_: servers.Service) -> None:
+        with (
+            (state / "databases.lock").open() as lock,
+            pytest.raises(BlockingIOError),
+        ):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        waited.set()
+
+    monkeypatch.setattr(servers.Service, "wait_until_up", wait_until_up)
+    servers.temporary_prefect()
+    assert first_command.is_set()
+    assert waited.is_set() == waits
