@@ -423,13 +423,11 @@ def serve(
     if not mlflow_is_remote:
         servers["mlflow"] = mlflow_server(mlflow_port)
         addresses["mlflow"] = servers["mlflow"].url
-    key_file = environment.key_file()
-    about_key = f"log in with what {key_file} holds: USER:PASSWORD on Prefect's page, USER and PASSWORD on MLflow's."
     if not schedules and _are_running(addresses):
         for server in servers.values():
             say(_address_line(server))
         say("both run already, from another terminal.")
-        say(about_key)
+        say(_about_key())
         return
     _require_no_other_servers(addresses)
     with Children(say) as start:
@@ -445,10 +443,37 @@ def serve(
         if schedules:
             _start_worker(start, prefect_api, prefect_is_remote)
             hint = "deploy with 'learnkernels deploy CONF --model NAME'; Ctrl-C stops everything, the worker first."
-        say(about_key)
+        say(_about_login(servers))
         with _noting_addresses(addresses):
             say(hint)
             start.watch()
+
+
+def _about_login(servers: Mapping[str, Service]) -> str:
+    if "mlflow" in servers and _refuses_its_password(servers["mlflow"]):
+        users = environment.state_dir() / "mlflow-users.db"
+        return (
+            f"MLflow refuses its password, as {users} has an earlier one; stop this, remove that file, and start "
+            "again."
+        )
+    return _about_key()
+
+
+def _about_key() -> str:
+    key_file = environment.key_file()
+    return f"log in with what {key_file} holds: USER:PASSWORD on Prefect's page, USER and PASSWORD on MLflow's."
+
+
+def _refuses_its_password(mlflow: Service) -> bool:
+    import httpx
+
+    user = mlflow.env["MLFLOW_AUTH_ADMIN_USERNAME"]
+    password = mlflow.env["MLFLOW_AUTH_ADMIN_PASSWORD"]
+    try:
+        answer = httpx.get(f"{mlflow.url}/version", auth=(user, password))
+    except httpx.HTTPError:
+        return False
+    return bool(answer.status_code == 401)
 
 
 def _require_no_other_servers(addresses: Mapping[str, str]) -> None:

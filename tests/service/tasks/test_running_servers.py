@@ -162,6 +162,28 @@ print(cli._access())
     ], done.stderr
 
 
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"HTTP/1.1 200 OK\r\n\r\n3.6.0", "log in with what {state}/key holds"),
+        (
+            b"HTTP/1.1 401 Unauthorized\r\n\r\n",
+            "MLflow refuses its password, as {state}/mlflow-users.db has an earlier one; stop this, remove that file",
+        ),
+        (b"", "log in with what {state}/key holds"),
+    ],
+    ids=["current", "earlier", "busy"],
+)
+def test_a_password_that_mlflow_refuses_is_said(
+    state: Path, monkeypatch: pytest.MonkeyPatch, answer: bytes, said: str
+):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")
+    with saying(answer) as address:
+        mlflow = servers.mlflow_server(int(address.rpartition(":")[2]))
+        line = servers._about_login({"mlflow": mlflow})
+    assert line.startswith(said.format(state=state))
+
+
 @pytest.fixture
 def first_command(state: Path, monkeypatch: pytest.MonkeyPatch) -> Event:
     """A command of a folder without running servers; the event is the start of one."""
