@@ -25,10 +25,11 @@ from learnkernels.tasks.measure.comparison import (
 from learnkernels.tasks.measure.progress import RunProgress
 from learnkernels.tasks.measure.run_learner import FoldsRef
 from learnkernels.tasks.naming import THREADS, new_run_id, run_name
+from learnkernels.tasks.reporting import tables
 from learnkernels.tasks.reporting.mlflow_datasets import dataset_inputs
-from learnkernels.tasks.reporting.tables import read_folds
 from learnkernels.tasks.reporting.tracking import (
     TrackedRun,
+    complete_results,
     log_run,
     track_result,
     tracked_run,
@@ -204,7 +205,7 @@ def reproduce(
                 results += measure_errors(
                     part, record, pool_of(part.config.dask), progress
                 )
-            result = StudyResult(folds=read_folds(results))
+            result = StudyResult(folds=tables.read_folds(results))
         else:
             progress.start(f"{item.where}: {item.title}")
             result = STUDIES[study.kind](study, data_dir, progress.advance)
@@ -240,6 +241,9 @@ def _log_reproduced(
         name: f"get-artifact?path={name}&run_uuid={comparison.run_id}"
         for name in reproduced.figures
     }
+    folds = reproduced.result.folds
+    if folds is not None and item.is_comparison:
+        complete_results(comparison, tables.summarize(folds), reproduced.folder)
     log_run(
         comparison,
         metrics=counts,

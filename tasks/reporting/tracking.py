@@ -104,7 +104,6 @@ EACH_TRIAL = {
 }
 
 OWNER = "learnkernels.owner"
-"""Tag of a run: the process that owns it."""
 
 RESULTS = "learnkernels.results"
 
@@ -601,7 +600,7 @@ def track_comparison(
 ) -> None:
     folder = Path(results)
     summary = pd.read_parquet(folder / "summary.parquet")
-    _complete_results(MlflowClient(), comparison, summary, folder)
+    complete_results(comparison, summary, folder)
     note = comparison_note(
         comparison.experiment_id,
         comparison.run_id,
@@ -626,9 +625,11 @@ def track_comparison(
     get_run_logger().info("comparison %s: %s", comparison.name, comparison.url)
 
 
-def _complete_results(
-    client: MlflowClient, comparison: TrackedRun, summary: pd.DataFrame, results: Path
+def complete_results(
+    comparison: TrackedRun, summary: pd.DataFrame, results: Path
 ) -> None:
+    """Log measures and figures that need all results."""
+    client = MlflowClient()
     now = _milliseconds()
     with_p = summary.assign(p=tables.p_against_best(summary))
     rows = {(row.dataset, row.learner): row for row in with_p.itertuples()}

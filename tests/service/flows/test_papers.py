@@ -1,6 +1,7 @@
 """Items of papers, run whole: real Prefect, real MLflow, real data, and the command as it is typed."""
 
 import json
+import math
 import re
 import shutil
 from pathlib import Path
@@ -18,6 +19,7 @@ from typer.testing import CliRunner, Result
 from learnkernels.reproduction.command import app
 from learnkernels.reproduction.flow import papers
 from learnkernels.tasks.reporting.mlflow_pages import LEVEL
+from learnkernels.tasks.reporting.tables import summarize
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 
@@ -228,6 +230,17 @@ def test_the_evidence_is_in_mlflow_one_experiment_a_paper_one_comparison_an_item
         comparison.info.run_id
     }
     assert {run.data.tags["paper"] for run in results} == {"JMLR 2012"}
+    summary = summarize(pd.read_parquet("results/papers/jmlr2012-wine/folds.parquet"))
+    above = {
+        (row.dataset, row.learner): pytest.approx(row.percent_above_best, nan_ok=True)
+        for row in summary.itertuples()
+    }
+    assert above == {
+        (run.data.params["dataset"], run.data.params["learner"]): run.data.metrics.get(
+            "percent_above_best", math.nan
+        )
+        for run in results
+    }
     artifacts = {file.path for file in client.list_artifacts(comparison.info.run_id)}
     assert artifacts == {"folds.parquet", "result.json", "section.md", "alignment.png"}
     assert (
