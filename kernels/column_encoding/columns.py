@@ -251,11 +251,14 @@ class ColumnEncoding(Value):
         expected: str,
         missing: np.ndarray,
         report: EncodingReport,
+        accepted: Sequence[str] = (),
     ) -> None:
         """Raise ValueError if no value is of the expected kind."""
         present = ~column.gaps
         unread = missing & present
         n_read = int((present & ~missing).sum())
+        if accepted and unread.any():
+            n_read += int((unread & is_among(column, accepted)).sum())
         report.n_read[self.name] += n_read
         if n_read or not unread.any():
             return
@@ -289,6 +292,7 @@ class NumberColumn(ColumnEncoding):
     levels: tuple[str, ...] = ()  # lowest first
     knots: tuple[float, ...] = ()  # quantiles, for ranks
     written: Written = POINT
+    unreadable: tuple[str, ...] = ()  # texts of training rows
 
     kind = "number"
 
@@ -325,6 +329,7 @@ class NumberColumn(ColumnEncoding):
         return replace(
             type(self).of(self.name, numbers, scale, self.levels, self.written),
             gaps=self.gaps,
+            unreadable=self.unreadable,
         )
 
     @property
@@ -343,7 +348,8 @@ class NumberColumn(ColumnEncoding):
             self._require_plain(column, "ordered levels", report)
             return places_of(column.as_levels(), self.levels)
         numbers = column.read_numbers(self.written)
-        self._require_some(column, "numbers", np.isnan(numbers.values), report)
+        missing = np.isnan(numbers.values)
+        self._require_some(column, "numbers", missing, report, self.unreadable)
         report.note_numbers(column, self.written, numbers)
         infinite = np.flatnonzero(np.isinf(numbers.values))
         if len(infinite):
@@ -641,6 +647,10 @@ def places_of(
     return np.array([positions.get(text, np.nan) for text in texts], dtype=np.float64)
 
 
+def is_among(column: Column, texts: Sequence[str]) -> np.ndarray:
+    return ~np.isnan(places_of(column.as_levels(), texts))
+
+
 def require_no_infinity(
     name: str, infinite: int, n: int, first: int | None = None
 ) -> None:
@@ -674,13 +684,14 @@ class DateColumn(ColumnEncoding):
     """Encoding of dates as ``(days - low) / spread``, cycles, months and weekdays."""
 
     fill: float  # median in days since 1970, for missing values
-    gaps: bool  # whether missing values have an indicator
+    gaps: bool
     low: float
     spread: float
     cycles: tuple[str, ...]  # in the order of `ENCODED_CYCLES`
     first: dates.First = "year"
     scaled: bool = False  # whether indicators are scaled
     zone: str = ""
+    unreadable: tuple[str, ...] = ()
 
     kind = "date"
 
@@ -740,7 +751,13 @@ class DateColumn(ColumnEncoding):
             self.first,
             self.zone,
         )
-        return replace(learned, gaps=self.gaps, cycles=self.cycles, scaled=self.scaled)
+        return replace(
+            learned,
+            gaps=self.gaps,
+            cycles=self.cycles,
+            scaled=self.scaled,
+            unreadable=self.unreadable,
+        )
 
     @property
     def features(self) -> tuple[tuple[str, View], ...]:
@@ -819,7 +836,7 @@ class DateColumn(ColumnEncoding):
             self.first, f"dates with the {self.first} first"
         )
         missing = np.isnat(moments.instants)
-        self._require_some(column, expected, missing, report)
+        self._require_some(column, expected, missing, report, self.unreadable)
         report.note_unread(column, expected, missing & ~column.gaps)
         return dates.days_of(moments.instants), dates.days_of(moments.local)
 

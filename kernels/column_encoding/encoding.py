@@ -69,6 +69,8 @@ REPEATED_SENTENCES = 0.2
 
 MOST_UNITS = 8
 
+MOST_UNREADABLE = 32
+
 LEAST_SHARE_OF_SET_TYPE = 0.5
 """Smallest share of values of a type set by the user."""
 
@@ -392,7 +394,8 @@ def _as_number(
     # Otherwise, the error of `encode` names the row.
     if numbers.infinite == numbers.n_values:
         require_no_infinity(column.name, numbers.infinite, numbers.n)
-    return NumberColumn.of(column.name, numbers, scale, (), written)
+    encoding = NumberColumn.of(column.name, numbers, scale, (), written)
+    return replace(encoding, unreadable=_unreadable(encoding, column))
 
 
 def _as_date(
@@ -402,7 +405,19 @@ def _as_date(
     scale: summary.Scale,
 ) -> ColumnEncoding:
     local_days = replace(column.local_dates[first], n=days.n)
-    return DateColumn.of(column.name, days, local_days, scale, first, column.zone)
+    encoding = DateColumn.of(column.name, days, local_days, scale, first, column.zone)
+    return replace(encoding, unreadable=_unreadable(encoding, column))
+
+
+def _unreadable(
+    encoding: ColumnEncoding, column: summary.ColumnSummary
+) -> tuple[str, ...]:
+    if column.kind != "text" or encoding.count_lacking(column) == column.gaps:
+        return ()
+    rows = column.texts
+    texts = np.array(sorted(rows, key=lambda text: (-rows[text], text)), dtype=object)
+    is_lacking = encoding.lacks(Column(column.name, "text", texts))
+    return tuple(texts[is_lacking][:MOST_UNREADABLE].tolist())
 
 
 def _inferred(

@@ -20,6 +20,7 @@ import numpy as np
 
 from ..column_encoding.columns import (
     indicator_scales,
+    is_among,
     levels_of_numbers,
     places_of,
     ranks_among,
@@ -270,7 +271,7 @@ def encode_numbers(encoding: Any, column: Column) -> np.ndarray:
         numbers = places_of(column.as_levels(), encoding.levels)
     else:
         numbers = column.read_numbers(encoding.written).values
-        check_cells(column, "numbers", np.isnan(numbers))
+        check_cells(column, "numbers", np.isnan(numbers), encoding.unreadable)
     if np.isinf(numbers).any():
         raise ValueError(
             f"column {column.name!r} must hold finite numbers or gaps, got infinity; correct it."
@@ -327,7 +328,8 @@ def encode_dates(encoding: Any, column: Column) -> np.ndarray:
     """Encode a date column: time, cycles, and a missing-value indicator."""
     column = column.without_placeholder_digits()
     moments = column.read_dates(encoding.first).in_zone(encoding.zone)
-    check_cells(column, "dates", np.isnat(moments.instants))
+    missing = np.isnat(moments.instants)
+    check_cells(column, "dates", missing, encoding.unreadable)
     days = days_of(moments.instants)
     gaps = np.isnan(days)
     local_days = np.where(gaps, encoding.fill, days_of(moments.local))
@@ -354,13 +356,19 @@ def indicators_of_dates(cycle: str, local_days: np.ndarray, scaled: bool) -> np.
     return indicators
 
 
-def check_cells(column: Column, expected: str, is_missing_cell: np.ndarray) -> None:
+def check_cells(
+    column: Column,
+    expected: str,
+    is_missing_cell: np.ndarray,
+    accepted: Sequence[str],
+) -> None:
     """Warn of a column's cells of the wrong kind; raise ValueError if all are."""
     unread = is_missing_cell & ~column.gaps
     if not unread.any():
         return
     example = f"{str(column.values[int(unread.argmax())])!r:.42} in row {int(unread.argmax())}"
-    if unread.sum() == (~column.gaps).sum():
+    is_refused = unread.sum() == (~column.gaps).sum()
+    if is_refused and not (unread & is_among(column, accepted)).any():
         raise ValueError(
             f"column {column.name!r} must hold {expected}, got {example} (from 0); convert it, or leave it empty."
         )

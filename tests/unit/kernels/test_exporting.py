@@ -472,6 +472,22 @@ def test_cells_of_another_kind_are_missing_with_a_warning(tmp_path: Path):
         assert np.array_equal(module.predict(rows), expected)
 
 
+@pytest.mark.filterwarnings("ignore:column 'x' holds")
+@pytest.mark.parametrize("cell", ["0.5", "2024-05-06", "15:29"])
+def test_texts_that_were_missing_in_training_are_missing_in_an_export(cell: str):
+    encoding = TableEncoding.of(
+        pd.DataFrame({"x": [cell[:-1] + "1", cell, "?!"] + [cell] * 50})
+    )
+    parts = numpy_model.read_parts(text_of_parts({"table": encoding}))
+    (read,) = parts.table.columns
+    (column,) = numpy_model.columns_of_rows({"x": ["?!"]}, [read])
+    features = numpy_model.encode_column(read, column)
+    np.testing.assert_allclose(features, encoding.encode(pd.DataFrame({"x": ["?!"]})))
+    (column,) = numpy_model.columns_of_rows({"x": ["!?"]}, [read])
+    with pytest.raises(ValueError, match="'x' must hold"):
+        numpy_model.encode_column(read, column)
+
+
 DAYS = pd.date_range("2024-01-27 05:40", periods=40, freq="33h")
 
 ODD_COLUMNS: dict[str, tuple[Any, Any]] = {

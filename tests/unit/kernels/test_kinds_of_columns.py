@@ -1066,6 +1066,45 @@ def test_a_refusal_names_the_row_and_the_value():
     require_refusals((partial(encoding.encode, rows), said) for rows, said in given)
 
 
+UNREADABLE = {
+    "numbers": NUMBERS,
+    "numbers with a unit": [f"{number} kg" for number in NUMBERS],
+    "dates": DAYS.strftime("%Y-%m-%d"),
+    "dates of digits": DAYS.strftime("%Y%m%d"),
+    "times": DAYS.strftime("%H:%M"),
+}
+
+
+@pytest.mark.parametrize("kind", UNREADABLE)
+def test_texts_that_were_missing_in_training_are_missing_in_a_new_row(kind: str):
+    texts = spoiled(UNREADABLE[kind], r7="unknown", r9="2024-13")
+    encoding, _, _ = encoded(texts)
+    for rows in (pd.DataFrame({"x": texts, "beside": 0.5}), new_row(None)):
+        encoding = reread(encoding.learned_on(rows, "standard"))
+    for text in ("unknown", " 2024-13 "):
+        report = EncodingReport(is_of_blocks=True)
+        X = encoding.encode(new_row(text), report)
+        report.require_read()
+        np.testing.assert_array_equal(X, encoding.encode(new_row(None)))
+        assert report.unread["x"].value == text.strip()
+        encoding.encode(new_row(text))
+    assert "must hold" in refusal(encoding.encode, new_row("another"))
+    assert "must hold" in refusal(encoding.encode, new_row([1]))
+
+
+def new_row(cell: Any) -> pd.DataFrame:
+    return pd.DataFrame({"x": [cell], "beside": 0.5})
+
+
+def test_only_the_most_frequent_missing_texts_are_kept():
+    words = [f"word {number}" for number in range(40)]
+    texts = [*words, *words[8:], *map(str, range(2000))]
+    for cells in (texts, texts[::-1]):
+        encoding: Any = encoded(cells)[0].columns[0]
+        assert encoding.kind == "number"
+        assert encoding.unreadable == tuple(sorted(words[8:]))
+
+
 @pytest.mark.parametrize("cell", [b"a", ["a"], {"a": 1}])
 @pytest.mark.parametrize("name", ["level", "many", "order"])
 def test_lists_records_and_bytes_are_no_categories(name: str, cell: Any):
