@@ -114,8 +114,8 @@ class BoostingProblem:
         n_classes = None
         if self.target.task == "classification":
             n_classes = len(self.target.classes)
-        rows_of_splits: list[np.ndarray] = []
-        predictions = []
+        rows_of_splits = [np.empty(0, dtype=np.intp)]
+        predictions = [np.empty((0, n_classes or 1))]
         for training, test in self._splits(rows):
             predictions.append(
                 tree_predictions(self.fit(training), self.X_trees[test], n_classes)
@@ -129,12 +129,18 @@ class BoostingProblem:
         """Return splits whose test rows are among `rows`, the latest first."""
         splits = held_out_splits(self.X, self.target)
         if self._is_single_split(rows, splits):
-            return [(np.setdiff1d(np.arange(len(self.X)), rows), rows)]
+            splits = [(np.setdiff1d(np.arange(len(self.X)), rows), rows)]
         tested = [
             (training, np.intersect1d(test, rows))
             for training, test in reversed(splits)
+            if self._may_train_on(training)
         ]
         return [(training, test) for training, test in tested if len(test)]
+
+    def _may_train_on(self, rows: np.ndarray) -> bool:
+        if self.target.task == "regression":
+            return True
+        return len(np.unique(self.target.values[rows])) > 1
 
     def _is_single_split(self, rows: np.ndarray, splits: Sequence[Split]) -> bool:
         row_groups = self.target.row_groups

@@ -273,6 +273,8 @@ class ImportanceProblem:
             missing = n_tested - sum(len(rows) for _, rows in splits)
             if missing <= 0:
                 break
+            if len(distinct_rows(X[others])[0]) < 2:
+                continue
             drawn = np.random.default_rng(0).permutation(len(test))[:missing]
             splits.append((others, test[np.sort(drawn)]))
         return splits

@@ -441,6 +441,8 @@ class SupervisedLearner(KernelLearner):
     ) -> tuple[np.ndarray, np.ndarray]:
         """Fit trees; return held-out rows and averaged predictions."""
         rows_of_trees, by_trees = boosting.held_out_predictions(rows)
+        if not len(rows_of_trees):
+            return rows, by_kernel
         position = positions_of(rows_of_trees, rows)
         share = boosting.best_share(rows_of_trees, by_kernel[position], by_trees)
         if share < LEAST_SHARE:

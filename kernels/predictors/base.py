@@ -466,6 +466,11 @@ def held_out_scores(
     ``scores(held_out, others)`` fits a predictor on the other rows.
     """
     splits = held_out_splits(training.take()[0], target)
+    if not splits:
+        raise ValueError(
+            "X must hold different rows of a class, of which some are held out for probabilities, got only equal ones; "
+            "set probability or intervals to False."
+        )
     if len(target) > MOST_FOLD_ROWS:
         is_ordered = target.row_groups is not None and target.row_groups.ordered
         splits = splits[-1:] if is_ordered else splits[:1]

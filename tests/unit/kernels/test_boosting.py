@@ -41,6 +41,7 @@ from learnkernels.kernels.estimators.boosting import (
 from learnkernels.kernels.model import Model
 from learnkernels.kernels.row_groups import RowGroups
 from learnkernels.kernels.targets import Target
+from tests.refusals import refusal
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(700, 4))
@@ -494,3 +495,20 @@ def test_a_table_without_rows_has_no_predictions(task):
         else:
             assert model.predict_interval(table[:0]).shape == (0, 2)
             assert model.predict_quantiles(table[:0]).shape == (0, 3)
+
+
+@pytest.mark.parametrize("predictor", ["auto", "krr-cg"])
+def test_classes_of_equal_rows_are_learned_without_trees(predictor):
+    codes = np.repeat([0, 1], LEAST_ROWS)
+    model = KernelLearningClassifier(predictor=predictor).fit(codes[:, None], codes)
+    assert model.boost_ is None
+    np.testing.assert_array_equal(model.predict([[0], [1]]), [0, 1])
+
+
+def test_a_machine_without_held_out_rows_is_refused():
+    codes = np.repeat([0, 1], LEAST_ROWS)
+    model = KernelLearningClassifier(predictor="svm")
+    message = refusal(model.fit, codes[:, None], codes)
+    assert "got only equal ones; set probability or intervals to False" in message
+    model.set_params(probability=False).fit(codes[:, None], codes)
+    np.testing.assert_array_equal(model.predict([[0], [1]]), [0, 1])

@@ -324,6 +324,12 @@ def test_without_anything_to_predict_no_column_is_relevant():
     assert single.interactions_ == {}
 
 
+def test_a_column_of_two_values_is_not_relevant():
+    X = np.repeat([[0.0], [1.0]], 10, axis=0)
+    model = KernelLearningRegressor().fit(X, np.sin(np.arange(20.0)))
+    assert model.relevance_ == {"x0": 0.0}
+
+
 def test_a_model_of_an_earlier_release_says_that_it_lacks_the_rows():
     model = KernelLearningRegressor(**ONE_GAUSSIAN).fit(X, NUMBERS)
     del model._importance_rows, model._stored_importance
