@@ -40,6 +40,8 @@ LARGEST = 2**53
 
 ZERO_DECIMALS = re.compile(r"(-?[0-9]+)\.0*")
 
+MIDNIGHT = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})[ T]00:00:00(?:\.0+)?")
+
 ENUM_OF_POLARS = b"_PL_ENUM_VALUES"
 """Prefix of the metadata key of polars Enums in Arrow fields."""
 
@@ -184,16 +186,14 @@ class Column:
     def as_levels(self) -> np.ndarray:
         """Return the column's values as names of categories, in which 1.0 becomes "1"."""
         texts = self.as_texts()
-        without_decimals = {}
+        shortened = {}
         for text in self.texts():
-            name = without_zero_decimals(text)
+            name = level_in(text)
             if name != text:
-                without_decimals[text] = name
-        if not without_decimals:
+                shortened[text] = name
+        if not shortened:
             return texts
-        return np.array(
-            [without_decimals.get(text, text) for text in texts], dtype=object
-        )
+        return np.array([shortened.get(text, text) for text in texts], dtype=object)
 
 
 def without_zero_decimals(text: str) -> str:
@@ -203,8 +203,15 @@ def without_zero_decimals(text: str) -> str:
     return match[1]
 
 
+def level_in(text: str) -> str:
+    match = MIDNIGHT.fullmatch(text)
+    if match is None:
+        return without_zero_decimals(text)
+    return match[1]
+
+
 def distinct_levels(levels: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(map(without_zero_decimals, levels)))
+    return tuple(dict.fromkeys(map(level_in, levels)))
 
 
 def _number_as(text: str, written: Written) -> tuple[float, bool, bool]:

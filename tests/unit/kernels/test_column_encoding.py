@@ -513,6 +513,28 @@ def test_ordered_levels_of_numbers_are_those_of_texts_with_zero_decimals():
     np.testing.assert_array_equal(encoding.encode(categories), encoding.encode(numbers))
 
 
+def test_levels_of_dates_without_a_time_are_named_by_the_date():
+    days = pd.date_range("2024-01-01", periods=3).repeat(10)
+    dates = pd.DataFrame({"day": days})
+    said: Any = {"day": ["2024-01-01", "2024-01-02", "2024-01-03"]}
+    encoding: Any = TableEncoding.of(dates, said)
+    assert encoding.columns[0].levels == tuple(said["day"])
+    with_times: Any = {"day": [f"{day}T00:00:00" for day in said["day"]]}
+    assert TableEncoding.of(dates, with_times) == encoding
+    for cells in (
+        days.date,
+        days.strftime("%Y-%m-%d"),
+        days.astype(str),
+        days.astype("category"),
+    ):
+        same = pd.DataFrame({"day": cells})
+        assert TableEncoding.of(same, said) == encoding
+        np.testing.assert_array_equal(encoding.encode(same), encoding.encode(dates))
+    hours = pd.DataFrame({"day": pd.date_range("2024-01-01", periods=3, freq="12h")})
+    levels: Any = TableEncoding.of(hours, {"day": "categorical"}).columns[0]
+    assert levels.levels == ("2024-01-01", "2024-01-01 12:00:00", "2024-01-02")
+
+
 # What is known of a table from its blocks is what all of it tells ----------------------------------------------------
 
 
