@@ -586,6 +586,7 @@ class Table(AbstractContextManager["Table"]):
         where: str = "",
         group: int | None = None,
         joint: bytes | None = None,
+        needed: Collection[str] | None = None,
     ) -> None:
         self._where = where
         self._files: list[TableFile] = []
@@ -594,7 +595,7 @@ class Table(AbstractContextManager["Table"]):
                 with self._reading(location):
                     self._files.append(FORMATS[location.suffix](location, group))
             named = [
-                (location.name if where else location.text, file.schema)
+                (location.name if where else location.text, _part(file.schema, needed))
                 for location, file in zip(locations, self._files, strict=True)
             ]
             about = where or f"{locations[0].text} and {len(named) - 1} more"
@@ -742,6 +743,12 @@ class Table(AbstractContextManager["Table"]):
             waiting = waiting.slice(n_whole)
         if waiting.num_rows:
             yield waiting
+
+
+def _part(schema: pa.Schema, needed: Collection[str] | None) -> pa.Schema:
+    if needed is None:
+        return schema
+    return pa.schema([field for field in schema if field.name in needed])
 
 
 def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

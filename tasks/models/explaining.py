@@ -72,12 +72,13 @@ def require_explainable(
     if not output.endswith("/"):
         output_location(output)
     destination = locate(contributions_file(output))
-    inputs = inputs_of(source, {*model.features, *ids})
+    needed = {*model.features, *ids}
+    inputs = inputs_of(source, needed)
     if any(destination.is_same(location) for location in inputs):
         raise InputError(
             f"{destination.text}: the contributions would replace the input; give another output."
         )
-    with Table(inputs):  # refuses files of different columns
+    with Table(inputs, needed=needed):  # refuses files of different columns
         pass
 
 
@@ -120,7 +121,8 @@ def explain_with(
     total = np.zeros(len(model.features))
     n_rows = 0
     figure = None
-    with Table(inputs_of(source, {*model.features, *options.ids})) as table:
+    needed = {*model.features, *options.ids}
+    with Table(inputs_of(source, needed), needed=needed) as table:
         schema = _schema(model, table, options.ids, about)
         with (
             written(destination) as path,

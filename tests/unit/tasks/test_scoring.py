@@ -894,17 +894,38 @@ def test_contributions_that_could_not_be_written_are_refused_before_any_work(
         ],
         error=InputError,
     )
-    write(rows.drop_columns("base"), tmp_path / "days/1.parquet")
-    write(rows, tmp_path / "days/2.parquet")
+    write(rows, tmp_path / "days/1.parquet")
+    write(rows.drop_columns(FEATURES[0]), tmp_path / "days/2.parquet")
     days = partial(require_explainable, model, str(tmp_path / "days"))
     require_refusals(
-        [(partial(days, f"{tmp_path}/scored/", []), "2.parquet has the column 'base'")],
+        [
+            (
+                partial(days, f"{tmp_path}/scored/", []),
+                f"2.parquet has no column '{FEATURES[0]}'",
+            )
+        ],
         error=InputError,
     )
     check(f"{tmp_path}/folder/", ["key"])
     assert contributions_file("s3://rows/a.b/scored/") == (
         "s3://rows/a.b/scored.contributions.parquet"
     )
+
+
+def test_files_may_differ_in_columns_that_no_contribution_needs(
+    model: Model, tmp_path: Path
+):
+    rows = table_of(6)
+    write(rows.slice(0, 3), tmp_path / "days/1.parquet")
+    other = rows.slice(3).append_column("other", pa.array([1, 2, 3]))
+    write(other, tmp_path / "days/2.parquet")
+    output = tmp_path / "scored"
+    require_explainable(model, f"{tmp_path}/days", f"{output}/", ["key"])
+    about = explain_with(
+        model, ABOUT, f"{tmp_path}/days", f"{output}/", ScoringOptions(("key",)), 9
+    )
+    keys = read(Path(about.output))["key"].to_pylist()
+    assert list(dict.fromkeys(keys)) == rows["key"].to_pylist()
 
 
 def test_a_report_shows_paths_of_contributions_as_they_are():
