@@ -830,7 +830,7 @@ class DateColumn(ColumnEncoding):
         self, column: reading.Column, report: EncodingReport
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return days since 1970, in UTC and in local time."""
-        column = column.without_placeholder_digits()
+        column = column.without_placeholder_digits(self.first)
         moments = column.read_dates(self.first).in_zone(self.zone)
         expected = {"year": "dates", "time": "times of day"}.get(
             self.first, f"dates with the {self.first} first"
@@ -841,7 +841,7 @@ class DateColumn(ColumnEncoding):
         return dates.days_of(moments.instants), dates.days_of(moments.local)
 
     def lacks(self, column: reading.Column) -> np.ndarray:
-        column = column.without_placeholder_digits()
+        column = column.without_placeholder_digits(self.first)
         return np.isnat(column.read_dates(self.first).instants)
 
     def count_lacking(self, summary: ColumnSummary) -> int:

@@ -138,8 +138,8 @@ class Column:
                 texts_with_offset.add(text)
         return self._moments(instants, local_times, frozenset(texts_with_offset))
 
-    def without_placeholder_digits(self) -> Column:
-        if self.kind == "date":
+    def without_placeholder_digits(self, first: First) -> Column:
+        if self.kind == "date" or first == "time":
             return self
         if self.kind == "number":
             is_placeholder = np.isin(self.values, PLACEHOLDER_NUMBERS)

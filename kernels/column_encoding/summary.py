@@ -576,18 +576,16 @@ class ColumnSummary:
         self, texts: Sequence[str], times: np.ndarray, keep_all_numbers: bool
     ) -> ColumnSummary:
         places = dates.day_places(texts)
-        column = reading.Column(self.name, "text", np.array(texts, dtype=object))
-        column = column.without_placeholder_digits()
+        as_written = reading.Column(self.name, "text", np.array(texts, dtype=object))
         days: dict[First, NumberSummary] = {}
         local_days: dict[First, NumberSummary] = {}
         firsts: Sequence[First] = ("year", "time")
         if places:
             firsts = FIRSTS
         for first in firsts:
+            column = as_written.without_placeholder_digits(first)
             moments = column.read_dates(first)
-            is_date = ~np.isnat(moments.instants)
-            if first != "time":
-                is_date |= column.gaps
+            is_date = ~np.isnat(moments.instants) | column.gaps
             if not is_date.any():
                 continue
             days[first] = NumberSummary.of(

@@ -326,7 +326,7 @@ def texts_of_levels(encoding: Any, column: Column) -> np.ndarray:
 
 def encode_dates(encoding: Any, column: Column) -> np.ndarray:
     """Encode a date column: time, cycles, and a missing-value indicator."""
-    column = column.without_placeholder_digits()
+    column = column.without_placeholder_digits(encoding.first)
     moments = column.read_dates(encoding.first).in_zone(encoding.zone)
     missing = np.isnat(moments.instants)
     check_cells(column, "dates", missing, encoding.unreadable)

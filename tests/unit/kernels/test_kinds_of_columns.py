@@ -25,6 +25,8 @@ from learnkernels.kernels.column_encoding import (
 )
 from learnkernels.kernels.column_encoding.quantities import number_in
 from learnkernels.kernels.column_encoding.reading import read_columns
+from learnkernels.kernels.exporting import numpy_model
+from learnkernels.kernels.exporting.module_file import text_of_parts
 from tests.refusals import refusal, require_refusals
 from tests.unit.kernels.test_serialization import reread
 
@@ -824,6 +826,19 @@ def test_a_cell_that_is_no_date_is_missing_and_named():
     assert report.sentences() == [
         "column 'x' holds dates, but '2024-02-31' in row 5 (from 0); taken as missing"
     ]
+
+
+@pytest.mark.parametrize("cell", ["99991231", "0", 0, 99_991_231])
+def test_digits_are_no_times_of_day(cell: Any):
+    encoding, _, report = encoded(spoiled(DAYS.strftime("%I:%M %p"), r5=str(cell)))
+    assert encoding.columns[0].describe() == "time of day (time, day)"
+    assert f"but '{cell}' in row 5" in report.sentences()[0]
+    noon = TableEncoding.of(pd.DataFrame({"x": DAYS.strftime("%H:%M")}))
+    assert "must hold times of day" in refusal(noon.encode, pd.DataFrame({"x": [cell]}))
+    parts = numpy_model.read_parts(text_of_parts({"table": noon}))
+    (read,) = parts.table.columns
+    (column,) = numpy_model.columns_of_rows({"x": [cell]}, [read])
+    assert "'x' must hold" in refusal(numpy_model.encode_column, read, column)
 
 
 def test_times_of_day_go_round():
