@@ -28,8 +28,8 @@ from .estimator_files import estimator_from_array, estimator_to_array
 
 FORMAT = "learnkernels"
 
-VERSION = 1
-"""Version of the format, raised if earlier releases cannot read new files."""
+VERSION = 2
+"""Version of the format, raised if files of other releases cannot be read."""
 
 ENDING = ".safetensors"
 
