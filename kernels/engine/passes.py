@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from math import prod
 from threading import local
 from typing import Any
@@ -190,14 +189,14 @@ class TilePass:
     blocks: RowBlocks
     shift: np.ndarray
     center: np.ndarray | None = None
-
-    @cached_property
-    def _buffers(self) -> local:
-        """Work arrays per thread, as new memory takes long."""
-        return local()
+    _buffers: local = field(default_factory=local, init=False, repr=False)
+    """Work arrays per thread, as new memory takes long."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_buffers"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _buffers=local())
 
     def part(self, _: object, pairs: Sequence[Pair]) -> BlockResults:
         """Return sums over the Gram-matrix blocks of `pairs` and their transposes."""

@@ -1,8 +1,10 @@
 """Threads: a fit leaves BLAS as it was, starts no more threads than there are cores, and adds up in one order."""
 
+import pickle
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from threading import Barrier, Event
+from threading import Barrier, Event, local
 
 import joblib
 import numpy as np
@@ -16,7 +18,8 @@ from learnkernels import (
     KernelLearningRegressor,
     gram_statistics,
 )
-from learnkernels.kernels.engine import workers
+from learnkernels.kernels.engine import passes, workers
+from learnkernels.kernels.engine.passes import RowBlocks, TilePass
 from learnkernels.kernels.engine.workers import (
     available_threads,
     one_blas_thread,
@@ -175,3 +178,28 @@ def test_a_sum_does_not_depend_on_the_number_of_threads():
     (X, Y), family = rows(2500), GaussianFamily([0.5, 1.0])
     one, three = (gram_statistics(family, X, Y, n_threads=n).products() for n in (1, 3))
     np.testing.assert_array_equal(one, three)
+
+
+def slow_local() -> local:
+    time.sleep(0.1)
+    return local()
+
+
+def buffers_of(tile_pass: TilePass, barrier: Barrier) -> local:
+    barrier.wait(60)
+    return tile_pass._buffers
+
+
+def test_threads_that_start_a_pass_at_the_same_time_have_one_place_for_buffers(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    # By Python 3.12 and later, two threads may compute a cached attribute
+    monkeypatch.setattr(passes, "local", slow_local)
+    X, y = rows(40)
+    blocks = RowBlocks.of(np.zeros(40), 20)
+    whole = TilePass(GaussianFamily([0.5]), X, y[:, None], blocks, np.zeros(1))
+    for tile_pass in (whole, pickle.loads(pickle.dumps(whole))):
+        with ThreadPoolExecutor(2) as pool:
+            first, second = pool.map(buffers_of, [tile_pass] * 2, [Barrier(2)] * 2)
+        assert first is second
+        assert tile_pass.part(None, [(0, 1)]).arrays["products"].all()
