@@ -193,7 +193,7 @@ def _write_dataset(dataset: Dataset, ref: DatasetRef, folder: Path) -> None:
 def load_dataset(ref: DatasetRef) -> Dataset:
     """Return a data set from disk; dense features are memory-mapped."""
     folder = checked(Path(ref.path))
-    about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
+    about = _load_about(folder)
     optional: dict[str, Any] = {"by_training": about["scale"]}
     for name in SAMPLE_COLUMNS:
         file = folder / f"{name}.npy"
@@ -212,11 +212,19 @@ def load_dataset(ref: DatasetRef) -> Dataset:
             arrays = load_file(folder / TABLE_ARRAYS)
         optional["table"] = from_data(about["table"], arrays)
         features = optional["table"].features
-    return Dataset(_load_features(folder), load_target(folder), features, **optional)
+    target = _load_target(folder, about)
+    return Dataset(_load_features(folder), target, features, **optional)
 
 
 def load_target(folder: Path) -> Target:
-    about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
+    return _load_target(folder, _load_about(folder))
+
+
+def _load_about(folder: Path) -> Any:
+    return json.loads((folder / "about.json").read_text(encoding="utf-8"))
+
+
+def _load_target(folder: Path, about: dict[str, Any]) -> Target:
     values = np.load(folder / "y.npy", allow_pickle=False)
     return Target(about["task"], values, tuple(about["classes"]), about["labels"])
 

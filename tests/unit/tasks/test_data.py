@@ -104,6 +104,22 @@ def test_a_data_set_is_stored_whole(
     assert copied_share(store_dataset(twice, "twice", "somewhere")) == 0.5
 
 
+def test_the_description_of_a_data_set_is_read_once(
+    frame: pd.DataFrame, tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+):
+    ref = store_dataset(read(tmp_path, frame), "data", "somewhere")
+    names = []
+    read_text = Path.read_text
+
+    def noted(path: Path, *args: Any, **options: Any) -> str:
+        names.append(path.name)
+        return read_text(path, *args, **options)
+
+    monkeypatch.setattr(Path, "read_text", noted)
+    load_dataset(ref)
+    assert names.count("about.json") == 1
+
+
 def test_bundled_sets_keep_their_names():
     dataset = ingest.load_source(DatasetConfig.of("breast_cancer"))
     assert dataset.target.classes == ("benign", "malignant")
