@@ -109,32 +109,20 @@ class Target(Value):
             rows = self.row_groups.sample(n_rows, seed)
         else:
             rows = drawn_rows(len(self), n_rows, seed)
-        if not self._lacks_rare_rows(rows):
+        codes = self._strata(rows)
+        if not _lacks_rare_rows(codes, rows):
             return rows
         shuffled = np.random.default_rng(seed).permutation(len(self))
         is_drawn = np.isin(shuffled, rows)
         order = np.concatenate([shuffled[is_drawn], shuffled[~is_drawn]])
-        return np.sort(self.rare_first(order, len(rows))[: len(rows)])
+        return np.sort(_rare_first(codes, order, len(rows))[: len(rows)])
 
     def rare_first(self, order: np.ndarray, n_rows: int) -> np.ndarray:
         """Return an order of the rows whose first `n_rows` have a few of each class."""
-        drawn = order[:n_rows]
-        if not self._lacks_rare_rows(drawn):
+        codes = self._strata(order[:n_rows])
+        if not _lacks_rare_rows(codes, order[:n_rows]):
             return order
-        codes = self._strata(drawn)[order]
-        n_classes = codes.max() + 1
-        fewest = _fewest_rows(n_rows, n_classes)
-        required = np.concatenate(
-            [order[codes == code][:fewest] for code in range(n_classes)]
-        )
-        return np.concatenate([required, order[~np.isin(order, required)]])
-
-    def _lacks_rare_rows(self, drawn: np.ndarray) -> bool:
-        codes = self._strata(drawn)
-        counts = np.bincount(codes)
-        fewest = _fewest_rows(len(drawn), len(counts))
-        n_drawn = np.bincount(codes[drawn], minlength=len(counts))
-        return bool((n_drawn < np.minimum(counts, fewest)).any())
+        return _rare_first(codes, order, n_rows)
 
     def _strata(self, drawn: np.ndarray) -> np.ndarray:
         """Return classes; for numbers, 1 if unlike nearly all drawn rows."""
@@ -202,6 +190,23 @@ def class_pairs(codes: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
         rows = np.flatnonzero((codes == first) | (codes == second))
         pairs.append((rows, np.where(codes[rows] == second, 1.0, -1.0)))
     return pairs
+
+
+def _lacks_rare_rows(codes: np.ndarray, drawn: np.ndarray) -> bool:
+    counts = np.bincount(codes)
+    fewest = _fewest_rows(len(drawn), len(counts))
+    n_drawn = np.bincount(codes[drawn], minlength=len(counts))
+    return bool((n_drawn < np.minimum(counts, fewest)).any())
+
+
+def _rare_first(codes: np.ndarray, order: np.ndarray, n_rows: int) -> np.ndarray:
+    codes = codes[order]
+    n_classes = codes.max() + 1
+    fewest = _fewest_rows(n_rows, n_classes)
+    required = np.concatenate(
+        [order[codes == code][:fewest] for code in range(n_classes)]
+    )
+    return np.concatenate([required, order[~np.isin(order, required)]])
 
 
 def _fewest_rows(n_drawn: int, n_classes: int) -> int:

@@ -1649,6 +1649,21 @@ def test_samples_have_a_few_rows_of_each_class_and_are_uniform_if_these_do():
         )
 
 
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_classes_of_a_sample_are_counted_once(task, monkeypatch):
+    drawn = []
+    strata = Target._strata
+
+    def noted(target, rows):
+        drawn.append(len(rows))
+        return strata(target, rows)
+
+    monkeypatch.setattr(Target, "_strata", noted)
+    is_rare = np.arange(5000) % 1000 == 7
+    assert is_rare[Target.of(is_rare.astype(float), task).sample(1500, 0)].sum() == 5
+    assert drawn == [1500]
+
+
 RARE = np.setdiff1d(
     np.random.default_rng(0).permutation(600)[250:],
     np.union1d(drawn_rows(600, 100, 0), drawn_rows(600, 300, 0)),
