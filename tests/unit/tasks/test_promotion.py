@@ -654,6 +654,19 @@ def model_on(ref: DatasetRef) -> Model:
     return Model.of_table(estimator, {"digest": ref.digest})
 
 
+def scored_on_appended_rows(
+    rows: pd.DataFrame, **keys: Any
+) -> tuple[Model, DatasetRef, NewestRows]:
+    """Return a model of the first 120 rows, the data set of all, and errors on the others."""
+    rows[:120].to_csv("rows.csv", index=False)
+    champion = model_on(ingested(**keys))
+    rows.to_csv("rows.csv", index=False)
+    ref = ingested(**keys)
+    newest = errors_on_newest_rows(model_on(ref), champion, ref, ref)
+    assert newest is not None
+    return champion, ref, newest
+
+
 TEXT = {"columns": {"review": "text", "size": "number", "weight": "number"}}
 NUMBERS = {"columns": {"size": "number", "weight": "number"}, "drop": ["review"]}
 
@@ -669,13 +682,8 @@ def test_a_champion_is_scored_on_appended_rows_of_every_kind_of_column(
 ):
     monkeypatch.chdir(tmp_path)
     rows = reviews(150)
-    rows[:120].to_csv("rows.csv", index=False)
     keys = recipe | {"scale": "standard", "scale_on": scale_on}
-    champion = model_on(ingested(**keys))
-    rows.to_csv("rows.csv", index=False)
-    ref = ingested(**keys)
-    newest = errors_on_newest_rows(model_on(ref), champion, ref, ref)
-    assert newest is not None
+    champion, _, newest = scored_on_appended_rows(rows, **keys)
     assert (newest.n_rows, newest.measure) == (30, "misclassification rate")
     predicted = champion.columns(champion.raw_rows(rows[120:]))["prediction"]
     assert newest.champion == np.mean(predicted != rows["y"][120:])
@@ -694,14 +702,9 @@ def test_a_champion_is_scored_on_appended_rows_of_rare_levels(
     city[:120][rng.random(120) < 0.4] = "Metro"
     rows = pd.DataFrame({"city": city, "size": rng.normal(size=150)})
     rows["y"] = np.where(rows["city"] == "Metro", "bad", "good")
-    rows[:120].to_csv("rows.csv", index=False)
     keys = {"columns": {"city": "categorical", "size": "number"}, "scale": "standard"}
-    champion = model_on(ingested(**keys))
-    rows.to_csv("rows.csv", index=False)
-    ref = ingested(**keys)
+    champion, ref, newest = scored_on_appended_rows(rows, **keys)
     assert load_dataset(ref).table.columns[0].many
-    newest = errors_on_newest_rows(model_on(ref), champion, ref, ref)
-    assert newest is not None
     predicted = champion.columns(champion.raw_rows(rows[120:]))["prediction"]
     assert newest.champion == np.mean(predicted != "good") < 0.5
 
@@ -717,12 +720,7 @@ def test_a_champion_is_scored_on_appended_rows_with_missing_values(
     size[120:] = np.nan
     rows = pd.DataFrame({"size": size, "weight": rng.normal(size=150)})
     rows["y"] = np.where(rows["size"].isna(), "good", "bad")
-    rows[:120].to_csv("rows.csv", index=False)
-    champion = model_on(ingested(scale="standard"))
-    rows.to_csv("rows.csv", index=False)
-    ref = ingested(scale="standard")
-    newest = errors_on_newest_rows(model_on(ref), champion, ref, ref)
-    assert newest is not None
+    _, _, newest = scored_on_appended_rows(rows, scale="standard")
     assert newest.champion == 0.0
 
 
@@ -731,16 +729,10 @@ def test_rows_are_appended_whichever_class_is_positive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.chdir(tmp_path)
-    rows = reviews(150)
-    rows[:120].to_csv("rows.csv", index=False)
     keys = NUMBERS | {"positive": "bad"}
-    champion = model_on(ingested(**keys))
+    champion, ref, newest = scored_on_appended_rows(reviews(150), **keys)
     assert champion.estimator.classes_.tolist() == ["bad", "rest"]
-    rows.to_csv("rows.csv", index=False)
-    ref = ingested(**keys)
     assert ref.classes == ("rest", "bad")
-    newest = errors_on_newest_rows(model_on(ref), champion, ref, ref)
-    assert newest is not None
     assert newest.n_rows == 30
     assert newest.champion < 0.5
 
