@@ -10,13 +10,11 @@ import shutil
 import signal
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from functools import reduce
 from multiprocessing import resource_tracker
-from operator import add
 from pathlib import Path
 from threading import RLock
 from typing import Any, TypeAlias, TypeVar
@@ -35,6 +33,7 @@ from distributed import (
     as_completed,
     default_client,
 )
+from distributed.comm import CommClosedError
 from joblib import cpu_count
 from scipy import sparse
 
@@ -227,6 +226,7 @@ LIBRARY_BYTES = 320 << 20
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 Advance: TypeAlias = Callable[[float], None]
+Caught: TypeAlias = tuple[type[Warning], str]
 
 
 class DaskPool(AbstractContextManager["DaskPool"]):
@@ -322,25 +322,31 @@ class DaskPool(AbstractContextManager["DaskPool"]):
                 pure=False,
                 **sent,
             )
-            self.follow(futures, advance)
-            results = self.client.gather(futures)
+            results = dict(self.collected(futures, advance))
         self.require_usable()
-        for _, caught in results:
-            for category, text in caught:
-                warn_caller(text, category)
-        return [result for result, _ in results]
+        in_order = [results[position] for position in range(len(jobs))]
+        for _, caught in in_order:
+            _warn(caught)
+        return [result for result, _ in in_order]
 
     def send(self, value: Any) -> Future:
         """Send workers a value; return its future, which outlives workers."""
         (key,) = _keys("value", 1)
         return self.client.submit(_value, value, key=key, pure=False)
 
-    def follow(self, futures: list[Future], advance: Advance) -> None:
-        """Report futures as they end, until one fails."""
-        for future in as_completed(futures, loop=self.client.loop):
-            if future.status != "finished":
-                return
-            advance(1 / len(futures))
+    def collected(
+        self, futures: list[Future], advance: Advance | None
+    ) -> Iterator[tuple[int, Any]]:
+        """Yield positions and results of futures as they end, and empty the list."""
+        n_futures = len(futures)
+        for ended in as_completed(list(futures), self.client.loop).batches():
+            results = self.client.gather(ended)  # with_results would hide errors
+            for future in ended:
+                futures.remove(future)
+                future.release()
+                yield future.key[1], results.pop(0)
+                if advance is not None:
+                    advance(1 / n_futures)
 
     @contextmanager
     def computing(self, task: str) -> Iterator[list[Future]]:
@@ -353,7 +359,11 @@ class DaskPool(AbstractContextManager["DaskPool"]):
                 f"{task} lost its worker processes, out of memory or killed; set dask.memory higher, or dask.workers "
                 "to 1, and start again."
             ) from None
-        except CancelledError:
+        except (CancelledError, CommClosedError):
+            raise InputError(SCHEDULER_ENDED) from None
+        except OSError:
+            if self._running:
+                raise
             raise InputError(SCHEDULER_ENDED) from None
         finally:
             if self._running:
@@ -543,45 +553,62 @@ class DaskWorkers:
         shares = [tasks[first::n_sums] for first in range(n_sums)]
         with pool.computing("a pass over rows") as futures:
             sent = {"shared": shared.future, "argument": pool.send(argument)}
-            sums = pool.client.map(
-                _sum_of,
+            futures += pool.client.map(
+                _with_warnings,
+                [_sum_of] * n_sums,
                 shares,
                 key=_keys("share", n_sums),
                 step=step,
                 pure=False,
                 **sent,
             )
-            positions = {future.key: position for position, future in enumerate(sums)}
-            futures += sums
-            del sums  # else workers would keep and recompute collected sums
-            result = self._collected(futures, positions)
+            total = SumInGroups(n_sums)
+            warned: dict[Caught, None] = {}
+            for position, (result, caught) in pool.collected(futures, self._advance):
+                if position % FAN_IN == 0:
+                    result = deepcopy(result)  # Dask's arrays are read-only
+                total.add(position, result)
+                warned |= dict.fromkeys(caught)
         pool.require_usable()
-        return result
+        _warn(warned)
+        return total.result
 
-    def _collected(self, futures: list[Future], positions: dict[Any, int]) -> Any:
-        """Add the results of futures by position, and empty the list."""
-        n_sums = len(positions)
-        waiting: dict[int, Any] = {}
-        totals: list[Any] = []
-        n_added = 0
-        ended = as_completed(list(futures), self._pool.client.loop, with_results=True)
-        for future, result in ended:
-            if future.status != "finished":
-                raise CancelledError(future.key)
-            waiting[positions[future.key]] = result
-            futures.remove(future)
-            future.release()
-            if self._advance is not None:
-                self._advance(1 / n_sums)
-            while n_added in waiting:
-                _add_to_group(totals, waiting.pop(n_added), n_added % FAN_IN == 0)
-                n_added += 1
-        while len(totals) > 1:
-            totals = [
-                reduce(add, totals[start : start + FAN_IN])
-                for start in range(0, len(totals), FAN_IN)
-            ]
-        return totals[0]
+
+class SumInGroups:
+    """Sum of results by position, in groups, as they arrive."""
+
+    def __init__(self, n_results: int) -> None:
+        self._n_results = n_results
+        self._waiting: dict[int, Any] = {}
+        self._next: dict[int, int] = {}
+        self._totals: dict[int, Any] = {}
+        self._groups: SumInGroups | None = None
+        if n_results > FAN_IN:
+            self._groups = SumInGroups(math.ceil(n_results / FAN_IN))
+
+    @property
+    def result(self) -> Any:
+        if self._groups is None:
+            return self._totals[0]
+        return self._groups.result
+
+    def add(self, position: int, result: Any) -> None:
+        group = position // FAN_IN
+        end = min(self._n_results, FAN_IN * (group + 1))
+        self._waiting[position] = result
+        following = self._next.get(group, FAN_IN * group)
+        while following < end and following in self._waiting:
+            self._add_to_group(group, self._waiting.pop(following))
+            following += 1
+        self._next[group] = following
+        if following == end and self._groups is not None:
+            self._groups.add(group, self._totals.pop(group))
+
+    def _add_to_group(self, group: int, result: Any) -> None:
+        if group in self._totals:
+            self._totals[group] = self._totals[group] + result
+        else:
+            self._totals[group] = result
 
 
 def _keys(name: str, n: int) -> list[tuple[str, int]]:
@@ -598,13 +625,6 @@ def _sum_of(tasks: Sequence[Any], step: Step, shared: Any, argument: Any) -> Any
     return Threads(1).total(step, shared, argument, tasks)
 
 
-def _add_to_group(totals: list[Any], result: Any, is_first: bool) -> None:
-    if is_first:
-        totals.append(deepcopy(result))  # Dask's arrays are read-only
-    else:
-        totals[-1] = totals[-1] + result
-
-
 def map_here(
     run: Callable[..., Result], jobs: Sequence[Job], advance: Advance, **arguments: Any
 ) -> list[Result]:
@@ -617,7 +637,12 @@ def map_here(
 
 def _with_warnings(
     run: Callable[..., Result], job: Job, **arguments: Any
-) -> tuple[Result, list[tuple[type[Warning], str]]]:
+) -> tuple[Result, list[Caught]]:
     with warnings.catch_warnings(record=True) as caught:
         result = run(job, **arguments)
     return result, [(warning.category, str(warning.message)) for warning in caught]
+
+
+def _warn(caught: Iterable[Caught]) -> None:
+    for category, text in caught:
+        warn_caller(text, category)

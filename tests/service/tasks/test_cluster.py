@@ -12,7 +12,8 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import reduce
@@ -40,7 +41,12 @@ from learnkernels.tasks.data import row_files
 from learnkernels.tasks.data.row_files import RowFiles
 from learnkernels.tasks.processes.owner import Owner
 from learnkernels.tasks.workers import cluster
-from learnkernels.tasks.workers.cluster import SUMS_PER_WORKER, DaskPool, DaskWorkers
+from learnkernels.tasks.workers.cluster import (
+    SUMS_PER_WORKER,
+    DaskPool,
+    DaskWorkers,
+    SumInGroups,
+)
 from tests.elsewhere import another_machine
 from tests.unit.tasks.test_matrices import files_of, make
 from tests.unit.tasks.test_trials import require_statistics_of_training_rows
@@ -282,6 +288,145 @@ def test_results_may_be_arrays_that_are_added_in_place(pool: DaskPool):
     assert (total.arrays["sum"] == 6).all()
 
 
+ALIVE: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+class Addend:
+    """Numbers that addition appends."""
+
+    def __init__(self, numbers: list[int]) -> None:
+        self.numbers = numbers
+        ALIVE.add(self)
+
+    def __add__(self, other: Addend) -> Addend:
+        self.numbers = self.numbers + other.numbers
+        return self
+
+
+@pytest.mark.parametrize("n", [1, 2, 8, 9, 64, 65, 100])
+def test_results_that_arrive_in_any_order_are_added_in_order(n: int):
+    for seed in range(5):
+        total = SumInGroups(n)
+        for position in np.random.default_rng(seed).permutation(n).tolist():
+            total.add(position, Addend([position]))
+        assert total.result.numbers == list(range(n))
+
+
+def test_few_results_wait_for_a_late_one():
+    total = SumInGroups(64)
+    for position in [*range(1, 64), 0]:
+        total.add(position, Addend([position]))
+        assert len(ALIVE) <= 8 + 8
+    assert total.result.numbers == list(range(64))
+
+
+def ones_of(shared: None, size: int, task: int) -> BlockResults:
+    return BlockResults({task: np.ones(size)})
+
+
+def test_results_of_a_pass_may_take_more_than_the_memory_of_a_worker(pool: DaskPool):
+    workers = pool.workers_telling(lambda share: None)
+    shared = workers.broadcast(None)
+    total = workers.total(ones_of, shared, 5_000_000, range(32))
+    assert sorted(total.arrays) == list(range(32))
+    assert sum(array.nbytes for array in total.arrays.values()) > 1 << 30
+
+
+def grumble_in_a_pass(shared: None, argument: int, task: int) -> int:
+    return grumble(argument)
+
+
+def test_warnings_in_a_pass_are_issued_once(pool: DaskPool):
+    workers = pool.workers
+    shared = workers.broadcast(None)
+    with pytest.warns(RuntimeWarning, match="two is odd here") as caught:
+        assert workers.total(grumble_in_a_pass, shared, 2, range(16)) == 32
+    assert len(caught) == 1
+
+
+def refuse_one(shared: Path, argument: int, task: int) -> int:
+    (shared / str(task)).touch()
+    if task == argument:
+        raise InputError("three is refused; leave it out.")
+    time.sleep(0.2)
+    return task
+
+
+def require_nothing_left(pool: DaskPool, started: Callable[[], int]) -> None:
+    """Fail unless at most one more task of each worker starts."""
+    n_started = started()
+    assert within(lambda: not any(pool.client.processing().values()), 60)
+    assert started() <= n_started + pool.n_workers
+
+
+def test_an_error_in_a_pass_is_raised_and_cancels_its_other_tasks(
+    pool: DaskPool, tmp_path: Path
+):
+    shares: list[float] = []
+    workers = pool.workers_telling(shares.append)
+    shared = workers.broadcast(tmp_path)
+    with pytest.raises(InputError, match=r"^three is refused; leave it out\.$"):
+        workers.total(refuse_one, shared, 3, range(40))
+    require_nothing_left(pool, lambda: len(list(tmp_path.iterdir())))
+    assert sum(shares) < 0.5
+    shares.clear()
+    assert workers.total(refuse_one, shared, 40, range(5)) == 10
+    assert sum(shares) == pytest.approx(1)
+
+
+def test_an_interrupt_in_a_pass_cancels_its_tasks(pool: DaskPool, tmp_path: Path):
+    workers = pool.workers_telling(lambda share: None)
+    shared = workers.broadcast(tmp_path)
+    threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        workers.total(refuse_one, shared, 60, range(60))
+    require_nothing_left(pool, lambda: len(list(tmp_path.iterdir())))
+    assert workers.total(refuse_one, shared, 60, range(5)) == 10
+
+
+class EndsWorker:
+    """A result whose sending ends its worker."""
+
+    def __reduce__(self) -> Any:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def refuse_second_try(shared: Path, argument: None, task: int) -> Any:
+    if shared.exists():
+        raise InputError("the second try is refused; leave it out.")
+    shared.touch()
+    return EndsWorker()
+
+
+def test_an_error_when_a_lost_result_is_computed_again_is_raised(tmp_path: Path):
+    with DaskPool(DaskConfig(workers=2)) as pool:
+        workers = pool.workers
+        shared = workers.broadcast(tmp_path / "tried")
+        with pytest.raises(InputError, match=r"^the second try is refused"):
+            workers.total(refuse_second_try, shared, None, range(1))
+
+
+class Unreadable:
+    """A result that cannot be read here."""
+
+    def __reduce__(self) -> Any:
+        return refuse_to_be_read, ()
+
+
+def refuse_to_be_read() -> None:
+    raise ValueError("it cannot be read.")
+
+
+def unreadable(shared: None, argument: None, task: int) -> Unreadable:
+    return Unreadable()
+
+
+def test_a_result_that_cannot_be_read_is_an_error(pool: DaskPool):
+    shared = pool.workers.broadcast(None)
+    with pytest.raises(ValueError, match="it cannot be read"):
+        pool.workers.total(unreadable, shared, None, range(1))
+
+
 def die_after_the_others(shared: Path, argument: int, task: int) -> int:
     """Note the try of a task; end the worker of the last one when the others are collected."""
     with (shared / str(task)).open("a") as tries:
@@ -295,7 +440,14 @@ def die_after_the_others(shared: Path, argument: int, task: int) -> int:
     return task
 
 
-def test_results_of_ended_tasks_are_not_lost_with_their_worker(tmp_path: Path):
+def die_after_the_other_jobs(job: int, shared: Path) -> int:
+    return die_after_the_others(shared, 7, job)
+
+
+@pytest.mark.parametrize("kind", ["tasks", "jobs"])
+def test_results_of_ended_tasks_and_jobs_are_not_lost_with_their_worker(
+    tmp_path: Path, kind: str
+):
     collected = tmp_path / "collected"
     collected.touch()
 
@@ -304,9 +456,14 @@ def test_results_of_ended_tasks_are_not_lost_with_their_worker(tmp_path: Path):
             notes.write("x")
 
     with DaskPool(DaskConfig(workers=2)) as pool:
-        workers = pool.workers_telling(note)
-        shared = workers.broadcast(tmp_path)
-        assert workers.total(die_after_the_others, shared, 7, range(8)) == 28
+        if kind == "jobs":
+            jobs = list(range(8))
+            done = pool.map(die_after_the_other_jobs, jobs, note, shared=tmp_path)
+            assert done == jobs
+        else:
+            workers = pool.workers_telling(note)
+            shared = workers.broadcast(tmp_path)
+            assert workers.total(die_after_the_others, shared, 7, range(8)) == 28
     tries = [(tmp_path / str(task)).stat().st_size for task in range(8)]
     assert tries == [1] * 7 + [2]
 
@@ -381,6 +538,40 @@ def test_a_scheduler_that_ends_is_one_sentence(tmp_path: Path, moment: str):
             InputError, match=r"^the Dask scheduler ended; the results so far are kept"
         ):
             workers.total(linger, workers.broadcast(None), 1.0, range(600))
+
+
+class SentSlowly:
+    """A result that notes when it is sent, for seconds."""
+
+    def __init__(self, note: Path) -> None:
+        self.note = note
+
+    def __reduce__(self) -> Any:
+        self.note.touch()
+        time.sleep(3)
+        return SentSlowly, (self.note,)
+
+
+def sent_slowly(shared: Path, argument: None, task: int) -> SentSlowly:
+    return SentSlowly(shared)
+
+
+def test_a_scheduler_that_ends_while_a_result_is_sent_is_one_sentence(tmp_path: Path):
+    note = tmp_path / "sent"
+
+    def end_when_sent(pid: int) -> None:
+        assert within(note.exists, 60)
+        os.kill(pid, signal.SIGKILL)
+
+    with (
+        another_machine(tmp_path / "machine") as address,
+        DaskPool(DaskConfig(scheduler=address, timeout=2)) as pool,
+    ):
+        shared = pool.workers.broadcast(note)
+        pid = pool.client.run_on_scheduler(os.getpid)
+        threading.Thread(target=end_when_sent, args=(pid,)).start()
+        with pytest.raises(InputError, match=r"^the Dask scheduler ended; the results"):
+            pool.workers.total(sent_slowly, shared, None, range(1))
 
 
 def test_a_scheduler_that_is_not_there_is_named_within_the_time_limit():
