@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import copy
-from functools import wraps
+from functools import cache, wraps
 from importlib import import_module
 from inspect import Parameter, currentframe, isabstract, signature
 from typing import Any, Self, TypeVar, cast
@@ -24,6 +24,8 @@ _write_progress: ContextVar[Callable[[str], None] | None] = ContextVar(
 )
 """Function that receives the steps of a fit, or None."""
 
+_signature = cache(signature)
+
 Class = TypeVar("Class", bound=type)
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -39,9 +41,10 @@ class Value:
 
     def _parameters(self) -> dict[str, Any]:
         """Return parameters by name; ValueError if one is not stored."""
+        own_class: type = type(self)
         try:
             return {
-                name: getattr(self, name) for name in signature(type(self)).parameters
+                name: getattr(self, name) for name in _signature(own_class).parameters
             }
         except AttributeError as error:
             raise ValueError(

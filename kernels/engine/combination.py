@@ -80,7 +80,10 @@ class Combination:
         active = np.flatnonzero(self.coefficients)
         if not len(active):
             active = np.arange(1)
-        family, places = self.family.subset(active.tolist()).completed_grid()
+        family = self.family
+        if len(active) < family.n_kernels:
+            family = family.subset(active.tolist())
+        family, places = family.completed_grid()
         coefficients = np.zeros(family.n_kernels)
         coefficients[places] = self.coefficients[active]
         shift = np.zeros(family.n_kernels)
