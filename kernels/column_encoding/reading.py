@@ -448,7 +448,7 @@ def _is_missing(value: Any) -> bool:
 
 
 def _text(value: Any) -> str | None:
-    if _is_missing(value):
+    if not isinstance(value, str) and _is_missing(value):
         return None
     if (
         isinstance(value, float | Decimal)

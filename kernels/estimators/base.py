@@ -457,7 +457,7 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         if self.table_ is not None:
             report = EncodingReport()
-            if not is_table(X) and self.table_.of_numbers:
+            if self.table_.of_numbers and not is_table(X):
                 X = validate_data(
                     self,
                     X,
