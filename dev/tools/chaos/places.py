@@ -274,7 +274,7 @@ def _watch_schedule(lane: Lane, attempt: Attempt, up: Running, minutes: float) -
             erased = subprocess.run(
                 erase,
                 cwd=lane.work,
-                env=lane.environment(),
+                env=lane.environment() | {"MLFLOW_DISABLE_TELEMETRY": "true"},
                 capture_output=True,
                 text=True,
             )
