@@ -265,7 +265,6 @@ class TilePass:
             if not buffers.sides:
                 most_pairs = int(np.diff(self.blocks.bounds).max()) ** 2
                 buffers.seeds = empty_vectors(self.family.n_seeds * most_pairs, dtype)
-                buffers.operands = {}
         return buffers.tile_sums
 
     def _read(
@@ -279,13 +278,10 @@ class TilePass:
         if seconds - firsts:
             rows |= blocks.read(self.X, seconds - firsts)
         if not self._buffers.sides:
-            of_last_task = self._buffers.operands
             operands = {
-                block: of_last_task.get(block)
-                or self.family.operands(rows_of_block, self.shift, self.center)
+                block: self.family.operands(rows_of_block, self.shift, self.center)
                 for block, rows_of_block in rows.items()
             }
-            self._buffers.operands = operands
             return rows, lambda i, j: self._filled_seeds(
                 operands[i], operands[j], rows[i].shape[0], rows[j].shape[0]
             )
@@ -302,8 +298,7 @@ class TilePass:
     def _filled_seeds(
         self, left: list[Any], right: list[Any], n_rows: int, n_columns: int
     ) -> np.ndarray:
-        n_seeds = sum(operand.n_seeds for operand in right)
-        shape = (n_seeds, n_rows, n_columns)
+        shape = (self.family.n_seeds, n_rows, n_columns)
         seeds = np.asarray(self._buffers.seeds[: prod(shape)]).reshape(shape)
         fill_seeds(left, right, seeds)
         return seeds
