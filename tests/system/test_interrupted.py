@@ -43,9 +43,10 @@ CONFIG |= {
 
 
 IGNORED = re.compile(
-    r"Exception ignored in: .*\n(?:Traceback.*\n(?: +.*\n)*[\w.]+: .*\n)?"
+    r"Exception ignored (?:in|on calling ctypes callback function): .*\n"
+    r"(?:Traceback.*\n(?: +.*\n)*[\w.]+(?:: .*)?\n)?"
 )
-"""Output of Python if a signal comes while it puts an object away."""
+"""Output of Python if a signal comes while it puts an object away, or LLVM calls Python."""
 
 
 class Running:
