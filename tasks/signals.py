@@ -19,7 +19,14 @@ AGAIN = 0.7
 """Seconds until an interrupt that a library caught is raised again."""
 
 
-IMPORT_SECONDS = 10.0
+UNINTERRUPTED = ("_frozen_importlib", "importlib._bootstrap", "llvmlite.binding")
+"""Beginnings of names of modules that no exception must enter from another thread.
+
+After an exception in an import, Python's lock may stay taken. LLVM calls functions of
+its module and ignores their exceptions.
+"""
+
+UNINTERRUPTED_SECONDS = 10.0
 
 PATIENCE = 30.0
 """Seconds until a signaled process ends without waiting for its threads."""
@@ -68,7 +75,7 @@ def stopping_steps() -> Iterator[None]:
     except BaseException:
         with _entering:
             for thread in set(threads) - {threading.get_ident()}:
-                _wait_for_imports(thread)
+                _wait_until_interruptible(thread)
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(
                     ctypes.c_ulong(thread), ctypes.py_object(StepStopped)
                 )
@@ -77,20 +84,19 @@ def stopping_steps() -> Iterator[None]:
         _steps.reset(token)
 
 
-def _wait_for_imports(thread: int) -> None:
-    """Wait for imports: an error may leave Python's lock taken."""
-    latest = time.monotonic() + IMPORT_SECONDS
-    while _is_importing(thread) and time.monotonic() < latest:
+def _wait_until_interruptible(thread: int) -> None:
+    latest = time.monotonic() + UNINTERRUPTED_SECONDS
+    while not _is_interruptible(thread) and time.monotonic() < latest:
         time.sleep(0.01)
 
 
-def _is_importing(thread: int) -> bool:
+def _is_interruptible(thread: int) -> bool:
     frame = sys._current_frames().get(thread)
     while frame is not None:
-        if frame.f_code.co_filename.startswith("<frozen importlib"):
-            return True
+        if str(frame.f_globals.get("__name__")).startswith(UNINTERRUPTED):
+            return False
         frame = frame.f_back
-    return False
+    return True
 
 
 @contextmanager

@@ -44,9 +44,12 @@ CONFIG |= {
 
 IGNORED = re.compile(
     r"Exception ignored (?:in|on calling ctypes callback function): .*\n"
-    r"(?:Traceback.*\n(?: +.*\n)*[\w.]+(?:: .*)?\n)?"
+    r"(?:(\w.*\n)?Traceback.*\n(?: +.*\n)*[\w.]+(?:: .*)?\n)?"
 )
-"""Output of Python if a signal comes while it puts an object away, or LLVM calls Python."""
+"""Output of Python if a signal comes while it puts an object away, or LLVM calls Python.
+
+Another thread may print a line in between.
+"""
 
 
 class Running:

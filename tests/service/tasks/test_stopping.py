@@ -6,10 +6,12 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextvars import copy_context
 from pathlib import Path
 
 import pytest
+from llvmlite import binding
 
 from learnkernels.tasks.signals import StepStopped, stoppable, stopping_steps
 
@@ -142,6 +144,35 @@ def test_a_command_ends_though_a_thread_or_its_cleanup_never_ends(act: str):
     assert ended == (-signal.SIGTERM, "", "stopped; nothing was begun.\n")
 
 
+def outcome_of_step(begin: Callable[[threading.Event], None]) -> list[str]:
+    """Let another step fail after `begin` sets the event and before it returns."""
+    begun = threading.Event()
+    outcome: list[str] = []
+
+    def step() -> None:
+        try:
+            with stoppable():
+                begin(begun)
+                for _ in range(500):
+                    time.sleep(0.01)
+        except StepStopped:
+            outcome.append("stopped")
+
+    threads: list[threading.Thread] = []
+
+    def fail_after_begun() -> None:
+        with stopping_steps():
+            threads.append(threading.Thread(target=copy_context().run, args=(step,)))
+            threads[0].start()
+            begun.wait()
+            raise ValueError("another step has failed")
+
+    with pytest.raises(ValueError, match="another step"):
+        fail_after_begun()
+    threads[0].join(timeout=30)
+    return outcome
+
+
 def test_a_step_is_not_stopped_within_an_import(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -149,33 +180,35 @@ def test_a_step_is_not_stopped_within_an_import(
         "import time\nfor _ in range(50):\n    time.sleep(0.01)\ncomplete = True\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    started = threading.Event()
-    outcome: list[str] = []
 
-    def step() -> None:
-        try:
-            with stoppable():
-                started.set()
-                importlib.import_module("slow_module")
-                while True:
-                    time.sleep(0.01)
-        except StepStopped:
-            outcome.append("stopped")
+    def begin(begun: threading.Event) -> None:
+        begun.set()
+        importlib.import_module("slow_module")
 
-    threads: list[threading.Thread] = []
-
-    def fail_during_the_import() -> None:
-        with stopping_steps():
-            threads.append(threading.Thread(target=copy_context().run, args=(step,)))
-            threads[0].start()
-            started.wait()
-            raise ValueError("another step has failed")
-
-    with pytest.raises(ValueError, match="another step"):
-        fail_during_the_import()
-    threads[0].join(timeout=30)
-    assert outcome == ["stopped"]
+    assert outcome_of_step(begin) == ["stopped"]
     assert sys.modules.pop("slow_module").complete
+
+
+def test_a_step_is_not_stopped_within_a_callback_of_llvm():
+    completed: list[bool] = []
+
+    def begin(begun: threading.Event) -> None:
+        def notify(module: binding.ModuleRef, machine_code: bytes) -> None:
+            begun.set()
+            for _ in range(50):
+                time.sleep(0.01)
+            completed.append(True)
+
+        binding.initialize_native_target()
+        binding.initialize_native_asmprinter()
+        module = binding.parse_assembly("define void @f() { ret void }")
+        machine = binding.Target.from_default_triple().create_target_machine()
+        engine = binding.create_mcjit_compiler(module, machine)
+        engine.set_object_cache(notify)
+        engine.finalize_object()
+
+    assert outcome_of_step(begin) == ["stopped"]
+    assert completed == [True]
 
 
 def test_a_command_that_ends_by_itself_keeps_its_exit_code():
