@@ -95,9 +95,12 @@ def compare(
         stopping_steps(),
     ):
         prepared = prepare(config, pool, progress)
-        results = measure_errors(
-            prepared, partial(track_result, comparison), pool, progress
+        record = partial(
+            track_result,
+            comparison,
+            config_file=f"results/{config.name}/{run_id}/config.yaml",
         )
+        results = measure_errors(prepared, record, pool, progress)
         progress.start("writing the report")
         links = {
             "MLflow comparison": comparison.url,

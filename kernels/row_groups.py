@@ -27,6 +27,9 @@ NEAR = 0.15
 CLUSTERED_SHARE = 0.8
 """Smallest share of rows in isolated clusters that become groups."""
 
+MOST_PANEL_CELLS = 1_000_000
+"""Most cells to search for a panel."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RowGroups(Value):
@@ -105,6 +108,14 @@ class RowGroups(Value):
         return RowGroups(joined)
 
 
+@dataclass(frozen=True)
+class Panel:
+    """Rows of units, such as firms in several years, that are equal but in one column."""
+
+    column: int
+    n_units: int
+
+
 Split = tuple[np.ndarray, np.ndarray]
 
 
@@ -180,6 +191,46 @@ def near_duplicates(X: Any, classes: np.ndarray | None = None) -> RowGroups | No
     ):
         return None
     return RowGroups(numbers)
+
+
+def find_panel(X: Any, columns: Sequence[slice]) -> Panel | None:
+    """Return the panel with four fifths of the rows, or None.
+
+    A single other column must distinguish the units.
+    """
+    if sparse.issparse(X) or X.size > MOST_PANEL_CELLS or len(columns) < 2:
+        return None
+    hashes = _hashes_of_columns(X, columns)
+    whole_rows = hashes.sum(axis=1)
+    n_distinct = np.array([len(np.unique(column)) for column in hashes.T])
+    panels = []
+    for column in range(len(columns)):
+        n_units = _number_of_units(whole_rows - hashes[:, column])
+        most_distinct = np.delete(n_distinct, column).max()
+        if FEWEST_CLUSTERED <= n_units <= most_distinct / CLUSTERED_SHARE:
+            panels.append(Panel(column, n_units))
+    if len(panels) != 1:
+        return None
+    return panels[0]
+
+
+def _number_of_units(unit_hashes: np.ndarray) -> int:
+    """Return the number of distinct units, or 0 if few rows share one."""
+    _, unit_of_row, sizes = np.unique(
+        unit_hashes, return_inverse=True, return_counts=True
+    )
+    if np.mean(sizes[unit_of_row] > 1) < CLUSTERED_SHARE:
+        return 0
+    return len(sizes)
+
+
+def _hashes_of_columns(X: np.ndarray, columns: Sequence[slice]) -> np.ndarray:
+    """Hash the adjacent features of each column; sums are hashes, too, (m, n_columns)."""
+    rng = np.random.default_rng(0)
+    multipliers = rng.integers(2**63, size=X.shape[1], dtype=np.uint64)
+    codes = [np.unique(feature, return_inverse=True)[1] for feature in X.T]
+    hashes = np.column_stack(codes).astype(np.uint64) * multipliers
+    return np.column_stack([hashes[:, place].sum(axis=1) for place in columns])
 
 
 def _share_of_classes(numbers: np.ndarray, classes: np.ndarray) -> float:

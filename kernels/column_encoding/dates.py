@@ -197,7 +197,6 @@ def instants_of(local: np.ndarray, zone: str) -> np.ndarray:
 def _offsets(
     moments: np.ndarray, in_zone: Callable[[datetime], datetime]
 ) -> np.ndarray:
-    """Return the offset from UTC at each moment."""
     minutes = np.where(
         np.isnat(moments), 0, moments.astype("datetime64[m]").astype(np.int64)
     )

@@ -463,7 +463,6 @@ def _text(value: Any) -> str | None:
 
 
 def codes_of(texts: Sequence[str | None] | np.ndarray) -> np.ndarray:
-    """Return a hash code in [0, 1) of each text."""
     codes: dict[str | None, float] = {}
     for level in set(texts):
         message = (

@@ -129,7 +129,6 @@ def _call_emitted(
 
 
 def _array_type(kind: Any) -> Any:
-    """Return the array type of a place, or any other type."""
     return kind[0] if isinstance(kind, types.containers.Tuple) else kind
 
 

@@ -286,7 +286,6 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         return table, features
 
     def _sparse_formats(self) -> str | Literal[False]:
-        """Return the supported sparse formats, or False."""
         takes_sparse = getattr(self.family, "takes_sparse", True)
         if isinstance(self.learner, Learner) or (
             isinstance(self.learner, str) and self.learner in LEARNERS

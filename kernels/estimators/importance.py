@@ -417,7 +417,6 @@ class TestedRows:
         yield from self._predicted(batch)
 
     def _donors(self, n_donors: int) -> np.ndarray:
-        """Return the donor rows of each row, (n_donors, n)."""
         n = len(self)
         order = np.random.default_rng(0).permutation(n)
         donors = np.empty((n_donors, n), dtype=np.intp)

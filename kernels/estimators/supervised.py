@@ -45,7 +45,12 @@ from ..predictors.choice import (
     best_C,
 )
 from ..predictors.residual_scale import MOST_ROWS, ResidualScale
-from ..row_groups import RowGroups, as_row_groups, near_duplicates
+from ..row_groups import (
+    RowGroups,
+    as_row_groups,
+    find_panel,
+    near_duplicates,
+)
 from ..solvers.conjugate_gradients import Progress
 from ..targets import Target, Task
 from ..validation import positive, require_numbers, require_one_of, whole_number
@@ -275,6 +280,8 @@ class SupervisedLearner(KernelLearner):
             if target.task == "classification":
                 classes = target.values
             row_groups = near_duplicates(X, classes)
+            if row_groups is None:
+                self._warn_of_panel(X)
         self.n_groups_ = None if row_groups is None else row_groups.n_groups
         if self.time_limit is None:
             return self._fit_rows(X, y, weights, len(y), seed, row_groups)
@@ -310,6 +317,15 @@ class SupervisedLearner(KernelLearner):
                 return self
             n = least_divided_sample(target, order, n_next)
         return self._fit_rows(X, y, weights, m, seed, row_groups)
+
+    def _warn_of_panel(self, X: Rows) -> None:
+        panel = find_panel(X, column_slices(self.table_, X.shape[1]))
+        if panel is not None:
+            warn_caller(
+                f"rows of {panel.n_units:,} units are equal in all columns but {self._columns[panel.column]!r}; errors "
+                "and intervals hold for new rows of these units. If new units are to be predicted, give the unit of "
+                "each row as groups."
+            )
 
     def _fit_rows(
         self,
@@ -375,7 +391,6 @@ class SupervisedLearner(KernelLearner):
         return None
 
     def _best_C_of_equal_weights(self, X: Rows, target: Target, seed: int) -> float:
-        """Return the best C for equal weights; 1 if the learner needs none."""
         predictor = self._checked_learner(X, target.task).predictor
         if predictor is None:
             return 1.0
@@ -881,7 +896,8 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         Warns
         -----
         UserWarning
-            Some weights are too small to matter, or parts of a table are not used.
+            Some weights are too small to matter, parts of a table are not used, or
+            rows repeat in all columns but one.
         """
         self._requested_C()
         if is_multilabel(y):
@@ -1338,7 +1354,8 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         -----
         UserWarning
             The target is constant, so no kernel is learned; some weights are too small
-            to matter; or parts of a table are not used.
+            to matter; parts of a table are not used; or rows repeat in all columns but
+            one.
         """
         self._requested_C()
         X, y = self._validate_training(X, y, multi_output=True, y_numeric=True)
@@ -1658,7 +1675,6 @@ def nested_samples(target: Target, seed: int) -> np.ndarray:
 
 
 def least_divided_sample(target: Target, order: np.ndarray, n_rows: int) -> int:
-    """Return the least sample size from `n_rows` with divided groups."""
     while n_rows < len(target):
         if has_divided_groups(target.take(np.sort(order[:n_rows]))):
             return n_rows

@@ -262,7 +262,6 @@ def passes_over(
 def _sums_with_products(
     run_pass: Callable[[Step, Any], Any], subspace: Subspace, memory: int
 ) -> KernelSums:
-    """Return `KernelSums` with products, within `memory`."""
     M, r = subspace.basis.shape
     n_shared = M * r + 2 * r**2
     n_per_thread = 2 * r**2 + PRODUCT_ROWS * r + BLOCK * M

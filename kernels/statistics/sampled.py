@@ -172,7 +172,6 @@ class SampledStatistics(AlignmentStatistics):
 
 
 def statistics_from_arrays(arrays: Mapping[str, Any]) -> AlignmentStatistics:
-    """Return the statistics from the result of `to_arrays`."""
     if "population" in arrays:
         return SampledStatistics.from_arrays(arrays)
     if "columns" in arrays:

@@ -192,7 +192,6 @@ def _training_rows_for_all(
 def _training_rows_per_repeat(
     dataset: Dataset, minutes: float | None, in_time: bool
 ) -> int | None:
-    """Return the training rows per repeat; None for cross-validation."""
     n_rows = len(dataset.target)
     test_sets = 1
     if in_time:  # each repeat tests other rows

@@ -903,7 +903,6 @@ def _require_same_columns(
 
 
 def _common(types: Sequence[Any]) -> Any:
-    """Return a type for the values of all types, or None."""
     different = [kind for kind in dict.fromkeys(types) if not pa.types.is_null(kind)]
     if not different:
         return pa.null()

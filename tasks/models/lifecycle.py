@@ -251,7 +251,6 @@ def _find_challenger(model: str, number: int | None) -> ModelVersion:
 
 
 def contender(version: ModelVersion) -> tuple[promotion.Contender, CompareConfig]:
-    """Return a version as a `Contender`, with its configuration."""
     model = registry.load_version(version)
     config = training.recipe_of(model, version)
     title = config.learners[0].title

@@ -454,7 +454,7 @@ def _about_login(servers: Mapping[str, Service]) -> str:
         users = environment.state_dir() / "mlflow-users.db"
         return (
             f"MLflow refuses its password, as {users} has an earlier one; stop this, remove that file, and start "
-            "again."
+            f"again. Prefect's page takes USER:PASSWORD of {environment.key_file()}."
         )
     return _about_key()
 

@@ -334,7 +334,11 @@ def _close_abandoned(client: MlflowClient, experiment_id: str) -> None:
 
 @step("track {folds.learner} on {ref.name}")
 def track_result(
-    comparison: TrackedRun, config: CompareConfig, ref: DatasetRef, folds: FoldsRef
+    comparison: TrackedRun,
+    config: CompareConfig,
+    ref: DatasetRef,
+    folds: FoldsRef,
+    config_file: str = "",
 ) -> str:
     """Log a method's results as an MLflow run nested in the comparison's."""
     client = MlflowClient()
@@ -347,7 +351,7 @@ def track_result(
         PARENT: comparison.run_id,
         "dataset_digest": ref.digest,
         "mlflow.runColor": learner_colors(titles)[folds.learner],
-        NOTE: _result_note(comparison, config, ref, folds, summary),
+        NOTE: _result_note(comparison, config, ref, folds, summary, config_file),
     }
     if row.predictor_reason:
         tags["predictor_reason"] = row.predictor_reason
@@ -380,6 +384,7 @@ def _result_note(
     ref: DatasetRef,
     folds: FoldsRef,
     summary: pd.DataFrame,
+    config_file: str,
 ) -> str:
     cells = tables.display_table(summary)[0]
     metric = summary["metric"].iloc[0]
@@ -395,8 +400,8 @@ def _result_note(
         "Prefect": comparison.flow_run_url,
     }
     command = ""
-    if folds.learner in {learner.title for learner in config.learners}:
-        settings = f"results/{config.name}/{comparison.name}/config.yaml"
+    titles = {learner.title for learner in config.learners}
+    if config_file and folds.learner in titles:
         options = [
             "--dataset",
             ref.name,
@@ -405,7 +410,7 @@ def _result_note(
             "--model",
             config.name,
         ]
-        command = shlex.join(["learnkernels", "train", settings, *options])
+        command = shlex.join(["learnkernels", "train", config_file, *options])
     return result_note(f"{sentence}.", links, command)
 
 

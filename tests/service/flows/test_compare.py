@@ -183,10 +183,9 @@ def test_a_comparison_leaves_the_evidence_in_all_three_places(finished: dict[str
         assert run.data.metrics["percent_above_best"] == pytest.approx(
             row.percent_above_best
         )
-        assert (
-            f"--learner {row.name[1]} --model small"
-            in run.data.tags["mlflow.note.content"]
-        )
+        note = run.data.tags["mlflow.note.content"]
+        assert f"learnkernels train {folder}/config.yaml --dataset" in note
+        assert f"--learner {row.name[1]} --model small" in note
         assert [
             point.step
             for point in client.get_metric_history(run.info.run_id, "fold/test_error")

@@ -230,6 +230,8 @@ def test_the_evidence_is_in_mlflow_one_experiment_a_paper_one_comparison_an_item
         comparison.info.run_id
     }
     assert {run.data.tags["paper"] for run in results} == {"JMLR 2012"}
+    notes = [run.data.tags["mlflow.note.content"] for run in results]
+    assert not any("learnkernels train" in note for note in notes)  # lacks a file
     summary = summarize(pd.read_parquet("results/papers/jmlr2012-wine/folds.parquet"))
     above = {
         (row.dataset, row.learner): pytest.approx(row.percent_above_best, nan_ok=True)

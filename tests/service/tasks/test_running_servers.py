@@ -182,6 +182,7 @@ def test_a_password_that_mlflow_refuses_is_said(
         mlflow = servers.mlflow_server(int(address.rpartition(":")[2]))
         line = servers._about_login({"mlflow": mlflow})
     assert line.startswith(said.format(state=state))
+    assert f"{state}/key" in line
 
 
 @pytest.fixture

@@ -29,7 +29,13 @@ from learnkernels.kernels.predictors import as_predictor
 from learnkernels.kernels.predictors.base import TrainingSet
 from learnkernels.kernels.predictors.calibration import held_out_splits
 from learnkernels.kernels.predictors.krr_cg import held_out_rows
-from learnkernels.kernels.row_groups import RowGroups, as_row_groups, near_duplicates
+from learnkernels.kernels.row_groups import (
+    Panel,
+    RowGroups,
+    as_row_groups,
+    find_panel,
+    near_duplicates,
+)
 from learnkernels.kernels.solvers.factor import LeaveOneOut
 from learnkernels.kernels.targets import Target
 
@@ -520,6 +526,59 @@ def test_near_duplicates_are_not_interpolated(capsys):
     assert abs(model.n_groups_ - 150) < 15
     assert f"{model.n_groups_} groups" in capsys.readouterr().out
     assert KernelLearningRegressor().fit(X[::4], y[::4]).n_groups_ is None
+
+
+def panel_of(rng, n_units=50, n_years=4):
+    """Rows of units that repeat in all columns but the year, in random order."""
+    frame = pd.DataFrame(rng.normal(size=(n_units, 3)), columns=["a", "b", "c"])
+    frame["kind"] = rng.choice(["x", "y", "z"], size=n_units)
+    frame = frame.loc[np.repeat(np.arange(n_units), n_years)]
+    frame["day"] = np.tile(
+        pd.date_range("2020-01-01", periods=n_years, freq="367D"), n_units
+    )
+    return frame.sample(frac=1, random_state=0)
+
+
+@pytest.mark.parametrize(
+    "estimator", [KernelLearningRegressor, KernelLearningClassifier]
+)
+def test_a_panel_without_groups_is_warned_of(estimator):
+    table = panel_of(np.random.default_rng(0))
+    y = (table["a"].to_numpy() + np.random.default_rng(1).normal(size=200) > 0) * 1
+    expected = "^rows of 50 units are equal in all columns but 'day'; errors and inter"
+    with pytest.warns(UserWarning, match=expected):
+        estimator().fit(table, y)
+    with pytest.warns(UserWarning, match="all columns but 'x1'"):
+        estimator().fit(np.column_stack([table["a"], table["day"].dt.year]), y)
+    units = np.unique(table["a"], return_inverse=True)[1]
+    assert estimator().fit(table, y, groups=units).n_groups_ == 50
+
+
+def columns_of(X):
+    return [slice(column, column + 1) for column in range(X.shape[1])]
+
+
+@pytest.mark.parametrize("d", [1, 2, 4, 12])
+@pytest.mark.parametrize("kind", ORDINARY)
+def test_ordinary_rows_are_no_panel(kind, d):
+    X = ORDINARY[kind](np.random.default_rng(0), d)
+    assert find_panel(X, columns_of(X)) is None
+
+
+def test_a_panel_is_found_by_equality_of_all_other_columns():
+    rng = np.random.default_rng(0)
+    units = np.repeat(rng.normal(size=(30, 2)), 5, axis=0)
+    dates = rng.normal(size=(150, 2))
+    X = np.column_stack([units[:, :1], dates, units[:, 1:]])
+    places = [slice(0, 1), slice(1, 3), slice(3, 4)]
+    assert find_panel(X, places) == Panel(1, 30)
+    assert find_panel(X, columns_of(X)) is None  # two columns vary
+    X[rng.permutation(150)[:25], 0] += 1.0
+    assert find_panel(X, places).column == 1
+    X[rng.permutation(150)[:60], 0] += rng.normal(size=60)
+    assert find_panel(X, places) is None  # less than four fifths of the rows
+    grid = np.stack(np.meshgrid(np.arange(30.0), np.arange(30.0)), axis=-1)
+    assert find_panel(grid.reshape(-1, 2), columns_of(grid.reshape(-1, 2))) is None
 
 
 def test_clusters_that_are_classes_are_no_groups():
