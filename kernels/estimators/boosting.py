@@ -1,4 +1,4 @@
-"""Boosted trees, whose predictions are averaged with the kernel's predictions."""
+"""Boosted trees, averaged with the kernel's predictions."""
 
 from __future__ import annotations
 
@@ -26,8 +26,11 @@ from ..weights import weights_of_rows
 LEAST_ROWS = 1000
 """Fewest training rows for trees by ``boost="auto"``; fewer gain little."""
 
-MOST_CLASSES = 12
-"""Most classes for ``boost="auto"``; an iteration takes a tree per class."""
+MOST_CLASSES = 20
+"""Most classes for ``boost="auto"``."""
+
+L2_OF_CLASSES = 1.0
+"""L2 penalty of leaves for three or more classes, as rare ones may diverge."""
 
 LEAST_CLASS_ROWS = 5
 """Fewest rows of a class for trees, except for the two largest classes."""
@@ -70,6 +73,8 @@ class BoostingProblem:
             trees = HistGradientBoostingClassifier(
                 categorical_features=categories, random_state=seed
             )
+            if np.sum(np.bincount(target.values) >= LEAST_CLASS_ROWS) > 2:
+                trees.set_params(l2_regularization=L2_OF_CLASSES)
         else:
             trees = HistGradientBoostingRegressor(
                 categorical_features=categories, random_state=seed
@@ -77,7 +82,7 @@ class BoostingProblem:
         return cls(trees, X, X_trees, target, weights)
 
     def fit(self, rows: np.ndarray | None = None) -> Any:
-        """Fit a copy of the trees on some training rows, by default all."""
+        """Fit a copy of the trees on training rows, by default all."""
         if rows is None:
             rows = np.arange(len(self.X))
         rows = self._rows_of_frequent_classes(rows)

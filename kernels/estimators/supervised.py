@@ -703,7 +703,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     boost : "auto", False or estimator, default "auto"
         Boosted trees, whose probabilities are averaged with those of the kernel.
         "auto": scikit-learn's histogram-based gradient boosting, with at least 1,000
-        rows and at most 12 classes, if `learner`, `family` and `class_weight` are
+        rows and at most 20 classes, if `learner`, `family` and `class_weight` are
         defaults.
     precision : {"float64", "float32"}, default "float64"
         Precision of predictions; fits use float64. "float32" takes half the time, with

@@ -16,6 +16,7 @@ from sklearn.ensemble import (
     RandomForestClassifier,
 )
 from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import log_loss
 from sklearn.neighbors import KNeighborsClassifier
 
 import learnkernels
@@ -177,6 +178,19 @@ def test_trees_are_added_by_default_to_many_rows_without_a_named_learner(
     assert (model.boost_share_ > 0) == expected
 
 
+def test_trees_of_rare_classes_do_not_diverge():
+    rng = np.random.default_rng(1)
+    scores = np.random.default_rng(7).normal(size=(6, 12))
+    offsets = np.repeat([0.0, -3.0], 6)
+    X = rng.normal(size=(6000, 6))
+    codes = np.argmax(X @ scores + offsets, axis=1)
+    assert np.bincount(codes[:4000]).min() == 6
+    target = Target("classification", codes[:4000], tuple("abcdefghijkl"))
+    trees = BoostingProblem.of("auto", None, X[:4000], target, None, 0).fit()
+    loss = log_loss(codes[4000:], trees.predict_proba(X[4000:]), labels=range(12))
+    assert loss < 1  # 0.3; 18 without a penalty of leaves
+
+
 @pytest.mark.parametrize(
     ("params", "n_classes", "expected"),
     [
@@ -187,10 +201,10 @@ def test_trees_are_added_by_default_to_many_rows_without_a_named_learner(
         ({"class_weight": "balanced"}, 2, False),
     ],
 )
-def test_trees_are_added_by_default_to_at_most_twelve_classes(
+def test_trees_are_added_by_default_to_at_most_twenty_classes(
     params, n_classes, expected
 ):
-    assert MOST_CLASSES == 12
+    assert MOST_CLASSES == 20
     Z = np.random.default_rng(1).uniform(0.0, 5.0, size=(LEAST_ROWS, 2))
     cell = Z.astype(int) @ [1, 5]
     y = cell % n_classes
