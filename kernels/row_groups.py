@@ -193,10 +193,12 @@ def near_duplicates(X: Any, classes: np.ndarray | None = None) -> RowGroups | No
     return RowGroups(numbers)
 
 
-def find_panel(X: Any, columns: Sequence[slice]) -> Panel | None:
+def find_panel(
+    X: Any, columns: Sequence[slice], are_numbers: Sequence[bool]
+) -> Panel | None:
     """Return the panel with four fifths of the rows, or None.
 
-    A single other column must distinguish the units.
+    At least two columns must distinguish the units by numbers.
     """
     if sparse.issparse(X) or X.size > MOST_PANEL_CELLS or len(columns) < 2:
         return None
@@ -206,8 +208,11 @@ def find_panel(X: Any, columns: Sequence[slice]) -> Panel | None:
     panels = []
     for column in range(len(columns)):
         n_units = _number_of_units(whole_rows - hashes[:, column])
-        most_distinct = np.delete(n_distinct, column).max()
-        if FEWEST_CLUSTERED <= n_units <= most_distinct / CLUSTERED_SHARE:
+        is_equal = np.arange(len(columns)) != column
+        distinguishes = (
+            is_equal & are_numbers & (n_distinct >= CLUSTERED_SHARE * n_units)
+        )
+        if n_units >= FEWEST_CLUSTERED and distinguishes.sum() > 1:
             panels.append(Panel(column, n_units))
     if len(panels) != 1:
         return None

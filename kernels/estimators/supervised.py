@@ -319,7 +319,14 @@ class SupervisedLearner(KernelLearner):
         return self._fit_rows(X, y, weights, m, seed, row_groups)
 
     def _warn_of_panel(self, X: Rows) -> None:
-        panel = find_panel(X, column_slices(self.table_, X.shape[1]))
+        columns = column_slices(self.table_, X.shape[1])
+        are_numbers = [True] * len(columns)
+        if self.table_ is not None:
+            are_numbers = [
+                any(view == "numbers" for _, view in column.features)
+                for column in self.table_.columns
+            ]
+        panel = find_panel(X, columns, are_numbers)
         if panel is not None:
             warn_caller(
                 f"rows of {panel.n_units:,} units are equal in all columns but {self._columns[panel.column]!r}; errors "

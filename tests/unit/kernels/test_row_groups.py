@@ -549,7 +549,9 @@ def test_a_panel_without_groups_is_warned_of(estimator):
     with pytest.warns(UserWarning, match=expected):
         estimator().fit(table, y)
     with pytest.warns(UserWarning, match="all columns but 'x1'"):
-        estimator().fit(np.column_stack([table["a"], table["day"].dt.year]), y)
+        estimator().fit(
+            np.column_stack([table["a"], table["day"].dt.year, table["b"]]), y
+        )
     units = np.unique(table["a"], return_inverse=True)[1]
     assert estimator().fit(table, y, groups=units).n_groups_ == 50
 
@@ -562,7 +564,7 @@ def columns_of(X):
 @pytest.mark.parametrize("kind", ORDINARY)
 def test_ordinary_rows_are_no_panel(kind, d):
     X = ORDINARY[kind](np.random.default_rng(0), d)
-    assert find_panel(X, columns_of(X)) is None
+    assert find_panel(X, columns_of(X), [True] * X.shape[1]) is None
 
 
 def test_a_panel_is_found_by_equality_of_all_other_columns():
@@ -571,14 +573,31 @@ def test_a_panel_is_found_by_equality_of_all_other_columns():
     dates = rng.normal(size=(150, 2))
     X = np.column_stack([units[:, :1], dates, units[:, 1:]])
     places = [slice(0, 1), slice(1, 3), slice(3, 4)]
-    assert find_panel(X, places) == Panel(1, 30)
-    assert find_panel(X, columns_of(X)) is None  # two columns vary
-    X[rng.permutation(150)[:25], 0] += 1.0
-    assert find_panel(X, places).column == 1
+    assert find_panel(X, places, [True] * 3) == Panel(1, 30)
+    assert find_panel(X, columns_of(X), [True] * X.shape[1]) is None  # two columns vary
+    X[rng.permutation(150)[:5], 0] += 1.0
+    assert find_panel(X, places, [True] * 3).column == 1
     X[rng.permutation(150)[:60], 0] += rng.normal(size=60)
-    assert find_panel(X, places) is None  # less than four fifths of the rows
-    grid = np.stack(np.meshgrid(np.arange(30.0), np.arange(30.0)), axis=-1)
-    assert find_panel(grid.reshape(-1, 2), columns_of(grid.reshape(-1, 2))) is None
+    assert (
+        find_panel(X, places, [True] * 3) is None
+    )  # less than four fifths of the rows
+
+
+def test_panels_need_two_columns_that_distinguish_units_by_numbers():
+    rng = np.random.default_rng(0)
+    unit = np.repeat(np.arange(30), 5)
+    first, second = rng.normal(size=(2, 30))[:, unit]
+    date = rng.normal(size=150)
+    X = np.column_stack([first, second, date])
+    columns = columns_of(X)
+    assert find_panel(X, columns, [True] * 3) == Panel(2, 30)
+    assert find_panel(X, columns, [False, True, True]) is None
+    assert find_panel(X[:, [0, 2]], columns[:2], [True] * 2) is None
+    X[:, 1] = unit % 3
+    assert find_panel(X, columns, [True] * 3) is None
+    axis = np.arange(12.0)
+    grid = np.stack(np.meshgrid(axis, axis, axis), axis=-1).reshape(-1, 3)
+    assert find_panel(grid, columns, [True] * 3) is None
 
 
 def test_clusters_that_are_classes_are_no_groups():

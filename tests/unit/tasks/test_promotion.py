@@ -16,7 +16,7 @@ from scipy import stats
 
 from learnkernels import GaussianFamily, KernelLearningClassifier
 from learnkernels.conf import errors, schema
-from learnkernels.kernels.estimators import set_table
+from learnkernels.kernels.estimators import fit_on_features
 from learnkernels.kernels.model import Model
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.dataset import DatasetRef, load_dataset
@@ -649,8 +649,8 @@ def model_on(ref: DatasetRef) -> Model:
         dataset = dataset.learned_on(np.arange(len(dataset.target)))
     estimator = KernelLearningClassifier(
         family=GaussianFamily([0.1]), learner="unif", predictor="krr", boost=False
-    ).fit(dataset.X, dataset.target.given)
-    set_table(estimator, dataset.table)
+    )
+    fit_on_features(estimator, dataset.X, dataset.target.given, dataset.table)
     return Model.of_table(estimator, {"digest": ref.digest})
 
 
