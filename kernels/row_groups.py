@@ -200,7 +200,7 @@ def find_panel(
 
     At least two columns must distinguish the units by numbers.
     """
-    if sparse.issparse(X) or X.size > MOST_PANEL_CELLS or len(columns) < 2:
+    if sparse.issparse(X) or X.size > MOST_PANEL_CELLS or len(columns) < 3:
         return None
     hashes = _hashes_of_columns(X, columns)
     whole_rows = hashes.sum(axis=1)

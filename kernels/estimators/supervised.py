@@ -45,12 +45,7 @@ from ..predictors.choice import (
     best_C,
 )
 from ..predictors.residual_scale import MOST_ROWS, ResidualScale
-from ..row_groups import (
-    RowGroups,
-    as_row_groups,
-    find_panel,
-    near_duplicates,
-)
+from ..row_groups import RowGroups, as_row_groups, find_panel, near_duplicates
 from ..solvers.conjugate_gradients import Progress
 from ..targets import Target, Task
 from ..validation import positive, require_numbers, require_one_of, whole_number

@@ -44,7 +44,7 @@ CONFIG |= {
 
 IGNORED = re.compile(
     r"Exception ignored (?:in|on calling ctypes callback function): .*\n"
-    r"(?:(\w.*\n)?Traceback.*\n(?: +.*\n)*[\w.]+(?:: .*)?\n)?"
+    r"(?:(?:\w.*\n)?Traceback.*\n(?: +.*\n)*[\w.]+(?:: .*)?\n)?"
 )
 """Output of Python if a signal comes while it puts an object away, or LLVM calls Python.
 
