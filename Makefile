@@ -79,8 +79,8 @@ docs: install-dev ## Build the documentation site into build/site: its guide and
 dist: install-dev ## Build wheel and source distribution into build/dist, and try each in a fresh environment; minutes.
 	@$(BIN)/python -m dev.tools.distributions build/dist $(DIST)
 
-clean: ## Remove what can be made again: environment, caches, state, but not results, mlflow.db or Prefect's deployments.
-	test ! -d .learnkernels || find .learnkernels -mindepth 1 -maxdepth 1 ! -name prefect -exec rm -rf {} +
+clean: ## Remove what can be made again: environment, caches, store, but not results, databases or passwords.
+	test ! -d .learnkernels || find .learnkernels -mindepth 1 -maxdepth 1 ! -name prefect ! -name key ! -name mlflow-users.db -exec rm -rf {} +
 	rm -rf $(VENV) build docs/guide docs/gallery .cache .mypy_cache .ruff_cache .pytest_cache *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -114,7 +114,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     Raises
     ------
     ValueError
-        The file is damaged, of a newer version, or not written by `save`.
+        The file is damaged, of another version, or not written by `save`.
     OSError
         The file cannot be opened.
 

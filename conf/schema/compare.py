@@ -501,7 +501,7 @@ class CompareConfig(Strict):
         ge=0,
         le=1,
         description="How much more a model of the same recipe on new rows may err and still become champion, as a "
-        "share of the champion's error.",
+        "share of the lowest error since its recipe changed.",
     )
 
     def on(self, dataset: DatasetConfig) -> CompareConfig:

@@ -320,7 +320,7 @@ class PredictorConfig(base.Strict):
     n_components: int | None = Field(
         None,
         ge=10,
-        description="Number of landmarks of nystroem; by default as many as 'memory' allows.",
+        description="Number of landmarks of nystroem; by default sqrt(m) ln(m), or fewer that fit 'memory'.",
     )
     memory: Size | None = Field(
         None,

@@ -688,7 +688,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         Scaling of the centered base kernels before learning; ignored by `ca` and `cr`.
     centering : {"center", "target", "none"}, default "center"
         Whether to center the base kernels in feature space. Otherwise, the intercept is
-        the mean target ("target") or zero ("none"); for one-stage learners, unif, align.
+        the mean target ("target") or zero ("none"); most learners refuse both of these.
     sample : "auto", "all", int or None, default None
         Number of training rows drawn to learn the kernel. "auto": 8,192, or 5,000 for
         learners that find base kernels. None: all up to 20,000 (5,000 for rfm),
@@ -1164,7 +1164,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         Scaling of the centered base kernels before learning; ignored by `ca` and `cr`.
     centering : {"center", "target", "none"}, default "center"
         Whether to center the base kernels in feature space. Otherwise, the intercept is
-        the mean target ("target") or zero ("none"); for one-stage learners, unif, align.
+        the mean target ("target") or zero ("none"); most learners refuse both of these.
     sample : "auto", "all", int or None, default None
         Number of training rows drawn to learn the kernel. "auto": 8,192, or 5,000 for
         learners that find base kernels. None: all up to 20,000 (5,000 for rfm),
