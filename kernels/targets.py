@@ -161,7 +161,7 @@ class Target(Value):
             return self.values
         classes = np.asarray(self.classes)
         if self.labels == "integer":
-            classes = classes.astype(np.int64)
+            classes = as_integers(list(map(int, self.classes)))
         elif self.labels == "boolean":
             classes = classes == "True"
         return classes[self.values]
@@ -178,6 +178,14 @@ class Target(Value):
         if sample_weight is not None:
             squares = mean_over(squares, sample_weight)
         return float(np.sqrt(np.mean(squares)))
+
+
+def as_integers(values: Sequence[int]) -> np.ndarray:
+    """Return integers as int64, or as uint64 if one needs it."""
+    largest_signed = np.iinfo(np.int64).max
+    if max(values) > largest_signed:
+        return np.array(values, dtype=np.uint64)
+    return np.array(values, dtype=np.int64)
 
 
 def class_pairs(codes: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -312,6 +312,12 @@ def column_of(name: str, series: Any, is_ordered: bool = True) -> Column:
 
     series = nw.from_native(series, series_only=True, pass_through=False)
     dtype = series.dtype
+    native = series.to_native()
+    if dtype == nw.Categorical and hasattr(
+        getattr(native, "dtype", None), "pyarrow_dtype"
+    ):
+        # pandas does not tell the levels of Arrow's categories
+        series = nw.from_arrow(native.to_frame("x"), backend="pyarrow")["x"]
     if (dtype.is_integer() or dtype.is_decimal()) and _has_large_integers(series):
         return _column_of_objects(name, series.to_list())
     if dtype.is_numeric() or dtype == nw.Boolean:

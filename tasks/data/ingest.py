@@ -10,12 +10,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 from prefect import get_run_logger
 from scipy import sparse
 
@@ -36,9 +38,15 @@ from learnkernels.kernels.column_encoding.encoding import (
     as_levels,
 )
 from learnkernels.kernels.column_encoding.quantities import BOOLEAN, CANONICAL_INTEGER
-from learnkernels.kernels.column_encoding.reading import MISSING, column_of
+from learnkernels.kernels.column_encoding.reading import LARGEST, MISSING, column_of
 from learnkernels.kernels.column_encoding.summary import ColumnSummary
-from learnkernels.kernels.targets import FEW_VALUES, Target, all_whole, task_of
+from learnkernels.kernels.targets import (
+    FEW_VALUES,
+    Target,
+    all_whole,
+    as_integers,
+    task_of,
+)
 from learnkernels.kernels.weights import (
     of_mean_one,
     relative_weights,
@@ -56,6 +64,7 @@ from .readers import (
     features_among,
     folds_of,
     is_number,
+    is_read,
     matrix_of,
     read_bundled,
     read_libsvm,
@@ -68,7 +77,7 @@ from .readers import (
 )
 from .row_files import Readers
 from .synthetic import read_synthetic
-from .tables import FORMATS, Table, joint_name
+from .tables import FORMATS, Table, is_text, joint_name
 
 
 @step("ingest {config.label}", **TRIED_AGAIN)
@@ -143,7 +152,8 @@ def _load_table(
     where = request.where
     columns: Sequence[str] = table.schema.names
     if source.y is None:
-        columns = features_among(table, config, source.target, source.name, where)
+        names = source.columns or columns
+        columns = features_among(names, config, source.target, source.name, where)
     in_parts = files is not None and wanted_in_parts(config, files, table, where)
     n_columns_in_memory = len(columns)
     if in_parts:
@@ -376,7 +386,8 @@ def _entries_not_finite(X: Any) -> tuple[np.ndarray, np.ndarray]:
 class _Source(NamedTuple):
     """Table, or a matrix if `table` is None.
 
-    `y` is the target of a source without the column `target`.
+    `y` is the target of a source without the column `target`. `columns` are the names
+    of all columns, if `table` has only columns that are read.
     """
 
     table: Table | pa.Table | None
@@ -385,6 +396,7 @@ class _Source(NamedTuple):
     y: Any = None
     matrix: tuple[Any, Sequence[str]] = (None, ())
     is_typed: bool = True
+    columns: Sequence[str] = ()
 
 
 @contextmanager
@@ -414,11 +426,15 @@ def _opened_source(
         X, y, features = read_libsvm(files, config, where)
         yield _Source(None, y=y, matrix=(X, features))
     else:
-        with Table(files, where) as table:
+        with Table(files, where, is_needed=partial(is_read, config)) as table:
             in_memory = table.in_memory([config.target], _columns_of_levels(config))
             request.tell_all(table.notes)
             yield _Source(
-                in_memory, joint_name(files), config.target, is_typed=table.is_typed
+                in_memory,
+                joint_name(files),
+                config.target,
+                is_typed=table.is_typed,
+                columns=table.all_names,
             )
 
 
@@ -475,6 +491,8 @@ def _target(values: np.ndarray, config: DatasetConfig, where: str) -> Target:
         values = values.astype(np.int64)
     if values.dtype.kind == "O" and set(map(type, values.flat)) == {bool}:
         values = values.astype(bool)
+    if values.dtype.kind == "O" and set(map(type, values.flat)) == {int}:
+        values = as_integers(values.tolist())
     if config.positive is not None:
         is_positive, name = _positive_rows(values, config.positive, where)
         if config.task != "regression":
@@ -538,6 +556,8 @@ def _target_values(y: Any, request: _Request, is_typed: bool) -> np.ndarray:
         y = y.dictionary_decode()
     if not is_arrow:
         values = np.asarray(y)
+    elif pa.types.is_integer(y.type) and y.null_count:
+        values = _integers_with_gaps(y)
     elif is_number(y.type):
         values = np.asarray(y.to_numpy(zero_copy_only=False))
     else:
@@ -551,6 +571,14 @@ def _target_values(y: Any, request: _Request, is_typed: bool) -> np.ndarray:
     if len(values) and not _rows_with_finite_values(values).any():
         raise InputError(f"{title} has no value in any row; name another column.")
     return values
+
+
+def _integers_with_gaps(y: Any) -> np.ndarray:
+    """Return integers as floats, or as objects if floats would round them."""
+    extremes = [value for value in pc.min_max(y).as_py().values() if value is not None]
+    if max(map(abs, extremes), default=0) <= LARGEST:
+        return np.asarray(y.to_numpy(zero_copy_only=False))
+    return np.array(y.to_pylist(), dtype=object)
 
 
 def _target_of_texts(y: Any, request: _Request, is_typed: bool) -> np.ndarray:
@@ -584,7 +612,9 @@ def _target_of_texts(y: Any, request: _Request, is_typed: bool) -> np.ndarray:
 
 
 def _missing_markers(y: Any) -> list[str]:
-    if not pa.types.is_string(y.type):
+    if pa.types.is_dictionary(y.type):
+        y = y.dictionary_decode()
+    if not is_text(y.type):
         return []
     markers = MISSING - {""}
     texts = [(text or "").strip() for text in y.unique().to_pylist()]

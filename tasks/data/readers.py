@@ -188,7 +188,11 @@ def _instants_or_numbers(column: pa.Array, place: str) -> pa.Array:
         )
     dates = ColumnSummary.of(texts).as_dates()
     if dates is None:
-        wrong = next(text for text in texts.texts() if moment_of(text, "day") is None)
+        wrong = next(
+            (text for text in texts.texts() if moment_of(text, "day") is None), None
+        )
+        if wrong is None:  # all are dates, though some look like numbers
+            return pa.array(texts.read_dates("day").instants)
         raise InputError(
             f"{place} has text that is no date or time, such as {cut(one_line(wrong), 40)!r}; write 2026-01-31 or "
             "2026-01-31T12:00."
@@ -304,11 +308,28 @@ def _not_numeric(
     )
 
 
+def is_read(config: DatasetConfig, name: str) -> bool:
+    """Return whether a column of a file is a feature, the target or chooses rows."""
+    others_read = {
+        config.target,
+        config.bytes,
+        *config.where,
+        *config.test,
+        *config.sample_columns.values(),
+    }
+    if config.ngrams is not None:
+        others_read.update(config.ngrams.columns)
+    if name in others_read:
+        return True
+    if name in config.drop:
+        return False
+    return not config.features or name in config.features
+
+
 def features_among(
-    table: Table | pa.Table, config: DatasetConfig, target: str, title: str, where: str
+    names: Sequence[str], config: DatasetConfig, target: str, title: str, where: str
 ) -> list[str]:
-    """Return a table's feature columns, without target and sample columns."""
-    names = table.schema.names
+    """Return the feature columns among `names`, without target and sample columns."""
     refuse_repeated(
         names, f"{where}: {title} has column {{}} more than once; rename one."
     )

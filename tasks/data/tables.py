@@ -62,6 +62,12 @@ NUMBERS = ((CANONICAL_INTEGER, pa.int64()), (CANONICAL_NUMBER, pa.float64()))
 
 TYPES_OF_CELLS = (*NUMBERS, (BOOLEAN, pa.bool_()))
 
+PLAIN_EXTENSIONS = {"arrow.bool8": pa.bool_(), "arrow.uuid": pa.string()}
+"""Plain types of extension types, by the extension's name."""
+
+EXTENSIONS_OF_PANDAS = ("pandas.period", "pandas.interval")
+"""Extension types that pyarrow knows only after pandas has written a file."""
+
 
 # Locations
 
@@ -207,11 +213,9 @@ class TableFile:
 def plain_type(kind: pa.DataType) -> pa.DataType:
     """Return an equivalent pyarrow type that all functions of pyarrow support."""
     if isinstance(kind, pa.BaseExtensionType):
-        # Extension types of libraries, such as pandas periods, become text
-        if isinstance(kind, pa.ExtensionType):
-            return kind
-        names = {"arrow.bool8": pa.bool_(), "arrow.uuid": pa.string()}
-        return names.get(kind.extension_name) or plain_type(kind.storage_type)
+        return _plain_extension(kind)
+    if pa.types.is_float16(kind):
+        return pa.float32()
     if pa.types.is_string_view(kind):
         return pa.large_string()
     if pa.types.is_binary_view(kind):
@@ -221,7 +225,7 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_decimal32(kind) or pa.types.is_decimal64(kind):
         return pa.decimal128(kind.precision, kind.scale)
     if pa.types.is_dictionary(kind):
-        return pa.dictionary(kind.index_type, plain_type(kind.value_type), kind.ordered)
+        return _plain_dictionary(kind)
     if (
         pa.types.is_list_view(kind)
         or pa.types.is_large_list_view(kind)
@@ -231,6 +235,25 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_list(kind):
         return pa.list_(kind.value_field.with_type(_plain_item(kind.value_type)))
     return kind
+
+
+def _plain_extension(kind: pa.BaseExtensionType) -> pa.DataType:
+    if kind.extension_name in PLAIN_EXTENSIONS:
+        return PLAIN_EXTENSIONS[kind.extension_name]
+    is_of_pandas = kind.extension_name in EXTENSIONS_OF_PANDAS
+    if isinstance(kind, pa.ExtensionType) and not is_of_pandas:
+        return kind
+    return plain_type(kind.storage_type)
+
+
+def _plain_dictionary(kind: pa.DictionaryType) -> pa.DataType:
+    value_type = plain_type(kind.value_type)
+    if pa.types.is_nested(value_type):
+        return value_type
+    index_type = kind.index_type
+    if index_type.bit_width < 32:  # too few bits for the levels of several files
+        index_type = pa.int32()
+    return pa.dictionary(index_type, value_type, kind.ordered)
 
 
 def _plain_item(kind: pa.DataType) -> pa.DataType:
@@ -253,6 +276,14 @@ def as_plain(column: pa.Array, kind: pa.DataType) -> pa.Array:
         items = as_plain(column.flatten(), kind.value_type)
         return pa.LargeListArray.from_arrays(
             pa.array(ends), items, type=kind, mask=column.is_null()
+        )
+    if pa.types.is_dictionary(column.type) and not pa.types.is_dictionary(kind):
+        return as_plain(column.dictionary_decode(), kind)
+    if pa.types.is_dictionary(column.type):
+        return pa.DictionaryArray.from_arrays(
+            column.indices.cast(kind.index_type),
+            as_plain(column.dictionary, kind.value_type),
+            ordered=kind.ordered,
         )
     if isinstance(column.type, pa.BaseExtensionType):
         if column.type.extension_name == "arrow.uuid":
@@ -578,7 +609,10 @@ FORMATS: dict[str, type[TableFile]] = {
 
 
 class Table(AbstractContextManager["Table"]):
-    """Table in one or several files, read by column on request."""
+    """Table in one or several files, read by column on request.
+
+    Columns that are not needed may differ between files.
+    """
 
     def __init__(
         self,
@@ -586,7 +620,7 @@ class Table(AbstractContextManager["Table"]):
         where: str = "",
         group: int | None = None,
         joint: bytes | None = None,
-        needed: Collection[str] | None = None,
+        is_needed: Callable[[str], bool] | None = None,
     ) -> None:
         self._where = where
         self._files: list[TableFile] = []
@@ -595,7 +629,10 @@ class Table(AbstractContextManager["Table"]):
                 with self._reading(location):
                     self._files.append(FORMATS[location.suffix](location, group))
             named = [
-                (location.name if where else location.text, _part(file.schema, needed))
+                (
+                    location.name if where else location.text,
+                    _part(file.schema, is_needed),
+                )
                 for location, file in zip(locations, self._files, strict=True)
             ]
             about = where or f"{locations[0].text} and {len(named) - 1} more"
@@ -609,6 +646,15 @@ class Table(AbstractContextManager["Table"]):
     @property
     def location(self) -> Location:
         return self._files[0].location
+
+    @property
+    def all_names(self) -> list[str]:
+        """Names of the columns of all files, including columns that are not needed."""
+        first, *others = self._files
+        names = list(first.schema.names)
+        for file in others:
+            names += [name for name in file.schema.names if name not in names]
+        return names
 
     @property
     def is_typed(self) -> bool:
@@ -745,10 +791,10 @@ class Table(AbstractContextManager["Table"]):
             yield waiting
 
 
-def _part(schema: pa.Schema, needed: Collection[str] | None) -> pa.Schema:
-    if needed is None:
+def _part(schema: pa.Schema, is_needed: Callable[[str], bool] | None) -> pa.Schema:
+    if is_needed is None:
         return schema
-    return pa.schema([field for field in schema if field.name in needed])
+    return pa.schema([field for field in schema if is_needed(field.name)])
 
 
 def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -78,7 +78,9 @@ def require_explainable(
         raise InputError(
             f"{destination.text}: the contributions would replace the input; give another output."
         )
-    with Table(inputs, needed=needed):  # refuses files of different columns
+    with Table(
+        inputs, is_needed=needed.__contains__
+    ):  # refuses files of different columns
         pass
 
 
@@ -122,7 +124,7 @@ def explain_with(
     n_rows = 0
     figure = None
     needed = {*model.features, *options.ids}
-    with Table(inputs_of(source, needed), needed=needed) as table:
+    with Table(inputs_of(source, needed), is_needed=needed.__contains__) as table:
         schema = _schema(model, table, options.ids, about)
         with (
             written(destination) as path,

@@ -18,6 +18,7 @@ from urllib.parse import quote
 import numpy as np
 import pyarrow as pa
 import pyarrow.fs
+import pyarrow.ipc
 import pyarrow.parquet
 from prefect import get_run_logger
 from prefect.artifacts import create_markdown_artifact
@@ -44,7 +45,14 @@ from ..data.locations import (
     written,
 )
 from ..data.readers import refuse_repeated
-from ..data.tables import FORMATS, Table, TableOutput, locations_of, with_folder_columns
+from ..data.tables import (
+    FORMATS,
+    Table,
+    TableOutput,
+    locations_of,
+    one_schema,
+    with_folder_columns,
+)
 from ..databases import first_line, mlflow_ui
 from ..measure.progress import RunProgress
 from ..naming import step
@@ -484,10 +492,12 @@ def score_with(
     unavailable at present. An error leaves no output.
     """
     started = time.monotonic()
-    inputs = inputs_of(source, {*model.features, *options.ids})
+    needed = {*model.features, *options.ids}
+    inputs = inputs_of(source, needed)
     destination = output_apart_from(output, inputs)
+    table = Table(inputs, is_needed=needed.__contains__)
     with _scored(
-        model, about, Table(inputs), destination, options, source, on_progress
+        model, about, table, destination, options, source, on_progress
     ) as tally:
         return _result(model, tally, source, options.drift, started)
 
@@ -508,7 +518,7 @@ def _scored(
     The file is moved into place, and the table closed, when the context ends.
     """
     with table:
-        ignored = _ignored_columns(model, table.schema.names, options, where)
+        ignored = _ignored_columns(model, table.all_names, options, where)
         schema = _output_schema(model, table, options, about)
         tally = _empty_tally(model)
         tally.columns = schema.names
@@ -648,10 +658,19 @@ def score_parts_with(
     n_rows = [0] * len(files) if options.ids else pool.map(_count, files)
     first_rows = np.cumsum([0, *n_rows])[:-1].tolist()
     folder_columns = [location.folder_columns for location in inputs]
+    joint = None
+    if options.ids:
+        joint = _joint_schema_of_ids(files, folder_columns, options.ids, source, pool)
     jobs = list(zip(files, folder_columns, parts, first_rows, strict=True))
     progress = PartsProgress(on_progress, sum(n_rows))
     tallies = pool.map(
-        _score_part, jobs, progress, model=model, about=about, options=options
+        _score_part,
+        jobs,
+        progress,
+        model=model,
+        about=about,
+        options=options,
+        joint=joint,
     )
     total = reduce(add, tallies)
     try:
@@ -667,6 +686,29 @@ def score_parts_with(
     with written(success) as path:
         path.write_text(json.dumps(facts, indent=1), encoding="utf-8")
     return scores
+
+
+def _joint_schema_of_ids(
+    files: Sequence[str],
+    folder_columns: Sequence[FolderColumns],
+    ids: Sequence[str],
+    source: str,
+    pool: DaskPool,
+) -> bytes:
+    """Return the common types of the files' ids, serialized; InputError if they differ."""
+    parts = list(zip(files, folder_columns, strict=True))
+    schemas = [
+        pyarrow.ipc.read_schema(pa.py_buffer(serialized))
+        for serialized in pool.map(_schema_of_ids, parts, ids=ids)
+    ]
+    joint = one_schema(list(zip(files, schemas, strict=True)), source)
+    return bytes(joint.serialize())
+
+
+def _schema_of_ids(part: tuple[str, FolderColumns], ids: Sequence[str]) -> bytes:
+    with _input_of(*part) as table:
+        fields = [field for field in table.schema if field.name in ids]
+    return bytes(pa.schema(fields).serialize())
 
 
 def _count(file: str) -> int:
@@ -694,11 +736,14 @@ def input_columns(source: str) -> list[str]:
 
 def _all_columns(table: Table) -> list[str]:
     folder_columns = columns_in_folders(table.location.text)
-    return list(dict.fromkeys([*table.schema.names, *folder_columns]))
+    return list(dict.fromkeys([*table.all_names, *folder_columns]))
 
 
-def _input_of(file: str, folder_columns: FolderColumns = ()) -> Table:
-    return Table([replace(table_location(file), folder_columns=folder_columns)])
+def _input_of(
+    file: str, folder_columns: FolderColumns = (), joint: bytes | None = None
+) -> Table:
+    location = replace(table_location(file), folder_columns=folder_columns)
+    return Table([location], joint=joint)
 
 
 def _score_part(
@@ -706,12 +751,13 @@ def _score_part(
     model: Model,
     about: Mapping[str, str],
     options: ScoringOptions,
+    joint: bytes | None,
 ) -> Tally:
     file, folder_columns, part, first = job
     with _scored(
         model,
         about,
-        _input_of(file, folder_columns),
+        _input_of(file, folder_columns, joint),
         locate(part),
         options,
         file,

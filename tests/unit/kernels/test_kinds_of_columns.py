@@ -1192,3 +1192,15 @@ def test_targets_follow_the_rules_of_columns(
     )
     np.testing.assert_array_equal(found, expected)
     assert len(report.unread) == ("-" in values and len(set(values)) > 2)
+
+
+@pytest.mark.parametrize("is_ordered", [False, True])
+def test_categories_of_arrow_in_pandas_are_categories(is_ordered: bool):
+    levels = ["low", "middle", "high"]
+    values = pd.Categorical(np.array(levels)[np.arange(N) % 3], levels, is_ordered)
+    frame = pd.DataFrame({"grade": values, "x": NUMBERS})
+    kind = pd.ArrowDtype(pa.dictionary(pa.int8(), pa.string(), is_ordered))
+    of_arrow = frame.assign(grade=frame["grade"].astype(kind))
+    encoding = TableEncoding.of(frame)
+    assert TableEncoding.of(of_arrow) == encoding
+    np.testing.assert_array_equal(encoding.encode(of_arrow), encoding.encode(frame))

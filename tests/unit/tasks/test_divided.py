@@ -331,3 +331,37 @@ def test_folds_of_groups_are_drawn_anew_in_each_repeat(protocol: Any):
     assert len({of.tobytes() for of in drawn}) == 4
     for of in drawn:
         assert all(len(set(of[dataset.groups == group])) == 1 for group in range(20))
+
+
+YEARS = [f"{1850 + i % 30}0101" for i in range(60)]
+
+
+@pytest.mark.parametrize(
+    ("texts", "ranks"),
+    [
+        (YEARS, np.arange(60) % 30),
+        (["2020", "20240101"] * 30, np.arange(60) % 2),
+    ],
+    ids=["before 1900", "years and days"],
+)
+def test_digits_that_are_all_dates_are_times(
+    frame: pd.DataFrame, tmp_path, texts: list[str], ranks: np.ndarray
+):
+    dataset = read(tmp_path, frame[["a", "target"]].assign(when=texts), time="when")
+    np.testing.assert_array_equal(dataset.times, ranks)
+
+
+@pytest.mark.parametrize("role", ["groups", "time"])
+@pytest.mark.parametrize("kind", ["float16", "period[M]"])
+def test_types_that_few_functions_of_arrow_take_are_groups_and_times(
+    frame: pd.DataFrame, tmp_path, kind: str, role: str
+):
+    months = pd.Series(np.arange(60) // 5)
+    if kind == "float16":
+        values = months.astype("float16")
+    else:
+        values = pd.Series(pd.period_range("2020-01", periods=12, freq="M")[months])
+    rows = frame[["a", "target"]].assign(when=values)
+    dataset = read(tmp_path, rows, **{role: "when"})
+    numbers = dataset.groups if role == "groups" else dataset.times
+    np.testing.assert_array_equal(numbers, np.arange(60) // 5)

@@ -303,9 +303,11 @@ def test_several_files_are_scored_as_one_with_what_their_folders_tell(
         scored(f"plain{ending}")
     with pytest.raises(InputError, match="the output would replace the input"):
         scored("new", one)
-    write(rows().drop(columns="n"), tmp_path / one)
+    write(rows().drop(columns="n"), tmp_path / one)  # the model does not read n
+    assert len(scored("new")) == len(whole) - 40 + len(rows())
+    write(rows().drop(columns="a"), tmp_path / one)
     with pytest.raises(
-        InputError, match=r"n 'n', which .*share=2/rows\.\w+ has; give files"
+        InputError, match=r"n 'a', which .*share=2/rows\.\w+ has; give files"
     ):
         scored("new")
 
@@ -723,6 +725,61 @@ def test_levels_that_one_file_orders_are_a_category(
     assert dataset.features == ("code=10", "code=11", "code=9", "code=missing")
 
 
+LEVEL_ROLES: dict[str, dict[str, Any]] = {
+    "feature": {"columns": {"code": "categorical", "x": "number"}},
+    "groups": {"groups": "code"},
+    "where": {"where": {"code": ["a7", "b99"]}},
+}
+
+
+@pytest.mark.parametrize("keys", [{}, {"in_parts": True}], ids=["memory", "parts"])
+@pytest.mark.parametrize("role", LEVEL_ROLES.values(), ids=LEVEL_ROLES)
+def test_levels_of_several_files_may_exceed_the_indices_of_one(
+    tmp_path: Path, keys: dict[str, Any], role: dict[str, Any]
+):
+    for name in "ab":
+        levels = [f"{name}{i}" for i in range(100)]
+        codes = levels_at(list(range(100)), pa.int8(), levels, False)
+        numbers = np.arange(100) % 7 / 3
+        table = pa.table({"code": codes, "x": numbers, "y": np.arange(100) / 7})
+        write(table, tmp_path / "levels" / f"{name}.parquet")
+        write(
+            table.set_column(0, "code", codes.dictionary_decode()),
+            tmp_path / "texts" / f"{name}.parquet",
+        )
+    expected = quiet(tmp_path, "texts", **role)
+    dataset = quiet(tmp_path, "levels", **role, **keys)
+    np.testing.assert_array_equal(dataset.X[:], expected.X)
+    np.testing.assert_array_equal(dataset.groups, expected.groups)
+
+
+@by_ending
+@pytest.mark.parametrize("keys", [{"drop": ["note"]}, {"features": ["a", "n", "c"]}])
+def test_columns_that_are_left_out_may_differ_between_files(
+    tmp_path: Path, ending: str, keys: dict[str, Any]
+):
+    divided(tmp_path / "parts", ending, rows())
+    expected = quiet(tmp_path, "parts")
+    (first, second, third) = sorted((tmp_path / "parts").iterdir())
+    for file, notes in ((first, "late"), (second, np.nan)):
+        with Table(locations_of(str(file))) as table:
+            frame = table.select(table.schema.names).to_pandas()
+        write(frame.assign(note=notes), file)
+    said = f"{third.name} has no column 'note'"
+    with pytest.raises(InputError, match=said):
+        quiet(tmp_path, "parts")
+    dataset = quiet(tmp_path, "parts", **keys)
+    np.testing.assert_array_equal(dataset.X, expected.X)
+
+
+def test_a_name_that_no_file_has_is_refused_among_columns_left_out(tmp_path: Path):
+    divided(tmp_path / "parts", ".csv", rows())
+    with pytest.raises(
+        InputError, match=r"drop 'note' is not a column of a\.csv and 2"
+    ):
+        quiet(tmp_path, "parts", drop=["note"])
+
+
 def test_orders_that_differ_are_refused_with_indices_of_several_types(tmp_path: Path):
     parts = [
         levels_at(PLACES, pa.int8(), ["low", "mid", "high"], True),
@@ -892,7 +949,7 @@ def test_an_encoding_that_shows_late_is_found(
     told: list[str] = []
     with columns_remembered():
         for _ in range(2):
-            load(tmp_path, "late.csv", target="y", drop=["site"], tell=told.append)
+            load(tmp_path, "late.csv", target="y", groups="site", tell=told.append)
     assert told == ["data set late: late.csv is not UTF-8, and is read as cp1252."] * 2
 
 

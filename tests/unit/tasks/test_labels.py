@@ -202,3 +202,45 @@ def test_texts_of_a_typed_source_are_never_numbers(tmp_path: Path, kind: pa.Data
             target="y",
             tell=told.append,
         )
+
+
+INTEGERS = {
+    "int64": [2**53, 2**53 + 1, 2**53 + 2],
+    "uint64": [7, 2**63, 2**63 + 5],
+    "int8": [-1, 0, 1],
+}
+
+
+@pytest.mark.parametrize("n_missing", [0, 2])
+@pytest.mark.parametrize("kind", INTEGERS)
+def test_integer_labels_are_exact_next_to_missing_ones(
+    tmp_path: Path, kind: str, n_missing: int
+):
+    labels = INTEGERS[kind] * 20
+    y = pa.array([None] * n_missing + labels[n_missing:], kind)
+    table = pa.table({"x": np.arange(60) / 7, "y": y})
+    dataset = read(tmp_path, table, target="y", missing="drop")
+    given = dataset.target.given
+    assert given.dtype.kind == ("u" if kind == "uint64" else "i")
+    assert given.tolist() == labels[n_missing:]
+
+
+MARKED = {
+    "text": pa.string(),
+    "large text": pa.large_string(),
+    "category": pa.dictionary(pa.int8(), pa.large_string()),
+}
+
+
+@pytest.mark.parametrize("kind", MARKED.values(), ids=MARKED)
+def test_a_class_that_denotes_a_missing_value_is_reported(
+    tmp_path: Path, kind: pa.DataType
+):
+    y = pa.array(["None", "low", "high"] * 20).cast(kind)
+    table = pa.table({"x": np.arange(60) / 7, "y": y})
+    told: list[str] = []
+    dataset = read(tmp_path, table, target="y", missing="drop", tell=told.append)
+    assert dataset.target.classes == ("high", "low")
+    assert told == [
+        "data set data: 'None' in the target 'y' denotes a missing value; give a class of that name another one."
+    ]

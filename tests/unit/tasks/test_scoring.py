@@ -640,6 +640,45 @@ def test_a_file_without_readable_cells_is_scored_in_parts_as_in_one_file(
     )
 
 
+JOINED_IDS = {
+    "empty and text": ([None] * 20, list("abcdefghijklmnopqrst"), pa.string()),
+    "whole and not": (list(range(20)), [i + 0.5 for i in range(20)], pa.float64()),
+}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "kind"), JOINED_IDS.values(), ids=JOINED_IDS
+)
+def test_predictions_in_parts_have_ids_of_one_type(
+    tmp_path: Path, first: list[Any], second: list[Any], kind: pa.DataType
+):
+    model = model_of_ages()
+    source = tmp_path / "months"
+    for name, ids in (("0", first), ("1", second)):
+        rows = {"age": np.arange(20) + 30, "size": np.arange(20) / 20, "id": ids}
+        write(pa.table(rows), source / f"{name}.parquet")
+    parts = f"{tmp_path}/scored/"
+    score_parts_with(model, ABOUT, f"{source}/", parts, HERE, ScoringOptions(("id",)))
+    ids = pyarrow.parquet.read_table(parts)["id"]
+    assert ids.type == kind
+    assert ids.to_pylist() == [*first, *second]
+
+
+def test_ids_in_parts_of_types_that_do_not_match_are_refused_before_scoring(
+    tmp_path: Path,
+):
+    source = tmp_path / "months"
+    for name, ids in (("0", list(range(20))), ("1", [f"s{i}" for i in range(20)])):
+        rows = {"age": np.arange(20) + 30, "size": np.arange(20) / 20, "id": ids}
+        write(pa.table(rows), source / f"{name}.parquet")
+    parts = f"{tmp_path}/scored/"
+    with pytest.raises(InputError, match=r"column 'id' is string in .*1\.parquet and"):
+        score_parts_with(
+            model_of_ages(), ABOUT, f"{source}/", parts, HERE, ScoringOptions(("id",))
+        )
+    assert not Path(parts).exists()
+
+
 def test_a_column_without_readable_cells_in_any_file_is_refused(tmp_path: Path):
     model, options = model_of_ages(), ScoringOptions()
     source = months(tmp_path / "months", [[None], ["unknown"]])
