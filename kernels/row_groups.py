@@ -203,7 +203,9 @@ def find_panel(
     if sparse.issparse(X) or X.size > MOST_PANEL_CELLS or len(columns) < 3:
         return None
     hashes = _hashes_of_columns(X, columns)
-    whole_rows = hashes.sum(axis=1)
+    # Copies of rows are no second state of a unit
+    whole_rows, first = np.unique(hashes.sum(axis=1), return_index=True)
+    hashes = hashes[first]
     n_distinct = np.array([len(np.unique(column)) for column in hashes.T])
     panels = []
     for column in range(len(columns)):

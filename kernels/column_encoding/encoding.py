@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, Self, TypeAlias, get_args
@@ -144,7 +144,7 @@ class TableEncoding(Value):
 
         ValueError for an unknown column, a wrong type or infinite numbers.
         """
-        overrides = dict(column_types or {})
+        overrides = _with_names_of_text(column_types)
         encodings: list[ColumnEncoding] = []
         left_out: dict[str, str] = {}
         for name, column in _summaries(table, overrides):
@@ -316,6 +316,23 @@ def _summaries(
             yield name, summary.ColumnSummary.of(column, as_levels(overrides.get(name)))
 
 
+def _with_names_of_text(column_types: Any) -> dict[str, str | tuple[Any, ...]]:
+    """Return column types by names as text, with levels as tuples."""
+    if column_types is None:
+        return {}
+    if not isinstance(column_types, Mapping):
+        raise ValueError(
+            f"columns must map names to types, such as {{'size': 'number'}}, got {column_types!r:.60}."
+        )
+    types = {}
+    for name, column_type in column_types.items():
+        is_listed = isinstance(column_type, Iterable) and not isinstance(
+            column_type, str
+        )
+        types[str(name)] = tuple(column_type) if is_listed else column_type
+    return types
+
+
 def as_levels(column_type: str | Sequence[str] | None) -> bool:
     return column_type not in (None, "number", "date", "drop")
 
@@ -349,10 +366,11 @@ def _of_type(
         raise ValueError(
             f"columns: {column.name!r} is said to be a {column_type}, but holds {column.example!r}; correct it."
         )
-    if isinstance(column_type, str) or len(set(column_type)) < 2:
-        invalid_type = (
-            column_type if isinstance(column_type, str) else [*column_type][:2]
-        )
+    are_levels = isinstance(column_type, Collection) and not isinstance(
+        column_type, str
+    )
+    if not are_levels or len(set(column_type)) < 2:
+        invalid_type = [*column_type][:2] if are_levels else column_type
         alternative = " or a list of at least two ordered levels"
         require_one_of(f"columns: {column.name!r}", invalid_type, KINDS, alternative)
     return _ordered(column, _checked_levels(column.name, column_type), scale)

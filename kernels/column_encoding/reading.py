@@ -81,6 +81,12 @@ class Column:
             return np.isnan(self.values)
         return np.isnat(self.values)
 
+    def take(self, rows: np.ndarray) -> Column:
+        """Return the column of some rows."""
+        exact = None if self.exact is None else self.exact[rows]
+        local = None if self.local is None else self.local[rows]
+        return replace(self, values=self.values[rows], exact=exact, local=local)
+
     def texts(self) -> list[str]:
         return [
             text for text in dict.fromkeys(self.as_texts().tolist()) if text is not None

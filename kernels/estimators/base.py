@@ -44,6 +44,7 @@ from ..statistics.gram import Normalization, require_normalization
 from ..statistics.sampled import sample_statistics
 from ..targets import Target, Task
 from ..validation import NAMED, listed, no_parameter, require_one_of, require_shape
+from ..weights import as_sample_weight
 from .explanation import column_slices
 from .importance import Importance, ImportanceProblem, ImportanceRows
 from .sampling import BANDWIDTH_ROWS, FitSampling, kernel_rows
@@ -58,6 +59,15 @@ MOST_CHUNK_ROWS = 1 << 13
 
 MOST_SORTED = 1 << 14
 """Most rows that are sorted for default bandwidths."""
+
+MEASURED_WHEN_READ: tuple[str, ...] = (
+    "relevance_",
+    "feature_importances_",
+    "interactions_",
+    "_importance",
+    "_importance_problem",
+)
+"""Attributes that notebooks would measure to display an estimator."""
 
 
 def within_n_jobs(method: Method) -> Method:
@@ -107,6 +117,18 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         "_stored_importance",
     )
     """Saved attributes, from which the others are derived."""
+
+    def __dir__(self) -> list[str]:
+        """List attributes, without importances until they are measured."""
+        is_stored = self.__dict__.get("_stored_importance") is not None
+        hidden = MEASURED_WHEN_READ
+        if is_stored or "_importance" in self.__dict__:
+            hidden = ()
+        return [
+            name
+            for name in object.__dir__(self)
+            if name not in hidden and hasattr(self, name)
+        ]
 
     @property
     def learner_(self) -> str:
@@ -237,12 +259,12 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         return tags
 
     def _validate_training(
-        self, X: Any, y: Any, **checks: Any
+        self, X: Any, y: Any, sample_weight: Any = None, **checks: Any
     ) -> tuple[Rows, np.ndarray]:
         """Return rows and targets; set the attributes of features."""
         table = None
         if is_table(X):
-            table, X = self._encode_training_table(X)
+            table, X = self._encode_training_table(X, sample_weight)
         elif self.columns is not None:
             raise ValueError(
                 f"columns says what columns of a table are, got rows as {type(X).__name__}; give a DataFrame, or leave "
@@ -267,8 +289,19 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         set_table(self, table)
         return X, y
 
-    def _encode_training_table(self, X: Any) -> tuple[TableEncoding, Rows]:
+    def _encode_training_table(
+        self, X: Any, sample_weight: Any
+    ) -> tuple[TableEncoding, Rows]:
+        """Return the encoding that rows of positive weight determine, and all features."""
         columns = read_columns(X)
+        n_rows = max((len(column.values) for column in columns.values()), default=0)
+        weights = as_sample_weight(sample_weight, n_rows, zero=True)
+        learned_from = columns
+        if weights is not None and not weights.all() and weights.any():
+            is_weighted = weights > 0
+            learned_from = {
+                name: column.take(is_weighted) for name, column in columns.items()
+            }
         report = EncodingReport()
         has_only_numbers = self.columns is None and all(
             column.kind == "number" and not column.gaps.any()
@@ -279,7 +312,9 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
             # Columns that would be left out keep their places in the base kernels.
             column_types = cast(ColumnTypes, dict.fromkeys(columns, "number"))
         table = TableEncoding.of(
-            columns, column_types, scale="none" if has_only_numbers else "standard"
+            learned_from,
+            column_types,
+            scale="none" if has_only_numbers else "standard",
         )
         features = table.encode(columns, report)
         warn_of_cells([*table.sentences(), *report.sentences()])

@@ -903,12 +903,12 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         """
         self._requested_C()
         if is_multilabel(y):
-            X, y = self._validate_training(X, y, multi_output=True)
+            X, y = self._validate_training(X, y, sample_weight, multi_output=True)
             return self._fit_features(
                 X, dense_indicators(y), sample_weight, groups, time
             )
         require_no_columns_of_classes(y)
-        X, y = self._validate_training(X, y)
+        X, y = self._validate_training(X, y, sample_weight)
         check_classification_targets(y)
         return self._fit_features(X, y, sample_weight, groups, time)
 
@@ -1360,7 +1360,9 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
             one.
         """
         self._requested_C()
-        X, y = self._validate_training(X, y, multi_output=True, y_numeric=True)
+        X, y = self._validate_training(
+            X, y, sample_weight, multi_output=True, y_numeric=True
+        )
         return self._fit_features(
             X, np.asarray(y, dtype=np.float64), sample_weight, groups, time
         )

@@ -472,7 +472,9 @@ def mapped_rows(family: Any, rows: np.ndarray) -> list[tuple[Any, np.ndarray]]:
     if kind == "metric":
         return mapped_rows(family.base, rows @ family.map)
     if kind == "normal-scores":
-        return mapped_rows(family.base, scores_beside(rows, family.knots))
+        return mapped_rows(
+            family.base, scores_beside(rows, family.knots, family.origin)
+        )
     if kind == "scaled":
         return [
             part

@@ -494,7 +494,7 @@ def readable_range(values: np.ndarray) -> str:
 class NormalScoresFamily(MappedFamily):
     r"""Base kernels on the features together with their normal scores.
 
-    .. math:: K_k(x, x') = K^0_k \bigl( (x, s(x)), \, (x', s(x')) \bigr), \qquad
+    .. math:: K_k(x, x') = K^0_k \bigl( (x - o, s(x)), \, (x' - o, s(x')) \bigr), \qquad
               s_j(x) = \Phi^{-1} \bigl( \hat F_j(x_j) \bigr)
 
     with the distribution function :math:`\hat F_j` of the feature and the normal one,
@@ -507,6 +507,8 @@ class NormalScoresFamily(MappedFamily):
     knots : sequence of (ndarray of shape (n, 2) or None)
         Ascending values of each feature and their scores, see `normal_scores`; None for
         a feature without score.
+    origin : ndarray of shape (d,) or None, default None
+        Row o to subtract; None is zero.
 
     Raises
     ------
@@ -527,7 +529,9 @@ class NormalScoresFamily(MappedFamily):
     translates = False
     takes_sparse = False
 
-    def __init__(self, base: KernelFamily, knots: Sequence[Any]) -> None:
+    def __init__(
+        self, base: KernelFamily, knots: Sequence[Any], origin: Any = None
+    ) -> None:
         require_base_kernels("base", base)
         self.base = base
         entries = entries_of(
@@ -542,13 +546,18 @@ class NormalScoresFamily(MappedFamily):
                     "knots must hold for each feature None, or two and more ascending values with their scores, not so "
                     f"for feature {j}; take those of normal_scores."
                 )
+        self.origin = None if origin is None else as_numbers("origin", origin)
+        if self.origin is not None and self.origin.shape != (len(self.knots),):
+            raise ValueError(
+                f"origin must have a number for each of the {len(self.knots)} features, got shape {self.origin.shape}."
+            )
 
     def mapped(self, A: Rows) -> Rows:
         if A.shape[1] != len(self.knots):
             raise ValueError(
                 f"X must have the {len(self.knots)} features that there are knots for, got {A.shape[1]}."
             )
-        return scores_beside(A, self.knots)
+        return scores_beside(A, self.knots, self.origin)
 
 
 def _are_knots(array: np.ndarray) -> bool:
@@ -569,12 +578,16 @@ def normal_scores(
     return tuple(_knots(column, sample_weight) for column in X.T)
 
 
-def scores_beside(A: np.ndarray, knots: Sequence[np.ndarray | None]) -> np.ndarray:
-    """Return features A, and in further columns their normal scores."""
+def scores_beside(
+    A: np.ndarray,
+    knots: Sequence[np.ndarray | None],
+    origin: np.ndarray | None = None,
+) -> np.ndarray:
+    """Return features A minus `origin`, and in further columns their normal scores."""
     d = len(knots)
     scored = [j for j, feature_knots in enumerate(knots) if feature_knots is not None]
     mapped = np.empty((A.shape[0], d + len(scored)), dtype=A.dtype)
-    mapped[:, :d] = A
+    mapped[:, :d] = A if origin is None else A - origin
     for position, j in enumerate(scored, start=d):
         values, scores = np.asarray(knots[j]).T
         mapped[:, position] = np.interp(A[:, j], values, scores)

@@ -172,24 +172,22 @@ class RFM(KernelSearchLearner):
         columns = FeatureColumns.of(X.shape[1], self.codes, self.code_names)
         is_sample = X.shape[0] > self.search_rows
         knots = self._knots(examples)
+        origin = mean_over(examples.X, examples.w)
+        mapped_examples = examples
         if knots:
-            scored_examples = replace(examples, X=scores_beside(examples.X, knots))
-            scored_columns = FeatureColumns.of(
-                scored_examples.X.shape[1], self.codes, self.code_names
+            mapped_examples = replace(
+                examples, X=scores_beside(examples.X, knots, origin)
             )
-            found_kernels = self._find_radial(
-                scored_examples, scored_columns, is_sample
-            )
-            found_kernels = _with_scores(found_kernels, knots, examples)
-        else:
-            found_kernels = self._find_radial(examples, columns, is_sample)
-        if (
-            target.task != "regression"
-            or self.kernels != "auto"
-            or self.weights != "unif"
-        ):
+        mapped_columns = FeatureColumns.of(
+            mapped_examples.X.shape[1], self.codes, self.code_names
+        )
+        found_kernels = self._find_radial(mapped_examples, mapped_columns, is_sample)
+        has_all_defaults = self.kernels == "auto" and self.weights == "unif"
+        if target.task == "regression" and has_all_defaults:
+            found_kernels = _with_linear(found_kernels, mapped_examples, columns)
+        if not knots:
             return found_kernels
-        return _with_linear(found_kernels, examples, columns)
+        return _with_scores(found_kernels, knots, origin, examples)
 
     def _find_radial(
         self, examples: Examples, columns: FeatureColumns, is_sample: bool
@@ -354,6 +352,7 @@ class RFM(KernelSearchLearner):
 def _with_scores(
     found_kernels: FoundKernels,
     knots: tuple[np.ndarray | None, ...],
+    origin: np.ndarray,
     examples: Examples,
 ) -> FoundKernels:
     """Return the base kernels as functions of rows without scores."""
@@ -364,7 +363,7 @@ def _with_scores(
     # Along one feature, the score changes by about one per standard deviation.
     scores_per_unit = spread_of(examples.X[:, has_score], examples.w).map
     rates[:, has_score] = np.hypot(rates[:, has_score], score_rates * scores_per_unit)
-    family = NormalScoresFamily(found_kernels.family, knots)
+    family = NormalScoresFamily(found_kernels.family, knots, origin)
     return replace(found_kernels, family=family, parameters=_inverse(rates))
 
 
@@ -377,7 +376,7 @@ def _inverse(rates: np.ndarray) -> np.ndarray:
 def _with_linear(
     found_kernels: FoundKernels, examples: Examples, columns: FeatureColumns
 ) -> FoundKernels:
-    """Add a linear kernel if it lowers the leave-one-out error."""
+    """Add a linear kernel of `columns` if it lowers the leave-one-out error."""
     examples = examples.every(-(-len(examples.X) // LINEAR_ROWS))
     X = examples.X
     w = examples.w
@@ -386,6 +385,7 @@ def _with_linear(
         return found_kernels
     scales = spread_of(X, w).map.copy()
     scales[columns.codes] = 0.0
+    scales[len(columns.codes) + len(columns.others) :] = 0.0  # normal scores
     if not scales.any():
         return found_kernels
     linear = MetricFamily(LinearFamily(), scales, "spread")

@@ -427,3 +427,16 @@ def test_interactions_are_those_of_columns_of_a_table():
     model = KernelLearningRegressor().fit(table, y)
     assert next(iter(model.interactions_)) == ("size", "kind")
     assert len(model.interactions_) == 3
+
+
+def test_a_list_of_attributes_measures_no_importance():
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    model = KernelLearningRegressor(learner="unif").fit(X, X[:, 0])
+    assert "alignment_" in dir(model)
+    assert "relevance_" not in dir(model)
+    model._repr_html_()
+    assert "_importance" not in vars(model)
+    assert model.relevance_
+    assert "relevance_" in dir(model)
+    model.fit(X, X[:, 1]).set_params(normalize="unknown")
+    model._repr_html_()

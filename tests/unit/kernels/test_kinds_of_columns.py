@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnkernels import KernelLearningRegressor
+from learnkernels import KernelLearningClassifier, KernelLearningRegressor
 from learnkernels.kernels.column_encoding import (
     EncodingReport,
     TableEncoding,
@@ -1204,3 +1204,50 @@ def test_categories_of_arrow_in_pandas_are_categories(is_ordered: bool):
     encoding = TableEncoding.of(frame)
     assert TableEncoding.of(of_arrow) == encoding
     np.testing.assert_array_equal(encoding.encode(of_arrow), encoding.encode(frame))
+
+
+LEVELS = {"array": np.array, "index": pd.Index, "series": pl.Series, "list": list}
+
+
+@pytest.mark.parametrize("make", LEVELS.values(), ids=LEVELS)
+def test_levels_may_be_any_collection(make: Any):
+    frame = pd.DataFrame({"g": list("uvw") * 40, "x": NUMBERS})
+    expected = TableEncoding.of(frame, {"g": ("w", "u", "v")})
+    assert TableEncoding.of(frame, {"g": make(["w", "u", "v"])}) == expected
+
+
+def test_columns_without_a_name_of_text_have_types_by_number():
+    frame = pd.DataFrame(np.column_stack([np.arange(N) % 3, NUMBERS]))
+    assert TableEncoding.of(frame, {0: "categorical"}).describe() == [
+        "category of 3 levels: 0",
+        "number: 1",
+    ]
+
+
+@pytest.mark.parametrize("types", [["x"], 3, "number"])
+def test_types_without_names_are_refused(types: Any):
+    with pytest.raises(ValueError, match="columns must map names to types, such as"):
+        TableEncoding.of(pd.DataFrame({"x": NUMBERS}), types)
+
+
+@pytest.mark.parametrize("kind", [3, None])
+def test_types_that_are_neither_text_nor_levels_are_refused(kind: Any):
+    with pytest.raises(ValueError, match=r"'x' must be one of number, .* got"):
+        TableEncoding.of(pd.DataFrame({"x": NUMBERS}), {"x": kind})
+
+
+@pytest.mark.parametrize(
+    "estimator", [KernelLearningRegressor, KernelLearningClassifier]
+)
+def test_rows_of_weight_zero_do_not_decide_the_encoding(estimator: Any):
+    rng = np.random.default_rng(0)
+    grades = rng.choice(["low", "high"], N)
+    frame = pd.DataFrame({"x": rng.normal(size=N), "grade": grades})
+    y = frame["x"] + (grades == "low") > 0.5
+    weightless = pd.DataFrame({"x": [1e9, -1e9], "grade": ["unknown", "unknown"]})
+    all_rows = pd.concat([weightless, frame], ignore_index=True)
+    weights = np.r_[0.0, 0.0, np.ones(N)]
+    model = estimator(learner="unif").fit(all_rows, np.r_[True, False, y], weights)
+    expected = estimator(learner="unif").fit(frame, y, np.ones(N))
+    assert model.table_ == expected.table_
+    np.testing.assert_array_equal(model.predict(frame), expected.predict(frame))

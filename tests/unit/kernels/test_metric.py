@@ -802,9 +802,11 @@ def test_features_stand_beside_normal_scores_which_codes_of_levels_have_not(
         False,
         True,
     ]
-    inner = RFM(normal_scores=False).find(scores_beside(X, knots), y)
+    origin = X.mean(axis=0)
+    inner = RFM(normal_scores=False).find(scores_beside(X, knots, origin), y)
     found = RFM().find(X, y)
-    assert found.family == NormalScoresFamily(inner.family, knots)
+    np.testing.assert_allclose(found.family.origin, origin, rtol=1e-12)
+    assert found.family == NormalScoresFamily(inner.family, knots, found.family.origin)
     np.testing.assert_array_equal(found.weights, inner.weights)
     assert found.parameters.shape == (len(found.weights), 3)
     np.testing.assert_allclose(
@@ -971,3 +973,32 @@ def test_features_in_their_units_are_learned_in_double_precision_if_their_sizes_
     model = KernelLearningRegressor(learner=RFM(scaled=True), boost=False).fit(X, y)
     # In single precision, squares of the large feature overflow.
     assert model.score(X, y) > 0.7
+
+
+@pytest.mark.parametrize("offset", [2.0**20, 2.0**31])
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_fits_do_not_depend_on_the_offset_of_features(task: str, offset: float):
+    rng = np.random.default_rng(0)
+    X = np.round(rng.normal(size=(160, 2)) * 1024) / 1024  # exact next to an offset
+    y = np.sin(2 * X[:, 0]) + 3 * X[:, 1] + 0.1 * rng.normal(size=160)
+    model: Any = KernelLearningRegressor()
+    if task == "classification":
+        model = KernelLearningClassifier()
+        y = y > 0
+    scores = []
+    for shift in (0.0, offset):
+        moved = X + np.array([shift, -shift])
+        model.fit(moved[:120], y[:120])
+        assert isinstance(model.kernel_.family, NormalScoresFamily)
+        if task == "classification":
+            scores.append(model.decision_function(moved[120:]))
+        else:
+            scores.append(model.predict(moved[120:]))
+    # Only the mean row is rounded otherwise
+    np.testing.assert_allclose(scores[1], scores[0], rtol=1e-6, atol=1e-6)
+
+
+def test_the_origin_of_normal_scores_needs_a_number_per_feature():
+    knots = normal_scores(rows(80)[0])
+    with pytest.raises(ValueError, match=r"origin must have a number for each of the"):
+        NormalScoresFamily(GaussianFamily([1.0]), knots, [0.0])

@@ -738,3 +738,10 @@ def test_a_time_limit_skips_samples_whose_groups_or_classes_cannot_be_divided(
     model = clone(model).set_params(time_limit=1e6)
     model.fit(X, y, **{argument: numbers})
     np.testing.assert_array_equal(model.decision_function(X), expected)
+
+
+def test_copies_of_rows_are_no_panel():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.normal(size=(60, 2)), rng.integers(0, 3, 60)])
+    copies = np.vstack([X, X])
+    assert find_panel(copies, columns_of(copies), [True] * 3) is None
