@@ -136,7 +136,6 @@ class LearnedKernel(Savable, Value):
         )
 
     def _repr_html_(self) -> str:
-        """Return a table for notebooks."""
         most_shown = 12
         largest = np.argsort(-np.abs(self.weights), kind="stable")[:most_shown]
         shares = self.shares

@@ -470,7 +470,7 @@ class Model(Savable, Value):
                 "its own method save."
             )
         names = self.features
-        d = self.estimator.n_features_in_
+        d = len(self.estimator._columns)
         if not isinstance(names, tuple) or not all(
             isinstance(name, str) for name in names
         ):
@@ -482,8 +482,8 @@ class Model(Savable, Value):
             raise ValueError(
                 f"features must have different names, got {listed(repeated)} more than once; rename the columns."
             )
-        fitted_names = getattr(self.estimator, "feature_names_in_", None)
-        if fitted_names is not None and fitted_names.tolist() != list(names):
+        has_names = hasattr(self.estimator, "feature_names_in_")
+        if has_names and self.estimator._columns != list(names):
             raise ValueError(
                 f"features must be the names that the estimator was fitted with, got {listed(names)}."
             )

@@ -317,7 +317,6 @@ def _summaries(
 
 
 def _with_names_of_text(column_types: Any) -> dict[str, str | tuple[Any, ...]]:
-    """Return column types by names as text, with levels as tuples."""
     if column_types is None:
         return {}
     if not isinstance(column_types, Mapping):
@@ -329,7 +328,9 @@ def _with_names_of_text(column_types: Any) -> dict[str, str | tuple[Any, ...]]:
         is_listed = isinstance(column_type, Iterable) and not isinstance(
             column_type, str
         )
-        types[str(name)] = tuple(column_type) if is_listed else column_type
+        if is_listed:
+            column_type = tuple(column_type)
+        types[str(name)] = column_type
     return types
 
 
@@ -366,14 +367,18 @@ def _of_type(
         raise ValueError(
             f"columns: {column.name!r} is said to be a {column_type}, but holds {column.example!r}; correct it."
         )
-    are_levels = isinstance(column_type, Collection) and not isinstance(
-        column_type, str
-    )
-    if not are_levels or len(set(column_type)) < 2:
-        invalid_type = [*column_type][:2] if are_levels else column_type
-        alternative = " or a list of at least two ordered levels"
-        require_one_of(f"columns: {column.name!r}", invalid_type, KINDS, alternative)
+    _require_levels(column.name, column_type)
     return _ordered(column, _checked_levels(column.name, column_type), scale)
+
+
+def _require_levels(name: str, column_type: Any) -> None:
+    invalid_type = column_type
+    if isinstance(column_type, tuple):
+        if len(set(column_type)) > 1:
+            return
+        invalid_type = list(column_type)
+    alternative = " or a list of at least two ordered levels"
+    require_one_of(f"columns: {name!r}", invalid_type, KINDS, alternative)
 
 
 def _checked_levels(name: str, levels: Sequence[str]) -> tuple[str, ...]:

@@ -82,10 +82,12 @@ class Column:
         return np.isnat(self.values)
 
     def take(self, rows: np.ndarray) -> Column:
-        """Return the column of some rows."""
-        exact = None if self.exact is None else self.exact[rows]
-        local = None if self.local is None else self.local[rows]
-        return replace(self, values=self.values[rows], exact=exact, local=local)
+        column = replace(self, values=self.values[rows])
+        if self.exact is not None:
+            column = replace(column, exact=self.exact[rows])
+        if self.local is not None:
+            column = replace(column, local=self.local[rows])
+        return column
 
     def texts(self) -> list[str]:
         return [
@@ -322,7 +324,7 @@ def column_of(name: str, series: Any, is_ordered: bool = True) -> Column:
     if dtype == nw.Categorical and hasattr(
         getattr(native, "dtype", None), "pyarrow_dtype"
     ):
-        # pandas does not tell the levels of Arrow's categories
+        # pandas has no accessor of the levels
         series = nw.from_arrow(native.to_frame("x"), backend="pyarrow")["x"]
     if (dtype.is_integer() or dtype.is_decimal()) and _has_large_integers(series):
         return _column_of_objects(name, series.to_list())

@@ -218,7 +218,6 @@ class TileSums:
         return products, target_products, row_sums, column_sums
 
     def _zeros(self, *sizes: int) -> list[np.ndarray]:
-        """Return zeros in reused memory."""
         ends = list(accumulate(sizes))
         if ends[-1] > len(self._sums):
             self._sums = np.empty(ends[-1])

@@ -19,7 +19,7 @@ from ..base import warn_caller
 from ..centering import Centering
 from ..column_encoding import EncodingReport, TableEncoding, is_table
 from ..column_encoding.encoding import ColumnTypes
-from ..column_encoding.reading import read_columns
+from ..column_encoding.reading import Column, read_columns
 from ..engine.workers import at_most_threads
 from ..families.base import (
     KernelFamily,
@@ -119,7 +119,6 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
     """Saved attributes, from which the others are derived."""
 
     def __dir__(self) -> list[str]:
-        """List attributes, without importances until they are measured."""
         is_stored = self.__dict__.get("_stored_importance") is not None
         hidden = MEASURED_WHEN_READ
         if is_stored or "_importance" in self.__dict__:
@@ -148,7 +147,11 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
     def feature_importances_(self) -> np.ndarray:
         """Permutation importance of each column, clipped at zero and scaled to a sum of one."""
         importances = np.maximum(self._importance.relevance, 0.0)
-        return importances / (importances.sum() or 1.0)
+        shares = importances / (importances.sum() or 1.0)
+        if self.table_ is None:
+            return shares
+        share_of = dict(zip(self.table_.names, shares, strict=True))
+        return np.array([share_of.get(name, 0.0) for name in self.feature_names_in_])
 
     @property
     def interactions_(self) -> dict[tuple[str, str], float]:
@@ -162,6 +165,8 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
 
     @property
     def _columns(self) -> list[str]:
+        if self.table_ is not None:
+            return list(self.table_.names)
         default_names = [f"x{j}" for j in range(self.n_features_in_)]
         return [str(name) for name in getattr(self, "feature_names_in_", default_names)]
 
@@ -263,8 +268,11 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
     ) -> tuple[Rows, np.ndarray]:
         """Return rows and targets; set the attributes of features."""
         table = None
+        names: Sequence[str] = ()
         if is_table(X):
-            table, X = self._encode_training_table(X, sample_weight)
+            columns = read_columns(X)
+            names = list(columns)
+            table, X = self._encode_training_table(columns, sample_weight)
         elif self.columns is not None:
             raise ValueError(
                 f"columns says what columns of a table are, got rows as {type(X).__name__}; give a DataFrame, or leave "
@@ -286,14 +294,12 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         except ValueError as error:
             missing = "Pass a DataFrame, whose missing values are imputed, or impute them first"
             raise error_of_rows(X, error, missing) from None
-        set_table(self, table)
+        set_table(self, table, names)
         return X, y
 
     def _encode_training_table(
-        self, X: Any, sample_weight: Any
+        self, columns: Mapping[str, Column], sample_weight: Any
     ) -> tuple[TableEncoding, Rows]:
-        """Return the encoding that rows of positive weight determine, and all features."""
-        columns = read_columns(X)
         n_rows = max((len(column.values) for column in columns.values()), default=0)
         weights = as_sample_weight(sample_weight, n_rows, zero=True)
         learned_from = columns
@@ -445,11 +451,15 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         self.kernel_._require_sound()
         n_features = self.kernel_.X.shape[1]
         n_inputs = n_features
+        n_columns = n_features
         if self.table_ is not None:
-            n_inputs = len(self.table_.names)
+            n_inputs = len(self.feature_names_in_)
+            n_columns = len(self.table_.names)
             require_shape(
                 "features of table_", np.empty(len(self.table_.features)), (n_features,)
             )
+            if not set(self.table_.names) <= set(self.feature_names_in_):
+                raise ValueError("feature_names_in_ must have the columns of table_.")
         names = getattr(self, "feature_names_in_", np.empty(n_inputs))
         require_shape("feature_names_in_", names, (n_inputs,))
         if self.n_features_in_ != n_inputs:
@@ -461,7 +471,7 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
             rows.require_sound(self.kernel_.X.shape[0])
         stored = getattr(self, "_stored_importance", None)
         if stored is not None:
-            stored.require_sound(n_inputs)
+            stored.require_sound(n_columns)
 
     def _keep_importance_rows(self, rows: np.ndarray, target: Target) -> None:
         """Keep targets of the kernel's rows; `target` belongs to `rows`."""
@@ -486,6 +496,10 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         with at_most_threads(4):  # each thread has a tile in memory
             return linear.of(features, dtype, strip)
 
+    def _positions_of_columns(self) -> list[int]:
+        all_names = list(self.feature_names_in_)
+        return [all_names.index(name) for name in self._columns]
+
     def _validate_new(self, X: Any) -> Rows:
         """Return the checked features of new rows."""
         check_is_fitted(self)
@@ -499,6 +513,7 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
                     ensure_all_finite="allow-nan",
                     reset=False,
                 )
+                X = X[:, self._positions_of_columns()]
             features = self.table_.encode(X, report)
             warn_of_cells(report.sentences())
             return features
@@ -565,11 +580,15 @@ def first_text(X: Any) -> str | None:
     return None
 
 
-def set_table(estimator: KernelLearner, table: TableEncoding | None) -> None:
+def set_table(
+    estimator: KernelLearner, table: TableEncoding | None, names: Sequence[str] = ()
+) -> None:
+    """Set the encoding, and the names of all columns."""
     estimator.table_ = table
     if table is not None:
-        estimator.feature_names_in_ = np.array(table.names, dtype=object)
-        estimator.n_features_in_ = len(table.names)
+        all_names = names or table.names
+        estimator.feature_names_in_ = np.array(all_names, dtype=object)
+        estimator.n_features_in_ = len(all_names)
 
 
 def require_precision(precision: Any) -> Precision:
@@ -645,7 +664,6 @@ def default_family(X: Rows) -> GaussianFamily:
 
 
 def _median_squared_distance(X: Rows) -> float:
-    """Return the median positive squared distance of rows, or 0."""
     m = X.shape[0]
     if m > MOST_SORTED:
         X = X[_rows_with_distinct_sums(X)]
@@ -672,7 +690,6 @@ def _median_squared_distance(X: Rows) -> float:
 
 
 def _rows_with_distinct_sums(X: Rows) -> np.ndarray:
-    """Return positions of at most `MOST_SORTED` rows with distinct random sums."""
     d = X.shape[1]
     _, first = np.unique(
         X @ (np.random.default_rng(0).random(d) / d), return_index=True

@@ -236,7 +236,6 @@ class ImportanceProblem:
     def _searched_again(
         self, training: TrainingSet, X: Rows, target: Target
     ) -> TrainingSet:
-        """Return the training rows with a kernel learned on them."""
         assert self.learner is not None
         options: dict[str, Any] = {
             "normalize": self.kernel.normalize,

@@ -196,7 +196,6 @@ class ProductScores:
 def _add_values(
     by_row: np.ndarray, by_background: np.ndarray, V: np.ndarray, values: np.ndarray
 ) -> None:
-    """Add the scores of one kernel to the values of the subsets."""
     products = np.empty((values.shape[1], len(V)))
     without = np.zeros_like(products)
     for factors in by_background.transpose(1, 0, 2):

@@ -771,9 +771,9 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     n_groups_ : int or None
         Number of groups, times or clusters of near-duplicates that choices respected.
     n_features_in_ : int
-        Number of features in `fit`.
+        Number of columns in `fit`.
     feature_names_in_ : ndarray of shape (d,)
-        Names of features in `fit`, if X has feature names.
+        Names of all columns in `fit`, if X has names.
 
     Notes
     -----
@@ -1244,9 +1244,9 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
     n_groups_ : int or None
         Number of groups, times or clusters of near-duplicates that choices respected.
     n_features_in_ : int
-        Number of features in `fit`.
+        Number of columns in `fit`.
     feature_names_in_ : ndarray of shape (d,)
-        Names of features in `fit`, if X has feature names.
+        Names of all columns in `fit`, if X has names.
 
     Notes
     -----

@@ -144,12 +144,14 @@ def parts_of(estimator: Any) -> dict[str, Any]:
     parts: dict[str, Any] = {
         "n_features": estimator.n_features_in_,
         "table": None,
+        "names": [],
         "scores": parts_of_scores(estimator._linear),
         "trees": None,
         "share": float(estimator.boost_share_),
     }
     if estimator.table_ is not None:
         parts["table"] = replace(estimator.table_, left_out={})
+        parts["names"] = list(map(str, estimator.feature_names_in_))
     if estimator.boost_ is not None:
         parts["trees"] = parts_of_trees(estimator)
     if hasattr(estimator, "classes_"):

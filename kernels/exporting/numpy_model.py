@@ -196,10 +196,12 @@ def is_missing(cell: Any) -> bool:
         return type(cell).__name__ == "NAType"
 
 
-def columns_of_rows(rows: Any, encodings: Sequence[Any]) -> list[Column]:
+def columns_of_rows(
+    rows: Any, encodings: Sequence[Any], all_names: Sequence[str] = ()
+) -> list[Column]:
     """Return the columns of a DataFrame or dictionary, in the order of `encodings`.
 
-    An array is also possible if all columns are numbers.
+    Arrays of `all_names` must be numbers.
     """
     if isinstance(rows, Mapping) or hasattr(rows, "columns"):
         # Names may be integers.
@@ -214,10 +216,10 @@ def columns_of_rows(rows: Any, encodings: Sequence[Any]) -> list[Column]:
             for encoding in encodings
         ]
     elif all(is_of_numbers(encoding) for encoding in encodings):
-        array = array_of_numbers(rows, len(encodings))
+        array = array_of_numbers(rows, len(all_names))
         columns = [
-            Column(encoding.name, "number", array[:, j])
-            for j, encoding in enumerate(encodings)
+            Column(encoding.name, "number", array[:, all_names.index(encoding.name)])
+            for encoding in encodings
         ]
     else:
         raise ValueError(
@@ -699,7 +701,7 @@ class ExportedModel:
                 )
             return X, X
         encodings = self._parts.table.columns
-        columns = columns_of_rows(rows, encodings)
+        columns = columns_of_rows(rows, encodings, self._parts.names)
         features = [
             encode_column(encoding, column)
             for encoding, column in zip(encodings, columns, strict=True)

@@ -587,7 +587,9 @@ def scores_beside(
     d = len(knots)
     scored = [j for j, feature_knots in enumerate(knots) if feature_knots is not None]
     mapped = np.empty((A.shape[0], d + len(scored)), dtype=A.dtype)
-    mapped[:, :d] = A if origin is None else A - origin
+    mapped[:, :d] = A
+    if origin is not None:
+        mapped[:, :d] -= origin
     for position, j in enumerate(scored, start=d):
         values, scores = np.asarray(knots[j]).T
         mapped[:, position] = np.interp(A[:, j], values, scores)

@@ -130,7 +130,6 @@ class FeatureFamily(KernelFamily):
         return features
 
     def _dense_features(self, A: Rows) -> np.ndarray:
-        """Return dense features, shape (p, a)."""
         features = self.take(A)
         if sparse.issparse(features):
             features = features.toarray()

@@ -216,7 +216,6 @@ class RFM(KernelSearchLearner):
     def _search_examples(
         self, X: Rows, target: Target, sample_weight: np.ndarray | None
     ) -> Examples:
-        """Return the distinct search rows."""
         rows = target.sample(self.search_rows, self.random_state)
         drawn = target.take(rows)
         weights = weights_of_rows(sample_weight, rows)
@@ -376,7 +375,7 @@ def _inverse(rates: np.ndarray) -> np.ndarray:
 def _with_linear(
     found_kernels: FoundKernels, examples: Examples, columns: FeatureColumns
 ) -> FoundKernels:
-    """Add a linear kernel of `columns` if it lowers the leave-one-out error."""
+    """Add a linear kernel if it lowers the leave-one-out error."""
     examples = examples.every(-(-len(examples.X) // LINEAR_ROWS))
     X = examples.X
     w = examples.w

@@ -331,7 +331,6 @@ def _complete_rows(
 def _dataset_of_matrix(
     X: Any, features: Sequence[str], labeled: _LabeledRows
 ) -> Dataset:
-    """Return the data set of a LIBSVM file, n-gram counts or bytes."""
     request = labeled.request
     config = request.config
     usable = labeled.usable
@@ -386,8 +385,7 @@ def _entries_not_finite(X: Any) -> tuple[np.ndarray, np.ndarray]:
 class _Source(NamedTuple):
     """Table, or a matrix if `table` is None.
 
-    `y` is the target of a source without the column `target`. `columns` are the names
-    of all columns, if `table` has only columns that are read.
+    `y` is the target of a source without the column `target`; `columns` names all.
     """
 
     table: Table | pa.Table | None
@@ -457,7 +455,6 @@ def _source_of_arrays(
 def _usable_rows(
     y: np.ndarray, sample_columns: Mapping[str, np.ndarray], request: _Request
 ) -> np.ndarray:
-    """Return a mask of rows with target, sample columns and positive weight."""
     config = request.config
     usable = _rows_with_finite_values(y) | (config.missing == "refuse")
     if config.missing == "impute" and not usable.all() and usable.any():

@@ -309,7 +309,7 @@ def _not_numeric(
 
 
 def is_read(config: DatasetConfig, name: str) -> bool:
-    """Return whether a column of a file is a feature, the target or chooses rows."""
+    """Return whether the configuration uses a column."""
     others_read = {
         config.target,
         config.bytes,
@@ -329,7 +329,7 @@ def is_read(config: DatasetConfig, name: str) -> bool:
 def features_among(
     names: Sequence[str], config: DatasetConfig, target: str, title: str, where: str
 ) -> list[str]:
-    """Return the feature columns among `names`, without target and sample columns."""
+    """Return feature columns, without target and sample columns."""
     refuse_repeated(
         names, f"{where}: {title} has column {{}} more than once; rename one."
     )

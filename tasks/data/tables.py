@@ -63,10 +63,8 @@ NUMBERS = ((CANONICAL_INTEGER, pa.int64()), (CANONICAL_NUMBER, pa.float64()))
 TYPES_OF_CELLS = (*NUMBERS, (BOOLEAN, pa.bool_()))
 
 PLAIN_EXTENSIONS = {"arrow.bool8": pa.bool_(), "arrow.uuid": pa.string()}
-"""Plain types of extension types, by the extension's name."""
-
 EXTENSIONS_OF_PANDAS = ("pandas.period", "pandas.interval")
-"""Extension types that pyarrow knows only after pandas has written a file."""
+"""Types that pyarrow has only after pandas has written a file."""
 
 
 # Locations
@@ -609,10 +607,7 @@ FORMATS: dict[str, type[TableFile]] = {
 
 
 class Table(AbstractContextManager["Table"]):
-    """Table in one or several files, read by column on request.
-
-    Columns that are not needed may differ between files.
-    """
+    """Table in one or several files, read by column on request."""
 
     def __init__(
         self,
@@ -649,7 +644,7 @@ class Table(AbstractContextManager["Table"]):
 
     @property
     def all_names(self) -> list[str]:
-        """Names of the columns of all files, including columns that are not needed."""
+        """Column names of all files, needed or not."""
         first, *others = self._files
         names = list(first.schema.names)
         for file in others:

@@ -485,7 +485,6 @@ def _fit_by_cross_validation(
     training: Training,
     validation_errors: Sequence[Sequence[float]] | None,
 ) -> SelectedFit:
-    """Select parameters by inner trials or given errors, and fit with them."""
     settings = fitter.learner.settings()
     if validation_errors is None:
         fits = _inner_fits(fitter, statistics, evaluation.folds, trial)

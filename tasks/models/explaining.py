@@ -183,7 +183,6 @@ def _as_table(
     first: int,
     schema: pa.Schema,
 ) -> pa.Table:
-    """Return a table with a row per input row and explained prediction."""
     n, d = explanation.data.shape
     names = model.explained_names
     base_values = explanation.base_values.reshape(n, -1)

@@ -695,7 +695,6 @@ def _joint_schema_of_ids(
     source: str,
     pool: DaskPool,
 ) -> bytes:
-    """Return the common types of the files' ids, serialized; InputError if they differ."""
     parts = list(zip(files, folder_columns, strict=True))
     schemas = [
         pyarrow.ipc.read_schema(pa.py_buffer(serialized))

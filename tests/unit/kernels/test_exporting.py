@@ -452,9 +452,10 @@ def test_levels_of_numbers_precede_the_levels_true_and_false():
 
 
 def test_numbers_with_gaps_are_read_from_arrays(tmp_path: Path):
-    table = table_of_rows(100)[["size", "age"]]
+    columns = ["same", "size", "age"]  # the first is left out
+    table = table_of_rows(100).assign(same=1.0)[columns]
     model = KernelLearningRegressor(learner="alignf").fit(table, table["age"])
-    rows = new_rows()[["size", "age"]]
+    rows = new_rows().assign(same=1.0)[columns]
     assert_same_predictions(exported(model, tmp_path), model, rows, rows.to_numpy())
 
 

@@ -440,3 +440,28 @@ def test_a_list_of_attributes_measures_no_importance():
     assert "relevance_" in dir(model)
     model.fit(X, X[:, 1]).set_params(normalize="unknown")
     model._repr_html_()
+
+
+def test_columns_left_out_keep_their_places_in_importances_and_arrays():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {"a": rng.normal(size=80), "same": 1.0, "b": rng.normal(size=80)}
+    )
+    y = 3 * frame["b"]
+    model = KernelLearningRegressor(learner="unif").fit(frame, y)
+    assert model.feature_names_in_.tolist() == ["a", "same", "b"]
+    assert model.n_features_in_ == 3
+    assert model.table_.names == ("a", "b")
+    assert list(model.relevance_) == ["b", "a"]
+    importances = model.feature_importances_
+    assert importances[1] == 0.0
+    assert importances[2] > 0.9
+    predicted = model.predict(frame)
+    np.testing.assert_array_equal(model.predict(frame.drop(columns="same")), predicted)
+    with pytest.warns(UserWarning, match="does not have valid feature names"):
+        of_array = model.predict(frame.to_numpy())
+    np.testing.assert_array_equal(of_array, predicted)
+    read = from_bytes(to_bytes(model))
+    np.testing.assert_array_equal(read.feature_importances_, importances)
+    selector = SelectFromModel(KernelLearningRegressor(learner="unif")).fit(frame, y)
+    assert selector.transform(frame).shape == (80, 1)
