@@ -19,12 +19,11 @@ AGAIN = 0.7
 """Seconds until an interrupt that a library caught is raised again."""
 
 
-UNINTERRUPTED = ("_frozen_importlib", "importlib._bootstrap", "llvmlite.binding")
-"""Beginnings of names of modules that no exception must enter from another thread.
+IMPORTING = ("_frozen_importlib", "importlib._bootstrap")
+"""Modules in which an exception from another thread may leave a lock taken."""
 
-After an exception in an import, Python's lock may stay taken. LLVM calls functions of
-its module and ignores their exceptions.
-"""
+IGNORING = ("llvmlite.binding", "weakref", "_weakrefset")
+"""Modules with callbacks whose exceptions are printed and ignored."""
 
 UNINTERRUPTED_SECONDS = 10.0
 
@@ -92,11 +91,25 @@ def _wait_until_interruptible(thread: int) -> None:
 
 def _is_interruptible(thread: int) -> bool:
     frame = sys._current_frames().get(thread)
+    return not (_is_within(frame, IMPORTING) or _ignores_errors(frame))
+
+
+def _is_within(frame: FrameType | None, modules: tuple[str, ...]) -> bool:
     while frame is not None:
-        if str(frame.f_globals.get("__name__")).startswith(UNINTERRUPTED):
-            return False
+        if str(frame.f_globals.get("__name__")).startswith(modules):
+            return True
         frame = frame.f_back
-    return True
+    return False
+
+
+def _ignores_errors(frame: FrameType | None) -> bool:
+    """Return whether an exception would be printed and ignored."""
+    caller = frame
+    while caller is not None:
+        if caller.f_code.co_name == "__del__":
+            return True
+        caller = caller.f_back
+    return _is_within(frame, IGNORING)
 
 
 @contextmanager
@@ -183,6 +196,8 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     elif time.monotonic() - _state.since > PATIENCE:
         _print_message()
         _end_by_signal(number, frame)
+    if _ignores_errors(frame):
+        return  # the timer signals again
     error = sys.exc_info()[1]
     while error is not None:
         if not isinstance(error, Exception):

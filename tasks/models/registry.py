@@ -422,7 +422,13 @@ def stored_folds(version: ModelVersion, learner: str) -> pd.DataFrame | None:
             )
         except (MlflowException, OSError):
             return None
-        return pd.read_parquet(path, filters=[("learner", "==", learner)])
+        try:
+            return pd.read_parquet(path, filters=[("learner", "==", learner)])
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"model {version.uri}: its results by fold in run {version.run_id} are damaged ({first_line(error)}); "
+                "restore folds.parquet in the artifact store, or remove it."
+            ) from None
 
 
 def last_scored(version: ModelVersion) -> tuple[str, list[str]] | None:
@@ -436,8 +442,14 @@ def last_scored(version: ModelVersion) -> tuple[str, list[str]] | None:
             text = mlflow.artifacts.load_text(f"runs:/{version.run_id}/{SCORED}")
     except InputError:
         return None
-    scored = json.loads(text)
-    return scored["input"], scored["columns"]
+    try:
+        scored = json.loads(text)
+        return scored["input"], scored["columns"]
+    except (ValueError, LookupError, TypeError):
+        raise InputError(
+            f"model {version.uri}: {SCORED} in run {version.run_id} is damaged; restore it in the artifact store, or "
+            "remove it."
+        ) from None
 
 
 @contextmanager

@@ -498,3 +498,25 @@ def test_the_code_of_the_page_runs_for_every_kind_of_table(module_folder: Path):
         pd.testing.assert_frame_equal(
             eval(predict, names), pd.DataFrame(model.columns(new)), obj=str(kinds)
         )
+
+
+def test_damaged_files_of_a_training_run_are_one_sentence(tmp_path: Path):
+    version = registered(trained(probability=True), "damaged")
+    assert registry.stored_folds(version, "alignf") is None
+    client = MlflowClient()
+    for name in ("folds.parquet", registry.SCORED):
+        (tmp_path / name).write_bytes(b"PAR1 damaged")
+        client.log_artifact(version.run_id, tmp_path / name)
+    require_refusals(
+        [
+            (
+                partial(registry.stored_folds, version, "alignf"),
+                r"^model models:/damaged/1: its results by fold .* are damaged .*; restore folds\.parquet",
+            ),
+            (
+                partial(registry.last_scored, version),
+                r"^model models:/damaged/1: scored\.json in run .* is damaged; restore it",
+            ),
+        ],
+        error=InputError,
+    )
