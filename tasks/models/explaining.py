@@ -78,10 +78,8 @@ def require_explainable(
         raise InputError(
             f"{destination.text}: the contributions would replace the input; give another output."
         )
-    with Table(
-        inputs, is_needed=needed.__contains__
-    ):  # refuses files of different columns
-        pass
+    # Refuses files of different columns
+    Table(inputs, is_needed=needed.__contains__).close()
 
 
 @step("explain {source}", **TRIED_AGAIN)

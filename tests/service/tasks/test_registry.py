@@ -500,6 +500,7 @@ def test_the_code_of_the_page_runs_for_every_kind_of_table(module_folder: Path):
         )
 
 
+@pytest.mark.usefixtures("module_folder")  # the model is written into it
 def test_damaged_files_of_a_training_run_are_one_sentence(tmp_path: Path):
     version = registered(trained(probability=True), "damaged")
     assert registry.stored_folds(version, "alignf") is None
