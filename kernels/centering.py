@@ -390,6 +390,14 @@ def mean_over(values: np.ndarray, w: np.ndarray | None, axis: int = 0) -> np.nda
     return np.asarray(np.moveaxis(values, axis, -1) @ w / w.sum())
 
 
+def relative_error(residuals: np.ndarray, Y: np.ndarray, w: np.ndarray | None) -> float:
+    """Return the squared error relative to that of the mean; NaN for constant Y."""
+    squares = np.square(residuals).sum(axis=1)
+    squares_of_mean = np.square(Y - mean_over(Y, w)).sum(axis=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return float(mean_over(squares, w) / mean_over(squares_of_mean, w))
+
+
 def weighted_by_roots(K: np.ndarray, w: np.ndarray | None) -> np.ndarray:
     """Multiply a matrix in place by the roots of both weights."""
     if w is not None:

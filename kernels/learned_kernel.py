@@ -91,6 +91,9 @@ class LearnedKernel(Savable, Value):
         Traces of the centered base kernels, for `view_shares`.
     spread : ndarray of shape (d,) or None
         Standard deviation of each feature, if `X` lacks training rows.
+    errors_of_halves : tuple of two floats or None
+        Squared errors of regressions in metrics learned from half of the rows, relative
+        to the mean's: on the other half, and of leave-one-out on the same half.
     centering : Centering
         Centering of base kernels and target.
     """
@@ -118,6 +121,7 @@ class LearnedKernel(Savable, Value):
     traces: np.ndarray | None = None
     spread: np.ndarray | None = None
     centering: Centering = Centering.CENTER
+    errors_of_halves: tuple[float, float] | None = None
 
     def __repr__(self) -> str:
         most_shown = 3
@@ -341,6 +345,8 @@ class LearnedKernel(Savable, Value):
             raise ValueError(
                 "scales must be positive wherever a weight is not zero, got others; fit again."
             )
+        if self.errors_of_halves is not None:
+            require_numbers("errors_of_halves", np.array(self.errors_of_halves), (2,))
         if self.degree < 1:
             raise ValueError(
                 f"degree must be a whole number of at least 1, got {self.degree}; fit again."

@@ -399,7 +399,6 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         )
 
     def _checked_learner(self, X: Rows, task: Task) -> Learner:
-        """Return the learner; ValueError for an unsupported task."""
         learner = as_learner(
             self.learner
             if self.learner != "auto"

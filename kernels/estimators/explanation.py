@@ -282,7 +282,6 @@ def _subsets(d: int) -> np.ndarray:
 
 
 def _shapley_weights(subsets: np.ndarray) -> np.ndarray:
-    """Return the Shapley weights of subsets per column, (d, n_subsets)."""
     d = subsets.shape[1]
     sizes = subsets.sum(axis=1)
     weights = np.empty((d, len(subsets)))

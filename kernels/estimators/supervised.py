@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from math import ceil
-from numbers import Integral
+from numbers import Integral, Real
 from os import PathLike
 from typing import Any, Literal, Self, TypeVar, cast
 
@@ -21,6 +21,7 @@ from sklearn.utils.multiclass import check_classification_targets, is_multilabel
 from sklearn.utils.validation import check_is_fitted, column_or_1d, has_fit_parameter
 
 from ..base import explain_unknown_arguments, progress_to, report_progress, warn_caller
+from ..centering import relative_error
 from ..column_encoding import TableEncoding
 from ..engine.workers import Workers, blas_threads_for
 from ..families.base import KernelFamily, Rows, distinct_rows, drawn_rows, positions_of
@@ -96,6 +97,9 @@ from .multilabel import (
 from .product_kernels import ProductScores
 from .sampling import FitSampling
 from .time_budget import FIRST_ROWS, LEAST_GROWTH, MeasuredFits
+
+GAIN_OF_ALL_ROWS = 1.3
+"""Typical error of half of the rows, relative to that of all."""
 
 WORK_OF_HELD_OUT = 0.5
 """Work of held-out scores by conjugate gradients, relative to the fit."""
@@ -444,6 +448,8 @@ class SupervisedLearner(KernelLearner):
             if self._uses_held_out_scores or boosting is not None:
                 assert path.held_out is not None
                 rows, scores = path.held_out()
+                if predictor.loss == "squared":
+                    scores = _scores_without_optimism(training, target, rows, scores)
                 predictions = self._held_out_predictions(
                     training, target, predictor, rows, scores
                 )
@@ -1545,7 +1551,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         American Statistical Association 113:1094-1111, section 5.2 (scale).
         """
         check_is_fitted(self, "residuals_")
-        if self._residual_quantile(alpha) is None:
+        if not isinstance(alpha, Real) or self._residual_quantile(alpha) is None:
             n = len(self._relative_residuals)
             raise ValueError(
                 f"alpha must be between {1 / (n + 1):.3g}, as {n:,} residuals are known, and 1, got {alpha!r}."
@@ -1893,6 +1899,29 @@ class FeaturePredictor:
     def predict_proba(self, features: np.ndarray) -> np.ndarray:
         """Return the class probabilities, (n, n_classes)."""
         return self._classifier._probabilities(features)
+
+
+def _scores_without_optimism(
+    training: TrainingSet, target: Target, rows: np.ndarray, scores: np.ndarray
+) -> np.ndarray:
+    """Scale residuals of rows that trained the kernel to the size of new rows' residuals."""
+    kernel = training.kernel
+    trained_kernel = np.isin(training.rows[rows], kernel.rows)
+    if kernel.errors_of_halves is None or not trained_kernel.any():
+        return scores
+    Y = target.Y[rows]
+    residuals = Y - scores
+    left_out_error = relative_error(
+        residuals[trained_kernel],
+        Y[trained_kernel],
+        weights_of_rows(training.sample_weight, rows[trained_kernel]),
+    )
+    test_error_of_halves, left_out_error_of_halves = kernel.errors_of_halves
+    largest = max(GAIN_OF_ALL_ROWS * left_out_error, left_out_error_of_halves)
+    if not 0 < largest < test_error_of_halves:
+        return scores
+    factors = np.where(trained_kernel, np.sqrt(test_error_of_halves / largest), 1.0)
+    return np.asarray(Y - factors[:, None] * residuals)
 
 
 def set_coefficients(

@@ -579,6 +579,7 @@ class KernelSearchLearner(Learner):
                         kernel,
                         parameters=found_kernels.parameters,
                         history=found_kernels.alignments,
+                        errors_of_halves=found_kernels.errors_of_halves,
                     )
                 )
         return tuple(kernels)
@@ -601,6 +602,7 @@ class FoundKernels(Value):
 
     `weights` are those of centered, unscaled kernels, and `parameters` have shape (t,
     r). `alignments` follow each addition, or each round, on held-out rows.
+    `errors_of_halves` are those of `LearnedKernel`.
     """
 
     family: KernelFamily
@@ -608,3 +610,4 @@ class FoundKernels(Value):
     parameters: np.ndarray
     alignments: tuple[float, ...]
     certificate: Certificate | None = None
+    errors_of_halves: tuple[float, float] | None = None

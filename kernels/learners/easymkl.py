@@ -109,7 +109,6 @@ class EasyMKL(JointLearner):
 def _duality_gap(
     Q: np.ndarray, y: np.ndarray, gamma: np.ndarray
 ) -> tuple[float, float]:
-    """Return the relative duality gap of ``gamma' Y Q Y gamma``, and its value."""
     gradient = y * (Q @ (y * gamma))
     value = float(gamma @ gradient)
     gap = 2 * (value - gradient[y > 0].min() - gradient[y < 0].min())

@@ -129,7 +129,7 @@ class RFM(KernelSearchLearner):
     time, the first third predicts the second, and both predict the last. ``alignf``
     learns from alignments on each half in the metrics of the other, and averages its
     weights with equal ones. `FoundKernels.alignments` are those of each round on the
-    test half.
+    test half, and `errors_of_halves` show how optimistic leave-one-out errors are.
 
     Copies of a row with one target are one weighted row. A round takes O(m^3 + m^2 d q)
     on the search rows, and a quarter of that on the halves; each candidate takes a few
@@ -172,9 +172,9 @@ class RFM(KernelSearchLearner):
         columns = FeatureColumns.of(X.shape[1], self.codes, self.code_names)
         is_sample = X.shape[0] > self.search_rows
         knots = self._knots(examples)
-        origin = mean_over(examples.X, examples.w)
         mapped_examples = examples
         if knots:
+            origin = mean_over(examples.X, examples.w)
             mapped_examples = replace(
                 examples, X=scores_beside(examples.X, knots, origin)
             )
@@ -211,6 +211,7 @@ class RFM(KernelSearchLearner):
             weights[has_weight],
             sigmas[has_weight],
             tuple(alignments),
+            errors_of_halves=None if is_sample else _errors_of_halves(halves, choice),
         )
 
     def _search_examples(
@@ -411,11 +412,11 @@ def _with_linear(
         family=FamilyUnion([found_kernels.family, linear]),
         weights=np.append(found_kernels.weights, share * unit / linear_unit),
         parameters=np.vstack([found_kernels.parameters, _inverse(scales)]),
+        errors_of_halves=None,  # without the linear kernel
     )
 
 
 def _mean_ridges(halves: Sequence[SplitHalf]) -> dict[int, list[float]]:
-    """Return the geometric mean ridges of the halves, by round."""
     if not halves:
         return {}
     numbers = set.intersection(*(set(half.ridges) for half in halves))
@@ -461,6 +462,18 @@ def _best_metrics(halves: Sequence[SplitHalf], kind: str, gain: float) -> Kernel
         if gains_little:
             break
     return choice
+
+
+def _errors_of_halves(
+    halves: Sequence[SplitHalf], choice: KernelChoice
+) -> tuple[float, float] | None:
+    """Return mean test and leave-one-out errors; None without learned metrics."""
+    if not halves or not choice.supervised:
+        return None
+    errors = np.mean([half.relative_errors(choice) for half in halves], axis=0)
+    if not np.isfinite(errors).all():
+        return None
+    return float(errors[0]), float(errors[1])
 
 
 def _fit_weights(

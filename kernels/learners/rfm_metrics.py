@@ -18,6 +18,7 @@ from ..centering import (
     center_gram,
     grand_mean,
     mean_over,
+    relative_error,
     weighted_by_roots,
 )
 from ..engine.combination import Combination
@@ -693,27 +694,47 @@ class SplitHalf:
 
     def errors(self, choices: Sequence[KernelChoice]) -> np.ndarray:
         """Return the weighted squared test error of each choice with its best ridge."""
-        errors = []
-        for choice in choices:
-            kernels = [
-                self._kernel_of_round(number, choice.kind) for number in choice.rounds
-            ]
-            if len(self.columns.codes):
-                kernels.append(self._kernel_of_codes)
-            kernel = reduce(_SplitKernel.plus, kernels)
-            errors.append(
-                self._lowest_error(
-                    kernel.among_train, kernel.test_to_train, choice.kind
-                )
-            )
-        return np.array(errors)
+        return np.array([self._lowest_error(choice) for choice in choices])
 
-    def _lowest_error(self, K: np.ndarray, cross: np.ndarray, kind: str) -> float:
+    def _lowest_error(self, choice: KernelChoice) -> float:
         """Return the test error with the best ridge."""
-        error_at = cache(_RidgeErrors(K, cross, self.train, self.test).at)
-        position = least_along(error_at, len(RIDGES), self._best_ridges.get(kind))
-        self._best_ridges[kind] = position
+        kernel = self._kernel_of(choice)
+        error_at = cache(_RidgeErrors(kernel, self.train, self.test).at)
+        start = self._best_ridges.get(choice.kind)
+        position = least_along(error_at, len(RIDGES), start)
+        self._best_ridges[choice.kind] = position
         return error_at(position)
+
+    def relative_errors(self, choice: KernelChoice) -> tuple[float, float]:
+        """Return test and leave-one-out errors, relative to the mean's, with the best ridge of leave-one-out."""
+        train = self.train
+        kernel = self._kernel_of(choice)
+        errors = _RidgeErrors(kernel, train, self.test)
+        start = errors.ridges[self._best_ridges.get(choice.kind, 0)]
+        left_out = LeaveOneOut(
+            center_gram(kernel.among_train, train.w),
+            train.Y,
+            train.w,
+            row_groups=train.row_groups,
+        ).best(errors.ridges, start)
+        residuals = errors.residuals(errors.ridges.index(left_out.ridge))
+        has_residual = left_out.is_held_out
+        return (
+            relative_error(residuals, self.test.Y, self.test.w),
+            relative_error(
+                left_out.residuals[has_residual],
+                train.Y[has_residual],
+                weights_of_rows(train.w, has_residual),
+            ),
+        )
+
+    def _kernel_of(self, choice: KernelChoice) -> _SplitKernel:
+        kernels = [
+            self._kernel_of_round(number, choice.kind) for number in choice.rounds
+        ]
+        if len(self.columns.codes):
+            kernels.append(self._kernel_of_codes)
+        return reduce(_SplitKernel.plus, kernels)
 
     def products(self, choice: KernelChoice) -> tuple[np.ndarray, np.ndarray]:
         """Return M and a, products of base kernels of unit trace, on test rows."""
@@ -791,13 +812,12 @@ class _SplitKernel(NamedTuple):
 class _RidgeErrors:
     """Test errors of ridge regressions with each ridge of the grid."""
 
-    def __init__(
-        self, K: np.ndarray, cross: np.ndarray, train: Examples, test: Examples
-    ) -> None:
-        self.K = K
-        self.cross = cross
+    def __init__(self, kernel: _SplitKernel, train: Examples, test: Examples) -> None:
+        self.K = kernel.among_train
+        self.cross = kernel.test_to_train
         self.train = train
         self.test = test
+        K = self.K
         w = train.w
         centered = center_gram(K, w).astype(K.dtype, copy=False)
         self.ridges = ridges_of(centered, w)
@@ -807,13 +827,17 @@ class _RidgeErrors:
 
     def at(self, position: int) -> float:
         """Return the weighted squared test error with one ridge."""
-        factor = cholesky(self.weighted_gram.copy(), self.ridges[position])
-        if factor is None:
-            return np.inf
-        alpha = self.roots * cho_solve(factor, self.Y, check_finite=False)
-        alpha = alpha.astype(self.K.dtype, copy=False)
-        intercept = mean_over(self.train.Y - self.K @ alpha, self.train.w)
-        squared = np.square(self.test.Y - self.cross @ alpha - intercept).sum(axis=1)
+        squared = np.square(self.residuals(position)).sum(axis=1)
         if self.test.w is None:
             return float(squared.sum())
         return float(self.test.w @ squared)
+
+    def residuals(self, position: int) -> np.ndarray:
+        """Return the test residuals with one ridge; infinite if it is too small."""
+        factor = cholesky(self.weighted_gram.copy(), self.ridges[position])
+        if factor is None:
+            return np.full_like(self.test.Y, np.inf)
+        alpha = self.roots * cho_solve(factor, self.Y, check_finite=False)
+        alpha = alpha.astype(self.K.dtype, copy=False)
+        intercept = mean_over(self.train.Y - self.K @ alpha, self.train.w)
+        return np.asarray(self.test.Y - self.cross @ alpha - intercept)

@@ -255,7 +255,6 @@ class Auto(Predictor):
     def _supports_conjugate_gradients(
         self, problem: PredictionProblem, exact: Predictor, fits_indicators: bool
     ) -> bool:
-        """Return whether conjugate gradients can replace the exact predictor."""
         if problem.indefinite or problem.power:
             return False
         requests_landmarks = self.n_components is not None or self.loss != "squared"

@@ -298,7 +298,6 @@ def _solutions(K: np.ndarray, Y: np.ndarray, grid: Sequence[float]) -> np.ndarra
 def _solutions_by_cholesky(
     K: np.ndarray, Y: np.ndarray, grid: Sequence[float]
 ) -> np.ndarray | None:
-    """Return ``(K + I / C)^-1 Y`` per C; None if it fails."""
     solutions = np.empty((len(grid), *Y.shape))
     # The factorization of the largest C fails first.
     largest_C_first = np.argsort([1.0 / C for C in grid], kind="stable")

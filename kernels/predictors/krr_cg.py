@@ -345,7 +345,6 @@ def _draw_missing_classes(
     classes: np.ndarray | None,
     rng: np.random.Generator,
 ) -> None:
-    """Draw a group of each class without one."""
     if classes is None:
         return
     for label in np.unique(classes):

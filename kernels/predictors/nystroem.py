@@ -589,7 +589,6 @@ def _refining_pays(training: TrainingSet, subspace: Subspace, n_columns: int) ->
 def _mean_diagonal(
     kernel: LearnedKernel, subspace: Subspace, sums: KernelSums, mean: np.ndarray
 ) -> float:
-    """Return the mean diagonal; one if learned with a C."""
     if kernel.C is not None:
         return 1.0
     if kernel.indefinite:

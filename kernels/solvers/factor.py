@@ -221,7 +221,6 @@ def _is_well_conditioned(lower: np.ndarray) -> bool:
 
 
 def _column_norms(lower: np.ndarray) -> np.ndarray:
-    """Return the squared norms of the columns of a lower triangular matrix."""
     return np.array(
         [np.vdot(lower[j:, j], lower[j:, j]) for j in range(len(lower))],
         dtype=np.float64,
@@ -229,7 +228,6 @@ def _column_norms(lower: np.ndarray) -> np.ndarray:
 
 
 def _inverse_of_lower(lower: np.ndarray) -> np.ndarray:
-    """Return the inverse of a lower triangular matrix, in the lower triangle."""
     (invert,) = get_lapack_funcs(("trtri",), (lower,))
     inverse, _ = invert(lower, lower=1)
     return np.asarray(inverse)

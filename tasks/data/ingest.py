@@ -633,7 +633,6 @@ def _labels_of_csv(labels: np.ndarray) -> np.ndarray:
 
 
 def _rows_with_finite_values(values: np.ndarray) -> np.ndarray:
-    """Return a mask of rows with finite values, shape (m,)."""
     if values.dtype.kind == "f":
         is_there = np.isfinite(values)
     else:

@@ -188,7 +188,6 @@ def import_matrices(path: Path, ref: DatasetRef) -> Path:
 
 
 def _named_matrices(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return matrices by name; 3-dimensional arrays are stacks."""
     matrices = {}
     for name, array in arrays.items():
         if array.ndim == 3:

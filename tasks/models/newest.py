@@ -166,7 +166,6 @@ def _losses(y: np.ndarray, predictions: np.ndarray, task: str) -> np.ndarray:
 
 
 def _raw_rows(dataset: Dataset, rows: np.ndarray, champion: Model) -> Any:
-    """Return unscaled rows of the champion's columns, or None."""
     columns = list(champion.features)
     names = dataset.features if dataset.table is None else dataset.table.names
     if not set(columns) <= set(names):

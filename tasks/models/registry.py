@@ -202,7 +202,6 @@ def _type_of(dtype: np.dtype) -> DataType:
 def _copy_metrics(
     client: MlflowClient, run_id: str, names: Sequence[str], model_id: str
 ) -> None:
-    """Copy a run's metrics without a slash to its model."""
     dataset = _dataset_of_run(client, run_id)
     copies = []
     for name in names:

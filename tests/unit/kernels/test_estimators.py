@@ -1744,7 +1744,7 @@ def test_intervals_hold_as_many_new_targets_as_they_say(params):
     require_refusals(
         [
             (partial(model.predict_interval, X, alpha), sentence)
-            for alpha in (0.0, 1.0, 0.001)
+            for alpha in (0.0, 1.0, 0.001, [0.1, 0.2])
         ]
     )
 

@@ -1,11 +1,13 @@
 """Learned metrics: leave-one-out in closed form, gradients, and the learner that is made of them."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 from sklearn.datasets import make_friedman1
+from sklearn.metrics import log_loss
 
 from learnkernels import (
     KernelLearningClassifier,
@@ -14,6 +16,8 @@ from learnkernels import (
     load,
 )
 from learnkernels.kernels.centering import Centering, center_gram
+from learnkernels.kernels.estimators import fit_on_kernel
+from learnkernels.kernels.estimators.supervised import GAIN_OF_ALL_ROWS
 from learnkernels.kernels.families import (
     FamilyUnion,
     GaussianFamily,
@@ -565,7 +569,7 @@ def test_a_half_tells_what_a_regression_of_the_other_errs_on_it():
         for rounds in ((0,), (0, 1))
         for kind in COMBINED_KERNELS
     ]
-    expected = []
+    least_errors, relative_errors = [], []
     for choice in choices:
         K, cross = np.zeros((30, 30)), np.zeros((30, 30))
         taken = [
@@ -581,14 +585,41 @@ def test_a_half_tells_what_a_regression_of_the_other_errs_on_it():
                 K, cross = K + own / trace, cross + other / trace
         centered = center_gram(K)
         ridges = [ridge * np.trace(centered) for ridge in rfm_metrics.RIDGES]
-        errors = []
+        errors, left_out_errors = [], []
         for ridge in ridges:
             alpha, intercept = bordered(K, half.train.Y, ridge)
             errors.append(((half.test.Y - cross @ alpha - intercept) ** 2).sum())
-        expected.append(min(errors))
+            left_out_errors.append(squared_left_out_residuals(K, half.train.Y, ridge))
+        least_errors.append(min(errors))
+        best = int(np.argmin(left_out_errors))
+        relative_errors.append(
+            (
+                errors[best] / squares_around_mean(half.test.Y),
+                left_out_errors[best] / squares_around_mean(half.train.Y),
+            )
+        )
     np.testing.assert_allclose(
-        [half.errors([choice])[0] for choice in choices], expected, rtol=NEARLY
+        [half.errors([choice])[0] for choice in choices], least_errors, rtol=NEARLY
     )
+    np.testing.assert_allclose(
+        [half.relative_errors(choice) for choice in choices],
+        relative_errors,
+        rtol=NEARLY,
+    )
+
+
+def squares_around_mean(Y: np.ndarray) -> float:
+    return float(((Y - Y.mean(axis=0)) ** 2).sum())
+
+
+def squared_left_out_residuals(K: np.ndarray, Y: np.ndarray, ridge: float) -> float:
+    """Sum over rows of the squared error of a regression on all other rows."""
+    total = 0.0
+    for i in range(len(K)):
+        others = np.delete(np.arange(len(K)), i)
+        alpha, intercept = bordered(K[np.ix_(others, others)], Y[others], ridge)
+        total += float(((Y[i] - K[i, others] @ alpha - intercept) ** 2).sum())
+    return total
 
 
 def test_alignments_of_base_kernels_are_those_of_the_half_that_did_not_teach_them():
@@ -920,6 +951,94 @@ def test_parameters_out_of_range_and_nothing_to_learn_from_are_refused():
     require_refusals(
         [*table, (partial(RFM().find, np.ones_like(X), y), "all rows are equal")]
     )
+
+
+# Errors of halves ----------------------------------------------------------------------------------------------------
+
+
+def test_intervals_cover_new_rows_if_a_metric_of_many_features_is_learned_from_few_rows():
+    covered = []
+    for seed in range(3):
+        X, y = make_friedman1(600, n_features=200, noise=1.0, random_state=seed)
+        model = KernelLearningRegressor(boost=False).fit(X[:100], y[:100])
+        low, high = model.predict_interval(X[100:], alpha=0.1).T
+        covered.append(float(np.mean((low <= y[100:]) & (y[100:] <= high))))
+    # Residuals of the rows that trained the metric cover 0.42 to 0.53 of new rows.
+    assert min(covered) > 0.75
+
+
+def test_probabilities_are_of_new_rows_if_a_metric_of_many_features_is_learned_from_few_rows():
+    X, y = make_friedman1(1300, n_features=100, noise=1.0, random_state=1)
+    is_large = y > np.median(y)
+    model = KernelLearningClassifier(boost=False).fit(X[:300], is_large[:300])
+    corrected, uncorrected = (
+        log_loss(
+            is_large[300:],
+            fit_on_kernel(model, kernel, is_large[:300]).predict_proba(X[300:]),
+        )
+        for kernel in (model.kernel_, replace(model.kernel_, errors_of_halves=None))
+    )
+    assert corrected < uncorrected - 0.05
+
+
+def test_only_residuals_of_rows_that_trained_the_kernel_are_scaled():
+    X, Y = rows(80)
+    kernel = learn_kernel(X[:40], Y[:40, 0], learner=RFM(rounds=1))
+    residuals = []
+    for errors in (None, (4e9, 1e9)):
+        model = KernelLearningRegressor(alpha=1.0, predictor="krr")
+        fit_on_kernel(model, replace(kernel, errors_of_halves=errors), Y[:, 0], X)
+        residuals.append(model.signed_residuals_.ravel())
+    left_out = residuals[0]
+    # Half of the rows trained the kernel; the ratio of both errors doubles their residuals.
+    is_kept = np.isin(left_out, residuals[1])
+    assert is_kept.sum() == 40
+    np.testing.assert_allclose(
+        np.sort(np.append(left_out[is_kept], 2 * left_out[~is_kept])), residuals[1]
+    )
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_residuals_have_at_most_the_error_of_halves(weighted: bool):
+    X, Y = rows(60)
+    w = np.random.default_rng(0).uniform(0.5, 2.0, 60) if weighted else None
+    kernel = learn_kernel(X, Y[:, 0], learner=RFM(rounds=1), sample_weight=w)
+    model = KernelLearningRegressor(alpha=1.0, predictor="krr")
+    fit_on_kernel(model, replace(kernel, errors_of_halves=(5.0, 1e-6)), Y[:, 0])
+    fitted = model.signed_residuals_.ravel()
+    fit_on_kernel(model, replace(kernel, errors_of_halves=None), Y[:, 0])
+    ratios = fitted / model.signed_residuals_.ravel()
+    np.testing.assert_allclose(ratios, ratios[0])
+    if not weighted:
+        error = np.mean(fitted**2) / np.var(Y[:, 0])
+        assert error == pytest.approx(5.0 / GAIN_OF_ALL_ROWS)
+
+
+@pytest.mark.parametrize(
+    ("learner", "reason"),
+    [
+        (RFM(rounds=0), "no metric is learned"),
+        (RFM(search_rows=60), "other rows trained the metric"),
+        (RFM(), "halves have no linear kernel"),
+    ],
+)
+def test_errors_of_halves_are_unknown_if_they_are_not_of_the_kernel(
+    learner: RFM, reason: str
+):
+    X, Y = rows(90)
+    y = Y[:, 0]
+    if "linear" in reason:
+        y = X[:, 0] + 0.01 * Y[:, 0]
+    assert learner.find(X, Target.of(y)).errors_of_halves is None
+
+
+def test_errors_of_halves_are_saved_and_damaged_ones_refused():
+    X, Y = rows(80)
+    kernel = learn_kernel(X, Y[:, 0], learner=RFM(rounds=1))
+    assert kernel.errors_of_halves is not None
+    assert reread(kernel).errors_of_halves == kernel.errors_of_halves
+    damaged = replace(kernel, errors_of_halves=(np.nan, 1.0))
+    require_refusals([(partial(reread, damaged), "errors_of_halves")])
 
 
 # Linear kernel -------------------------------------------------------------------------------------------------------
