@@ -710,7 +710,9 @@ class SplitHalf:
         train = self.train
         kernel = self._kernel_of(choice)
         errors = _RidgeErrors(kernel, train, self.test)
-        start = errors.ridges[self._best_ridges.get(choice.kind, 0)]
+        start = None
+        if choice.kind in self._best_ridges:
+            start = errors.ridges[self._best_ridges[choice.kind]]
         left_out = LeaveOneOut(
             center_gram(kernel.among_train, train.w),
             train.Y,
