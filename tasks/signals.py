@@ -9,8 +9,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from types import FrameType, SimpleNamespace
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -28,7 +30,7 @@ IGNORING = ("llvmlite.binding", "weakref", "_weakrefset")
 UNINTERRUPTED_SECONDS = 10.0
 
 PATIENCE = 30.0
-"""Seconds until a signaled process ends without waiting for its threads."""
+"""Seconds until a signaled process no longer waits for its threads."""
 
 
 class Stopped(KeyboardInterrupt):
@@ -57,23 +59,32 @@ class StepStopped(BaseException):
         super().__init__("the run was stopped, or another step has failed")
 
 
-_steps: ContextVar[list[int] | None] = ContextVar("steps", default=None)
+@dataclass
+class _Steps:
+    """Threads of the running steps; `stopped` refuses new ones."""
+
+    threads: list[int] = field(default_factory=list)
+    stopped: bool = False
+
+
+_steps: ContextVar[_Steps | None] = ContextVar("steps", default=None)
 
 _entering = threading.Lock()
-"""Held while steps begin, end or are stopped, so no ended step is stopped."""
+"""Held while steps begin, end or are stopped."""
 
 
 @contextmanager
 def stopping_steps() -> Iterator[None]:
     """Within the context, let an error stop the steps in other threads."""
-    threads: list[int] = []
-    token = _steps.set(threads)
+    steps = _Steps()
+    token = _steps.set(steps)
     try:
         with _own_handler_of_sigterm():
             yield
     except BaseException:
         with _entering:
-            for thread in set(threads) - {threading.get_ident()}:
+            steps.stopped = True
+            for thread in set(steps.threads) - {threading.get_ident()}:
                 _wait_until_interruptible(thread)
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(
                     ctypes.c_ulong(thread), ctypes.py_object(StepStopped)
@@ -90,26 +101,29 @@ def _wait_until_interruptible(thread: int) -> None:
 
 
 def _is_interruptible(thread: int) -> bool:
-    frame = sys._current_frames().get(thread)
-    return not (_is_within(frame, IMPORTING) or _ignores_errors(frame))
+    for frame in _stack(sys._current_frames().get(thread)):
+        if _module_of(frame).startswith(IMPORTING) or _loses_errors(frame):
+            return False
+    return True
 
 
-def _is_within(frame: FrameType | None, modules: tuple[str, ...]) -> bool:
+def _stack(frame: FrameType | None) -> Iterator[FrameType]:
     while frame is not None:
-        if str(frame.f_globals.get("__name__")).startswith(modules):
-            return True
+        yield frame
         frame = frame.f_back
-    return False
 
 
-def _ignores_errors(frame: FrameType | None) -> bool:
-    """Return whether an exception would be printed and ignored."""
-    caller = frame
-    while caller is not None:
-        if caller.f_code.co_name == "__del__":
-            return True
-        caller = caller.f_back
-    return _is_within(frame, IGNORING)
+def _module_of(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__"))
+
+
+def _loses_errors(frame: FrameType) -> bool:
+    """Return whether an exception would be printed and ignored, or lose a thread."""
+    return (
+        frame.f_code.co_name == "__del__"
+        or frame.f_code is ThreadPoolExecutor.submit.__code__
+        or _module_of(frame).startswith(IGNORING)
+    )
 
 
 @contextmanager
@@ -131,18 +145,20 @@ def _own_handler_of_sigterm() -> Iterator[None]:
 @contextmanager
 def stoppable() -> Iterator[None]:
     """Within the context, let `stopping_steps` of another thread end this thread."""
-    threads = _steps.get()
+    steps = _steps.get()
     thread = threading.get_ident()
-    if threads is None:
+    if steps is None:
         yield
         return
     with _entering:
-        threads.append(thread)
+        if steps.stopped:
+            raise StepStopped
+        steps.threads.append(thread)
     try:
         yield
     finally:
         with _entering:
-            threads.remove(thread)
+            steps.threads.remove(thread)
 
 
 @contextmanager
@@ -196,7 +212,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     elif time.monotonic() - _state.since > PATIENCE:
         _print_message()
         _end_by_signal(number, frame)
-    if _ignores_errors(frame):
+    if any(map(_loses_errors, _stack(frame))):
         return  # the timer signals again
     error = sys.exc_info()[1]
     while error is not None:

@@ -19,7 +19,7 @@ from tests.user import COMMAND, User, environment
 
 STOPPED = "stopped; what was computed is kept, the same command resumes from there."
 TRACKER = re.compile(
-    r"Traceback \(most recent call last\):\n(?: +.*\n)*KeyError: '/loky-.*\n?"
+    r"Traceback \(most recent call last\):\n(?: .*\n)*KeyError: '/loky-.*\n?"
 )
 """Output of Python's tracker of semaphores, a process of its own, if a signal comes while Dask makes one."""
 
@@ -44,7 +44,7 @@ CONFIG |= {
 
 IGNORED = re.compile(
     r"Exception ignored (?:in|on calling ctypes callback function): .*\n"
-    r"(?:(?:\w.*\n)?Traceback.*\n(?: +.*\n)*[\w.]+(?:: .*)?\n)?"
+    r"(?:(?:\w.*\n)?Traceback.*\n(?: .*\n)*[\w.]+(?:: .*)?\n)?"
 )
 """Output of Python if a signal comes while it puts an object away, or LLVM calls Python.
 

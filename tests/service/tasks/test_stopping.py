@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from pathlib import Path
 
 import pytest
@@ -76,6 +76,26 @@ SWALLOWED = """try:
 """
 """As libraries do with whatever is raised in a callback of theirs."""
 
+WHILE_A_THREAD_STARTS = """import sys, threading
+    from concurrent.futures import ThreadPoolExecutor
+    def send_in_thread(frame, event, argument):
+        threading.setprofile(None)
+        sys.setprofile(None)
+        send()
+    def work():
+        time.sleep(2)
+        print("done")
+    sys.setswitchinterval(1.0)
+    try:
+        with ThreadPoolExecutor() as pool:
+            threading.setprofile(send_in_thread)
+            pool.submit(work)
+            time.sleep(60)
+    finally:
+        print("pool closed")
+"""
+"""The new thread sends the signal while the main thread waits for the start."""
+
 END = """
 import sys
 from learnkernels.tasks.signals import orderly_end
@@ -142,6 +162,12 @@ def test_sigterm_ends_a_flow_while_python_puts_an_object_away():
         128 + signal.SIGTERM,
         "stopped; nothing was begun.",
     )
+
+
+def test_a_signal_while_a_thread_starts_leaves_no_thread_behind():
+    code = RUN.replace("{act}", WHILE_A_THREAD_STARTS).replace("{name}", "SIGTERM")
+    stopped = "stopped; nothing was begun.\n"
+    assert ends(code) == [(128 + signal.SIGTERM, "done\npool closed\n", stopped)]
 
 
 @pytest.mark.parametrize("act", [NEVER_ENDING_THREAD, NEVER_ENDING_CLEANUP])
@@ -215,6 +241,23 @@ def test_a_step_is_not_stopped_within_a_callback_of_llvm():
 
     assert outcome_of_step(begin) == ["stopped"]
     assert completed == [True]
+
+
+def test_no_step_begins_after_the_run_was_stopped():
+    def fail() -> None:
+        with stopping_steps():
+            contexts.append(copy_context())
+            raise ValueError("another step has failed")
+
+    def step() -> None:
+        with stoppable():
+            raise AssertionError("the step has begun")
+
+    contexts: list[Context] = []
+    with pytest.raises(ValueError, match="another step"):
+        fail()
+    with pytest.raises(StepStopped):
+        contexts[0].run(step)
 
 
 def test_a_command_that_ends_by_itself_keeps_its_exit_code():
