@@ -472,9 +472,8 @@ class Nystroem(Predictor):
             return path
 
         def scores(held_out: np.ndarray, others: np.ndarray) -> np.ndarray:
-            training_set = replace(training.subset(others), progress=None)
             path_of_others = self._fit(
-                training_set, target.take(others), grid, tolerance
+                training.subset(others), target.take(others), grid, tolerance
             )
             assert path_of_others.kernel is not None
             kernel = path_of_others.kernel

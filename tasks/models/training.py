@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from learnkernels.conf.schema import (
     PrecomputedConfig,
     grid_values,
 )
+from learnkernels.kernels.base import progress_to
 from learnkernels.kernels.estimators import (
     KernelLearningClassifier,
     KernelLearningRegressor,
@@ -373,15 +375,18 @@ def _fitted_estimator(
     workers = None
     if predictor.by_rows and len(y) > run_learner.PARALLEL_ROWS:
         workers = pool.workers
-    steps = run_learner.Steps(f"{name}, {choice.learner.title}", get_run_logger().info)
-    if len(kernel.rows) < len(y):
-        fit_on_kernel(
-            estimator, kernel, y, X=dataset.X, workers=workers, progress=steps
-        )
-    else:
-        fit_on_kernel(
-            estimator, kernel, y[kernel.rows], workers=workers, progress=steps
-        )
+    log = get_run_logger()
+    title = f"{name}, {choice.learner.title}"
+    steps = run_learner.Steps(title, log.info)
+    with progress_to(partial(log.info, "%s: %s", title)):
+        if len(kernel.rows) < len(y):
+            fit_on_kernel(
+                estimator, kernel, y, X=dataset.X, workers=workers, progress=steps
+            )
+        else:
+            fit_on_kernel(
+                estimator, kernel, y[kernel.rows], workers=workers, progress=steps
+            )
     set_table(estimator, dataset.table)
     return estimator
 

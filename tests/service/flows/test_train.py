@@ -623,6 +623,7 @@ def test_a_model_is_chosen_and_challenged_by_the_metric_on_rows_of_the_same_weig
 @alone
 def test_a_model_on_landmarks_from_a_sample_is_trained_used_and_challenged(
     tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ):
     split = {
         "split": {"train": 320, "validation": 60, "test": 60},
@@ -636,6 +637,8 @@ def test_a_model_on_landmarks_from_a_sample_is_trained_used_and_challenged(
         statistics={"sample": 300},
     )
     done = train(config=config, model="scaled")
+    fits = [text for text in caplog.messages if "held-out rows" in text]
+    assert fits[0].startswith("diabetes, alignf: fitting ")
     model = Model.load(Path(done["results"]) / "model.safetensors")
     assert model.estimator.dual_coef_.shape[0] == 50
     assert (
