@@ -102,7 +102,7 @@ def _wait_until_interruptible(thread: int) -> None:
 
 def _is_interruptible(thread: int) -> bool:
     for frame in _stack(sys._current_frames().get(thread)):
-        if _module_of(frame).startswith(IMPORTING) or _loses_errors(frame):
+        if _module_of(frame).startswith(IMPORTING) or _is_critical(frame):
             return False
     return True
 
@@ -117,7 +117,7 @@ def _module_of(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__"))
 
 
-def _loses_errors(frame: FrameType) -> bool:
+def _is_critical(frame: FrameType) -> bool:
     """Return whether an exception would be printed and ignored, or lose a thread."""
     return (
         frame.f_code.co_name == "__del__"
@@ -212,7 +212,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     elif time.monotonic() - _state.since > PATIENCE:
         _print_message()
         _end_by_signal(number, frame)
-    if any(map(_loses_errors, _stack(frame))):
+    if any(map(_is_critical, _stack(frame))):
         return  # the timer signals again
     error = sys.exc_info()[1]
     while error is not None:

@@ -378,15 +378,12 @@ def _fitted_estimator(
     log = get_run_logger()
     title = f"{name}, {choice.learner.title}"
     steps = run_learner.Steps(title, log.info)
+    X = dataset.X
+    if len(kernel.rows) == len(y):
+        X = None  # the kernel has these rows
+        y = y[kernel.rows]
     with progress_to(partial(log.info, "%s: %s", title)):
-        if len(kernel.rows) < len(y):
-            fit_on_kernel(
-                estimator, kernel, y, X=dataset.X, workers=workers, progress=steps
-            )
-        else:
-            fit_on_kernel(
-                estimator, kernel, y[kernel.rows], workers=workers, progress=steps
-            )
+        fit_on_kernel(estimator, kernel, y, X=X, workers=workers, progress=steps)
     set_table(estimator, dataset.table)
     return estimator
 

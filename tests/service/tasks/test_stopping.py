@@ -244,6 +244,8 @@ def test_a_step_is_not_stopped_within_a_callback_of_llvm():
 
 
 def test_no_step_begins_after_the_run_was_stopped():
+    contexts: list[Context] = []
+
     def fail() -> None:
         with stopping_steps():
             contexts.append(copy_context())
@@ -253,7 +255,6 @@ def test_no_step_begins_after_the_run_was_stopped():
         with stoppable():
             raise AssertionError("the step has begun")
 
-    contexts: list[Context] = []
     with pytest.raises(ValueError, match="another step"):
         fail()
     with pytest.raises(StepStopped):
